@@ -1,0 +1,61 @@
+"""The errors a caller can meet. Every one is a GradkernError and says operator, argument, what was expected, what came."""
+
+from __future__ import annotations
+
+__all__ = [
+    "ArgumentError",
+    "AttributeValueError",
+    "DTypeError",
+    "DataError",
+    "GradkernError",
+    "OutputError",
+    "PolicyError",
+    "ProviderError",
+    "RegistryError",
+    "ShapeError",
+    "UnknownOperatorError",
+]
+
+
+class GradkernError(Exception):
+    """Base class of every error gradkern raises on purpose."""
+
+
+class UnknownOperatorError(GradkernError, ValueError):
+    """The registry has no operator of this name, domain or version."""
+
+
+class ArgumentError(GradkernError, TypeError):
+    """An argument is missing, surplus, given twice, of an unknown name, or no array."""
+
+
+class DTypeError(GradkernError, TypeError):
+    """An array's element type, or the combination of them, is not registered."""
+
+
+class ShapeError(GradkernError, ValueError):
+    """A rank or an axis does not fit the contract or another array."""
+
+
+class AttributeValueError(GradkernError, ValueError):
+    """An attribute's value is outside what the contract allows."""
+
+
+class DataError(GradkernError, ValueError):
+    """The elements of an array break the contract (a zero in InvertibleLayerNormalizationGrad's scale)."""
+
+
+class OutputError(GradkernError, ValueError):
+    """An array given as `out` cannot take the result."""
+
+
+class PolicyError(GradkernError, ValueError):
+    """A policy field is unknown or has a value it cannot have."""
+
+
+class ProviderError(GradkernError, RuntimeError):
+    """No provider can run the call; the message carries each one's reason."""
+
+
+class RegistryError(GradkernError, ValueError):
+    """registry.yaml is refused; the message lists every mistake as file:line: path: reason."""
