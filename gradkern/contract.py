@@ -97,7 +97,9 @@ class Example(Model):
     """One size of the problem: every axis, and the attributes that are not at their default."""
 
     axes: Annotated[dict[Name, int | tuple[int, ...]], frozen_mapping]
-    attributes: Annotated[dict[Name, int | float | str | tuple[int, ...]], frozen_mapping] = Field(default={}, validate_default=True)
+    attributes: Annotated[dict[Name, int | float | str | tuple[int, ...]], frozen_mapping] = Field(
+        default={}, validate_default=True
+    )
 
 
 class Operator(Model):
@@ -115,7 +117,9 @@ class Operator(Model):
     outputs: Annotated[tuple[Output, ...], Field(min_length=1)]
     attributes: Annotated[dict[Name, Attribute], frozen_mapping]
     in_place: tuple[Annotated[dict[Name, Name], frozen_mapping], ...] = ()
-    providers: Annotated[dict[Name, Annotated[tuple[Name, ...], Field(min_length=1)]], Field(min_length=1), frozen_mapping]
+    providers: Annotated[
+        dict[Name, Annotated[tuple[Name, ...], Field(min_length=1)]], Field(min_length=1), frozen_mapping
+    ]
     examples: Annotated[tuple[Example, ...], Field(min_length=1)]
     benchmarks: Annotated[tuple[Example, ...], Field(min_length=1)]
 
@@ -256,7 +260,13 @@ def _in_place(operator: Operator) -> Iterator[tuple[Path, str]]:
 
 def _attributes(operator: Operator) -> Iterator[tuple[Path, str]]:
     inputs = {each.name for each in operator.inputs}
-    kinds: Mapping[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "string": (str,), "ints": (int,), "type": (str,)}
+    kinds: Mapping[str, tuple[type, ...]] = {
+        "int": (int,),
+        "float": (int, float),
+        "string": (str,),
+        "ints": (int,),
+        "type": (str,),
+    }
     for name, each in operator.attributes.items():
         path = ("attributes", name)
         if each.default is not None and not isinstance(each.default, kinds[each.type]):

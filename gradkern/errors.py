@@ -1,4 +1,4 @@
-"""The errors a caller can meet. Every one is a GradkernError and says operator, argument, what was expected, what came."""
+"""The errors a caller can meet. Each is a GradkernError that names operator, argument, what was expected, what came."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ __all__ = [
     "AttributeValueError",
     "DTypeError",
     "DataError",
+    "DeviceError",
     "GradkernError",
     "OutputError",
     "PolicyError",
@@ -43,6 +44,10 @@ class AttributeValueError(GradkernError, ValueError):
 
 class DataError(GradkernError, ValueError):
     """The elements of an array break the contract (a zero in InvertibleLayerNormalizationGrad's scale)."""
+
+
+class DeviceError(GradkernError, ValueError):
+    """The arrays of one call are not all on one device."""
 
 
 class OutputError(GradkernError, ValueError):

@@ -15,6 +15,11 @@ __all__ = ["Policy", "current", "merged", "policy"]
 Search = Literal["exhaustive", "heuristic", "default"]
 
 
+def _one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
+    if not any(value is each or (isinstance(value, str) and value == each) for each in allowed):
+        raise PolicyError(f"policy: {name} is {value!r}; expected one of {', '.join(map(repr, allowed))}")
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What a provider may choose from when it plans a call. Part of the call's signature.
@@ -80,8 +85,3 @@ def policy(change: Policy | Mapping[str, Any] | None = None, /, **fields: Any) -
 
 def _as_dict(value: Policy) -> dict[str, Any]:
     return {name: getattr(value, name) for name in _names}
-
-
-def _one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
-    if not any(value is each or (isinstance(value, str) and value == each) for each in allowed):
-        raise PolicyError(f"policy: {name} is {value!r}; expected one of {', '.join(map(repr, allowed))}")

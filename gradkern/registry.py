@@ -1,4 +1,4 @@
-"""registry.yaml read into contracts. A bad file is refused with every mistake, each as `registry.yaml:LINE: path: reason`."""
+"""registry.yaml read into contracts. A bad file is refused with every mistake, as registry.yaml:LINE: path: reason."""
 
 from __future__ import annotations
 

@@ -1,0 +1,79 @@
+"""gradkern: neural-network gradients on NVIDIA GPUs, and on CPUs, from Python.
+
+>>> import gradkern
+>>> gradkern.run("ConvGrad", dY, X, W, pads=[1, 1, 1, 1])
+
+Importing it does no work: NumPy, the registry and the kernels are loaded by the first call that needs them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from gradkern.errors import (
+    ArgumentError,
+    AttributeValueError,
+    DataError,
+    DeviceError,
+    DTypeError,
+    GradkernError,
+    OutputError,
+    PolicyError,
+    ProviderError,
+    RegistryError,
+    ShapeError,
+    UnknownOperatorError,
+)
+from gradkern.policies import Policy, policy
+
+if TYPE_CHECKING:
+    from gradkern.contract import Operator
+    from gradkern.dispatch import Prepared, plan_cache, prepare, run
+    from gradkern.registry import operators
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArgumentError",
+    "AttributeValueError",
+    "DTypeError",
+    "DataError",
+    "DeviceError",
+    "GradkernError",
+    "Operator",
+    "OutputError",
+    "Policy",
+    "PolicyError",
+    "Prepared",
+    "ProviderError",
+    "RegistryError",
+    "ShapeError",
+    "UnknownOperatorError",
+    "operators",
+    "plan_cache",
+    "policy",
+    "prepare",
+    "run",
+]
+
+_LATER = {
+    "Operator": "contract",
+    "Prepared": "dispatch",
+    "operators": "registry",
+    "plan_cache": "dispatch",
+    "prepare": "dispatch",
+    "run": "dispatch",
+}
+"""Public names that need NumPy or the registry, and their modules."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'gradkern' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"gradkern.{_LATER[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

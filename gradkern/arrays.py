@@ -1,0 +1,272 @@
+"""A caller's array as gradkern sees it, and new outputs of the caller's own kind. No element is copied here.
+
+A kind is a Kind object: how to look into arrays of one framework, and how to make new ones. No framework is imported
+that the caller has not imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from gradkern.call import Tensor
+from gradkern.errors import ArgumentError
+
+__all__ = ["Kind", "View", "dense_like", "overlap", "view"]
+
+HOST = "cpu"
+_DLPACK_CPU, _DLPACK_CUDA = 1, 2
+
+
+class Kind(Protocol):
+    """One framework's arrays."""
+
+    def new(self, tensor: Tensor) -> tuple[Any, Any]:
+        """A new uninitialised array and the buffer a plan writes through."""
+        ...
+
+    def finish(self, array: Any) -> Any:
+        """The array as the caller gets it, once the plan has written it."""
+        ...
+
+
+class View(NamedTuple):
+    """One array: what a plan may know of it (its key), what it runs on (buffer), and whose it is."""
+
+    key: tuple[Any, ...]  # dtype, shape, byte strides, alignment
+    buffer: Any  # NumPy array on the host, address on a GPU
+    device: str
+    kind: Kind
+    writable: bool = True
+
+    @property
+    def tensor(self) -> Tensor:
+        return Tensor(*self.key)
+
+
+def view(value: Any, where: str) -> View:
+    """The view of a caller's array; `where` names the argument in errors ("ConvGrad: input W").
+
+    Raises ArgumentError for what is no array, or an array that cannot be read as it is.
+    """
+    if type(value) is np.ndarray:
+        return _of_numpy(value, NUMPY)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _of_torch(value, where, torch)
+    if isinstance(value, np.ma.MaskedArray):
+        raise ArgumentError(f"{where} is a masked array, whose mask would be lost; pass .filled(...) or .data")
+    if isinstance(value, np.ndarray):
+        return _of_numpy(value.view(np.ndarray), NUMPY)
+    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+        return _of_dlpack(value, where)
+    if hasattr(value, "__array_interface__"):
+        try:
+            return _of_numpy(np.asarray(value), NUMPY)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise ArgumentError(f"{where} has an __array_interface__ that NumPy refuses: {error}") from error
+    raise ArgumentError(
+        f"{where} is of type {_type_name(value)}; expected an array (NumPy, PyTorch, __dlpack__ or __array_interface__)"
+    )
+
+
+def _of_numpy(array: np.ndarray, kind: Kind) -> View:
+    flags = array.flags
+    dtype = array.dtype
+    alignment = dtype.itemsize if flags.aligned else 1
+    return View((dtype, array.shape, array.strides, alignment), array, HOST, kind, flags.writeable)
+
+
+class _Numpy:
+    """NumPy arrays, and host arrays that name no library to go back to."""
+
+    def new(self, tensor: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        array = np.ndarray(tensor.shape, tensor.dtype, strides=tensor.strides)
+        return array, array
+
+    def finish(self, array: np.ndarray) -> np.ndarray:
+        return array
+
+
+NUMPY = _Numpy()
+
+
+# --- PyTorch -------------------------------------------------------------------------------------------------------
+
+
+def _of_torch(value: Any, where: str, torch: Any) -> View:
+    if value.requires_grad:
+        name = where.rsplit(" ", 1)[-1]
+        raise ArgumentError(f"{where} requires grad, and autograd cannot follow gradkern; detach it: {name}.detach()")
+    if value.layout != torch.strided:
+        raise ArgumentError(f"{where} is a tensor of layout {value.layout}; expected a dense one (torch.strided)")
+    device = value.device
+    if device.type != "cpu":
+        if device.type == "cuda":
+            return _elsewhere(f"cuda:{device.index}", value, value.dtype, tuple(value.shape))
+        raise ArgumentError(f"{where} is a tensor on device {device}; expected cpu or cuda")
+    if value.is_neg() or value.is_conj():
+        raise ArgumentError(f"{where} is a tensor with a lazy sign; pass .resolve_neg().resolve_conj()")
+    try:
+        return _of_numpy(_torch_as_numpy(value, torch), TORCH)
+    except TypeError as error:
+        raise ArgumentError(f"{where} is a tensor of type {value.dtype}, which NumPy does not have") from error
+
+
+def _torch_as_numpy(value: Any, torch: Any) -> np.ndarray:
+    """The tensor's memory as a NumPy array; bfloat16, which torch will not export, by way of int16."""
+    if value.dtype is torch.bfloat16:
+        return value.view(torch.int16).numpy().view(_bfloat16())
+    return value.numpy()
+
+
+class _Torch:
+    """PyTorch tensors on the CPU."""
+
+    def new(self, tensor: Tensor) -> tuple[Any, np.ndarray]:
+        torch = sys.modules["torch"]
+        itemsize = tensor.dtype.itemsize
+        strides = tuple(stride // itemsize for stride in tensor.strides)
+        array = torch.empty_strided(tensor.shape, strides, dtype=getattr(torch, tensor.dtype.name))
+        return array, _torch_as_numpy(array, torch)
+
+    def finish(self, array: Any) -> Any:
+        return array
+
+
+TORCH = _Torch()
+
+
+# --- whatever speaks DLPack ----------------------------------------------------------------------------------------
+
+
+def _of_dlpack(value: Any, where: str) -> View:
+    try:
+        device, index = value.__dlpack_device__()
+    except Exception as error:
+        raise ArgumentError(f"{where} is a {_type_name(value)} whose __dlpack_device__ fails: {error}") from error
+    if device == _DLPACK_CUDA:
+        return _elsewhere(f"cuda:{index}", value, getattr(value, "dtype", None), tuple(getattr(value, "shape", ())))
+    if device != _DLPACK_CPU:
+        raise ArgumentError(
+            f"{where} is a {_type_name(value)} on DLPack device {int(device)}; expected the CPU or CUDA"
+        )
+    namespace = getattr(value, "__array_namespace__", None)
+    kind: Kind = NUMPY if namespace is None else _Dlpack(namespace())
+    try:
+        return _of_numpy(np.from_dlpack(value), kind)
+    except Exception as refused:
+        # NumPy's DLPack has no bfloat16; __array__ has. It may be a copy (not in JAX), so nothing is written to it.
+        if not hasattr(value, "__array__"):
+            raise ArgumentError(
+                f"{where} is a {_type_name(value)} that DLPack cannot hand to NumPy: {refused}"
+            ) from refused
+        return _of_numpy(np.asarray(value), kind)._replace(writable=False)
+
+
+class _Dlpack:
+    """Arrays of a library that follows the array API standard: made as NumPy arrays, handed over by DLPack."""
+
+    def __init__(self, namespace: Any) -> None:
+        self._namespace = namespace
+
+    def new(self, tensor: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        return NUMPY.new(tensor)
+
+    def finish(self, array: np.ndarray) -> Any:
+        try:
+            return self._namespace.from_dlpack(array)
+        except (BufferError, RuntimeError, TypeError, ValueError):  # bfloat16 again
+            return self._namespace.asarray(array)
+
+
+# --- arrays on a device that no provider serves yet ----------------------------------------------------------------
+
+
+def _elsewhere(device: str, value: Any, dtype: Any, shape: tuple[int, ...]) -> View:
+    """A view that says only where the array is, enough for the error that no provider serves that device."""
+    return View((str(dtype), shape, (), 1), value, device, NUMPY, False)
+
+
+# --- memory --------------------------------------------------------------------------------------------------------
+
+
+def dense_like(model: Tensor, shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
+    """Byte strides for a new array of `shape` in the memory order of `model`, if that has no gaps; else in C order."""
+    strides = c_strides(shape, dtype.itemsize)
+    if model.shape != shape or 0 in shape:
+        return strides
+    order = sorted(range(len(shape)), key=lambda axis: (-model.strides[axis], axis))
+    expected = model.dtype.itemsize
+    result = [0] * len(shape)
+    for axis in reversed(order):
+        if shape[axis] != 1 and model.strides[axis] != expected:
+            return strides
+        result[axis] = expected // model.dtype.itemsize * dtype.itemsize
+        expected *= shape[axis]
+    return tuple(result)
+
+
+def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    strides: list[int] = []
+    step = itemsize
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def overlap(one: View, other: View) -> bool:
+    """Whether two host arrays have a byte in common. Where that is too hard to decide exactly, the answer is yes."""
+    if not np.may_share_memory(one.buffer, other.buffer):
+        return False
+    try:
+        return bool(np.shares_memory(one.buffer, other.buffer, max_work=100_000))  # pyright: ignore[reportArgumentType]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def same_memory(one: View, other: View) -> bool:
+    """Whether two views are the same elements in the same order."""
+    return one.key[:3] == other.key[:3] and one.device == other.device and _address(one) == _address(other)
+
+
+def overlaps_itself(tensor: Tensor) -> bool:
+    """Whether two elements of one array share memory, as in a broadcast array."""
+    if tensor.size <= 1:
+        return False
+    reach = tensor.dtype.itemsize
+    for stride, size in sorted(
+        (abs(stride), size) for stride, size in zip(tensor.strides, tensor.shape, strict=True) if size > 1
+    ):
+        if stride < reach:
+            return True
+        reach += stride * (size - 1)
+    return False
+
+
+def _address(one: View) -> int:
+    return one.buffer.__array_interface__["data"][0]
+
+
+# --- types ---------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _bfloat16() -> np.dtype:
+    import ml_dtypes
+
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def dtype_of(name: str) -> np.dtype:
+    """The NumPy dtype of a registry type name; bfloat16 is ml_dtypes'."""
+    return _bfloat16() if name == "bfloat16" else np.dtype(name)
+
+
+def _type_name(value: Any) -> str:
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"

@@ -1,0 +1,130 @@
+"""Who is who in a call: arguments by position and name become inputs, attributes and wanted outputs."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from gradkern.contract import Operator
+from gradkern.errors import ArgumentError
+from gradkern.spelling import nearest
+
+__all__ = ["Binder", "attribute_key"]
+
+AttributeKey = tuple[tuple[str, Any, Any], ...]
+
+
+class Binder:
+    """The names of one operator, ready to sort the arguments of a call by."""
+
+    def __init__(self, name: str, operator: Operator) -> None:
+        self.name = name
+        self.operator = operator
+        self.inputs = tuple(each.name for each in operator.inputs)
+        self.outputs = tuple(each.name for each in operator.outputs)
+        self.default_outputs = tuple(each.name for each in operator.outputs if each.default)
+        self.result: Any = namedtuple(name, self.outputs)
+        self._input_names = frozenset(self.inputs)
+        self._positions = [f"{name}: input {each}" for each in self.inputs]
+
+    def where(self, index: int) -> str:
+        """How errors name the input of that position."""
+        return self._positions[index]
+
+    def bind(self, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Inputs in contract order (None for an optional one not given), and the attributes as they came."""
+        if len(positional) == len(self.inputs) and self._input_names.isdisjoint(named):
+            inputs: tuple[Any, ...] = positional
+        else:
+            inputs, named = self._sort(positional, named)
+        unknown = named.keys() - self.operator.attributes.keys() if named else ()
+        if unknown:
+            raise ArgumentError(self._unknown(sorted(unknown)[0]))
+        if any(value is None for value in inputs):
+            self._require(inputs)
+        return inputs, named
+
+    def _sort(self, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if len(positional) > len(self.inputs):
+            raise ArgumentError(
+                f"{self.name}: {len(positional)} inputs given; it takes {len(self.inputs)}: {', '.join(self.inputs)}"
+            )
+        given = dict(zip(self.inputs, positional, strict=False))
+        attributes = {}
+        for name, value in named.items():
+            if name not in self._input_names:
+                attributes[name] = value
+            elif name in given:
+                place = self.inputs.index(name) + 1
+                raise ArgumentError(f"{self.name}: input {name} is given twice, by name and as number {place}")
+            else:
+                given[name] = value
+        return tuple(given.get(name) for name in self.inputs), attributes
+
+    def _require(self, inputs: tuple[Any, ...]) -> None:
+        missing = [
+            each.name
+            for each, value in zip(self.operator.inputs, inputs, strict=True)
+            if value is None and not each.optional
+        ]
+        if missing:
+            word = "input" if len(missing) == 1 else "inputs"
+            raise ArgumentError(f"{self.name}: {word} {', '.join(missing)} missing; it takes {', '.join(self.inputs)}")
+
+    def _unknown(self, name: str) -> str:
+        known = [*self.inputs, *self.operator.attributes]
+        attributes = ", ".join(self.operator.attributes) or "none"
+        return f"{self.name}: unknown argument {name!r}{nearest(name, known)}; its attributes are {attributes}"
+
+    def wanted(self, outputs: Any, out: Mapping[str, Any] | None) -> tuple[str, ...]:
+        """The outputs to compute, in contract order: those named, or the default ones and those that `out` names."""
+        if out is not None and not isinstance(out, Mapping):
+            raise ArgumentError(
+                f"{self.name}: out is a {type(out).__name__}; expected a mapping from output names to arrays"
+            )
+        if outputs is None:
+            if not out:
+                return self.default_outputs
+            names = {*self.default_outputs, *out}
+        else:
+            if isinstance(outputs, str):
+                outputs = (outputs,)
+            if not isinstance(outputs, Iterable):
+                raise ArgumentError(f"{self.name}: outputs is {outputs!r}; expected names of outputs")
+            listed = list(outputs)
+            names = set(listed)
+            if len(names) != len(listed):
+                twice = next(name for name in listed if listed.count(name) > 1)
+                raise ArgumentError(f"{self.name}: output {twice!r} is wanted twice")
+            surplus = [name for name in out or () if name not in names]
+            if surplus:
+                raise ArgumentError(
+                    f"{self.name}: out has an array for {surplus[0]!r}, which is not among the wanted outputs"
+                )
+        for name in names:
+            if name not in self.outputs:
+                hint = nearest(name, self.outputs)
+                raise ArgumentError(
+                    f"{self.name}: unknown output {name!r}{hint}; its outputs are {', '.join(self.outputs)}"
+                )
+        for each in self.operator.outputs:
+            if each.name not in names and not each.optional:
+                raise ArgumentError(f"{self.name}: output {each.name} is not optional; outputs leaves it out")
+        if not names:
+            raise ArgumentError(f"{self.name}: outputs is empty; name at least one of {', '.join(self.outputs)}")
+        return tuple(name for name in self.outputs if name in names)
+
+
+def attribute_key(attributes: dict[str, Any]) -> AttributeKey:
+    """The attributes in a form that can be a key. Types are part of it: 1, 1.0 and True are equal, not the same."""
+    return tuple(sorted((name, *_frozen(value)) for name, value in attributes.items() if value is not None))
+
+
+def _frozen(value: Any) -> tuple[Any, Any]:
+    if isinstance(value, list | tuple | np.ndarray):
+        items = tuple(value.tolist()) if isinstance(value, np.ndarray) and value.ndim == 1 else tuple(value)
+        return ",".join(type(each).__name__ for each in items), items
+    return type(value).__name__, value

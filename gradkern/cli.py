@@ -1,0 +1,197 @@
+"""The `gradkern` command. `gradkern ops` lists the operators; tools/list_ops.py is the same command.
+
+Exit codes: 0 done, 1 nothing matches, 2 the command line is wrong, 3 registry.yaml is refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from gradkern import __version__, registry
+from gradkern.contract import Attribute, Flat, Input, Ones, Operator, Output, Shape
+from gradkern.errors import RegistryError
+from gradkern.providers import unavailable
+from gradkern.spelling import nearest
+
+__all__ = ["main"]
+
+JSON_SCHEMA = 1
+DONE, NOTHING, REFUSED = 0, 1, 3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command with these arguments, by default the process's own. Returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="gradkern",
+        description="Neural-network gradients on NVIDIA GPUs and CPUs.",
+        epilog="exit codes: 0 done, 1 nothing matches, 2 the command line is wrong, 3 registry.yaml is refused",
+    )
+    parser.add_argument("--version", action="version", version=f"gradkern {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    ops = commands.add_parser("ops", help="list the operators, or show some whole", epilog=parser.epilog)
+    ops.add_argument("name", nargs="*", help="operators to show whole; without any, all are listed in a table")
+    ops.add_argument("--json", action="store_true", help=f"print JSON (schema {JSON_SCHEMA})")
+    ops.add_argument("--provider", metavar="P", help="only operators that this provider computes")
+    ops.add_argument("--types", metavar="T", help="only operators that take data of this type, such as bfloat16")
+    ops.set_defaults(run=list_operators)
+    options = parser.parse_args(arguments)
+    try:
+        return options.run(options)
+    except RegistryError as error:
+        print(error, file=sys.stderr)
+        return REFUSED
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our pipe has left; Python would say so once more at exit
+        return DONE
+
+
+def list_operators(options: argparse.Namespace) -> int:
+    """`gradkern ops`: the operators that match, as a table, whole, or as JSON."""
+    every = registry.operators()
+    unknown = [name for name in options.name if name not in every]
+    for name in unknown:
+        print(f"unknown operator {name!r}{nearest(name, every)}; known are {', '.join(every)}", file=sys.stderr)
+    if unknown:
+        return NOTHING
+    chosen = {
+        name: operator
+        for name, operator in every.items()
+        if (not options.name or name in options.name)
+        and (options.provider is None or options.provider in operator.providers)
+        and (options.types is None or options.types in operator.data_types)
+    }
+    if options.json:
+        entries = [
+            {"name": name, **_plain(operator), "available": _available(operator)} for name, operator in chosen.items()
+        ]
+        print(json.dumps({"schema": JSON_SCHEMA, "gradkern": __version__, "operators": entries}, indent=2))
+    elif options.name:
+        print("\n\n".join(_whole(name, operator) for name, operator in chosen.items()))
+    elif chosen:
+        _table(chosen)
+    if not chosen:
+        print("no operator matches", file=sys.stderr)
+        return NOTHING
+    return DONE
+
+
+def _available(operator: Operator) -> dict[str, Any]:
+    return {
+        name: {"available": unavailable(name) is None, "reason": unavailable(name), "modules": list(modules)}
+        for name, modules in operator.providers.items()
+    }
+
+
+def _row(name: str, operator: Operator) -> tuple[str, ...]:
+    return (
+        name,
+        ", ".join(operator.data_types),
+        ", ".join(f"{each.name}:{each.type}" for each in operator.inputs),
+        ", ".join(f"{each.name}:{each.type}" + ("" if each.default else " (on request)") for each in operator.outputs),
+        ", ".join(f"{source} -> {target}" for each in operator.in_place for source, target in each.items()) or "-",
+        ", ".join(operator.attributes) or "-",
+        ", ".join(f"{each} ({unavailable(each) or 'available'})" for each in operator.providers),
+    )
+
+
+_HEADER = ("operator", "types", "inputs", "outputs", "in place", "attributes", "providers")
+
+
+def _table(chosen: Mapping[str, Operator]) -> None:
+    rows = [_row(name, operator) for name, operator in chosen.items()]
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(*_HEADER, show_lines=True)
+        for row in rows:
+            table.add_row(*row)
+        Console().print(table)
+        return
+    widths = [max(len(row[column]) for row in (_HEADER, *rows)) for column in range(len(_HEADER))]
+    for row in (_HEADER, *rows):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _whole(name: str, operator: Operator) -> str:
+    lines = [f"{name}  ({operator.domain}, since version {operator.since_version})", f"  {operator.doc}"]
+    lines += _section("inputs", [_tensor(each) for each in operator.inputs])
+    lines += _section("outputs", [_tensor(each) for each in operator.outputs])
+    lines += _section("attributes", [(key, _attribute(each), each.doc) for key, each in operator.attributes.items()])
+    lines += _section("types", [(key, "", doc) for key, doc in operator.types.items()])
+    lines += _section(
+        "combinations",
+        [(", ".join(f"{key}={value}" for key, value in row.items()), "", "") for row in operator.combinations],
+    )
+    lines += _section(
+        "axes", [(key, "group" if each.group else "axis", each.doc) for key, each in operator.axes.items()]
+    )
+    pairs = [(f"{source} -> {target}", "", "") for each in operator.in_place for source, target in each.items()]
+    lines += _section("in place", pairs)
+    lines += _section("providers", [(key, "", unavailable(key) or "available") for key in operator.providers])
+    return "\n".join(lines)
+
+
+def _section(title: str, rows: Sequence[tuple[str, str, str]]) -> list[str]:
+    if not rows:
+        return []
+    first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
+    return [f"  {title}", *(f"    {a.ljust(first)}  {b.ljust(second)}  {c}".rstrip() for a, b, c in rows)]
+
+
+def _tensor(each: Input | Output) -> tuple[str, str, str]:
+    if isinstance(each, Output) and each.like is not None:
+        shape = f"as {each.like}"
+    else:
+        shapes = each.shapes if isinstance(each, Input) else (each.shape or (),)
+        shape = " or ".join(_shape(shape) for shape in shapes)
+    notes = []
+    if each.optional:
+        notes.append("optional")
+    if isinstance(each, Output) and not each.default:
+        notes.append("on request")
+    if isinstance(each, Input) and each.values != "any":
+        notes.append(each.values)
+    return f"{each.name}:{each.type}", shape, each.doc + (f" ({', '.join(notes)})" if notes else "")
+
+
+def _shape(shape: Shape) -> str:
+    return "(" + ", ".join(_token(token) for token in shape) + ")"
+
+
+def _token(token: Any) -> str:
+    if isinstance(token, Ones):
+        return f"1 for each of {token.ones}"
+    return f"product of {token.flat}" if isinstance(token, Flat) else token
+
+
+def _attribute(each: Attribute) -> str:
+    words = [each.type]
+    if each.required:
+        words.append("required")
+    if each.default is not None:
+        words.append(f"default {each.default}")
+    if each.allowed:
+        words.append(f"one of {', '.join(each.allowed)}")
+    if each.minimum is not None:
+        words.append(f"at least {each.minimum}")
+    return ", ".join(words)
+
+
+def _plain(value: Any) -> Any:
+    """Contract data as JSON has it."""
+    if isinstance(value, BaseModel):
+        return {key: _plain(getattr(value, key)) for key in type(value).model_fields}
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

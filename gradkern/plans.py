@@ -1,0 +1,69 @@
+"""Plans by signature: bounded, the least recently used leaves first, safe for threads."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from threading import Lock, RLock
+from typing import Generic, NamedTuple, TypeVar
+
+__all__ = ["PlanCache", "Statistics"]
+
+Entry = TypeVar("Entry")
+
+
+class Statistics(NamedTuple):
+    """How often a plan was found and had to be made, how many are kept, and how many may be."""
+
+    hits: int
+    misses: int
+    size: int
+    bound: int
+
+
+class PlanCache(Generic[Entry]):
+    """A mapping from signature to plan that keeps at most `bound` of them.
+
+    `planning` is the lock under which plans are made: a search that times kernels must have the device to itself.
+    """
+
+    def __init__(self, bound: int) -> None:
+        self._bound = bound
+        self._entries: OrderedDict[Hashable, Entry] = OrderedDict()
+        self._lock = Lock()
+        self._hits = self._misses = 0
+        self.planning = RLock()
+
+    def get(self, signature: Hashable) -> Entry | None:
+        """The plan of a signature, counted as a hit, or None, counted as a miss."""
+        with self._lock:
+            entry = self._entries.get(signature)
+            if entry is None:
+                self._misses += 1
+                return None
+            self._hits += 1
+            self._entries.move_to_end(signature)
+            return entry
+
+    def peek(self, signature: Hashable) -> Entry | None:
+        """The plan of a signature, not counted."""
+        return self._entries.get(signature)
+
+    def put(self, signature: Hashable, entry: Entry) -> None:
+        """Keep a plan."""
+        with self._lock:
+            self._entries[signature] = entry
+            self._entries.move_to_end(signature)
+            while len(self._entries) > self._bound:
+                self._entries.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget every plan and set the statistics to zero."""
+        with self._lock:
+            self._entries.clear()
+            self._hits = self._misses = 0
+
+    def statistics(self) -> Statistics:
+        """Hits, misses, size and bound, all of one moment."""
+        with self._lock:
+            return Statistics(self._hits, self._misses, len(self._entries), self._bound)
