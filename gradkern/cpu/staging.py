@@ -1,0 +1,119 @@
+"""How the caller's arrays become the flat arrays that kernels take, and the plan that does it on every call.
+
+An array that is dense in the wanted order of axes is taken as it is, viewed flat and in its storage type: no copy. Any
+other input is copied, at the cost of one more pass over it; any other output is written to scratch and copied back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gradkern.call import Call, Tensor
+from gradkern.cpu.storage import storage
+
+__all__ = ["FlatPlan", "is_dense"]
+
+Order = tuple[int, ...] | None
+Launch = Callable[[list[np.ndarray], list[np.ndarray | None]], None]
+
+
+def is_dense(tensor: Tensor, order: Order = None) -> bool:
+    """Whether the elements lie one after another when the axes run in `order`, slowest first; None: as they are."""
+    if tensor.alignment < tensor.dtype.alignment:
+        return False
+    if 0 in tensor.shape:
+        return True
+    step = tensor.dtype.itemsize
+    for axis in reversed(range(len(tensor.shape)) if order is None else order):
+        if tensor.shape[axis] != 1:
+            if tensor.strides[axis] != step:
+                return False
+            step *= tensor.shape[axis]
+    return True
+
+
+class FlatPlan:
+    """A plan whose launch sees flat arrays.
+
+    launch   takes the inputs in the order of the call, and the outputs in the order of `outputs`: None where not wanted
+    orders   the memory order of axes the launch wants, by tensor name; the tensors not named come in C order
+    scratch  bytes the launch itself allocates
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        *,
+        kernel: str,
+        outputs: Sequence[str],
+        launch: Launch,
+        orders: Mapping[str, Order] | None = None,
+        scratch: int = 0,
+    ) -> None:
+        orders = orders or {}
+        self.kernel = kernel
+        self._launch = launch
+        self._readers = [_reader(tensor, orders.get(name)) for name, tensor in call.inputs.items()]
+        self._writers = [_writer(tensor, orders.get(name)) for name, tensor in call.outputs.items()]
+        self._places = [outputs.index(name) for name in call.outputs]
+        self._nothing: list[np.ndarray | None] = [None] * len(outputs)
+        self._copied = [
+            (index, orders.get(name))
+            for index, (name, tensor) in enumerate(call.outputs.items())
+            if not is_dense(tensor, orders.get(name))
+        ]
+        self.scratch = scratch + sum(
+            tensor.nbytes
+            for tensors in (call.inputs, call.outputs)
+            for name, tensor in tensors.items()
+            if not is_dense(tensor, orders.get(name))
+        )
+
+    def __call__(self, inputs: tuple[np.ndarray, ...], outputs: tuple[np.ndarray, ...], stream: Any = None) -> None:
+        read = [reader(array) for reader, array in zip(self._readers, inputs, strict=True)]
+        write = self._nothing.copy()
+        for place, writer, array in zip(self._places, self._writers, outputs, strict=True):
+            write[place] = writer(array)
+        self._launch(read, write)
+        for index, order in self._copied:
+            target, flat = _in_order(outputs[index], order), write[self._places[index]]
+            target[...] = flat.view(target.dtype).reshape(target.shape)  # type: ignore[union-attr]
+
+
+def _reader(tensor: Tensor, order: Order) -> Callable[[np.ndarray], np.ndarray]:
+    seen_as = storage(tensor.dtype)
+    if not is_dense(tensor, order):
+        return lambda array: np.array(_in_order(array, order), order="C").reshape(-1).view(seen_as)
+    flat = _writer(tensor, order)
+
+    def read(array: np.ndarray) -> np.ndarray:
+        result = flat(array)
+        return result if result.flags.writeable else np.asarray(_Writeable(result))
+
+    return read
+
+
+def _writer(tensor: Tensor, order: Order) -> Callable[[np.ndarray], np.ndarray]:
+    seen_as, size = storage(tensor.dtype), tensor.size
+    if not is_dense(tensor, order):
+        return lambda array: np.empty(size, seen_as)
+    if order is not None and order != tuple(range(len(order))):
+        return lambda array: array.transpose(order).reshape(-1).view(seen_as)
+    if seen_as != tensor.dtype:
+        return lambda array: array.reshape(-1).view(seen_as)
+    return lambda array: array.reshape(-1)
+
+
+def _in_order(array: np.ndarray, order: Order) -> np.ndarray:
+    return array if order is None else array.transpose(order)
+
+
+class _Writeable:
+    """A read-only array under another flag: Numba types the two apart and would compile every kernel twice."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}

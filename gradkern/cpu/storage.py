@@ -1,0 +1,177 @@
+"""Element types in memory and in arithmetic.
+
+Numba has no 16-bit floats on the CPU, so a float16 array reaches a kernel viewed as uint16 and a bfloat16 array as
+int16; `load` and `store` convert. Arithmetic is float32 for every type but float64: a kernel written with load, store,
+real and zeros serves all four types, and rounds once, at the store. All of it becomes vector code.
+
+load and store take an index from 0 on and do not check it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, overload
+from numba.np.arrayobj import make_array
+
+from gradkern.cpu.compile import target
+
+__all__ = ["arithmetic", "array_type", "load", "real", "storage", "store", "zeros"]
+
+_STORAGE = {
+    np.dtype(np.float16): np.dtype(np.uint16),
+    np.dtype(ml_dtypes.bfloat16): np.dtype(np.int16),
+    np.dtype(np.float32): np.dtype(np.float32),
+    np.dtype(np.float64): np.dtype(np.float64),
+}
+# Numba gives its fastmath flags to instructions that have none; one harmless flag keeps reassociation away.
+_AS_WRITTEN = ("nsz",)
+_I16, _I32, _F32 = ir.IntType(16), ir.IntType(32), ir.FloatType()
+
+
+def storage(dtype: np.dtype) -> np.dtype:
+    """The element type a kernel sees for arrays of `dtype`."""
+    return _STORAGE[dtype]
+
+
+def array_type(dtype: np.dtype) -> Any:
+    """Numba's type of a flat array of `dtype`, as a kernel sees it."""
+    return types.Array(numba.from_dtype(_STORAGE[dtype]), 1, "C")
+
+
+def arithmetic(dtype: np.dtype) -> np.dtype:
+    """The type arithmetic on `dtype` is done in."""
+    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
+
+
+def _arithmetic_type(array: Any) -> Any:
+    return types.float64 if array.dtype == types.float64 else types.float32
+
+
+@intrinsic
+def load(typing: Any, array: Any, index: Any) -> Any:
+    """array[index] in the arithmetic type."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        value = builder.load(_element(context, builder, signature, arguments))
+        if array.dtype == types.uint16:
+            return from_half(builder, value)
+        if array.dtype == types.int16:
+            return builder.bitcast(builder.shl(builder.zext(value, _I32), _I32(16)), _F32)
+        return value
+
+    return _arithmetic_type(array)(array, types.intp), generate
+
+
+@intrinsic
+def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
+    """array[index] = value, rounded to the nearest, ties to even, if the array's type is narrower."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        stored = arguments[2]
+        if array.dtype == types.uint16:
+            stored = to_half(builder, stored)
+        elif array.dtype == types.int16:
+            stored = _to_bfloat16(builder, stored)
+        builder.store(stored, _element(context, builder, signature, arguments))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, _arithmetic_type(array)), generate
+
+
+def real(array: Any, value: float) -> Any:
+    """`value` in the arithmetic type of `array`. A bare literal is float64 and would make float32 arithmetic wide."""
+    raise NotImplementedError("for kernels only")
+
+
+@overload(real, inline="always")
+def _real(array: Any, value: Any) -> Any:
+    if _arithmetic_type(array) == types.float64:
+        return lambda array, value: np.float64(value)
+    return lambda array, value: np.float32(value)
+
+
+def zeros(array: Any, size: int) -> Any:
+    """A new array of zeros in the arithmetic type of `array`: an accumulator."""
+    raise NotImplementedError("for kernels only")
+
+
+@overload(zeros)
+def _zeros(array: Any, size: Any) -> Any:
+    if _arithmetic_type(array) == types.float64:
+        return lambda array, size: np.zeros(size, np.float64)
+    return lambda array, size: np.zeros(size, np.float32)
+
+
+def _element(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    return builder.gep(make_array(signature.args[0])(context, builder, arguments[0]).data, [arguments[1]])
+
+
+# float16. LLVM's half type becomes one vector instruction where the CPU has it: x86 since F16C (2012), ARM always.
+# Without, it calls functions that Numba does not link (the process crashes), so the bits are then moved by hand.
+
+
+def _has_half_instructions() -> bool:
+    triple, _, features = target()
+    return triple.startswith(("aarch64", "arm64")) or "+f16c" in features.split(",")
+
+
+def half_by_instruction(builder: Any, value: Any) -> Any:
+    return builder.fpext(builder.bitcast(value, ir.HalfType()), _F32)
+
+
+def half_by_bits(builder: Any, value: Any) -> Any:
+    """Shift exponent and fraction into place, then multiply by 2^112, the difference of the exponents' biases. The
+    product is exact and makes subnormals normal. Inf and NaN keep the largest exponent.
+    """
+    wide = builder.zext(value, _I32)
+    magnitude = builder.shl(builder.and_(wide, _I32(0x7FFF)), _I32(13))
+    scaled = builder.fmul(builder.bitcast(magnitude, _F32), _F32(2.0**112), flags=_AS_WRITTEN)
+    special = builder.icmp_unsigned(">=", magnitude, _I32(0x7C00 << 13))
+    bits = builder.select(special, builder.or_(magnitude, _I32(0x7F800000)), builder.bitcast(scaled, _I32))
+    sign = builder.shl(builder.and_(wide, _I32(0x8000)), _I32(16))
+    return builder.bitcast(builder.or_(bits, sign), _F32)
+
+
+def round_by_instruction(builder: Any, value: Any) -> Any:
+    return builder.bitcast(builder.fptrunc(value, ir.HalfType()), _I16)
+
+
+def round_by_bits(builder: Any, value: Any) -> Any:
+    """Normal results: re-bias, add just below half a unit and the last kept bit, cut; the carry may run into the
+    exponent. Subnormal results: adding 0.5 makes the float32 adder round at 2^-24, float16's smallest step.
+    """
+    bits = builder.bitcast(value, _I32)
+    magnitude = builder.and_(bits, _I32(0x7FFFFFFF))
+    odd = builder.and_(builder.lshr(magnitude, _I32(13)), _I32(1))
+    biased = builder.add(builder.sub(magnitude, _I32(112 << 23)), builder.add(_I32(0xFFF), odd))
+    normal = builder.lshr(biased, _I32(13))
+    shifted = builder.fadd(builder.bitcast(magnitude, _F32), _F32(0.5), flags=_AS_WRITTEN)
+    subnormal = builder.sub(builder.bitcast(shifted, _I32), _I32(0x3F000000))
+    result = builder.select(builder.icmp_unsigned("<", magnitude, _I32(113 << 23)), subnormal, normal)
+    overflow = builder.icmp_unsigned(">=", magnitude, _I32(0x477FF000))  # 65520, halfway from the largest to 2^16
+    result = builder.select(overflow, _I32(0x7C00), result)
+    nan = builder.icmp_unsigned(">", magnitude, _I32(0x7F800000))
+    result = builder.select(nan, _I32(0x7E00), result)
+    sign = builder.and_(builder.lshr(bits, _I32(16)), _I32(0x8000))
+    return builder.trunc(builder.or_(result, sign), _I16)
+
+
+from_half, to_half = (
+    (half_by_instruction, round_by_instruction) if _has_half_instructions() else (half_by_bits, round_by_bits)
+)
+
+
+def _to_bfloat16(builder: Any, value: Any) -> Any:
+    """The upper half of a float32, rounded. A NaN's fraction must not be rounded away or into the sign."""
+    bits = builder.bitcast(value, _I32)
+    odd = builder.and_(builder.lshr(bits, _I32(16)), _I32(1))
+    rounded = builder.lshr(builder.add(bits, builder.add(_I32(0x7FFF), odd)), _I32(16))
+    quiet = builder.or_(builder.lshr(bits, _I32(16)), _I32(0x0040))
+    nan = builder.icmp_unsigned(">", builder.and_(bits, _I32(0x7FFFFFFF)), _I32(0x7F800000))
+    return builder.trunc(builder.select(nan, quiet, rounded), _I16)
