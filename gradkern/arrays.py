@@ -7,7 +7,8 @@ that the caller has not imported.
 from __future__ import annotations
 
 import sys
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -21,11 +22,15 @@ HOST = "cpu"
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2
 
 
+Maker = Callable[[], tuple[Any, Any]]
+"""Makes an array and the buffer a plan writes it through."""
+
+
 class Kind(Protocol):
     """One framework's arrays."""
 
-    def new(self, tensor: Tensor) -> tuple[Any, Any]:
-        """A new uninitialised array and the buffer a plan writes through."""
+    def maker(self, tensor: Tensor) -> Maker:
+        """What makes new uninitialised arrays of this type, shape and memory order."""
         ...
 
     def finish(self, array: Any) -> Any:
@@ -83,9 +88,19 @@ def _of_numpy(array: np.ndarray, kind: Kind) -> View:
 class _Numpy:
     """NumPy arrays, and host arrays that name no library to go back to."""
 
-    def new(self, tensor: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        array = np.ndarray(tensor.shape, tensor.dtype, strides=tensor.strides)
-        return array, array
+    def maker(self, tensor: Tensor) -> Maker:
+        shape, dtype, strides = tensor.shape, tensor.dtype, tensor.strides
+        make = (
+            partial(np.empty, shape, dtype)
+            if strides == c_strides(shape, dtype.itemsize)
+            else partial(np.ndarray, shape, dtype, strides=strides)
+        )
+
+        def new() -> tuple[np.ndarray, np.ndarray]:
+            array = make()
+            return array, array
+
+        return new
 
     def finish(self, array: np.ndarray) -> np.ndarray:
         return array
@@ -126,12 +141,16 @@ def _torch_as_numpy(value: Any, torch: Any) -> np.ndarray:
 class _Torch:
     """PyTorch tensors on the CPU."""
 
-    def new(self, tensor: Tensor) -> tuple[Any, np.ndarray]:
+    def maker(self, tensor: Tensor) -> Maker:
         torch = sys.modules["torch"]
-        itemsize = tensor.dtype.itemsize
-        strides = tuple(stride // itemsize for stride in tensor.strides)
-        array = torch.empty_strided(tensor.shape, strides, dtype=getattr(torch, tensor.dtype.name))
-        return array, _torch_as_numpy(array, torch)
+        strides = tuple(stride // tensor.dtype.itemsize for stride in tensor.strides)
+        make = partial(torch.empty_strided, tensor.shape, strides, dtype=getattr(torch, tensor.dtype.name))
+
+        def new() -> tuple[Any, np.ndarray]:
+            array = make()
+            return array, _torch_as_numpy(array, torch)
+
+        return new
 
     def finish(self, array: Any) -> Any:
         return array
@@ -155,7 +174,7 @@ def _of_dlpack(value: Any, where: str) -> View:
             f"{where} is a {_type_name(value)} on DLPack device {int(device)}; expected the CPU or CUDA"
         )
     namespace = getattr(value, "__array_namespace__", None)
-    kind: Kind = NUMPY if namespace is None else _Dlpack(namespace())
+    kind: Kind = NUMPY if namespace is None else _dlpack_kind(namespace())
     try:
         return _of_numpy(np.from_dlpack(value), kind)
     except Exception as refused:
@@ -173,14 +192,19 @@ class _Dlpack:
     def __init__(self, namespace: Any) -> None:
         self._namespace = namespace
 
-    def new(self, tensor: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        return NUMPY.new(tensor)
+    def maker(self, tensor: Tensor) -> Maker:
+        return NUMPY.maker(tensor)
 
     def finish(self, array: np.ndarray) -> Any:
         try:
             return self._namespace.from_dlpack(array)
         except (BufferError, RuntimeError, TypeError, ValueError):  # bfloat16 again
             return self._namespace.asarray(array)
+
+
+@cache
+def _dlpack_kind(namespace: Any) -> Kind:
+    return _Dlpack(namespace)
 
 
 # --- arrays on a device that no provider serves yet ----------------------------------------------------------------

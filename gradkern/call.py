@@ -58,7 +58,7 @@ class Plan(Protocol):
     """What a provider's `plan(call)` returns.
 
     Called with the buffers of the given inputs and of the wanted outputs, each in the order of `Call.inputs` and
-    `Call.outputs`: NumPy arrays on the host, addresses (int) on a GPU. It writes the outputs, and allocates scratch only.
+    `Call.outputs`: NumPy arrays on the host, addresses (int) on a GPU. It writes outputs and allocates only scratch.
     """
 
     @property

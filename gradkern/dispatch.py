@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from gradkern import registry
-from gradkern.arrays import View, overlap, same_memory, view
+from gradkern.arrays import Kind, Maker, View, overlap, same_memory, view
 from gradkern.binding import Binder, attribute_key
 from gradkern.call import Call, Plan, Refusal
 from gradkern.checking import check
@@ -102,9 +102,11 @@ class Prepared:
     __slots__ = (
         "_binder",
         "_keys",
+        "_makers",
         "_names",
-        "_new",
+        "_names_out",
         "_out_keys",
+        "_places",
         "_plan",
         "bytes",
         "call",
@@ -128,7 +130,9 @@ class Prepared:
             (tensor.dtype, tensor.shape, tensor.strides, tensor.alignment) for tensor in call.inputs.values()
         )
         self._out_keys = {name: each.key for name, each in out.items()}
-        self._new = tuple(call.outputs.items())
+        self._names_out = tuple(call.outputs)
+        self._places = tuple(binder.outputs.index(name) for name in call.outputs)
+        self._makers: dict[Kind, tuple[Maker, ...]] = {}
 
     def __call__(self, *inputs: Any, out: Mapping[str, Any] | None = None, stream: Any = None, **named: Any) -> Any:
         """The outputs for these inputs. Returns, and raises, as `run` does."""
@@ -155,18 +159,26 @@ class Prepared:
         if stream is not None and self.provider == "cpu":
             raise ArgumentError(f"{self.operator}: stream is for arrays on a GPU; these are on the host")
         kind = views[0].kind
-        made = []
-        for name, tensor in self._new:
-            given = out_views.get(name)
-            made.append(kind.new(tensor) if given is None else (None, given.buffer))
+        made = [
+            new() if name not in out_views else (None, out_views[name].buffer)
+            for name, new in zip(self._names_out, self._makers_of(kind), strict=True)
+        ]
         try:
-            self._plan(tuple([each.buffer for each in views]), tuple([buffer for _, buffer in made]), stream)
+            self._plan(
+                tuple([each.buffer for each in views if each is not None]), tuple([each[1] for each in made]), stream
+            )
         except GradkernError as error:
             raise type(error)(f"{self.operator}: {error}") from None
-        results = dict.fromkeys(self._binder.outputs)
-        for (name, _), (array, _) in zip(self._new, made, strict=True):
-            results[name] = out[name] if array is None else kind.finish(array)  # type: ignore[index]
-        return self._binder.result(**results)
+        results: list[Any] = [None] * len(self._binder.outputs)
+        for place, name, (array, _) in zip(self._places, self._names_out, made, strict=True):
+            results[place] = out[name] if array is None and out is not None else kind.finish(array)
+        return self._binder.result._make(results)
+
+    def _makers_of(self, kind: Kind) -> tuple[Maker, ...]:
+        makers = self._makers.get(kind)
+        if makers is None:
+            makers = self._makers[kind] = tuple(kind.maker(tensor) for tensor in self.call.outputs.values())
+        return makers
 
     def _differs(self, views: tuple[View, ...], keys: tuple[Any, ...], in_place: frozenset[tuple[str, str]]) -> str:
         for name, key, expected in zip(self._names, keys, self._keys, strict=False):

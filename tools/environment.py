@@ -1,0 +1,54 @@
+"""The environment that tools/demo and tools/test run in: made from pyproject.toml, once, in .venv beside it.
+
+Needs Python 3.11 or newer with pip and venv, and nothing else. What is there already is not fetched again, so that the
+second run works without a network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+HOME = ROOT / ".venv"
+STAMP = HOME / "gradkern.json"
+"""Written last: which extras of which pyproject.toml are installed, by which Python."""
+
+
+def python(*extras: str) -> Path:
+    """The interpreter of an environment with gradkern and these extras of pyproject.toml."""
+    interpreter = HOME / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    source = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    made = _stamp()
+    same = made.get("pyproject") == source and made.get("python") == sys.version and made.get("root") == str(ROOT)
+    if same and set(extras) <= set(made["extras"]) and interpreter.exists():
+        return interpreter
+    wanted = sorted({*extras, *made.get("extras", ())}) if same else sorted(extras)
+    print(f"making {HOME} with gradkern[{','.join(wanted)}]", file=sys.stderr, flush=True)
+    STAMP.unlink(missing_ok=True)
+    venv.create(HOME, with_pip=True, clear=not same)
+    install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-e", f"{ROOT}[{','.join(wanted)}]"]
+    subprocess.run([interpreter, *install], check=True)
+    STAMP.write_text(json.dumps({"pyproject": source, "python": sys.version, "root": str(ROOT), "extras": wanted}))
+    return interpreter
+
+
+def become(interpreter: Path, *arguments: str | Path) -> None:
+    """Run a command of the environment and end with its exit code."""
+    sys.exit(subprocess.run([interpreter, *arguments], check=False).returncode)
+
+
+def _stamp() -> dict:
+    try:
+        return json.loads(STAMP.read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+if sys.version_info < (3, 11):
+    sys.exit(f"gradkern needs Python 3.11 or newer; this is {sys.version.split()[0]}")
