@@ -1,0 +1,69 @@
+"""What every test shares: options, the places where tests are skipped, hypothesis profiles, seeded random numbers."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import zlib
+from collections.abc import Iterator
+
+import hypothesis
+import numpy as np
+import pytest
+
+hypothesis.settings.register_profile("dev", max_examples=30, deadline=None)
+hypothesis.settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("long", max_examples=2000, deadline=None)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--torch", action="store_true", help="run the tests that need PyTorch")
+    parser.addoption("--long", action="store_true", help="run slow tests, and many more examples of each property")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    profile = "long" if config.getoption("--long") else "ci" if os.environ.get("CI") == "true" else "dev"
+    hypothesis.settings.load_profile(profile)
+    cache = getattr(config, "cache", None)
+    if cache is not None:  # compiled kernels are kept between runs, apart from the user's own
+        os.environ.setdefault("GRADKERN_CACHE_DIR", str(cache.mkdir("gradkern")))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The one place where markers become skips."""
+    reasons = {
+        "torch": None if config.getoption("--torch") else "needs PyTorch: pytest --torch",
+        "slow": None if config.getoption("--long") else "slow: pytest --long",
+        "gpu": _why_no_gpu() if any(item.get_closest_marker("gpu") for item in items) else None,
+    }
+    for item in items:
+        for marker, reason in reasons.items():
+            if reason is not None and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _why_no_gpu() -> str | None:
+    """What the CUDA driver says; None where it has a device."""
+    try:
+        driver = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+    except OSError:
+        return "no NVIDIA GPU: the CUDA driver is not installed"
+    count = ctypes.c_int(0)
+    status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    return None if status == 0 and count.value > 0 else f"no NVIDIA GPU: the CUDA driver answers {status}"
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Random numbers that are the same in every run of a test, and differ between tests."""
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def empty_plan_cache() -> Iterator[None]:
+    """No plan is known when the test begins, and none of its own stays."""
+    from gradkern import plan_cache
+
+    plan_cache.clear()
+    yield
+    plan_cache.clear()
