@@ -1,0 +1,294 @@
+#!/usr/bin/env python3
+"""Time gradkern's operators, and other libraries on the same work in the same run.
+
+    tools/bench.py                          every operator, the registry's benchmark sizes, float32
+    tools/bench.py LayerNormalizationGrad --types bfloat16,float32 --peers torch
+    tools/bench.py ConvGrad --axes '{"N": 8, "C": 16, ...}' --attributes '{"pads": [1, 1, 1, 1]}'
+    tools/bench.py --overhead               what a warm call costs beyond its kernel, on the small examples
+
+A row is the median of repeated warm runs, gradkern's and the peers' in turn, with the distance between the
+quartiles as the spread. GB/s counts the bytes that must move: inputs once, outputs once. FLOP/s counts a
+convolution's multiplications and additions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
+
+import numpy as np
+from peers import PEERS
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from samples import inputs_of, named
+
+import gradkern
+from gradkern.contract import Example, Operator
+
+SCHEMA = 1
+Row = dict[str, Any]
+
+
+def main() -> int:
+    """Time what the command line asks for, print a table, and write JSON and a plot where asked."""
+    options = _options()
+    console = Console(stderr=True)
+    work = list(_work(options))
+    if not work:
+        print("no operator takes these types", file=sys.stderr)
+        return 1
+    rows = [
+        _overhead(*each) if options.overhead else _time(*each, options)
+        for each in track(work, "timing", console=console, disable=not console.is_terminal, transient=True)
+    ]
+    _print(rows)
+    if options.json:
+        _write(options.json, json.dumps({"schema": SCHEMA, "machine": _machine(), "rows": rows}, indent=1).encode())
+    if options.plot:
+        _plot(rows, options.plot)
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("operators", nargs="*", metavar="OPERATOR", help="operators to time; by default all")
+    parser.add_argument("--types", default="float32", help="data types, separated by commas; by default float32")
+    parser.add_argument("--axes", type=json.loads, help="one size instead of the registry's, as JSON")
+    parser.add_argument("--attributes", type=json.loads, default={}, help="its attributes, as JSON")
+    parser.add_argument("--outputs", help="outputs to compute, separated by commas; by default all")
+    parser.add_argument("--provider", help="provider to run on; by default that of the arrays")
+    parser.add_argument("--peers", default="", help=f"libraries to time too: {', '.join(PEERS)}")
+    parser.add_argument("--seconds", type=float, default=1.0, help="time to spend on a row, at least (%(default)s)")
+    parser.add_argument(
+        "--overhead", action="store_true", help="time warm calls on the small examples against the kernel"
+    )
+    parser.add_argument("--json", type=Path, help="write the results here")
+    parser.add_argument("--plot", type=Path, help="write a plot here, as PNG or SVG")
+    options = parser.parse_args()
+    known = gradkern.operators()
+    for name in options.operators:
+        if name not in known:
+            parser.error(f"unknown operator {name!r}; known are {', '.join(known)}")
+    options.peers = [name for name in options.peers.split(",") if name]
+    for name in options.peers:
+        if name not in PEERS:
+            parser.error(f"unknown peer {name!r}; known are {', '.join(PEERS)}")
+    return options
+
+
+def _work(options: argparse.Namespace) -> Iterator[tuple[str, Operator, Mapping[str, str], Example]]:
+    for name, operator in gradkern.operators().items():
+        if options.operators and name not in options.operators:
+            continue
+        for types in _combinations(operator, options.types.split(",")):
+            if options.axes:
+                axes = {key: tuple(size) if isinstance(size, list) else size for key, size in options.axes.items()}
+                attributes = {key: tuple(v) if isinstance(v, list) else v for key, v in options.attributes.items()}
+                yield name, operator, types, Example(axes=axes, attributes=attributes)
+            else:
+                for example in operator.examples if options.overhead else operator.benchmarks:
+                    yield name, operator, types, example
+
+
+def _combinations(operator: Operator, wanted: list[str]) -> Iterator[Mapping[str, str]]:
+    """For each wanted data type, the first combination with data of that type."""
+    variable = operator.inputs[0].type
+    for data in wanted:
+        yield from [row for row in operator.combinations if row[variable] == data][:1]
+
+
+def _time(
+    name: str, operator: Operator, types: Mapping[str, str], example: Example, options: argparse.Namespace
+) -> Row:
+    inputs = inputs_of(operator, types, example, np.random.default_rng(0))
+    outputs = tuple(options.outputs.split(",")) if options.outputs else tuple(each.name for each in operator.outputs)
+    arguments: dict[str, Any] = {"outputs": outputs, "provider": options.provider, **example.attributes}
+    plan = gradkern.prepare(name, **inputs, **arguments)
+    calls: dict[str, Callable[[], Any]] = {"gradkern": lambda: gradkern.run(name, **inputs, **arguments)}
+    for peer in options.peers:
+        call = PEERS[peer](name, inputs, example.attributes, outputs)
+        if call is not None:
+            calls[peer] = call
+    times = _in_turn(calls, options.seconds)
+    seconds = statistics.median(times["gradkern"])
+    flops = _flops(name, plan.call)
+    row: Row = {
+        "operator": name,
+        "types": dict(types),
+        "size": named(operator, example),
+        "outputs": outputs,
+        "provider": plan.provider,
+        "kernel": plan.kernel,
+        "bytes": plan.bytes,
+        "scratch": plan.scratch,
+        "microseconds": seconds * 1e6,
+        "spread": _spread(times["gradkern"]),
+        "gigabytes_per_second": plan.bytes / seconds / 1e9,
+        "gigaflops_per_second": flops / seconds / 1e9 if flops else None,
+    }
+    row["peers"] = {peer: statistics.median(each) * 1e6 for peer, each in times.items() if peer != "gradkern"}
+    return row
+
+
+def _in_turn(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, list[float]]:
+    """Times of each call, taken in turn so that what slows the machine slows all of them."""
+    for call in calls.values():
+        call()
+        call()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or min(map(len, times.values())) < 5:
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - start)
+    return times
+
+
+def _overhead(name: str, operator: Operator, types: Mapping[str, str], example: Example) -> Row:
+    """What a warm call costs beyond the plan it executes, in microseconds: medians over batches of calls."""
+    inputs = tuple(inputs_of(operator, types, example, np.random.default_rng(0)).values())
+    attributes = dict(example.attributes)
+    entry = gradkern.prepare(name, *inputs, **attributes)
+    buffers = tuple(each for each in gradkern.run(name, *inputs, **attributes) if each is not None)
+    whole = _batches(lambda: gradkern.run(name, *inputs, **attributes))
+    kernel = _batches(lambda: entry._plan(inputs, buffers, None))
+    return {
+        "operator": name,
+        "types": dict(types),
+        "size": named(operator, example),
+        "microseconds": whole,
+        "kernel_microseconds": kernel,
+        "beyond_microseconds": whole - kernel,
+    }
+
+
+def _batches(call: Callable[[], Any], count: int = 200, repeats: int = 15) -> float:
+    call()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        for _ in range(count):
+            call()
+        times.append((time.perf_counter() - start) / count)
+    return statistics.median(times) * 1e6
+
+
+def _flops(name: str, call: Any) -> int:
+    """Multiplications and additions of the gradients asked for; 0 for operators bound by memory."""
+    if name != "ConvGrad":
+        return 0
+    axes = call.axes
+    one = 2 * axes["N"] * axes["M"] * axes["C_per_group"] * math.prod(axes["kernel"]) * math.prod(axes["out"])
+    return one * len({"dX", "dW"} & call.outputs.keys())
+
+
+def _spread(times: list[float]) -> float:
+    """The distance between the quartiles, as a share of the median."""
+    low, middle, high = statistics.quantiles(times, n=4)
+    return (high - low) / middle
+
+
+def _print(rows: list[Row]) -> None:
+    overhead = "beyond_microseconds" in rows[0]
+    peers = sorted({peer for row in rows for peer in row.get("peers", ())})
+    columns = ["operator", "size", "types"]
+    columns += ["call us", "kernel us", "beyond us"] if overhead else ["kernel", "us", "spread", "GB/s", "GFLOP/s"]
+    table = Table(*columns, *(f"{peer} us" for peer in peers), *(f"{peer} / gradkern" for peer in peers))
+    for row in rows:
+        cells = [row["operator"], row["size"], ",".join(dict.fromkeys(row["types"].values()))]
+        if overhead:
+            cells += [f"{row[key]:.1f}" for key in ("microseconds", "kernel_microseconds", "beyond_microseconds")]
+        else:
+            flops = row["gigaflops_per_second"]
+            cells += [row["kernel"], f"{row['microseconds']:.1f}", f"{row['spread']:.0%}"]
+            cells += [f"{row['gigabytes_per_second']:.1f}", f"{flops:.1f}" if flops else "-"]
+        for ratio in (False, True):
+            for peer in peers:
+                taken = row["peers"].get(peer)
+                cells.append(
+                    "-" if taken is None else f"{taken / row['microseconds'] if ratio else taken:.{2 if ratio else 1}f}"
+                )
+        table.add_row(*cells)
+    Console(width=None if sys.stdout.isatty() else 220).print(table)
+
+
+def _machine() -> dict[str, Any]:
+    packages = {}
+    for name in ("gradkern", "numpy", "numba", "llvmlite", "torch"):
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "packages": packages,
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
+
+
+def _plot(rows: list[Row], path: Path) -> None:
+    """Bars: how much longer each peer takes than gradkern on the same work."""
+    import io
+
+    from matplotlib.figure import Figure
+
+    peers = sorted({peer for row in rows for peer in row.get("peers", ())})
+    shown = [row for row in rows if row.get("peers")]
+    if not shown:
+        sys.exit("--plot draws gradkern against peers; name some with --peers")
+    figure = Figure(figsize=(9, 0.9 + 0.32 * len(shown) * len(peers)), layout="constrained")
+    axes = figure.subplots()
+    labels = [f"{row['operator']}  {row['size']}  {next(iter(row['types'].values()))}" for row in shown]
+    height = 0.8 / len(peers)
+    for place, peer in enumerate(peers):
+        ratios = [row["peers"].get(peer, math.nan) / row["microseconds"] for row in shown]
+        bars = axes.barh([y + place * height for y in range(len(shown))], ratios, height, label=peer)
+        axes.bar_label(bars, fmt="%.2f", padding=3, fontsize=8)
+    axes.set_yticks(range(len(shown)), labels, fontsize=8)
+    axes.invert_yaxis()
+    axes.axvline(1, color="black", linewidth=1)
+    axes.set_xlabel("time of the peer / time of gradkern (more than 1: gradkern is faster)")
+    axes.legend()
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=path.suffix.lstrip(".") or "png", dpi=130)
+    _write(path, buffer.getvalue())
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_bytes(content)
+    partial.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

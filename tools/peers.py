@@ -1,0 +1,104 @@
+"""The same gradients by other libraries, for the benchmark: each function binds arrays and returns a call.
+
+A peer gets gradkern's own inputs and computes the same outputs. None where the library has no such gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+Peer = Callable[[], Any]
+
+
+def torch_peer(
+    operator: str, inputs: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]
+) -> Peer | None:
+    """PyTorch's own operator for the same work, on tensors that share the arrays' memory."""
+    import torch
+
+    tensors = {name: _as_tensor(torch, array) for name, array in inputs.items()}
+    make = _TORCH.get(operator)
+    return make(torch.ops.aten, tensors, attributes, outputs) if make else None
+
+
+def _as_tensor(torch: Any, array: np.ndarray) -> Any:
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _layer_norm(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]) -> Peer:
+    axis = attributes.get("axis", -1) % t["X"].ndim
+    shape = list(t["X"].shape[axis:])
+    stats = [*t["X"].shape[:axis], *([1] * len(shape))]
+    mean, rstd = t["mean"].reshape(stats), t["inv_std_dev"].reshape(stats)
+    mask = [name in outputs for name in ("X_grad", "scale_grad", "bias_grad")]
+    return lambda: aten.native_layer_norm_backward(t["Y_grad"], t["X"], shape, mean, rstd, t["scale"], t["scale"], mask)
+
+
+def _rms_norm(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]) -> Peer:
+    axis = attributes.get("axis", -1) % t["X"].ndim
+    shape = list(t["X"].shape[axis:])
+    rstd = t["inv_std_var"].reshape([*t["X"].shape[:axis], *([1] * len(shape))])
+    mask = [name in outputs for name in ("X_grad", "scale_grad")]
+    return lambda: aten._fused_rms_norm_backward(t["Y_grad"], t["X"], shape, rstd, t["scale"], mask)
+
+
+def _bias_gelu(approximate: str) -> Any:
+    def make(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]) -> Peer:
+        def call() -> Any:
+            gradient = aten.gelu_backward(t["dY"], t["X"] + t["B"], approximate=approximate)
+            return gradient, gradient.flatten(0, -2).sum(0) if "dB" in outputs else None
+
+        return call
+
+    return make
+
+
+def _batch_norm(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]) -> Peer:
+    mask = [name in outputs for name in ("dX", "dScale", "dBias")]
+    mean, inv_std = t["saved_mean"], t["saved_inv_std"]
+    return lambda: aten.native_batch_norm_backward(
+        t["dY"], t["X"], t["Scale"], None, None, mean, inv_std, True, attributes.get("epsilon", 1e-5), mask
+    )
+
+
+def _dml_batch_norm(
+    aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]
+) -> Peer | None:
+    data = t["Input"]
+    per_channel = [size if axis == 1 else 1 for axis, size in enumerate(data.shape)]
+    if list(t["Mean"].shape) != per_channel:
+        return None
+    mean, variance, scale = (t[name].flatten() for name in ("Mean", "Variance", "Scale"))
+    return lambda: aten.native_batch_norm_backward(
+        t["InputGradient"], data, scale, mean, variance, None, None, False, attributes["Epsilon"], [True] * 3
+    )
+
+
+def _conv(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]) -> Peer | None:
+    rank = t["X"].ndim - 2
+    pads = attributes.get("pads", (0,) * (2 * rank))
+    if pads[:rank] != pads[rank:] or "auto_pad" in attributes:
+        return None
+    strides, dilations = (list(attributes.get(name, (1,) * rank)) for name in ("strides", "dilations"))
+    mask = [name in outputs for name in ("dX", "dW", "dB")]
+    filters, group = [t["W"].shape[0]], attributes.get("group", 1)
+    return lambda: aten.convolution_backward(
+        t["dY"], t["X"], t["W"], filters, strides, list(pads[:rank]), dilations, False, [0] * rank, group, mask
+    )
+
+
+_TORCH: dict[str, Any] = {
+    "LayerNormalizationGrad": _layer_norm,
+    "SimplifiedLayerNormalizationGrad": _rms_norm,
+    "BiasGeluGrad_dX": _bias_gelu("none"),
+    "BiasFastGeluGrad_dX": _bias_gelu("tanh"),
+    "BatchNormalizationGrad": _batch_norm,
+    "DmlBatchNormalizationGrad": _dml_batch_norm,
+    "ConvGrad": _conv,
+}
+PEERS = {"torch": torch_peer}

@@ -1,0 +1,55 @@
+"""Random arrays for an operator, made from its contract: what the tests and the benchmark feed it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes  # noqa: F401  makes "bfloat16" a NumPy type name
+import numpy as np
+
+from gradkern.contract import Example, Flat, Input, Ones, Operator, Shape
+
+
+def shape_of(shape: Shape, axes: Mapping[str, Any]) -> tuple[int, ...]:
+    """The sizes a contract's shape has for these axes."""
+    sizes: list[int] = []
+    for token in shape:
+        if isinstance(token, Ones):
+            sizes.extend(1 for _ in axes[token.ones])
+        elif isinstance(token, Flat):
+            sizes.append(math.prod(axes[token.flat]))
+        else:
+            size = axes[token]
+            sizes.extend(size if isinstance(size, tuple) else (size,))
+    return tuple(sizes)
+
+
+def inputs_of(
+    operator: Operator, types: Mapping[str, str], example: Example, random: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """An array for every input, in contract order: normal, positive where it is a spread, nonzero where it divides."""
+    return {
+        each.name: values_of(each, random, shape_of(each.shape, example.axes)).astype(types[each.type])
+        for each in operator.inputs
+    }
+
+
+def values_of(each: Input, random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Float32 samples of what the contract says the input's values are."""
+    if each.values == "any":
+        return random.standard_normal(shape, dtype=np.float32)
+    spread = random.uniform(0.5, 2.0, shape).astype(np.float32)
+    return spread if each.values == "positive" else spread * random.choice(np.array([-1, 1], np.float32), shape)
+
+
+def named(operator: Operator, example: Example) -> str:
+    """A short name for an example: its axes and its attributes."""
+    axes = " ".join(f"{name}={_sizes(size)}" for name, size in example.axes.items())
+    attributes = " ".join(f"{name}={_sizes(value)}" for name, value in example.attributes.items())
+    return f"{axes} {attributes}".strip()
+
+
+def _sizes(value: Any) -> str:
+    return "x".join(map(str, value)) or "()" if isinstance(value, tuple) else str(value)
