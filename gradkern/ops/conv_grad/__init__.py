@@ -1,0 +1,109 @@
+"""ConvGrad: the three gradients of a convolution.
+
+The forward convolution, for image n, filter m and output position o (a tuple with one index per spatial axis):
+
+    Y[n, m, o] = B[m] + sum over c, k of  W[m, c, k] * X[n, channel(m, c), o*strides + k*dilations - pads_begin]
+
+where X is zero outside its bounds, c runs over C/group channels, and channel(m, c) = (m // (M/group)) * (C/group) + c.
+Its gradients, for an upstream gradient dY of Y's shape:
+
+    dX[n, c', i] = sum over the (m, c, k, o) with channel(m, c) = c' and o*strides + k*dilations - pads_begin = i
+                   of  W[m, c, k] * dY[n, m, o]
+    dW[m, c, k]  = sum over n, o of  dY[n, m, o] * X[n, channel(m, c), o*strides + k*dilations - pads_begin]
+    dB[m]        = sum over n, o of  dY[n, m, o]
+
+Source: com.microsoft ConvGrad of ONNX Runtime Training; the attributes are those of ONNX Conv.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gradkern.errors import AttributeValueError, ShapeError
+
+__all__ = ["resolve"]
+
+
+def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes with nothing left open: full tuples, auto_pad turned into pads.
+
+    Raises ShapeError or AttributeValueError where the arrays are no convolution's: channels and groups that do not
+    multiply out, a kernel_shape other than W's, a dY of another shape than the forward convolution's output.
+    """
+    spatial, kernel = axes["spatial"], axes["kernel"]
+    group = attributes["group"]
+    _check_channels(axes["C"], axes["M"], axes["C_per_group"], group)
+    _check_kernel(kernel, attributes["kernel_shape"])
+    strides = _per_axis(attributes["strides"], spatial)
+    dilations = _per_axis(attributes["dilations"], spatial)
+    extents = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
+    pads = _pads(attributes["auto_pad"], attributes["pads"], spatial, strides, extents)
+    # SAME is defined by its output; everything else by its pads, and must leave room for the kernel.
+    if attributes["auto_pad"].startswith("SAME"):
+        out = _same_size(spatial, strides)
+    else:
+        out = _out_size(spatial, strides, extents, pads)
+    if axes["out"] != out:
+        raise ShapeError(f"input dY has spatial shape {axes['out']}; the forward convolution gives {out}")
+    explicit = {"kernel_shape": kernel, "pads": pads, "strides": strides, "dilations": dilations, "auto_pad": "NOTSET"}
+    return {**attributes, **explicit}
+
+
+def _check_channels(channels: int, filters: int, per_group: int, group: int) -> None:
+    if channels != per_group * group:
+        raise ShapeError(
+            f"input X has {channels} channels (axis 1); W's axis 1 is {per_group} with group {group}, "
+            f"which needs {per_group * group}"
+        )
+    if filters % group:
+        raise ShapeError(f"input W has {filters} filters (axis 0), M, not divisible by group {group}")
+
+
+def _check_kernel(kernel: tuple[int, ...], kernel_shape: tuple[int, ...] | None) -> None:
+    if kernel_shape is not None and kernel_shape != kernel:
+        raise ShapeError(f"kernel_shape {kernel_shape} disagrees with W, whose kernel is {kernel}")
+    if 0 in kernel:
+        raise ShapeError(f"input W has kernel {kernel}; every axis of it needs at least 1 element")
+
+
+def _per_axis(values: tuple[int, ...] | None, spatial: tuple[int, ...]) -> tuple[int, ...]:
+    return (1,) * len(spatial) if values is None else values
+
+
+def _pads(
+    auto_pad: str,
+    pads: tuple[int, ...] | None,
+    spatial: tuple[int, ...],
+    strides: tuple[int, ...],
+    extents: tuple[int, ...],
+) -> tuple[int, ...]:
+    if auto_pad == "NOTSET":
+        return (0,) * (2 * len(spatial)) if pads is None else pads
+    if pads is not None:
+        raise AttributeValueError(f"attribute pads is {pads} and auto_pad is {auto_pad}; only one of them may be given")
+    if auto_pad == "VALID":
+        return (0,) * (2 * len(spatial))
+    totals = [
+        max((out - 1) * stride + extent - size, 0)
+        for out, size, stride, extent in zip(_same_size(spatial, strides), spatial, strides, extents, strict=True)
+    ]
+    smaller, larger = [total // 2 for total in totals], [total - total // 2 for total in totals]
+    return tuple(smaller + larger) if auto_pad == "SAME_UPPER" else tuple(larger + smaller)
+
+
+def _same_size(spatial: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(-(-size // stride) for size, stride in zip(spatial, strides, strict=True))
+
+
+def _out_size(
+    spatial: tuple[int, ...], strides: tuple[int, ...], extents: tuple[int, ...], pads: tuple[int, ...]
+) -> tuple[int, ...]:
+    rank = len(spatial)
+    padded = tuple(size + pads[axis] + pads[rank + axis] for axis, size in enumerate(spatial))
+    if any(extent > size for extent, size in zip(extents, padded, strict=True)):
+        raise ShapeError(
+            f"the kernel covers {extents} with dilation, larger than the padded input {padded}: "
+            "the forward convolution has no output"
+        )
+    return tuple((size - extent) // stride + 1 for size, extent, stride in zip(padded, extents, strides, strict=True))
