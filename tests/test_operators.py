@@ -1,0 +1,281 @@
+"""Every operator, every type combination, every example of the registry, against float64 mathematics."""
+
+from collections.abc import Iterator
+
+import forward
+import numpy as np
+import pytest
+from reference import reference
+from samples import inputs_of, named
+from tolerance import assert_close, assert_elements_close
+
+import gradkern
+from gradkern.contract import Example, Operator
+
+OPERATORS = gradkern.operators()
+ELEMENTWISE = {"X_grad", "dX", "OutputGradient"}
+"""The outputs whose single elements have a bound too, where the operator is a norm or GELU."""
+
+
+def cases(types: str = "all") -> Iterator[object]:
+    for name, operator in OPERATORS.items():
+        for row in operator.combinations:
+            if types != "all" and set(row.values()) != {types}:
+                continue
+            for example in operator.examples:
+                label = f"{name}-{'-'.join(row.values())}-{named(operator, example)}".replace(" ", "-")
+                yield pytest.param(name, operator, row, example, id=label)
+
+
+every_case = pytest.mark.parametrize(("name", "operator", "row", "example"), list(cases()))
+float32_cases = pytest.mark.parametrize(("name", "operator", "row", "example"), list(cases("float32")))
+
+
+def sample(operator: Operator, row: dict[str, str], example: Example, seed: int = 0) -> dict[str, np.ndarray]:
+    return inputs_of(operator, row, example, np.random.default_rng(seed))
+
+
+def attributes_of(operator: Operator, row: dict[str, str], example: Example) -> dict[str, object]:
+    binding = {key: row[each.binds] for key, each in operator.attributes.items() if each.binds}
+    return {**binding, **example.attributes}
+
+
+def every_output(operator: Operator) -> tuple[str, ...]:
+    return tuple(each.name for each in operator.outputs)
+
+
+@every_case
+def test_outputs_agree_with_float64_mathematics(name: str, operator: Operator, row: dict, example: Example) -> None:
+    inputs = sample(operator, row, example)
+    kept = {key: array.copy() for key, array in inputs.items()}
+    result = gradkern.run(name, **inputs, outputs=every_output(operator), **attributes_of(operator, row, example))
+    expected = reference(name, inputs, example.attributes)
+    for each in operator.outputs:
+        got = getattr(result, each.name)
+        assert got.dtype.name == row[each.type]
+        assert_close(name, each.name, got, expected[each.name])
+        if each.name in ELEMENTWISE and name != "ConvGrad":
+            assert_elements_close(name, each.name, got, expected[each.name])
+    for key, array in inputs.items():
+        np.testing.assert_array_equal(
+            array.view(np.uint8), kept[key].view(np.uint8), err_msg=f"input {key} was changed"
+        )
+
+
+@float32_cases
+def test_each_output_alone_has_the_bits_it_has_among_all(
+    name: str, operator: Operator, row: dict, example: Example
+) -> None:
+    inputs = sample(operator, row, example)
+    together = gradkern.run(name, **inputs, outputs=every_output(operator), **example.attributes)
+    for output in every_output(operator):
+        alone = gradkern.run(name, **inputs, outputs=[output], **example.attributes)
+        assert [key for key in alone._fields if getattr(alone, key) is not None] == [output]
+        np.testing.assert_array_equal(getattr(alone, output), getattr(together, output))
+
+
+@every_case
+def test_out_arrays_are_written_whole(name: str, operator: Operator, row: dict, example: Example) -> None:
+    inputs, attributes = sample(operator, row, example), attributes_of(operator, row, example)
+    fresh = gradkern.run(name, **inputs, outputs=every_output(operator), **attributes)
+    out = {key: np.full_like(array, np.nan) for key, array in fresh._asdict().items()}
+    result = gradkern.run(name, **inputs, out=out, outputs=every_output(operator), **attributes)
+    for key, array in out.items():
+        assert getattr(result, key) is array
+        np.testing.assert_array_equal(array.view(np.uint8), getattr(fresh, key).view(np.uint8))
+
+
+@every_case
+def test_in_place_gives_the_same_bits_as_a_new_array(
+    name: str, operator: Operator, row: dict, example: Example
+) -> None:
+    attributes = attributes_of(operator, row, example)
+    fresh = gradkern.run(name, **sample(operator, row, example), outputs=every_output(operator), **attributes)
+    types = {each.name: row[each.type] for each in (*operator.inputs, *operator.outputs)}
+    for source, target in operator.in_place_pairs:
+        inputs = sample(operator, row, example)
+        out = {target: inputs[source]}
+        if types[source] != types[target]:
+            with pytest.raises(gradkern.OutputError, match=f"out {target} has type {types[source]}"):
+                gradkern.run(name, **inputs, out=out, outputs=every_output(operator), **attributes)
+            continue
+        result = gradkern.run(name, **inputs, out=out, outputs=every_output(operator), **attributes)
+        assert getattr(result, target) is inputs[source]
+        for key, array in result._asdict().items():
+            np.testing.assert_array_equal(array.view(np.uint8), getattr(fresh, key).view(np.uint8))
+
+
+def strided(array: np.ndarray, how: str) -> np.ndarray:
+    """The same elements in other memory: every second element, backwards, or with the axes in reverse order."""
+    if array.ndim == 0 or how == "read-only":
+        copy = array.copy()
+        copy.flags.writeable = False
+        return copy
+    if how == "reversed axes":
+        return np.asfortranarray(array)
+    if how == "backwards":
+        return np.ascontiguousarray(np.flip(array))[(slice(None, None, -1),) * array.ndim]
+    if how == "unaligned":
+        raw = np.zeros(array.nbytes + 1, np.uint8)
+        view = raw[1:].view(array.dtype).reshape(array.shape)
+        view[...] = array
+        return view
+    wide = np.zeros([2 * size for size in array.shape], array.dtype)
+    view = wide[(slice(None, None, 2),) * array.ndim]
+    view[...] = array
+    return view
+
+
+@pytest.mark.parametrize("how", ["every second", "backwards", "reversed axes", "read-only", "unaligned"])
+@float32_cases
+def test_inputs_of_any_strides_give_what_contiguous_ones_give(
+    name: str, operator: Operator, row: dict, example: Example, how: str
+) -> None:
+    inputs = sample(operator, row, example)
+    result = gradkern.run(
+        name,
+        **{key: strided(array, how) for key, array in inputs.items()},
+        outputs=every_output(operator),
+        **example.attributes,
+    )
+    expected = reference(name, inputs, example.attributes)
+    for key, array in result._asdict().items():
+        assert_close(name, key, array, expected[key])
+
+
+@every_case
+def test_the_same_call_gives_the_same_bits(name: str, operator: Operator, row: dict, example: Example) -> None:
+    inputs, attributes = sample(operator, row, example), attributes_of(operator, row, example)
+    first, *others = (gradkern.run(name, **inputs, outputs=every_output(operator), **attributes) for _ in range(4))
+    for other in others:
+        for one, two in zip(first, other, strict=True):
+            np.testing.assert_array_equal(one.view(np.uint8), two.view(np.uint8))
+
+
+@float32_cases
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+def test_one_bad_element_reaches_exactly_what_its_formula_contains(
+    name: str, operator: Operator, row: dict, example: Example, poison: float
+) -> None:
+    inputs = sample(operator, row, example)
+    upstream = "InputGradient" if name == "DmlBatchNormalizationGrad" else operator.inputs[0].name
+    inputs[upstream].flat[inputs[upstream].size // 2] = poison
+    result = gradkern.run(name, **inputs, outputs=every_output(operator), **example.attributes)
+    with np.errstate(invalid="ignore"):
+        expected = reference(name, inputs, example.attributes)
+    for key, array in result._asdict().items():
+        np.testing.assert_array_equal(np.isfinite(array), np.isfinite(expected[key]), err_msg=f"{name}.{key}")
+
+
+def empties() -> Iterator[object]:
+    """Every example with every single axis in turn set to zero, where the forward operator still exists."""
+    for name, operator in OPERATORS.items():
+        for example in operator.examples[:1]:
+            for axis, size in example.axes.items():
+                if axis in ("kernel", "out", "statistics", "group", "C", "M", "C_per_group") and name == "ConvGrad":
+                    continue
+                for place in range(len(size)) if isinstance(size, tuple) else (None,):
+                    if axis == "statistics" or (name == "ConvGrad" and axis == "spatial"):
+                        continue
+                    zero = 0 if place is None else (*size[:place], 0, *size[place + 1 :])
+                    axes = {**example.axes, axis: zero}
+                    if axis == "sizes":
+                        axes["statistics"] = tuple(
+                            0 if z == 0 and s != 1 else s for z, s in zip(zero, example.axes["statistics"], strict=True)
+                        )
+                    yield pytest.param(
+                        name,
+                        operator,
+                        Example(axes=axes, attributes=dict(example.attributes)),
+                        id=f"{name}-{axis}-{place}",
+                    )
+
+
+@pytest.mark.parametrize(("name", "operator", "example"), list(empties()))
+def test_sums_over_nothing_are_zero_and_empty_arrays_stay_empty(
+    name: str, operator: Operator, example: Example
+) -> None:
+    for row in operator.combinations:
+        inputs = sample(operator, row, example)
+        result = gradkern.run(name, **inputs, outputs=every_output(operator), **attributes_of(operator, row, example))
+        for each, array in zip(operator.outputs, result, strict=True):
+            if each.like is not None:
+                assert array.shape == inputs[each.like].shape
+            if array.shape != inputs[operator.inputs[0].name].shape:
+                np.testing.assert_array_equal(array.astype(np.float32), 0)
+
+
+@pytest.mark.parametrize("operator", ["LayerNormalizationGrad", "SimplifiedLayerNormalizationGrad", "BiasGeluGrad_dX"])
+@pytest.mark.parametrize("data", ["float32", "bfloat16", "float16", "float64"])
+def test_sums_over_many_rows_stay_accurate(operator: str, data: str) -> None:
+    contract = OPERATORS[operator]
+    columns: object = 24 if "Gelu" in operator else (24,)
+    example = Example(axes={"rows": (20_000,), "columns": columns})
+    row = next(row for row in contract.combinations if row["T"] == data)
+    inputs = sample(contract, row, example)
+    result = gradkern.run(operator, **inputs, outputs=every_output(contract))
+    expected = reference(operator, inputs, {})
+    for key, array in result._asdict().items():
+        assert_close(operator, key, array, expected[key])
+
+
+def test_channels_last_arrays_come_back_channels_last() -> None:
+    random = np.random.default_rng(0)
+    X = random.standard_normal((2, 6, 7, 4)).astype(np.float32).transpose(0, 3, 1, 2)
+    dY = random.standard_normal((2, 6, 7, 4)).astype(np.float32).transpose(0, 3, 1, 2)
+    stats = [random.uniform(0.5, 2, 4).astype(np.float32) for _ in range(3)]
+    result = gradkern.run("BatchNormalizationGrad", dY, X, *stats)
+    assert result.dX.strides == X.strides
+    W = random.standard_normal((4, 4, 3, 3)).astype(np.float32)
+    result = gradkern.run("ConvGrad", dY, X, W, pads=[1, 1, 1, 1])
+    assert result.dX.strides == X.strides
+    expected = reference("ConvGrad", {"dY": dY, "X": X, "W": W}, {"pads": (1, 1, 1, 1)})
+    for key, array in result._asdict().items():
+        assert_close("ConvGrad", key, array, expected[key])
+
+
+def test_the_statistics_may_have_one_element_for_each_normalized_axis() -> None:
+    random = np.random.default_rng(0)
+    X, dY = random.standard_normal((2, 3, 4, 5)), random.standard_normal((2, 3, 4, 5))
+    scale, mean, inv_std = random.standard_normal((4, 5)), random.standard_normal((2, 3)), random.uniform(1, 2, (2, 3))
+    usual = gradkern.run("LayerNormalizationGrad", dY, X, scale, mean, inv_std, axis=2)
+    other = gradkern.run(
+        "LayerNormalizationGrad", dY, X, scale.ravel(), mean[..., None, None], inv_std[..., None, None], axis=-2
+    )
+    np.testing.assert_array_equal(usual.X_grad, other.X_grad)
+    assert usual.scale_grad.shape == (4, 5)
+    assert other.scale_grad.shape == (20,)
+    np.testing.assert_array_equal(usual.scale_grad.ravel(), other.scale_grad)
+
+
+def test_gelu_has_the_right_limits_and_never_makes_a_nan() -> None:
+    for operator in ("BiasGeluGrad_dX", "BiasFastGeluGrad_dX"):
+        for row in OPERATORS[operator].combinations:
+            huge = float(forward.np.finfo(np.float32).max) if row["T"] in ("float32", "bfloat16") else 6e4
+            X = np.array([np.inf, -np.inf, np.nan, huge, -huge, 1e4, -1e4, 30, -30, 0, -0.0], np.float64).astype(
+                row["T"]
+            )
+            dX = gradkern.run(operator, np.ones_like(X), X, np.zeros(X.shape, row["TB"])).dX.astype(np.float64)
+            np.testing.assert_array_equal(dX, [1, 0, np.nan, 1, 0, 1, 0, 1, 0, 0.5, 0.5], err_msg=f"{operator} {row}")
+
+
+def test_a_zero_in_the_invertible_scale_is_an_error_and_writes_nothing() -> None:
+    Y = np.ones((3, 4), np.float32)
+    scale = np.array([1, 0, 2, 0], np.float32)
+    out = {"X_grad": np.full((3, 4), 7, np.float32)}
+    with pytest.raises(gradkern.DataError, match="InvertibleLayerNormalizationGrad: input scale"):
+        gradkern.run("InvertibleLayerNormalizationGrad", Y, Y, scale, scale, np.ones(3, np.float32), out=out)
+    np.testing.assert_array_equal(out["X_grad"], 7)
+
+
+@pytest.mark.slow
+def test_more_than_two_to_the_31_elements_are_all_right() -> None:
+    columns = 4096
+    rows = 2**31 // columns + 3
+    X = np.full((rows, columns), 0.5, np.float16)
+    X[-1] = np.linspace(-3, 3, columns)
+    B = np.zeros(columns, np.float16)
+    dX = gradkern.run("BiasGeluGrad_dX", X, X, B).dX
+    for part in (slice(0, 2), slice(-2, None)):
+        expected = reference("BiasGeluGrad_dX", {"dY": X[part], "X": X[part], "B": B}, {})["dX"]
+        assert_close("BiasGeluGrad_dX", "dX", dX[part], expected)

@@ -1,0 +1,47 @@
+"""The one table of tolerances: how far a result may be from float64 mathematics, by the type of the output."""
+
+import ml_dtypes
+import numpy as np
+
+NORM = {"float64": 1e-13, "float32": 1e-6, "float16": 3e-4, "bfloat16": 2.2e-3}
+"""||result - reference|| / ||reference||. One rounding costs 2.1e-4 in float16 and 1.7e-3 in bfloat16."""
+CONV_NORM = {**NORM, "float32": 5e-6}
+"""The same for ConvGrad without TF32."""
+ULPS, SHARE_OF_ROW = 2, 1e-6
+"""No element of dX further than this many units in its last place, plus this share of the largest in its row."""
+
+
+FEW = 64
+"""In a smaller output the roundings do not average out: the worst case of one rounding stands instead."""
+
+
+def norm_of(operator: str, dtype: np.dtype, size: int = FEW) -> float:
+    bound = (CONV_NORM if operator == "ConvGrad" else NORM)[dtype.name]
+    one_rounding = float(ml_dtypes.finfo(dtype).eps) / 2
+    return max(bound, one_rounding * 1.01) if size < FEW else bound
+
+
+def assert_close(operator: str, name: str, result: np.ndarray, reference: np.ndarray) -> None:
+    """The result is as near to the float64 reference as its type allows, and NaN is where the reference has it."""
+    assert result.shape == reference.shape, f"{operator}.{name}: shape {result.shape}, expected {reference.shape}"
+    exact = result.astype(np.float64)
+    finite = np.isfinite(reference) & (np.abs(reference) <= float(ml_dtypes.finfo(result.dtype).max))
+    np.testing.assert_array_equal(np.isnan(exact), np.isnan(reference), err_msg=f"{operator}.{name}: NaN")
+    wrong, scale = np.linalg.norm((exact - reference)[finite]), np.linalg.norm(reference[finite])
+    limit = norm_of(operator, result.dtype, result.size)
+    assert wrong <= limit * scale + float(ml_dtypes.finfo(result.dtype).smallest_subnormal) * np.sqrt(result.size), (
+        f"{operator}.{name} {result.dtype}: {wrong / scale if scale else wrong:.2e} from float64; at most {limit:.1e}"
+    )
+
+
+def assert_elements_close(operator: str, name: str, result: np.ndarray, reference: np.ndarray) -> None:
+    """No single element is off by more than the element bound; rows are along the last axis."""
+    if result.size == 0:
+        return
+    last_place = np.maximum(
+        np.abs(reference) * float(ml_dtypes.finfo(result.dtype).eps),
+        float(ml_dtypes.finfo(result.dtype).smallest_subnormal),
+    )
+    row = np.abs(reference).max(axis=-1, keepdims=True)
+    excess = np.abs(result.astype(np.float64) - reference) - (ULPS * last_place + SHARE_OF_ROW * row)
+    assert excess.max() <= 0, f"{operator}.{name} {result.dtype}: an element is {excess.max():.2e} beyond its bound"
