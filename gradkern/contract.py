@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WrapValidator
+from pydantic_core import PydanticCustomError
 
 __all__ = ["Attribute", "Axis", "Example", "Input", "Operator", "Output", "Token", "mistakes"]
 
@@ -17,14 +19,37 @@ Path = tuple[str | int, ...]
 RESERVED = frozenset({"op", "outputs", "out", "provider", "stream", "policy", "domain", "version"})
 """Keyword parameters of `gradkern.run`, which no input or attribute may be called."""
 
-
 frozen_mapping = AfterValidator(MappingProxyType)
+
+
+def _choice(expected: str) -> WrapValidator:
+    """Refuses what is no member of a union in one sentence, where pydantic has one for every member."""
+
+    def choose(value: Any, handler: Any) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            raise PydanticCustomError("choice", "expected {expected}", {"expected": expected}) from None
+
+    return WrapValidator(choose)
+
+
+def _some(value: Any) -> Any:
+    if not value:
+        raise PydanticCustomError("empty", "needs at least one")
+    return value
+
+
+some = AfterValidator(_some)
+"""For a list or mapping that may not be empty; min_length counts only the valid items and complains twice."""
 
 
 class Model(BaseModel):
     """Strict and frozen: an unknown key, a wrong type and a later change are all errors."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False
+    )
 
 
 class Axis(Model):
@@ -51,7 +76,7 @@ class Flat(Model):
     flat: Name
 
 
-Token = Name | Ones | Flat
+Token = Annotated[Name | Ones | Flat, _choice("the name of an axis, {ones: GROUP} or {flat: GROUP}")]
 Shape = tuple[Token, ...]
 
 
@@ -74,7 +99,7 @@ class Output(Model):
     name: Name
     type: Name
     like: Name | None = None
-    shape: Shape | None = None
+    shape: tuple[Name, ...] | None = None
     optional: bool = False
     default: bool = True
     doc: Text
@@ -83,9 +108,9 @@ class Output(Model):
 class Attribute(Model):
     type: Literal["int", "float", "string", "ints", "type"]
     required: bool = False
-    default: int | float | str | None = None
+    default: Annotated[int | float | str, _choice("a number or text")] | None = None
     allowed: tuple[str, ...] = ()
-    minimum: int | float | None = None
+    minimum: Annotated[int | float, _choice("a number")] | None = None
     per: Name | None = None
     times: Annotated[int, Field(ge=1)] = 1
     axis_of: Name | None = None
@@ -93,13 +118,16 @@ class Attribute(Model):
     doc: Text
 
 
+Size = Annotated[int, Field(ge=0)]
+Sizes = Annotated[Size | tuple[Size, ...], _choice("a size or a list of sizes, 0 or more")]
+Value = Annotated[int | float | str | tuple[int, ...], _choice("a number, text or a list of ints")]
+
+
 class Example(Model):
     """One size of the problem: every axis, and the attributes that are not at their default."""
 
-    axes: Annotated[dict[Name, int | tuple[int, ...]], frozen_mapping]
-    attributes: Annotated[dict[Name, int | float | str | tuple[int, ...]], frozen_mapping] = Field(
-        default={}, validate_default=True
-    )
+    axes: Annotated[dict[Name, Sizes], frozen_mapping]
+    attributes: Annotated[dict[Name, Value], frozen_mapping] = Field(default={}, validate_default=True)
 
 
 class Operator(Model):
@@ -111,17 +139,15 @@ class Operator(Model):
     family: Name
     doc: Text
     types: Annotated[dict[Name, Text], frozen_mapping]
-    combinations: Annotated[tuple[Annotated[dict[Name, TypeName], frozen_mapping], ...], Field(min_length=1)]
+    combinations: Annotated[tuple[Annotated[dict[Name, TypeName], frozen_mapping], ...], some]
     axes: Annotated[dict[Name, Axis], frozen_mapping]
-    inputs: Annotated[tuple[Input, ...], Field(min_length=1)]
-    outputs: Annotated[tuple[Output, ...], Field(min_length=1)]
+    inputs: Annotated[tuple[Input, ...], some]
+    outputs: Annotated[tuple[Output, ...], some]
     attributes: Annotated[dict[Name, Attribute], frozen_mapping]
     in_place: tuple[Annotated[dict[Name, Name], frozen_mapping], ...] = ()
-    providers: Annotated[
-        dict[Name, Annotated[tuple[Name, ...], Field(min_length=1)]], Field(min_length=1), frozen_mapping
-    ]
-    examples: Annotated[tuple[Example, ...], Field(min_length=1)]
-    benchmarks: Annotated[tuple[Example, ...], Field(min_length=1)]
+    providers: Annotated[dict[Name, Annotated[tuple[Name, ...], some]], some, frozen_mapping]
+    examples: Annotated[tuple[Example, ...], some]
+    benchmarks: Annotated[tuple[Example, ...], some]
 
     @property
     def in_place_pairs(self) -> frozenset[tuple[str, str]]:
@@ -158,8 +184,12 @@ def _names(operator: Operator) -> Iterator[tuple[Path, str]]:
                 yield (key, index, "name"), f"{each.name!r} is used twice"
             if each.name in RESERVED:
                 yield (key, index, "name"), f"{each.name!r} is a parameter of gradkern.run"
+            if keyword.iskeyword(each.name):
+                yield (key, index, "name"), f"{each.name!r} is a word of the Python language"
             seen.add(each.name)
     for name in operator.attributes:
+        if keyword.iskeyword(name):
+            yield ("attributes", name), "is a word of the Python language"
         if name in seen or name in RESERVED:
             owner = "an input or output" if name in seen else "a parameter of gradkern.run"
             yield ("attributes", name), f"is also the name of {owner}"
@@ -285,6 +315,8 @@ def _attributes(operator: Operator) -> Iterator[tuple[Path, str]]:
             yield (*path, "per"), f"{each.per!r} is no group of axes"
         if each.axis_of is not None and (each.axis_of not in inputs or each.type != "int"):
             yield (*path, "axis_of"), f"{each.axis_of!r} is no input, or the attribute is no int"
+        if each.axis_of is not None and each.default is None and not each.required:
+            yield path, "with axis_of needs a default or required: true"
         if (each.binds is None) != (each.type != "type"):
             yield path, "type `type` and `binds` belong together"
         elif each.binds is not None and each.binds not in operator.types:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pydantic
 from ruamel.yaml import YAML, YAMLError
+from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from gradkern.contract import Operator, mistakes
@@ -80,14 +82,15 @@ def _operators(data: Any, report: Any) -> dict[str, Operator]:
         report(("operators",), "expected a mapping of operators, at least one")
         return result
     for name, entry in entries.items():
-        if not isinstance(name, str) or not name.isidentifier():
-            report(("operators", name), "an operator's name is letters, digits and _")
+        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+            report(("operators", name), "an operator's name is letters, digits and _, and no word of Python")
             continue
         try:
             operator = Operator.model_validate(entry)
         except pydantic.ValidationError as error:
             for each in error.errors(include_url=False):
-                report(("operators", name, *each["loc"]), _reason(each))
+                where = each["loc"][:-1] if each["loc"][-1:] == ("[key]",) else each["loc"]
+                report(("operators", name, *where), _reason(each))
         else:
             result[name] = operator
             for where, reason in mistakes(operator):
@@ -114,8 +117,16 @@ def _plain(text: str, lines: Lines, report: Any) -> Any:
     """The file as tuples, dicts and scalars, with the line of every part noted and every repeated key reported."""
     yaml = YAML(typ="safe", pure=True)
     root = yaml.compose(text)
-    scalar = yaml.constructor.construct_object
     budget = _MOST_NODES
+
+    def scalar(node: Node) -> Any:
+        try:
+            value = yaml.constructor.construct_object(node)
+            if isinstance(value, int) and value.bit_length() > 64:
+                raise ValueError("a whole number of more than 64 bits")
+        except ValueError as error:  # or a day that no month has
+            raise MarkedYAMLError(problem=str(error), problem_mark=node.start_mark) from error
+        return value
 
     def build(node: Node, where: tuple[str | int, ...], above: tuple[int, ...]) -> Any:
         nonlocal budget

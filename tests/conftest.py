@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import zlib
 from collections.abc import Iterator
 
 import hypothesis
 import numpy as np
 import pytest
+from calls import FakeProvider
+
+import gradkern
 
 hypothesis.settings.register_profile("dev", max_examples=30, deadline=None)
 hypothesis.settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True, print_blob=True)
@@ -67,3 +71,12 @@ def empty_plan_cache() -> Iterator[None]:
     plan_cache.clear()
     yield
     plan_cache.clear()
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch, empty_plan_cache: None) -> FakeProvider:
+    """In place of every operator's CPU provider, one that computes nothing and remembers what it was asked."""
+    fake = FakeProvider()
+    for operator in gradkern.operators().values():
+        monkeypatch.setitem(sys.modules, f"gradkern.ops.{operator.family}.cpu", fake)
+    return fake

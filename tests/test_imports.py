@@ -1,0 +1,66 @@
+"""Importing gradkern costs nothing until something is used."""
+
+import subprocess
+import sys
+
+import pytest
+
+import gradkern
+
+LOADED = "import sys, {module}; print(*sorted(each.partition('.')[0] for each in sys.modules))"
+HEAVY = {"numpy", "numba", "ml_dtypes", "pydantic", "ruamel", "rich", "torch", "cuda", "llvmlite", "scipy"}
+
+
+def roots_after_import(module: str) -> set[str]:
+    code = LOADED.format(module=module)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_importing_gradkern_loads_nothing_but_the_standard_library() -> None:
+    assert not roots_after_import("gradkern") & HEAVY
+
+
+def test_importing_the_dispatcher_loads_neither_numba_nor_a_framework() -> None:
+    assert not roots_after_import("gradkern.dispatch") & {"numba", "llvmlite", "torch", "cuda", "rich"}
+
+
+def test_importing_the_command_line_loads_no_arrays() -> None:
+    assert not roots_after_import("gradkern.cli") & {"numpy", "numba", "llvmlite", "torch", "cuda"}
+
+
+@pytest.mark.parametrize("name", gradkern.__all__)
+def test_every_public_name_can_be_imported_and_is_listed(name: str) -> None:
+    assert getattr(gradkern, name) is not None
+    assert name in dir(gradkern)
+
+
+def test_public_names_are_sorted_and_all_errors_are_among_them() -> None:
+    assert list(gradkern.__all__) == sorted(gradkern.__all__)
+    assert set(gradkern.errors.__all__) <= set(gradkern.__all__)
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="^module 'gradkern' has no attribute 'bake'$"):
+        gradkern.bake  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("error", "builtin"),
+    [
+        (gradkern.UnknownOperatorError, ValueError),
+        (gradkern.ArgumentError, TypeError),
+        (gradkern.DTypeError, TypeError),
+        (gradkern.ShapeError, ValueError),
+        (gradkern.AttributeValueError, ValueError),
+        (gradkern.DataError, ValueError),
+        (gradkern.DeviceError, ValueError),
+        (gradkern.OutputError, ValueError),
+        (gradkern.PolicyError, ValueError),
+        (gradkern.ProviderError, RuntimeError),
+        (gradkern.RegistryError, ValueError),
+    ],
+)
+def test_every_error_is_also_the_one_python_programmers_expect(error: type, builtin: type) -> None:
+    assert issubclass(error, gradkern.GradkernError)
+    assert issubclass(error, builtin)
