@@ -212,7 +212,7 @@ def _dlpack_kind(namespace: Any) -> Kind:
 
 def _elsewhere(device: str, value: Any, dtype: Any, shape: tuple[int, ...]) -> View:
     """A view that says only where the array is, enough for the error that no provider serves that device."""
-    return View((str(dtype), shape, (), 1), value, device, NUMPY, False)
+    return View((str(dtype), shape, (), 1), value, device, NUMPY)
 
 
 # --- memory --------------------------------------------------------------------------------------------------------

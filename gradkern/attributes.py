@@ -37,7 +37,10 @@ def _value(name: str, attribute: Attribute, value: Any) -> Any:
         case "float":
             if isinstance(value, bool) or not isinstance(value, numbers.Real):
                 raise AttributeValueError(f"attribute {name} is {value!r}; expected a float")
-            return _bounded(name, attribute, float(value))
+            try:
+                return _bounded(name, attribute, float(value))
+            except OverflowError:
+                raise AttributeValueError(f"attribute {name} is an int too large for a float") from None
         case "ints":
             if isinstance(value, np.ndarray):
                 value = value.tolist()

@@ -88,27 +88,23 @@ class Binder:
         if outputs is None:
             if not out:
                 return self.default_outputs
-            names = {*self.default_outputs, *out}
+            names = list(dict.fromkeys((*self.default_outputs, *out)))
+        elif isinstance(outputs, Iterable):
+            names = [outputs] if isinstance(outputs, str) else list(outputs)
         else:
-            if isinstance(outputs, str):
-                outputs = (outputs,)
-            if not isinstance(outputs, Iterable):
-                raise ArgumentError(f"{self.name}: outputs is {outputs!r}; expected names of outputs")
-            listed = list(outputs)
-            names = set(listed)
-            if len(names) != len(listed):
-                twice = next(name for name in listed if listed.count(name) > 1)
-                raise ArgumentError(f"{self.name}: output {twice!r} is wanted twice")
-            surplus = [name for name in out or () if name not in names]
-            if surplus:
-                raise ArgumentError(
-                    f"{self.name}: out has an array for {surplus[0]!r}, which is not among the wanted outputs"
-                )
+            raise ArgumentError(f"{self.name}: outputs is {outputs!r}; expected names of outputs")
         for name in names:
-            if name not in self.outputs:
+            if not isinstance(name, str) or name not in self.outputs:
                 hint = nearest(name, self.outputs)
                 raise ArgumentError(
                     f"{self.name}: unknown output {name!r}{hint}; its outputs are {', '.join(self.outputs)}"
+                )
+            if names.count(name) > 1:
+                raise ArgumentError(f"{self.name}: output {name!r} is wanted twice")
+        for name in out or ():
+            if name not in names:
+                raise ArgumentError(
+                    f"{self.name}: out has an array for {name!r}, which is not among the wanted outputs"
                 )
         for each in self.operator.outputs:
             if each.name not in names and not each.optional:
@@ -124,7 +120,9 @@ def attribute_key(attributes: dict[str, Any]) -> AttributeKey:
 
 
 def _frozen(value: Any) -> tuple[Any, Any]:
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        return "ndarray", value.item()
     if isinstance(value, list | tuple | np.ndarray):
-        items = tuple(value.tolist()) if isinstance(value, np.ndarray) and value.ndim == 1 else tuple(value)
+        items = tuple(value.tolist() if isinstance(value, np.ndarray) else value)
         return ",".join(type(each).__name__ for each in items), items
     return type(value).__name__, value

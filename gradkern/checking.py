@@ -120,8 +120,6 @@ def _output(
         raise OutputError(f"out {name} has type {_type(tensor.dtype)}; expected {dtype.name}")
     if tensor.shape != shape:
         raise OutputError(f"out {name} has shape {tensor.shape}; expected {shape}")
-    if not given.writable:
-        raise OutputError(f"out {name} is read-only")
     if overlaps_itself(tensor):
         raise OutputError(f"out {name} has strides {tensor.strides}, by which its elements share memory")
     orders = {_order(shape, each) for each in (strides, c_strides(shape, dtype.itemsize))}

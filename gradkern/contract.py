@@ -109,7 +109,7 @@ class Attribute(Model):
     type: Literal["int", "float", "string", "ints", "type"]
     required: bool = False
     default: Annotated[int | float | str, _choice("a number or text")] | None = None
-    allowed: tuple[str, ...] = ()
+    allowed: tuple[Name, ...] = ()
     minimum: Annotated[int | float, _choice("a number")] | None = None
     per: Name | None = None
     times: Annotated[int, Field(ge=1)] = 1

@@ -268,7 +268,8 @@ def _plan(
         resolve = getattr(import_module(f"gradkern.ops.{binder.operator.family}"), "resolve", None)
         call = check(binder.name, binder.operator, inputs, attributes, wanted, out_views, in_place, policy, resolve)
         entry = Prepared(binder, chosen, call, _ask(binder, chosen, call), out_views)
-        plan_cache.put(signature, entry)
+        if signature is not None:
+            plan_cache.put(signature, entry)
         return entry
 
 
@@ -281,7 +282,7 @@ def _provider(binder: Binder, inputs: Mapping[str, View], named: str | None) -> 
     device = next(iter(devices))
     kind = device.partition(":")[0]
     registered = binder.operator.providers
-    if named is not None and named not in registered:
+    if named is not None and (not isinstance(named, str) or named not in registered):
         raise ProviderError(
             f"{binder.name}: no provider {named!r}{nearest(named, registered)}; registered are {', '.join(registered)}"
         )
@@ -331,11 +332,13 @@ def _out_views(
             raise DeviceError(
                 f"{binder.name}: out {name} is on {one.device}, but input {binder.inputs[0]} on {views[0].device}"
             )
+        if not one.writable:
+            raise OutputError(f"{binder.name}: out {name} is read-only")
         for source, each in zip(binder.inputs, views, strict=True):
             if each is None or each.device != one.device or not overlap(one, each):
                 continue
             if not same_memory(one, each):
-                raise OutputError(f"{binder.name}: out {name} overlaps input {source} in part")
+                raise OutputError(f"{binder.name}: out {name} overlaps input {source} without being that array")
             if (source, name) not in permitted:
                 allowed = sorted(pair[0] for pair in permitted if pair[1] == name)
                 may = f"it may be that of {' or '.join(allowed)}" if allowed else "it may be that of no input"
@@ -352,6 +355,8 @@ def _check_version(binder: Binder, domain: str | None, version: int | None) -> N
     if domain is not None and domain != contract.domain:
         raise UnknownOperatorError(f"{binder.name}: there is none in domain {domain!r}; it is of {contract.domain!r}")
     last = contract.until_version
-    if version is not None and not (contract.since_version <= version and (last is None or version <= last)):
+    if version is not None and not (
+        isinstance(version, int) and contract.since_version <= version and (last is None or version <= last)
+    ):
         span = f"since version {contract.since_version}" + ("" if last is None else f", until {last}")
         raise UnknownOperatorError(f"{binder.name}: there is none of version {version!r}; it is there {span}")

@@ -51,7 +51,7 @@ def load(text: str, name: str = "registry.yaml") -> Mapping[str, Operator]:
     lines: Lines = {}
 
     def report(where: tuple[str | int, ...], reason: str) -> None:
-        found.append((_line(lines, where), ".".join(map(str, where)) or "registry", reason))
+        found.append((_line(lines, where), _path(where), reason))
 
     try:
         data = _plain(text, lines, report)
@@ -82,7 +82,7 @@ def _operators(data: Any, report: Any) -> dict[str, Operator]:
         report(("operators",), "expected a mapping of operators, at least one")
         return result
     for name, entry in entries.items():
-        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+        if not (isinstance(name, str) and name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
             report(("operators", name), "an operator's name is letters, digits and _, and no word of Python")
             continue
         try:
@@ -154,6 +154,12 @@ def _plain(text: str, lines: Lines, report: Any) -> Any:
         return scalar(node)
 
     return None if root is None else build(root, (), ())
+
+
+def _path(where: tuple[str | int, ...]) -> str:
+    """The parts of a path with dots between them; a key that would not stay on one line is quoted."""
+    names = [str(part) for part in where]
+    return ".".join(name if name.isprintable() else repr(name) for name in names) or "registry"
 
 
 def _line(lines: Lines, where: tuple[str | int, ...]) -> int:

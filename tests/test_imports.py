@@ -41,7 +41,7 @@ def test_public_names_are_sorted_and_all_errors_are_among_them() -> None:
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="^module 'gradkern' has no attribute 'bake'$"):
+    with pytest.raises(AttributeError, match=r"^module 'gradkern' has no attribute 'bake'$"):
         gradkern.bake  # noqa: B018
 
 
