@@ -57,7 +57,7 @@ def _check_channels(channels: int, filters: int, per_group: int, group: int) -> 
             f"which needs {per_group * group}"
         )
     if filters % group:
-        raise ShapeError(f"input W has {filters} filters (axis 0), M, not divisible by group {group}")
+        raise ShapeError(f"input W has {filters} filters (axis 0); M must be divisible by group, which is {group}")
 
 
 def _check_kernel(kernel: tuple[int, ...], kernel_shape: tuple[int, ...] | None) -> None:

@@ -1,7 +1,7 @@
 """Kernels between the tensors and the matrices of the products: gather columns, scatter results, sum planes.
 
-They take any strides: rows whose elements are adjacent run as vector code. Positions of a grid are counted in one number,
-(image, q0, q1, q2) in row-major order, so that any range of them can be a slice.
+They take any strides; rows whose elements are adjacent run as vector code. Positions of a grid are counted in one
+number, (image, q0, q1, q2) in row-major order, so that any range of them can be a slice.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from numba import njit
 from numba.extending import intrinsic
 
 from gradkern.cpu.compile import INLINE, kernel
-from gradkern.cpu.storage import load, store
+from gradkern.cpu.storage import load, real, store
 from gradkern.cpu.team import take
 
-__all__ = ["gather", "pack", "scatter", "sum_planes"]
+__all__ = ["contiguous", "gather", "pack", "scatter", "spacing_of", "sum_planes"]
 
 BLOCK = 2048
 
@@ -35,34 +35,39 @@ def gather(
 ) -> None:
     """columns[row, tap, p] = source[image, first_row + row, steps*q + offset[tap]], 0 outside; p counts (image, q)."""
     length = columns.shape[2]
+    spacing = spacing_of(source)
+    zero = real(source, 0)
+    taps1, taps2 = offsets1.shape[0], offsets2.shape[0]
     row = take(queue)
     while row >= 0:
-        image, q0, q1, q2 = _position(start, grid)
-        done = 0
-        while done < length:  # the part of one line of the grid that the slice holds
-            count = min(grid[2] - q2, length - done)
-            tap = 0
-            for t0 in range(offsets0.shape[0]):
+        memory = contiguous(source[0, first_row + row, 0, 0])
+        for tap in range(columns.shape[1]):
+            t0, t1, t2 = tap // (taps1 * taps2), tap // taps2 % taps1, tap % taps2
+            target = contiguous(columns[row, tap])
+            image, q0, q1, q2 = _position(start, grid)
+            done = 0
+            while done < length:  # the part of one line of the grid that the slice holds
+                count = min(grid[2] - q2, length - done)
+                begin = end = count
+                if offsets0[t0, 1] <= q0 < offsets0[t0, 2] and offsets1[t1, 1] <= q1 < offsets1[t1, 2]:
+                    begin = min(max(offsets2[t2, 1] - q2, 0), count)
+                    end = max(min(offsets2[t2, 2] - q2, count), begin)
                 i0 = steps[0] * q0 + offsets0[t0, 0]
-                inside0 = offsets0[t0, 1] <= q0 < offsets0[t0, 2]
-                for t1 in range(offsets1.shape[0]):
-                    i1 = steps[1] * q1 + offsets1[t1, 0]
-                    inside = inside0 and offsets1[t1, 1] <= q1 < offsets1[t1, 2]
-                    for t2 in range(offsets2.shape[0]):
-                        target = columns[row, tap, done : done + count]
-                        tap += 1
-                        if not inside:
-                            target[:] = 0
-                            continue
-                        begin = min(max(offsets2[t2, 1] - q2, 0), count)
-                        end = max(min(offsets2[t2, 2] - q2, count), begin)
-                        line = source[image, first_row + row, i0, i1]
-                        first = steps[2] * (q2 + begin) + offsets2[t2, 0]
-                        target[:begin] = 0
-                        _load_line(line, first, steps[2], target[begin:end])
-                        target[end:] = 0
-            done += count
-            image, q0, q1, q2 = _next_line(image, q0, q1, grid)
+                i1 = steps[1] * q1 + offsets1[t1, 0]
+                i2 = steps[2] * q2 + offsets2[t2, 0]
+                first = image * spacing[0] + i0 * spacing[2] + i1 * spacing[3] + i2 * spacing[4]
+                for j in range(begin):
+                    store(target, done + j, zero)
+                if steps[2] * spacing[4] == 1:
+                    for j in range(begin, end):
+                        store(target, done + j, load(memory, first + j))
+                else:
+                    for j in range(begin, end):
+                        store(target, done + j, load(memory, first + j * steps[2] * spacing[4]))
+                for j in range(end, count):
+                    store(target, done + j, zero)
+                done += count
+                image, q0, q1, q2 = _next_line(image, q0, q1, grid)
         row = take(queue)
 
 
@@ -78,7 +83,7 @@ def scatter(
     firsts: Any,
     target: Any,
 ) -> None:
-    """target[image, (group, channel), steps*q + firsts[phase]] = result[group, (phase, channel), p] where that exists."""
+    """target[image, (group, channel), steps*q + firsts[phase]] = result[group, (phase, channel), p], if it exists."""
     rows, length = result.shape[1], result.shape[2]
     task = take(queue)
     while task >= 0:
@@ -109,7 +114,7 @@ def pack(queue: Any, W: Any, channels: int, taps: Any, packed: Any) -> None:
         group, phase = divmod(rest, phases)
         for m in range(filters):
             for t in range(taps.shape[1]):
-                line = _contiguous(W[group * filters + m, channel, taps[phase, t, 0], taps[phase, t, 1]])
+                line = contiguous(W[group * filters + m, channel, taps[phase, t, 0], taps[phase, t, 1]])
                 packed[row, m, t] = load(line, taps[phase, t, 2] * spacing)
         row = take(queue)
 
@@ -125,7 +130,7 @@ def sum_planes(queue: Any, source: Any, sums: Any) -> None:
         for image in range(source.shape[0]):
             for i0 in range(source.shape[2]):
                 for i1 in range(source.shape[3]):
-                    line = _contiguous(source[image, row, i0, i1])
+                    line = contiguous(source[image, row, i0, i1])
                     for start in range(0, size, BLOCK):
                         block = 0.0
                         if spacing == 1:
@@ -160,15 +165,10 @@ def _next_line(image: int, q0: int, q1: int, grid: Any) -> tuple[int, int, int, 
 
 
 @njit(**INLINE)
-def _load_line(line: Any, first: int, step: int, target: Any) -> None:
-    """target[j] = line[first + step*j]."""
-    memory, spacing = _contiguous(line), line.strides[0] // line.itemsize
-    if step * spacing == 1:
-        for j in range(target.shape[0]):
-            target[j] = load(memory, first * spacing + j)
-    else:
-        for j in range(target.shape[0]):
-            target[j] = load(memory, (first + step * j) * spacing)
+def spacing_of(array: Any) -> tuple[int, int, int, int, int]:
+    """The strides in elements."""
+    s, item = array.strides, array.itemsize
+    return s[0] // item, s[1] // item, s[2] // item, s[3] // item, s[4] // item
 
 
 @njit(**INLINE)
@@ -176,7 +176,7 @@ def _store_line(values: Any, line: Any, first: int, step: int) -> None:
     """line[first + step*j] = values[j] wherever that exists."""
     begin = max(0, -(first // step))
     end = min(values.shape[0], (line.shape[0] - 1 - first) // step + 1)
-    memory, spacing = _contiguous(line), line.strides[0] // line.itemsize
+    memory, spacing = contiguous(line), line.strides[0] // line.itemsize
     if step * spacing == 1:
         for j in range(begin, end):
             store(memory, first * spacing + j, values[j])
@@ -186,7 +186,7 @@ def _store_line(values: Any, line: Any, first: int, step: int) -> None:
 
 
 @intrinsic
-def _contiguous(typing: Any, line: Any) -> Any:
+def contiguous(typing: Any, line: Any) -> Any:
     """The same line, typed as contiguous: the caller has looked at its stride."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -3,8 +3,8 @@
     dW[m, (c, k)] = sum over p of  dY[m, p] * columns of X[(c, k), p]
     dX[(h, c), p] = sum over (m, t) of  W[m, c, taps[h, t]] * columns of dY[(m, t), p]          for each part of dX
 
-A slice is a range of positions, over all images, and of groups. Its columns stay in the cache between the gather and the
-product, so the column matrix never goes to memory, and scratch does not grow with the problem.
+A slice is a range of positions, over all images, and of groups. Its columns stay in the cache between the gather and
+the product, so the column matrix never goes to memory, and scratch does not grow with the problem.
 """
 
 from __future__ import annotations
@@ -38,21 +38,22 @@ _TAPS = types.Array(types.int64, 3, "C")
 class GemmLaunch:
     """Computes the wanted ones of dX and dW; scratch is what it allocates at most at one time, in bytes."""
 
-    def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
+    def __init__(self, call: Call, geometry: Geometry, limit: int, data: bool = True) -> None:
         dtype = call.inputs["X"].dtype
-        self._geometry = geometry
-        self._dtype = arithmetic(dtype)
+        parts = geometry.data_parts() if data and "dX" in call.outputs else []
+        self._data = [_DataGradient(dtype, geometry, part, limit) for part in parts]
         self._weights = _WeightGradient(call, geometry, limit) if "dW" in call.outputs else None
-        self._data = [_DataGradient(dtype, geometry, part, limit) for part in geometry.data_parts()] if "dX" in call.outputs else []
-        self.scratch = max([step.scratch for step in self._data], default=0)
-        if self._weights is not None:
-            self.scratch = max(self.scratch, self._weights.scratch)
+        steps = self._data if self._weights is None else [*self._data, self._weights]
+        self.scratch = max((step.scratch for step in steps), default=0)
 
-    def __call__(self, dY: np.ndarray, X: np.ndarray, W: np.ndarray, dX: np.ndarray | None, dW: np.ndarray | None) -> None:
-        if self._weights is not None:
+    def __call__(
+        self, dY: np.ndarray, X: np.ndarray, W: np.ndarray, dX: np.ndarray | None, dW: np.ndarray | None
+    ) -> None:
+        if self._weights is not None and dW is not None:
             self._weights(dY, X, dW)
-        for part in self._data:
-            part(dY, W, dX)
+        if dX is not None:
+            for part in self._data:
+                part(dY, W, dX)
 
 
 class _Slices:
@@ -61,7 +62,8 @@ class _Slices:
     def __init__(self, rows: int, positions: int, group: int, item: int, available: int) -> None:
         per_position = max(rows, 1) * item
         if available < per_position and positions:
-            raise Refusal(f"needs {per_position - available} bytes of scratch more than the policy's workspace_limit allows")
+            short = per_position - available
+            raise Refusal(f"needs at least {short} bytes of scratch more than the policy's workspace_limit allows")
         longest = min(max(SHORTEST_SLICE, SLICE_BYTES // per_position), max(available, 0) // per_position, positions)
         self.length = ceil(positions / ceil(positions / longest)) if positions else 1
         slices = min(max(available, 0), SLICE_BYTES) // (per_position * self.length)
@@ -111,8 +113,7 @@ class _WeightGradient:
                 else:
                     part += np.matmul(left, right, out=share[:groups])  # type: ignore[index]
         if not self._in_place:
-            with np.errstate(over="ignore"):  # beyond float16's largest is infinity, as in every kernel
-                np.copyto(dW, total.reshape(dW.shape), casting="unsafe")
+            dW[...] = total.reshape(dW.shape)
 
 
 class _DataGradient:
@@ -172,7 +173,7 @@ def _gather(dtype: np.dtype) -> Any:
     compiled = gather(team.QUEUE, source, types.int64, types.int64, _TRIPLE, _TRIPLE, _TABLE, _TABLE, _TABLE, columns)
 
     def run(source: np.ndarray, first_row: int, start: int, window: Window, columns: np.ndarray) -> None:
-        nbytes = 2 * columns.nbytes
-        team.run(compiled, len(columns), nbytes, source, first_row, start, window.grid, window.steps, *window.offsets, columns)
+        what = (source, first_row, start, window.grid, window.steps, *window.offsets, columns)
+        team.run(compiled, len(columns), 2 * columns.nbytes, *what)
 
     return run

@@ -85,9 +85,8 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """offsets[axis] has a row per tap of the axis: (offset, first, last), where grid positions [first, last) lie inside.
-
-    offset, first and last are such that first <= q < last exactly where 0 <= step*q + offset < size of the source.
+    """offsets[axis] has a row (offset, first, last) for each tap of the axis: grid position q sees the source's
+    steps*q + offset, which lies inside it exactly where first <= q < last.
     """
 
     grid: Triple
@@ -96,8 +95,8 @@ class Window:
 
     @classmethod
     def over(cls, source: Triple, grid: Triple, steps: Triple, offsets: tuple[tuple[int, ...], ...]) -> Window:
-        tables = (_inside(*axis) for axis in zip(source, grid, steps, offsets, strict=True))
-        return cls(grid, steps, tuple(tables))  # type: ignore[arg-type]
+        first, second, third = (_inside(*axis) for axis in zip(source, grid, steps, offsets, strict=True))
+        return cls(grid, steps, (first, second, third))
 
     @property
     def taps(self) -> int:
@@ -124,9 +123,9 @@ class Part:
     def of(cls, geometry: Geometry, axes: tuple[_AxisPart, ...]) -> Part:
         phases = list(product(*(axis.phases for axis in axes)))
         taps = [list(product(*(phase.taps for phase in phased))) for phased in phases]
-        window = Window.over(
-            geometry.out, tuple(axis.size for axis in axes), (1, 1, 1), tuple(axis.offsets for axis in axes)  # type: ignore[arg-type]
-        )
+        first, second, third = axes
+        grid = first.size, second.size, third.size
+        window = Window.over(geometry.out, grid, (1, 1, 1), tuple(axis.offsets for axis in axes))
         firsts = [[phase.first for phase in phased] for phased in phases]
         return cls(window, np.array(taps, np.int64).reshape(len(phases), window.taps, 3), np.array(firsts, np.int64))
 
@@ -145,7 +144,7 @@ class _AxisPart:
 
 
 def _axis_parts(size: int, kernel: int, stride: int, dilation: int, begin: int) -> list[_AxisPart]:
-    """One axis of dX by residue: input i, with i + begin = stride*q + r, meets tap k at output q + (r - k*dilation)/stride.
+    """One axis of dX by residue: input i = stride*q + r - begin meets tap k at output q + (r - k*dilation)/stride.
 
     Residues whose taps have the same offsets share a part: their columns are the same, only their weights differ.
     """
@@ -178,4 +177,5 @@ def _inside(source: int, grid: int, step: int, offsets: tuple[int, ...]) -> np.n
 
 
 def _lifted(values: tuple[int, ...], fill: int) -> Triple:
-    return (*(fill,) * (3 - len(values)), *values)  # type: ignore[return-value]
+    first, second, third = (*(fill,) * (3 - len(values)), *values)
+    return first, second, third
