@@ -10,7 +10,7 @@ __all__ = ["nearest"]
 
 
 def nearest(name: Any, known: Iterable[str]) -> str:
-    """`, did you mean ...?` for a misspelt name, or nothing."""
+    """` (did you mean ...?)` for a misspelt name, or nothing."""
     lower = {each.lower(): each for each in known}
     close = get_close_matches(str(name).lower(), lower, n=3, cutoff=0.6)
-    return f", did you mean {' or '.join(lower[each] for each in close)}?" if close else ""
+    return f" (did you mean {' or '.join(lower[each] for each in close)}?)" if close else ""
