@@ -133,7 +133,7 @@ class DirectLaunch:
         padded = tuple(max(extent, end) for extent, end in zip(extents, ends, strict=True))
         taps = np.array(list(product(*(range(size) for size in geometry.kernel))), np.int64)
         distances = (taps * geometry.dilations) @ np.array((padded[1] * padded[2], padded[2], 1))
-        block = min(prod(padded), max(BLOCK, 4 * int(distances[-1])))
+        block = max(1, min(prod(padded), max(BLOCK, 4 * int(distances[-1]))))
         images = min(geometry.images, ceil(TASKS / max(geometry.group * geometry.channels, 1)))
         filters = geometry.group * geometry.filters if "dW" in call.outputs else 0
         self._shares = (max(images, 1), filters, geometry.channels, geometry.taps)

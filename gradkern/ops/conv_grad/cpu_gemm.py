@@ -80,7 +80,8 @@ class _WeightGradient:
         tensor, dtype = call.outputs["dW"], call.inputs["X"].dtype
         self._dtype = arithmetic(dtype)
         self._seen, self._upstream = geometry.weight_window(), geometry.upstream_window()
-        self._filters, self._channels, self._taps = geometry.filters, geometry.channels, geometry.taps
+        self._group, self._taps = geometry.group, geometry.taps
+        self._filters, self._channels = geometry.filters, geometry.channels
         self._rows = geometry.channels * geometry.taps
         self._in_place = tensor.dtype == self._dtype and is_dense(tensor)
         item, total = self._dtype.itemsize, geometry.group * geometry.filters * self._rows
@@ -93,7 +94,7 @@ class _WeightGradient:
     def __call__(self, dY: np.ndarray, X: np.ndarray, dW: np.ndarray) -> None:
         filters, rows, slices = self._filters, self._rows, self._slices
         total = dW if self._in_place else np.empty(dW.shape, self._dtype)
-        total = total.reshape(-1, filters, rows)
+        total = total.reshape(self._group, filters, rows)
         share = np.empty((slices.groups, filters, rows), self._dtype) if len(slices.positions) > 1 else None
         memory = np.empty(slices.elements * (rows + filters), self._dtype)
         for group, groups in slices.ranges:
