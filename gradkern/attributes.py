@@ -82,7 +82,7 @@ def _type_name(name: str, value: Any) -> str:
     text = str(value).removeprefix("torch.")
     try:
         return np.dtype(text if text in ("float16", "float32", "float64") else value).name
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # NumPy parses what looks like a list of types
         if text == "bfloat16":
             return text
         raise AttributeValueError(f"attribute {name} is {value!r}; expected the name of a type") from None

@@ -141,6 +141,7 @@ def test_a_type_comes_from_the_out_array_and_else_from_the_default(provider: Fak
         ),
         # type
         (INVERTIBLE, {"X_grad_type": "float12"}, "attribute X_grad_type is 'float12'; expected the name of a type"),
+        (INVERTIBLE, {"X_grad_type": "(2,f4"}, "attribute X_grad_type is '(2,f4'; expected the name of a type"),
         (INVERTIBLE, {"X_grad_type": 3.5}, "attribute X_grad_type is 3.5; expected the name of a type"),
         (INVERTIBLE, {"X_grad_type": {"a": 1}}, "attribute X_grad_type is {'a': 1}; expected the name of a type"),
     ],
