@@ -185,9 +185,8 @@ def _store_line(values: Any, line: Any, first: int, step: int) -> None:
             store(memory, (first + step * j) * spacing, values[j])
 
 
-@intrinsic
-def contiguous(typing: Any, line: Any) -> Any:
-    """The same line, typed as contiguous: the caller has looked at its stride."""
+def _contiguous(typing: Any, line: Any) -> Any:
+    """The same line, typed as contiguous: its elements are then read and written by load and store, at any spacing."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if context.enable_nrt:
@@ -195,3 +194,6 @@ def contiguous(typing: Any, line: Any) -> Any:
         return arguments[0]
 
     return line.copy(layout="C")(line), generate
+
+
+contiguous: Any = intrinsic(_contiguous)  # a type checker would see _contiguous's own arguments
