@@ -29,10 +29,13 @@ from numba import types
 from numba.core import config
 from numba.core.registry import cpu_target
 
-__all__ = ["FASTMATH", "Kernel", "cache_folder", "clear_cache", "device_function", "kernel", "settings", "target"]
+__all__ = ["FASTMATH", "INLINE", "Kernel", "cache_folder", "clear_cache", "kernel", "settings", "target"]
 
-# Sums may be reordered, a zero's sign is free, a product and a sum may be fused. Nothing lets LLVM forget NaN or Inf.
-FASTMATH = {"reassoc", "nsz", "contract"}
+# Sums may be reordered, which vector code needs, and a zero's sign is free. Nothing lets LLVM forget NaN or Inf. Not
+# "contract": a - b must be 0 where a and b are the same product, and is not when only one of them is rounded.
+FASTMATH = {"reassoc", "nsz"}
+# For functions that kernels call: inlined, so that the loop around them becomes vector code, and not reordered.
+INLINE = {"error_model": "numpy", "fastmath": {"nsz", "contract"}, "forceinline": True}
 KEPT_VERSIONS = 8
 
 settings: Any = config  # whose names Numba makes at import
@@ -64,7 +67,9 @@ class Kernel:
         if folder is not None:
             try:
                 return self._compile(arguments, folder)
-            except Exception as error:  # a damaged file raises anything; a true compile error comes again below
+            except numba.core.errors.NumbaError:
+                raise
+            except Exception as error:  # a damaged file raises anything
                 shutil.rmtree(folder, ignore_errors=True)
                 reason = f"gradkern: {folder} is unusable ({error!r}); compiling anew"
                 warnings.warn(reason, RuntimeWarning, stacklevel=5)
@@ -86,13 +91,6 @@ class Kernel:
 def kernel(function: Callable[..., None]) -> Kernel:
     """Make a kernel of a function that returns nothing. Its loops run without the GIL; division is IEEE's."""
     return Kernel(function)
-
-
-def device_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function for kernels to call: always inlined, so that the loop around it becomes vector code, and compiled
-    without reassociation, so that arithmetic whose order matters keeps it.
-    """
-    return numba.njit(error_model="numpy", fastmath={"nsz", "contract"}, forceinline=True)(function)
 
 
 def cache_folder() -> Path:

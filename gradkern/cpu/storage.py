@@ -19,9 +19,9 @@ from numba import types
 from numba.extending import intrinsic, overload
 from numba.np.arrayobj import make_array
 
-from gradkern.cpu.compile import target
+from gradkern.cpu.compile import INLINE, target
 
-__all__ = ["arithmetic", "array_type", "load", "real", "storage", "store", "zeros"]
+__all__ = ["arithmetic", "arithmetic_type", "array_type", "load", "real", "storage", "store", "zeros"]
 
 _STORAGE = {
     np.dtype(np.float16): np.dtype(np.uint16),
@@ -49,7 +49,8 @@ def arithmetic(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
 
-def _arithmetic_type(array: Any) -> Any:
+def arithmetic_type(array: Any) -> Any:
+    """Numba's type of arithmetic on the elements of an array of this type."""
     return types.float64 if array.dtype == types.float64 else types.float32
 
 
@@ -65,7 +66,7 @@ def load(typing: Any, array: Any, index: Any) -> Any:
             return builder.bitcast(builder.shl(builder.zext(value, _I32), _I32(16)), _F32)
         return value
 
-    return _arithmetic_type(array)(array, types.intp), generate
+    return arithmetic_type(array)(array, types.intp), generate
 
 
 @intrinsic
@@ -81,7 +82,7 @@ def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
         builder.store(stored, _element(context, builder, signature, arguments))
         return context.get_dummy_value()
 
-    return types.void(array, types.intp, _arithmetic_type(array)), generate
+    return types.void(array, types.intp, arithmetic_type(array)), generate
 
 
 def real(array: Any, value: float) -> Any:
@@ -89,23 +90,29 @@ def real(array: Any, value: float) -> Any:
     raise NotImplementedError("for kernels only")
 
 
-@overload(real, inline="always")
-def _real(array: Any, value: Any) -> Any:
-    if _arithmetic_type(array) == types.float64:
-        return lambda array, value: np.float64(value)
-    return lambda array, value: np.float32(value)
-
-
 def zeros(array: Any, size: int) -> Any:
     """A new array of zeros in the arithmetic type of `array`: an accumulator."""
     raise NotImplementedError("for kernels only")
 
 
+@overload(real, jit_options=INLINE)
+def _real(array: Any, value: Any) -> Any:
+    kind = arithmetic_type(array)
+
+    def convert(array: Any, value: Any) -> Any:
+        return kind(value)
+
+    return convert
+
+
 @overload(zeros)
 def _zeros(array: Any, size: Any) -> Any:
-    if _arithmetic_type(array) == types.float64:
-        return lambda array, size: np.zeros(size, np.float64)
-    return lambda array, size: np.zeros(size, np.float32)
+    kind = arithmetic_type(array)
+
+    def allocate(array: Any, size: Any) -> Any:
+        return np.zeros(size, kind)
+
+    return allocate
 
 
 def _element(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

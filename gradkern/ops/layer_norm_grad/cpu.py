@@ -1,0 +1,158 @@
+"""The three layer norms on the CPU: one kernel over rows, for all of them."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+
+from gradkern.call import Call
+from gradkern.cpu import team
+from gradkern.cpu.compile import INLINE, kernel
+from gradkern.cpu.staging import FlatPlan
+from gradkern.cpu.storage import array_type, load, real, store, zeros
+from gradkern.cpu.sums import BLOCK, PARTIAL, SPAN, RowSums, flush, rows_per_task
+from gradkern.cpu.team import QUEUE, take
+from gradkern.errors import DataError
+
+__all__ = ["plan"]
+
+_OUTPUTS = ("X_grad", "scale_grad", "bias_grad")
+
+
+@numba.njit(**INLINE)
+def _normalized(X: Any, at: int, column: int, mu: float, r: float, scale: Any, bias: Any) -> float:
+    if bias is not None:  # X is the output of the norm
+        return (load(X, at) - load(bias, column)) / load(scale, column)
+    return (load(X, at) - mu) * r
+
+
+@kernel
+def _rows(
+    queue: Any,
+    Y_grad: Any,
+    X: Any,
+    scale: Any,
+    bias: Any,
+    mean: Any,
+    inv_std: Any,
+    X_grad: Any,
+    scale_sums: Any,
+    bias_sums: Any,
+    rows: int,
+    columns: int,
+    rows_per_task: int,
+) -> None:
+    """bias is None but for the invertible form, mean but for the plain one; X_grad and the sums where not wanted."""
+    task = take(queue)
+    while task >= 0:
+        partial = task * columns
+        if scale_sums is not None:
+            scale_sums[partial : partial + columns] = 0
+            scale_block = zeros(X, columns)
+        if bias_sums is not None:
+            bias_sums[partial : partial + columns] = 0
+            bias_block = zeros(X, columns)
+        begin = task * rows_per_task
+        end = min(begin + rows_per_task, rows)
+        for row in range(begin, end):
+            first = row * columns
+            r = load(inv_std, row)
+            mu = real(X, 0)
+            if mean is not None:
+                mu = load(mean, row)
+
+            # s1 = sum D scale, s2 = sum D scale xh, scale_grad += D xh, bias_grad += D
+            s1 = 0.0
+            s2 = 0.0
+            for start in range(0, columns, SPAN):
+                part1 = real(X, 0)
+                part2 = real(X, 0)
+                for column in range(start, min(start + SPAN, columns)):
+                    D = load(Y_grad, first + column)
+                    xh = _normalized(X, first + column, column, mu, r, scale, bias)
+                    if X_grad is not None:
+                        g = D * load(scale, column)
+                        part1 += g
+                        part2 += g * xh
+                    if scale_sums is not None:
+                        store(scale_block, column, load(scale_block, column) + D * xh)
+                    if bias_sums is not None:
+                        store(bias_block, column, load(bias_block, column) + D)
+                s1 += part1
+                s2 += part2
+
+            # X_grad = r (D scale - s1/columns - xh s2/columns)
+            if X_grad is not None:
+                m1 = real(X, s1 / columns)
+                m2 = real(X, s2 / columns)
+                if mean is None and bias is None:
+                    m1 = real(X, 0)
+                for column in range(columns):
+                    g = load(Y_grad, first + column) * load(scale, column)
+                    xh = _normalized(X, first + column, column, mu, r, scale, bias)
+                    store(X_grad, first + column, r * (g - m1 - xh * m2))
+
+            if (row - begin) % BLOCK == BLOCK - 1 or row == end - 1:
+                if scale_sums is not None:
+                    flush(scale_block, scale_sums, partial)
+                if bias_sums is not None:
+                    flush(bias_block, bias_sums, partial)
+        task = take(queue)
+
+
+def plan(call: Call) -> FlatPlan:
+    rows, columns = prod(call.axes["rows"]), prod(call.axes["columns"])
+    simplified = call.operator == "SimplifiedLayerNormalizationGrad"
+    invertible = call.operator == "InvertibleLayerNormalizationGrad"
+    step = rows_per_task(rows)
+    tasks = -(-rows // step)
+    tensors = {**call.inputs, **call.outputs}
+    nbytes = sum(tensor.nbytes for tensor in tensors.values())
+    scale_sums, bias_sums = (
+        RowSums(tasks, columns, call.outputs[name].dtype) if name in call.outputs else None for name in _OUTPUTS[1:]
+    )
+
+    def type_of(name: str) -> Any:
+        return array_type(tensors[name].dtype) if name in tensors else types.none
+
+    upstream, data, scale_name, *_, deviation = call.inputs
+    compiled = _rows(
+        QUEUE,
+        *map(type_of, (upstream, data, scale_name, "bias", "mean", deviation, "X_grad")),
+        types.none if scale_sums is None else PARTIAL,
+        types.none if bias_sums is None else PARTIAL,
+        *(types.int64,) * 3,
+    )
+    scale_type = call.inputs[scale_name].dtype
+
+    def launch(read: list[np.ndarray], write: list[np.ndarray | None]) -> None:
+        Y_grad, X, scale, *shift, inv_std = read
+        if invertible:
+            _refuse_zeros(scale.view(scale_type))
+        bias = shift[0] if invertible else None
+        mean = None if invertible or simplified else shift[0]
+        X_grad, scale_grad, bias_grad = write
+        scale_partial = None if scale_sums is None else scale_sums.partial()
+        bias_partial = None if bias_sums is None else bias_sums.partial()
+        parts = (scale_partial, bias_partial)
+        team.run(compiled, tasks, nbytes, Y_grad, X, scale, bias, mean, inv_std, X_grad, *parts, rows, columns, step)
+        if scale_sums is not None:
+            scale_sums.add(scale_partial, scale_grad)
+        if bias_sums is not None:
+            bias_sums.add(bias_partial, bias_grad)
+
+    scratch = sum(sums.nbytes for sums in (scale_sums, bias_sums) if sums is not None)
+    return FlatPlan(call, kernel="rows", outputs=_OUTPUTS, launch=launch, scratch=scratch)
+
+
+def _refuse_zeros(scale: np.ndarray) -> None:
+    if not scale.all():
+        zeros = np.flatnonzero(scale == 0)
+        raise DataError(
+            f"InvertibleLayerNormalizationGrad: input scale has {zeros.size} zeros, the first in column {zeros[0]}; "
+            f"expected none, for the input of the norm is (Y - bias) / scale"
+        )
