@@ -181,19 +181,27 @@ class Prepared:
         return makers
 
     def _differs(self, views: tuple[View, ...], keys: tuple[Any, ...], in_place: frozenset[tuple[str, str]]) -> str:
-        for name, key, expected in zip(self._names, keys, self._keys, strict=False):
+        given = tuple(name for name, each in zip(self._binder.inputs, views, strict=True) if each is not None)
+        if given != self._names:
+            return f"{self.operator}: inputs {', '.join(given)}; the plan was prepared for {', '.join(self._names)}"
+        for name, key, expected in zip(self._names, keys, self._keys, strict=True):
             if key != expected:
-                return (
-                    f"{self.operator}: input {name} has type {key[0]}, shape {key[1]}, strides {key[2]}; the plan was "
-                    f"prepared for type {expected[0]}, shape {expected[1]}, strides {expected[2]}"
-                )
+                return f"{self.operator}: input {name} has {_shown(key)}; the plan was prepared for {_shown(expected)}"
         if in_place != self.call.in_place:
-            planned = sorted(self.call.in_place)
-            return f"{self.operator}: out reuses {sorted(in_place)}; the plan was prepared for {planned}"
+            now, planned = _pairs(in_place), _pairs(self.call.in_place)
+            return f"{self.operator}: out reuses {now}; the plan was prepared to reuse {planned}"
         return f"{self.operator}: the arrays are on {views[0].device}; the plan was prepared for {self.call.device}"
 
     def _outs(self) -> str:
         return ", ".join(f"{name} {key[0]} {key[1]}" for name, key in self._out_keys.items()) or "none"
+
+
+def _shown(key: tuple[Any, ...]) -> str:
+    return f"type {key[0]}, shape {key[1]}, strides {key[2]}, alignment {key[3]}"
+
+
+def _pairs(in_place: frozenset[tuple[str, str]]) -> str:
+    return ", ".join(f"{source} for {target}" for source, target in sorted(in_place)) or "nothing"
 
 
 @cache
@@ -230,7 +238,7 @@ def _find(
         op,
         wanted,
         attribute_key(attributes) if attributes else (),
-        tuple([each.key for each in views]),
+        tuple([None if each is None else each.key for each in views]),
         tuple([(name, each.key) for name, each in sorted(out_views.items())]) if out_views else (),
         in_place,
         device,
