@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -38,8 +39,10 @@ class FakeProvider:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.plans: list[FakePlan] = []
+        self.seconds = 0.0
 
     def plan(self, call: Call) -> FakePlan:
+        time.sleep(self.seconds)
         self.calls.append(call)
         self.plans.append(FakePlan())
         return self.plans[-1]
