@@ -1,15 +1,14 @@
 """Both batch norms: one scale, mean and spread for each channel, sums over all that a channel has.
 
-    xh = (X - mean) r          r is the inverse standard deviation, or 1/sqrt(spread + epsilon) where there is an epsilon
+    xh = (X - mean) r          r is the inverse standard deviation: spread, or 1/sqrt(spread + epsilon)
     bias sum = sum of D        scale sum = sum of D xh
     dX = D scale r                                                  where the statistics are constants (DirectML)
     dX = scale r (D - bias sum/m - xh scale sum/m), m elements      where they are those of the batch
 
-Each axis is kept (it tells channels apart) or reduced. In memory, axes of one kind beside each other are one axis. What
-remains ends in a run of elements, and an element's place is the run's place, a sum of one term from the kept axes before
-and one from the reduced axes before, plus its place in the run. If the run is reduced it is a plane, all of one channel;
-if it is kept its elements are columns, each of its own channel. That serves every layout: N C H W, channels-last, N x C,
-and DirectML's choice of any axes.
+Each axis is kept (it tells channels apart) or reduced. In memory, axes of one kind beside each other are one axis. The
+last is a run of elements; a run's place is the sum of one term for the kept axes before it and one for the reduced axes
+before it. A reduced run is a plane, all of one channel; the elements of a kept run are columns, each its own channel.
+That serves every layout: N C H W, channels-last, N x C, and DirectML's choice of any axes.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from numba import types
 from gradkern.call import Tensor
 from gradkern.cpu import team
 from gradkern.cpu.compile import INLINE, kernel
-from gradkern.cpu.storage import array_type, load, real, store, zeros
 from gradkern.cpu.staging import is_dense
+from gradkern.cpu.storage import destination, load, real, store, zeros
 from gradkern.cpu.sums import BLOCK, PARTIAL, SPAN, RowSums, flush, fold, rows_per_task
 from gradkern.cpu.team import QUEUE, take
 
@@ -135,6 +134,7 @@ def _reduce_planes(
     """The sums, and dX with constant statistics; each None if not wanted. repeats is 1."""
     channels = kept.size
     kept_parts = (channels + along_kept - 1) // along_kept
+    target = destination(dX, D, X)
     run_parts = (length + along_run - 1) // along_run
     task = take(queue)
     while task >= 0:
@@ -169,7 +169,7 @@ def _reduce_planes(
                         if bias_sums is not None:
                             bias_sum += d
                         if dX is not None:
-                            store(dX, at, d * gain)
+                            store(target, at, d * gain)
                     if scale_sums is not None:
                         scale_sums[part * channels + channel] += scale_sum
                     if bias_sums is not None:
@@ -184,6 +184,7 @@ def _reduce_columns(
     repeats: int,
 ) -> None:  # fmt: skip
     """The same for columns; a run is `repeats` rows of them, the last run perhaps less."""
+    target = destination(dX, D, X)
     run_parts = (length + along_run - 1) // along_run
     kept_parts = kept.size * run_parts
     task = take(queue)
@@ -195,10 +196,10 @@ def _reduce_columns(
         partial = (part * kept.size + index_kept) * length + begin
         if scale_sums is not None:
             scale_sums[partial : partial + width] = 0
-            scale_block = zeros(D, width)
+        scale_block = zeros(D, 0 if scale_sums is None else width)
         if bias_sums is not None:
             bias_sums[partial : partial + width] = 0
-            bias_block = zeros(D, width)
+        bias_block = zeros(D, 0 if bias_sums is None else width)
         mu, r, gain = zeros(D, width), zeros(D, width), zeros(D, width)
         columns = width // repeats
         for column in range(width):
@@ -220,7 +221,7 @@ def _reduce_columns(
                 if bias_sums is not None:
                     store(bias_block, column, load(bias_block, column) + d)
                 if dX is not None:
-                    store(dX, place + column, d * load(gain, column))
+                    store(target, place + column, d * load(gain, column))
             if (index - first) % BLOCK == BLOCK - 1 or index == last - 1:
                 if scale_sums is not None:
                     flush(scale_block, scale_sums, partial)
@@ -237,6 +238,7 @@ def _apply_to_planes(
 ) -> None:  # fmt: skip
     """dX where the statistics are those of the batch."""
     kept_parts = (kept.size + along_kept - 1) // along_kept
+    target = destination(dX, D, X)
     run_parts = (length + along_run - 1) // along_run
     task = take(queue)
     while task >= 0:
@@ -255,7 +257,7 @@ def _apply_to_planes(
                 level = real(D, bias_sum[channel] / count)
                 slope = real(D, r * (scale_sum[channel] / count))
                 for at in range(place + begin, place + end):
-                    store(dX, at, gain * (load(D, at) - level - (load(X, at) - mu) * slope))
+                    store(target, at, gain * (load(D, at) - level - (load(X, at) - mu) * slope))
         task = take(queue)
 
 
@@ -266,6 +268,7 @@ def _apply_to_columns(
     repeats: int, count: int,
 ) -> None:  # fmt: skip
     """The same for columns."""
+    target = destination(dX, D, X)
     run_parts = (length + along_run - 1) // along_run
     kept_parts = kept.size * run_parts
     task = take(queue)
@@ -289,91 +292,61 @@ def _apply_to_columns(
             for column in range(min(width, D.size - place)):
                 d = load(D, place + column) - load(level, column)
                 x = load(X, place + column) - load(mu, column)
-                store(dX, place + column, load(gain, column) * (d - x * load(slope, column)))
+                store(target, place + column, load(gain, column) * (d - x * load(slope, column)))
         task = take(queue)
-
-
-def _type_of(dtype: np.dtype | None) -> Any:
-    return types.none if dtype is None else array_type(dtype)
 
 
 class Reduce:
     """One pass over D and X: the sums that are wanted, and dX where the statistics are constants.
 
-    data and parameters are the element types; dX, scale_total and bias_total those of the outputs, None if not wanted.
+    data is Numba's type of D and X, parameters of scale, mean and spread, dX of dX or none; totals the element types of
+    the sums of scale and bias, None for one that is not wanted.
     """
 
     def __init__(
         self,
         runs: Runs,
-        data: np.dtype,
-        parameters: tuple[np.dtype, np.dtype, np.dtype],
-        epsilon: float | None,
-        dX: np.dtype | None,
-        scale_total: np.dtype | None,
-        bias_total: np.dtype | None,
+        data: Any,
+        parameters: Sequence[Any],
+        dX: Any,
+        totals: Sequence[np.dtype | None],
+        epsilon: float | None = None,
     ) -> None:
         self._runs = runs
         self._tasks = math.prod(runs.parts)
         self._epsilon = epsilon
-        self._sums = [
-            None if dtype is None else RowSums(runs.rows, runs.channels, dtype) for dtype in (scale_total, bias_total)
-        ]
+        self._sums = RowSums(runs.rows, runs.channels, totals)
         self._compiled = (_reduce_columns if runs.columns else _reduce_planes)(
             QUEUE,
-            array_type(data),
-            array_type(data),
-            *map(array_type, parameters),
+            data,
+            data,
+            *parameters,
             types.none if epsilon is None else types.float64,
-            _type_of(dX),
-            *(types.none if sums is None else PARTIAL for sums in self._sums),
+            dX,
+            *self._sums.types,
             *_RUNS,
         )
-        self._nbytes = runs.channels * runs.count * data.itemsize * (2 + (dX is not None))
+        self.nbytes = self._sums.nbytes
 
-    @property
-    def nbytes(self) -> int:
-        """The size of the partial sums."""
-        return sum(sums.nbytes for sums in self._sums if sums is not None)
-
-    def __call__(
-        self,
-        D: np.ndarray,
-        X: np.ndarray,
-        scale: np.ndarray,
-        mean: np.ndarray,
-        spread: np.ndarray,
-        dX: np.ndarray | None,
-        scale_total: np.ndarray | None,
-        bias_total: np.ndarray | None,
-    ) -> None:
-        partial = [None if sums is None else sums.partial() for sums in self._sums]
-        arguments = (D, X, scale, mean, spread, self._epsilon, dX, *partial, *self._runs.arguments)
-        team.run(self._compiled, self._tasks, self._nbytes, *arguments)
-        for sums, part, total in zip(self._sums, partial, (scale_total, bias_total), strict=True):
-            if sums is not None:
-                sums.add(part, total)
+    def __call__(self, arrays: Sequence[np.ndarray], dX: Any, totals: Sequence[np.ndarray | None]) -> None:
+        """arrays: D, X, scale, mean, spread."""
+        partials = self._sums.partials()
+        arguments = (*arrays, self._epsilon, dX, *partials, *self._runs.arguments)
+        team.run(self._compiled, self._tasks, arrays[0].nbytes * 3, *arguments)
+        self._sums.add(partials, totals)
 
 
 class Apply:
     """The second pass, where the statistics are those of the batch: dX from D, X and both sums, which are float64."""
 
-    def __init__(self, runs: Runs, data: np.dtype, parameters: tuple[np.dtype, np.dtype, np.dtype]) -> None:
+    def __init__(self, runs: Runs, data: Any, parameters: Sequence[Any], dX: Any) -> None:
         self._runs = runs
         self._tasks = math.prod(runs.parts)
-        self._nbytes = runs.channels * runs.count * data.itemsize * 3
         self._compiled = (_apply_to_columns if runs.columns else _apply_to_planes)(
-            QUEUE,
-            array_type(data),
-            array_type(data),
-            *map(array_type, parameters),
-            PARTIAL,
-            PARTIAL,
-            array_type(data),
-            *_RUNS,
-            types.int64,
+            QUEUE, data, data, *parameters, PARTIAL, PARTIAL, dX, *_RUNS, types.int64
         )
 
-    def __call__(self, *arrays: np.ndarray) -> None:
-        """D, X, scale, mean, inv_std, scale sum, bias sum, dX."""
-        team.run(self._compiled, self._tasks, self._nbytes, *arrays, *self._runs.arguments, self._runs.count)
+    def __call__(self, arrays: Sequence[np.ndarray], totals: Sequence[np.ndarray | None], dX: Any) -> None:
+        """arrays: D, X, scale, mean, inverse standard deviation."""
+        arguments = (*arrays, *totals, dX, *self._runs.arguments, self._runs.count)
+        team.run(self._compiled, self._tasks, arrays[0].nbytes * 3, *arguments)

@@ -27,15 +27,17 @@ import numpy as np
 import platformdirs
 from numba import types
 from numba.core import config
+from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
+from numba.extending import intrinsic
 
-__all__ = ["FASTMATH", "INLINE", "Kernel", "cache_folder", "clear_cache", "kernel", "settings", "target"]
+__all__ = ["FASTMATH", "INLINE", "Kernel", "cache_folder", "clear_cache", "instruction", "kernel", "settings", "target"]
 
 # Sums may be reordered, which vector code needs, and a zero's sign is free. Nothing lets LLVM forget NaN or Inf. Not
 # "contract": a - b must be 0 where a and b are the same product, and is not when only one of them is rounded.
 FASTMATH = {"reassoc", "nsz"}
 # For functions that kernels call: inlined, so that the loop around them becomes vector code, and not reordered.
-INLINE = {"error_model": "numpy", "fastmath": {"nsz", "contract"}, "forceinline": True}
+INLINE: Any = {"error_model": "numpy", "fastmath": {"nsz", "contract"}, "forceinline": True}
 KEPT_VERSIONS = 8
 
 settings: Any = config  # whose names Numba makes at import
@@ -67,7 +69,7 @@ class Kernel:
         if folder is not None:
             try:
                 return self._compile(arguments, folder)
-            except numba.core.errors.NumbaError:
+            except NumbaError:
                 raise
             except Exception as error:  # a damaged file raises anything
                 shutil.rmtree(folder, ignore_errors=True)
@@ -91,6 +93,11 @@ class Kernel:
 def kernel(function: Callable[..., None]) -> Kernel:
     """Make a kernel of a function that returns nothing. Its loops run without the GIL; division is IEEE's."""
     return Kernel(function)
+
+
+def instruction(function: Callable[..., Any]) -> Any:
+    """A function for kernels that writes LLVM itself. Kernels call it without the first parameter."""
+    return intrinsic(function)
 
 
 def cache_folder() -> Path:

@@ -16,9 +16,9 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import overload
 
-from gradkern.cpu.compile import INLINE
+from gradkern.cpu.compile import INLINE, instruction
 
 __all__ = ["exact_gelu_gradient", "exp_of_negative", "fast_gelu_gradient"]
 
@@ -73,7 +73,7 @@ _C, _A = 0.7978845608028654, 0.044715
 _C32, _A32 = np.float32(_C), np.float32(_A)
 
 
-@intrinsic
+@instruction
 def _bits(typing: Any, value: Any) -> Any:
     """A float32's bits."""
     return types.int32(types.float32), lambda context, builder, signature, arguments: builder.bitcast(
@@ -81,7 +81,7 @@ def _bits(typing: Any, value: Any) -> Any:
     )
 
 
-@intrinsic
+@instruction
 def _from_bits(typing: Any, value: Any) -> Any:
     """The float32 of these bits."""
     return types.float32(types.int32), lambda context, builder, signature, arguments: builder.bitcast(
@@ -90,22 +90,22 @@ def _from_bits(typing: Any, value: Any) -> Any:
 
 
 @numba.njit(**INLINE)
-def _at_most(value: float, bound: float) -> float:
+def _at_most(value: Any, bound: Any) -> Any:
     """The lesser of the two; NaN if value is."""
     return bound if value > bound else value
 
 
-def exp_of_negative(x: float) -> float:
+def exp_of_negative(x: Any) -> Any:
     """exp(x) for x <= 0. float32: relative error at most 1e-7, and 0 where the result would be subnormal."""
     raise NotImplementedError("for kernels only")
 
 
-def exact_gelu_gradient(z: float) -> float:
+def exact_gelu_gradient(z: Any) -> Any:
     """Phi(z) + z phi(z): the gradient of z Phi(z), Phi the normal distribution function, phi its density."""
     raise NotImplementedError("for kernels only")
 
 
-def fast_gelu_gradient(z: float) -> float:
+def fast_gelu_gradient(z: Any) -> Any:
     """The gradient of z (1 + t)/2 with t = tanh(c (z + a z^3))."""
     raise NotImplementedError("for kernels only")
 

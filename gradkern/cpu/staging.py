@@ -10,14 +10,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numba import types
 
 from gradkern.call import Call, Tensor
-from gradkern.cpu.storage import storage
+from gradkern.cpu.storage import (
+    OVER_DATA,
+    OVER_DATA_TYPE,
+    OVER_UPSTREAM,
+    OVER_UPSTREAM_TYPE,
+    array_type,
+    storage,
+)
 
-__all__ = ["FlatPlan", "is_dense"]
+__all__ = ["FlatPlan", "argument_type", "is_dense"]
 
 Order = tuple[int, ...] | None
-Launch = Callable[[list[np.ndarray], list[np.ndarray | None]], None]
+Launch = Callable[[list[Any], list[Any]], None]
+Over = tuple[str, str]
 
 
 def is_dense(tensor: Tensor, order: Order = None) -> bool:
@@ -35,10 +44,30 @@ def is_dense(tensor: Tensor, order: Order = None) -> bool:
     return True
 
 
+def argument_type(call: Call, name: str, over: Over | None = None, order: Order = None) -> Any:
+    """Numba's type of what the launch of a FlatPlan gets for this tensor; none if the call has no such tensor."""
+    if name in call.outputs:
+        marker = _marker(call, name, over, order)
+        if marker is not None:
+            return OVER_UPSTREAM_TYPE if marker is OVER_UPSTREAM else OVER_DATA_TYPE
+    tensor = call.inputs.get(name) or call.outputs.get(name)
+    return types.none if tensor is None else array_type(tensor.dtype)
+
+
+def _marker(call: Call, output: str, over: Over | None, order: Order) -> Any:
+    """What stands for an output that is written over an input's own array; None for an array of its own."""
+    if over is not None and is_dense(call.outputs[output], order):
+        for name, marker in zip(over, (OVER_UPSTREAM, OVER_DATA), strict=True):
+            if (name, output) in call.in_place:
+                return marker
+    return None
+
+
 class FlatPlan:
     """A plan whose launch sees flat arrays.
 
-    launch   takes the inputs in the order of the call, and the outputs in the order of `outputs`: None where not wanted
+    launch   takes the inputs in the order of the call, and the outputs in that of `outputs`: None where not wanted,
+             OVER_UPSTREAM or OVER_DATA where written over the first or the second of the inputs that `over` names
     orders   the memory order of axes the launch wants, by tensor name; the tensors not named come in C order
     scratch  bytes the launch itself allocates
     """
@@ -50,6 +79,7 @@ class FlatPlan:
         kernel: str,
         outputs: Sequence[str],
         launch: Launch,
+        over: Over | None = None,
         orders: Mapping[str, Order] | None = None,
         scratch: int = 0,
     ) -> None:
@@ -58,8 +88,12 @@ class FlatPlan:
         self._launch = launch
         self._readers = [_reader(tensor, orders.get(name)) for name, tensor in call.inputs.items()]
         self._writers = [_writer(tensor, orders.get(name)) for name, tensor in call.outputs.items()]
+        for number, name in enumerate(call.outputs):
+            marker = _marker(call, name, over, orders.get(name))
+            if marker is not None:
+                self._writers[number] = lambda array, marker=marker: marker
         self._places = [outputs.index(name) for name in call.outputs]
-        self._nothing: list[np.ndarray | None] = [None] * len(outputs)
+        self._nothing: list[Any] = [None] * len(outputs)
         self._copied = [
             (index, orders.get(name))
             for index, (name, tensor) in enumerate(call.outputs.items())
@@ -80,7 +114,7 @@ class FlatPlan:
         self._launch(read, write)
         for index, order in self._copied:
             target, flat = _in_order(outputs[index], order), write[self._places[index]]
-            target[...] = flat.view(target.dtype).reshape(target.shape)  # type: ignore[union-attr]
+            target[...] = flat.view(target.dtype).reshape(target.shape)
 
 
 def _reader(tensor: Tensor, order: Order) -> Callable[[np.ndarray], np.ndarray]:
@@ -96,7 +130,7 @@ def _reader(tensor: Tensor, order: Order) -> Callable[[np.ndarray], np.ndarray]:
     return read
 
 
-def _writer(tensor: Tensor, order: Order) -> Callable[[np.ndarray], np.ndarray]:
+def _writer(tensor: Tensor, order: Order) -> Callable[[np.ndarray], Any]:
     seen_as, size = storage(tensor.dtype), tensor.size
     if not is_dense(tensor, order):
         return lambda array: np.empty(size, seen_as)

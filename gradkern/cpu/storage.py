@@ -16,12 +16,12 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import overload
 from numba.np.arrayobj import make_array
 
-from gradkern.cpu.compile import INLINE, target
+from gradkern.cpu.compile import INLINE, instruction, target
 
-__all__ = ["arithmetic", "arithmetic_type", "array_type", "load", "real", "storage", "store", "zeros"]
+__all__ = ["arithmetic", "arithmetic_type", "array_type", "destination", "load", "real", "storage", "store", "zeros"]
 
 _STORAGE = {
     np.dtype(np.float16): np.dtype(np.uint16),
@@ -54,7 +54,7 @@ def arithmetic_type(array: Any) -> Any:
     return types.float64 if array.dtype == types.float64 else types.float32
 
 
-@intrinsic
+@instruction
 def load(typing: Any, array: Any, index: Any) -> Any:
     """array[index] in the arithmetic type."""
 
@@ -69,7 +69,7 @@ def load(typing: Any, array: Any, index: Any) -> Any:
     return arithmetic_type(array)(array, types.intp), generate
 
 
-@intrinsic
+@instruction
 def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
     """array[index] = value, rounded to the nearest, ties to even, if the array's type is narrower."""
 
@@ -93,6 +93,33 @@ def real(array: Any, value: float) -> Any:
 def zeros(array: Any, size: int) -> Any:
     """A new array of zeros in the arithmetic type of `array`: an accumulator."""
     raise NotImplementedError("for kernels only")
+
+
+OVER_UPSTREAM, OVER_DATA = True, 0
+OVER_UPSTREAM_TYPE, OVER_DATA_TYPE = types.boolean, types.int64
+
+
+def destination(output: Any, upstream: Any, data: Any) -> Any:
+    """Where an output goes: its own array, or one of these two inputs where `output` is OVER_UPSTREAM or OVER_DATA.
+
+    A kernel that got the same array twice would run its loops one element at a time: LLVM asks at run time whether an
+    output overlaps an input, and only if not takes the vector code. Here it sees one array.
+    """
+    raise NotImplementedError("for kernels only")
+
+
+@overload(destination, jit_options=INLINE)
+def _destination(output: Any, upstream: Any, data: Any) -> Any:
+    def own(output: Any, upstream: Any, data: Any) -> Any:
+        return output
+
+    def over_upstream(output: Any, upstream: Any, data: Any) -> Any:
+        return upstream
+
+    def over_data(output: Any, upstream: Any, data: Any) -> Any:
+        return data
+
+    return {OVER_UPSTREAM_TYPE: over_upstream, OVER_DATA_TYPE: over_data}.get(output, own)
 
 
 @overload(real, jit_options=INLINE)

@@ -1,12 +1,13 @@
 """Sums over rows: in float32 within a block of rows, in float64 across blocks and tasks.
 
 A float32 sum over 8192 rows is off by more than 1e-6 of itself; over a block it is not, and it runs at the full width
-of the vector unit. A task is a range of rows; it adds its blocks up in a row of its own in a float64 array, and a second
-kernel adds those rows. So the order of additions depends on the shape alone.
+of the vector unit. A task is a range of rows; it adds its blocks up in a row of its own in a float64 array, and a
+second kernel adds those rows. So the order of additions depends on the shape alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numba
@@ -67,21 +68,28 @@ def fold(rows: int, columns: int) -> int:
 
 
 class RowSums:
-    """The second step of a sum over rows: one row of partial sums for each task (or more: see fold), added up."""
+    """The second step of sums over rows: rows of partial sums, one for each task (or more: see fold), added up.
 
-    def __init__(self, rows: int, columns: int, dtype: np.dtype) -> None:
+    dtypes holds the element type of each sum, None for one that is not wanted and has None for partial sums and total.
+    """
+
+    def __init__(self, rows: int, columns: int, dtypes: Sequence[np.dtype | None]) -> None:
         self._shape = (rows, columns)
-        self._compiled = _add_rows(QUEUE, PARTIAL, types.int64, types.int64, array_type(dtype))
         self._tasks = -(-columns // _COLUMNS)
+        self._compiled = [
+            None if dtype is None else _add_rows(QUEUE, PARTIAL, types.int64, types.int64, array_type(dtype))
+            for dtype in dtypes
+        ]
+        self.types = [types.none if dtype is None else PARTIAL for dtype in dtypes]
+        self.nbytes = 8 * rows * columns * sum(dtype is not None for dtype in dtypes)
 
-    @property
-    def nbytes(self) -> int:
-        """The size of the partial sums."""
-        return self._shape[0] * self._shape[1] * 8
-
-    def partial(self) -> np.ndarray:
+    def partials(self) -> list[np.ndarray | None]:
         """Memory for the partial sums, uninitialised."""
-        return np.empty(self._shape[0] * self._shape[1])
+        rows, columns = self._shape
+        return [None if compiled is None else np.empty(rows * columns) for compiled in self._compiled]
 
-    def add(self, partial: np.ndarray, total: np.ndarray) -> None:
-        team.run(self._compiled, self._tasks, self.nbytes, partial, *self._shape, total)
+    def add(self, partials: Sequence[np.ndarray | None], totals: Sequence[np.ndarray | None]) -> None:
+        """Add up the partial sums into the totals."""
+        for compiled, partial, total in zip(self._compiled, partials, totals, strict=True):
+            if compiled is not None:
+                team.run(compiled, self._tasks, self.nbytes, partial, *self._shape, total)

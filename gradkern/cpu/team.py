@@ -27,10 +27,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from gradkern.cpu.compile import settings
+from gradkern.cpu.compile import instruction, settings
 
 __all__ = ["QUEUE", "WORTH_A_THREAD", "run", "take", "threads"]
 
@@ -40,7 +39,7 @@ QUEUE = types.Array(types.int64, 1, "C")  # [the next task, the number of tasks]
 WORTH_A_THREAD = 1 << 18
 
 
-@intrinsic
+@instruction
 def take(typing: Any, queue: Any) -> Any:
     """The next task of the queue, or -1. Each task is given out once, whichever threads ask."""
 

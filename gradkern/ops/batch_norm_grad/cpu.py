@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numba import types
 
 from gradkern.call import Call
 from gradkern.cpu.channels import Apply, Reduce, Runs, memory_order
-from gradkern.cpu.staging import FlatPlan
+from gradkern.cpu.staging import FlatPlan, argument_type
 
 __all__ = ["plan"]
 
+_SUMS = ("dScale", "dBias")
+_OVER = ("dY", "X")
 _FLOAT64 = np.dtype(np.float64)
 
 
@@ -19,27 +24,28 @@ def plan(call: Call) -> FlatPlan:
     order = memory_order(X, is_kept)
     axes = range(len(X.shape)) if order is None else order
     runs = Runs.of([X.shape[axis] for axis in axes], [is_kept[axis] for axis in axes])
-    parameters = tuple(call.inputs[name].dtype for name in ("Scale", "saved_mean", "saved_inv_std"))
-    wanted = {name: "dX" in outputs or name in outputs for name in ("dScale", "dBias")}
-    totals = [_FLOAT64 if wanted[name] else None for name in ("dScale", "dBias")]
-    sums = Reduce(runs, X.dtype, parameters, None, None, *totals)
-    apply = Apply(runs, X.dtype, parameters) if "dX" in outputs else None
 
-    def launch(read: list[np.ndarray], write: list[np.ndarray | None]) -> None:
-        dX, dScale, dBias = write
-        scale_sum, bias_sum = (None if dtype is None else np.empty(runs.channels, dtype) for dtype in totals)
-        sums(*read, None, scale_sum, bias_sum)
+    _, data, *parameters = (argument_type(call, name) for name in call.inputs)
+    totals = [_FLOAT64 if "dX" in outputs or name in outputs else None for name in _SUMS]
+    sums = Reduce(runs, data, parameters, types.none, totals)
+    apply = Apply(runs, data, parameters, argument_type(call, "dX", _OVER, order)) if "dX" in outputs else None
+
+    def launch(read: list[np.ndarray], write: list[Any]) -> None:
+        dX, *gradients = write
+        both = [None if dtype is None else np.empty(runs.channels, dtype) for dtype in totals]
+        sums(read, None, both)
         if apply is not None:
-            apply(*read, scale_sum, bias_sum, dX)
-        for name, gradient, total in (("dScale", dScale, scale_sum), ("dBias", dBias, bias_sum)):
+            apply(read, both, dX)
+        for name, gradient, total in zip(_SUMS, gradients, both, strict=True):
             if gradient is not None:
                 gradient.view(outputs[name].dtype)[...] = total
 
     return FlatPlan(
         call,
         kernel="columns" if runs.columns else "planes",
-        outputs=("dX", "dScale", "dBias"),
+        outputs=("dX", *_SUMS),
         launch=launch,
-        orders=dict.fromkeys(("dY", "X", "dX"), order),
-        scratch=sums.nbytes + 8 * runs.channels * sum(wanted.values()),
+        over=_OVER,
+        orders=dict.fromkeys((*_OVER, "dX"), order),
+        scratch=sums.nbytes + 8 * runs.channels * len([dtype for dtype in totals if dtype is not None]),
     )

@@ -13,9 +13,9 @@ from gradkern.call import Call
 from gradkern.cpu import team
 from gradkern.cpu.compile import INLINE, kernel
 from gradkern.cpu.functions import exact_gelu_gradient, fast_gelu_gradient
-from gradkern.cpu.staging import FlatPlan
-from gradkern.cpu.storage import array_type, load, store, zeros
-from gradkern.cpu.sums import BLOCK, PARTIAL, RowSums, flush, fold, rows_per_task
+from gradkern.cpu.staging import FlatPlan, argument_type
+from gradkern.cpu.storage import destination, load, store, zeros
+from gradkern.cpu.sums import BLOCK, RowSums, flush, fold, rows_per_task
 from gradkern.cpu.team import QUEUE, take
 
 __all__ = ["plan"]
@@ -32,12 +32,13 @@ def _gradient(z: float, fast: Any) -> float:
 def _rows(queue: Any, dY: Any, X: Any, B: Any, dX: Any, sums: Any, columns: int, rows_per_task: int, fast: Any) -> None:
     """dX and sums are None where not wanted, fast is None for the exact form. The last row may be short."""
     size = X.size
+    target = destination(dX, dY, X)
     task = take(queue)
     while task >= 0:
+        partial = task * columns
         if sums is not None:
-            partial = task * columns
             sums[partial : partial + columns] = 0
-            block = zeros(X, columns)
+        block = zeros(X, 0 if sums is None else columns)
         begin = task * rows_per_task * columns
         end = min(begin + rows_per_task * columns, size)
         for first in range(begin, end, columns):
@@ -45,7 +46,7 @@ def _rows(queue: Any, dY: Any, X: Any, B: Any, dX: Any, sums: Any, columns: int,
                 z = load(X, first + column) + load(B, column)
                 gradient = load(dY, first + column) * _gradient(z, fast)
                 if dX is not None:
-                    store(dX, first + column, gradient)
+                    store(target, first + column, gradient)
                 if sums is not None:
                     store(block, column, load(block, column) + gradient)
             if sums is not None and ((first - begin) // columns % BLOCK == BLOCK - 1 or first + columns >= end):
@@ -61,25 +62,23 @@ def plan(call: Call) -> FlatPlan:
     tasks = -(-rows_of_folded // step) if columns else 0
     nbytes = sum(tensor.nbytes for tensor in (*call.inputs.values(), *call.outputs.values()))
     fast = True if call.operator == "BiasFastGeluGrad_dX" else None
-    sums = RowSums(tasks * folded, columns, call.outputs["dB"].dtype) if "dB" in call.outputs else None
+    sums = RowSums(tasks * folded, columns, [call.outputs["dB"].dtype if "dB" in call.outputs else None])
+    over = ("dY", "X")
     compiled = _rows(
         QUEUE,
-        *(array_type(call.inputs[name].dtype) for name in ("dY", "X", "B")),
-        array_type(call.outputs["dX"].dtype) if "dX" in call.outputs else types.none,
-        types.none if sums is None else PARTIAL,
+        *(argument_type(call, name, over) for name in ("dY", "X", "B", "dX")),
+        *sums.types,
         types.int64,
         types.int64,
         types.none if fast is None else types.boolean,
     )
 
-    def launch(read: list[np.ndarray], write: list[np.ndarray | None]) -> None:
+    def launch(read: list[np.ndarray], write: list[Any]) -> None:
         dY, X, B = read
-        dX, dB = write
-        partial = None if sums is None else sums.partial()
+        dX, *totals = write
         bias = B if folded == 1 else np.tile(B, folded)
-        team.run(compiled, tasks, nbytes, dY, X, bias, dX, partial, width, step, fast)
-        if sums is not None:
-            sums.add(partial, dB)
+        partials = sums.partials()
+        team.run(compiled, tasks, nbytes, dY, X, bias, dX, *partials, width, step, fast)
+        sums.add(partials, totals)
 
-    scratch = 0 if sums is None else sums.nbytes
-    return FlatPlan(call, kernel="rows", outputs=("dX", "dB"), launch=launch, scratch=scratch)
+    return FlatPlan(call, kernel="rows", outputs=("dX", "dB"), launch=launch, over=over, scratch=sums.nbytes)

@@ -6,8 +6,8 @@ Upstream gradient D = InputGradient, xh = (Input - Mean)/sqrt(Variance + Epsilon
     OutputScaleGradient = sum of D xh
     OutputBiasGradient = sum of D,  both over every dimension in which Mean has size 1
 
-All have one type T. Input, InputGradient and OutputGradient have one shape of rank 1 to 8; Mean, Variance, Scale and their
-gradients have another of the same rank, each dimension 1 or Input's. Arithmetic is float32 (float64 for float64).
+All have one type T. Input, InputGradient and OutputGradient have one shape of rank 1 to 8; Mean, Variance, Scale and
+their gradients have another of the same rank, each dimension 1 or Input's. Arithmetic is float32 (float64 for float64).
 
 Source: DirectML, DML_BATCH_NORMALIZATION_GRAD_OPERATOR_DESC. Beyond it: bfloat16, float64, every output optional,
 OutputGradient over InputGradient or Input.

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from gradkern.call import Call
 from gradkern.cpu.channels import Reduce, Runs, memory_order
-from gradkern.cpu.staging import FlatPlan
+from gradkern.cpu.staging import FlatPlan, argument_type
 
 __all__ = ["plan"]
 
-_DATA = ("Input", "InputGradient", "OutputGradient")
-_OUTPUTS = ("OutputGradient", "OutputScaleGradient", "OutputBiasGradient")
+_SUMS = ("OutputScaleGradient", "OutputBiasGradient")
+_OVER = ("InputGradient", "Input")
 
 
 def plan(call: Call) -> FlatPlan:
@@ -21,19 +23,23 @@ def plan(call: Call) -> FlatPlan:
     order = memory_order(Input, is_kept)
     axes = range(len(sizes)) if order is None else order
     runs = Runs.of([sizes[axis] for axis in axes], [is_kept[axis] for axis in axes])
-    dtype = Input.dtype
-    wanted = (dtype if name in call.outputs else None for name in _OUTPUTS)
-    kernel = Reduce(runs, dtype, (dtype, dtype, dtype), float(call.attributes["Epsilon"]), *wanted)
 
-    def launch(read: list[np.ndarray], write: list[np.ndarray | None]) -> None:
+    data = argument_type(call, "Input")
+    totals = [Input.dtype if name in call.outputs else None for name in _SUMS]
+    dX = argument_type(call, "OutputGradient", _OVER, order)
+    kernel = Reduce(runs, data, (data, data, data), dX, totals, float(call.attributes["Epsilon"]))
+
+    def launch(read: list[np.ndarray], write: list[Any]) -> None:
         Input, InputGradient, Mean, Variance, Scale = read
-        kernel(InputGradient, Input, Scale, Mean, Variance, *write)
+        dX, *totals = write
+        kernel((InputGradient, Input, Scale, Mean, Variance), dX, totals)
 
     return FlatPlan(
         call,
         kernel="columns" if runs.columns else "planes",
-        outputs=_OUTPUTS,
+        outputs=("OutputGradient", *_SUMS),
         launch=launch,
-        orders=dict.fromkeys(_DATA, order),
+        over=_OVER,
+        orders=dict.fromkeys((*_OVER, "OutputGradient"), order),
         scratch=kernel.nbytes,
     )

@@ -12,15 +12,15 @@ from numba import types
 from gradkern.call import Call
 from gradkern.cpu import team
 from gradkern.cpu.compile import INLINE, kernel
-from gradkern.cpu.staging import FlatPlan
-from gradkern.cpu.storage import array_type, load, real, store, zeros
-from gradkern.cpu.sums import BLOCK, PARTIAL, SPAN, RowSums, flush, rows_per_task
+from gradkern.cpu.staging import FlatPlan, argument_type
+from gradkern.cpu.storage import destination, load, real, store, zeros
+from gradkern.cpu.sums import BLOCK, SPAN, RowSums, flush, rows_per_task
 from gradkern.cpu.team import QUEUE, take
 from gradkern.errors import DataError
 
 __all__ = ["plan"]
 
-_OUTPUTS = ("X_grad", "scale_grad", "bias_grad")
+_SUMS = ("scale_grad", "bias_grad")
 
 
 @numba.njit(**INLINE)
@@ -47,15 +47,16 @@ def _rows(
     rows_per_task: int,
 ) -> None:
     """bias is None but for the invertible form, mean but for the plain one; X_grad and the sums where not wanted."""
+    target = destination(X_grad, Y_grad, X)
     task = take(queue)
     while task >= 0:
         partial = task * columns
         if scale_sums is not None:
             scale_sums[partial : partial + columns] = 0
-            scale_block = zeros(X, columns)
+        scale_block = zeros(X, 0 if scale_sums is None else columns)
         if bias_sums is not None:
             bias_sums[partial : partial + columns] = 0
-            bias_block = zeros(X, columns)
+        bias_block = zeros(X, 0 if bias_sums is None else columns)
         begin = task * rows_per_task
         end = min(begin + rows_per_task, rows)
         for row in range(begin, end):
@@ -94,7 +95,7 @@ def _rows(
                 for column in range(columns):
                     g = load(Y_grad, first + column) * load(scale, column)
                     xh = _normalized(X, first + column, column, mu, r, scale, bias)
-                    store(X_grad, first + column, r * (g - m1 - xh * m2))
+                    store(target, first + column, r * (g - m1 - xh * m2))
 
             if (row - begin) % BLOCK == BLOCK - 1 or row == end - 1:
                 if scale_sums is not None:
@@ -106,47 +107,36 @@ def _rows(
 
 def plan(call: Call) -> FlatPlan:
     rows, columns = prod(call.axes["rows"]), prod(call.axes["columns"])
-    simplified = call.operator == "SimplifiedLayerNormalizationGrad"
-    invertible = call.operator == "InvertibleLayerNormalizationGrad"
     step = rows_per_task(rows)
     tasks = -(-rows // step)
-    tensors = {**call.inputs, **call.outputs}
-    nbytes = sum(tensor.nbytes for tensor in tensors.values())
-    scale_sums, bias_sums = (
-        RowSums(tasks, columns, call.outputs[name].dtype) if name in call.outputs else None for name in _OUTPUTS[1:]
-    )
-
-    def type_of(name: str) -> Any:
-        return array_type(tensors[name].dtype) if name in tensors else types.none
-
-    upstream, data, scale_name, *_, deviation = call.inputs
+    nbytes = sum(tensor.nbytes for tensor in (*call.inputs.values(), *call.outputs.values()))
+    invertible, simplified = "bias" in call.inputs, "mean" not in call.inputs
+    upstream, data, *_, deviation = call.inputs
+    over = (upstream, data)
+    sums = RowSums(tasks, columns, [call.outputs[name].dtype if name in call.outputs else None for name in _SUMS])
+    arguments = (upstream, data, "scale", "bias", "mean", deviation, "X_grad")
     compiled = _rows(
         QUEUE,
-        *map(type_of, (upstream, data, scale_name, "bias", "mean", deviation, "X_grad")),
-        types.none if scale_sums is None else PARTIAL,
-        types.none if bias_sums is None else PARTIAL,
+        *(argument_type(call, name, over) for name in arguments),
+        *sums.types,
         *(types.int64,) * 3,
     )
-    scale_type = call.inputs[scale_name].dtype
+    scale_type = call.inputs["scale"].dtype
 
-    def launch(read: list[np.ndarray], write: list[np.ndarray | None]) -> None:
+    def launch(read: list[np.ndarray], write: list[Any]) -> None:
         Y_grad, X, scale, *shift, inv_std = read
+        X_grad, *totals = write
+        bias = mean = None
         if invertible:
+            bias = shift[0]
             _refuse_zeros(scale.view(scale_type))
-        bias = shift[0] if invertible else None
-        mean = None if invertible or simplified else shift[0]
-        X_grad, scale_grad, bias_grad = write
-        scale_partial = None if scale_sums is None else scale_sums.partial()
-        bias_partial = None if bias_sums is None else bias_sums.partial()
-        parts = (scale_partial, bias_partial)
-        team.run(compiled, tasks, nbytes, Y_grad, X, scale, bias, mean, inv_std, X_grad, *parts, rows, columns, step)
-        if scale_sums is not None:
-            scale_sums.add(scale_partial, scale_grad)
-        if bias_sums is not None:
-            bias_sums.add(bias_partial, bias_grad)
+        elif not simplified:
+            mean = shift[0]
+        partials = sums.partials()
+        team.run(compiled, tasks, nbytes, Y_grad, X, scale, bias, mean, inv_std, X_grad, *partials, rows, columns, step)
+        sums.add(partials, totals)
 
-    scratch = sum(sums.nbytes for sums in (scale_sums, bias_sums) if sums is not None)
-    return FlatPlan(call, kernel="rows", outputs=_OUTPUTS, launch=launch, scratch=scratch)
+    return FlatPlan(call, kernel="rows", outputs=("X_grad", *_SUMS), launch=launch, over=over, scratch=sums.nbytes)
 
 
 def _refuse_zeros(scale: np.ndarray) -> None:
