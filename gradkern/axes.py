@@ -84,7 +84,8 @@ class _Axes:
         axis = self._axes[name]
         if not axis.group:
             return 1
-        for group in (name, axis.as_many_as):
+        alike = [other for other, each in self._axes.items() if each.as_many_as == name]
+        for group in (name, axis.as_many_as, *alike):
             if group in self.sizes:
                 return len(self.sizes[group])
         return self._lengths.get(name)

@@ -64,16 +64,14 @@ def test_outputs_agree_with_float64_mathematics(name: str, operator: Operator, r
         np.testing.assert_array_equal(bits(array), bits(kept[key]), err_msg=f"input {key} was changed")
 
 
-@float32_cases
-def test_each_output_alone_has_the_bits_it_has_among_all(
-    name: str, operator: Operator, row: dict, example: Example
-) -> None:
+@every_case
+def test_each_output_can_be_had_alone(name: str, operator: Operator, row: dict, example: Example) -> None:
     inputs = sample(operator, row, example)
-    together = gradkern.run(name, **inputs, outputs=every_output(operator), **example.attributes)
+    expected = reference(name, inputs, example.attributes)
     for output in every_output(operator):
-        alone = gradkern.run(name, **inputs, outputs=[output], **example.attributes)
+        alone = gradkern.run(name, **inputs, outputs=[output], **attributes_of(operator, row, example))
         assert [key for key in alone._fields if getattr(alone, key) is not None] == [output]
-        np.testing.assert_array_equal(getattr(alone, output), getattr(together, output))
+        assert_close(name, output, getattr(alone, output), expected[output])
 
 
 @every_case
@@ -88,11 +86,11 @@ def test_out_arrays_are_written_whole(name: str, operator: Operator, row: dict, 
 
 
 @every_case
-def test_in_place_gives_the_same_bits_as_a_new_array(
+def test_outputs_may_be_written_over_inputs_where_the_contract_permits(
     name: str, operator: Operator, row: dict, example: Example
 ) -> None:
     attributes = attributes_of(operator, row, example)
-    fresh = gradkern.run(name, **sample(operator, row, example), outputs=every_output(operator), **attributes)
+    expected = reference(name, sample(operator, row, example), example.attributes)
     types = {each.name: row[each.type] for each in (*operator.inputs, *operator.outputs)}
     for source, target in operator.in_place_pairs:
         inputs = sample(operator, row, example)
@@ -104,7 +102,7 @@ def test_in_place_gives_the_same_bits_as_a_new_array(
         result = gradkern.run(name, **inputs, out=out, outputs=every_output(operator), **attributes)
         assert getattr(result, target) is inputs[source]
         for key, array in result._asdict().items():
-            np.testing.assert_array_equal(bits(array), bits(getattr(fresh, key)))
+            assert_close(name, key, array, expected[key])
 
 
 def strided(array: np.ndarray, how: str) -> np.ndarray:
@@ -248,6 +246,25 @@ def test_the_statistics_may_have_one_element_for_each_normalized_axis() -> None:
     assert usual.scale_grad.shape == (4, 5)
     assert other.scale_grad.shape == (20,)
     np.testing.assert_array_equal(usual.scale_grad.ravel(), other.scale_grad)
+
+
+@pytest.mark.parametrize("name", [name for name in OPERATORS if "LayerNorm" in name])
+@pytest.mark.parametrize("data", ["float32", "float64"])
+def test_a_row_of_one_column_is_a_row(name: str, data: str) -> None:
+    """Its terms D*scale, s1 and xh*s2 cancel, so the error is measured against them, not against what is left."""
+    operator = OPERATORS[name]
+    row = next(row for row in operator.combinations if set(row.values()) == {data})
+    inputs = sample(operator, row, Example(axes={"rows": (300,), "columns": (1,)}))
+    result = gradkern.run(name, **inputs)
+    expected = reference(name, inputs, {})
+    r = inputs["inv_std_dev" if "inv_std_dev" in inputs else "inv_std_var"][:, None]
+    if "Y" in inputs:
+        xh = (inputs["Y"] - inputs["bias"]) / inputs["scale"]
+    else:
+        xh = (inputs["X"] - inputs.get("mean", np.zeros(len(r)))[:, None]) * r
+    terms = np.abs(r * inputs["Y_grad"] * inputs["scale"]) * (1 + xh**2)
+    assert (np.abs(result.X_grad - expected["X_grad"]) <= 8 * np.finfo(data).eps * terms).all()
+    assert_close(name, "scale_grad", result.scale_grad, expected["scale_grad"])
 
 
 def test_gelu_has_the_right_limits_and_never_makes_a_nan() -> None:

@@ -21,13 +21,19 @@ def norm_of(operator: str, dtype: np.dtype, size: int = FEW) -> float:
     return max(bound, one_rounding * 1.01) if size < FEW else bound
 
 
-def assert_close(operator: str, name: str, result: np.ndarray, reference: np.ndarray) -> None:
-    """The result is as near to the float64 reference as its type allows, and NaN is where the reference has it."""
+def assert_close(
+    operator: str, name: str, result: np.ndarray, reference: np.ndarray, terms: np.ndarray | None = None
+) -> None:
+    """The result is as near to the float64 reference as its type allows, and NaN is where the reference has it.
+
+    Where sums of arbitrary data may cancel, `terms` are what is summed: rounding is relative to their norm.
+    """
     assert result.shape == reference.shape, f"{operator}.{name}: shape {result.shape}, expected {reference.shape}"
     exact = result.astype(np.float64)
     finite = np.isfinite(reference) & (np.abs(reference) <= float(ml_dtypes.finfo(result.dtype).max))
     np.testing.assert_array_equal(np.isnan(exact), np.isnan(reference), err_msg=f"{operator}.{name}: NaN")
     wrong, scale = np.linalg.norm((exact - reference)[finite]), np.linalg.norm(reference[finite])
+    scale = scale if terms is None else max(scale, float(np.linalg.norm(terms)))
     limit = norm_of(operator, result.dtype, result.size)
     assert wrong <= limit * scale + float(ml_dtypes.finfo(result.dtype).smallest_subnormal) * np.sqrt(result.size), (
         f"{operator}.{name} {result.dtype}: {wrong / scale if scale else wrong:.2e} from float64; at most {limit:.1e}"
