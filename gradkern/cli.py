@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -42,12 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ops.set_defaults(run=list_operators)
     options = parser.parse_args(arguments)
     try:
-        return options.run(options)
+        code = options.run(options)
+        sys.stdout.flush()
+        return code
     except RegistryError as error:
         print(error, file=sys.stderr)
         return REFUSED
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our pipe has left; Python would say so once more at exit
+    except BrokenPipeError:  # the reader of our pipe has left; what is still buffered must not fail again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
 
 
@@ -71,7 +74,7 @@ def list_operators(options: argparse.Namespace) -> int:
             {"name": name, **_plain(operator), "available": _available(operator)} for name, operator in chosen.items()
         ]
         print(json.dumps({"schema": JSON_SCHEMA, "gradkern": __version__, "operators": entries}, indent=2))
-    elif options.name:
+    elif chosen and options.name:
         print("\n\n".join(_whole(name, operator) for name, operator in chosen.items()))
     elif chosen:
         _table(chosen)
