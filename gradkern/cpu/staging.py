@@ -27,6 +27,7 @@ __all__ = ["FlatPlan", "argument_type", "is_dense"]
 Order = tuple[int, ...] | None
 Launch = Callable[[list[Any], list[Any]], None]
 Over = tuple[str, str]
+Flatten = Callable[[np.ndarray], Any]
 
 
 def is_dense(tensor: Tensor, order: Order = None) -> bool:
@@ -117,23 +118,24 @@ class FlatPlan:
             target[...] = flat.view(target.dtype).reshape(target.shape)
 
 
-def _reader(tensor: Tensor, order: Order) -> Callable[[np.ndarray], np.ndarray]:
-    seen_as = storage(tensor.dtype)
+def _reader(tensor: Tensor, order: Order) -> Flatten:
     if not is_dense(tensor, order):
+        seen_as = storage(tensor.dtype)
         return lambda array: np.array(_in_order(array, order), order="C").reshape(-1).view(seen_as)
-    flat = _writer(tensor, order)
-
-    def read(array: np.ndarray) -> np.ndarray:
-        result = flat(array)
-        return result if result.flags.writeable else np.asarray(_Writeable(result))
-
-    return read
+    flat = _flat(tensor, order)
+    return lambda array: flat(array) if array.flags.writeable else np.asarray(_Writeable(flat(array)))
 
 
-def _writer(tensor: Tensor, order: Order) -> Callable[[np.ndarray], Any]:
-    seen_as, size = storage(tensor.dtype), tensor.size
+def _writer(tensor: Tensor, order: Order) -> Flatten:
     if not is_dense(tensor, order):
+        size, seen_as = tensor.size, storage(tensor.dtype)
         return lambda array: np.empty(size, seen_as)
+    return _flat(tensor, order)
+
+
+def _flat(tensor: Tensor, order: Order) -> Flatten:
+    """The view of a dense array. It costs a call's time again and again: no step that is not needed."""
+    seen_as = storage(tensor.dtype)
     if order is not None and order != tuple(range(len(order))):
         return lambda array: array.transpose(order).reshape(-1).view(seen_as)
     if seen_as != tensor.dtype:

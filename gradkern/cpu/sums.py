@@ -43,19 +43,29 @@ def flush(block: Any, partial: Any, offset: int) -> None:
         store(block, column, real(block, 0))
 
 
+@numba.njit(**INLINE)
+def _add_columns(partial: Any, rows: int, columns: int, begin: int, total: Any) -> None:
+    width = min(columns - begin, _COLUMNS)
+    accumulated = np.zeros(width, np.float64)
+    for row in range(rows):
+        offset = row * columns + begin
+        for column in range(width):
+            store(accumulated, column, load(accumulated, column) + load(partial, offset + column))
+    for column in range(width):
+        store(total, begin + column, real(total, accumulated[column]))
+
+
 @kernel
-def _add_rows(queue: Any, partial: Any, rows: int, columns: int, total: Any) -> None:
+def _add_rows(
+    queue: Any, first: Any, second: Any, first_total: Any, second_total: Any, rows: int, columns: int
+) -> None:
+    """A task is some columns of the sums that are not None."""
     task = take(queue)
     while task >= 0:
-        begin = task * _COLUMNS
-        width = min(columns - begin, _COLUMNS)
-        accumulated = np.zeros(width, np.float64)
-        for row in range(rows):
-            offset = row * columns + begin
-            for column in range(width):
-                accumulated[column] += load(partial, offset + column)
-        for column in range(width):
-            store(total, begin + column, real(total, accumulated[column]))
+        if first is not None:
+            _add_columns(first, rows, columns, task * _COLUMNS, first_total)
+        if second is not None:
+            _add_columns(second, rows, columns, task * _COLUMNS, second_total)
         task = take(queue)
 
 
@@ -68,28 +78,26 @@ def fold(rows: int, columns: int) -> int:
 
 
 class RowSums:
-    """The second step of sums over rows: rows of partial sums, one for each task (or more: see fold), added up.
+    """The second step of two sums over rows: rows of partial sums, one for each task (or more: see fold), added up.
 
-    dtypes holds the element type of each sum, None for one that is not wanted and has None for partial sums and total.
+    dtypes holds the element types of both; one that is not wanted is None, here and in partial sums and totals.
     """
 
     def __init__(self, rows: int, columns: int, dtypes: Sequence[np.dtype | None]) -> None:
         self._shape = (rows, columns)
         self._tasks = -(-columns // _COLUMNS)
-        self._compiled = [
-            None if dtype is None else _add_rows(QUEUE, PARTIAL, types.int64, types.int64, array_type(dtype))
-            for dtype in dtypes
-        ]
-        self.types = [types.none if dtype is None else PARTIAL for dtype in dtypes]
-        self.nbytes = 8 * rows * columns * sum(dtype is not None for dtype in dtypes)
+        self._wanted = [dtype is not None for dtype in dtypes]
+        self.types = [PARTIAL if wanted else types.none for wanted in self._wanted]
+        self.nbytes = 8 * rows * columns * sum(self._wanted)
+        totals = (types.none if dtype is None else array_type(dtype) for dtype in dtypes)
+        self._compiled = _add_rows(QUEUE, *self.types, *totals, types.int64, types.int64) if any(self._wanted) else None
 
     def partials(self) -> list[np.ndarray | None]:
         """Memory for the partial sums, uninitialised."""
         rows, columns = self._shape
-        return [None if compiled is None else np.empty(rows * columns) for compiled in self._compiled]
+        return [np.empty(rows * columns) if wanted else None for wanted in self._wanted]
 
     def add(self, partials: Sequence[np.ndarray | None], totals: Sequence[np.ndarray | None]) -> None:
         """Add up the partial sums into the totals."""
-        for compiled, partial, total in zip(self._compiled, partials, totals, strict=True):
-            if compiled is not None:
-                team.run(compiled, self._tasks, self.nbytes, partial, *self._shape, total)
+        if self._compiled is not None:
+            team.run(self._compiled, self._tasks, self.nbytes, *partials, *totals, *self._shape)

@@ -35,8 +35,8 @@ __all__ = ["QUEUE", "WORTH_A_THREAD", "run", "take", "threads"]
 
 QUEUE = types.Array(types.int64, 1, "C")  # [the next task, the number of tasks]
 
-# Waking a helper costs some 20 microseconds, as long as one thread takes for this many bytes of a kernel's tensors.
-WORTH_A_THREAD = 1 << 18
+# Waking a helper costs 15 to 20 microseconds, as long as one thread takes for this many bytes of a norm's tensors.
+WORTH_A_THREAD = 1 << 19
 
 
 @instruction
@@ -63,7 +63,7 @@ def run(compiled: Callable[..., None], tasks: int, nbytes: int, *arguments: Any)
     many helpers are worth their waking; small calls get none.
     """
     queue = np.array((0, tasks))
-    helpers = min(threads(), tasks, nbytes // WORTH_A_THREAD) - 1
+    helpers = 0 if nbytes < 2 * WORTH_A_THREAD else min(threads(), tasks, nbytes // WORTH_A_THREAD) - 1
     if helpers < 1:
         compiled(queue, *arguments)
         return

@@ -62,12 +62,12 @@ def plan(call: Call) -> FlatPlan:
     tasks = -(-rows_of_folded // step) if columns else 0
     nbytes = sum(tensor.nbytes for tensor in (*call.inputs.values(), *call.outputs.values()))
     fast = True if call.operator == "BiasFastGeluGrad_dX" else None
-    sums = RowSums(tasks * folded, columns, [call.outputs["dB"].dtype if "dB" in call.outputs else None])
+    sums = RowSums(tasks * folded, columns, [call.outputs["dB"].dtype if "dB" in call.outputs else None, None])
     over = ("dY", "X")
     compiled = _rows(
         QUEUE,
         *(argument_type(call, name, over) for name in ("dY", "X", "B", "dX")),
-        *sums.types,
+        sums.types[0],
         types.int64,
         types.int64,
         types.none if fast is None else types.boolean,
@@ -75,10 +75,10 @@ def plan(call: Call) -> FlatPlan:
 
     def launch(read: list[np.ndarray], write: list[Any]) -> None:
         dY, X, B = read
-        dX, *totals = write
+        dX, dB = write
         bias = B if folded == 1 else np.tile(B, folded)
         partials = sums.partials()
-        team.run(compiled, tasks, nbytes, dY, X, bias, dX, *partials, width, step, fast)
-        sums.add(partials, totals)
+        team.run(compiled, tasks, nbytes, dY, X, bias, dX, partials[0], width, step, fast)
+        sums.add(partials, (dB, None))
 
     return FlatPlan(call, kernel="rows", outputs=("dX", "dB"), launch=launch, over=over, scratch=sums.nbytes)
