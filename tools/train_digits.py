@@ -96,17 +96,18 @@ class Stopwatch:
         self.seconds[operator].append(perf_counter() - start)
         return gradients
 
-    def summary(self) -> dict[str, dict[str, float]]:
+    def summary(self) -> list[dict[str, Any]]:
         """Slowest operator first. The mean leaves out the first call, which loads or compiles the kernels."""
-        return {
-            operator: {
+        return [
+            {
+                "operator": operator,
                 "calls": len(times),
                 "total_ms": 1e3 * sum(times),
                 "first_ms": 1e3 * times[0],
                 "mean_us": 1e6 * float(np.mean(times[1:] or times)),
             }
             for operator, times in sorted(self.seconds.items(), key=lambda item: -sum(item[1]))
-        }
+        ]
 
 
 def train(settings: Settings, digits: Digits, watch: Stopwatch) -> Iterator[Epoch]:
@@ -177,13 +178,14 @@ def reporting(console: Console, epochs: int) -> Iterator[Callable[[Epoch], None]
         yield lambda epoch: progress.update(task, advance=1, description=line(epoch))
 
 
-def operator_table(summary: dict[str, dict[str, float]]) -> Table:
+def operator_table(summary: list[dict[str, Any]]) -> Table:
     table = Table("gradient operator", box=None)
     for title in ("calls", "total ms", "first ms", "then mean us"):
         table.add_column(title, justify="right")
-    for operator, time in summary.items():
-        cells = (f"{time[key]:.1f}" for key in ("total_ms", "first_ms", "mean_us"))
-        table.add_row(operator, str(time["calls"]), *cells)
+    for time in summary:
+        table.add_row(
+            time["operator"], str(time["calls"]), *(f"{time[key]:.1f}" for key in ("total_ms", "first_ms", "mean_us"))
+        )
     return table
 
 
@@ -273,7 +275,7 @@ def main(argv: list[str] | None = None) -> int:
         accuracy, seconds = epochs[-1].test_accuracy, perf_counter() - start
         run = {
             "schema": 1,
-            "settings": asdict(settings),
+            "config": asdict(settings),
             "accuracy": accuracy,
             "reached_target": accuracy >= settings.target,
             "seconds": seconds,
