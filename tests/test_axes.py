@@ -132,10 +132,11 @@ def test_dml_statistics_have_size_one_or_that_of_the_input(provider: FakeProvide
         (DML, {"Input": ()}, "input Input has shape (): 0 sizes dimensions; expected 1 to 8"),
         (DML, {"Input": (1,) * 9}, f"input Input has shape {(1,) * 9}: 9 sizes dimensions; expected 1 to 8"),
         (DML, {"Mean": (3,)}, "input Mean has shape (3,): rank 1; expected rank 4, (statistics (4))"),
-        (CONV, {"X": (2, 6)}, "input X has shape (2, 6): 0 spatial dimensions; expected 1 to 3"),
+        (CONV, {"X": (2, 6)}, "input X has shape (2, 6): rank 2; expected rank 4, (N, C, spatial (2))"),
+        (CONV, {"dY": (2, 4), "X": (2, 6)}, "input X has shape (2, 6): 0 spatial dimensions; expected 1 to 3"),
         (
             CONV,
-            {"X": (2, 6, 1, 1, 1, 1)},
+            {"dY": (2, 4, 1, 1, 1, 1), "X": (2, 6, 1, 1, 1, 1)},
             "input X has shape (2, 6, 1, 1, 1, 1): 4 spatial dimensions; expected 1 to 3",
         ),
         (
@@ -143,7 +144,11 @@ def test_dml_statistics_have_size_one_or_that_of_the_input(provider: FakeProvide
             {"W": (4, 6, 3)},
             "input W has shape (4, 6, 3): rank 3; expected rank 4, (M, C_per_group, kernel (2))",
         ),
-        (CONV, {"dY": (2, 4, 9)}, "input dY has spatial shape (9,); the forward convolution gives (9, 8)"),
+        (
+            CONV,
+            {"dY": (2, 4, 9)},
+            "input X has shape (2, 6, 9, 8): rank 4; expected rank 3, (N, C, spatial (1))",
+        ),
         # convolution: sizes that follow from one another
         (
             CONV,

@@ -223,10 +223,6 @@ def test_aliases_that_stand_for_an_endless_file_are_refused() -> None:
     assert mistakes("a: &a [*a]") == ["registry.yaml:1: registry: aliases make the file endless"]
 
 
-def test_a_file_that_is_nested_too_deeply_is_refused() -> None:
-    assert mistakes("schema: " + "[" * 5000 + "]" * 5000) == ["registry.yaml:1: registry: is nested too deeply"]
-
-
 def test_in_place_of_types_that_are_never_equal_is_refused() -> None:
     text = changed(("{X: Y}", "{X: Z}"), ("      - {T: float32, U: float32}\n", ""))
     assert mistakes(text) == ["registry.yaml:25: operators.Sum.in_place.0.X: 'X' and 'Z' never have the same type"]
