@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Write the parts of README.md that come from elsewhere: operators from the registry, figures from tools/results.
+
+    tools/readme.py            write them into README.md
+    tools/readme.py --check    exit with 1 where README.md is not what they would make it
+
+A part stands between <!-- begin NAME --> and <!-- end NAME -->.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "tools" / "results"
+sys.path.insert(0, str(ROOT))
+
+import gradkern
+
+
+def main() -> int:
+    """Write README.md, or check it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where something would change")
+    options = parser.parse_args()
+    path = ROOT / "README.md"
+    before = path.read_text(encoding="utf-8")
+    after = before
+    for name, make in PARTS.items():
+        pattern = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
+        if not pattern.search(after):
+            sys.exit(f"README.md has no part <!-- begin {name} -->")
+        text = make().replace("\\", r"\\")
+        after = pattern.sub(rf"\g<1>{text}\n\g<2>", after)
+    if before == after:
+        return 0
+    if options.check:
+        print("README.md is out of date; run tools/readme.py", file=sys.stderr)
+        return 1
+    path.write_text(after, encoding="utf-8")
+    return 0
+
+
+def operators() -> str:
+    """The table of operators."""
+    rows = []
+    for name, operator in gradkern.operators().items():
+        outputs = (f"{each.name}" if each.default else f"{each.name} (on request)" for each in operator.outputs)
+        in_place = (f"{target} over {source}" for source, target in sorted(operator.in_place_pairs))
+        inputs = (each.name for each in operator.inputs)
+        cells = [f"`{name}`", *map(", ".join, (inputs, outputs, operator.attributes, in_place, operator.data_types))]
+        rows.append([*cells, ", ".join(operator.providers)])
+    return _table(("operator", "inputs", "outputs", "attributes", "in place", "types of the data", "providers"), rows)
+
+
+def cpu() -> str:
+    """Times of the CPU provider and PyTorch's CPU kernels, measured in one run."""
+    results = json.loads((RESULTS / "cpu.json").read_text())
+    rows = []
+    for row in results["rows"]:
+        torch = row["peers"].get("torch")
+        flops = row["gigaflops_per_second"]
+        rate = f"{flops:.0f} GFLOP/s" if flops else f"{row['gigabytes_per_second']:.1f} GB/s"
+        ratio = f"{torch / row['microseconds']:.2f}" if torch else "no such gradient"
+        size = row["size"].replace("x", "×")
+        rows.append([f"`{row['operator']}`", size, f"{row['microseconds'] / 1e3:.2f}", rate, ratio])
+    head = ("operator", "size", "ms", "rate", "PyTorch's time / gradkern's")
+    return f"{_table(head, rows)}\n\n{_origin(results['machine'])}"
+
+
+def digits() -> str:
+    """What the demo reached, and where its time went."""
+    run = json.loads((RESULTS / "digits.json").read_text())
+    rows = [
+        [f"`{each['operator']}`", str(each["calls"]), f"{each['total_ms'] / 1e3:.2f}", f"{each['mean_us']:.0f}"]
+        for each in run["operators"]
+    ]
+    epochs, seconds = run["config"]["epochs"], run["seconds"]
+    reached = f"{run['accuracy']:.2%} of the held-out digits right after {epochs} epochs, in {seconds:.0f} s:"
+    return f"{reached}\n\n{_table(('operator', 'calls', 'seconds', 'microseconds a call'), rows)}"
+
+
+def _origin(machine: dict[str, Any]) -> str:
+    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    return (
+        f"Measured {machine['date']} on {machine['processor']}, {machine['cores']} cores, "
+        f"Python {machine['python']}, {packages}, with `tools/{machine['command']}`."
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cell or '-' for cell in line)} |" for line in lines)
+
+
+PARTS: dict[str, Callable[[], str]] = {"operators": operators, "cpu": cpu, "digits": digits}
+
+if __name__ == "__main__":
+    sys.exit(main())
