@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -89,18 +89,20 @@ class Binder:
             if not out:
                 return self.default_outputs
             names = list(dict.fromkeys((*self.default_outputs, *out)))
-        elif isinstance(outputs, Iterable):
-            names = [outputs] if isinstance(outputs, str) else list(outputs)
         else:
-            raise ArgumentError(f"{self.name}: outputs is {outputs!r}; expected names of outputs")
+            try:
+                names = [outputs] if isinstance(outputs, str) else list(outputs)
+            except TypeError:
+                raise ArgumentError(f"{self.name}: outputs is {outputs!r}; expected names of outputs") from None
         for name in names:
             if not isinstance(name, str) or name not in self.outputs:
                 hint = nearest(name, self.outputs)
                 raise ArgumentError(
                     f"{self.name}: unknown output {name!r}{hint}; its outputs are {', '.join(self.outputs)}"
                 )
-            if names.count(name) > 1:
-                raise ArgumentError(f"{self.name}: output {name!r} is wanted twice")
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise ArgumentError(f"{self.name}: output {twice[0]!r} is wanted twice")
         for name in out or ():
             if name not in names:
                 raise ArgumentError(

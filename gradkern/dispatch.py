@@ -360,7 +360,7 @@ def _out_views(
 
 def _check_version(binder: Binder, domain: str | None, version: int | None) -> None:
     contract = binder.operator
-    if domain is not None and domain != contract.domain:
+    if domain is not None and not (isinstance(domain, str) and domain == contract.domain):
         raise UnknownOperatorError(f"{binder.name}: there is none in domain {domain!r}; it is of {contract.domain!r}")
     last = contract.until_version
     if version is not None and not (
