@@ -1,0 +1,79 @@
+"""Element types of CPU kernels: every 16-bit code, every rounding, by instruction and by hand."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from gradkern.cpu import storage
+from gradkern.cpu.compile import Kernel
+from gradkern.cpu.storage import array_type, load, store
+from gradkern.cpu.team import QUEUE, take
+
+HALF, BFLOAT = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
+FLOAT = np.dtype(np.float32)
+CODES = np.arange(1 << 16).astype(np.uint16)
+
+
+def copy(queue, source, target):
+    task = take(queue)
+    while task >= 0:
+        for index in range(source.size):
+            store(target, index, load(source, index))
+        task = take(queue)
+
+
+def convert(source: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    target = np.empty(source.size, dtype)
+    compiled = Kernel(copy)(QUEUE, array_type(source.dtype), array_type(dtype))
+    seen = (array.view(storage.storage(array.dtype)) for array in (source, target))
+    compiled(np.array((0, 1)), *seen)
+    return target
+
+
+@pytest.fixture(params=["as on this CPU", "by bits"])
+def half_conversion(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if request.param == "by bits":  # what a CPU without float16 instructions runs
+        monkeypatch.setenv("GRADKERN_CACHE_DIR", str(tmp_path))
+        monkeypatch.setattr(storage, "from_half", storage.half_by_bits)
+        monkeypatch.setattr(storage, "to_half", storage.round_by_bits)
+
+
+@pytest.mark.usefixtures("half_conversion")
+@pytest.mark.parametrize("dtype", [HALF, BFLOAT], ids=str)
+def test_every_16_bit_code_is_widened_exactly(dtype: np.dtype) -> None:
+    values = CODES.view(dtype)
+    np.testing.assert_array_equal(convert(values, FLOAT), values.astype(np.float32))
+
+
+@pytest.mark.usefixtures("half_conversion")
+@pytest.mark.parametrize("dtype", [HALF, BFLOAT], ids=str)
+def test_float32_is_rounded_to_the_nearest_with_ties_to_even(dtype: np.dtype, rng: np.random.Generator) -> None:
+    with np.errstate(all="ignore"):
+        exact = CODES.view(dtype).astype(np.float32)
+        finite = np.sort(exact[np.isfinite(exact)].astype(np.float64))
+        ties = ((finite[1:] + finite[:-1]) / 2).astype(np.float32)
+        beside = [np.nextafter(ties, np.float32(end)) for end in (np.inf, -np.inf)]
+        random = rng.integers(0, 1 << 32, 1 << 18, dtype=np.uint32).view(np.float32)
+        values = np.concatenate([exact, ties, *beside, random, [65519.996, 65520, -65520, 3.4e38, -3.4e38, 1e-45]])
+        values = values.astype(np.float32)
+        expected = values.astype(dtype)
+    result = convert(values, dtype)
+    nan = np.isnan(values)
+    np.testing.assert_array_equal(result.view(np.uint16)[~nan], expected.view(np.uint16)[~nan])
+    assert np.isnan(result[nan].astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("dtype", [FLOAT, np.dtype(np.float64)], ids=str)
+def test_wide_types_pass_unchanged(dtype: np.dtype, rng: np.random.Generator) -> None:
+    values = rng.standard_normal(100).astype(dtype)
+    np.testing.assert_array_equal(convert(values, dtype), values)
+
+
+def test_conversions_are_vector_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GRADKERN_CACHE_DIR", str(tmp_path))  # Numba does not show the code of a kernel from its cache
+    kernel: Callable = Kernel(copy)(QUEUE, array_type(BFLOAT), array_type(BFLOAT))
+    (assembly,) = kernel.inspect_asm().values()  # type: ignore[attr-defined]
+    assert "pslld\t$16" in assembly or "shll\tv" in assembly  # one element at a time would be shll, lsl

@@ -1,0 +1,116 @@
+"""Kernels on several threads: every task once, the same bits for any number of threads, any number of callers."""
+
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import gradkern
+from gradkern.cpu import team
+from gradkern.cpu.compile import kernel, settings
+from gradkern.cpu.storage import array_type, load, real, store
+from gradkern.cpu.team import QUEUE, take
+
+
+@kernel
+def count(queue, array):
+    task = take(queue)
+    while task >= 0:
+        store(array, task, load(array, task) + real(array, 1))
+        task = take(queue)
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch):
+    def choose(number: int) -> None:
+        monkeypatch.setattr(settings, "NUMBA_NUM_THREADS", number)
+        monkeypatch.setattr(team, "WORTH_A_THREAD", 1)
+        team._pool.cache_clear()
+
+    yield choose
+    team._pool.cache_clear()
+
+
+@pytest.mark.parametrize("number", [1, 2, 7])
+def test_every_task_runs_once(threads, number: int) -> None:
+    threads(number)
+    array = np.zeros(100_000, np.float32)
+    team.run(count(QUEUE, array_type(array.dtype)), array.size, array.nbytes, array)
+    np.testing.assert_array_equal(array, 1)
+
+
+def calls(rng: np.random.Generator):
+    D, X = rng.standard_normal((2, 500, 24, 8)).astype(np.float32)
+    flat = {"Y_grad": D.reshape(500, 192), "X": X.reshape(500, 192), "scale": X[0].ravel()}
+    rows = {"mean": D[:, 0, 0].copy(), "inv_std_dev": X[:, 0, 0].copy()}
+    yield "LayerNormalizationGrad", {**flat, **rows}, ("X_grad", "scale_grad", "bias_grad")
+    yield "BiasGeluGrad_dX", {"dY": D, "X": X, "B": X[0, 0]}, ("dX", "dB")
+    channel = {"Scale": D[0, :, 0].copy(), "saved_mean": D[1, :, 0].copy(), "saved_inv_std": D[2, :, 0].copy()}
+    yield "BatchNormalizationGrad", {"dY": D, "X": X, **channel}, ("dX", "dScale", "dBias")
+    swapped = {"dY": D.transpose(0, 2, 1), "X": X.transpose(0, 2, 1), **{k: v[:8] for k, v in channel.items()}}
+    yield "BatchNormalizationGrad", swapped, ("dX", "dScale", "dBias")
+
+
+def test_results_are_the_same_bits_for_any_number_of_threads(threads, rng: np.random.Generator) -> None:
+    for name, inputs, outputs in calls(rng):
+        threads(1)
+        alone = gradkern.run(name, **inputs, outputs=outputs)
+        for number in (2, 5):
+            threads(number)
+            for mine, theirs in zip(alone, gradkern.run(name, **inputs, outputs=outputs), strict=True):
+                np.testing.assert_array_equal(mine.view(np.int32), theirs.view(np.int32))
+
+
+def test_many_threads_may_call_at_once(threads, rng: np.random.Generator) -> None:
+    threads(3)
+    cases = [(case, gradkern.run(case[0], **case[1], outputs=case[2])) for case in calls(rng)]
+    start = threading.Barrier(8)
+
+    def work(number: int) -> None:
+        start.wait()
+        for turn in range(12):
+            (name, inputs, outputs), expected = cases[(number + turn) % len(cases)]
+            for mine, theirs in zip(expected, gradkern.run(name, **inputs, outputs=outputs), strict=True):
+                np.testing.assert_array_equal(mine, theirs)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+
+
+FORKED = """
+import os, sys
+import numpy as np
+import gradkern
+X, row = np.ones((2000, 600), np.float32), np.ones(600, np.float32)
+run = lambda: gradkern.run("BiasGeluGrad_dX", X, X, row, outputs=("dX", "dB")).dB.sum()
+before = run()
+child = os.fork()
+if child == 0:
+    os._exit(0 if run() == before else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(team.os, "fork"), reason="no fork on this system")
+def test_a_forked_child_computes_too() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED], timeout=120, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+LATE = """
+import atexit
+import numpy as np
+import gradkern
+X, row = np.ones((2000, 600), np.float32), np.ones(600, np.float32)
+atexit.register(lambda: print(gradkern.run("BiasGeluGrad_dX", X, X, row).dX.shape))
+"""
+
+
+def test_a_call_while_the_interpreter_ends_works_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", LATE], timeout=120, capture_output=True, text=True, check=False)
+    assert done.stdout == "(2000, 600)\n", done.stderr
