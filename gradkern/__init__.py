@@ -29,7 +29,8 @@ from gradkern.policies import Policy, policy
 
 if TYPE_CHECKING:
     from gradkern.contract import Operator
-    from gradkern.dispatch import Prepared, plan_cache, prepare, run
+    from gradkern.dispatch import plan_cache, prepare, run
+    from gradkern.prepared import Prepared
     from gradkern.registry import operators
 
 __version__ = "0.1.0"
@@ -59,7 +60,7 @@ __all__ = [
 
 _LATER = {
     "Operator": "contract",
-    "Prepared": "dispatch",
+    "Prepared": "prepared",
     "operators": "registry",
     "plan_cache": "dispatch",
     "prepare": "dispatch",

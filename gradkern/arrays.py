@@ -9,14 +9,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache, partial
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from gradkern.call import Tensor
 from gradkern.errors import ArgumentError
+from gradkern.memory import c_strides
 
-__all__ = ["Kind", "View", "dense_like", "overlap", "view"]
+__all__ = ["Kind", "Maker", "View", "dtype_of", "overlap", "same_memory", "view"]
 
 HOST = "cpu"
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2
@@ -27,7 +29,11 @@ Maker = Callable[[], tuple[Any, Any]]
 
 
 class Kind(Protocol):
-    """One framework's arrays."""
+    """One framework's arrays on one device."""
+
+    def stream(self) -> int | None:
+        """The framework's current stream on the device; None on the host."""
+        ...
 
     def maker(self, tensor: Tensor) -> Maker:
         """What makes new uninitialised arrays of this type, shape and memory order."""
@@ -68,6 +74,8 @@ def view(value: Any, where: str) -> View:
         return _of_numpy(value.view(np.ndarray), NUMPY)
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         return _of_dlpack(value, where)
+    if hasattr(value, "__cuda_array_interface__"):
+        return _device_arrays().of_cuda_interface(value, where)
     if hasattr(value, "__array_interface__"):
         try:
             return _of_numpy(np.asarray(value), NUMPY)
@@ -105,6 +113,9 @@ class _Numpy:
     def finish(self, array: np.ndarray) -> np.ndarray:
         return array
 
+    def stream(self) -> None:
+        return None
+
 
 NUMPY = _Numpy()
 
@@ -121,7 +132,7 @@ def _of_torch(value: Any, where: str, torch: Any) -> View:
     device = value.device
     if device.type != "cpu":
         if device.type == "cuda":
-            return _elsewhere(f"cuda:{device.index}", value, value.dtype, tuple(value.shape))
+            return _device_arrays().of_torch(value, where, torch)
         raise ArgumentError(f"{where} is a tensor on device {device}; expected cpu or cuda")
     if value.is_neg() or value.is_conj():
         raise ArgumentError(f"{where} is a tensor with a lazy sign; pass .resolve_neg().resolve_conj()")
@@ -155,6 +166,9 @@ class _Torch:
     def finish(self, array: Any) -> Any:
         return array
 
+    def stream(self) -> None:
+        return None
+
 
 TORCH = _Torch()
 
@@ -168,7 +182,7 @@ def _of_dlpack(value: Any, where: str) -> View:
     except Exception as error:
         raise ArgumentError(f"{where} is a {_type_name(value)} whose __dlpack_device__ fails: {error}") from error
     if device == _DLPACK_CUDA:
-        return _elsewhere(f"cuda:{index}", value, getattr(value, "dtype", None), tuple(getattr(value, "shape", ())))
+        return _device_arrays().of_dlpack(value, where, index)
     if device != _DLPACK_CPU:
         raise ArgumentError(
             f"{where} is a {_type_name(value)} on DLPack device {int(device)}; expected the CPU or CUDA"
@@ -201,50 +215,34 @@ class _Dlpack:
         except (BufferError, RuntimeError, TypeError, ValueError):  # bfloat16 again
             return self._namespace.asarray(array)
 
+    def stream(self) -> None:
+        return None
+
 
 @cache
 def _dlpack_kind(namespace: Any) -> Kind:
     return _Dlpack(namespace)
 
 
-# --- arrays on a device that no provider serves yet ----------------------------------------------------------------
+# --- arrays that are not on the host -------------------------------------------------------------------------------
 
 
-def _elsewhere(device: str, value: Any, dtype: Any, shape: tuple[int, ...]) -> View:
-    """A view that says only where the array is, enough for the error that no provider serves that device."""
-    return View((str(dtype), shape, (), 1), value, device, NUMPY)
+@cache
+def _device_arrays() -> Any:
+    return import_module("gradkern.device_arrays")
 
 
 # --- memory --------------------------------------------------------------------------------------------------------
 
 
-def dense_like(model: Tensor, shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
-    """Byte strides for a new array of `shape` in the memory order of `model`, if that has no gaps; else in C order."""
-    strides = c_strides(shape, dtype.itemsize)
-    if model.shape != shape or 0 in shape:
-        return strides
-    order = sorted(range(len(shape)), key=lambda axis: (-model.strides[axis], axis))
-    expected = model.dtype.itemsize
-    result = [0] * len(shape)
-    for axis in reversed(order):
-        if shape[axis] != 1 and model.strides[axis] != expected:
-            return strides
-        result[axis] = expected // model.dtype.itemsize * dtype.itemsize
-        expected *= shape[axis]
-    return tuple(result)
-
-
-def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    strides: list[int] = []
-    step = itemsize
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
-
-
 def overlap(one: View, other: View) -> bool:
-    """Whether two host arrays have a byte in common. Where that is too hard to decide exactly, the answer is yes."""
+    """Whether two arrays on one device have a byte in common. Where that is too hard to decide, the answer is yes."""
+    if (
+        one.device != HOST
+    ):  # by their outermost bytes alone, so that arrays interleaved in one buffer count as overlapping
+        low, high = one.tensor.extent
+        other_low, other_high = other.tensor.extent
+        return one.buffer + low < other.buffer + other_high and other.buffer + other_low < one.buffer + high
     if not np.may_share_memory(one.buffer, other.buffer):
         return False
     try:
@@ -258,22 +256,8 @@ def same_memory(one: View, other: View) -> bool:
     return one.key[:3] == other.key[:3] and one.device == other.device and _address(one) == _address(other)
 
 
-def overlaps_itself(tensor: Tensor) -> bool:
-    """Whether two elements of one array share memory, as in a broadcast array."""
-    if tensor.size <= 1:
-        return False
-    reach = tensor.dtype.itemsize
-    for stride, size in sorted(
-        (abs(stride), size) for stride, size in zip(tensor.strides, tensor.shape, strict=True) if size > 1
-    ):
-        if stride < reach:
-            return True
-        reach += stride * (size - 1)
-    return False
-
-
 def _address(one: View) -> int:
-    return one.buffer.__array_interface__["data"][0]
+    return one.buffer if one.device != HOST else one.buffer.__array_interface__["data"][0]
 
 
 # --- types ---------------------------------------------------------------------------------------------------------

@@ -31,6 +31,14 @@ class Tensor:
         return int(np.prod(self.shape, dtype=object)) if self.shape else 1
 
     @property
+    def extent(self) -> tuple[int, int]:
+        """The first byte and the one after the last, counted from the address of the first element."""
+        if 0 in self.shape:
+            return 0, 0
+        reach = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]
+        return sum(min(each, 0) for each in reach), sum(max(each, 0) for each in reach) + self.dtype.itemsize
+
+    @property
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
 

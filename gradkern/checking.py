@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from gradkern.arrays import View, c_strides, dense_like, dtype_of, overlaps_itself
+from gradkern.arrays import View, dtype_of
 from gradkern.attributes import attribute_values, dimension, per_dimension
 from gradkern.axes import match
 from gradkern.call import Call, Tensor
 from gradkern.contract import Operator
 from gradkern.errors import DTypeError, GradkernError, OutputError
+from gradkern.memory import c_strides, dense_like, overlaps_itself
 from gradkern.policies import Policy
 
 __all__ = ["check"]

@@ -13,13 +13,15 @@ from importlib import import_module
 from typing import Any
 
 from gradkern import registry
-from gradkern.arrays import Kind, Maker, View, overlap, same_memory, view
+from gradkern.arrays import View
 from gradkern.binding import Binder, attribute_key
 from gradkern.call import Call, Plan, Refusal
 from gradkern.checking import check
-from gradkern.errors import ArgumentError, DeviceError, GradkernError, OutputError, ProviderError, UnknownOperatorError
+from gradkern.errors import GradkernError, ProviderError, UnknownOperatorError
+from gradkern.operands import input_views, out_views
 from gradkern.plans import PlanCache
 from gradkern.policies import Policy, merged
+from gradkern.prepared import Prepared
 from gradkern.spelling import nearest
 
 __all__ = ["Prepared", "plan_cache", "prepare", "run"]
@@ -58,8 +60,8 @@ def run(
 
     >>> gradkern.run("ConvGrad", dY, X, W, pads=[1, 1, 1, 1]).dW
     """
-    entry, views, out_views = _find(op, inputs, outputs, out, provider, policy, domain, version, named)
-    return entry._execute(views, out_views, out, stream)
+    entry, views, given = _find(op, inputs, outputs, out, provider, policy, domain, version, named)
+    return entry.execute(views, given, out, stream)
 
 
 def prepare(
@@ -84,124 +86,6 @@ def prepare(
     """
     entry, _, _ = _find(op, inputs, outputs, out, provider, policy, domain, version, named)
     return entry
-
-
-class Prepared:
-    """A call's plan, bound to its signature.
-
-    operator, provider   names
-    kernel       the kernel that was chosen
-    scratch      bytes of scratch memory of one execution
-    bytes        the fewest bytes an execution must move: every input read once, every output written once
-    call         types, shapes, strides, attributes: all the plan was made from
-
-    Calling it with arrays of the same types, shapes, strides and alignments computes the wanted outputs, without
-    look-up and without the contract's checks; other arrays are refused.
-    """
-
-    __slots__ = (
-        "_binder",
-        "_keys",
-        "_makers",
-        "_names",
-        "_names_out",
-        "_out_keys",
-        "_places",
-        "_plan",
-        "bytes",
-        "call",
-        "kernel",
-        "operator",
-        "provider",
-        "scratch",
-    )
-
-    def __init__(self, binder: Binder, provider: str, call: Call, plan: Plan, out: Mapping[str, View]) -> None:
-        self.operator = binder.name
-        self.provider = provider
-        self.kernel = plan.kernel
-        self.scratch = plan.scratch
-        self.call = call
-        self.bytes = sum(tensor.nbytes for tensor in (*call.inputs.values(), *call.outputs.values()))
-        self._binder = binder
-        self._plan = plan
-        self._names = tuple(call.inputs)
-        self._keys = tuple(
-            (tensor.dtype, tensor.shape, tensor.strides, tensor.alignment) for tensor in call.inputs.values()
-        )
-        self._out_keys = {name: each.key for name, each in out.items()}
-        self._names_out = tuple(call.outputs)
-        self._places = tuple(binder.outputs.index(name) for name in call.outputs)
-        self._makers: dict[Kind, tuple[Maker, ...]] = {}
-
-    def __call__(self, *inputs: Any, out: Mapping[str, Any] | None = None, stream: Any = None, **named: Any) -> Any:
-        """The outputs for these inputs. Returns, and raises, as `run` does."""
-        arrays, attributes = self._binder.bind(inputs, named)
-        if attributes:
-            raise ArgumentError(
-                f"{self.operator}: attribute {min(attributes)} is fixed in a prepared plan; prepare another"
-            )
-        views = _views(self._binder, arrays)
-        out_views, in_place = _out_views(self._binder, views, out)
-        keys = tuple(each.key for each in views if each is not None)
-        if keys != self._keys or in_place != self.call.in_place or views[0].device != self.call.device:
-            raise ArgumentError(self._differs(views, keys, in_place))
-        if {name: each.key for name, each in out_views.items()} != self._out_keys:
-            raise ArgumentError(f"{self.operator}: out differs from the one the plan was prepared with, {self._outs()}")
-        return self._execute(views, out_views, out, stream)
-
-    def __repr__(self) -> str:
-        return f"<gradkern plan {self.operator} on {self.provider}: {self.kernel}, {self.scratch} bytes of scratch>"
-
-    def _execute(
-        self, views: tuple[View, ...], out_views: Mapping[str, View], out: Mapping[str, Any] | None, stream: Any
-    ) -> Any:
-        if stream is not None and self.provider == "cpu":
-            raise ArgumentError(f"{self.operator}: stream is for arrays on a GPU; these are on the host")
-        kind = views[0].kind
-        made = [
-            new() if name not in out_views else (None, out_views[name].buffer)
-            for name, new in zip(self._names_out, self._makers_of(kind), strict=True)
-        ]
-        try:
-            self._plan(
-                tuple([each.buffer for each in views if each is not None]), tuple([each[1] for each in made]), stream
-            )
-        except GradkernError as error:
-            raise type(error)(f"{self.operator}: {error}") from None
-        results: list[Any] = [None] * len(self._binder.outputs)
-        for place, name, (array, _) in zip(self._places, self._names_out, made, strict=True):
-            results[place] = out[name] if array is None and out is not None else kind.finish(array)
-        return self._binder.result._make(results)
-
-    def _makers_of(self, kind: Kind) -> tuple[Maker, ...]:
-        makers = self._makers.get(kind)
-        if makers is None:
-            makers = self._makers[kind] = tuple(kind.maker(tensor) for tensor in self.call.outputs.values())
-        return makers
-
-    def _differs(self, views: tuple[View, ...], keys: tuple[Any, ...], in_place: frozenset[tuple[str, str]]) -> str:
-        given = tuple(name for name, each in zip(self._binder.inputs, views, strict=True) if each is not None)
-        if given != self._names:
-            return f"{self.operator}: inputs {', '.join(given)}; the plan was prepared for {', '.join(self._names)}"
-        for name, key, expected in zip(self._names, keys, self._keys, strict=True):
-            if key != expected:
-                return f"{self.operator}: input {name} has {_shown(key)}; the plan was prepared for {_shown(expected)}"
-        if in_place != self.call.in_place:
-            now, planned = _pairs(in_place), _pairs(self.call.in_place)
-            return f"{self.operator}: out reuses {now}; the plan was prepared to reuse {planned}"
-        return f"{self.operator}: the arrays are on {views[0].device}; the plan was prepared for {self.call.device}"
-
-    def _outs(self) -> str:
-        return ", ".join(f"{name} {key[0]} {key[1]}" for name, key in self._out_keys.items()) or "none"
-
-
-def _shown(key: tuple[Any, ...]) -> str:
-    return f"type {key[0]}, shape {key[1]}, strides {key[2]}, alignment {key[3]}"
-
-
-def _pairs(in_place: frozenset[tuple[str, str]]) -> str:
-    return ", ".join(f"{source} for {target}" for source, target in sorted(in_place)) or "nothing"
 
 
 @cache
@@ -230,8 +114,8 @@ def _find(
         _check_version(binder, domain, version)
     arrays, attributes = binder.bind(inputs, named)
     wanted = binder.wanted(outputs, out)
-    views = _views(binder, arrays)
-    out_views, in_place = _out_views(binder, views, out)
+    views = input_views(binder, arrays)
+    given, in_place = out_views(binder, views, out)
     in_force = merged(policy)
     device = views[0].device
     signature = (
@@ -239,7 +123,7 @@ def _find(
         wanted,
         attribute_key(attributes) if attributes else (),
         tuple([None if each is None else each.key for each in views]),
-        tuple([(name, each.key) for name, each in sorted(out_views.items())]) if out_views else (),
+        tuple([(name, each.key) for name, each in sorted(given.items())]) if given else (),
         in_place,
         device,
         provider,
@@ -251,8 +135,8 @@ def _find(
         entry = None
         signature = None
     if entry is None:
-        entry = _plan(signature, binder, views, attributes, wanted, out_views, in_place, provider, in_force)
-    return entry, views, out_views
+        entry = _plan(signature, binder, views, attributes, wanted, given, in_place, provider, in_force)
+    return entry, views, given
 
 
 def _plan(
@@ -261,7 +145,7 @@ def _plan(
     views: tuple[View, ...],
     attributes: dict[str, Any],
     wanted: tuple[str, ...],
-    out_views: Mapping[str, View],
+    out: Mapping[str, View],
     in_place: frozenset[tuple[str, str]],
     provider: str | None,
     policy: Policy,
@@ -274,8 +158,8 @@ def _plan(
         inputs = {name: each for name, each in zip(binder.inputs, views, strict=True) if each is not None}
         chosen = _provider(binder, inputs, provider)
         resolve = getattr(import_module(f"gradkern.ops.{binder.operator.family}"), "resolve", None)
-        call = check(binder.name, binder.operator, inputs, attributes, wanted, out_views, in_place, policy, resolve)
-        entry = Prepared(binder, chosen, call, _ask(binder, chosen, call), out_views)
+        call = check(binder.name, binder.operator, inputs, attributes, wanted, out, in_place, policy, resolve)
+        entry = Prepared(binder, chosen, call, _ask(binder, chosen, call), out)
         if signature is not None:
             plan_cache.put(signature, entry)
         return entry
@@ -283,11 +167,7 @@ def _plan(
 
 def _provider(binder: Binder, inputs: Mapping[str, View], named: str | None) -> str:
     """The provider of the device the arrays are on; a named one must be that one."""
-    devices = {each.device for each in inputs.values()}
-    if len(devices) > 1:
-        places = ", ".join(f"input {name} on {each.device}" for name, each in inputs.items())
-        raise DeviceError(f"{binder.name}: the arrays are on different devices: {places}")
-    device = next(iter(devices))
+    device = next(iter(inputs.values())).device
     kind = device.partition(":")[0]
     registered = binder.operator.providers
     if named is not None and (not isinstance(named, str) or named not in registered):
@@ -316,46 +196,6 @@ def _ask(binder: Binder, provider: str, call: Call) -> Plan:
         except GradkernError as error:
             raise type(error)(f"{binder.name}: {error}") from None
     raise ProviderError(f"{binder.name}: provider {provider!r} cannot take the call: {'; '.join(reasons)}")
-
-
-def _views(binder: Binder, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple([None if array is None else view(array, binder.where(index)) for index, array in enumerate(arrays)])
-
-
-_NOTHING: tuple[dict[str, View], frozenset[tuple[str, str]]] = ({}, frozenset())
-
-
-def _out_views(
-    binder: Binder, views: tuple[View, ...], out: Mapping[str, Any] | None
-) -> tuple[dict[str, View], frozenset[tuple[str, str]]]:
-    """Views of the `out` arrays, and the (input, output) pairs that are one array. Any other overlap is an error."""
-    if not out:
-        return _NOTHING
-    found: dict[str, View] = {}
-    pairs = []
-    permitted = binder.operator.in_place_pairs
-    for name, array in out.items():
-        one = found[name] = view(array, f"{binder.name}: out {name}")
-        if one.device != views[0].device:
-            raise DeviceError(
-                f"{binder.name}: out {name} is on {one.device}, but input {binder.inputs[0]} on {views[0].device}"
-            )
-        if not one.writable:
-            raise OutputError(f"{binder.name}: out {name} is read-only")
-        for source, each in zip(binder.inputs, views, strict=True):
-            if each is None or each.device != one.device or not overlap(one, each):
-                continue
-            if not same_memory(one, each):
-                raise OutputError(f"{binder.name}: out {name} overlaps input {source} without being that array")
-            if (source, name) not in permitted:
-                allowed = sorted(pair[0] for pair in permitted if pair[1] == name)
-                may = f"it may be that of {' or '.join(allowed)}" if allowed else "it may be that of no input"
-                raise OutputError(f"{binder.name}: out {name} is the array of input {source}; {may}")
-            pairs.append((source, name))
-        for other, each in found.items():
-            if other != name and overlap(one, each):
-                raise OutputError(f"{binder.name}: out {name} overlaps out {other}")
-    return found, frozenset(pairs)
 
 
 def _check_version(binder: Binder, domain: str | None, version: int | None) -> None:

@@ -14,7 +14,8 @@ from ruamel.yaml import YAML, YAMLError
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
-from gradkern.contract import Operator, mistakes
+from gradkern.consistency import mistakes
+from gradkern.contract import Operator
 from gradkern.errors import RegistryError
 
 __all__ = ["load", "operators", "path"]

@@ -1,0 +1,62 @@
+"""The arrays of one call: views of inputs and of `out`, and which of them are the same memory. Done at every call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gradkern.arrays import View, overlap, same_memory, view
+from gradkern.binding import Binder
+from gradkern.errors import DeviceError, OutputError
+
+__all__ = ["input_views", "out_views"]
+
+
+def input_views(binder: Binder, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Views of the inputs, in contract order, all on one device; None for an optional one not given."""
+    views: Any = tuple(
+        [None if array is None else view(array, binder.where(place)) for place, array in enumerate(arrays)]
+    )
+    device = views[0].device
+    for each in views:
+        if each is not None and each.device != device:
+            named = zip(binder.inputs, views, strict=True)
+            places = ", ".join(f"input {name} on {each.device}" for name, each in named if each is not None)
+            raise DeviceError(f"{binder.name}: the arrays are on different devices: {places}")
+    return views
+
+
+_NOTHING: tuple[dict[str, View], frozenset[tuple[str, str]]] = ({}, frozenset())
+
+
+def out_views(
+    binder: Binder, views: tuple[View, ...], out: Mapping[str, Any] | None
+) -> tuple[dict[str, View], frozenset[tuple[str, str]]]:
+    """Views of the `out` arrays, and the (input, output) pairs that are one array. Any other overlap is an error."""
+    if not out:
+        return _NOTHING
+    found: dict[str, View] = {}
+    pairs = []
+    permitted = binder.operator.in_place_pairs
+    for name, array in out.items():
+        one = found[name] = view(array, f"{binder.name}: out {name}")
+        if one.device != views[0].device:
+            raise DeviceError(
+                f"{binder.name}: out {name} is on {one.device}, but input {binder.inputs[0]} on {views[0].device}"
+            )
+        if not one.writable:
+            raise OutputError(f"{binder.name}: out {name} is read-only")
+        for source, each in zip(binder.inputs, views, strict=True):
+            if each is None or each.device != one.device or not overlap(one, each):
+                continue
+            if not same_memory(one, each):
+                raise OutputError(f"{binder.name}: out {name} overlaps input {source} without being that array")
+            if (source, name) not in permitted:
+                allowed = sorted(pair[0] for pair in permitted if pair[1] == name)
+                may = f"it may be that of {' or '.join(allowed)}" if allowed else "it may be that of no input"
+                raise OutputError(f"{binder.name}: out {name} is the array of input {source}; {may}")
+            pairs.append((source, name))
+        for other, each in found.items():
+            if other != name and overlap(one, each):
+                raise OutputError(f"{binder.name}: out {name} overlaps out {other}")
+    return found, frozenset(pairs)
