@@ -8,12 +8,12 @@ checked at every call.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
 from gradkern import registry
-from gradkern.arrays import View
+from gradkern.arrays import HOST, View
 from gradkern.binding import Binder, attribute_key
 from gradkern.call import Call, Plan, Refusal
 from gradkern.checking import check
@@ -22,6 +22,7 @@ from gradkern.operands import input_views, out_views
 from gradkern.plans import PlanCache
 from gradkern.policies import Policy, merged
 from gradkern.prepared import Prepared
+from gradkern.providers import unavailable
 from gradkern.spelling import nearest
 
 __all__ = ["Prepared", "plan_cache", "prepare", "run"]
@@ -47,7 +48,8 @@ def run(
     inputs    arrays in contract order; or by name, among `named`
     outputs   names of the outputs to compute; by default those the contract marks as default
     out       arrays to write outputs into, by name; an input's own array exactly where the contract's in_place permits
-    provider  "cpu" or "cuda"; by default the one of the device the arrays are on
+    provider  "cpu" or "cuda"; by default the one of the device the arrays are on. NumPy arrays with "cuda" are copied
+              to the first GPU and back
     stream    the CUDA stream to run on; by default the current stream of the arrays' framework
     policy    a gradkern.Policy, or a mapping of the fields that differ from the policy in force
     domain, version   checked against the contract where given
@@ -159,7 +161,11 @@ def _plan(
         chosen = _provider(binder, inputs, provider)
         resolve = getattr(import_module(f"gradkern.ops.{binder.operator.family}"), "resolve", None)
         call = check(binder.name, binder.operator, inputs, attributes, wanted, out, in_place, policy, resolve)
-        entry = Prepared(binder, chosen, call, _ask(binder, chosen, call), out)
+        if chosen == "cuda" and call.device == HOST:
+            plan = import_module("gradkern.cuda.staging").Staged(call, partial(_ask, binder, chosen))
+        else:
+            plan = _ask(binder, chosen, call)
+        entry = Prepared(binder, chosen, call, plan, out)
         if signature is not None:
             plan_cache.put(signature, entry)
         return entry
@@ -178,9 +184,13 @@ def _provider(binder: Binder, inputs: Mapping[str, View], named: str | None) -> 
         raise ProviderError(
             f"{binder.name}: the arrays are on {device}; registered providers are {', '.join(registered)}"
         )
-    if named is not None and named != kind:
+    chosen = "cuda" if named == "cuda" and device == HOST else kind  # asked for by name, host arrays are copied there
+    if named is not None and named != chosen:
         raise ProviderError(f"{binder.name}: provider {named!r} was asked for, but the arrays are on {device}")
-    return kind
+    reason = unavailable(chosen)
+    if reason is not None:
+        raise ProviderError(f"{binder.name}: provider {chosen!r} cannot run here: {reason}")
+    return chosen
 
 
 def _ask(binder: Binder, provider: str, call: Call) -> Plan:

@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+from functools import cache
 from importlib.util import find_spec
 
 __all__ = ["unavailable"]
 
-_PACKAGES = {"cpu": ("numba", "ml_dtypes")}
-"""What each provider needs installed."""
+_PACKAGES = {
+    "cpu": {"numba": "numba", "ml_dtypes": "ml_dtypes"},
+    "cuda": {"numba_cuda": "gradkern[cu12]", "cuda.bindings": "gradkern[cu12]", "cuda.core": "gradkern[cu12]"},
+}
+"""The modules each provider needs, and what to install for them."""
 
 
+@cache
 def unavailable(provider: str) -> str | None:
     """Why a provider cannot run here, with the remedy; None where it can."""
     if provider not in _PACKAGES:
         return "this version of gradkern does not have it"
-    missing = [name for name in _PACKAGES[provider] if find_spec(name) is None]
-    return f"{', '.join(missing)} is not installed (pip install {' '.join(missing)})" if missing else None
+    needed = _PACKAGES[provider]
+    missing = [name for name in needed if not _installed(name)]
+    if missing:
+        remedy = " ".join(dict.fromkeys(needed[name] for name in missing))
+        return f"{', '.join(missing)} not installed (pip install {remedy})"
+    return _why_no_gpu() if provider == "cuda" else None
+
+
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package around it
+        return False
+
+
+def _why_no_gpu() -> str | None:
+    """What the CUDA driver says; None where it has a device."""
+    try:
+        driver = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+    except OSError:
+        return "no NVIDIA GPU: the CUDA driver is not installed"
+    count = ctypes.c_int(0)
+    status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    return None if status == 0 and count.value > 0 else f"no NVIDIA GPU: the CUDA driver answers {status}"

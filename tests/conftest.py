@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 import zlib
@@ -14,6 +13,7 @@ import pytest
 from calls import FakeProvider
 
 import gradkern
+from gradkern.providers import unavailable
 
 hypothesis.settings.register_profile("dev", max_examples=30, deadline=None)
 hypothesis.settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True, print_blob=True)
@@ -38,23 +38,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     reasons = {
         "torch": None if config.getoption("--torch") else "needs PyTorch: pytest --torch",
         "slow": None if config.getoption("--long") else "slow: pytest --long",
-        "gpu": _why_no_gpu() if any(item.get_closest_marker("gpu") for item in items) else None,
+        "gpu": unavailable("cuda") if any(item.get_closest_marker("gpu") for item in items) else None,
     }
     for item in items:
         for marker, reason in reasons.items():
             if reason is not None and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
-
-
-def _why_no_gpu() -> str | None:
-    """What the CUDA driver says; None where it has a device."""
-    try:
-        driver = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
-    except OSError:
-        return "no NVIDIA GPU: the CUDA driver is not installed"
-    count = ctypes.c_int(0)
-    status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
-    return None if status == 0 and count.value > 0 else f"no NVIDIA GPU: the CUDA driver answers {status}"
 
 
 @pytest.fixture

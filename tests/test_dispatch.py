@@ -219,11 +219,11 @@ def refusing(reason: str) -> Any:
     return plan
 
 
-def test_a_named_provider_runs_only_where_the_arrays_are(
-    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_named_provider_runs_or_says_why_it_cannot(provider: FakeProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     providing(monkeypatch, cpu=provider.plan)
-    expected = f"{GELU}: provider 'cuda' was asked for, but the arrays are on cpu"
+    why = {"cuda": "no NVIDIA GPU: the CUDA driver is not installed"}
+    monkeypatch.setattr("gradkern.dispatch.unavailable", why.get)
+    expected = f"{GELU}: provider 'cuda' cannot run here: no NVIDIA GPU: the CUDA driver is not installed"
     assert message(ProviderError, gradkern.run, GELU, **arguments(GELU), provider="cuda") == expected
     assert gradkern.prepare(GELU, **arguments(GELU), provider="cpu").provider == "cpu"
 
