@@ -86,9 +86,13 @@ def test_a_terminal_gets_a_drawn_table() -> None:
     assert b"ConvGrad" in drawn
 
 
-def test_a_provider_that_cannot_run_here_says_why(show: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(providers._PACKAGES, "cpu", ("numba", "a_package_nobody_has"))
-    reason = "a_package_nobody_has is not installed (pip install a_package_nobody_has)"
+def test_a_provider_that_cannot_run_here_says_why(
+    show: Shown, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setitem(providers._PACKAGES, "cpu", {"numba": "numba", "a_module_nobody_has": "a_package"})
+    request.addfinalizer(providers.unavailable.cache_clear)
+    providers.unavailable.cache_clear()
+    reason = "a_module_nobody_has not installed (pip install a_package)"
     assert all(line.endswith(f"cpu ({reason})") for line in show()[1].splitlines()[1:])
     assert f"  providers\n    cpu    {reason}" in show("ConvGrad")[1]
     assert shown_json(show, "ConvGrad")[0]["available"] == {
