@@ -18,7 +18,7 @@ from gradkern.call import Tensor
 from gradkern.errors import ArgumentError
 from gradkern.memory import c_strides
 
-__all__ = ["HOST", "Kind", "Maker", "View", "dtype_of", "overlap", "same_memory", "view"]
+__all__ = ["HOST", "NUMPY", "Kind", "Maker", "View", "dtype_of", "overlap", "same_memory", "view"]
 
 HOST = "cpu"
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2

@@ -18,6 +18,7 @@ from gradkern.arrays import Maker, View, dtype_of
 from gradkern.call import Tensor
 from gradkern.errors import ArgumentError
 from gradkern.memory import c_strides
+from gradkern.providers import unavailable
 
 __all__ = ["of_cuda_interface", "of_dlpack", "of_torch", "stream_handle"]
 
@@ -126,7 +127,7 @@ def of_cuda_interface(value: Any, where: str) -> View:
 
 def _device_of(address: int) -> int:
     """The number of the device that memory is on, from the driver."""
-    from cuda.bindings import driver
+    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
     attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
     status, index = driver.cuPointerGetAttribute(attribute, address)
@@ -189,11 +190,11 @@ def of_dlpack(value: Any, where: str, index: int) -> View:
     """An array that speaks DLPack and is on CUDA."""
     if hasattr(value, "__cuda_array_interface__") and type(value).__module__.partition(".")[0] == "cupy":
         return of_cuda_interface(value, where)
-    try:
-        from cuda.core.utils import StridedMemoryView
-    except ImportError:  # no CUDA provider either; where the array is, is enough for the error that says so
+    if unavailable("cuda"):  # where the array is, is enough for the error that says that no provider can take it
         dtype, shape = getattr(value, "dtype", None), tuple(getattr(value, "shape", ()))
         return View((dtype, shape, c_strides(shape, 1), 1), 0, f"cuda:{index}", _buffer_kind(index, None))
+    from cuda.core.utils import StridedMemoryView  # pyright: ignore[reportMissingImports]
+
     try:
         memory = StridedMemoryView.from_dlpack(value, stream_ptr=LEGACY_DEFAULT_STREAM)
         dtype = np.dtype(memory.dtype)
@@ -219,8 +220,8 @@ class _Buffer:
         return LEGACY_DEFAULT_STREAM
 
     def maker(self, tensor: Tensor) -> Maker:
-        from cuda.core import Device
-        from cuda.core.utils import StridedMemoryView
+        from cuda.core import Device  # pyright: ignore[reportAttributeAccessIssue]
+        from cuda.core.utils import StridedMemoryView  # pyright: ignore[reportMissingImports]
 
         device = Device(self._index)
         steps = tuple(step // tensor.dtype.itemsize for step in tensor.strides)
@@ -235,7 +236,7 @@ class _Buffer:
     def finish(self, array: Any) -> Any:
         if self._namespace is None:
             return array
-        from cuda.core import Device
+        from cuda.core import Device  # pyright: ignore[reportAttributeAccessIssue]
 
         Device(self._index).default_stream.sync()  # the library reads on streams of its own
         return self._namespace.from_dlpack(array)

@@ -13,19 +13,19 @@ from importlib import import_module
 from typing import Any
 
 from gradkern import registry
-from gradkern.arrays import HOST, View
+from gradkern.arrays import HOST, NUMPY, View
 from gradkern.binding import Binder, attribute_key
-from gradkern.call import Call, Plan, Refusal
+from gradkern.call import Call, Plan, Refusal, Tensor
 from gradkern.checking import check
 from gradkern.errors import GradkernError, ProviderError, UnknownOperatorError
-from gradkern.operands import input_views, out_views
+from gradkern.operands import Operands, input_views, out_views, read
 from gradkern.plans import PlanCache
 from gradkern.policies import Policy, merged
 from gradkern.prepared import Prepared
 from gradkern.providers import unavailable
 from gradkern.spelling import nearest
 
-__all__ = ["Prepared", "plan_cache", "prepare", "run"]
+__all__ = ["Prepared", "plan_cache", "plan_for", "prepare", "run"]
 
 plan_cache: PlanCache[Prepared] = PlanCache(bound=1024)
 
@@ -62,8 +62,8 @@ def run(
 
     >>> gradkern.run("ConvGrad", dY, X, W, pads=[1, 1, 1, 1]).dW
     """
-    entry, views, given = _find(op, inputs, outputs, out, provider, policy, domain, version, named)
-    return entry.execute(views, given, out, stream)
+    entry, operands, given = _find(op, inputs, outputs, out, provider, policy, domain, version, named)
+    return entry.execute(operands, given, out, stream)
 
 
 def prepare(
@@ -90,6 +90,35 @@ def prepare(
     return entry
 
 
+def plan_for(
+    op: str,
+    tensors: Mapping[str, Tensor],
+    *,
+    device: str = HOST,
+    outputs: Any = None,
+    provider: str | None = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    **attributes: Any,
+) -> Prepared:
+    """The plan for inputs that are described, by name, and need not be there: checked and made, not kept.
+
+    device is "cpu" or "cuda:0"; all else is as in `prepare`. Arrays that fit the description can be given to the plan.
+    """
+    binder = _binders().get(op)
+    if binder is None:
+        raise _unknown(op)
+    described, values = binder.bind((), {**tensors, **attributes})
+    views = tuple(
+        None if each is None else View((each.dtype, each.shape, each.strides, each.alignment), None, device, NUMPY)
+        for each in described
+    )
+    return _plan(None, binder, views, values, binder.wanted(outputs, None), {}, frozenset(), provider, merged(policy))
+
+
+def _unknown(op: Any) -> UnknownOperatorError:
+    return UnknownOperatorError(f"unknown operator {op!r}{nearest(op, _binders())}; known are {', '.join(_binders())}")
+
+
 @cache
 def _binders() -> dict[str, Binder]:
     return {name: Binder(name, operator) for name, operator in registry.operators().items()}
@@ -105,29 +134,26 @@ def _find(
     domain: str | None,
     version: int | None,
     named: dict[str, Any],
-) -> tuple[Prepared, tuple[Any, ...], Mapping[str, View]]:
-    """The plan for these arguments, cached or made, and the views of the arrays."""
+) -> tuple[Prepared, Operands, Mapping[str, View]]:
+    """The plan for these arguments, cached or made, and the arrays it runs on."""
     binder = _binders().get(op) if isinstance(op, str) else None
     if binder is None:
-        raise UnknownOperatorError(
-            f"unknown operator {op!r}{nearest(op, _binders())}; known are {', '.join(_binders())}"
-        )
+        raise _unknown(op)
     if domain is not None or version is not None:
         _check_version(binder, domain, version)
     arrays, attributes = binder.bind(inputs, named)
     wanted = binder.wanted(outputs, out)
-    views = input_views(binder, arrays)
-    given, in_place = out_views(binder, views, out)
+    operands = read(binder, arrays)
+    given, in_place = out_views(binder, arrays, out)
     in_force = merged(policy)
-    device = views[0].device
     signature = (
         op,
         wanted,
         attribute_key(attributes) if attributes else (),
-        tuple([None if each is None else each.key for each in views]),
+        operands.keys,
         tuple([(name, each.key) for name, each in sorted(given.items())]) if given else (),
         in_place,
-        device,
+        operands.device,
         provider,
         in_force,
     )
@@ -137,14 +163,15 @@ def _find(
         entry = None
         signature = None
     if entry is None:
+        views = input_views(binder, arrays)
         entry = _plan(signature, binder, views, attributes, wanted, given, in_place, provider, in_force)
-    return entry, views, given
+    return entry, operands, given
 
 
 def _plan(
     signature: Any,
     binder: Binder,
-    views: tuple[View, ...],
+    views: tuple[View | None, ...],
     attributes: dict[str, Any],
     wanted: tuple[str, ...],
     out: Mapping[str, View],

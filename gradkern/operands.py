@@ -3,40 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from gradkern.arrays import View, overlap, same_memory, view
+import numpy as np
+
+from gradkern.arrays import HOST, NUMPY, Kind, View, overlap, same_memory, view
 from gradkern.binding import Binder
 from gradkern.errors import DeviceError, OutputError
 
-__all__ = ["input_views", "out_views"]
+__all__ = ["Operands", "input_views", "out_views", "read"]
+
+
+class Operands(NamedTuple):
+    """The inputs as a warm call needs them: what the signature holds of them, and what the plan runs on."""
+
+    keys: tuple[Any, ...]  # View.key of each; None for an optional one not given
+    buffers: tuple[Any, ...]  # of those given
+    device: str
+    kind: Kind
+
+
+def read(binder: Binder, arrays: tuple[Any, ...]) -> Operands:
+    """The operands of a call; NumPy arrays, which need no more than a look, without making their views."""
+    keys = []
+    for array in arrays:
+        if type(array) is not np.ndarray:
+            break
+        dtype = array.dtype
+        keys.append((dtype, array.shape, array.strides, dtype.itemsize if array.flags.aligned else 1))
+    else:
+        return Operands(tuple(keys), arrays, HOST, NUMPY)
+    views = input_views(binder, arrays)
+    return Operands(
+        tuple([None if each is None else each.key for each in views]),
+        tuple([each.buffer for each in views if each is not None]),
+        *next((each.device, each.kind) for each in views if each is not None),
+    )
 
 
 def input_views(binder: Binder, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
     """Views of the inputs, in contract order, all on one device; None for an optional one not given."""
-    views: Any = tuple(
-        [None if array is None else view(array, binder.where(place)) for place, array in enumerate(arrays)]
-    )
-    device = views[0].device
-    for each in views:
-        if each is not None and each.device != device:
-            named = zip(binder.inputs, views, strict=True)
-            places = ", ".join(f"input {name} on {each.device}" for name, each in named if each is not None)
-            raise DeviceError(f"{binder.name}: the arrays are on different devices: {places}")
-    return views
+    views: list[Any] = []
+    places = set()
+    for index, array in enumerate(arrays):
+        each = None if array is None else view(array, binder.where(index))
+        views.append(each)
+        if each is not None:
+            places.add(each.device)
+    if len(places) > 1:
+        named = zip(binder.inputs, views, strict=True)
+        text = ", ".join(f"input {name} on {each.device}" for name, each in named if each is not None)
+        raise DeviceError(f"{binder.name}: the arrays are on different devices: {text}")
+    return tuple(views)
 
 
 _NOTHING: tuple[dict[str, View], frozenset[tuple[str, str]]] = ({}, frozenset())
 
 
 def out_views(
-    binder: Binder, views: tuple[View, ...], out: Mapping[str, Any] | None
+    binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] | None
 ) -> tuple[dict[str, View], frozenset[tuple[str, str]]]:
     """Views of the `out` arrays, and the (input, output) pairs that are one array. Any other overlap is an error."""
     if not out:
         return _NOTHING
     found: dict[str, View] = {}
     pairs = []
+    views = input_views(binder, arrays)
     permitted = binder.operator.in_place_pairs
     for name, array in out.items():
         one = found[name] = view(array, f"{binder.name}: out {name}")

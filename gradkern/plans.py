@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable
 from threading import Lock, RLock
 from typing import Generic, NamedTuple, TypeVar
@@ -21,6 +20,16 @@ class Statistics(NamedTuple):
     bound: int
 
 
+class _Kept(Generic[Entry]):
+    """An entry and when it was last used. To note that costs a hit less than to move it in an ordered dictionary."""
+
+    __slots__ = ("entry", "used")
+
+    def __init__(self, entry: Entry, used: int) -> None:
+        self.entry = entry
+        self.used = used
+
+
 class PlanCache(Generic[Entry]):
     """A mapping from signature to plan that keeps at most `bound` of them.
 
@@ -29,33 +38,35 @@ class PlanCache(Generic[Entry]):
 
     def __init__(self, bound: int) -> None:
         self._bound = bound
-        self._entries: OrderedDict[Hashable, Entry] = OrderedDict()
+        self._entries: dict[Hashable, _Kept[Entry]] = {}
         self._lock = Lock()
-        self._hits = self._misses = 0
+        self._hits = self._misses = self._clock = 0
         self.planning = RLock()
 
     def get(self, signature: Hashable) -> Entry | None:
         """The plan of a signature, counted as a hit, or None, counted as a miss."""
         with self._lock:
-            entry = self._entries.get(signature)
-            if entry is None:
+            kept = self._entries.get(signature)
+            if kept is None:
                 self._misses += 1
                 return None
             self._hits += 1
-            self._entries.move_to_end(signature)
-            return entry
+            self._clock += 1
+            kept.used = self._clock
+            return kept.entry
 
     def peek(self, signature: Hashable) -> Entry | None:
         """The plan of a signature, not counted."""
-        return self._entries.get(signature)
+        kept = self._entries.get(signature)
+        return None if kept is None else kept.entry
 
     def put(self, signature: Hashable, entry: Entry) -> None:
         """Keep a plan."""
         with self._lock:
-            self._entries[signature] = entry
-            self._entries.move_to_end(signature)
+            self._clock += 1
+            self._entries[signature] = _Kept(entry, self._clock)
             while len(self._entries) > self._bound:
-                self._entries.popitem(last=False)
+                del self._entries[min(self._entries, key=lambda each: self._entries[each].used)]
 
     def clear(self) -> None:
         """Forget every plan and set the statistics to zero."""

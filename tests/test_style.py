@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CHECKS = {
     "ruff check": ["ruff", "check", "."],
     "ruff format": ["ruff", "format", "--check", "."],
-    "pyright": ["pyright"],
+    "pyright": ["pyright", "--pythonpath", sys.executable],
     "import-linter": ["lint-imports"],
 }
 

@@ -161,7 +161,7 @@ def _in_turn(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str
 def _overhead(name: str, operator: Operator, types: Mapping[str, str], example: Example) -> Row:
     """What a warm call costs beyond the plan it executes, in microseconds: medians over batches of calls."""
     inputs = tuple(inputs_of(operator, types, example, np.random.default_rng(0)).values())
-    attributes = dict(example.attributes)
+    attributes: dict[str, Any] = dict(example.attributes)
     entry = gradkern.prepare(name, *inputs, **attributes)
     buffers = tuple(each for each in gradkern.run(name, *inputs, **attributes) if each is not None)
     whole = _batches(lambda: gradkern.run(name, *inputs, **attributes))

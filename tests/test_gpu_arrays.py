@@ -1,0 +1,196 @@
+"""Arrays on a GPU, whoever made them: taken as they lie, on their framework's stream, and given back in kind."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from reference import reference
+from tolerance import assert_close
+
+import gradkern
+
+pytestmark = pytest.mark.gpu
+
+NAME = "LayerNormalizationGrad"
+
+
+def host_inputs(rows: int = 37, columns: int = 256, dtype: str = "float32") -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    return {
+        "Y_grad": random.standard_normal((rows, columns)).astype(dtype),
+        "X": random.standard_normal((rows, columns)).astype(dtype),
+        "scale": random.standard_normal(columns).astype(dtype),
+        "mean": random.standard_normal(rows).astype(np.float32),
+        "inv_std_dev": random.uniform(0.5, 2, rows).astype(np.float32),
+    }
+
+
+def by_torch() -> tuple[Callable[[np.ndarray], Any], Callable[[Any], np.ndarray], str]:
+    torch = pytest.importorskip("torch")
+
+    def there(array: np.ndarray) -> Any:
+        if array.dtype.name == "bfloat16":
+            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).cuda()
+        return torch.from_numpy(array).cuda()
+
+    def back(tensor: Any) -> np.ndarray:
+        assert tensor.is_cuda
+        return tensor.float().cpu().numpy()
+
+    return there, back, "torch"
+
+
+def by_cupy() -> tuple[Callable[[np.ndarray], Any], Callable[[Any], np.ndarray], str]:
+    cupy = pytest.importorskip("cupy")
+    return cupy.asarray, lambda array: cupy.asnumpy(array).astype(np.float32), "cupy"
+
+
+def by_jax() -> tuple[Callable[[np.ndarray], Any], Callable[[Any], np.ndarray], str]:
+    jax = pytest.importorskip("jax")
+    if jax.default_backend() != "gpu":
+        pytest.skip("this JAX has no GPU")
+    return jax.numpy.asarray, lambda array: np.asarray(array).astype(np.float32), "jax"
+
+
+def by_numba() -> tuple[Callable[[np.ndarray], Any], Callable[[Any], np.ndarray], str]:
+    cuda = pytest.importorskip("numba.cuda")
+    return cuda.to_device, lambda array: array.copy_to_host().astype(np.float32), "numba"
+
+
+FRAMEWORKS = {"torch": by_torch, "cupy": by_cupy, "jax": by_jax, "numba": by_numba}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_arrays_of_every_framework_are_taken_and_come_back_in_kind(framework: str, dtype: str) -> None:
+    if dtype == "bfloat16" and framework in ("cupy", "numba"):
+        pytest.skip(f"{framework} has no bfloat16 of its own")
+    there, back, module = FRAMEWORKS[framework]()
+    inputs = host_inputs(dtype=dtype)
+    result = gradkern.run(NAME, **{key: there(array) for key, array in inputs.items()})
+    expected = reference(NAME, inputs, {})
+    for key, array in result._asdict().items():
+        assert type(array).__module__.split(".")[0].removesuffix("lib") == module
+        assert_close(NAME, key, back(array).astype(dtype), expected[key])
+
+
+def test_host_arrays_with_the_provider_named_are_copied_there_and_back() -> None:
+    inputs = host_inputs()
+    inputs["X"] = np.asfortranarray(inputs["X"])
+    result = gradkern.run(NAME, **inputs, provider="cuda")
+    expected = reference(NAME, inputs, {})
+    for key, array in result._asdict().items():
+        assert type(array) is np.ndarray
+        assert_close(NAME, key, array, expected[key])
+    assert gradkern.prepare(NAME, **inputs, provider="cuda").provider == "cuda"
+
+
+def test_a_named_cpu_refuses_arrays_on_a_gpu() -> None:
+    there, _, _ = by_torch()
+    with pytest.raises(gradkern.ProviderError, match="provider 'cpu' was asked for, but the arrays are on cuda:0"):
+        gradkern.run(NAME, **{key: there(array) for key, array in host_inputs().items()}, provider="cpu")
+
+
+def test_arrays_on_the_host_and_on_a_gpu_are_refused_together() -> None:
+    there, _, _ = by_torch()
+    inputs: dict[str, Any] = {key: there(array) for key, array in host_inputs().items()}
+    inputs["scale"] = inputs["scale"].cpu()
+    with pytest.raises(gradkern.DeviceError, match="input scale on cpu"):
+        gradkern.run(NAME, **inputs)
+
+
+def test_work_runs_on_the_current_stream_and_on_a_given_one() -> None:
+    """Behind work that takes long on that stream: on any other, X would not be there yet."""
+    torch = pytest.importorskip("torch")
+    there, back, _ = by_torch()
+    inputs = host_inputs(2048, 1024)
+    expected = reference(NAME, inputs, {})
+    for given in (False, True):
+        arrays = {key: there(array) for key, array in inputs.items()}
+        wanted = arrays["X"].clone()
+        gradkern.run(NAME, **arrays)
+        arrays["X"].zero_()
+        torch.cuda.synchronize()
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(200_000_000)
+            arrays["X"].copy_(wanted)
+            if not given:
+                result = gradkern.run(NAME, **arrays)
+        if given:
+            out = {
+                key: torch.empty_like(arrays[like])
+                for key, like in (("X_grad", "X"), ("scale_grad", "scale"), ("bias_grad", "scale"))
+            }
+            torch.cuda.current_stream().synchronize()
+            result = gradkern.run(NAME, **arrays, out=out, stream=stream)
+        stream.synchronize()
+        for key, array in result._asdict().items():
+            assert_close(NAME, key, back(array), expected[key])
+
+
+def test_a_warm_call_can_be_captured_and_replayed() -> None:
+    torch = pytest.importorskip("torch")
+    there, back, _ = by_torch()
+    arrays = {key: there(array) for key, array in host_inputs(300, 768).items()}
+    out = {
+        key: torch.empty_like(arrays[like])
+        for key, like in (("X_grad", "X"), ("scale_grad", "scale"), ("bias_grad", "scale"))
+    }
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        gradkern.run(NAME, **arrays, out=out)
+    with torch.cuda.graph(graph, stream=stream):
+        gradkern.run(NAME, **arrays, out=out)
+    fresh = host_inputs(300, 768)
+    fresh["Y_grad"] = fresh["Y_grad"][::-1].copy()
+    arrays["Y_grad"].copy_(torch.from_numpy(fresh["Y_grad"]))
+    graph.replay()
+    torch.cuda.synchronize()
+    expected = reference(NAME, fresh, {})
+    for key, tensor in out.items():
+        assert_close(NAME, key, back(tensor), expected[key])
+
+
+def test_out_may_be_an_input_where_the_contract_permits_and_nothing_else_that_overlaps() -> None:
+    torch = pytest.importorskip("torch")
+    there, back, _ = by_torch()
+    inputs = host_inputs()
+    expected = reference(NAME, inputs, {})
+    for source in ("Y_grad", "X"):
+        arrays = {key: there(array) for key, array in inputs.items()}
+        result = gradkern.run(NAME, **arrays, out={"X_grad": arrays[source]})
+        assert result.X_grad is arrays[source]
+        for key, array in result._asdict().items():
+            assert_close(NAME, key, back(array), expected[key])
+    both = torch.zeros(2 * inputs["X"].size, device="cuda")
+    rows, columns = inputs["X"].shape
+    arrays["X"] = both[: rows * columns].view(rows, columns)
+    with pytest.raises(gradkern.OutputError, match="overlaps input X"):
+        gradkern.run(NAME, **arrays, out={"X_grad": both[columns : columns + rows * columns].view(rows, columns)})
+
+
+def test_strided_rows_and_unaligned_slices_are_right() -> None:
+    torch = pytest.importorskip("torch")
+    there, back, _ = by_torch()
+    inputs = host_inputs(65, 256, "float16")
+    expected = reference(NAME, inputs, {})
+    arrays = {key: there(array) for key, array in inputs.items()}
+    wide = torch.zeros(65, 300, dtype=torch.float16, device="cuda")
+    for start in (0, 1, 8):
+        part = wide[:, start : start + 256]
+        part.copy_(arrays["X"])
+        result = gradkern.run(NAME, **{**arrays, "X": part})
+        for key, array in result._asdict().items():
+            assert_close(NAME, key, back(array).astype(np.float16), expected[key])
+
+
+def test_a_plan_is_found_again_for_arrays_of_the_same_signature() -> None:
+    there, _, _ = by_torch()
+    arrays = {key: there(array) for key, array in host_inputs().items()}
+    gradkern.run(NAME, **arrays)
+    before = gradkern.plan_cache.statistics()
+    gradkern.run(NAME, **{key: array.clone() for key, array in arrays.items()})
+    after = gradkern.plan_cache.statistics()
+    assert (after.hits, after.misses) == (before.hits + 1, before.misses)
