@@ -9,7 +9,7 @@ from gradkern.call import Tensor
 from gradkern.contract import Flat, Input, Ones, Operator, Shape, Token
 from gradkern.errors import ShapeError
 
-__all__ = ["match"]
+__all__ = ["match", "shape_of"]
 
 
 def match(operator: Operator, tensors: Mapping[str, Tensor], attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -22,6 +22,20 @@ def match(operator: Operator, tensors: Mapping[str, Tensor], attributes: Mapping
         if each.name in tensors:
             axes.take(each, tensors[each.name].shape)
     return axes.sizes
+
+
+def shape_of(shape: Shape, axes: Mapping[str, Any]) -> tuple[int, ...]:
+    """The sizes a contract's shape has for these axes."""
+    sizes: list[int] = []
+    for token in shape:
+        if isinstance(token, Ones):
+            sizes.extend(1 for _ in axes[token.ones])
+        elif isinstance(token, Flat):
+            sizes.append(_product(axes[token.flat]))
+        else:
+            size = axes[token]
+            sizes.extend(size if isinstance(size, tuple) else (size,))
+    return tuple(sizes)
 
 
 def _lengths(operator: Operator, tensors: Mapping[str, Tensor], attributes: Mapping[str, Any]) -> dict[str, int]:

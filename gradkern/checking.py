@@ -9,7 +9,7 @@ import numpy as np
 
 from gradkern.arrays import View, dtype_of
 from gradkern.attributes import attribute_values, dimension, per_dimension
-from gradkern.axes import match
+from gradkern.axes import match, shape_of
 from gradkern.call import Call, Tensor
 from gradkern.contract import Operator
 from gradkern.errors import DTypeError, GradkernError, OutputError
@@ -112,7 +112,7 @@ def _output(
         shape = model.shape
         strides = dense_like(model, shape, dtype)
     else:
-        shape = _sizes(output.shape or (), axes)
+        shape = shape_of(output.shape or (), axes)
         strides = c_strides(shape, dtype.itemsize)
     if given is None:
         return Tensor(dtype, shape, strides, min(dtype.itemsize, 16))
@@ -130,14 +130,6 @@ def _output(
             + (f" or in the order of input {output.like}" if len(orders) > 1 else "")
         )
     return tensor
-
-
-def _sizes(shape: Any, axes: Mapping[str, Any]) -> tuple[int, ...]:
-    sizes: list[int] = []
-    for token in shape:
-        size = axes[token]
-        sizes.extend(size if isinstance(size, tuple) else (size,))
-    return tuple(sizes)
 
 
 def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gradkern.contract import RESERVED, Example, Ones, Operator, Shape, Token
 
-__all__ = ["mistakes"]
+__all__ = ["example_mistakes", "mistakes"]
 
 Path = tuple[str | int, ...]
 
@@ -24,7 +24,7 @@ def mistakes(operator: Operator) -> Iterator[tuple[Path, str]]:
         yield ("until_version",), f"is before since_version {operator.since_version}"
     for key in ("examples", "benchmarks"):
         for index, example in enumerate(getattr(operator, key)):
-            for path, reason in _example(operator, example):
+            for path, reason in example_mistakes(operator, example):
                 yield (key, index, *path), reason
 
 
@@ -185,7 +185,8 @@ def _attributes(operator: Operator) -> Iterator[tuple[Path, str]]:
             yield (*path, "default"), f"{each.default!r} is no other type variable"
 
 
-def _example(operator: Operator, example: Example) -> Iterator[tuple[Path, str]]:
+def example_mistakes(operator: Operator, example: Example) -> Iterator[tuple[Path, str]]:
+    """Every way in which a size of the problem disagrees with the entry, as (path inside the example, reason)."""
     for name in operator.axes.keys() - example.axes.keys():
         yield ("axes",), f"gives no size to {name!r}"
     for name, size in example.axes.items():

@@ -12,10 +12,10 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 from calls import FakeProvider
-from samples import shape_of
 
 import gradkern
 from gradkern import registry
+from gradkern.axes import shape_of
 
 ROOT = Path(__file__).parents[1]
 OPERATORS = gradkern.operators()

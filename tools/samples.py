@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes  # noqa: F401  makes "bfloat16" a NumPy type name
 import numpy as np
 
-from gradkern.contract import Example, Flat, Input, Ones, Operator, Shape
-
-
-def shape_of(shape: Shape, axes: Mapping[str, Any]) -> tuple[int, ...]:
-    """The sizes a contract's shape has for these axes."""
-    sizes: list[int] = []
-    for token in shape:
-        if isinstance(token, Ones):
-            sizes.extend(1 for _ in axes[token.ones])
-        elif isinstance(token, Flat):
-            sizes.append(math.prod(axes[token.flat]))
-        else:
-            size = axes[token]
-            sizes.extend(size if isinstance(size, tuple) else (size,))
-    return tuple(sizes)
+from gradkern.axes import shape_of
+from gradkern.contract import Example, Input, Operator
 
 
 def inputs_of(

@@ -10,7 +10,6 @@ back to the folder of the source when its own is not writable: then nothing is k
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import sys
@@ -24,12 +23,13 @@ from typing import Any
 
 import numba
 import numpy as np
-import platformdirs
 from numba import types
 from numba.core import config
 from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
+
+from gradkern import disk
 
 __all__ = ["FASTMATH", "INLINE", "Kernel", "cache_folder", "clear_cache", "instruction", "kernel", "settings", "target"]
 
@@ -101,18 +101,13 @@ def instruction(function: Callable[..., Any]) -> Any:
 
 
 def cache_folder() -> Path:
-    """Where this version's compiled kernels are kept, for this CPU; GRADKERN_CACHE_DIR names another root."""
-    return _cache_root() / _version()
+    """Where this version's compiled kernels are kept, for this CPU."""
+    return disk.folder("cpu") / _version()
 
 
 def clear_cache() -> None:
     """Remove every compiled kernel from the disk. Kernels already loaded stay."""
-    shutil.rmtree(_cache_root(), ignore_errors=True)
-
-
-def _cache_root() -> Path:
-    root = os.environ.get("GRADKERN_CACHE_DIR") or platformdirs.user_cache_path("gradkern", appauthor=False)
-    return Path(root) / "cpu"
+    shutil.rmtree(disk.folder("cpu"), ignore_errors=True)
 
 
 @cache

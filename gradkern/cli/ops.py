@@ -1,13 +1,9 @@
-"""The `gradkern` command. `gradkern ops` lists the operators; tools/list_ops.py is the same command.
-
-Exit codes: 0 done, 1 nothing matches, 2 the command line is wrong, 3 registry.yaml is refused.
-"""
+"""`gradkern ops`: the operators that match, as a table, whole, or as JSON. tools/list_ops.py is the same command."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,53 +11,22 @@ from typing import Any
 from pydantic import BaseModel
 
 from gradkern import __version__, registry
+from gradkern.cli import DONE, FAILED, JSON_SCHEMA
 from gradkern.contract import Attribute, Flat, Input, Ones, Operator, Output, Shape
-from gradkern.errors import RegistryError
 from gradkern.providers import unavailable
 from gradkern.spelling import nearest
 
-__all__ = ["main"]
-
-JSON_SCHEMA = 1
-DONE, NOTHING, REFUSED = 0, 1, 3
+__all__ = ["run"]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with these arguments, by default the process's own. Returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="gradkern",
-        description="Neural-network gradients on NVIDIA GPUs and CPUs.",
-        epilog="exit codes: 0 done, 1 nothing matches, 2 the command line is wrong, 3 registry.yaml is refused",
-    )
-    parser.add_argument("--version", action="version", version=f"gradkern {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    ops = commands.add_parser("ops", help="list the operators, or show some whole", epilog=parser.epilog)
-    ops.add_argument("name", nargs="*", help="operators to show whole; without any, all are listed in a table")
-    ops.add_argument("--json", action="store_true", help=f"print JSON (schema {JSON_SCHEMA})")
-    ops.add_argument("--provider", metavar="P", help="only operators that this provider computes")
-    ops.add_argument("--types", metavar="T", help="only operators that take data of this type, such as bfloat16")
-    ops.set_defaults(run=list_operators)
-    options = parser.parse_args(arguments)
-    try:
-        code = options.run(options)
-        sys.stdout.flush()
-        return code
-    except RegistryError as error:
-        print(error, file=sys.stderr)
-        return REFUSED
-    except BrokenPipeError:  # the reader of our pipe has left; what is still buffered must not fail again at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
-
-
-def list_operators(options: argparse.Namespace) -> int:
-    """`gradkern ops`: the operators that match, as a table, whole, or as JSON."""
+def run(options: argparse.Namespace) -> int:
+    """List the operators that match."""
     every = registry.operators()
     unknown = [name for name in options.name if name not in every]
     for name in unknown:
         print(f"unknown operator {name!r}{nearest(name, every)}; known are {', '.join(every)}", file=sys.stderr)
     if unknown:
-        return NOTHING
+        return FAILED
     chosen = {
         name: operator
         for name, operator in every.items()
@@ -80,7 +45,7 @@ def list_operators(options: argparse.Namespace) -> int:
         _table(chosen)
     if not chosen:
         print("no operator matches", file=sys.stderr)
-        return NOTHING
+        return FAILED
     return DONE
 
 
@@ -194,7 +159,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,132 @@
+"""The `gradkern` command: its command line, and its exit codes. Each command is a module of this package."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from gradkern import __version__
+from gradkern.errors import GradkernError, RegistryError
+
+__all__ = ["DONE", "FAILED", "JSON_SCHEMA", "main"]
+
+JSON_SCHEMA = 1
+DONE, FAILED, REFUSED = 0, 1, 3
+CODES = "exit codes: 0 done, 1 {}, 2 the command line is wrong, 3 registry.yaml is refused"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command with these arguments, by default the process's own. Returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        code = import_module(f"gradkern.cli.{options.module}").run(options)
+        sys.stdout.flush()
+        return code
+    except RegistryError as error:
+        print(error, file=sys.stderr)
+        return REFUSED
+    except GradkernError as error:
+        print(error, file=sys.stderr)
+        return FAILED
+    except BrokenPipeError:  # the reader of our pipe has left; what is still buffered must not fail again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gradkern",
+        description="Neural-network gradients on NVIDIA GPUs and CPUs.",
+        epilog=CODES.format("nothing matches, or something is wrong or has failed"),
+    )
+    parser.add_argument("--version", action="version", version=f"gradkern {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def command(name: str, module: str, text: str, one: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        added.epilog = CODES.format(one)
+        added.set_defaults(module=module)
+        return added
+
+    _ops(command("ops", "ops", "list the operators, or show some whole", "nothing matches"))
+    doctor = command("doctor", "doctor", "check that this machine is fit for gradkern", "a problem was found")
+    _json(doctor)
+    _explain(command("explain", "explain", "show how a call would be computed", "the call is refused"))
+    _cache(command("cache", "caches", "look after the compiled kernels kept on disk", "a bad entry, or a failure"))
+    _warmup(command("warmup", "warmup", "compile kernels into the cache ahead of time", "something failed"))
+    return parser
+
+
+def _json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help=f"print JSON (schema {JSON_SCHEMA})")
+
+
+def _ops(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="*", help="operators to show whole; without any, all are listed in a table")
+    _json(parser)
+    parser.add_argument("--provider", metavar="P", help="only operators that this provider computes")
+    parser.add_argument("--types", metavar="T", help="only operators that take data of this type, such as bfloat16")
+
+
+def _explain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("operator", metavar="OP", help="the operator's name")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument(
+        "--axes", "--shape", type=_mapping, metavar="JSON", help="""sizes: '{"rows": [4096], "columns": [1024]}'"""
+    )
+    size.add_argument(
+        "--example", type=int, default=1, metavar="N", help="a size of the registry: examples, then benchmarks, from 1"
+    )
+    parser.add_argument(
+        "--dtype", default="float32", metavar="T", help="type of the data, or types: G=bfloat16,V=float32 (%(default)s)"
+    )
+    parser.add_argument("--attributes", type=_mapping, default={}, metavar="JSON", help="attributes with --axes")
+    parser.add_argument("--outputs", metavar="A,B", help="outputs to compute; by default those the contract says")
+    parser.add_argument("--provider", metavar="P", help="by default the best that can run here")
+    _json(parser)
+
+
+def _cache(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(metavar="ACTION", required=True, dest="action")
+    about = {
+        "info": "say where the kernels are, how many, and how large",
+        "verify": "read every kernel and check it",
+        "clear": "remove every kernel; they are compiled again when they are needed",
+    }
+    for name, text in about.items():
+        action = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=parser.epilog)
+        _json(action)
+        if name == "verify":
+            action.add_argument("--repair", action="store_true", help="remove the bad ones")
+
+
+def _warmup(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("operators", nargs="*", metavar="OP", help="operators to warm; by default all")
+    sizes = parser.add_mutually_exclusive_group()
+    sizes.add_argument("--examples", action="store_true", help="the registry's small sizes (the default)")
+    sizes.add_argument("--benchmarks", action="store_true", help="the registry's large sizes")
+    sizes.add_argument(
+        "--calls",
+        metavar="FILE",
+        help="""calls, one a line, as {"op": ..., "axes": {...}, "types": ..., "attributes": {...}, "outputs": [...]};
+        - reads them from standard input""",
+    )
+    parser.add_argument(
+        "--types", default="float32", metavar="T", help="data types, with commas between, or all (%(default)s)"
+    )
+    parser.add_argument("--provider", metavar="P", help="by default every provider that can run here")
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object")
+    return value

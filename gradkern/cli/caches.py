@@ -1,0 +1,150 @@
+"""`gradkern cache`: what is kept on disk, whether it is sound, and its removal.
+
+A kernel for GPUs is one file with a digest. A kernel for CPUs is a folder of Numba's own files, an index and the
+machine code, which have no digest: they are checked to be readable and whole, without running what is in them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickletools
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from gradkern import __version__, disk
+from gradkern.cli import DONE, FAILED, JSON_SCHEMA
+
+__all__ = ["count", "run", "size"]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what `gradkern cache ACTION` asks for."""
+    facts, lines, code = {"info": _info, "verify": _verify, "clear": _clear}[options.action](options)
+    if options.json:
+        print(json.dumps({"schema": JSON_SCHEMA, "gradkern": __version__, **facts}, indent=2))
+    else:
+        print("\n".join(lines))
+    return code
+
+
+Answer = tuple[dict[str, Any], list[str], int]
+
+
+def count() -> int:
+    """How many kernels are kept."""
+    return sum(1 for provider in disk.KEPT for _ in _entries(provider))
+
+
+def size() -> int:
+    """How many bytes all that is kept takes."""
+    return sum(_bytes(provider) for provider in disk.KEPT)
+
+
+def _info(_: argparse.Namespace) -> Answer:
+    reason = disk.why_not_writable()
+    facts = {"folder": str(disk.root()), "writable": reason is None, "providers": {}}
+    lines = [f"{disk.root()}" + (f" (cannot be written: {reason}; nothing is kept)" if reason else "")]
+    for provider in disk.KEPT:
+        entries, versions, taken = len(list(_entries(provider))), _versions(provider), _bytes(provider)
+        facts["providers"][provider] = {"entries": entries, "bytes": taken, "versions": versions}
+        of = f" of {versions} versions" if versions != 1 else ""
+        lines.append(f"  {provider:<5} {entries} kernels{of}, {taken:,} bytes")
+    return facts, lines, DONE
+
+
+def _verify(options: argparse.Namespace) -> Answer:
+    checked, bad = {}, []
+    for provider in disk.KEPT:
+        entries = list(_entries(provider))
+        checked[provider] = len(entries)
+        bad += [(entry, reason) for entry in entries if (reason := _fault(provider, entry)) is not None]
+    lines = [
+        f"cpu   {checked['cpu']} kernels: whole and readable, unless named below; Numba's files have no digest",
+        f"cuda  {checked['cuda']} kernels: content as their digest says, unless named below",
+    ]
+    kept = []
+    for entry, reason in bad:
+        removed = options.repair and _remove(entry)
+        if not removed:
+            kept.append(entry)
+        lines.append(f"bad   {entry}: {reason}" + (" (removed)" if removed else ""))
+    if bad and not options.repair:
+        lines.append("remove the bad ones: gradkern cache verify --repair")
+    facts = {
+        "folder": str(disk.root()),
+        "checked": checked,
+        "bad": [{"path": str(entry), "reason": reason, "removed": entry not in kept} for entry, reason in bad],
+    }
+    return facts, lines, FAILED if kept else DONE
+
+
+def _clear(_: argparse.Namespace) -> Answer:
+    entries, taken = count(), size()
+    left = [folder for folder in map(disk.folder, disk.KEPT) if folder.exists() and not _remove(folder)]
+    for folder in left:
+        print(f"{folder} cannot be removed whole", file=sys.stderr)
+    facts = {"folder": str(disk.root()), "entries": entries, "bytes": taken, "left": [str(each) for each in left]}
+    return facts, [f"removed {entries} kernels, {taken:,} bytes, from {disk.root()}"], FAILED if left else DONE
+
+
+def _entries(provider: str) -> Iterator[Path]:
+    """The kernels of a provider: cuda/KEY.cubin; cpu/VERSION/KERNEL/, which has files once it is compiled."""
+    if provider == "cuda":
+        yield from sorted(disk.folder(provider).glob("*.cubin"))
+    else:
+        yield from sorted({index.parent for index in disk.folder(provider).glob("*/*/**/*.nbi")})
+
+
+def _versions(provider: str) -> int:
+    """Of how many versions of gradkern, Python, Numba and the machine the kernels are, where that can be told."""
+    return (
+        len({entry.relative_to(disk.folder(provider)).parts[0] for entry in _entries(provider)})
+        if provider == "cpu"
+        else 1
+    )
+
+
+def _bytes(provider: str) -> int:
+    return sum(path.stat().st_size for path in disk.folder(provider).rglob("*") if path.is_file())
+
+
+def _fault(provider: str, entry: Path) -> str | None:
+    """What is wrong with a kernel; None where nothing is."""
+    try:
+        if provider == "cuda":
+            import_module("gradkern.cuda.cache").read(entry)
+        else:
+            _check_numba(entry)
+    except OSError as error:
+        return f"it cannot be read: {error.strerror or error}"
+    except (ValueError, KeyError) as error:
+        return str(error)
+    return None
+
+
+def _check_numba(entry: Path) -> None:
+    """Read Numba's files of one kernel, opcode by opcode: an index is two pickles, the machine code is one."""
+    if not list(entry.glob("*.nbc")):
+        raise ValueError("it has an index and no machine code")
+    for path, pickles in [*((each, 2) for each in entry.glob("*.nbi")), *((each, 1) for each in entry.glob("*.nbc"))]:
+        with path.open("rb") as file:
+            try:
+                for _ in range(pickles):
+                    for _ in pickletools.genops(file):
+                        pass
+            except Exception as error:  # a damaged pickle raises anything
+                raise ValueError(f"{path.name} is damaged: {error}") from error
+
+
+def _remove(path: Path) -> bool:
+    """Remove a file or a folder; whether it is gone."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+    return not path.exists()

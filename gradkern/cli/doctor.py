@@ -1,0 +1,184 @@
+"""`gradkern doctor`: whether this machine is fit for gradkern, and the command that mends each problem.
+
+A machine without a GPU is fit where the CPU provider works. What is for CUDA is then only shown, but for files of cuDNN
+that are broken, which are a problem anywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from gradkern import __version__, disk, driver, registry
+from gradkern.cli import DONE, FAILED, JSON_SCHEMA
+from gradkern.cli.checks import Check, absent, fine, problem
+from gradkern.cli.libraries import check_cudnn, check_nvvm
+from gradkern.cli.packages import EXTRAS, Requirement, installed, of_extra, pip
+from gradkern.driver import Driver
+
+__all__ = ["run"]
+
+OLDEST = (7, 5)
+"""The least compute capability that kernels are made for."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check all there is to check and print it."""
+    checks = list(_checks())
+    healthy = all(each.status != "problem" for each in checks)
+    machine = {"python": platform.python_version(), "system": platform.platform()}
+    if options.json:
+        found = [asdict(each) for each in checks]
+        facts = {"schema": JSON_SCHEMA, "gradkern": __version__, **machine, "healthy": healthy, "checks": found}
+        print(json.dumps(facts, indent=2))
+    else:
+        print(f"gradkern {__version__}, Python {machine['python']}, {machine['system']}")
+        print("\n".join(_lines(checks)))
+    return DONE if healthy else FAILED
+
+
+def _checks() -> Iterator[Check]:
+    asked = driver.ask()
+    needed = bool(asked and asked.gpus)
+    major = _major(asked)
+    yield from check_driver(asked)
+    yield from check_packages(asked, major)
+    yield check_nvvm(major, needed)
+    yield check_cudnn(major, needed)
+    yield check_cache()
+    yield check_provider("cpu")
+    if needed:
+        yield check_provider("cuda")
+
+
+def _major(asked: Driver | None) -> int:
+    """The CUDA that the installed packages are for, or else the newest that the driver runs."""
+    bindings = installed("cuda-bindings")
+    major = int(bindings.partition(".")[0]) if bindings else asked.version[0] if asked else max(EXTRAS)
+    return min(max(major, min(EXTRAS)), max(EXTRAS))
+
+
+def check_driver(asked: Driver | None) -> Iterator[Check]:
+    """The driver and its GPUs."""
+    if asked is None:
+        yield absent("driver", "no NVIDIA driver: only the CPU provider is available")
+        return
+    version = ".".join(map(str, asked.version))
+    if asked.error:
+        yield problem("driver", f"for CUDA {version}, answers: {asked.error}", "nvidia-smi", version=version)
+        return
+    if not asked.gpus:
+        yield absent("driver", f"for CUDA {version}, shows no GPU: only the CPU provider is available", version=version)
+        return
+    if asked.version[0] < min(EXTRAS):
+        yield problem("driver", f"for CUDA {version}; gradkern needs CUDA {min(EXTRAS)}: install a newer driver")
+    else:
+        yield fine("driver", f"for CUDA {version}", version=version)
+    for gpu in asked.gpus:
+        capability = ".".join(map(str, gpu.capability))
+        rate = f", {gpu.bandwidth / 1e9:,.0f} GB/s nominal" if gpu.bandwidth else ""
+        text = f"{gpu.name}, compute capability {capability}, {gpu.memory / 2**30:.1f} GiB{rate}"
+        if gpu.capability < OLDEST:
+            yield problem(f"GPU {gpu.index}", f"{text}; gradkern needs {'.'.join(map(str, OLDEST))}", **asdict(gpu))
+        else:
+            yield fine(f"GPU {gpu.index}", text, **asdict(gpu))
+
+
+def check_packages(asked: Driver | None, major: int) -> Iterator[Check]:
+    """What is installed, and whether it is what gradkern asks for; for CUDA only where there is a GPU.
+
+    cuDNN has a check of its own.
+    """
+    core = of_extra("")
+    cuda = [each for each in of_extra(EXTRAS[major]) if not each.name.startswith("nvidia-cudnn")]
+    names = dict.fromkeys([*(each.name for each in (*core, *cuda)), *_ALSO])
+    versions = {name: version for name in names if (version := installed(name)) is not None}
+    yield fine("packages", ", ".join(f"{name} {version}" for name, version in versions.items()), versions=versions)
+    if not core:
+        yield problem("packages", "gradkern is neither installed nor a checkout: what it needs is not known")
+    needed = [*core, *cuda] if asked and asked.gpus else core
+    missing = [each for each in needed if each.name not in versions]
+    if missing:
+        text = f"{', '.join(each.name for each in missing)} not installed"
+        yield problem("packages", text, pip("install", *(each.text for each in missing)))
+    for each in needed:
+        if each.name in versions and not each.takes(versions[each.name]):
+            yield _misfit(each, versions[each.name])
+    if asked and asked.gpus and major > asked.version[0] >= min(EXTRAS):
+        text = f"cuda-bindings is for CUDA {major}, but the driver runs CUDA {asked.version[0]} at most"
+        yield problem("packages", text, pip("install", *(each.text for each in of_extra(EXTRAS[asked.version[0]]))))
+
+
+_ALSO = ("llvmlite", "cuda-bindings", "nvmath-python", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "torch")
+"""Packages worth showing though gradkern does not ask for them, or not by themselves."""
+
+
+def _misfit(each: Requirement, version: str) -> Check:
+    name = f"{each.name} {version}"
+    why = " (numba-cuda cannot be imported with it)" if each.name == "numpy" and installed("numba-cuda") else ""
+    return problem("packages", f"{name} does not fit {each.text}{why}", pip("install", each.text))
+
+
+def check_cache() -> Check:
+    """The folder of compiled kernels."""
+    from gradkern.cli.caches import count, size
+
+    folder, reason = str(disk.root()), disk.why_not_writable()
+    if reason is not None:
+        text = f"{folder} cannot be written: {reason}; kernels are compiled anew in every process"
+        return problem("cache", text, "export GRADKERN_CACHE_DIR=FOLDER", folder=folder)
+    kernels, taken = count(), size()
+    return fine("cache", f"{folder}, {kernels} kernels, {taken:,} bytes", folder=folder, kernels=kernels, bytes=taken)
+
+
+def check_provider(provider: str) -> Check:
+    """Whether a provider computes: the first example of the first operator it has."""
+    title = f"{provider} provider"
+    named = next(((name, each) for name, each in registry.operators().items() if provider in each.providers), None)
+    if named is None:
+        return absent(title, "no operator has it in this version")
+    start = time.perf_counter()
+    try:
+        kernel = _compute(*named, provider)
+    except Exception as error:  # whatever happens is the finding
+        return problem(title, f"{named[0]} fails: {type(error).__name__}: {error}")
+    return fine(title, f"computes {named[0]} ({kernel}) in {time.perf_counter() - start:.2f} s, compilation included")
+
+
+def _compute(name: str, operator: Any, provider: str) -> str:
+    import numpy as np
+
+    import gradkern
+    from gradkern.arrays import dtype_of
+    from gradkern.axes import shape_of
+
+    example, types = operator.examples[0], operator.combinations[0]
+    inputs = [np.ones(shape_of(each.shape, example.axes), dtype_of(types[each.type])) for each in operator.inputs]
+    plan = gradkern.prepare(name, *inputs, provider=provider, **example.attributes)
+    outputs = [each for each in plan(*inputs) if each is not None]
+    if not all(np.isfinite(each).all() for each in outputs):
+        raise ArithmeticError("the results of finite inputs are not finite")
+    return plan.kernel
+
+
+def _lines(checks: list[Check]) -> Iterator[str]:
+    """One line for each finding, and one with the remedy."""
+    width = max(len(each.name) for each in checks)
+    marks = {"fine": "ok", "absent": "-", "problem": "!!"}
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    for each in checks:
+        mark = marks[each.status].ljust(2)
+        if color and each.status != "absent":
+            mark = f"\x1b[{32 if each.status == 'fine' else 31}m{mark}\x1b[0m"
+        yield f"  {mark} {each.name.ljust(width)}  {each.text}"
+        if each.remedy:
+            yield f"     {''.ljust(width)}  mend it: {each.remedy}"
+    wrong = sum(each.status == "problem" for each in checks)
+    yield f"{wrong} problem{'' if wrong == 1 else 's'} found" if wrong else "all is well"

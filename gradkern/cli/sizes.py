@@ -1,0 +1,124 @@
+"""A call from the words of a command line: operator, sizes, types; then its plan, without arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pydantic
+
+from gradkern import registry
+from gradkern.arrays import HOST, dtype_of
+from gradkern.axes import shape_of
+from gradkern.call import Tensor
+from gradkern.consistency import example_mistakes
+from gradkern.contract import Example, Operator
+from gradkern.dispatch import plan_for
+from gradkern.errors import ArgumentError, DTypeError, ProviderError, UnknownOperatorError
+from gradkern.memory import c_strides
+from gradkern.prepared import Prepared
+from gradkern.providers import unavailable
+from gradkern.spelling import nearest
+
+__all__ = ["Wanted", "combinations", "example_of", "find", "named", "types_of", "usable"]
+
+_ALIGNMENT = 16  # of new arrays on a GPU, at least
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One call that is described: all but the arrays. types has one for every type variable of the operator."""
+
+    name: str
+    operator: Operator
+    example: Example
+    types: Mapping[str, str]
+    outputs: Sequence[str] | None = None
+    given: Mapping[str, Any] = field(default_factory=dict)  # attributes beside the example's
+
+    def plan(self, provider: str) -> Prepared:
+        """The plan for new arrays in C order on the provider's first device."""
+        attributes = {**self.example.attributes, **self.given}
+        for name, attribute in self.operator.attributes.items():
+            if attribute.binds is not None:  # no input tells this type
+                attributes.setdefault(name, self.types[attribute.binds])
+        device = HOST if provider == "cpu" else f"{provider}:0"
+        tensors = {}
+        for each in self.operator.inputs:
+            dtype, shape = dtype_of(self.types[each.type]), shape_of(each.shape, self.example.axes)
+            alignment = dtype.itemsize if device == HOST else _ALIGNMENT
+            tensors[each.name] = Tensor(dtype, shape, c_strides(shape, dtype.itemsize), alignment)
+        return plan_for(self.name, tensors, device=device, outputs=self.outputs, provider=provider, **attributes)
+
+
+def find(name: Any) -> Operator:
+    """The operator of this name."""
+    every = registry.operators()
+    if name not in every:
+        raise UnknownOperatorError(f"unknown operator {name!r}{nearest(name, every)}; known are {', '.join(every)}")
+    return every[name]
+
+
+def example_of(name: str, operator: Operator, axes: Mapping[str, Any], attributes: Mapping[str, Any]) -> Example:
+    """One size of the problem, from JSON; refused where it does not fit the operator's axes."""
+    try:
+        example = Example(axes=_tuples(axes), attributes=_tuples(attributes))
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ArgumentError(f"{name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    for path, reason in example_mistakes(operator, example):
+        raise ArgumentError(f"{name}: {'.'.join(map(str, path))}: {reason}")
+    return example
+
+
+def types_of(name: str, operator: Operator, wanted: Any) -> Mapping[str, str]:
+    """The first registered combination with data of a type ("bfloat16"), or with the types of these variables."""
+    found = combinations(operator, wanted)
+    if not found:
+        text = wanted if isinstance(wanted, str) else ",".join(f"{key}={value}" for key, value in wanted.items())
+        rows = "; ".join(", ".join(f"{key}={value}" for key, value in row.items()) for row in operator.combinations)
+        raise DTypeError(f"{name}: no registered combination has the types {text}; registered are {rows}")
+    return found[0]
+
+
+def combinations(operator: Operator, wanted: Any) -> list[Mapping[str, str]]:
+    """Every registered combination with data of a type ("bfloat16"), or with the types of these variables."""
+    if isinstance(wanted, str):
+        wanted = _variables(wanted) if "=" in wanted else {operator.inputs[0].type: wanted}
+    return [row for row in operator.combinations if all(row.get(key) == value for key, value in wanted.items())]
+
+
+def usable(name: str, operator: Operator, provider: str | None = None) -> str:
+    """This provider, or the best one, if it computes the operator and can run here."""
+    if provider is not None and provider not in operator.providers:
+        registered = ", ".join(operator.providers)
+        hint = nearest(provider, operator.providers)
+        raise ProviderError(f"{name}: no provider {provider!r}{hint}; registered are {registered}")
+    reasons = {each: unavailable(each) for each in ([provider] if provider else operator.providers)}
+    for each, reason in reasons.items():
+        if reason is None:
+            return each
+    raise ProviderError(f"{name}: {'; '.join(f'{each} cannot run here: {reason}' for each, reason in reasons.items())}")
+
+
+def named(example: Example) -> str:
+    """A short name for a size: its axes and its attributes."""
+    return " ".join(
+        f"{name}={_short(value)}" for part in (example.axes, example.attributes) for name, value in part.items()
+    )
+
+
+def _short(value: Any) -> str:
+    return "x".join(map(str, value)) or "()" if isinstance(value, tuple) else str(value)
+
+
+def _variables(text: str) -> dict[str, str]:
+    return {key: value for key, _, value in (each.strip().partition("=") for each in text.split(","))}
+
+
+def _tuples(values: Any) -> Any:
+    """JSON's lists as the contract has them."""
+    if not isinstance(values, Mapping):
+        return values
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}

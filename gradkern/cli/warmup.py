@@ -1,0 +1,115 @@
+"""`gradkern warmup`: make plans ahead of time, so that their kernels are in the cache when they are needed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from gradkern import disk, registry
+from gradkern.cli import DONE, FAILED
+from gradkern.cli.caches import count
+from gradkern.cli.sizes import Wanted, combinations, example_of, find, named, types_of, usable
+from gradkern.errors import ArgumentError, GradkernError
+from gradkern.providers import unavailable
+
+__all__ = ["run"]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Plan every call that the command line means, each on every provider it means."""
+    reason = disk.why_not_writable()
+    if reason is not None:
+        print(
+            f"nothing can be kept in {disk.root()}: {reason}; GRADKERN_CACHE_DIR names another folder", file=sys.stderr
+        )
+        return FAILED
+    wanted = list(_calls(options) if options.calls else _registered(options))
+    work = [(each, provider) for each in wanted for provider in _providers(each, options.provider)]
+    if not work:
+        print("no operator takes these types", file=sys.stderr)
+        return FAILED
+    before, start, failed = count(), time.perf_counter(), 0
+    for each, provider in _shown(work):
+        label = f"{each.name} {named(each.example)} {','.join(dict.fromkeys(each.types.values()))}"
+        began = time.perf_counter()
+        try:
+            kernel = each.plan(provider).kernel
+        except Exception as error:  # one call that fails, in whatever way, must not stop the others
+            failed += 1
+            text = error if isinstance(error, GradkernError) else repr(error)
+            print(f"failed: {label} on {provider}: {text}", file=sys.stderr)
+        else:
+            if not sys.stderr.isatty():
+                print(f"{label} on {provider}: {kernel}, {time.perf_counter() - began:.2f} s", flush=True)
+    seconds = time.perf_counter() - start
+    print(f"{len(work) - failed} plans in {seconds:.1f} s, {count() - before} kernels new in {disk.root()}")
+    if failed:
+        print(f"{failed} failed", file=sys.stderr)
+    return FAILED if failed else DONE
+
+
+def _registered(options: argparse.Namespace) -> Iterator[Wanted]:
+    """The registry's own sizes of the operators, in the types, that are named."""
+    for name in options.operators or registry.operators():
+        operator = find(name)
+        examples = operator.benchmarks if options.benchmarks else operator.examples
+        for types in _types(operator, options.types):
+            yield from (Wanted(name, operator, example, types) for example in examples)
+
+
+def _types(operator: Any, text: str) -> Iterable[Any]:
+    if text == "all":
+        return operator.combinations
+    return [row for each in text.split(",") for row in combinations(operator, each)[:1]]
+
+
+def _calls(options: argparse.Namespace) -> Iterator[Wanted]:
+    """The calls of a file of JSON lines. A line that cannot be read is refused before anything is compiled."""
+    source = options.calls
+    try:
+        text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError(f"{source}: {error}") from error
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            try:
+                wanted = _call(json.loads(line))
+            except (GradkernError, ValueError) as error:
+                raise ArgumentError(f"{source}:{number}: {error}") from error
+            if not options.operators or wanted.name in options.operators:
+                yield wanted
+
+
+def _call(data: Any) -> Wanted:
+    if not isinstance(data, dict):
+        raise ArgumentError("expected an object with op, axes and types")
+    unknown = data.keys() - {"op", "axes", "types", "attributes", "outputs"}
+    if unknown:
+        raise ArgumentError(f"unknown key {min(unknown)!r}; known are op, axes, types, attributes, outputs")
+    missing = [key for key in ("op", "axes") if key not in data]
+    if missing:
+        raise ArgumentError(f"{missing[0]!r} is missing")
+    name, operator = data["op"], find(data["op"])
+    example = example_of(name, operator, data["axes"], data.get("attributes", {}))
+    return Wanted(name, operator, example, types_of(name, operator, data.get("types", "float32")), data.get("outputs"))
+
+
+def _providers(wanted: Wanted, named_one: str | None) -> list[str]:
+    if named_one is not None:
+        return [usable(wanted.name, wanted.operator, named_one)]
+    return [each for each in wanted.operator.providers if unavailable(each) is None]
+
+
+def _shown(work: list[tuple[Wanted, str]]) -> Iterable[tuple[Wanted, str]]:
+    """The work, with a progress bar on a terminal."""
+    if not sys.stderr.isatty():
+        return work
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(work, "compiling", console=Console(stderr=True), transient=True)
