@@ -1,0 +1,1 @@
+"""What gradkern's CUDA kernels share: device functions, compilation, the disk cache, launch, scratch."""

@@ -1,0 +1,118 @@
+"""Compiled kernels on disk: one file per kernel, checked by a digest, replaced atomically.
+
+A file is: magic, SHA-256 of all that follows, length of the header, header (JSON), cubin. The name is a digest of all
+that can change the machine code; the header repeats it, so that a file put under another's name is noticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Callable
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from gradkern import disk
+from gradkern.cuda.compile import Compiled
+
+__all__ = ["fetch", "folder", "key_of", "read"]
+
+_MAGIC = b"gradkern cubin 1"
+_PACKAGES = ("numba", "numba-cuda", "llvmlite", "cuda-core", "cuda-bindings")
+_COMPILERS = ("nvidia-nvjitlink", "nvidia-nvvm", "nvidia-cuda-nvcc")  # each with the suffix of its CUDA major or none
+
+
+def folder() -> Path:
+    """Where kernels are kept."""
+    return disk.folder("cuda")
+
+
+def read(path: Path) -> Compiled:
+    """The kernel in a file. Raises OSError where it cannot be read, ValueError where it is not what its name says."""
+    return _decode(path.read_bytes(), path.stem)
+
+
+def key_of(sources: Path, description: str, capability: tuple[int, int]) -> str:
+    """The name of one kernel: its sources (a folder's cuda*.py), constants, device, and all that compiles it."""
+    parts = [
+        _sources(Path(__file__).parent, "*.py"),
+        _sources(sources, "cuda*.py"),
+        _versions(),
+        description,
+        capability,
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def fetch(key: str, build: Callable[[], Compiled]) -> Compiled:
+    """The kernel of this key, from disk; else built and kept. A bad file is rebuilt, with one warning."""
+    path = folder() / f"{key}.cubin"
+    try:
+        return read(path)
+    except OSError:
+        pass  # not there, or not readable: build it
+    except ValueError as error:
+        warnings.warn(f"gradkern: {path} is rebuilt: {error}", RuntimeWarning, stacklevel=2)
+    compiled = build()
+    with contextlib.suppress(OSError):  # an unwritable cache: the kernel lives in this process only
+        _write(path, _encode(compiled, key))
+    return compiled
+
+
+@cache
+def _sources(where: Path, pattern: str) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(where.glob(pattern)):
+        text = path.read_bytes()
+        digest.update(f"{path.name} {len(text)} ".encode() + text)
+    return digest.hexdigest()
+
+
+@cache
+def _versions() -> tuple[str, ...]:
+    names = [*_PACKAGES, *(name + suffix for name in _COMPILERS for suffix in ("", "-cu12", "-cu13"))]
+    return tuple(f"{name} {version}" for name in names if (version := _version(name)))
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _encode(compiled: Compiled, key: str) -> bytes:
+    header = json.dumps({"key": key, "registers": compiled.registers, "spilled": compiled.spilled}).encode()
+    body = len(header).to_bytes(4, "little") + header + compiled.cubin
+    return _MAGIC + hashlib.sha256(body).digest() + body
+
+
+def _decode(data: bytes, key: str) -> Compiled:
+    start = len(_MAGIC) + 32
+    if data[: len(_MAGIC)] != _MAGIC:
+        raise ValueError("it is no kernel of this format")
+    body = data[start:]
+    if hashlib.sha256(body).digest() != data[len(_MAGIC) : start]:
+        raise ValueError("its digest does not fit its content")
+    length = int.from_bytes(body[:4], "little")
+    header = json.loads(body[4 : 4 + length])
+    if header["key"] != key:
+        raise ValueError("it holds another kernel")
+    return Compiled(body[4 + length :], header["registers"], header["spilled"])
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,113 @@
+"""The driver, checked: contexts, what a device can do, memory and scratch memory per device and stream."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from cuda.bindings import driver
+
+from gradkern.errors import ProviderError
+
+__all__ = ["Device", "activate", "check", "device", "scratch"]
+
+_lock = threading.Lock()
+
+
+def check(answer: tuple[Any, ...], doing: str) -> Any:
+    """The result of a driver call, or a ProviderError with the driver's own words."""
+    status = answer[0]
+    if status != driver.CUresult.CUDA_SUCCESS:
+        _, text = driver.cuGetErrorString(status)
+        words = text.decode() if text else "unknown error"
+        raise ProviderError(f"CUDA: {doing} failed: {words} ({status.name})")
+    return answer[1] if len(answer) == 2 else answer[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What a kernel's shape may depend on."""
+
+    index: int
+    capability: tuple[int, int]
+    processors: int
+    shared_bytes: int  # of dynamic shared memory a block may have
+    context: Any = None
+
+
+@cache
+def device(index: int) -> Device:
+    """The device with this index and its primary context, the one every framework uses."""
+    check(driver.cuInit(0), "cuInit")
+    handle = check(driver.cuDeviceGet(index), f"looking for device {index}")
+    context = check(driver.cuDevicePrimaryCtxRetain(handle), f"opening device {index}")
+    names = driver.CUdevice_attribute
+
+    def attribute(name: str) -> int:
+        which = getattr(names, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(check(driver.cuDeviceGetAttribute(which, handle), f"reading {name}"))
+
+    capability = (attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR"))
+    shared = attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+    return Device(index, capability, attribute("MULTIPROCESSOR_COUNT"), shared, context)
+
+
+class activate:  # noqa: N801  used as a function is
+    """Make the device's primary context current for a block of code."""
+
+    __slots__ = ("_context", "_pushed")
+
+    def __init__(self, which: Device) -> None:
+        self._context = which.context
+        self._pushed = False
+
+    def __enter__(self) -> None:
+        _, current = driver.cuCtxGetCurrent()
+        if int(current) != int(self._context):
+            check(driver.cuCtxPushCurrent(self._context), "making a context current")
+            self._pushed = True
+
+    def __exit__(self, *_: Any) -> None:
+        if self._pushed:
+            driver.cuCtxPopCurrent()
+
+
+class _Scratch:
+    """Scratch memory of one stream of one device: a counter for barriers over a grid, and one growing buffer.
+
+    Launches on one stream run one after another, so they can share it. Nothing is ever freed: a captured graph keeps
+    the addresses; a buffer at least doubles when it grows, so all that is kept is at most twice the largest.
+    """
+
+    def __init__(self) -> None:
+        self.counter = 0
+        self.buffer = 0
+        self.size = 0
+
+
+_scratch: dict[tuple[int, int], _Scratch] = {}
+
+
+def scratch(which: Device, stream: int, size: int) -> tuple[int, int]:
+    """(address of the counter, address of `size` bytes); allocates only when this stream needs more than before."""
+    held = _scratch.get((which.index, stream))
+    if held is not None and held.size >= size:
+        return held.counter, held.buffer
+    with _lock, activate(which):
+        held = _scratch.setdefault((which.index, stream), _Scratch())
+        if held.size < size:
+            state = check(driver.cuStreamIsCapturing(stream), "asking for a stream's capture")
+            if state != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE:
+                raise ProviderError(
+                    "CUDA: the first call of a kind allocates scratch memory, which a graph capture forbids; "
+                    "call once on this stream before the capture to warm it"
+                )
+            if not held.counter:
+                held.counter = int(check(driver.cuMemAlloc(256), "allocating a counter"))
+                check(driver.cuMemsetD32(held.counter, 0, 64), "clearing a counter")
+            larger = max(size, 2 * held.size, 1 << 20)
+            held.buffer = int(check(driver.cuMemAlloc(larger), f"allocating {larger} bytes of scratch memory"))
+            held.size = larger
+    return held.counter, held.buffer

@@ -1,0 +1,351 @@
+"""Device functions that Numba does not have: vector access by address, asynchronous copies, barriers, clusters.
+
+This is the only module that uses Numba's extension API and inline PTX. A kernel sees memory as addresses (int): global
+memory by 64-bit address, shared memory by 32-bit address, as PTX does; so a launch passes 8 bytes per tensor, and one
+access moves up to 16 bytes (Numba's own array accesses promise only the element's alignment and are never widened).
+
+Under the CUDA simulator (NUMBA_ENABLE_CUDASIM=1) every function here is its plain form in `simulated`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from numba.cuda import types
+from numba.cuda.core import config
+
+SIMULATED = bool(config.ENABLE_CUDASIM)
+if SIMULATED:
+    from gradkern.cuda import simulated
+else:
+    from llvmlite import ir
+    from numba.cuda import cgutils
+    from numba.cuda.extending import intrinsic
+
+    _WORD = ir.IntType(32)
+    _LLVM = {
+        "int32": (ir.IntType(32), "r"),
+        "int64": (ir.IntType(64), "l"),
+        "float32": (ir.FloatType(), "f"),
+        "float64": (ir.DoubleType(), "d"),
+    }
+
+_ITEMSIZE = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
+
+
+def _ptx(name: str, result: str | None, arguments: str, text: str, pure: bool = False) -> Callable[..., Any]:
+    """The device function `name`: inline PTX that takes and returns scalars of the named types.
+
+    Not pure means that it is executed as often and in the order written, and that memory may change under it.
+    """
+    if SIMULATED:
+        return getattr(simulated, name)
+    takes = arguments.split()
+    returned = _LLVM[result] if result else (ir.VoidType(), "")
+    constraints = [f"={returned[1]}"] if result else []
+    constraints += [_LLVM[each][1] for each in takes] + ([] if pure else ["~{memory}"])
+    signature = getattr(types, result or "void")(*[getattr(types, each) for each in takes])
+
+    def lower(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        kind = ir.FunctionType(returned[0], [_LLVM[each][0] for each in takes])
+        function = ir.InlineAsm(kind, text, ",".join(constraints), not pure)
+        # convergent: which threads execute it together matters, so it is not moved under another condition
+        call = builder.call(function, list(values), attrs=() if pure else ("convergent",))
+        return call if result else context.get_dummy_value()
+
+    def declare(_typing: Any, *_arguments: Any) -> Any:
+        return signature, lower
+
+    names = ["typing", *(f"argument{index}" for index in range(len(takes)))]  # Numba reads the arity off the signature
+    parameters = [inspect.Parameter(each, inspect.Parameter.POSITIONAL_OR_KEYWORD) for each in names]
+    declare.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    declare.__name__ = name
+    return intrinsic(declare)
+
+
+if SIMULATED:
+    shared_memory = simulated.shared_memory
+else:
+
+    @intrinsic
+    def shared_memory(_typing: Any) -> Any:
+        """The address of the block's dynamic shared memory."""
+
+        def lower(_context: Any, builder: Any, _signature: Any, _values: Any) -> Any:
+            name = "gradkern_shared_memory"
+            memory = builder.module.globals.get(name)
+            if memory is None:
+                memory = ir.GlobalVariable(builder.module, ir.ArrayType(ir.IntType(8), 0), name, addrspace=3)
+                memory.linkage, memory.align = "external", 128
+            return builder.ptrtoint(memory, _WORD)
+
+        return types.int32(), lower
+
+
+# --- vector access ---------------------------------------------------------------------------------------------------
+
+
+@cache
+def loader(space: str, dtype: str, width: int) -> Callable[..., Any]:
+    """A device function load(values, address): `width` elements of `dtype` at `address`, as float32 (float64 stays).
+
+    `values` is a local array of at least `width`; `address` must be a multiple of min(16, width * itemsize). Loads
+    are never reordered with barriers, nor with stores to the same memory by this thread (X_grad may be X).
+    """
+    if SIMULATED:
+        return simulated.loader(dtype, width)
+    size = width * _ITEMSIZE[dtype]
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
+        words: list[Any] = []
+        for offset in range(0, size, 16):
+            words += _load_words(builder, space, values[1], offset, min(16, size - offset))
+        for index, element in enumerate(_from_words(builder, words, dtype, width)):
+            builder.store(element, builder.gep(array, [_WORD(index)]))
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, values: Any, address: Any) -> Any:
+        return types.void(values, types.int32 if space.startswith("shared") else types.int64), lower
+
+    return intrinsic(declare)
+
+
+@cache
+def storer(space: str, dtype: str, width: int, native_bfloat16: bool = True) -> Callable[..., Any]:
+    """A device function store(address, values): rounds `width` values to `dtype`, to nearest even, and writes them.
+
+    native_bfloat16: the device converts to bfloat16 itself (compute capability 8.0 and newer).
+    """
+    if SIMULATED:
+        return simulated.storer(dtype, width)
+    size = width * _ITEMSIZE[dtype]
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = cgutils.create_struct_proxy(signature.args[1])(context, builder, values[1]).data
+        elements = [builder.load(builder.gep(array, [_WORD(index)])) for index in range(width)]
+        words = _to_words(builder, elements, dtype, native_bfloat16)
+        for offset in range(0, size, 16):
+            _store_words(builder, space, values[0], offset, words[offset // 4 : offset // 4 + 4])
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, address: Any, values: Any) -> Any:
+        return types.void(types.int32 if space.startswith("shared") else types.int64, values), lower
+
+    return intrinsic(declare)
+
+
+def _load_words(builder: Any, space: str, address: Any, offset: int, size: int) -> list[Any]:
+    """The words at `address` + `offset`: one load of 2, 4, 8 or 16 bytes (2 bytes come as one 16-bit word)."""
+    pointer = "r" if space.startswith("shared") else "l"
+    if size == 2:
+        kind = ir.FunctionType(ir.IntType(16), [address.type])
+        text, constraints = f"ld.{space}.b16 $0, [$1+{offset}];", f"=h,{pointer},~{{memory}}"
+        return [builder.call(ir.InlineAsm(kind, text, constraints, True), [address])]
+    count = size // 4
+    results = ",".join(f"${index}" for index in range(count))
+    text = f"ld.{space}{_vector(count)}.b32 {{{results}}}, [${count}+{offset}];"
+    constraints = ",".join(["=r"] * count + [pointer, "~{memory}"])
+    if count == 1:
+        text = f"ld.{space}.b32 $0, [$1+{offset}];"
+        kind = ir.FunctionType(_WORD, [address.type])
+        return [builder.call(ir.InlineAsm(kind, text, constraints, True), [address])]
+    kind = ir.FunctionType(ir.LiteralStructType([_WORD] * count), [address.type])
+    loaded = builder.call(ir.InlineAsm(kind, text, constraints, True), [address])
+    return [builder.extract_value(loaded, index) for index in range(count)]
+
+
+def _store_words(builder: Any, space: str, address: Any, offset: int, words: list[Any]) -> None:
+    pointer = "r" if space.startswith("shared") else "l"
+    count = len(words)
+    half = words[0].type.width == 16
+    operands = ",".join(f"${index + 1}" for index in range(count))
+    text = f"st.{space}{_vector(count)}.{'b16' if half else 'b32'} [$0+{offset}], " + (
+        f"{{{operands}}};" if count > 1 else f"{operands};"
+    )
+    constraints = ",".join([pointer] + ["h" if half else "r"] * count + ["~{memory}"])
+    kind = ir.FunctionType(ir.VoidType(), [address.type] + [word.type for word in words])
+    builder.call(ir.InlineAsm(kind, text, constraints, True), [address, *words])
+
+
+def _vector(count: int) -> str:
+    return "" if count == 1 else f".v{count}"
+
+
+def _from_words(builder: Any, words: list[Any], dtype: str, width: int) -> list[Any]:
+    """The elements packed in `words`, widened to float32; float64 stays."""
+    single, double = ir.FloatType(), ir.DoubleType()
+    if dtype == "float32":
+        return [builder.bitcast(word, single) for word in words]
+    if dtype == "float64":
+        long = ir.IntType(64)
+        pairs = [
+            builder.or_(builder.zext(low, long), builder.shl(builder.zext(high, long), long(32)))
+            for low, high in zip(words[0::2], words[1::2], strict=True)
+        ]
+        return [builder.bitcast(pair, double) for pair in pairs]
+    if width == 1:
+        halves = [words[0]]
+        if dtype == "bfloat16":
+            return [builder.bitcast(builder.shl(builder.zext(words[0], _WORD), _WORD(16)), single)]
+    elif dtype == "bfloat16":  # a bfloat16 is the upper half of a float32
+        return [
+            builder.bitcast(bits, single)
+            for word in words
+            for bits in (builder.shl(word, _WORD(16)), builder.and_(word, _WORD(0xFFFF0000)))
+        ]
+    else:
+        half = ir.IntType(16)
+        halves = [builder.trunc(bits, half) for word in words for bits in (word, builder.lshr(word, _WORD(16)))]
+    widen = ir.InlineAsm(ir.FunctionType(single, [ir.IntType(16)]), "cvt.f32.f16 $0, $1;", "=f,h", False)
+    return [builder.call(widen, [each]) for each in halves]
+
+
+def _to_words(builder: Any, elements: list[Any], dtype: str, native_bfloat16: bool) -> list[Any]:
+    if dtype == "float32":
+        return [builder.bitcast(element, _WORD) for element in elements]
+    if dtype == "float64":
+        long = ir.IntType(64)
+        pairs = [builder.bitcast(element, long) for element in elements]
+        return [builder.trunc(part, _WORD) for pair in pairs for part in (pair, builder.lshr(pair, long(32)))]
+    half, single = ir.IntType(16), ir.FloatType()
+    if dtype == "bfloat16" and not native_bfloat16:
+        halves = [_round_to_bfloat16(builder, element) for element in elements]
+    elif len(elements) == 1:
+        name = "bf16" if dtype == "bfloat16" else "f16"
+        text = f"cvt.rn.{name}.f32 $0, $1;"
+        return [builder.call(ir.InlineAsm(ir.FunctionType(half, [single]), text, "=h,f", False), elements)]
+    elif dtype == "bfloat16":
+        pack = ir.InlineAsm(ir.FunctionType(_WORD, [single, single]), "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", False)
+        return [builder.call(pack, pair) for pair in zip(elements[0::2], elements[1::2], strict=True)]
+    else:
+        narrow = ir.InlineAsm(ir.FunctionType(half, [single]), "cvt.rn.f16.f32 $0, $1;", "=h,f", False)
+        halves = [builder.call(narrow, [element]) for element in elements]
+    if len(halves) == 1:
+        return halves
+    return [
+        builder.or_(builder.zext(low, _WORD), builder.shl(builder.zext(high, _WORD), _WORD(16)))
+        for low, high in zip(halves[0::2], halves[1::2], strict=True)
+    ]
+
+
+def _round_to_bfloat16(builder: Any, element: Any) -> Any:
+    """Round to nearest even by integers, for devices without the conversion; a NaN stays one (quiet)."""
+    bits = builder.bitcast(element, _WORD)
+    odd = builder.and_(builder.lshr(bits, _WORD(16)), _WORD(1))
+    rounded = builder.lshr(builder.add(bits, builder.add(odd, _WORD(0x7FFF))), _WORD(16))
+    nan = builder.fcmp_unordered("uno", element, element)
+    return builder.trunc(builder.select(nan, _WORD(0x7FFF), rounded), ir.IntType(16))
+
+
+# --- the block: barriers, shuffles -----------------------------------------------------------------------------------
+
+team_barrier = _ptx("team_barrier", None, "int32 int32", "bar.sync $0, $1;")  # (number 1..15, threads)
+warp_barrier = _ptx("warp_barrier", None, "", "bar.warp.sync 0xffffffff;")
+shuffle_xor = _ptx("shuffle_xor", "float32", "float32 int32", "shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;")
+shuffle_xor_double = _ptx(
+    "shuffle_xor_double",
+    "float64",
+    "float64 int32",
+    "{ .reg .b32 l, h; mov.b64 {l, h}, $1; shfl.sync.bfly.b32 l, l, $2, 0x1f, 0xffffffff;"
+    " shfl.sync.bfly.b32 h, h, $2, 0x1f, 0xffffffff; mov.b64 $0, {l, h}; }",
+)
+
+# The value itself, which the compiler cannot know: a loop whose counter passes through it is not unrolled. For loops
+# outside the hot path: a cold launch waits for its instructions to come from memory.
+unseen = _ptx("unseen", "int32", "int32", "mov.b32 $0, $1;")
+
+# --- asynchronous copies into shared memory --------------------------------------------------------------------------
+# A transaction barrier (mbarrier) counts arrivals and bytes; `wait` returns once the phase of the given parity is over.
+
+transaction_barrier_init = _ptx(
+    "transaction_barrier_init", None, "int32 int32", "mbarrier.init.shared::cta.b64 [$0], $1;"
+)
+transaction_barrier_fence = _ptx(  # makes the initialised barriers known to the copy engine and to the cluster
+    "transaction_barrier_fence", None, "", "fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;"
+)
+arrive_and_expect = _ptx(
+    "arrive_and_expect", None, "int32 int32", "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
+)
+wait = _ptx(
+    "wait",
+    None,
+    "int32 int32",
+    "{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra done; bra again; done: }",
+)
+wait_cluster = _ptx(  # the same for what another block of the cluster has written
+    "wait_cluster",
+    None,
+    "int32 int32",
+    "{ .reg .pred p; again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [$0], $1;"
+    " @p bra done; bra again; done: }",
+)
+bulk_copy = _ptx(  # (shared destination, global source, bytes, barrier), all but the barrier multiples of 16
+    "bulk_copy",
+    None,
+    "int32 int64 int32 int32",
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];",
+)
+
+
+@cache
+def async_copy(size: int) -> Callable[..., Any]:
+    """copy(shared destination, global source) of 4, 8 or 16 bytes by one thread, from compute capability 8.0."""
+    if SIMULATED:
+        return simulated.async_copy(size)
+    cached = "cg" if size == 16 else "ca"
+    return _ptx("async_copy", None, "int32 int64", f"cp.async.{cached}.shared.global [$0], [$1], {size};")
+
+
+commit_copies = _ptx("commit_copies", None, "", "cp.async.commit_group;")
+
+
+@cache
+def wait_for_copies(newest: int) -> Callable[..., Any]:
+    """wait() until all but the `newest` committed groups of this thread's copies have arrived."""
+    if SIMULATED:
+        return simulated.no_wait
+    return _ptx("wait_for_copies", None, "", f"cp.async.wait_group {newest};")
+
+
+# --- clusters --------------------------------------------------------------------------------------------------------
+
+cluster_barrier = _ptx(
+    "cluster_barrier", None, "", "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+)
+peer_address = _ptx("peer_address", "int32", "int32 int32", "mapa.shared::cluster.u32 $0, $1, $2;", pure=True)
+send_pair = _ptx(  # (peer's address, two values, peer's transaction barrier): 8 bytes of its expected bytes
+    "send_pair",
+    None,
+    "int32 float32 float32 int32",
+    "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [$0], {$1,$2}, [$3];",
+)
+send_pair_double = _ptx(
+    "send_pair_double",
+    None,
+    "int32 float64 float64 int32",
+    "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f64 [$0], {$1,$2}, [$3];",
+)
+
+# --- the grid --------------------------------------------------------------------------------------------------------
+
+grid_arrive = _ptx(  # add to the counter, returning what it was before; orders this thread's earlier writes before it
+    "grid_arrive",
+    "int32",
+    "int64 int64",
+    "{ .reg .b32 a; cvt.u32.u64 a, $2; atom.add.acq_rel.gpu.global.u32 $0, [$1], a; }",
+)
+grid_wait = _ptx(  # until the counter's top bit differs from the given value's
+    "grid_wait",
+    None,
+    "int64 int32",
+    "{ .reg .pred p; .reg .b32 v; again: ld.acquire.gpu.global.u32 v, [$0]; xor.b32 v, v, $1;"
+    " setp.ge.s32 p, v, 0; @p bra again; }",
+)
+report = _ptx("report", None, "int64", "red.relaxed.gpu.global.add.u32 [$0], 1;")  # one more, of what others look at
+look = _ptx("look", "int32", "int64", "ld.relaxed.gpu.global.u32 $0, [$1];")
+clear = _ptx("clear", None, "int64", "st.relaxed.gpu.global.u32 [$0], 0;")
+memory_fence = _ptx("memory_fence", None, "", "fence.acq_rel.gpu;")

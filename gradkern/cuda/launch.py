@@ -1,0 +1,111 @@
+"""Loaded kernels and their launches through cuLaunchKernelEx, with everything that does not change kept ready."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cuda.bindings import driver
+
+from gradkern.cuda.compile import ENTRY, Compiled
+from gradkern.cuda.device import Device, activate, check
+
+__all__ = ["Kernel", "Launch", "load"]
+
+_lock = threading.Lock()
+_loaded: dict[tuple[str, int], Kernel] = {}
+
+
+class Kernel:
+    """A kernel loaded on a device."""
+
+    def __init__(self, compiled: Compiled, which: Device, shared_bytes: int, cluster: int = 1) -> None:
+        self.device = which
+        self.registers, self.spilled = compiled.registers, compiled.spilled
+        self.shared_bytes = shared_bytes
+        with activate(which):
+            self._module = check(driver.cuModuleLoadData(compiled.cubin), "loading a kernel")
+            self.function = check(driver.cuModuleGetFunction(self._module, ENTRY.encode()), "finding a kernel")
+            attributes = driver.CUfunction_attribute
+            if shared_bytes > 48 * 1024:
+                what = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                check(driver.cuFuncSetAttribute(self.function, what, shared_bytes), "asking for shared memory")
+            if cluster > 8:  # before the occupancy is asked for, or the driver refuses
+                what = attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+                check(driver.cuFuncSetAttribute(self.function, what, 1), "asking for a large cluster")
+
+    def resident_blocks(self, threads: int, cluster: int = 1) -> int:
+        """How many blocks the device runs at the same time."""
+        with activate(self.device):
+            if cluster == 1:
+                each = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(self.function, threads, self.shared_bytes)
+                return int(check(each, "asking for the occupancy")) * self.device.processors
+            config = _config(self.device.processors // cluster * cluster, threads, self.shared_bytes, cluster, False)
+            count = driver.cuOccupancyMaxActiveClusters(self.function, config)
+            return int(check(count, "asking for the clusters")) * cluster
+
+
+def load(key: str, which: Device, compiled: Callable[[], Compiled], shared_bytes: int, cluster: int) -> Kernel:
+    """The kernel on the device, loaded once in a process; `compiled` is asked for when it is not."""
+    with _lock:
+        kernel = _loaded.get((key, which.index))
+        if kernel is None:
+            kernel = _loaded[key, which.index] = Kernel(compiled(), which, shared_bytes, cluster)
+        return kernel
+
+
+class Launch:
+    """One launch of a kernel of int64 arguments; a call fills in the arguments that change, and the stream."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        grid: int,
+        threads: int,
+        arguments: Sequence[int],
+        cluster: int = 1,
+        cooperative: bool = False,
+    ) -> None:
+        self.kernel, self.grid, self.threads, self.cluster = kernel, grid, threads, cluster
+        self._config = _config(grid, threads, kernel.shared_bytes, cluster, cooperative)
+        self._values = (ctypes.c_int64 * len(arguments))(*arguments)
+        first = ctypes.addressof(self._values)
+        self._pointers = (ctypes.c_void_p * len(arguments))(*range(first, first + 8 * len(arguments), 8))
+        self._address = ctypes.addressof(self._pointers)
+        self._stream: int | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self, changes: Sequence[tuple[int, int]], stream: int) -> None:
+        """changes: (index, value) of arguments. The context of the kernel's device must be current."""
+        with self._lock:  # the argument block is this object's own
+            values = self._values
+            for index, value in changes:
+                values[index] = value
+            if stream != self._stream:
+                self._config.hStream = driver.CUstream(stream)
+                self._stream = stream
+            status = driver.cuLaunchKernelEx(self._config, self.kernel.function, self._address, 0)
+        if status[0] != driver.CUresult.CUDA_SUCCESS:
+            check(status, "a launch")
+
+
+def _config(grid: int, threads: int, shared_bytes: int, cluster: int, cooperative: bool) -> Any:
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+    config.sharedMemBytes = shared_bytes
+    attributes = []
+    if cooperative:
+        each = driver.CUlaunchAttribute()
+        each.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        each.value.cooperative = 1
+        attributes.append(each)
+    if cluster > 1:
+        each = driver.CUlaunchAttribute()
+        each.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        each.value.clusterDim.x, each.value.clusterDim.y, each.value.clusterDim.z = cluster, 1, 1
+        attributes.append(each)
+    config.attrs, config.numAttrs = attributes, len(attributes)
+    return config

@@ -1,0 +1,229 @@
+"""The layer-norm gradients on a GPU: from a call to a launch of the kernel in `cuda_kernel`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cuda.bindings import driver
+
+from gradkern.call import Call, Refusal, Tensor
+from gradkern.cuda import cache
+from gradkern.cuda.device import Device, activate, check, device, scratch
+from gradkern.cuda.launch import Launch, load
+from gradkern.ops.layer_norm_grad.cuda_form import ARGUMENTS, Form
+from gradkern.ops.layer_norm_grad.cuda_geometry import choose
+
+__all__ = ["plan"]
+
+_HERE = Path(__file__).parent
+_INPUTS = {  # contract name -> the kernel's
+    "Y_grad": "Y_grad",
+    "X": "X",
+    "Y": "X",
+    "scale": "scale",
+    "bias": "bias",
+    "mean": "mean",
+    "inv_std_dev": "inv_std",
+    "inv_std_var": "inv_std",
+}
+_INDEX = {name: index for index, name in enumerate(ARGUMENTS)}
+
+
+@dataclass(frozen=True, slots=True)
+class NormPlan:
+    """One launch (two where a row is too wide for a cluster) with its scratch memory."""
+
+    kernel: str
+    scratch: int
+    launches: tuple[Launch, ...]
+    device: Device
+    operands: tuple[int, ...]  # of each buffer given, its index among the kernel's arguments
+    partial_bytes: int
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
+        counter, buffer = scratch(self.device, stream, self.scratch)
+        changes = list(zip(self.operands, inputs + outputs, strict=True))
+        changes += (
+            (_INDEX["partial"], buffer),
+            (_INDEX["row_sums"], buffer + self.partial_bytes),
+            (_INDEX["counter"], counter),
+        )
+        with activate(self.device):
+            for launch in self.launches:
+                launch(changes, stream)
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyPlan:
+    """Of a call without elements: sums over no rows are zero, all else is empty."""
+
+    kernel: str
+    scratch: int
+    device: Device
+    sizes: tuple[int, ...]
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
+        with activate(self.device):
+            for address, size in zip(outputs, self.sizes, strict=True):
+                if size:
+                    check(driver.cuMemsetD8Async(address, 0, size, stream), "writing zeros")
+
+
+def plan(call: Call) -> NormPlan | EmptyPlan:
+    """The plan of one of the three layer-norm gradients on `call.device`."""
+    which = device(int(call.device.partition(":")[2] or 0))
+    tensors = {**call.inputs, **call.outputs}
+    rows, columns = _product(call.axes["rows"]), _product(call.axes["columns"])
+    for name, tensor in tensors.items():
+        if name not in ("X", "Y", "Y_grad", "X_grad"):
+            _require_flat(name, tensor)
+    strides = {
+        name: _row_stride(name, tensors[name], call.axes) for name in ("Y_grad", "X", "Y", "X_grad") if name in tensors
+    }
+    if rows == 0 or columns == 0 or not call.outputs:
+        return EmptyPlan("empty", 0, which, tuple(each.nbytes for each in call.outputs.values()))
+
+    form = choose(_types(call, rows, columns, strides, which), rows, which.processors, which.shared_bytes)
+    return _plan(call, form, which, rows, strides)
+
+
+def _plan(call: Call, form: Form, which: Device, rows: int, strides: dict[str, int]) -> NormPlan:
+    data = "Y" if form.invertible else "X"
+    numbers = {"rows": rows, "Y_grad_stride": strides["Y_grad"], "X_stride": strides[data]}
+    numbers["X_grad_stride"] = strides.get("X_grad", 0)
+    arguments = [numbers.get(name, 0) for name in ARGUMENTS]
+    phases = [form] if form.phase == "whole" else [replace(form, phase="sums"), replace(form, phase="given")]
+    if form.phase == "given" and "X_grad" not in form.outputs:
+        phases = phases[1:]
+    launches = tuple(_launch(phase, which, arguments, rows) for phase in phases)
+    writers = max(launch.grid // form.slices for launch in launches)
+    partial = writers * form.sums * form.padded_columns * form.itemsize
+    sums = rows * form.slices * 2 * form.itemsize if form.phase == "given" else 0
+    operands = [_INDEX[_INPUTS[name]] for name in call.inputs] + [_INDEX[name] for name in call.outputs]
+    return NormPlan(name_of(form), partial + sums, launches, which, tuple(operands), partial)
+
+
+def _launch(form: Form, which: Device, arguments: list[int], rows: int) -> Launch:
+    def build() -> Any:
+        from gradkern.cuda.compile import compile_kernel
+        from gradkern.ops.layer_norm_grad.cuda_kernel import build as build_kernel
+
+        return compile_kernel(
+            build_kernel(form), len(ARGUMENTS), which.capability, form.threads, form.blocks_per_processor
+        )
+
+    key = cache.key_of(_HERE, _describe(form), which.capability)
+    cluster = form.slices if form.phase == "whole" else 1
+    kernel = load(key, which, lambda: cache.fetch(key, build), form.shared_bytes, cluster)
+    resident = kernel.resident_blocks(form.threads, cluster) // form.slices * form.slices
+    most = which.processors * form.blocks_per_processor // form.slices * form.slices
+    resident = min(resident, max(most, form.slices))  # more blocks would leave more partial sums
+    barrier = form.phase != "sums" and form.sums > 0 and not form.alone
+    if form.alone:
+        resident = form.slices
+    elif not barrier:
+        wanted = -(-rows // (form.teams * form.rows_at_once)) * form.slices
+        resident = min(max(resident, form.slices if cluster == 1 else 0), wanted)
+    if not resident:
+        raise Refusal(
+            f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits the device"
+        )
+    return Launch(kernel, resident, form.threads, arguments, cluster, cooperative=barrier)
+
+
+def _describe(form: Form) -> str:
+    return repr(replace(form, outputs=frozenset())) + " ".join(sorted(form.outputs))
+
+
+def name_of(form: Form) -> str:
+    """A name that tells the kernel's shape: rows' source, slices x lanes x vectors x width, teams, stages."""
+    shape = f"{form.slices}x{form.lanes}x{form.vectors}x{form.width}"
+    return f"layer_norm_{form.source}_{form.phase}_{shape}_teams{form.teams}_stages{form.stages}"
+
+
+def _types(call: Call, rows: int, columns: int, strides: dict[str, int], which: Device) -> Form:
+    data = call.inputs["Y" if call.operator.startswith("Invertible") else "X"]
+    upstream, result = call.inputs["Y_grad"], call.outputs.get("X_grad")
+    statistic = call.inputs.get("inv_std_dev") or call.inputs["inv_std_var"]
+    matrices = [data, upstream] + ([result] if result else [])
+    steps = [strides[name] for name in strides]
+    widest = max(each.dtype.itemsize for each in matrices)
+    width = 16 // widest
+    while width > 1 and not all(
+        columns % width == 0
+        and each.alignment % min(16, width * each.dtype.itemsize) == 0
+        and (rows == 1 or step % min(16, width * each.dtype.itemsize) == 0)
+        for each, step in zip(matrices, steps, strict=True)
+    ):
+        width //= 2
+    reads = ((data, steps[1]), (upstream, steps[0]))
+    aligned = all(
+        each.alignment % 16 == 0 and step % 16 == 0 and columns * each.dtype.itemsize % 16 == 0 for each, step in reads
+    )
+    packed = all(step == columns * each.dtype.itemsize for each, step in zip(matrices, steps, strict=True))
+    narrowest = width * min(data.dtype.itemsize, upstream.dtype.itemsize)
+    scale = call.inputs["scale"]
+    scale_width = width
+    while scale_width > 1 and scale.alignment % min(16, scale_width * scale.dtype.itemsize):
+        scale_width //= 2
+    if which.capability >= (9, 0):
+        source = "bulk"
+    else:
+        source = "async" if which.capability >= (8, 0) and narrowest >= 4 else "plain"
+    return Form(
+        operator=call.operator,
+        upstream=upstream.dtype.name,
+        data=data.dtype.name,
+        result=result.dtype.name if result else data.dtype.name,
+        parameter=call.inputs["scale"].dtype.name,
+        statistic=statistic.dtype.name,
+        columns=columns,
+        outputs=frozenset(call.outputs),
+        width=width,
+        lanes=1,
+        vectors=1,
+        teams=1,
+        scale_width=scale_width,
+        source=source,
+        aligned=aligned,
+        packed=packed,
+        long_rows=rows > 1 << 30,
+        native_bfloat16=which.capability >= (8, 0),
+    )
+
+
+def _product(sizes: Any) -> int:
+    result = 1
+    for size in sizes if isinstance(sizes, tuple) else (sizes,):
+        result *= size
+    return result
+
+
+def _row_stride(name: str, tensor: Tensor, axes: Any) -> int:
+    """Bytes from row to row; the columns must lie end to end, and the rows at one distance."""
+    row_rank = len(axes["rows"]) if isinstance(axes["rows"], tuple) else 1
+    expected = tensor.dtype.itemsize
+    for size, stride in zip(tensor.shape[row_rank:][::-1], tensor.strides[row_rank:][::-1], strict=True):
+        if size > 1 and stride != expected:
+            raise Refusal(f"{name}: its columns do not lie end to end in memory; pass a contiguous copy")
+        expected *= size
+    distance = 0
+    for size, stride in zip(tensor.shape[:row_rank][::-1], tensor.strides[:row_rank][::-1], strict=True):
+        if size <= 1:
+            continue
+        if not distance:
+            distance, expected = stride, stride
+        if stride != expected or stride < 0:
+            raise Refusal(f"{name}: its rows do not lie at one distance in memory; pass a contiguous copy")
+        expected = stride * size
+    return distance or expected
+
+
+def _require_flat(name: str, tensor: Tensor) -> None:
+    expected = tensor.dtype.itemsize
+    for size, stride in zip(tensor.shape[::-1], tensor.strides[::-1], strict=True):
+        if size > 1 and stride != expected:
+            raise Refusal(f"{name}: it does not lie end to end in memory; pass a contiguous copy")
+        expected *= size

@@ -1,0 +1,91 @@
+"""Run one layer-norm kernel under the CUDA simulator, in memory that shows every stray read and write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from norms import Case, disagreement
+
+from gradkern.cuda import simulated
+from gradkern.ops.layer_norm_grad.cuda_form import ARGUMENTS, Form
+from gradkern.ops.layer_norm_grad.cuda_kernel import build
+
+GUARD = 64
+
+
+class Guarded:
+    """An array `offset` bytes after a 16-byte boundary, rows `stride` bytes apart, in a buffer of poison."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, offset: int = 0, stride: int | None = None) -> None:
+        kind = np.dtype(dtype)
+        row = int(np.prod(shape[1:])) * kind.itemsize
+        step = row if stride is None else stride
+        self.size = step * max(0, shape[0] - 1) + row if shape[0] else 0
+        self.buffer = np.full(self.size + 2 * GUARD + 32, 0xFF, np.uint8)
+        self.start = -(-(self.buffer.ctypes.data + GUARD) // 16) * 16 - self.buffer.ctypes.data + offset
+        strides = (step, *(kind.itemsize,) * (len(shape) - 1))
+        self.array = np.ndarray(shape, kind, self.buffer, self.start, strides)
+        self.address = self.buffer.ctypes.data + self.start
+
+    def check(self) -> None:
+        outside = np.ones(self.buffer.size, bool)
+        index = np.ndarray(
+            (*self.array.shape, self.array.itemsize), bool, outside, self.start, (*self.array.strides, 1)
+        )
+        index[...] = False
+        if (self.buffer[outside] != 0xFF).any():
+            raise AssertionError("written outside the array")
+
+
+def simulate(
+    form: Form, case: Case, grid: int, offset: int = 0, strides: bool = False, in_place: str = ""
+) -> list[str]:
+    rows, columns = case.inputs["Y_grad"].shape
+    held: dict[str, Guarded] = {}
+    for name, array in case.inputs.items():
+        wide = array.itemsize * columns + 48 if strides and array.ndim == 2 else None
+        held[name] = Guarded(array.shape, array.dtype, offset if array.ndim == 2 else 0, wide)
+        held[name].array[...] = array
+    kinds = {"X_grad": form.result, "scale_grad": form.parameter, "bias_grad": form.parameter}
+    for name in form.outputs:
+        shape = (rows, columns) if name == "X_grad" else (columns,)
+        held[name] = (
+            held[in_place]
+            if name == "X_grad" and in_place
+            else Guarded(shape, kinds[name], offset if name == "X_grad" else 0)
+        )
+    data = "Y" if form.invertible else "X"
+    inverse = "inv_std_dev" if form.has_mean else "inv_std_var"
+    scratch = Guarded((grid * max(1, form.sums) * form.padded_columns,), form.compute)
+    row_sums = Guarded((max(1, rows) * form.slices * 2,), form.compute)
+    counter = np.zeros(64, np.uint32)
+    named = {
+        **{name: held[name].address for name in held},
+        "X": held[data].address,
+        "inv_std": held[inverse].address,
+        "partial": scratch.address,
+        "row_sums": row_sums.address,
+        "counter": counter.ctypes.data,
+        "rows": rows,
+        "Y_grad_stride": held["Y_grad"].array.strides[0],
+        "X_stride": held[data].array.strides[0],
+        "X_grad_stride": held["X_grad"].array.strides[0] if "X_grad" in held else 0,
+    }
+    arguments = tuple(np.int64(named.get(name, 0)) for name in ARGUMENTS)
+    phases = [form] if form.phase == "whole" else [replace_phase(form, "sums"), replace_phase(form, "given")]
+    for phase in phases:
+        cluster = form.slices if form.phase == "whole" else 1
+        simulated.launch(build(phase), grid, form.threads, cluster, form.shared_bytes, arguments)
+    for each in held.values():
+        each.check()
+    scratch.check()
+    return [
+        text for name in form.outputs if (text := disagreement(name, np.array(held[name].array), case.gradients[name]))
+    ]
+
+
+def replace_phase(form: Form, phase: str) -> Form:
+    from dataclasses import replace
+
+    return replace(form, phase=phase)

@@ -1,0 +1,76 @@
+"""Compiled kernels on disk: kept, checked, rebuilt, raced for."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from gradkern.cuda import cache
+from gradkern.cuda.compile import Compiled
+
+KERNEL = Compiled(b"\x7fELF" + bytes(range(256)) * 40, 128, 0)
+OTHER = Compiled(b"\x7fELF other", 64, 0)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GRADKERN_CACHE_DIR", str(tmp_path))
+    return tmp_path / "cuda"
+
+
+def refuse() -> Compiled:
+    raise AssertionError("built again")
+
+
+def test_a_kept_kernel_is_not_built_again() -> None:
+    assert cache.fetch("key", lambda: KERNEL) == KERNEL
+    assert cache.fetch("key", refuse) == KERNEL
+
+
+@pytest.mark.parametrize("damage", ["empty", "truncated", "flipped", "foreign", "another's"])
+def test_a_bad_entry_is_rebuilt_with_one_warning(folder: Path, damage: str) -> None:
+    cache.fetch("key", lambda: KERNEL)
+    path = folder / "key.cubin"
+    data = path.read_bytes()
+    if damage == "another's":
+        cache.fetch("other", lambda: OTHER)
+        path.write_bytes((folder / "other.cubin").read_bytes())
+    else:
+        flipped = data[:-5] + bytes([data[-5] ^ 1]) + data[-4:]
+        path.write_bytes({"empty": b"", "truncated": data[:-9], "flipped": flipped, "foreign": b"GIF89a" * 99}[damage])
+    with pytest.warns(RuntimeWarning, match="rebuilt") as caught:
+        assert cache.fetch("key", lambda: KERNEL) == KERNEL
+    assert len(caught) == 1
+    assert cache.fetch("key", refuse) == KERNEL
+
+
+def test_an_unwritable_cache_still_gives_the_kernel(folder: Path) -> None:
+    folder.parent.mkdir(exist_ok=True)
+    folder.write_text("a file where the folder should be")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert cache.fetch("key", lambda: KERNEL) == KERNEL
+
+
+def race(_: int) -> bool:
+    return cache.fetch("key", lambda: KERNEL) == KERNEL
+
+
+def test_eight_processes_racing_on_an_empty_cache_all_get_it(folder: Path) -> None:
+    with ProcessPoolExecutor(8, mp_context=multiprocessing.get_context("spawn")) as pool:
+        assert all(pool.map(race, range(32)))
+    assert os.listdir(folder) == ["key.cubin"]
+
+
+def test_the_key_tells_apart_all_that_changes_the_code(tmp_path: Path) -> None:
+    (tmp_path / "cuda.py").write_text("1")
+    keys = {cache.key_of(tmp_path, form, cc) for form in ("a", "b") for cc in ((8, 0), (9, 0))}
+    cache._sources.cache_clear()
+    (tmp_path / "cuda.py").write_text("2")
+    assert cache.key_of(tmp_path, "a", (8, 0)) not in keys
+    assert len(keys) == 4

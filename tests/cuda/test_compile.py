@@ -1,0 +1,84 @@
+"""Every kind of layer-norm kernel compiles for every architecture: no spill, and the vector accesses it means."""
+
+from __future__ import annotations
+
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import pytest
+from norms import ALL_OUTPUTS, INVERTIBLE, LAYER, SIMPLIFIED
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+
+from gradkern.ops.layer_norm_grad.cuda_form import ARGUMENTS, Form
+from gradkern.ops.layer_norm_grad.cuda_geometry import choose
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+SHARED = {(7, 5): 65536, (8, 0): 166912, (9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
+SOURCE = {(7, 5): "plain", (8, 0): "async", (9, 0): "bulk", (10, 0): "bulk", (12, 0): "bulk"}
+KINDS = [  # operator, X, Y_grad, scale, columns, width
+    (LAYER, b, b, b, 4096, 8),
+    (SIMPLIFIED, b, b, b, 4096, 8),
+    (INVERTIBLE, b, b, b, 4096, 8),
+    (LAYER, h, h, f, 128, 8),
+    (INVERTIBLE, h, h, h, 768, 8),
+    (SIMPLIFIED, f, h, h, 1024, 4),
+    (LAYER, f, f, f, 65536, 4),
+    (LAYER, d, d, d, 1024, 2),
+    (LAYER, b, b, b, 1001, 1),
+]
+
+
+def compiled(kind: tuple[Any, ...], capability: tuple[int, int]) -> tuple[Form, int, str]:
+    from gradkern.cuda.compile import compile_kernel
+    from gradkern.ops.layer_norm_grad.cuda_kernel import build
+
+    operator, data, upstream, parameter, columns, width = kind
+    form = Form(
+        operator,
+        upstream,
+        data,
+        data,
+        parameter,
+        d if data == d else f,
+        columns,
+        frozenset(ALL_OUTPUTS[operator]),
+        width,
+        lanes=1,
+        vectors=1,
+        teams=1,
+        source="plain" if width == 1 and capability < (9, 0) else SOURCE[capability],
+        aligned=width > 1,
+        native_bfloat16=capability >= (8, 0),
+    )
+    form = choose(form, 1 << 20, 132, SHARED[capability])
+    result = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
+    return form, result.spilled, result.ptx
+
+
+@pytest.fixture(scope="module")
+def everything() -> dict[tuple[Any, ...], tuple[Form, int, str]]:
+    wanted = [
+        (kind, capability) for kind in KINDS for capability in SHARED if capability == (9, 0) or kind in KINDS[::3]
+    ]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        return dict(zip(wanted, pool.map(compiled, *zip(*wanted, strict=True)), strict=True))
+
+
+def test_no_kernel_spills_registers(everything: dict[tuple[Any, ...], tuple[Form, int, str]]) -> None:
+    spills = {which: spilled for which, (_, spilled, _) in everything.items() if spilled != 0}
+    assert not spills
+
+
+def test_every_kernel_has_the_vector_accesses_it_means(
+    everything: dict[tuple[Any, ...], tuple[Form, int, str]],
+) -> None:
+    for (kind, capability), (form, _, ptx) in everything.items():
+        loop = ptx[: ptx.rindex("st.global")]
+        if form.width * form.data_itemsize >= 16:
+            assert f"ld.{'shared' if form.ring else 'global'}.v4.b32" in loop, (kind, capability)
+            assert "st.global.v4.b32" in loop, (kind, capability)
+        assert ("cp.async.bulk" in ptx) == (form.source == "bulk"), (kind, capability)
+        assert ("ld.local" in ptx) is False, (kind, capability)
