@@ -7,7 +7,10 @@ import pytest
 
 import gradkern
 
-LOADED = "import sys, {module}; print(*sorted(each.partition('.')[0] for each in sys.modules))"
+LOADED = (  # not what was there before: the .pth files of cuda-bindings and numba-cuda load modules at every start
+    "import sys; before = {{*sys.modules}}; import {module}; "
+    "print(*sorted(each.partition('.')[0] for each in {{*sys.modules}} - before))"
+)
 HEAVY = {"numpy", "numba", "ml_dtypes", "pydantic", "ruamel", "rich", "torch", "cuda", "llvmlite", "scipy"}
 
 

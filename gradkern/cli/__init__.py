@@ -77,15 +77,22 @@ def _explain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("operator", metavar="OP", help="the operator's name")
     size = parser.add_mutually_exclusive_group()
     size.add_argument(
-        "--axes", "--shape", type=_mapping, metavar="JSON", help="""sizes: '{"rows": [4096], "columns": [1024]}'"""
+        "--axes",
+        "--shape",
+        type=_mapping,
+        metavar="JSON",
+        help="""sizes of the axes that `gradkern ops OP` names: '{"rows": [4096], "columns": [1024]}'""",
     )
     size.add_argument(
-        "--example", type=int, default=1, metavar="N", help="a size of the registry: examples, then benchmarks, from 1"
+        "--example",
+        type=int,
+        metavar="N",
+        help="a size of the registry: examples, then benchmarks, from 1 (the default)",
     )
     parser.add_argument(
         "--dtype", default="float32", metavar="T", help="type of the data, or types: G=bfloat16,V=float32 (%(default)s)"
     )
-    parser.add_argument("--attributes", type=_mapping, default={}, metavar="JSON", help="attributes with --axes")
+    parser.add_argument("--attributes", type=_mapping, default={}, metavar="JSON", help="attributes of the call")
     parser.add_argument("--outputs", metavar="A,B", help="outputs to compute; by default those the contract says")
     parser.add_argument("--provider", metavar="P", help="by default the best that can run here")
     _json(parser)
@@ -113,11 +120,14 @@ def _warmup(parser: argparse.ArgumentParser) -> None:
     sizes.add_argument(
         "--calls",
         metavar="FILE",
-        help="""calls, one a line, as {"op": ..., "axes": {...}, "types": ..., "attributes": {...}, "outputs": [...]};
-        - reads them from standard input""",
+        help="""a file of calls, or - for standard input, one a line:
+        {"op": ..., "axes": {...}, "types": ..., "attributes": {...}, "outputs": [...]}, of which op and axes must be""",
     )
     parser.add_argument(
-        "--types", default="float32", metavar="T", help="data types, with commas between, or all (%(default)s)"
+        "--types",
+        default="float32",
+        metavar="T",
+        help="data types of the registry's sizes, with commas between, or all (%(default)s)",
     )
     parser.add_argument("--provider", metavar="P", help="by default every provider that can run here")
 

@@ -19,7 +19,7 @@ from typing import Any
 from gradkern import __version__, disk
 from gradkern.cli import DONE, FAILED, JSON_SCHEMA
 
-__all__ = ["count", "run", "size"]
+__all__ = ["count", "kernels", "run", "size"]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -40,6 +40,11 @@ def count() -> int:
     return sum(1 for provider in disk.KEPT for _ in _entries(provider))
 
 
+def kernels(number: int) -> str:
+    """A number of kernels in words."""
+    return f"{number} kernel{'' if number == 1 else 's'}"
+
+
 def size() -> int:
     """How many bytes all that is kept takes."""
     return sum(_bytes(provider) for provider in disk.KEPT)
@@ -50,10 +55,11 @@ def _info(_: argparse.Namespace) -> Answer:
     facts = {"folder": str(disk.root()), "writable": reason is None, "providers": {}}
     lines = [f"{disk.root()}" + (f" (cannot be written: {reason}; nothing is kept)" if reason else "")]
     for provider in disk.KEPT:
-        entries, versions, taken = len(list(_entries(provider))), _versions(provider), _bytes(provider)
-        facts["providers"][provider] = {"entries": entries, "bytes": taken, "versions": versions}
-        of = f" of {versions} versions" if versions != 1 else ""
-        lines.append(f"  {provider:<5} {entries} kernels{of}, {taken:,} bytes")
+        entries, taken = list(_entries(provider)), _bytes(provider)
+        versions = len({entry.parent for entry in entries}) if provider == "cpu" else None
+        facts["providers"][provider] = {"kernels": len(entries), "bytes": taken, "versions": versions}
+        of = f" of {versions} versions" if versions and versions > 1 else ""
+        lines.append(f"  {provider:<5} {kernels(len(entries))}{of}, {taken:,} bytes")
     return facts, lines, DONE
 
 
@@ -64,8 +70,8 @@ def _verify(options: argparse.Namespace) -> Answer:
         checked[provider] = len(entries)
         bad += [(entry, reason) for entry in entries if (reason := _fault(provider, entry)) is not None]
     lines = [
-        f"cpu   {checked['cpu']} kernels: whole and readable, unless named below; Numba's files have no digest",
-        f"cuda  {checked['cuda']} kernels: content as their digest says, unless named below",
+        f"cpu   {kernels(checked['cpu'])} whole and readable, unless named below; Numba's files have no digest",
+        f"cuda  {kernels(checked['cuda'])} as the digest says, unless named below",
     ]
     kept = []
     for entry, reason in bad:
@@ -84,29 +90,20 @@ def _verify(options: argparse.Namespace) -> Answer:
 
 
 def _clear(_: argparse.Namespace) -> Answer:
-    entries, taken = count(), size()
+    found, taken = count(), size()
     left = [folder for folder in map(disk.folder, disk.KEPT) if folder.exists() and not _remove(folder)]
     for folder in left:
         print(f"{folder} cannot be removed whole", file=sys.stderr)
-    facts = {"folder": str(disk.root()), "entries": entries, "bytes": taken, "left": [str(each) for each in left]}
-    return facts, [f"removed {entries} kernels, {taken:,} bytes, from {disk.root()}"], FAILED if left else DONE
+    facts = {"folder": str(disk.root()), "kernels": found, "bytes": taken, "left": [str(each) for each in left]}
+    return facts, [f"removed {kernels(found)}, {taken:,} bytes, from {disk.root()}"], FAILED if left else DONE
 
 
 def _entries(provider: str) -> Iterator[Path]:
-    """The kernels of a provider: cuda/KEY.cubin; cpu/VERSION/KERNEL/, which has files once it is compiled."""
+    """The kernels of a provider: cuda/KEY.cubin; cpu/VERSION/KERNEL, a folder that has an index once it is compiled."""
     if provider == "cuda":
         yield from sorted(disk.folder(provider).glob("*.cubin"))
     else:
-        yield from sorted({index.parent for index in disk.folder(provider).glob("*/*/**/*.nbi")})
-
-
-def _versions(provider: str) -> int:
-    """Of how many versions of gradkern, Python, Numba and the machine the kernels are, where that can be told."""
-    return (
-        len({entry.relative_to(disk.folder(provider)).parts[0] for entry in _entries(provider)})
-        if provider == "cpu"
-        else 1
-    )
+        yield from sorted(each for each in disk.folder(provider).glob("*/*") if any(each.rglob("*.nbi")))
 
 
 def _bytes(provider: str) -> int:
@@ -129,12 +126,13 @@ def _fault(provider: str, entry: Path) -> str | None:
 
 def _check_numba(entry: Path) -> None:
     """Read Numba's files of one kernel, opcode by opcode: an index is two pickles, the machine code is one."""
-    if not list(entry.glob("*.nbc")):
+    indices, codes = list(entry.rglob("*.nbi")), list(entry.rglob("*.nbc"))
+    if not codes:
         raise ValueError("it has an index and no machine code")
-    for path, pickles in [*((each, 2) for each in entry.glob("*.nbi")), *((each, 1) for each in entry.glob("*.nbc"))]:
+    for path in (*indices, *codes):
         with path.open("rb") as file:
             try:
-                for _ in range(pickles):
+                for _ in range(2 if path in indices else 1):
                     for _ in pickletools.genops(file):
                         pass
             except Exception as error:  # a damaged pickle raises anything

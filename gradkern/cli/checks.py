@@ -20,16 +20,16 @@ class Check:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def fine(name: str, text: str, **facts: Any) -> Check:
+def fine(name: str, text: str, /, **facts: Any) -> Check:
     """All is well."""
     return Check(name, "fine", text, None, facts)
 
 
-def absent(name: str, text: str, **facts: Any) -> Check:
+def absent(name: str, text: str, /, **facts: Any) -> Check:
     """It is not there, and need not be."""
     return Check(name, "absent", text, None, facts)
 
 
-def problem(name: str, text: str, remedy: str | None = None, **facts: Any) -> Check:
+def problem(name: str, text: str, remedy: str | None = None, /, **facts: Any) -> Check:
     """Something is wrong."""
     return Check(name, "problem", text, remedy, facts)

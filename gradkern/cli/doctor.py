@@ -128,14 +128,14 @@ def _misfit(each: Requirement, version: str) -> Check:
 
 def check_cache() -> Check:
     """The folder of compiled kernels."""
-    from gradkern.cli.caches import count, size
+    from gradkern.cli.caches import count, kernels, size
 
     folder, reason = str(disk.root()), disk.why_not_writable()
     if reason is not None:
         text = f"{folder} cannot be written: {reason}; kernels are compiled anew in every process"
         return problem("cache", text, "export GRADKERN_CACHE_DIR=FOLDER", folder=folder)
-    kernels, taken = count(), size()
-    return fine("cache", f"{folder}, {kernels} kernels, {taken:,} bytes", folder=folder, kernels=kernels, bytes=taken)
+    found, taken = count(), size()
+    return fine("cache", f"{folder}, {kernels(found)}, {taken:,} bytes", folder=folder, kernels=found, bytes=taken)
 
 
 def check_provider(provider: str) -> Check:

@@ -17,13 +17,16 @@ __all__ = ["run"]
 
 
 def run(options: argparse.Namespace) -> int:
-    """Plan the call and show the plan; nothing is computed."""
+    """Plan the call, which compiles its kernels, and show the plan; nothing is allocated or computed."""
     name, operator = options.operator, find(options.operator)
     if options.axes is not None:
         example = example_of(name, operator, options.axes, options.attributes)
         given = {}
     else:
-        example, given = _registered(name, operator, options.example), options.attributes
+        example, given = (
+            _registered(name, operator, 1 if options.example is None else options.example),
+            options.attributes,
+        )
     outputs = options.outputs.split(",") if options.outputs else None
     wanted = Wanted(name, operator, example, types_of(name, operator, options.dtype), outputs, given)
     facts = explained(wanted, wanted.plan(usable(name, operator, options.provider)))

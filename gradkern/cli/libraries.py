@@ -40,7 +40,7 @@ def _both(wheels: dict[int, str], major: int) -> Check:
     text = f"{' and '.join(wheels.values())} are both installed, and hold the same files; "
     if len(whole) == 1:
         (replaced,) = (name for name in bad if name not in whole)
-        text += f"{whole[0]} has overwritten {', '.join(bad[replaced])} of {replaced}"
+        text += f"{whole[0]} has overwritten {len(bad[replaced])} libraries of {replaced}"
     elif whole:
         text += "to remove one would break the other"
     else:

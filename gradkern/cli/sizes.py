@@ -52,7 +52,7 @@ class Wanted:
         return plan_for(self.name, tensors, device=device, outputs=self.outputs, provider=provider, **attributes)
 
 
-def find(name: Any) -> Operator:
+def find(name: str) -> Operator:
     """The operator of this name."""
     every = registry.operators()
     if name not in every:
@@ -74,6 +74,8 @@ def example_of(name: str, operator: Operator, axes: Mapping[str, Any], attribute
 
 def types_of(name: str, operator: Operator, wanted: Any) -> Mapping[str, str]:
     """The first registered combination with data of a type ("bfloat16"), or with the types of these variables."""
+    if not isinstance(wanted, str | Mapping):
+        raise ArgumentError(f"{name}: types is {wanted!r}; expected a type, or types by variable")
     found = combinations(operator, wanted)
     if not found:
         text = wanted if isinstance(wanted, str) else ",".join(f"{key}={value}" for key, value in wanted.items())
@@ -82,7 +84,7 @@ def types_of(name: str, operator: Operator, wanted: Any) -> Mapping[str, str]:
     return found[0]
 
 
-def combinations(operator: Operator, wanted: Any) -> list[Mapping[str, str]]:
+def combinations(operator: Operator, wanted: str | Mapping[str, str]) -> list[Mapping[str, str]]:
     """Every registered combination with data of a type ("bfloat16"), or with the types of these variables."""
     if isinstance(wanted, str):
         wanted = _variables(wanted) if "=" in wanted else {operator.inputs[0].type: wanted}

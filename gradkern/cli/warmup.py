@@ -12,7 +12,7 @@ from typing import Any
 
 from gradkern import disk, registry
 from gradkern.cli import DONE, FAILED
-from gradkern.cli.caches import count
+from gradkern.cli.caches import count, kernels
 from gradkern.cli.sizes import Wanted, combinations, example_of, find, named, types_of, usable
 from gradkern.errors import ArgumentError, GradkernError
 from gradkern.providers import unavailable
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     wanted = list(_calls(options) if options.calls else _registered(options))
     work = [(each, provider) for each in wanted for provider in _providers(each, options.provider)]
     if not work:
-        print("no operator takes these types", file=sys.stderr)
+        print("nothing to warm: no operator takes these types", file=sys.stderr)
         return FAILED
     before, start, failed = count(), time.perf_counter(), 0
     for each, provider in _shown(work):
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
             if not sys.stderr.isatty():
                 print(f"{label} on {provider}: {kernel}, {time.perf_counter() - began:.2f} s", flush=True)
     seconds = time.perf_counter() - start
-    print(f"{len(work) - failed} plans in {seconds:.1f} s, {count() - before} kernels new in {disk.root()}")
+    print(f"{len(work) - failed} plans in {seconds:.1f} s, {kernels(count() - before)} new in {disk.root()}")
     if failed:
         print(f"{failed} failed", file=sys.stderr)
     return FAILED if failed else DONE
@@ -74,7 +74,7 @@ def _calls(options: argparse.Namespace) -> Iterator[Wanted]:
     try:
         text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ArgumentError(f"{source}: {error}") from error
+        raise ArgumentError(f"{source}: {getattr(error, 'strerror', None) or error}") from error
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             try:
@@ -94,7 +94,10 @@ def _call(data: Any) -> Wanted:
     missing = [key for key in ("op", "axes") if key not in data]
     if missing:
         raise ArgumentError(f"{missing[0]!r} is missing")
-    name, operator = data["op"], find(data["op"])
+    name = data["op"]
+    if not isinstance(name, str):
+        raise ArgumentError(f"op is {name!r}; expected a name")
+    operator = find(name)
     example = example_of(name, operator, data["axes"], data.get("attributes", {}))
     return Wanted(name, operator, example, types_of(name, operator, data.get("types", "float32")), data.get("outputs"))
 
