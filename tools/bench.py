@@ -8,7 +8,8 @@
 
 A row is the median of repeated warm runs, gradkern's and the peers' in turn, with the distance between the
 quartiles as the spread. GB/s counts the bytes that must move: inputs once, outputs once. FLOP/s counts a
-convolution's multiplications and additions.
+convolution's multiplications and additions. On a GPU (--provider cuda) the L2 is cold and the limit is measured in the
+same run: torch.add, two reads and one write, on as many bytes.
 """
 
 from __future__ import annotations
@@ -56,7 +57,12 @@ def main() -> int:
     ]
     _print(rows)
     if options.json:
-        _write(options.json, json.dumps({"schema": SCHEMA, "machine": _machine(), "rows": rows}, indent=1).encode())
+        _write(
+            options.json,
+            json.dumps(
+                {"schema": SCHEMA, "machine": _machine(options.provider == "cuda"), "rows": rows}, indent=1
+            ).encode(),
+        )
     if options.plot:
         _plot(rows, options.plot)
     return 0
@@ -116,13 +122,15 @@ def _time(
     inputs = inputs_of(operator, types, example, np.random.default_rng(0))
     outputs = tuple(options.outputs.split(",")) if options.outputs else tuple(each.name for each in operator.outputs)
     arguments: dict[str, Any] = {"outputs": outputs, "provider": options.provider, **example.attributes}
-    plan = gradkern.prepare(name, **inputs, **arguments)
-    calls: dict[str, Callable[[], Any]] = {"gradkern": lambda: gradkern.run(name, **inputs, **arguments)}
+    gpu = _gpu() if options.provider == "cuda" else None
+    arrays: dict[str, Any] = {key: gpu.on_device(array) for key, array in inputs.items()} if gpu else inputs
+    plan = gradkern.prepare(name, **arrays, **arguments)
+    calls: dict[str, Callable[[], Any]] = {"gradkern": lambda: gradkern.run(name, **arrays, **arguments)}
     for peer in options.peers:
-        call = PEERS[peer](name, inputs, example.attributes, outputs)
+        call = PEERS[peer](name, arrays, example.attributes, outputs)
         if call is not None:
             calls[peer] = call
-    times = _in_turn(calls, options.seconds)
+    times = (gpu.cold_times if gpu else _in_turn)(calls, options.seconds)
     seconds = statistics.median(times["gradkern"])
     flops = _flops(name, plan.call)
     row: Row = {
@@ -140,7 +148,22 @@ def _time(
         "gigaflops_per_second": flops / seconds / 1e9 if flops else None,
     }
     row["peers"] = {peer: statistics.median(each) * 1e6 for peer, each in times.items() if peer != "gradkern"}
+    if gpu:
+        limit = gpu.limit(plan.bytes)
+        row["limit"] = limit
+        row["share_of_limit"] = row["gigabytes_per_second"] / limit["add"]
+        out = gradkern.run(name, **arrays, **arguments)._asdict()
+        out = {key: array for key, array in out.items() if array is not None}
+        prepared = gradkern.prepare(name, **arrays, **arguments, out=out)
+        row["host_microseconds"] = {each: gpu.host_seconds(call) * 1e6 for each, call in calls.items()}
+        row["host_microseconds"]["prepared"] = gpu.host_seconds(lambda: prepared(**arrays, out=out)) * 1e6
     return row
+
+
+def _gpu() -> Any:
+    import gpu_timing  # needs PyTorch, whose tensors it times
+
+    return gpu_timing
 
 
 def _in_turn(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, list[float]]:
@@ -206,7 +229,9 @@ def _print(rows: list[Row]) -> None:
     overhead = "beyond_microseconds" in rows[0]
     peers = sorted({peer for row in rows for peer in row.get("peers", ())})
     columns = ["operator", "size", "types"]
-    columns += ["call us", "kernel us", "beyond us"] if overhead else ["kernel", "us", "spread", "GB/s", "GFLOP/s"]
+    columns += (
+        ["call us", "kernel us", "beyond us"] if overhead else ["kernel", "us", "spread", "GB/s", "GFLOP/s", "of limit"]
+    )
     table = Table(*columns, *(f"{peer} us" for peer in peers), *(f"{peer} / gradkern" for peer in peers))
     for row in rows:
         cells = [row["operator"], row["size"], ",".join(dict.fromkeys(row["types"].values()))]
@@ -216,6 +241,7 @@ def _print(rows: list[Row]) -> None:
             flops = row["gigaflops_per_second"]
             cells += [row["kernel"], f"{row['microseconds']:.1f}", f"{row['spread']:.0%}"]
             cells += [f"{row['gigabytes_per_second']:.1f}", f"{flops:.1f}" if flops else "-"]
+            cells += [f"{row['share_of_limit']:.3f}" if "share_of_limit" in row else "-"]
         for ratio in (False, True):
             for peer in peers:
                 taken = row["peers"].get(peer)
@@ -226,9 +252,19 @@ def _print(rows: list[Row]) -> None:
     Console(width=None if sys.stdout.isatty() else 220).print(table)
 
 
-def _machine() -> dict[str, Any]:
+def _machine(gpu: bool) -> dict[str, Any]:
     packages = {}
-    for name in ("gradkern", "numpy", "numba", "llvmlite", "torch"):
+    for name in (
+        "gradkern",
+        "numpy",
+        "numba",
+        "llvmlite",
+        "numba-cuda",
+        "cuda-bindings",
+        "torch",
+        "triton",
+        "liger-kernel",
+    ):
         try:
             packages[name] = version(name)
         except PackageNotFoundError:
@@ -241,6 +277,7 @@ def _machine() -> dict[str, Any]:
         "packages": packages,
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "date": time.strftime("%Y-%m-%d"),
+        **(_gpu().machine() if gpu else {}),
     }
 
 

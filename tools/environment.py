@@ -50,5 +50,5 @@ def _stamp() -> dict:
         return {}
 
 
-if sys.version_info < (3, 11):
+if sys.version_info < (3, 11):  # noqa: UP036  it is run by whatever Python is there
     sys.exit(f"gradkern needs Python 3.11 or newer; this is {sys.version.split()[0]}")

@@ -24,7 +24,67 @@ def torch_peer(
     return make(torch.ops.aten, tensors, attributes, outputs) if make else None
 
 
-def _as_tensor(torch: Any, array: np.ndarray) -> Any:
+def compile_peer(
+    operator: str, inputs: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]
+) -> Peer | None:
+    """The same under torch.compile, which takes PyTorch's operators apart and fuses them anew."""
+    import torch
+
+    if operator == "SimplifiedLayerNormalizationGrad":
+        return _compiled_rms_norm(torch, inputs, attributes, outputs)
+    call = torch_peer(operator, inputs, attributes, outputs)
+    return None if call is None else torch.compile(call, dynamic=False)
+
+
+def _compiled_rms_norm(
+    torch: Any, inputs: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]
+) -> Peer:
+    """Autograd is not compiled, so the formula is."""
+    D, X, scale, r = (_as_tensor(torch, inputs[name]) for name in ("Y_grad", "X", "scale", "inv_std_var"))
+    axis = attributes.get("axis", -1) % X.ndim
+    columns = tuple(range(axis, X.ndim))
+    rows = tuple(range(axis))
+    r = r.reshape(*X.shape[:axis], *([1] * len(columns)))
+
+    @torch.compile(dynamic=False)
+    def gradients() -> Any:
+        D32, xh = D.float(), X.float() * r
+        g = D32 * scale.float()
+        X_grad = r * (g - xh * (g * xh).mean(columns, keepdim=True))
+        return X_grad.to(X.dtype), (D32 * xh).sum(rows).to(scale.dtype) if "scale_grad" in outputs else None
+
+    return gradients
+
+
+def liger_peer(
+    operator: str, inputs: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]
+) -> Peer | None:
+    """Liger's Triton kernels; their backward pass through autograd, with every gradient."""
+    import torch
+    from liger_kernel.ops.layer_norm import LigerLayerNormFunction  # pyright: ignore[reportMissingImports]
+    from liger_kernel.ops.rms_norm import LigerRMSNormFunction  # pyright: ignore[reportMissingImports]
+
+    if operator not in ("LayerNormalizationGrad", "SimplifiedLayerNormalizationGrad"):
+        return None
+    tensors = {name: _as_tensor(torch, array) for name, array in inputs.items()}
+    X, scale = (tensors[name].detach().requires_grad_() for name in ("X", "scale"))
+    if attributes.get("axis", -1) % X.ndim != X.ndim - 1 or X.dtype != scale.dtype:
+        return None
+    try:
+        if operator == "LayerNormalizationGrad":
+            bias = torch.zeros_like(scale).requires_grad_()
+            Y, wanted = LigerLayerNormFunction.apply(X, scale, bias, 1e-5), [X, scale, bias]
+        else:
+            Y, wanted = LigerRMSNormFunction.apply(X, scale, 1e-5, 0.0, "llama", False), [X, scale]
+        torch.autograd.grad(Y, wanted, tensors["Y_grad"], retain_graph=True)
+    except Exception:  # some sizes it refuses, each in its own way
+        return None
+    return lambda: torch.autograd.grad(Y, wanted, tensors["Y_grad"], retain_graph=True)
+
+
+def _as_tensor(torch: Any, array: Any) -> Any:
+    if isinstance(array, torch.Tensor):
+        return array
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
@@ -103,4 +163,4 @@ _TORCH: dict[str, Any] = {
     "DmlBatchNormalizationGrad": _dml_batch_norm,
     "ConvGrad": _conv,
 }
-PEERS = {"torch": torch_peer}
+PEERS = {"torch": torch_peer, "compile": compile_peer, "liger": liger_peer}

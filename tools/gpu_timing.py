@@ -1,0 +1,96 @@
+"""Timing on a GPU as the benchmark does it: cold L2, device events, and the limit of the memory measured beside it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+FLUSH_BYTES = 256 << 20  # several times the L2 of any GPU so far
+
+
+def on_device(array: np.ndarray) -> torch.Tensor:
+    """The array on the current GPU, as a tensor."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).cuda().view(torch.bfloat16)
+    return torch.from_numpy(array).cuda()
+
+
+def cold_times(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, list[float]]:
+    """Times in seconds of each call, taken in turn; the L2 is overwritten before each.
+
+    An event before and one after: an empty kernel takes about 4 microseconds so, in every library alike.
+    """
+    flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+    for call in calls.values():
+        for _ in range(3):
+            call()
+    torch.cuda.synchronize()
+    rough = sum(_events(call, flush, 3)[-1] for call in calls.values())
+    repeats = max(7, min(200, int(seconds / max(rough, 1e-5))))
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            times[name] += _events(call, flush, 1)
+    return times
+
+
+def _events(call: Callable[[], Any], flush: torch.Tensor, count: int) -> list[float]:
+    pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
+    for start, end in pairs:
+        flush.zero_()
+        start.record()
+        call()
+        end.record()
+    torch.cuda.synchronize()
+    return [start.elapsed_time(end) / 1e3 for start, end in pairs]
+
+
+@cache
+def limit(nbytes: int) -> dict[str, float]:
+    """What the memory does with as many bytes, in GB/s: c = a + b (two reads, one write), and a copy."""
+    third = max(nbytes // 3 // 2, 1)
+    a, b, c = (torch.zeros(third, dtype=torch.bfloat16, device="cuda") for _ in range(3))
+    half = max(nbytes // 2, 1)
+    source, target = (torch.zeros(half, dtype=torch.uint8, device="cuda") for _ in range(2))
+    times = cold_times({"add": lambda: torch.add(a, b, out=c), "copy": lambda: target.copy_(source)}, 0.1)
+    moved = {"add": 6 * third, "copy": 2 * half}
+    return {name: moved[name] / statistics.median(each) / 1e9 for name, each in times.items()}
+
+
+def host_seconds(call: Callable[[], Any], count: int = 300) -> float:
+    """What a warm call costs the host, in seconds: the median over batches short enough not to fill the queue."""
+    import time
+
+    times = []
+    for _ in range(15):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(count // 15):
+            call()
+        times.append((time.perf_counter() - start) / (count // 15))
+    torch.cuda.synchronize()
+    return statistics.median(times)
+
+
+def machine() -> dict[str, Any]:
+    """The GPU, its driver and what the results depend on."""
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "gpu": properties.name,
+        "multiprocessors": properties.multi_processor_count,
+        "cuda": torch.version.cuda,
+        "driver": _driver(),
+    }
+
+
+def _driver() -> str:
+    import subprocess
+
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    done = subprocess.run(query, capture_output=True, text=True, check=False)
+    return done.stdout.strip().splitlines()[0] if done.returncode == 0 else "unknown"
