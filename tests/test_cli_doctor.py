@@ -181,8 +181,22 @@ def test_a_provider_that_fails_is_a_problem(provider: FakeProvider, monkeypatch:
         raise OSError("libllvmlite.so is gone")
 
     monkeypatch.setattr(provider, "plan", broken)
-    text = "BatchNormalizationGrad fails: OSError: libllvmlite.so is gone"
-    assert check_provider("cpu") == problem("cpu provider", text)
+    assert check_provider("cpu") == problem("cpu provider", "fails: OSError: libllvmlite.so is gone")
+
+
+def test_a_provider_whose_results_are_not_finite_is_a_problem(
+    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoil(call: Any) -> Any:
+        def plan(inputs: Any, outputs: Any, stream: Any) -> None:
+            outputs[0][...] = float("nan")
+
+        plan.kernel, plan.scratch = "spoil", 0  # pyright: ignore[reportFunctionMemberAccess]
+        return plan
+
+    monkeypatch.setattr(provider, "plan", spoil)
+    text = "fails: ArithmeticError: BatchNormalizationGrad: the results of finite inputs are not finite"
+    assert check_provider("cpu").text == text
 
 
 def test_a_provider_that_no_operator_has_is_only_absent() -> None:
@@ -266,3 +280,16 @@ def test_it_runs_as_a_process_here() -> None:
     assert done.returncode == (0 if document["healthy"] else 1)
     assert done.stderr == ""
     assert next(each for each in document["checks"] if each["name"] == "cpu provider")["status"] == "fine"
+
+
+def test_it_works_where_no_package_is_installed() -> None:
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from gradkern.cli import main; sys.exit(main(['doctor']))"
+    command = [sys.executable, "-I", "-S", "-c", code, str(Path(__file__).parents[1])]
+    environment = {name: value for name, value in os.environ.items() if name != "GRADKERN_CACHE_DIR"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    names = ", ".join(each.name for each in of_extra(""))
+    words = " ".join(f"'{each.text}'" for each in of_extra(""))
+    assert f"  !! packages      {names} not installed\n                   mend it: pip install {words}\n" in done.stdout
+    assert "  !! cache         no folder is known: No module named 'platformdirs'\n" in done.stdout
+    assert "  !! cpu provider  fails: ModuleNotFoundError: No module named 'numpy'\n" in done.stdout

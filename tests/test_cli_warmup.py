@@ -192,8 +192,27 @@ def test_where_nothing_can_be_kept_nothing_is_compiled(show: Shown, provider: Fa
     assert provider.calls == []
 
 
+NOTHING = "nothing to warm: no operator takes these types on a provider that can run here\n"
+
+
 def test_types_that_no_operator_takes_are_exit_code_one(show: Shown) -> None:
-    assert show("--types", "int8") == (1, "", "nothing to warm: no operator takes these types\n")
+    assert show("--types", "int8") == (1, "", NOTHING)
+
+
+def test_operators_without_the_provider_are_left_out(
+    show: Shown, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["warmup", "--provider", "tpu"]) == 1
+    assert capsys.readouterr().err == NOTHING
+    changed = OPERATORS[GELU].model_copy(update={"providers": {"tpu": ("tpu",)}})
+    monkeypatch.setattr("gradkern.registry.operators", lambda: {**OPERATORS, GELU: changed})
+    assert show()[0] == 0
+    assert {call.operator for call in provider.calls} == OPERATORS.keys() - {GELU}
+
+
+def test_a_provider_that_cannot_run_here_says_why(show: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradkern.cli.sizes.unavailable", lambda provider: f"{provider} is on holiday")
+    assert show(GELU) == (1, "", f"{GELU}: cpu cannot run here: cpu is on holiday\n")
 
 
 def test_an_unknown_operator_is_exit_code_one(show: Shown) -> None:

@@ -120,8 +120,8 @@ def _warmup(parser: argparse.ArgumentParser) -> None:
     sizes.add_argument(
         "--calls",
         metavar="FILE",
-        help="""a file of calls, or - for standard input, one a line:
-        {"op": ..., "axes": {...}, "types": ..., "attributes": {...}, "outputs": [...]}, of which op and axes must be""",
+        help="""a file of calls, or - for standard input, one a line; op and axes must be there:
+        {"op": ..., "axes": {...}, "types": ..., "attributes": {...}, "outputs": [...]}""",
     )
     parser.add_argument(
         "--types",

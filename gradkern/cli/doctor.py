@@ -1,7 +1,8 @@
 """`gradkern doctor`: whether this machine is fit for gradkern, and the command that mends each problem.
 
 A machine without a GPU is fit where the CPU provider works. What is for CUDA is then only shown, but for files of cuDNN
-that are broken, which are a problem anywhere.
+that are broken, which are a problem anywhere. All that is imported here is the standard library's, or in a function: it
+works where packages are missing.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from gradkern import __version__, disk, driver, registry
+from gradkern import __version__, disk, driver
 from gradkern.cli import DONE, FAILED, JSON_SCHEMA
+from gradkern.cli.caches import count, kernels, size
 from gradkern.cli.checks import Check, absent, fine, problem
 from gradkern.cli.libraries import check_cudnn, check_nvvm
 from gradkern.cli.packages import EXTRAS, Requirement, installed, of_extra, pip
@@ -128,9 +130,10 @@ def _misfit(each: Requirement, version: str) -> Check:
 
 def check_cache() -> Check:
     """The folder of compiled kernels."""
-    from gradkern.cli.caches import count, kernels, size
-
-    folder, reason = str(disk.root()), disk.why_not_writable()
+    try:
+        folder, reason = str(disk.root()), disk.why_not_writable()
+    except ImportError as error:
+        return problem("cache", f"no folder is known: {error}")
     if reason is not None:
         text = f"{folder} cannot be written: {reason}; kernels are compiled anew in every process"
         return problem("cache", text, "export GRADKERN_CACHE_DIR=FOLDER", folder=folder)
@@ -141,31 +144,36 @@ def check_cache() -> Check:
 def check_provider(provider: str) -> Check:
     """Whether a provider computes: the first example of the first operator it has."""
     title = f"{provider} provider"
-    named = next(((name, each) for name, each in registry.operators().items() if provider in each.providers), None)
-    if named is None:
-        return absent(title, "no operator has it in this version")
     start = time.perf_counter()
     try:
-        kernel = _compute(*named, provider)
+        computed = _compute(provider)
     except Exception as error:  # whatever happens is the finding
-        return problem(title, f"{named[0]} fails: {type(error).__name__}: {error}")
-    return fine(title, f"computes {named[0]} ({kernel}) in {time.perf_counter() - start:.2f} s, compilation included")
+        return problem(title, f"fails: {type(error).__name__}: {error}")
+    if computed is None:
+        return absent(title, "no operator has it in this version")
+    return fine(title, f"computes {computed} in {time.perf_counter() - start:.2f} s, compilation included")
 
 
-def _compute(name: str, operator: Any, provider: str) -> str:
+def _compute(provider: str) -> str | None:
+    """The operator and the kernel that were computed; None where no operator has the provider."""
     import numpy as np
 
     import gradkern
     from gradkern.arrays import dtype_of
     from gradkern.axes import shape_of
 
+    name = next((name for name, each in gradkern.operators().items() if provider in each.providers), None)
+    if name is None:
+        return None
+    operator = gradkern.operators()[name]
     example, types = operator.examples[0], operator.combinations[0]
     inputs = [np.ones(shape_of(each.shape, example.axes), dtype_of(types[each.type])) for each in operator.inputs]
-    plan = gradkern.prepare(name, *inputs, provider=provider, **example.attributes)
+    attributes: dict[str, Any] = dict(example.attributes)
+    plan = gradkern.prepare(name, *inputs, provider=provider, **attributes)
     outputs = [each for each in plan(*inputs) if each is not None]
     if not all(np.isfinite(each).all() for each in outputs):
-        raise ArithmeticError("the results of finite inputs are not finite")
-    return plan.kernel
+        raise ArithmeticError(f"{name}: the results of finite inputs are not finite")
+    return f"{name} ({plan.kernel})"
 
 
 def _lines(checks: list[Check]) -> Iterator[str]:

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     wanted = list(_calls(options) if options.calls else _registered(options))
     work = [(each, provider) for each in wanted for provider in _providers(each, options.provider)]
     if not work:
-        print("nothing to warm: no operator takes these types", file=sys.stderr)
+        print("nothing to warm: no operator takes these types on a provider that can run here", file=sys.stderr)
         return FAILED
     before, start, failed = count(), time.perf_counter(), 0
     for each, provider in _shown(work):
@@ -102,9 +102,10 @@ def _call(data: Any) -> Wanted:
     return Wanted(name, operator, example, types_of(name, operator, data.get("types", "float32")), data.get("outputs"))
 
 
-def _providers(wanted: Wanted, named_one: str | None) -> list[str]:
-    if named_one is not None:
-        return [usable(wanted.name, wanted.operator, named_one)]
+def _providers(wanted: Wanted, asked: str | None) -> list[str]:
+    """The provider that is asked for, where the operator has it, or all that can run here."""
+    if asked is not None:
+        return [usable(wanted.name, wanted.operator, asked)] if asked in wanted.operator.providers else []
     return [each for each in wanted.operator.providers if unavailable(each) is None]
 
 
