@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+
 import numpy as np
-from cuda.bindings import driver
+from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.call import Call, Plan, Tensor
 from gradkern.cuda.device import activate, check, device
@@ -41,7 +42,8 @@ class Staged:
         with activate(self._device):
             try:
                 for tensor in (*self._inputs, *self._outputs):
-                    addresses.append(int(check(driver.cuMemAllocAsync(max(tensor.nbytes, 1), stream), "allocating")))
+                    answer = driver.cuMemAllocAsync(max(tensor.nbytes, 1), stream)
+                    addresses.append(int(check(answer, "allocating memory for host arrays")))
                 read, written = tuple(addresses[: len(inputs)]), tuple(addresses[len(inputs) :])
                 held = [_laid_out(array, tensor) for array, tensor in zip(inputs, self._inputs, strict=True)]
                 for address, array in zip(read, held, strict=True):
