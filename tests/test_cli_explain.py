@@ -12,7 +12,8 @@ import pytest
 from calls import FakeProvider
 
 import gradkern
-from gradkern import cli, driver
+from gradkern import cli, dispatch, driver
+from gradkern.binding import Binder
 from gradkern.cli import explain
 from gradkern.cli.sizes import Wanted, example_of, types_of
 from gradkern.dispatch import plan_for
@@ -144,6 +145,18 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, bandwidth: float) -> dict[str, Any
         _plan=SimpleNamespace(launches=(launch,)),
     )  # fmt: skip
     return explain.explained(wanted, plan)
+
+
+def test_arrays_are_described_as_new_ones_on_the_first_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, fake = "BiasGeluGrad_dX", FakeProvider()
+    operator = OPERATORS[name].model_copy(update={"providers": {"cuda": ("cuda",)}})
+    monkeypatch.setattr(dispatch, "_binders", lambda: {name: Binder(name, operator)})
+    monkeypatch.setattr(dispatch, "unavailable", lambda provider: None)
+    monkeypatch.setitem(sys.modules, "gradkern.ops.bias_gelu_grad.cuda", fake)
+    plan = Wanted(name, operator, operator.examples[0], operator.combinations[0]).plan("cuda")
+    (call,) = fake.calls
+    assert (plan.provider, call.device) == ("cuda", "cuda:0")
+    assert {each.alignment for each in call.inputs.values()} == {16}
 
 
 def test_a_launch_and_the_bound_are_shown(monkeypatch: pytest.MonkeyPatch, provider: FakeProvider) -> None:
