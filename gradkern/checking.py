@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gradkern.arrays import View, dtype_of
+from gradkern.arrays import HOST, View, dtype_of
 from gradkern.attributes import attribute_values, dimension, per_dimension
 from gradkern.axes import match, shape_of
 from gradkern.call import Call, Tensor
@@ -36,6 +36,7 @@ def check(
 
     Raises a GradkernError that names operator, argument, what was expected and what came.
     """
+    device = next(iter(inputs.values())).device
     try:
         tensors = {key: Tensor(*view.key) for key, view in inputs.items()}
         values = attribute_values(operator, attributes)
@@ -48,13 +49,12 @@ def check(
         if resolve is not None:
             values = {**values, **resolve(axes, values)}
         outputs = {
-            each.name: _output(operator, each.name, types, axes, tensors, out.get(each.name), in_place)
+            each.name: _output(operator, each.name, types, axes, tensors, out.get(each.name), in_place, device)
             for each in operator.outputs
             if each.name in wanted
         }
     except GradkernError as error:
         raise type(error)(f"{name}: {error}") from None
-    device = next(iter(inputs.values())).device
     return Call(name, tensors, outputs, values, axes, in_place, device, policy)
 
 
@@ -103,6 +103,7 @@ def _output(
     tensors: Mapping[str, Tensor],
     given: View | None,
     in_place: frozenset[tuple[str, str]],
+    device: str,
 ) -> Tensor:
     """What an output will be: as contract and inputs say, or the `out` array where that fits."""
     output = next(each for each in operator.outputs if each.name == name)
@@ -115,7 +116,8 @@ def _output(
         shape = shape_of(output.shape or (), axes)
         strides = c_strides(shape, dtype.itemsize)
     if given is None:
-        return Tensor(dtype, shape, strides, min(dtype.itemsize, 16))
+        # Every allocator of device memory aligns to 256 bytes or more; on the host nothing depends on it.
+        return Tensor(dtype, shape, strides, dtype.itemsize if device == HOST else 16)
     tensor = given.tensor
     if tensor.dtype != dtype or not tensor.dtype.isnative:
         raise OutputError(f"out {name} has type {_type(tensor.dtype)}; expected {dtype.name}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 from functools import cache
 from importlib.util import find_spec
+
+from gradkern import driver
 
 __all__ = ["unavailable"]
 
@@ -38,10 +38,7 @@ def _installed(module: str) -> bool:
 
 def _why_no_gpu() -> str | None:
     """What the CUDA driver says; None where it has a device."""
-    try:
-        driver = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
-    except OSError:
+    answer = driver.ask()
+    if answer is None:
         return "no NVIDIA GPU: the CUDA driver is not installed"
-    count = ctypes.c_int(0)
-    status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
-    return None if status == 0 and count.value > 0 else f"no NVIDIA GPU: the CUDA driver answers {status}"
+    return None if answer.gpus else f"no NVIDIA GPU: {answer.error or 'the CUDA driver has no device'}"
