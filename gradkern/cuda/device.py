@@ -109,5 +109,7 @@ def scratch(which: Device, stream: int, size: int) -> tuple[int, int]:
                 check(driver.cuMemsetD32(held.counter, 0, 64), "clearing a counter")
             larger = max(size, 2 * held.size, 1 << 20)
             held.buffer = int(check(driver.cuMemAlloc(larger), f"allocating {larger} bytes of scratch memory"))
+            # padding is read with what lies before it, and thrown away: let it be something
+            check(driver.cuMemsetD8(held.buffer, 0, larger), "clearing scratch memory")
             held.size = larger
     return held.counter, held.buffer

@@ -2,40 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from guarded import Guarded
 from norms import Case, disagreement
 
 from gradkern.cuda import simulated
 from gradkern.ops.layer_norm_grad.cuda_form import ARGUMENTS, Form
 from gradkern.ops.layer_norm_grad.cuda_kernel import build
-
-GUARD = 64
-
-
-class Guarded:
-    """An array `offset` bytes after a 16-byte boundary, rows `stride` bytes apart, in a buffer of poison."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: Any, offset: int = 0, stride: int | None = None) -> None:
-        kind = np.dtype(dtype)
-        row = int(np.prod(shape[1:])) * kind.itemsize
-        step = row if stride is None else stride
-        self.size = step * max(0, shape[0] - 1) + row if shape[0] else 0
-        self.buffer = np.full(self.size + 2 * GUARD + 32, 0xFF, np.uint8)
-        self.start = -(-(self.buffer.ctypes.data + GUARD) // 16) * 16 - self.buffer.ctypes.data + offset
-        strides = (step, *(kind.itemsize,) * (len(shape) - 1))
-        self.array = np.ndarray(shape, kind, self.buffer, self.start, strides)
-        self.address = self.buffer.ctypes.data + self.start
-
-    def check(self) -> None:
-        outside = np.ones(self.buffer.size, bool)
-        index = np.ndarray(
-            (*self.array.shape, self.array.itemsize), bool, outside, self.start, (*self.array.strides, 1)
-        )
-        index[...] = False
-        if (self.buffer[outside] != 0xFF).any():
-            raise AssertionError("written outside the array")
 
 
 def simulate(

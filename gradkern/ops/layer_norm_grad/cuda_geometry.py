@@ -1,8 +1,8 @@
 """Which threads own which columns: the numbers of a Form, from the shape, the types and the device.
 
 The rules say what was measured on an H200 with a cold L2: two 16-byte vectors of each tensor a thread (three where
-that wastes fewer lanes), at most 512 threads on a multiprocessor, in two independent teams at least, and 64 to 110 KB of rows
-in flight: with more, some multiprocessors run ahead of others and all wait for the slowest at the end.
+that wastes fewer lanes), at most 512 threads on a multiprocessor, in two independent teams at least, and 64 to 110 KB
+of rows in flight: with more, some multiprocessors run ahead of others and all wait for the slowest at the end.
 """
 
 from __future__ import annotations

@@ -1,0 +1,57 @@
+"""Arrays in memory that shows every stray access: poison around them, and in them before they are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+GUARD = 64
+
+
+class Guarded:
+    """An array `offset` bytes after a 16-byte boundary, rows `stride` bytes apart, in a buffer of poison."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, offset: int = 0, stride: int | None = None) -> None:
+        kind = np.dtype(dtype)
+        row = int(np.prod(shape[1:])) * kind.itemsize
+        step = row if stride is None else stride
+        self.size = step * max(0, shape[0] - 1) + row if shape[0] else 0
+        self.buffer = np.full(self.size + 2 * GUARD + 32, 0xFF, np.uint8)
+        self.start = -(-(self.buffer.ctypes.data + GUARD) // 16) * 16 - self.buffer.ctypes.data + offset
+        strides = (step, *(kind.itemsize,) * (len(shape) - 1))
+        self.array = np.ndarray(shape, kind, self.buffer, self.start, strides)
+        self.address = self.buffer.ctypes.data + self.start
+
+    def check(self) -> None:
+        outside = np.ones(self.buffer.size, bool)
+        index = np.ndarray(
+            (*self.array.shape, self.array.itemsize), bool, outside, self.start, (*self.array.strides, 1)
+        )
+        index[...] = False
+        if (self.buffer[outside] != 0xFF).any():
+            raise AssertionError("written outside the array")
+
+
+class OnDevice:
+    """A guarded array's copy on the current GPU, guards and poison included."""
+
+    def __init__(self, host: Guarded) -> None:
+        from cuda.bindings import driver
+
+        self._driver, self.host = driver, host
+        self._start = int(driver.cuMemAlloc(host.buffer.size + 16)[1])
+        # the same distance from a 16-byte boundary as on the host
+        self._base = self._start + (host.address - host.start - self._start) % 16
+        self.address = self._base + host.start
+        driver.cuMemcpyHtoD(self._base, host.buffer.ctypes.data, host.buffer.size)
+
+    def fetch(self) -> np.ndarray:
+        """The array as it is now, after a look at its guards."""
+        self._driver.cuCtxSynchronize()
+        self._driver.cuMemcpyDtoH(self.host.buffer.ctypes.data, self._base, self.host.buffer.size)
+        self.host.check()
+        return self.host.array
+
+    def free(self) -> None:
+        self._driver.cuMemFree(self._start)
