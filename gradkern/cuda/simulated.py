@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
@@ -17,7 +18,7 @@ import numpy as np
 from numba.cuda.simulator import kernel as simulator
 from numba.cuda.simulator.kernelapi import FakeCUDAModule, swapped_cuda_module
 
-TIMEOUT = 120.0
+TIMEOUT = 60.0
 
 
 class _Block:
@@ -216,33 +217,36 @@ def memory_fence() -> None:
     pass
 
 
+class _Thread(simulator.BlockThread):
+    """A CUDA thread whose block barrier is a threading.Barrier: Numba's own polls every thread, all the time."""
+
+    def syncthreads(self) -> None:
+        self._manager.barrier.wait(TIMEOUT)
+
+
 def launch(
     kernel: Callable[..., None], grid: int, threads: int, cluster: int, shared_bytes: int, arguments: tuple
 ) -> None:
     """Run all blocks of the grid at once, each thread as a Python thread; raise the first error of any."""
     module = FakeCUDAModule((grid, 1, 1), (threads, 1, 1), 0)
-    failures: list[BaseException] = []
     with simulator._push_kernel_context(module), swapped_cuda_module(kernel, module), np.errstate(all="ignore"):
-        runners = []
+        running: list[_Thread] = []
         for first in range(0, grid, cluster):
             peers: list[_Block] = []
             together = threading.Barrier(cluster * threads)
             for index in range(first, first + cluster):
                 manager = simulator.BlockManager(kernel, (grid, 1, 1), (threads, 1, 1), False)
                 manager.block = _Block(peers, shared_bytes, threads)
-                manager.cluster_barrier = together
+                manager.cluster_barrier, manager.barrier = together, threading.Barrier(threads)
                 peers.append(manager.block)
-
-                def run(manager: Any = manager, index: int = index) -> None:
-                    try:
-                        manager.run((index, 0, 0), *arguments)
-                    except BaseException as error:
-                        failures.append(error)
-
-                runners.append(threading.Thread(target=run, daemon=True))
-        for runner in runners:
-            runner.start()
-        for runner in runners:
-            runner.join()
+                target = partial(kernel, *arguments)
+                running += [_Thread(target, manager, (index, 0, 0), (each, 0, 0), False) for each in range(threads)]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+    broken = threading.BrokenBarrierError
+    failures = [thread.exception for thread in running if thread.exception]
+    failures.sort(key=lambda failure: isinstance(failure[0], broken))  # what others waited for in vain comes last
     if failures:
-        raise failures[0]
+        raise failures[0][0].with_traceback(failures[0][1])
