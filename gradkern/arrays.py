@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
@@ -18,7 +18,7 @@ from gradkern.call import Tensor
 from gradkern.errors import ArgumentError
 from gradkern.memory import c_strides
 
-__all__ = ["HOST", "NUMPY", "Kind", "Maker", "View", "dtype_of", "overlap", "same_memory", "view"]
+__all__ = ["HOST", "NUMPY", "Kind", "Maker", "View", "device_arrays", "dtype_of", "overlap", "same_memory", "view"]
 
 HOST = "cpu"
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2
@@ -75,7 +75,7 @@ def view(value: Any, where: str) -> View:
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         return _of_dlpack(value, where)
     if hasattr(value, "__cuda_array_interface__"):
-        return _device_arrays().of_cuda_interface(value, where)
+        return device_arrays().of_cuda_interface(value, where)
     if hasattr(value, "__array_interface__"):
         try:
             return _of_numpy(np.asarray(value), NUMPY)
@@ -129,13 +129,12 @@ def _of_torch(value: Any, where: str, torch: Any) -> View:
         raise ArgumentError(f"{where} requires grad, and autograd cannot follow gradkern; detach it: {name}.detach()")
     if value.layout != torch.strided:
         raise ArgumentError(f"{where} is a tensor of layout {value.layout}; expected a dense one (torch.strided)")
-    device = value.device
-    if device.type != "cpu":
-        if device.type == "cuda":
-            return _device_arrays().of_torch(value, where, torch)
-        raise ArgumentError(f"{where} is a tensor on device {device}; expected cpu or cuda")
     if value.is_neg() or value.is_conj():
         raise ArgumentError(f"{where} is a tensor with a lazy sign; pass .resolve_neg().resolve_conj()")
+    if value.is_cuda:
+        return device_arrays().of_torch(value, where)
+    if value.device.type != "cpu":
+        raise ArgumentError(f"{where} is a tensor on device {value.device}; expected cpu or cuda")
     try:
         return _of_numpy(_torch_as_numpy(value, torch), TORCH)
     except TypeError as error:
@@ -182,7 +181,7 @@ def _of_dlpack(value: Any, where: str) -> View:
     except Exception as error:
         raise ArgumentError(f"{where} is a {_type_name(value)} whose __dlpack_device__ fails: {error}") from error
     if device == _DLPACK_CUDA:
-        return _device_arrays().of_dlpack(value, where, index)
+        return device_arrays().of_dlpack(value, where, index)
     if device != _DLPACK_CPU:
         raise ArgumentError(
             f"{where} is a {_type_name(value)} on DLPack device {int(device)}; expected the CPU or CUDA"
@@ -228,7 +227,8 @@ def _dlpack_kind(namespace: Any) -> Kind:
 
 
 @cache
-def _device_arrays() -> Any:
+def device_arrays() -> Any:
+    """The module for arrays on a GPU, loaded with the first of them."""
     return import_module("gradkern.device_arrays")
 
 
@@ -236,19 +236,26 @@ def _device_arrays() -> Any:
 
 
 def overlap(one: View, other: View) -> bool:
-    """Whether two arrays on one device have a byte in common. Where that is too hard to decide, the answer is yes."""
-    if (
-        one.device != HOST
-    ):  # by their outermost bytes alone, so that arrays interleaved in one buffer count as overlapping
-        low, high = one.tensor.extent
-        other_low, other_high = other.tensor.extent
-        return one.buffer + low < other.buffer + other_high and other.buffer + other_low < one.buffer + high
-    if not np.may_share_memory(one.buffer, other.buffer):
+    """Whether two arrays on one device have a byte in common. Where that is too hard to decide, the answer is yes.
+
+    On a GPU only the outermost bytes are compared, so that arrays interleaved in one buffer count as overlapping.
+    """
+    low, high = _extent(one.key)
+    other_low, other_high = _extent(other.key)
+    start, other_start = _address(one), _address(other)
+    if start + low >= other_start + other_high or other_start + other_low >= start + high:
         return False
+    if one.device != HOST:
+        return True
     try:
         return bool(np.shares_memory(one.buffer, other.buffer, max_work=100_000))  # pyright: ignore[reportArgumentType]
     except np.exceptions.TooHardError:
         return True
+
+
+@lru_cache(maxsize=4096)
+def _extent(key: tuple[Any, ...]) -> tuple[int, int]:
+    return Tensor(*key).extent
 
 
 def same_memory(one: View, other: View) -> bool:

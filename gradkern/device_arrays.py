@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from gradkern.errors import ArgumentError
 from gradkern.memory import c_strides
 from gradkern.providers import unavailable
 
-__all__ = ["of_cuda_interface", "of_dlpack", "of_torch", "stream_handle"]
+__all__ = ["alignment", "of_cuda_interface", "of_dlpack", "of_torch", "stream_handle", "torch_key", "torch_kind"]
 
 LEGACY_DEFAULT_STREAM = 1  # CU_STREAM_LEGACY
 
@@ -51,22 +51,24 @@ def stream_handle(stream: Any, where: str) -> int:
 # --- PyTorch -------------------------------------------------------------------------------------------------------
 
 
-def of_torch(value: Any, where: str, torch: Any) -> View:
+def of_torch(value: Any, where: str) -> View:
     """A CUDA tensor that `gradkern.arrays` has found to be strided and without gradient."""
-    dtype = _torch_types(torch).get(value.dtype)
-    if dtype is None:
-        raise ArgumentError(f"{where} is a tensor of type {value.dtype}, which NumPy does not have")
-    item = dtype.itemsize
-    strides = tuple([step * item for step in value.stride()])
     address = value.data_ptr()
-    kind = _torch_kind(value.get_device())
-    return View((dtype, tuple(value.shape), strides, alignment(address)), address, kind.device, kind)
+    key = torch_key(value.dtype, value.shape, value.stride(), alignment(address))
+    if key is None:
+        raise ArgumentError(f"{where} is a tensor of type {value.dtype}, which NumPy does not have")
+    kind = torch_kind(value.get_device())
+    return View(key, address, kind.device, kind)
 
 
-@cache
-def _torch_types(torch: Any) -> dict[Any, np.dtype]:
-    names = ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
-    return {getattr(torch, name): dtype_of(name) for name in names}
+@lru_cache(maxsize=4096)
+def torch_key(dtype: Any, shape: Any, steps: tuple[int, ...], aligned: int) -> tuple[Any, ...] | None:
+    """View.key of a tensor with this type, shape, strides in elements and alignment; None for a type of torch's own."""
+    name = str(dtype).removeprefix("torch.")
+    if name not in ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"):
+        return None
+    known = dtype_of(name)
+    return known, tuple(shape), tuple(step * known.itemsize for step in steps), aligned
 
 
 class _Torch:
@@ -99,7 +101,7 @@ class _Torch:
         return array
 
 
-_torch_kind = cache(_Torch)
+torch_kind = cache(_Torch)
 
 # --- CuPy, Numba and other holders of __cuda_array_interface__ ----------------------------------------------------
 
@@ -223,11 +225,15 @@ class _Buffer:
         from cuda.core import Device  # pyright: ignore[reportAttributeAccessIssue]
         from cuda.core.utils import StridedMemoryView  # pyright: ignore[reportMissingImports]
 
-        device = Device(self._index)
+        from gradkern.cuda.device import activate, device
+
+        here, owner = device(self._index), Device(self._index)
         steps = tuple(step // tensor.dtype.itemsize for step in tensor.strides)
 
         def new() -> tuple[Any, int]:
-            buffer = device.allocate(max(tensor.nbytes, 1), stream=device.default_stream)
+            with activate(here):
+                owner.set_current()  # cuda.core wants it from every thread; it is the context that is active already
+                buffer = owner.allocate(max(tensor.nbytes, 1), stream=owner.default_stream)
             memory = StridedMemoryView.from_buffer(buffer, shape=tensor.shape, strides=steps, dtype=tensor.dtype)
             return memory, memory.ptr
 
@@ -236,9 +242,12 @@ class _Buffer:
     def finish(self, array: Any) -> Any:
         if self._namespace is None:
             return array
-        from cuda.core import Device  # pyright: ignore[reportAttributeAccessIssue]
+        from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
-        Device(self._index).default_stream.sync()  # the library reads on streams of its own
+        from gradkern.cuda.device import activate, check, device
+
+        with activate(device(self._index)):  # the library reads on streams of its own
+            check(driver.cuStreamSynchronize(LEGACY_DEFAULT_STREAM), "waiting for outputs")
         return self._namespace.from_dlpack(array)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from gradkern.arrays import HOST, NUMPY, Kind, View, overlap, same_memory, view
+from gradkern.arrays import HOST, NUMPY, Kind, View, device_arrays, overlap, same_memory, view
 from gradkern.binding import Binder
 from gradkern.errors import DeviceError, OutputError
 
@@ -33,12 +34,41 @@ def read(binder: Binder, arrays: tuple[Any, ...]) -> Operands:
         keys.append((dtype, array.shape, array.strides, dtype.itemsize if array.flags.aligned else 1))
     else:
         return Operands(tuple(keys), arrays, HOST, NUMPY)
+    torch = sys.modules.get("torch")
+    if torch is not None and type(arrays[0]) is torch.Tensor and arrays[0].is_cuda:
+        operands = _read_tensors(arrays, torch)
+        if operands is not None:
+            return operands
     views = input_views(binder, arrays)
     return Operands(
         tuple([None if each is None else each.key for each in views]),
         tuple([each.buffer for each in views if each is not None]),
         *next((each.device, each.kind) for each in views if each is not None),
     )
+
+
+def _read_tensors(arrays: tuple[Any, ...], torch: Any) -> Operands | None:
+    """The operands where all are plain tensors on one GPU; None where one needs a closer look."""
+    here = device_arrays()
+    index = arrays[0].get_device()
+    keys, buffers = [], []
+    for array in arrays:
+        if (
+            type(array) is not torch.Tensor
+            or array.requires_grad
+            or array.get_device() != index
+            or array.layout is not torch.strided
+            or array.is_neg()
+        ):
+            return None
+        address = array.data_ptr()
+        key = here.torch_key(array.dtype, array.shape, array.stride(), here.alignment(address))
+        if key is None:
+            return None
+        keys.append(key)
+        buffers.append(address)
+    kind = here.torch_kind(index)
+    return Operands(tuple(keys), tuple(buffers), kind.device, kind)
 
 
 def input_views(binder: Binder, arrays: tuple[Any, ...]) -> tuple[Any, ...]:

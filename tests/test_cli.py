@@ -107,7 +107,8 @@ def test_a_provider_this_version_does_not_have_says_so() -> None:
 # --- one operator ----------------------------------------------------------------------------------------------------
 
 
-def test_a_named_operator_is_shown_whole(show: Shown) -> None:
+def test_a_named_operator_is_shown_whole(show: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradkern.cli.ops.unavailable", {"cuda": "no NVIDIA GPU"}.get)
     code, out, err = show("InvertibleLayerNormalizationGrad")
     assert (code, err) == (0, "")
     assert out.splitlines() == [
@@ -146,7 +147,8 @@ def test_a_named_operator_is_shown_whole(show: Shown) -> None:
         "    Y_grad -> X_grad",
         "    Y -> X_grad",
         "  providers",
-        "    cpu    available",
+        "    cuda    no NVIDIA GPU",
+        "    cpu     available",
     ]
 
 

@@ -10,7 +10,7 @@ from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.call import Call, Plan, Tensor
 from gradkern.cuda.device import activate, check, device
-from gradkern.memory import dense_like
+from gradkern.memory import c_strides
 
 __all__ = ["Staged"]
 
@@ -63,7 +63,7 @@ class Staged:
 
 
 def _on_device(tensor: Tensor) -> Tensor:
-    return replace(tensor, strides=dense_like(tensor, tensor.shape, tensor.dtype), alignment=ALIGNMENT)
+    return replace(tensor, strides=c_strides(tensor.shape, tensor.dtype.itemsize), alignment=ALIGNMENT)
 
 
 def _empty(tensor: Tensor) -> np.ndarray:
