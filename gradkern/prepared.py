@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
-from gradkern.arrays import Kind, Maker, View
+from gradkern.arrays import Kind, Maker, View, device_arrays
 from gradkern.binding import Binder
 from gradkern.call import Call, Plan
 from gradkern.errors import ArgumentError, GradkernError
@@ -83,7 +82,7 @@ class Prepared:
         elif self.provider == "cpu":
             raise ArgumentError(f"{self.operator}: stream is for arrays on a GPU; these are on the host")
         else:
-            stream = import_module("gradkern.device_arrays").stream_handle(stream, self.operator)
+            stream = device_arrays().stream_handle(stream, self.operator)
         results: list[Any] = [None] * len(self._binder.outputs)
         buffers = []
         made = []
