@@ -221,7 +221,10 @@ def _provider(binder: Binder, inputs: Mapping[str, View], named: str | None) -> 
 
 
 def _ask(binder: Binder, provider: str, call: Call) -> Plan:
-    """The first plan that a module of the provider makes; an error with each one's reason where none does."""
+    """The first plan that a module of the provider makes; an error with each one's reason where none does.
+
+    On a GPU, inputs that no module takes as they lie are copied end to end first.
+    """
     reasons = []
     for module in binder.operator.providers[provider]:
         try:
@@ -232,6 +235,11 @@ def _ask(binder: Binder, provider: str, call: Call) -> Plan:
             reasons.append(f"{module}: cannot be loaded: {error}")
         except GradkernError as error:
             raise type(error)(f"{binder.name}: {error}") from None
+    if provider == "cuda":
+        strided = import_module("gradkern.cuda.strided")
+        names = strided.scattered(call)
+        if names:
+            return strided.Gathered(call, names, partial(_ask, binder, provider))
     raise ProviderError(f"{binder.name}: provider {provider!r} cannot take the call: {'; '.join(reasons)}")
 
 

@@ -186,6 +186,27 @@ def test_strided_rows_and_unaligned_slices_are_right() -> None:
             assert_close(NAME, key, back(array).astype(np.float16), expected[key])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_inputs_in_any_memory_order_are_right(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    there, back, _ = by_torch()
+    inputs = host_inputs(65, 96, dtype)
+    if dtype == "float64":
+        inputs = {key: array.astype(np.float64) for key, array in inputs.items()}
+    expected = reference(NAME, inputs, {})
+    arrays = {key: there(array) for key, array in inputs.items()}
+    wide = torch.zeros(96, 2, device="cuda", dtype=arrays["scale"].dtype)
+    wide[:, 0] = arrays["scale"]
+    arrays |= {"X": arrays["X"].t().contiguous().t(), "scale": wide[:, 0]}
+    arrays["mean"] = torch.stack([arrays["mean"], arrays["mean"]], 1)[:, 1]
+    result = gradkern.run(NAME, **arrays)
+    assert "after a copy of X, scale, mean" in gradkern.prepare(NAME, **arrays).kernel
+    for key, array in result._asdict().items():
+        assert_close(
+            NAME, key, (array.cpu().numpy() if dtype == "float64" else back(array).astype(dtype)), expected[key]
+        )
+
+
 def test_a_plan_is_found_again_for_arrays_of_the_same_signature() -> None:
     there, _, _ = by_torch()
     arrays = {key: there(array) for key, array in host_inputs().items()}
