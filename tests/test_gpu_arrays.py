@@ -202,9 +202,8 @@ def test_inputs_in_any_memory_order_are_right(dtype: str) -> None:
     result = gradkern.run(NAME, **arrays)
     assert "after a copy of X, scale, mean" in gradkern.prepare(NAME, **arrays).kernel
     for key, array in result._asdict().items():
-        assert_close(
-            NAME, key, (array.cpu().numpy() if dtype == "float64" else back(array).astype(dtype)), expected[key]
-        )
+        got = array.cpu().numpy() if dtype == "float64" else back(array).astype(dtype)
+        assert_close(NAME, key, got, expected[key])
 
 
 def test_a_plan_is_found_again_for_arrays_of_the_same_signature() -> None:

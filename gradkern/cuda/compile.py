@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, cast
 
 __all__ = ["ENTRY", "Compiled", "compile_kernel"]
 
@@ -33,9 +34,10 @@ def compile_kernel(
 
     The launch bounds let the assembler use as many registers as `blocks_per_processor` such blocks have.
     """
-    from cuda.core import Linker, LinkerOptions, ObjectCode
-    from numba.cuda import compile as numba_compile
-    from numba.cuda import types
+    from cuda.core import Linker, LinkerOptions, ObjectCode  # pyright: ignore[reportAttributeAccessIssue]
+    from numba import cuda
+
+    numba_compile, types = cast(Any, cuda).compile, cast(Any, cuda).types
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Numba's remarks about its own options

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from cuda.bindings import driver
+from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.errors import ProviderError
 

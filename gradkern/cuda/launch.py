@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cuda.bindings import driver
+from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.cuda.compile import ENTRY, Compiled
 from gradkern.cuda.device import Device, activate, check

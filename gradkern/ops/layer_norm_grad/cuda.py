@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cuda.bindings import driver
+from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda import cache
