@@ -29,6 +29,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
+import bench_plot
 import numpy as np
 from peers import PEERS
 from rich.console import Console
@@ -64,7 +65,7 @@ def main() -> int:
             ).encode(),
         )
     if options.plot:
-        _plot(rows, options.plot)
+        _write(options.plot, bench_plot.drawn(rows, options.plot.suffix.lstrip(".") or "png"))
     return 0
 
 
@@ -72,7 +73,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("operators", nargs="*", metavar="OPERATOR", help="operators to time; by default all")
     parser.add_argument("--types", default="float32", help="data types, separated by commas; by default float32")
-    parser.add_argument("--axes", type=json.loads, help="one size instead of the registry's, as JSON")
+    parser.add_argument(
+        "--axes", type=json.loads, action="append", help="a size instead of the registry's, as JSON; may be repeated"
+    )
     parser.add_argument("--attributes", type=json.loads, default={}, help="its attributes, as JSON")
     parser.add_argument("--outputs", help="outputs to compute, separated by commas; by default all")
     parser.add_argument("--provider", help="provider to run on; by default that of the arrays")
@@ -101,9 +104,10 @@ def _work(options: argparse.Namespace) -> Iterator[tuple[str, Operator, Mapping[
             continue
         for types in _combinations(operator, options.types.split(",")):
             if options.axes:
-                axes = {key: tuple(size) if isinstance(size, list) else size for key, size in options.axes.items()}
                 attributes = {key: tuple(v) if isinstance(v, list) else v for key, v in options.attributes.items()}
-                yield name, operator, types, Example(axes=axes, attributes=attributes)
+                for each in options.axes:
+                    axes = {key: tuple(size) if isinstance(size, list) else size for key, size in each.items()}
+                    yield name, operator, types, Example(axes=axes, attributes=attributes)
             else:
                 for example in operator.examples if options.overhead else operator.benchmarks:
                     yield name, operator, types, example
@@ -137,6 +141,7 @@ def _time(
         "operator": name,
         "types": dict(types),
         "size": named(operator, example),
+        "axes": dict(example.axes),
         "outputs": outputs,
         "provider": plan.provider,
         "kernel": plan.kernel,
@@ -289,34 +294,6 @@ def _processor() -> str:
     return next(
         (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor()
     )
-
-
-def _plot(rows: list[Row], path: Path) -> None:
-    """Bars: how much longer each peer takes than gradkern on the same work."""
-    import io
-
-    from matplotlib.figure import Figure
-
-    peers = sorted({peer for row in rows for peer in row.get("peers", ())})
-    shown = [row for row in rows if row.get("peers")]
-    if not shown:
-        sys.exit("--plot draws gradkern against peers; name some with --peers")
-    figure = Figure(figsize=(9, 0.9 + 0.32 * len(shown) * len(peers)), layout="constrained")
-    axes = figure.subplots()
-    labels = [f"{row['operator']}  {row['size']}  {next(iter(row['types'].values()))}" for row in shown]
-    height = 0.8 / len(peers)
-    for place, peer in enumerate(peers):
-        ratios = [row["peers"].get(peer, math.nan) / row["microseconds"] for row in shown]
-        bars = axes.barh([y + place * height for y in range(len(shown))], ratios, height, label=peer)
-        axes.bar_label(bars, fmt="%.2f", padding=3, fontsize=8)
-    axes.set_yticks(range(len(shown)), labels, fontsize=8)
-    axes.invert_yaxis()
-    axes.axvline(1, color="black", linewidth=1)
-    axes.set_xlabel("time of the peer / time of gradkern (more than 1: gradkern is faster)")
-    axes.legend()
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix.lstrip(".") or "png", dpi=130)
-    _write(path, buffer.getvalue())
 
 
 def _write(path: Path, content: bytes) -> None:
