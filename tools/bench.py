@@ -123,11 +123,14 @@ def _combinations(operator: Operator, wanted: list[str]) -> Iterator[Mapping[str
 def _time(
     name: str, operator: Operator, types: Mapping[str, str], example: Example, options: argparse.Namespace
 ) -> Row:
-    inputs = inputs_of(operator, types, example, np.random.default_rng(0))
     outputs = tuple(options.outputs.split(",")) if options.outputs else tuple(each.name for each in operator.outputs)
     arguments: dict[str, Any] = {"outputs": outputs, "provider": options.provider, **example.attributes}
     gpu = _gpu() if options.provider == "cuda" else None
-    arrays: dict[str, Any] = {key: gpu.on_device(array) for key, array in inputs.items()} if gpu else inputs
+    arrays: dict[str, Any] = (
+        gpu.inputs_of(operator, types, example)
+        if gpu
+        else inputs_of(operator, types, example, np.random.default_rng(0))
+    )
     plan = gradkern.prepare(name, **arrays, **arguments)
     calls: dict[str, Callable[[], Any]] = {"gradkern": lambda: gradkern.run(name, **arrays, **arguments)}
     for peer in options.peers:

@@ -7,17 +7,24 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-import numpy as np
 import torch
+
+from gradkern.axes import shape_of
+from gradkern.contract import Example, Operator
 
 FLUSH_BYTES = 256 << 20  # several times the L2 of any GPU so far
 
 
-def on_device(array: np.ndarray) -> torch.Tensor:
-    """The array on the current GPU, as a tensor."""
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).cuda().view(torch.bfloat16)
-    return torch.from_numpy(array).cuda()
+def inputs_of(operator: Operator, types: Mapping[str, str], example: Example) -> dict[str, torch.Tensor]:
+    """What samples.inputs_of gives, made on the GPU: a large array takes seconds to come from the host."""
+    random = torch.Generator("cuda").manual_seed(0)
+    made = {}
+    for each in operator.inputs:
+        values = torch.randn(shape_of(each.shape, example.axes), device="cuda", generator=random)
+        if each.values != "any":
+            values = values.abs().clamp(0.5, 2)
+        made[each.name] = values.to(getattr(torch, types[each.type]))
+    return made
 
 
 def cold_times(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, list[float]]:

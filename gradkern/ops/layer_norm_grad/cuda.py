@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
@@ -31,6 +33,9 @@ _INPUTS = {  # contract name -> the kernel's
 _INDEX = {name: index for index, name in enumerate(ARGUMENTS)}
 
 
+_in_turn = Lock()  # two threads on one stream share its scratch memory: the launches of a pair stay together
+
+
 @dataclass(frozen=True, slots=True)
 class NormPlan:
     """One launch (two where a row is too wide for a cluster) with its scratch memory."""
@@ -50,7 +55,7 @@ class NormPlan:
             (_INDEX["row_sums"], buffer + self.partial_bytes),
             (_INDEX["counter"], counter),
         )
-        with activate(self.device):
+        with activate(self.device), _in_turn if len(self.launches) > 1 else nullcontext():
             for launch in self.launches:
                 launch(changes, stream)
 

@@ -81,7 +81,7 @@ def column_sums(form: Form) -> tuple[Callable[..., None], Callable[..., None]]:
         out_at = partial + (int64(walker) * SUMS * PADDED + first_column) * ITEM
         team_at = shared + RING_AT + team * (SUMS * SLICE_4 * ITEM)
         cuda.syncthreads()  # the ring is free
-        cuda.syncthreads()  # racecheck takes one barrier for none where a team had no row; two cost nothing here
+        cuda.syncthreads()  # with one alone racecheck reports a hazard where a team had no row; it is not explained
         for j in range(VECTORS):
             v = lane + j * LANES
             if sub == 0 and (j < WHOLE_VECTORS or v < vectors):
