@@ -18,7 +18,19 @@ from gradkern.call import Tensor
 from gradkern.errors import ArgumentError
 from gradkern.memory import c_strides
 
-__all__ = ["HOST", "NUMPY", "Kind", "Maker", "View", "device_arrays", "dtype_of", "overlap", "same_memory", "view"]
+__all__ = [
+    "HOST",
+    "NUMPY",
+    "Kind",
+    "Maker",
+    "View",
+    "device_arrays",
+    "dtype_of",
+    "overlap",
+    "same_memory",
+    "span",
+    "view",
+]
 
 HOST = "cpu"
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2
@@ -240,10 +252,9 @@ def overlap(one: View, other: View) -> bool:
 
     On a GPU only the outermost bytes are compared, so that arrays interleaved in one buffer count as overlapping.
     """
-    low, high = _extent(one.key)
-    other_low, other_high = _extent(other.key)
-    start, other_start = _address(one), _address(other)
-    if start + low >= other_start + other_high or other_start + other_low >= start + high:
+    start, end = span(one.key, one.buffer)
+    other_start, other_end = span(other.key, other.buffer)
+    if start >= other_end or other_start >= end:
         return False
     if one.device != HOST:
         return True
@@ -253,6 +264,13 @@ def overlap(one: View, other: View) -> bool:
         return True
 
 
+def span(key: tuple[Any, ...], buffer: Any) -> tuple[int, int]:
+    """The addresses of an array's first byte and of the one after its last."""
+    low, high = _extent(key)
+    address = buffer if isinstance(buffer, int) else buffer.__array_interface__["data"][0]
+    return address + low, address + high
+
+
 @lru_cache(maxsize=4096)
 def _extent(key: tuple[Any, ...]) -> tuple[int, int]:
     return Tensor(*key).extent
@@ -260,11 +278,8 @@ def _extent(key: tuple[Any, ...]) -> tuple[int, int]:
 
 def same_memory(one: View, other: View) -> bool:
     """Whether two views are the same elements in the same order."""
-    return one.key[:3] == other.key[:3] and one.device == other.device and _address(one) == _address(other)
-
-
-def _address(one: View) -> int:
-    return one.buffer if one.device != HOST else one.buffer.__array_interface__["data"][0]
+    same = one.key[:3] == other.key[:3] and one.device == other.device
+    return same and span(one.key, one.buffer) == span(other.key, other.buffer)
 
 
 # --- types ---------------------------------------------------------------------------------------------------------

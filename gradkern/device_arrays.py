@@ -229,12 +229,15 @@ class _Buffer:
 
         here, owner = device(self._index), Device(self._index)
         steps = tuple(step // tensor.dtype.itemsize for step in tensor.strides)
+        seen_as = tensor.dtype
+        if self._namespace is not None and seen_as.name == "bfloat16":  # which cuda.core does not export by DLPack
+            seen_as = np.dtype(np.uint16)
 
         def new() -> tuple[Any, int]:
             with activate(here):
                 owner.set_current()  # cuda.core wants it from every thread; it is the context that is active already
                 buffer = owner.allocate(max(tensor.nbytes, 1), stream=owner.default_stream)
-            memory = StridedMemoryView.from_buffer(buffer, shape=tensor.shape, strides=steps, dtype=tensor.dtype)
+            memory = StridedMemoryView.from_buffer(buffer, shape=tensor.shape, strides=steps, dtype=seen_as)
             return memory, memory.ptr
 
         return new
@@ -248,7 +251,8 @@ class _Buffer:
 
         with activate(device(self._index)):  # the library reads on streams of its own
             check(driver.cuStreamSynchronize(LEGACY_DEFAULT_STREAM), "waiting for outputs")
-        return self._namespace.from_dlpack(array)
+        result = self._namespace.from_dlpack(array)
+        return result.view(dtype_of("bfloat16")) if array.dtype == np.uint16 else result
 
 
 _buffer_kind = cache(_Buffer)

@@ -144,7 +144,7 @@ def _find(
     arrays, attributes = binder.bind(inputs, named)
     wanted = binder.wanted(outputs, out)
     operands = read(binder, arrays)
-    given, in_place = out_views(binder, arrays, out)
+    given, in_place = out_views(binder, arrays, operands, out)
     in_force = merged(policy)
     signature = (
         op,

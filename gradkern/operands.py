@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gradkern.arrays import HOST, NUMPY, Kind, View, device_arrays, overlap, same_memory, view
+from gradkern.arrays import HOST, NUMPY, Kind, View, device_arrays, overlap, same_memory, span, view
 from gradkern.binding import Binder
 from gradkern.errors import DeviceError, OutputError
 
@@ -91,34 +91,48 @@ _NOTHING: tuple[dict[str, View], frozenset[tuple[str, str]]] = ({}, frozenset())
 
 
 def out_views(
-    binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] | None
+    binder: Binder, arrays: tuple[Any, ...], operands: Operands, out: Mapping[str, Any] | None
 ) -> tuple[dict[str, View], frozenset[tuple[str, str]]]:
     """Views of the `out` arrays, and the (input, output) pairs that are one array. Any other overlap is an error."""
     if not out:
         return _NOTHING
     found: dict[str, View] = {}
-    pairs = []
-    views = input_views(binder, arrays)
-    permitted = binder.operator.in_place_pairs
+    spans = [
+        span(key, buffer)
+        for key, buffer in zip([key for key in operands.keys if key is not None], operands.buffers, strict=True)
+    ]
+    pairs: list[tuple[str, str]] = []
     for name, array in out.items():
-        one = found[name] = view(array, f"{binder.name}: out {name}")
-        if one.device != views[0].device:
-            raise DeviceError(
-                f"{binder.name}: out {name} is on {one.device}, but input {binder.inputs[0]} on {views[0].device}"
-            )
+        one = view(array, f"{binder.name}: out {name}")
+        if one.device != operands.device:
+            first = binder.inputs[0]
+            raise DeviceError(f"{binder.name}: out {name} is on {one.device}, but input {first} on {operands.device}")
         if not one.writable:
             raise OutputError(f"{binder.name}: out {name} is read-only")
-        for source, each in zip(binder.inputs, views, strict=True):
-            if each is None or each.device != one.device or not overlap(one, each):
-                continue
-            if not same_memory(one, each):
-                raise OutputError(f"{binder.name}: out {name} overlaps input {source} without being that array")
-            if (source, name) not in permitted:
-                allowed = sorted(pair[0] for pair in permitted if pair[1] == name)
-                may = f"it may be that of {' or '.join(allowed)}" if allowed else "it may be that of no input"
-                raise OutputError(f"{binder.name}: out {name} is the array of input {source}; {may}")
-            pairs.append((source, name))
+        start, end = span(one.key, one.buffer)
+        for other_start, other_end in spans:
+            if start < other_end and other_start < end:
+                pairs += _shared(binder, name, one, input_views(binder, arrays))
+                break
         for other, each in found.items():
-            if other != name and overlap(one, each):
+            if overlap(one, each):
                 raise OutputError(f"{binder.name}: out {name} overlaps out {other}")
+        found[name] = one
     return found, frozenset(pairs)
+
+
+def _shared(binder: Binder, name: str, one: View, views: tuple[View | None, ...]) -> list[tuple[str, str]]:
+    """The pairs of an `out` array with the inputs that are the same array, where that is permitted."""
+    pairs = []
+    permitted = binder.operator.in_place_pairs
+    for source, each in zip(binder.inputs, views, strict=True):
+        if each is None or not overlap(one, each):
+            continue
+        if not same_memory(one, each):
+            raise OutputError(f"{binder.name}: out {name} overlaps input {source} without being that array")
+        if (source, name) not in permitted:
+            allowed = sorted(pair[0] for pair in permitted if pair[1] == name)
+            may = f"it may be that of {' or '.join(allowed)}" if allowed else "it may be that of no input"
+            raise OutputError(f"{binder.name}: out {name} is the array of input {source}; {may}")
+        pairs.append((source, name))
+    return pairs

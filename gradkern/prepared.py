@@ -65,7 +65,7 @@ class Prepared:
                 f"{self.operator}: attribute {min(attributes)} is fixed in a prepared plan; prepare another"
             )
         operands = read(self._binder, arrays)
-        given, in_place = out_views(self._binder, arrays, out)
+        given, in_place = out_views(self._binder, arrays, operands, out)
         if operands.keys != self._keys or in_place != self.call.in_place or operands.device != self.call.device:
             raise ArgumentError(self._differs(operands, in_place))
         if {name: each.key for name, each in given.items()} != self._out_keys:
