@@ -6,7 +6,7 @@
     tools/bench.py ConvGrad --axes '{"N": 8, "C": 16, ...}' --attributes '{"pads": [1, 1, 1, 1]}'
     tools/bench.py --overhead               what a warm call costs beyond its kernel, on the small examples
 
-A row is the median of repeated warm runs, gradkern's and the peers' in turn, with the distance between the
+A row is the median of repeated warm runs, gradkern's and the peers' in turns, with the distance between the
 quartiles as the spread. GB/s counts the bytes that must move: inputs once, outputs once. FLOP/s counts a
 convolution's multiplications and additions. On a GPU (--provider cuda) the L2 is cold and the limit is measured in the
 same run: torch.add, two reads and one write, on as many bytes.
@@ -41,6 +41,7 @@ import gradkern
 from gradkern.contract import Example, Operator
 
 SCHEMA = 1
+SETTLE_SECONDS, BLOCK_SECONDS = 0.03, 0.1
 Row = dict[str, Any]
 
 
@@ -175,17 +176,23 @@ def _gpu() -> Any:
 
 
 def _in_turn(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, list[float]]:
-    """Times of each call, taken in turn so that what slows the machine slows all of them."""
-    for call in calls.values():
-        call()
-        call()
+    """Times of each call, in blocks taken in turn so that what slows the machine slows all of them.
+
+    Blocks, not single calls: for a while after a call a library's threads spin, and would take the next one's core.
+    """
     times: dict[str, list[float]] = {name: [] for name in calls}
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end or min(map(len, times.values())) < 5:
+    while time.perf_counter() < end or min(map(len, times.values())) < 6:
         for name, call in calls.items():
-            start = time.perf_counter()
+            settled = time.perf_counter() + SETTLE_SECONDS
             call()
-            times[name].append(time.perf_counter() - start)
+            while time.perf_counter() < settled:
+                call()
+            full = time.perf_counter() + BLOCK_SECONDS
+            while time.perf_counter() < full:
+                start = time.perf_counter()
+                call()
+                times[name].append(time.perf_counter() - start)
     return times
 
 

@@ -21,12 +21,14 @@ def drawn(rows: list[Row], format_: str) -> bytes:
 
 
 def _rates(rows: list[Row]) -> Figure:
-    """GB/s over columns, gradkern and peers, with the limit at each size as a line; a panel for each operator."""
+    """GB/s over columns, at the largest size measured of each; gradkern, peers and the limit; a panel per operator."""
     operators = list(dict.fromkeys(row["operator"] for row in rows))
     figure = Figure(figsize=(4.2 * len(operators), 4), layout="constrained")
     panels = figure.subplots(1, len(operators), sharey=True, squeeze=False)[0]
     for panel, operator in zip(panels, operators, strict=True):
-        here = sorted((row for row in rows if row["operator"] == operator), key=lambda row: _columns(row))
+        by_size = sorted((row for row in rows if row["operator"] == operator), key=lambda row: row["bytes"])
+        largest = {_columns(row): row for row in by_size}  # of each number of columns
+        here = [largest[columns] for columns in sorted(largest)]
         places = [_columns(row) for row in here]
         panel.plot(places, [row["limit"]["add"] for row in here], "k--", label="limit: torch.add, same bytes")
         panel.plot(places, [row["gigabytes_per_second"] for row in here], "o-", linewidth=2, label="gradkern")
@@ -38,8 +40,13 @@ def _rates(rows: list[Row]) -> Figure:
         panel.set_title(operator, fontsize=9)
         panel.set_xlabel("columns")
         panel.grid(alpha=0.3)
-        panel.legend(fontsize=7)
     panels[0].set_ylabel("GB/s of bytes that must move")
+    figure.legend(
+        *max((panel.get_legend_handles_labels() for panel in panels), key=lambda each: len(each[1])),
+        loc="outside lower center",
+        ncols=6,
+        fontsize=8,
+    )
     return figure
 
 
