@@ -74,6 +74,25 @@ def cpu() -> str:
     return f"{_table(head, rows)}\n\n{_origin(results['machine'])}"
 
 
+def h200() -> str:
+    """GB/s of the CUDA kernels, the limit and the peers, measured in one run."""
+    results = json.loads((RESULTS / "h200.json").read_text())
+    peers = ("torch", "compile", "liger")
+    rows = []
+    for row in results["rows"]:
+        times = [f"{row['peers'][peer] / row['microseconds']:.2f}" if peer in row["peers"] else "-" for peer in peers]
+        size = "×".join(str(*row["axes"][name]) for name in ("rows", "columns"))
+        cells = [f"`{row['operator']}`", size, f"{row['microseconds']:.1f}", f"{row['gigabytes_per_second']:.0f}"]
+        rows.append([*cells, f"{row['share_of_limit']:.3f}", *times])
+    machine = results["machine"]
+    head = ("operator", "rows×columns", "µs", "GB/s", "of the limit", *(f"{peer} / gradkern" for peer in peers))
+    packages = ", ".join(
+        f"{name} {machine['packages'][name]}" for name in ("torch", "triton", "liger-kernel", "numba-cuda")
+    )
+    origin = f"Measured {machine['date']} on one {machine['gpu']}, driver {machine['driver']}, CUDA {machine['cuda']}, {packages}."
+    return f"{_table(head, rows)}\n\n{origin}"
+
+
 def digits() -> str:
     """What the demo reached, and where its time went."""
     run = json.loads((RESULTS / "digits.json").read_text())
@@ -99,7 +118,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cell or '-' for cell in line)} |" for line in lines)
 
 
-PARTS: dict[str, Callable[[], str]] = {"operators": operators, "cpu": cpu, "digits": digits}
+PARTS: dict[str, Callable[[], str]] = {"operators": operators, "h200": h200, "cpu": cpu, "digits": digits}
 
 if __name__ == "__main__":
     sys.exit(main())
