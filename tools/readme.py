@@ -86,10 +86,10 @@ def h200() -> str:
         rows.append([*cells, f"{row['share_of_limit']:.3f}", *times])
     machine = results["machine"]
     head = ("operator", "rows×columns", "µs", "GB/s", "of the limit", *(f"{peer} / gradkern" for peer in peers))
-    packages = ", ".join(
-        f"{name} {machine['packages'][name]}" for name in ("torch", "triton", "liger-kernel", "numba-cuda")
-    )
-    origin = f"Measured {machine['date']} on one {machine['gpu']}, driver {machine['driver']}, CUDA {machine['cuda']}, {packages}."
+    names = ("torch", "triton", "liger-kernel", "numba-cuda")
+    packages = ", ".join(f"{name} {machine['packages'][name]}" for name in names)
+    gpu = f"{machine['gpu']}, driver {machine['driver']}, CUDA {machine['cuda']}"
+    origin = f"Measured {machine['date']} on one {gpu}, {packages}."
     return f"{_table(head, rows)}\n\n{origin}"
 
 
