@@ -6,10 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from reference import reference
-from samples import inputs_of, named
+from samples import inputs_of
 from tolerance import assert_close, assert_elements_close
 
 import gradkern
+from gradkern.cli.sizes import named
 from gradkern.contract import Example, Operator
 
 OPERATORS = gradkern.operators()
@@ -23,7 +24,7 @@ def cases(types: str = "all") -> Iterator[object]:
             if types != "all" and set(row.values()) != {types}:
                 continue
             for example in operator.examples:
-                label = f"{name}-{'-'.join(row.values())}-{named(operator, example)}".replace(" ", "-")
+                label = f"{name}-{'-'.join(row.values())}-{named(example)}".replace(" ", "-")
                 yield pytest.param(name, operator, row, example, id=label)
 
 

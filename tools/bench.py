@@ -35,9 +35,10 @@ from peers import PEERS
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from samples import inputs_of, named
+from samples import inputs_of
 
 import gradkern
+from gradkern.cli.sizes import combinations, named
 from gradkern.contract import Example, Operator
 
 SCHEMA = 1
@@ -103,7 +104,7 @@ def _work(options: argparse.Namespace) -> Iterator[tuple[str, Operator, Mapping[
     for name, operator in gradkern.operators().items():
         if options.operators and name not in options.operators:
             continue
-        for types in _combinations(operator, options.types.split(",")):
+        for types in [row for data in options.types.split(",") for row in combinations(operator, data)[:1]]:
             if options.axes:
                 attributes = {key: tuple(v) if isinstance(v, list) else v for key, v in options.attributes.items()}
                 for each in options.axes:
@@ -112,13 +113,6 @@ def _work(options: argparse.Namespace) -> Iterator[tuple[str, Operator, Mapping[
             else:
                 for example in operator.examples if options.overhead else operator.benchmarks:
                     yield name, operator, types, example
-
-
-def _combinations(operator: Operator, wanted: list[str]) -> Iterator[Mapping[str, str]]:
-    """For each wanted data type, the first combination with data of that type."""
-    variable = operator.inputs[0].type
-    for data in wanted:
-        yield from [row for row in operator.combinations if row[variable] == data][:1]
 
 
 def _time(
@@ -144,7 +138,7 @@ def _time(
     row: Row = {
         "operator": name,
         "types": dict(types),
-        "size": named(operator, example),
+        "size": named(example),
         "axes": dict(example.axes),
         "outputs": outputs,
         "provider": plan.provider,
@@ -207,7 +201,7 @@ def _overhead(name: str, operator: Operator, types: Mapping[str, str], example: 
     return {
         "operator": name,
         "types": dict(types),
-        "size": named(operator, example),
+        "size": named(example),
         "microseconds": whole,
         "kernel_microseconds": kernel,
         "beyond_microseconds": whole - kernel,

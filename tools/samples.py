@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import ml_dtypes  # noqa: F401  makes "bfloat16" a NumPy type name
 import numpy as np
@@ -28,14 +27,3 @@ def values_of(each: Input, random: np.random.Generator, shape: tuple[int, ...]) 
         return random.standard_normal(shape, dtype=np.float32)
     spread = random.uniform(0.5, 2.0, shape).astype(np.float32)
     return spread if each.values == "positive" else spread * random.choice(np.array([-1, 1], np.float32), shape)
-
-
-def named(operator: Operator, example: Example) -> str:
-    """A short name for an example: its axes and its attributes."""
-    axes = " ".join(f"{name}={_sizes(size)}" for name, size in example.axes.items())
-    attributes = " ".join(f"{name}={_sizes(value)}" for name, value in example.attributes.items())
-    return f"{axes} {attributes}".strip()
-
-
-def _sizes(value: Any) -> str:
-    return "x".join(map(str, value)) or "()" if isinstance(value, tuple) else str(value)
