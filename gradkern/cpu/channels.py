@@ -31,7 +31,7 @@ from gradkern.cpu.sums import BLOCK, PARTIAL, SPAN, RowSums, flush, fold, rows_p
 from gradkern.cpu.team import QUEUE, take
 
 _PLACES = types.Array(types.int64, 1, "C")
-__all__ = ["Apply", "Reduce", "Runs", "memory_order"]
+__all__ = ["Apply", "Reduce", "Runs"]
 
 _PIECE = 8 * SPAN  # elements of a plane, or of the planes side by side, that one task takes at least
 _WIDTH = 4096  # columns one task takes at most
@@ -86,6 +86,13 @@ class Runs:
         reduced, length = reduced[::folded].copy(), length * folded
         return Runs(kept, reduced, length, True, folded, channels, count, 1, rows_per_task(reduced.size), _WIDTH)
 
+    @staticmethod
+    def lying(tensor: Tensor, is_kept: Sequence[bool]) -> tuple[tuple[int, ...] | None, Runs]:
+        """The memory order in which the kernels take a tensor, and its runs in that order."""
+        order = _memory_order(tensor, is_kept)
+        axes = range(len(tensor.shape)) if order is None else order
+        return order, Runs.of([tensor.shape[axis] for axis in axes], [is_kept[axis] for axis in axes])
+
     @property
     def parts(self) -> tuple[int, int, int]:
         """Into how many tasks the kept axes, the reduced axes and the run are cut."""
@@ -109,7 +116,7 @@ class Runs:
 _RUNS = (_PLACES, _PLACES, *(types.int64,) * 5)
 
 
-def memory_order(tensor: Tensor, is_kept: Sequence[bool]) -> tuple[int, ...] | None:
+def _memory_order(tensor: Tensor, is_kept: Sequence[bool]) -> tuple[int, ...] | None:
     """The axes as they lie in memory, slowest first; None, C order, for arrays that have to be copied anyway, and for
     those whose channels would come in another order than that of the parameters.
     """

@@ -8,7 +8,7 @@ import numpy as np
 from numba import types
 
 from gradkern.call import Call
-from gradkern.cpu.channels import Apply, Reduce, Runs, memory_order
+from gradkern.cpu.channels import Apply, Reduce, Runs
 from gradkern.cpu.staging import FlatPlan, argument_type
 
 __all__ = ["plan"]
@@ -20,10 +20,7 @@ _FLOAT64 = np.dtype(np.float64)
 
 def plan(call: Call) -> FlatPlan:
     X, outputs = call.inputs["X"], call.outputs
-    is_kept = [axis == 1 for axis in range(len(X.shape))]
-    order = memory_order(X, is_kept)
-    axes = range(len(X.shape)) if order is None else order
-    runs = Runs.of([X.shape[axis] for axis in axes], [is_kept[axis] for axis in axes])
+    order, runs = Runs.lying(X, [axis == 1 for axis in range(len(X.shape))])
 
     _, data, *parameters = (argument_type(call, name) for name in call.inputs)
     totals = [_FLOAT64 if "dX" in outputs or name in outputs else None for name in _SUMS]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gradkern.call import Call
-from gradkern.cpu.channels import Reduce, Runs, memory_order
+from gradkern.cpu.channels import Reduce, Runs
 from gradkern.cpu.staging import FlatPlan, argument_type
 
 __all__ = ["plan"]
@@ -19,10 +19,7 @@ _OVER = ("InputGradient", "Input")
 def plan(call: Call) -> FlatPlan:
     Input = call.inputs["Input"]
     sizes, statistics = Input.shape, call.inputs["Mean"].shape
-    is_kept = [kept == size for size, kept in zip(sizes, statistics, strict=True)]
-    order = memory_order(Input, is_kept)
-    axes = range(len(sizes)) if order is None else order
-    runs = Runs.of([sizes[axis] for axis in axes], [is_kept[axis] for axis in axes])
+    order, runs = Runs.lying(Input, [kept == size for size, kept in zip(sizes, statistics, strict=True)])
 
     data = argument_type(call, "Input")
     totals = [Input.dtype if name in call.outputs else None for name in _SUMS]

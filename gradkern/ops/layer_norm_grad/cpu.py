@@ -143,6 +143,6 @@ def _refuse_zeros(scale: np.ndarray) -> None:
     if not scale.all():
         zeros = np.flatnonzero(scale == 0)
         raise DataError(
-            f"InvertibleLayerNormalizationGrad: input scale has {zeros.size} zeros, the first in column {zeros[0]}; "
+            f"input scale has {zeros.size} zeros, the first in column {zeros[0]}; "
             f"expected none, for the input of the norm is (Y - bias) / scale"
         )
