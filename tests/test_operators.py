@@ -285,7 +285,7 @@ def test_a_zero_in_the_invertible_scale_is_an_error_and_writes_nothing() -> None
     out = {"X_grad": np.full((3, 4), 7, np.float32)}
     with pytest.raises(
         gradkern.DataError,
-        match="^InvertibleLayerNormalizationGrad: input scale has 2 zeros, the first in column 1; expected none",
+        match=r"^InvertibleLayerNormalizationGrad: input scale has 2 zeros, the first in column 1; expected none",
     ):
         gradkern.run("InvertibleLayerNormalizationGrad", Y, Y, scale, scale, np.ones(3, np.float32), out=out)
     np.testing.assert_array_equal(out["X_grad"], 7)
