@@ -69,8 +69,10 @@ def cpu() -> str:
         rate = f"{flops:.0f} GFLOP/s" if flops else f"{row['gigabytes_per_second']:.1f} GB/s"
         ratio = f"{torch / row['microseconds']:.2f}" if torch else "no such gradient"
         size = row["size"].replace("x", "×")
-        rows.append([f"`{row['operator']}`", size, f"{row['microseconds'] / 1e3:.2f}", rate, ratio])
-    head = ("operator", "size", "ms", "rate", "PyTorch's time / gradkern's")
+        rows.append(
+            [f"`{row['operator']}`", size, f"{row['microseconds'] / 1e3:.2f}", f"{row['spread']:.0%}", rate, ratio]
+        )
+    head = ("operator", "size", "ms", "spread", "rate", "PyTorch's time / gradkern's")
     return f"{_table(head, rows)}\n\n{_origin(results['machine'])}"
 
 
