@@ -1,0 +1,1 @@
+"""cuBLAS: the library and its matrix products."""

@@ -1,0 +1,1 @@
+"""cuDNN: the library, its descriptors, operation graphs and plans."""
