@@ -19,6 +19,7 @@ import json
 import math
 import os
 import platform
+import shlex
 import statistics
 import sys
 import time
@@ -60,12 +61,11 @@ def main() -> int:
     ]
     _print(rows)
     if options.json:
-        _write(
-            options.json,
-            json.dumps(
-                {"schema": SCHEMA, "machine": _machine(options.provider == "cuda"), "rows": rows}, indent=1
-            ).encode(),
-        )
+        results = {"schema": SCHEMA, "machine": _machine(options.provider == "cuda"), "rows": rows}
+        if options.append and options.json.exists():
+            results = _joined(json.loads(options.json.read_text()), results)
+        _write(options.json, json.dumps(results, indent=1).encode())
+        rows = results["rows"]
     if options.plot:
         _write(options.plot, bench_plot.drawn(rows, options.plot.suffix.lstrip(".") or "png"))
     return 0
@@ -87,6 +87,9 @@ def _options() -> argparse.Namespace:
         "--overhead", action="store_true", help="time warm calls on the small examples against the kernel"
     )
     parser.add_argument("--json", type=Path, help="write the results here")
+    parser.add_argument(
+        "--append", action="store_true", help="keep the other rows that file has, measured on the same machine"
+    )
     parser.add_argument("--plot", type=Path, help="write a plot here, as PNG or SVG")
     options = parser.parse_args()
     known = gradkern.operators()
@@ -261,6 +264,24 @@ def _print(rows: list[Row]) -> None:
     Console(width=None if sys.stdout.isatty() else 220).print(table)
 
 
+def _joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """The rows of two runs; a row measured again replaces the older. Refused where they ran on different machines."""
+    apart = {
+        key: (before["machine"].get(key), value)
+        for key, value in after["machine"].items()
+        if key not in ("commands", "date") and before["machine"].get(key) != value
+    }
+    if apart:
+        sys.exit(f"--append: the file's results come from another machine or other versions: {apart}")
+
+    def what(row: Row) -> str:
+        return json.dumps([row[key] for key in ("operator", "types", "size", "outputs")])
+
+    new = {what(row) for row in after["rows"]}
+    machine = {**after["machine"], "commands": before["machine"]["commands"] + after["machine"]["commands"]}
+    return {**after, "machine": machine, "rows": [r for r in before["rows"] if what(r) not in new] + after["rows"]}
+
+
 def _machine(gpu: bool) -> dict[str, Any]:
     packages = {}
     for name in (
@@ -284,7 +305,7 @@ def _machine(gpu: bool) -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "packages": packages,
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "commands": [shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])],
         "date": time.strftime("%Y-%m-%d"),
         **(_gpu().machine() if gpu else {}),
     }

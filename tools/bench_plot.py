@@ -14,40 +14,84 @@ Row = dict[str, Any]
 
 def drawn(rows: list[Row], format_: str) -> bytes:
     """A picture of the rows, in a format matplotlib knows."""
-    figure = _rates(rows) if all("limit" in row and "columns" in row["axes"] for row in rows) else _ratios(rows)
+    figure = _rates(rows) if all("limit" in row for row in rows) else _ratios(rows)
     buffer = io.BytesIO()
     figure.savefig(buffer, format=format_, dpi=130)
     return buffer.getvalue()
 
 
 def _rates(rows: list[Row]) -> Figure:
-    """GB/s over columns, at the largest size measured of each; gradkern, peers and the limit; a panel per operator."""
+    """GB/s of gradkern, the peers and the limit; a panel per operator, of its most measured type and outputs."""
     operators = list(dict.fromkeys(row["operator"] for row in rows))
-    figure = Figure(figsize=(4.2 * len(operators), 4), layout="constrained")
-    panels = figure.subplots(1, len(operators), sharey=True, squeeze=False)[0]
-    for panel, operator in zip(panels, operators, strict=True):
-        by_size = sorted((row for row in rows if row["operator"] == operator), key=lambda row: row["bytes"])
-        largest = {_columns(row): row for row in by_size}  # of each number of columns
-        here = [largest[columns] for columns in sorted(largest)]
-        places = [_columns(row) for row in here]
-        panel.plot(places, [row["limit"]["add"] for row in here], "k--", label="limit: torch.add, same bytes")
-        panel.plot(places, [row["gigabytes_per_second"] for row in here], "o-", linewidth=2, label="gradkern")
-        for peer in sorted({peer for row in here for peer in row["peers"]}):
-            rates = [row["bytes"] / row["peers"].get(peer, math.nan) / 1e3 for row in here]
-            panel.plot(places, rates, ".-", alpha=0.8, label=peer)
-        panel.set_xscale("log", base=2)
+    across = min(3, len(operators))
+    down = -(-len(operators) // across)
+    figure = Figure(figsize=(4.2 * across, 3.7 * down + 0.4), layout="constrained")
+    panels = figure.subplots(down, across, sharey=True, squeeze=False)
+    for panel, operator in zip(panels.flat, operators, strict=False):
+        draw, here = _by_columns, _most_measured([row for row in rows if row["operator"] == operator])
+        if "columns" not in here[0]["axes"]:
+            draw = _by_size
+        draw(panel, here)
         panel.set_ylim(bottom=0)
-        panel.set_title(operator, fontsize=9)
-        panel.set_xlabel("columns")
+        panel.set_title(f"{operator}\n{_type(here[0])}, {', '.join(here[0]['outputs'])}", fontsize=8)
         panel.grid(alpha=0.3)
-    panels[0].set_ylabel("GB/s of bytes that must move")
-    figure.legend(
-        *max((panel.get_legend_handles_labels() for panel in panels), key=lambda each: len(each[1])),
-        loc="outside lower center",
-        ncols=6,
-        fontsize=8,
-    )
+    for panel in panels.flat[len(operators) :]:
+        panel.set_visible(False)
+    for panel in panels[:, 0]:
+        panel.set_ylabel("GB/s of bytes that must move")
+    labelled = {}
+    for panel in panels.flat:
+        labelled |= {label: line for line, label in zip(*panel.get_legend_handles_labels(), strict=True)}
+    figure.legend(labelled.values(), labelled.keys(), loc="outside lower center", ncols=6, fontsize=8)
     return figure
+
+
+_COLORS = {"gradkern": "C0", "torch": "C1", "compile": "C2", "liger": "C3"}
+_LIMIT = "limit: torch.add, same bytes"
+
+
+def _type(row: Row) -> str:
+    return next(iter(row["types"].values()))
+
+
+def _most_measured(rows: list[Row]) -> list[Row]:
+    """The rows of that type and those outputs of which there are most."""
+    kinds: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        kinds.setdefault((_type(row), *row["outputs"]), []).append(row)
+    return max(kinds.values(), key=len)
+
+
+def _by_columns(panel: Any, rows: list[Row]) -> None:
+    """Lines over the number of columns, at the largest size measured of each."""
+    largest = {_columns(row): row for row in sorted(rows, key=lambda row: row["bytes"])}
+    here = [largest[columns] for columns in sorted(largest)]
+    places = [_columns(row) for row in here]
+    panel.plot(places, [row["limit"]["add"] for row in here], "k--", label=_LIMIT)
+    for name, rates in _lines(here).items():
+        wide = name == "gradkern"
+        panel.plot(places, rates, "o-" if wide else ".-", linewidth=2 if wide else 1.2, color=_COLORS[name], label=name)
+    panel.set_xscale("log", base=2)
+    panel.set_xlabel("columns")
+
+
+def _by_size(panel: Any, rows: list[Row]) -> None:
+    """Bars, one group for each size."""
+    lines = _lines(rows)
+    width = 0.8 / len(lines)
+    for place, (name, rates) in enumerate(lines.items()):
+        panel.bar([x + place * width for x in range(len(rows))], rates, width, color=_COLORS[name], label=name)
+    middle = [x + 0.4 - width / 2 for x in range(len(rows))]
+    panel.plot(middle, [row["limit"]["add"] for row in rows], "k_", markersize=30, label=_LIMIT)
+    sizes = ["x".join(map(str, row["axes"].get("sizes", row["size"]))) + f" {row.get('order', '')}" for row in rows]
+    panel.set_xticks(middle, sizes, fontsize=6, rotation=30, ha="right")
+
+
+def _lines(rows: list[Row]) -> dict[str, list[float]]:
+    peers = sorted({peer for row in rows for peer in row["peers"]})
+    lines = {"gradkern": [row["gigabytes_per_second"] for row in rows]}
+    lines |= {peer: [row["bytes"] / row["peers"].get(peer, math.nan) / 1e3 for row in rows] for peer in peers}
+    return lines
 
 
 def _columns(row: Row) -> int:

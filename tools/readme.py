@@ -79,20 +79,35 @@ def cpu() -> str:
 def h200() -> str:
     """GB/s of the CUDA kernels, the limit and the peers, measured in one run."""
     results = json.loads((RESULTS / "h200.json").read_text())
-    peers = ("torch", "compile", "liger")
+    peers = [peer for peer in ("torch", "compile", "liger") if any(peer in row["peers"] for row in results["rows"])]
     rows = []
     for row in results["rows"]:
         times = [f"{row['peers'][peer] / row['microseconds']:.2f}" if peer in row["peers"] else "-" for peer in peers]
-        size = "×".join(str(*row["axes"][name]) for name in ("rows", "columns"))
-        cells = [f"`{row['operator']}`", size, f"{row['microseconds']:.1f}", f"{row['gigabytes_per_second']:.0f}"]
-        rows.append([*cells, f"{row['share_of_limit']:.3f}", *times])
+        all_outputs = [each.name for each in gradkern.operators()[row["operator"]].outputs]
+        outputs = "all" if row["outputs"] == all_outputs else ", ".join(row["outputs"])
+        size = _size(row)
+        cells = [f"`{row['operator']}`", size, next(iter(row["types"].values())), outputs, f"{row['microseconds']:.1f}"]
+        cells += [f"{row['gigabytes_per_second']:.0f}", f"{row['share_of_limit']:.3f}"]
+        rows.append([*cells, *times])
     machine = results["machine"]
-    head = ("operator", "rows×columns", "µs", "GB/s", "of the limit", *(f"{peer} / gradkern" for peer in peers))
+    measured = ("µs", "GB/s", "of the limit", *(f"{peer} / gradkern" for peer in peers))
+    head = ("operator", "size", "type", "outputs", *measured)
     names = ("torch", "triton", "liger-kernel", "numba-cuda")
     packages = ", ".join(f"{name} {machine['packages'][name]}" for name in names)
     gpu = f"{machine['gpu']}, driver {machine['driver']}, CUDA {machine['cuda']}"
     origin = f"Measured {machine['date']} on one {gpu}, {packages}."
     return f"{_table(head, rows)}\n\n{origin}"
+
+
+def _size(row: dict[str, Any]) -> str:
+    """Rows×columns, or the sizes of the data; with the order in memory where it is not the usual one."""
+    axes = row["axes"]
+    names = ("rows", "columns") if "columns" in axes else ("sizes",) if "sizes" in axes else ("N", "C", "spatial")
+    sizes: list[int] = []
+    for name in names:
+        sizes += axes[name] if isinstance(axes[name], list) else [axes[name]]
+    order = row.get("order")
+    return "×".join(map(str, sizes)) + (f", {order}" if order else "")
 
 
 def digits() -> str:
@@ -111,7 +126,7 @@ def _origin(machine: dict[str, Any]) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     return (
         f"Measured {machine['date']} on {machine['processor']}, {machine['cores']} cores, "
-        f"Python {machine['python']}, {packages}, with `tools/{machine['command']}`."
+        f"Python {machine['python']}, {packages}, with `tools/{machine['commands'][0]}`."
     )
 
 
