@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -33,31 +34,37 @@ def cold_times(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[s
     An event before and one after: an empty kernel takes about 4 microseconds so, in every library alike.
     """
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-    for call in calls.values():
-        for _ in range(3):
-            call()
-    torch.cuda.synchronize()
-    rough = sum(_events(call, flush, 3)[-1] for call in calls.values())
+    ahead = {name: _ahead(call) for name, call in calls.items()}
+    rough = sum(min(_once(call, flush, ahead[name]) for _ in range(3)) for name, call in calls.items())
     repeats = max(7, min(200, int(seconds / max(rough, 1e-5))))
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
-            times[name] += _events(call, flush, 1)
+            times[name].append(_once(call, flush, ahead[name]))
     return times
 
 
-def _events(call: Callable[[], Any], flush: torch.Tensor, count: int) -> list[float]:
-    pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
-    torch.cuda._sleep(
-        400_000
-    )  # 0.2 ms, so that the host is ahead and the time between the events is the device's alone
-    for start, end in pairs:
-        flush.zero_()
-        start.record()
+def _ahead(call: Callable[[], Any]) -> int:
+    """Clock cycles the device must be kept waiting so that the host has enqueued a call before the first event."""
+    for _ in range(3):
         call()
-        end.record()
     torch.cuda.synchronize()
-    return [start.elapsed_time(end) / 1e3 for start, end in pairs]
+    start = time.perf_counter()
+    call()
+    host = time.perf_counter() - start
+    torch.cuda.synchronize()
+    return int(max(2e-4, 3 * host) * 2e9)
+
+
+def _once(call: Callable[[], Any], flush: torch.Tensor, ahead: int) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(ahead)
+    flush.zero_()
+    start.record()
+    call()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / 1e3
 
 
 @cache
@@ -74,8 +81,6 @@ def limit(nbytes: int) -> dict[str, float]:
 
 def host_seconds(call: Callable[[], Any], count: int = 300) -> float:
     """What a warm call costs the host, in seconds: the median over batches short enough not to fill the queue."""
-    import time
-
     times = []
     for _ in range(15):
         torch.cuda.synchronize()
