@@ -104,7 +104,7 @@ def _plan(call: Call, form: Form, which: Device, rows: int, strides: dict[str, i
         phases = phases[1:]
     launches = tuple(_launch(phase, which, arguments, rows) for phase in phases)
     writers = max(launch.grid // form.slices for launch in launches)
-    partial = writers * form.sums * form.padded_columns * form.itemsize
+    partial = writers * form.column_sums.partial_bytes
     sums = rows * form.slices * 2 * form.itemsize if form.phase == "given" else 0
     operands = [_INDEX[_INPUTS[name]] for name in call.inputs] + [_INDEX[name] for name in call.outputs]
     return NormPlan(name_of(form), partial + sums, launches, which, tuple(operands), partial)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradkern.cuda.columns import ITEMSIZE, ByColumns, ColumnSums, up
+
 __all__ = ["ARGUMENTS", "Form"]
 
 ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
@@ -12,16 +14,10 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from r
     *("rows", "Y_grad_stride", "X_stride", "X_grad_stride"),
 )
 
-_ITEMSIZE = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
-
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """All that is bound when the kernel is compiled. Everything else is an argument of the launch.
-
-    A block has `teams` teams of threads; a team owns one row at a time, or 32 / lanes rows where `lanes` < 32. The
-    columns are cut into `slices`, one block each; each thread of a row has `vectors` vectors of `width` columns.
-    """
+class Form(ByColumns):
+    """All that is bound when the kernel is compiled. Everything else is an argument of the launch."""
 
     operator: str
     upstream: str  # G: type of Y_grad
@@ -57,54 +53,27 @@ class Form:
 
     @property
     def itemsize(self) -> int:
-        return _ITEMSIZE[self.compute]
+        return ITEMSIZE[self.compute]
 
     @property
     def data_itemsize(self) -> int:
-        return _ITEMSIZE[self.data]
+        return ITEMSIZE[self.data]
 
     @property
     def upstream_itemsize(self) -> int:
-        return _ITEMSIZE[self.upstream]
+        return ITEMSIZE[self.upstream]
 
     @property
     def result_itemsize(self) -> int:
-        return _ITEMSIZE[self.result]
+        return ITEMSIZE[self.result]
 
     @property
     def parameter_itemsize(self) -> int:
-        return _ITEMSIZE[self.parameter]
+        return ITEMSIZE[self.parameter]
 
     @property
     def statistic_itemsize(self) -> int:
-        return _ITEMSIZE[self.statistic]
-
-    @property
-    def team_threads(self) -> int:
-        return max(self.lanes, 32)
-
-    @property
-    def threads(self) -> int:
-        return self.teams * self.team_threads
-
-    @property
-    def rows_at_once(self) -> int:
-        return max(1, 32 // self.lanes)
-
-    @property
-    def slice_columns(self) -> int:
-        """Columns of every slice but the last, which may have fewer: 16 bytes or a multiple in every type."""
-        return _up(-(-self.columns // self.slices), 8) if self.slices > 1 else self.columns
-
-    @property
-    def whole_vectors(self) -> int:
-        """How many of a thread's vectors hold columns in every thread; the others must look."""
-        fewest = min(self.slice_columns, self.columns - (self.slices - 1) * self.slice_columns)
-        return min(self.vectors, fewest // (self.width * self.lanes))
-
-    @property
-    def per_thread(self) -> int:
-        return self.vectors * self.width
+        return ITEMSIZE[self.statistic]
 
     @property
     def has_mean(self) -> bool:
@@ -125,9 +94,19 @@ class Form:
         return len(self.outputs & {"scale_grad", "bias_grad"})
 
     @property
-    def padded_columns(self) -> int:
-        """Columns of one row of partial sums."""
-        return _up(self.columns, 4 * self.chunk)
+    def column_sums(self) -> ColumnSums:
+        """How scale_grad and bias_grad are added up, of those that are wanted."""
+        return ColumnSums(
+            **{name: getattr(self, name) for name in ("columns", "width", "lanes", "vectors", "teams", "slices")},
+            sums=self.sums,
+            compute=self.compute,
+            result=self.parameter,
+            at=self.ring_at,
+            chunk=self.chunk,
+            alone=self.alone,
+            paced=self.pace > 0,
+            native_bfloat16=self.native_bfloat16,
+        )
 
     @property
     def ring(self) -> bool:
@@ -139,13 +118,13 @@ class Form:
         sizes = (self.slice_columns * self.data_itemsize, self.slice_columns * self.upstream_itemsize)
         if self.rows_at_once == 1 or (self.packed and self.source == "bulk"):
             return sizes
-        return (_up(sizes[0], 16) + 16, _up(sizes[1], 16) + 16)
+        return (up(sizes[0], 16) + 16, up(sizes[1], 16) + 16)
 
     @property
     def slots(self) -> tuple[int, int]:
         """Bytes of one stage of the ring, X's part and Y_grad's; a row that starts anywhere needs 16 more."""
         extra = 0 if self.aligned else 32
-        x, d = (_up(self.rows_at_once * each, 16) + extra for each in self.pitch)
+        x, d = (up(self.rows_at_once * each, 16) + extra for each in self.pitch)
         return x, d
 
     @property
@@ -161,16 +140,16 @@ class Form:
 
     @property
     def exchange_at(self) -> int:
-        return _up(self.exchange_barriers_at + self.teams * 2 * 8, 16)
+        return up(self.exchange_barriers_at + self.teams * 2 * 8, 16)
 
     @property
     def parameters_at(self) -> int:
-        return _up(self.exchange_at + self.teams * 2 * self.exchange_slots * 2 * self.itemsize, 128)
+        return up(self.exchange_at + self.teams * 2 * self.exchange_slots * 2 * self.itemsize, 128)
 
     @property
     def parameter_bytes(self) -> int:
         """Of one parameter held in shared memory, in the type of arithmetic."""
-        return _up(self.lanes * self.vectors * self.width * self.itemsize, 128)
+        return up(self.lanes * self.vectors * self.width * self.itemsize, 128)
 
     @property
     def scale_in_registers(self) -> bool:
@@ -188,12 +167,4 @@ class Form:
     @property
     def shared_bytes(self) -> int:
         ring = self.teams * self.stages * sum(self.slots) if self.ring else 0
-        combine = (
-            self.teams * self.sums * _up(self.slice_columns, 4) * self.itemsize if self.teams > 1 or self.alone else 0
-        )
-        last = self.threads // 32 * self.chunk * 4 * self.itemsize if self.sums else 0
-        return self.ring_at + max(ring, combine, last)
-
-
-def _up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple
+        return self.ring_at + max(ring, self.column_sums.shared_bytes if self.sums else 0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from gradkern.cuda.columns import chunk_of, up
 from gradkern.ops.layer_norm_grad.cuda_form import Form
 
 __all__ = ["choose"]
@@ -45,7 +46,7 @@ def choose(form: Form, rows: int, processors: int, shared_bytes: int) -> Form:
         if not made.centred and made.team_threads >= 256 and made.phase == "whole" and made.sums and not few
         else 0,
         alone=made.phase == "given" and 2 * made.slices > processors,
-        chunk=_chunk(made, processors),
+        chunk=chunk_of(made.sums, made.columns, made.threads, processors),
     )
     while made.shared_bytes * made.blocks_per_processor > shared_bytes and made.stages > 2:
         made = replace(made, stages=made.stages - 1)
@@ -70,7 +71,7 @@ def _candidates(form: Form, few: bool) -> Iterator[tuple[float, Form]]:
             if vectors * form.width != values:
                 continue
             lanes = -(-columns // (vectors * form.width))
-            lanes = _up(lanes, 32) if lanes > 16 else 1 << (lanes - 1).bit_length()
+            lanes = up(lanes, 32) if lanes > 16 else 1 << (lanes - 1).bit_length()
             if lanes > 512:
                 continue
             made = replace(form, slices=slices, lanes=lanes, vectors=vectors)
@@ -94,16 +95,4 @@ def _threads(form: Form) -> int:
     """How many threads have the registers they need: sums, held values and scales, and about 40 for the rest."""
     each = form.sums + (2 if form.hold else 0) + (1 if form.scale_in_registers else 0)
     registers = form.per_thread * (form.itemsize // 4) * each + (36 if form.scale_in_registers else 60)
-    return max(form.team_threads, min(512, _REGISTERS // _up(max(registers, 64), 8)))
-
-
-def _chunk(form: Form, processors: int) -> int:
-    """The fewest columns a block takes at a time, at the end, so that every block has some."""
-    for chunk in (4, 8, 16):
-        if form.sums * form.columns <= 4 * chunk * processors:
-            return chunk if form.threads >= 4 * chunk else 8
-    return 32 if form.threads >= 128 else 8
-
-
-def _up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple
+    return max(form.team_threads, min(512, _REGISTERS // up(max(registers, 64), 8)))

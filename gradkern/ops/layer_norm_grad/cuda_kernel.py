@@ -9,7 +9,7 @@ How it goes: one launch, whose blocks stay. A team of threads walks over its row
 bulk copies some rows ahead, keeps memory busy while the team computes. Each thread owns fixed columns, so it keeps
 their sums over rows in registers. The two sums of a row are exchanged once: by shuffles, then between the team's warps
 through shared memory, or between the blocks of a cluster where a row is cut into slices. X and Y_grad are read once,
-X_grad is written once. At the end (cuda_sums) each block adds its teams' column sums and writes one row of partial
+X_grad is written once. At the end (column_sums) each block adds its teams' column sums and writes one row of partial
 sums; after a barrier over the grid all blocks add those rows up, in one fixed order: the same bits every time.
 
 Rows that fit no cluster take two launches: one for s1 and s2 (phase "sums"), one for the rest (phase "given").
@@ -24,8 +24,8 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda import intrinsics as i
+from gradkern.cuda.column_sums import column_sums
 from gradkern.ops.layer_norm_grad.cuda_form import Form
-from gradkern.ops.layer_norm_grad.cuda_sums import column_sums
 
 __all__ = ["build"]
 
@@ -89,8 +89,20 @@ def build(form: Form) -> Callable[..., None]:
     copy_X = i.async_copy(min(16, X_VECTOR)) if ASYNC else None
     copy_D = i.async_copy(min(16, D_VECTOR)) if ASYNC else None
     wait_for_copies = i.wait_for_copies(STAGES - 1)
-    add_over_block, add_over_grid = column_sums(form)
     inline = cuda.jit(device=True, inline="always")
+
+    @inline
+    def divide_by_scale(part: int, column: int, value: Any, scale: int) -> Any:
+        """The invertible norm adds up Y_grad * xh * scale."""
+        one = cuda.local.array(1, FLOAT)
+        if part == 0:
+            load_parameter(one, scale + int64(column) * PARAMETER)
+            value = value / one[0]
+        return value
+
+    add_over_block, add_over_grid = column_sums(
+        form.column_sums, divide_by_scale if INVERTIBLE and SCALE_GRAD else None
+    )
 
     @inline
     def span(address: int, size: int) -> int:
@@ -451,8 +463,10 @@ def build(form: Form) -> Callable[..., None]:
         if CLUSTER:
             i.cluster_barrier()  # no block leaves while another may still send to it
         if SUMS:
-            add_over_block(scale_sum, bias_sum, partial, scale, scale_grad, bias_grad, slice_, walker, columns)
+            # one sum alone comes first
+            first_sum, first_grad = (scale_sum, scale_grad) if SCALE_GRAD else (bias_sum, bias_grad)
+            add_over_block(first_sum, bias_sum, partial, scale, first_grad, bias_grad, slice_, walker, columns)
             if not ALONE:
-                add_over_grid(partial, counter, scale, scale_grad, bias_grad, rows, walkers)
+                add_over_grid(partial, counter, scale, first_grad, bias_grad, rows, walkers)
 
     return kernel

@@ -1,4 +1,30 @@
-"""The end of the layer-norm kernel: the sums over rows, from each thread's registers to scale_grad and bias_grad."""
+"""The end of a kernel that adds up rows: from sums in each thread's registers to the result of every column.
+
+A kernel describes its columns by a ColumnSums (gradkern/cuda/columns.py) and asks for two device functions:
+
+    add_over_block, add_over_grid = column_sums(spec, finish)
+
+It is launched cooperatively (but for `alone`), its blocks stay, and a thread keeps the sums of its own columns, over
+all rows it sees, in one local array of per_thread values for each sum; all start from zero, also where a thread has no
+column. After the last row every thread of every block calls
+
+    add_over_block(first, second, partial, operand, first_result, second_result, slice_, walker, columns)
+    if not alone: add_over_grid(partial, counter, operand, first_result, second_result, rows, walkers)
+
+with first, second        the local arrays; they are changed (one sum: the same array twice)
+     partial              address of walkers * spec.partial_bytes of scratch memory, 16-byte aligned
+     counter              address of the stream's counter (device.scratch): zero, or as the last launch left it
+     first_result, ...    addresses of the results, one for each column (one sum: the same address twice)
+     slice_, walker       blockIdx.x % slices and // slices; walkers = gridDim.x // slices
+     columns              how many columns this block's slice has
+     rows                 walker w sees rows if and only if w < ceil(rows / (teams * rows_at_once)); the others' partial
+                          sums are not read
+
+finish(part, column, value, operand) -> value, an inline device function, turns a finished sum (part 0 or 1) into the
+result before it is rounded; `operand` is an address that only it reads. None: the sum is the result.
+
+The order of all additions follows from the spec and the grid alone: the same bits every time.
+"""
 
 from __future__ import annotations
 
@@ -9,56 +35,53 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda import intrinsics as i
-from gradkern.ops.layer_norm_grad.cuda_form import Form
+from gradkern.cuda.columns import ITEMSIZE, ColumnSums, up
 
 __all__ = ["column_sums"]
 
 
-def column_sums(form: Form) -> tuple[Callable[..., None], Callable[..., None]]:
-    """The device functions add_over_block and add_over_grid for `form`."""
-    COLUMNS, WIDTH, LANES, VECTORS = form.columns, form.width, form.lanes, form.vectors
-    TEAMS, TEAM, THREADS, ROWS_AT_ONCE = form.teams, form.team_threads, form.threads, form.rows_at_once
-    SLICE, WHOLE_VECTORS, PER_THREAD = form.slice_columns, form.whole_vectors, form.per_thread
-    SCALE_GRAD, BIAS_GRAD = "scale_grad" in form.outputs, "bias_grad" in form.outputs
-    SUMS, INVERTIBLE, PACE, ALONE = form.sums, form.invertible, form.pace, form.alone
-    PARAMETER, ITEM, RING_AT = form.parameter_itemsize, form.itemsize, form.ring_at
-    SLICE_4 = -(-SLICE // 4) * 4
-    PADDED, CHUNK = form.padded_columns, form.chunk
+def column_sums(
+    spec: ColumnSums, finish: Callable[..., Any] | None = None
+) -> tuple[Callable[..., None], Callable[..., None]]:
+    """The device functions add_over_block and add_over_grid for `spec`."""
+    COLUMNS, WIDTH, LANES, VECTORS = spec.columns, spec.width, spec.lanes, spec.vectors
+    TEAMS, TEAM, THREADS, ROWS_AT_ONCE = spec.teams, spec.team_threads, spec.threads, spec.rows_at_once
+    SLICE, WHOLE_VECTORS, PER_THREAD = spec.slice_columns, spec.whole_vectors, spec.per_thread
+    SUMS, TWO, FINISH, PACED, ALONE = spec.sums, spec.sums == 2, finish is not None, spec.paced, spec.alone
+    RESULT, ITEM, AT = ITEMSIZE[spec.result], spec.itemsize, spec.at
+    SLICE_4 = up(SLICE, 4)
+    PADDED, CHUNK = spec.padded_columns, spec.chunk
     ITEMS = SUMS * PADDED // (4 * CHUNK)
     WALKERS, BLOCK_WARPS = THREADS // CHUNK, THREADS // 32
-    BIAS_ROW = 1 if SCALE_GRAD else 0  # in a row of partial sums
-    FLOAT = float64 if form.compute == "float64" else float32
+    FLOAT = float64 if spec.compute == "float64" else float32
 
-    load_parameter = i.loader("global", form.parameter, 1)
-    store_parameter = i.storer("global", form.parameter, 1, form.native_bfloat16)
-    load_one = i.loader("shared", form.compute, 1)
-    load_4 = i.loader("shared", form.compute, 4)
-    load_global_4 = i.loader("global", form.compute, 4)
-    store_vector = i.storer("shared", form.compute, WIDTH)
-    store_global_vector = i.storer("global", form.compute, WIDTH)
-    store_4 = i.storer("shared", form.compute, 4)
-    store_partial_4 = i.storer("global", form.compute, 4)
-    shuffle_xor = i.shuffle_xor_double if form.compute == "float64" else i.shuffle_xor
+    store_result = i.storer("global", spec.result, 1, spec.native_bfloat16)
+    load_one = i.loader("shared", spec.compute, 1)
+    load_4 = i.loader("shared", spec.compute, 4)
+    load_global_4 = i.loader("global", spec.compute, 4)
+    store_vector = i.storer("shared", spec.compute, WIDTH)
+    store_global_vector = i.storer("global", spec.compute, WIDTH)
+    store_4 = i.storer("shared", spec.compute, 4)
+    store_partial_4 = i.storer("global", spec.compute, 4)
+    shuffle_xor = i.shuffle_xor_double if spec.compute == "float64" else i.shuffle_xor
     inline = cuda.jit(device=True, inline="always")
 
     @inline
-    def write_sum(part: int, column: int, value: Any, scale: int, scale_grad: int, bias_grad: int) -> None:
-        """One element of scale_grad (part 0, where that is wanted) or of bias_grad."""
+    def write_sum(part: int, column: int, value: Any, operand: int, first_result: int, second_result: int) -> None:
+        """One element of a result, from its finished sum."""
         one = cuda.local.array(1, FLOAT)
         if column < COLUMNS:
-            if SCALE_GRAD and part == 0:
-                if INVERTIBLE:  # the sums were of Y_grad * xh * scale
-                    load_parameter(one, scale + int64(column) * PARAMETER)
-                    value = value / one[0]
-                one[0] = value
-                store_parameter(scale_grad + int64(column) * PARAMETER, one)
+            if FINISH:
+                value = finish(part, column, value, operand)
+            one[0] = value
+            if part == 0:
+                store_result(first_result + int64(column) * RESULT, one)
             else:
-                one[0] = value
-                store_parameter(bias_grad + int64(column) * PARAMETER, one)
+                store_result(second_result + int64(column) * RESULT, one)
 
     @inline
     def add_over_block(
-        scale_sum: Any, bias_sum: Any, partial: int, scale: int, scale_grad: int, bias_grad: int,
+        first: Any, second: Any, partial: int, operand: int, first_result: int, second_result: int,
         slice_: int, walker: int, columns: int,
     ) -> None:  # fmt: skip
         """Over the rows a warp takes at once, then over teams; leaves one row of partial sums a block."""
@@ -73,32 +96,30 @@ def column_sums(form: Form) -> tuple[Callable[..., None], Callable[..., None]]:
         distance = int32(LANES)
         while distance < 32:
             for n in range(PER_THREAD):
-                if SCALE_GRAD:
-                    scale_sum[n] += shuffle_xor(scale_sum[n], distance)
-                if BIAS_GRAD:
-                    bias_sum[n] += shuffle_xor(bias_sum[n], distance)
+                first[n] += shuffle_xor(first[n], distance)
+                if TWO:
+                    second[n] += shuffle_xor(second[n], distance)
             distance = int32(distance * 2)
         out_at = partial + (int64(walker) * SUMS * PADDED + first_column) * ITEM
-        team_at = shared + RING_AT + team * (SUMS * SLICE_4 * ITEM)
-        cuda.syncthreads()  # the ring is free
+        team_at = shared + AT + team * (SUMS * SLICE_4 * ITEM)
+        cuda.syncthreads()  # what lay there is free
         cuda.syncthreads()  # with one alone racecheck reports a hazard where a team had no row; it is not explained
         for j in range(VECTORS):
             v = lane + j * LANES
             if sub == 0 and (j < WHOLE_VECTORS or v < vectors):
-                if SCALE_GRAD:
+                for e in range(WIDTH):
+                    x[e] = first[j * WIDTH + e]
+                if TEAMS == 1 and not ALONE:
+                    store_global_vector(out_at + v * (WIDTH * ITEM), x)
+                else:
+                    store_vector(team_at + v * (WIDTH * ITEM), x)
+                if TWO:
                     for e in range(WIDTH):
-                        x[e] = scale_sum[j * WIDTH + e]
+                        x[e] = second[j * WIDTH + e]
                     if TEAMS == 1 and not ALONE:
-                        store_global_vector(out_at + v * (WIDTH * ITEM), x)
+                        store_global_vector(out_at + (PADDED + v * WIDTH) * ITEM, x)
                     else:
-                        store_vector(team_at + v * (WIDTH * ITEM), x)
-                if BIAS_GRAD:
-                    for e in range(WIDTH):
-                        x[e] = bias_sum[j * WIDTH + e]
-                    if TEAMS == 1 and not ALONE:
-                        store_global_vector(out_at + (BIAS_ROW * PADDED + v * WIDTH) * ITEM, x)
-                    else:
-                        store_vector(team_at + (BIAS_ROW * SLICE_4 + v * WIDTH) * ITEM, x)
+                        store_vector(team_at + (SLICE_4 + v * WIDTH) * ITEM, x)
         if TEAMS > 1 or ALONE:
             cuda.syncthreads()
             cuda.syncthreads()
@@ -108,20 +129,21 @@ def column_sums(form: Form) -> tuple[Callable[..., None], Callable[..., None]]:
                     for e in range(4):
                         total[e] = FLOAT(0)
                     for other in range(TEAMS):
-                        load_4(four, shared + RING_AT + ((other * SUMS + part) * SLICE_4 + column) * ITEM)
+                        load_4(four, shared + AT + ((other * SUMS + part) * SLICE_4 + column) * ITEM)
                         for e in range(4):
                             total[e] += four[e]
                     if ALONE:
                         for e in range(4):
                             if column + e < columns:
-                                write_sum(part, first_column + column + e, total[e], scale, scale_grad, bias_grad)
+                                where = first_column + column + e
+                                write_sum(part, where, total[e], operand, first_result, second_result)
                     else:  # what lies beyond the last column goes into the padding of the partial row
                         store_partial_4(out_at + (part * PADDED + column) * ITEM, total)
                     column = i.unseen(column + 4 * THREADS)
 
     @inline
     def add_over_grid(
-        partial: int, counter: int, scale: int, scale_grad: int, bias_grad: int, rows: int, walkers: int
+        partial: int, counter: int, operand: int, first_result: int, second_result: int, rows: int, walkers: int
     ) -> None:
         """Over the blocks: wait for all of them, then each adds the partial rows of some columns, in a fixed order."""
         thread = int32(cuda.threadIdx.x)
@@ -137,14 +159,14 @@ def column_sums(form: Form) -> tuple[Callable[..., None], Callable[..., None]]:
             if cuda.blockIdx.x == 0:
                 amount = int64(2147483648) - (cuda.gridDim.x - 1)
             i.grid_wait(counter, i.grid_arrive(counter, amount))
-            if PACE > 0 and cuda.blockIdx.x == 0:
+            if PACED and cuda.blockIdx.x == 0:
                 i.clear(counter + 128)
         cuda.syncthreads()
 
-        # the parameter gradients: each block adds the partial rows of some columns, CHUNK threads side by side
+        # each block adds the partial rows of some columns, CHUNK threads side by side
         partial_rows = int32(min(int64(walkers), (int64(rows) + TEAMS * ROWS_AT_ONCE - 1) // (TEAMS * ROWS_AT_ONCE)))
         across, down = int32(thread % CHUNK), int32(thread // CHUNK)
-        last = shared + RING_AT
+        last = shared + AT
         for item in range(cuda.blockIdx.x, ITEMS, cuda.gridDim.x):
             column_at = partial + (int64(item) * CHUNK + across) * (4 * ITEM)
             for e in range(4):
@@ -179,7 +201,7 @@ def column_sums(form: Form) -> tuple[Callable[..., None], Callable[..., None]]:
                 column = int64(item) * (4 * CHUNK) + thread
                 part = column // PADDED
                 column -= part * PADDED
-                write_sum(part, column, value, scale, scale_grad, bias_grad)
+                write_sum(part, column, value, operand, first_result, second_result)
             cuda.syncthreads()
 
     return add_over_block, add_over_grid
