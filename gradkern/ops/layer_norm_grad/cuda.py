@@ -8,12 +8,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
-
-from gradkern.call import Call, Refusal, Tensor
+from gradkern.call import Call, Refusal
 from gradkern.cuda import cache
-from gradkern.cuda.device import Device, activate, check, device, scratch
+from gradkern.cuda.device import Device, activate, scratch
 from gradkern.cuda.launch import Launch, load
+from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.ops.layer_norm_grad.cuda_form import ARGUMENTS, Form
 from gradkern.ops.layer_norm_grad.cuda_geometry import choose
 
@@ -60,33 +59,17 @@ class NormPlan:
                 launch(changes, stream)
 
 
-@dataclass(frozen=True, slots=True)
-class EmptyPlan:
-    """Of a call without elements: sums over no rows are zero, all else is empty."""
-
-    kernel: str
-    scratch: int
-    device: Device
-    sizes: tuple[int, ...]
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        with activate(self.device):
-            for address, size in zip(outputs, self.sizes, strict=True):
-                if size:
-                    check(driver.cuMemsetD8Async(address, 0, size, stream), "writing zeros")
-
-
 def plan(call: Call) -> NormPlan | EmptyPlan:
     """The plan of one of the three layer-norm gradients on `call.device`."""
-    which = device(int(call.device.partition(":")[2] or 0))
+    which = device_of(call)
     tensors = {**call.inputs, **call.outputs}
-    rows, columns = _product(call.axes["rows"]), _product(call.axes["columns"])
+    rows, columns = size_of(call.axes["rows"]), size_of(call.axes["columns"])
     for name, tensor in tensors.items():
         if name not in ("X", "Y", "Y_grad", "X_grad"):
-            _require_flat(name, tensor)
-    strides = {
-        name: _row_stride(name, tensors[name], call.axes) for name in ("Y_grad", "X", "Y", "X_grad") if name in tensors
-    }
+            require_flat(name, tensor)
+    row_axes = len(call.axes["rows"])
+    matrices = [name for name in ("X", "Y", "Y_grad", "X_grad") if name in tensors]
+    strides = {name: row_stride(name, tensors[name], row_axes) for name in matrices}
     if rows == 0 or columns == 0 or not call.outputs:
         return EmptyPlan("empty", 0, which, tuple(each.nbytes for each in call.outputs.values()))
 
@@ -153,7 +136,7 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], which: 
     upstream, result = call.inputs["Y_grad"], call.outputs.get("X_grad")
     statistic = call.inputs.get("inv_std_dev") or call.inputs["inv_std_var"]
     matrices = [data, upstream] + ([result] if result else [])
-    steps = [strides[name] for name in strides]
+    steps = list(strides.values())  # in the same order
     widest = max(each.dtype.itemsize for each in matrices)
     width = 16 // widest
     while width > 1 and not all(
@@ -163,9 +146,9 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], which: 
         for each, step in zip(matrices, steps, strict=True)
     ):
         width //= 2
-    reads = ((data, steps[1]), (upstream, steps[0]))
     aligned = all(
-        each.alignment % 16 == 0 and step % 16 == 0 and columns * each.dtype.itemsize % 16 == 0 for each, step in reads
+        each.alignment % 16 == 0 and step % 16 == 0 and columns * each.dtype.itemsize % 16 == 0
+        for each, step in ((data, steps[0]), (upstream, steps[1]))
     )
     packed = all(step == columns * each.dtype.itemsize for each, step in zip(matrices, steps, strict=True))
     narrowest = width * min(data.dtype.itemsize, upstream.dtype.itemsize)
@@ -197,38 +180,3 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], which: 
         long_rows=rows > 1 << 30,
         native_bfloat16=which.capability >= (8, 0),
     )
-
-
-def _product(sizes: Any) -> int:
-    result = 1
-    for size in sizes if isinstance(sizes, tuple) else (sizes,):
-        result *= size
-    return result
-
-
-def _row_stride(name: str, tensor: Tensor, axes: Any) -> int:
-    """Bytes from row to row; the columns must lie end to end, and the rows at one distance."""
-    row_rank = len(axes["rows"]) if isinstance(axes["rows"], tuple) else 1
-    expected = tensor.dtype.itemsize
-    for size, stride in zip(tensor.shape[row_rank:][::-1], tensor.strides[row_rank:][::-1], strict=True):
-        if size > 1 and stride != expected:
-            raise Refusal(f"{name}: its columns do not lie end to end in memory; pass a contiguous copy")
-        expected *= size
-    distance = 0
-    for size, stride in zip(tensor.shape[:row_rank][::-1], tensor.strides[:row_rank][::-1], strict=True):
-        if size <= 1:
-            continue
-        if not distance:
-            distance, expected = stride, stride
-        if stride != expected or stride < 0:
-            raise Refusal(f"{name}: its rows do not lie at one distance in memory; pass a contiguous copy")
-        expected = stride * size
-    return distance or expected
-
-
-def _require_flat(name: str, tensor: Tensor) -> None:
-    expected = tensor.dtype.itemsize
-    for size, stride in zip(tensor.shape[::-1], tensor.strides[::-1], strict=True):
-        if size > 1 and stride != expected:
-            raise Refusal(f"{name}: it does not lie end to end in memory; pass a contiguous copy")
-        expected *= size

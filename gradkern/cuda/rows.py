@@ -1,0 +1,67 @@
+"""What the plans of kernels over rows share: how an array must lie in memory, and the call that has no elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+
+from gradkern.call import Call, Refusal, Tensor
+from gradkern.cuda.device import Device, activate, check, device
+
+__all__ = ["EmptyPlan", "device_of", "require_flat", "row_stride", "size_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyPlan:
+    """Of a call without elements: sums over no rows are zero, all else is empty. `sizes`: bytes of each output."""
+
+    kernel: str
+    scratch: int
+    device: Device
+    sizes: tuple[int, ...]
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
+        with activate(self.device):
+            for address, size in zip(outputs, self.sizes, strict=True):
+                if size:
+                    check(driver.cuMemsetD8Async(address, 0, size, stream), "writing zeros")
+
+
+def device_of(call: Call) -> Device:
+    """The device whose memory the call's arrays are in."""
+    return device(int(call.device.partition(":")[2] or 0))
+
+
+def size_of(axis: int | tuple[int, ...]) -> int:
+    """Elements along an axis of a call or along all axes of a group."""
+    return prod(axis) if isinstance(axis, tuple) else axis
+
+
+def row_stride(name: str, tensor: Tensor, row_axes: int) -> int:
+    """Bytes from row to row; the axes from `row_axes` on must lie end to end, and the rows at one distance."""
+    expected = tensor.dtype.itemsize
+    for size, stride in zip(tensor.shape[row_axes:][::-1], tensor.strides[row_axes:][::-1], strict=True):
+        if size > 1 and stride != expected:
+            raise Refusal(f"{name}: its columns do not lie end to end in memory; pass a contiguous copy")
+        expected *= size
+    distance = 0
+    for size, stride in zip(tensor.shape[:row_axes][::-1], tensor.strides[:row_axes][::-1], strict=True):
+        if size <= 1:
+            continue
+        if not distance:
+            distance, expected = stride, stride
+        if stride != expected or stride < 0:
+            raise Refusal(f"{name}: its rows do not lie at one distance in memory; pass a contiguous copy")
+        expected = stride * size
+    return distance or expected
+
+
+def require_flat(name: str, tensor: Tensor) -> None:
+    """Refuse an array that does not lie end to end."""
+    expected = tensor.dtype.itemsize
+    for size, stride in zip(tensor.shape[::-1], tensor.strides[::-1], strict=True):
+        if size > 1 and stride != expected:
+            raise Refusal(f"{name}: it does not lie end to end in memory; pass a contiguous copy")
+        expected *= size
