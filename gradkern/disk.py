@@ -1,12 +1,16 @@
-"""Where compiled kernels are kept between processes: one folder, and in it one for each provider."""
+"""What is kept between processes: one folder for all, and how a file in it is written whole and checked when read."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["KEPT", "folder", "root", "why_not_writable"]
+__all__ = ["KEPT", "folder", "locked", "opened", "replace", "root", "sealed", "why_not_writable"]
 
 KEPT = ("cpu", "cuda")
 """The providers that keep kernels."""
@@ -35,3 +39,58 @@ def why_not_writable() -> str | None:
     except OSError as error:
         return error.strerror or str(error)
     return None
+
+
+def sealed(magic: bytes, body: bytes) -> bytes:
+    """A file's content: magic, the SHA-256 of the body, the body."""
+    return magic + hashlib.sha256(body).digest() + body
+
+
+def opened(magic: bytes, data: bytes) -> bytes:
+    """The body of a sealed file. Raises ValueError, with the reason, where it is not as it was written."""
+    start = len(magic) + 32
+    if data[: len(magic)] != magic:
+        raise ValueError("it is no file of this format")
+    body = data[start:]
+    if hashlib.sha256(body).digest() != data[len(magic) : start]:
+        raise ValueError("its digest does not fit its content")
+    return body
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all, whoever else writes it at the same time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def locked(path: Path, seconds: float) -> Iterator[None]:
+    """Alone among the processes of this machine that ask for the same path; after `seconds`, or where files cannot be
+    locked, not alone. The system lets go of the lock of a process that dies.
+    """
+    try:
+        import fcntl
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("ab")
+    except (ImportError, OSError):
+        yield
+        return
+    with file:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.02)
+            except OSError:  # a file system without locks
+                break
+        yield

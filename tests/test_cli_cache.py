@@ -133,8 +133,8 @@ def test_an_index_without_machine_code_is_found(show: Shown, kept: tuple[Path, P
     [
         (lambda data: data[:-1], "its digest does not fit its content"),
         (lambda data: data[:20], "its digest does not fit its content"),
-        (lambda data: data[:5], "it is no kernel of this format"),
-        (lambda data: b"", "it is no kernel of this format"),
+        (lambda data: data[:5], "it is no file of this format"),
+        (lambda data: b"", "it is no file of this format"),
         (lambda data: data[:-1] + b"!", "its digest does not fit its content"),
     ],
 )
@@ -174,7 +174,7 @@ def test_repair_removes_the_bad_ones_and_leaves_the_others(show: Shown, kept: tu
 def test_without_repair_nothing_is_removed(show: Shown, kept: tuple[Path, Path]) -> None:
     kept[1].write_bytes(b"")
     assert as_json(show, "verify")[1]["bad"] == [
-        {"path": str(kept[1]), "reason": "it is no kernel of this format", "removed": False}
+        {"path": str(kept[1]), "reason": "it is no file of this format", "removed": False}
     ]
     assert kept[1].exists()
 

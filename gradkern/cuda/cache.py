@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import tempfile
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -60,7 +58,7 @@ def fetch(key: str, build: Callable[[], Compiled]) -> Compiled:
         warnings.warn(f"gradkern: {path} is rebuilt: {error}", RuntimeWarning, stacklevel=2)
     compiled = build()
     with contextlib.suppress(OSError):  # an unwritable cache: the kernel lives in this process only
-        _write(path, _encode(compiled, key))
+        disk.replace(path, _encode(compiled, key))
     return compiled
 
 
@@ -89,30 +87,13 @@ def _version(name: str) -> str:
 def _encode(compiled: Compiled, key: str) -> bytes:
     header = json.dumps({"key": key, "registers": compiled.registers, "spilled": compiled.spilled}).encode()
     body = len(header).to_bytes(4, "little") + header + compiled.cubin
-    return _MAGIC + hashlib.sha256(body).digest() + body
+    return disk.sealed(_MAGIC, body)
 
 
 def _decode(data: bytes, key: str) -> Compiled:
-    start = len(_MAGIC) + 32
-    if data[: len(_MAGIC)] != _MAGIC:
-        raise ValueError("it is no kernel of this format")
-    body = data[start:]
-    if hashlib.sha256(body).digest() != data[len(_MAGIC) : start]:
-        raise ValueError("its digest does not fit its content")
+    body = disk.opened(_MAGIC, data)
     length = int.from_bytes(body[:4], "little")
     header = json.loads(body[4 : 4 + length])
     if header["key"] != key:
         raise ValueError("it holds another kernel")
     return Compiled(body[4 + length :], header["registers"], header["spilled"])
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
