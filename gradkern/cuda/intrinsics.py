@@ -138,6 +138,77 @@ def storer(space: str, dtype: str, width: int, native_bfloat16: bool = True) -> 
     return intrinsic(declare)
 
 
+@cache
+def gatherer(space: str, dtype: str, offsets: tuple[int, ...]) -> Callable[..., Any]:
+    """A device function gather(values, address): values[n] is the element at address + offsets[n], as loaders give it."""
+    if SIMULATED:
+        return simulated.gatherer(dtype, offsets)
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
+        for index, offset in enumerate(offsets):
+            words = _load_words(builder, space, values[1], offset, _ITEMSIZE[dtype])
+            builder.store(_from_words(builder, words, dtype, 1)[0], builder.gep(array, [_WORD(index)]))
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, values: Any, address: Any) -> Any:
+        return types.void(values, types.int32 if space.startswith("shared") else types.int64), lower
+
+    return intrinsic(declare)
+
+
+@cache
+def scatterer(space: str, dtype: str, offsets: tuple[int, ...], native_bfloat16: bool = True) -> Callable[..., Any]:
+    """A device function scatter(address, values): the element at address + offsets[n] is values[n], as storers do it."""
+    if SIMULATED:
+        return simulated.scatterer(dtype, offsets)
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = cgutils.create_struct_proxy(signature.args[1])(context, builder, values[1]).data
+        for index, offset in enumerate(offsets):
+            element = builder.load(builder.gep(array, [_WORD(index)]))
+            words = _to_words(builder, [element], dtype, native_bfloat16)
+            _store_words(builder, space, values[0], offset, words)
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, address: Any, values: Any) -> Any:
+        return types.void(types.int32 if space.startswith("shared") else types.int64, values), lower
+
+    return intrinsic(declare)
+
+
+@cache
+def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., Any]:
+    """A device function add(sums, left, right): sums[s] += left[l] * right[r] for every (s, l, r), in this order.
+
+    Straight-line code, whatever its length: the arrays stay in registers, which no loop that the compiler leaves
+    rolled up would allow.
+    """
+    if SIMULATED:
+        return simulated.multiply_adds(table)
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        arrays = [
+            cgutils.create_struct_proxy(kind)(context, builder, value).data
+            for kind, value in zip(signature.args, values, strict=True)
+        ]
+        held: list[dict[int, Any]] = [{}, {}, {}]
+        for indices in table:
+            for known, array, index in zip(held, arrays, indices, strict=True):
+                if index not in known:
+                    known[index] = builder.load(builder.gep(array, [_WORD(index)]))
+            s, l, r = indices
+            held[0][s] = builder.fma(held[1][l], held[2][r], held[0][s])
+        for index, total in held[0].items():
+            builder.store(total, builder.gep(arrays[0], [_WORD(index)]))
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, sums: Any, left: Any, right: Any) -> Any:
+        return types.void(sums, left, right), lower
+
+    return intrinsic(declare)
+
+
 def _load_words(builder: Any, space: str, address: Any, offset: int, size: int) -> list[Any]:
     """The words at `address` + `offset`: one load of 2, 4, 8 or 16 bytes (2 bytes come as one 16-bit word)."""
     pointer = "r" if space.startswith("shared") else "l"

@@ -83,6 +83,36 @@ def storer(dtype: str, width: int) -> Callable[..., None]:
     return store
 
 
+def gatherer(dtype: str, offsets: tuple[int, ...]) -> Callable[..., None]:
+    load = loader(dtype, 1)
+
+    def gather(values: Any, address: int) -> None:
+        one = [0]
+        for index, offset in enumerate(offsets):
+            load(one, address + offset)
+            values[index] = one[0]
+
+    return gather
+
+
+def scatterer(dtype: str, offsets: tuple[int, ...]) -> Callable[..., None]:
+    store = storer(dtype, 1)
+
+    def scatter(address: int, values: Any) -> None:
+        for index, offset in enumerate(offsets):
+            store(address + offset, [values[index]])
+
+    return scatter
+
+
+def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., None]:
+    def add(sums: Any, left: Any, right: Any) -> None:
+        for s, l, r in table:
+            sums[s] += left[l] * right[r]
+
+    return add
+
+
 def team_barrier(number: int, threads: int) -> None:
     block = _block()
     with block.changed:
