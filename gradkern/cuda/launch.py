@@ -57,7 +57,11 @@ def load(key: str, which: Device, compiled: Callable[[], Compiled], shared_bytes
 
 
 class Launch:
-    """One launch of a kernel of int64 arguments; a call fills in the arguments that change, and the stream."""
+    """One launch of a kernel of int64 arguments. A call gives those at `changing`, in that order; all else is fixed.
+
+    Calls cost the host as little as Python can do: what is fixed stands ready in the driver's form, and what changes
+    lies side by side in memory, wherever the kernel wants it, to be written by one assignment.
+    """
 
     def __init__(
         self,
@@ -65,29 +69,37 @@ class Launch:
         grid: int,
         threads: int,
         arguments: Sequence[int],
+        changing: Sequence[int],
         cluster: int = 1,
         cooperative: bool = False,
     ) -> None:
         self.kernel, self.grid, self.threads, self.cluster = kernel, grid, threads, cluster
         self._config = _config(grid, threads, kernel.shared_bytes, cluster, cooperative)
-        self._values = (ctypes.c_int64 * len(arguments))(*arguments)
+        order = [*changing, *(index for index in range(len(arguments)) if index not in changing)]
+        self._changing = len(changing)
+        self._values = (ctypes.c_int64 * len(arguments))(*(arguments[index] for index in order))
         first = ctypes.addressof(self._values)
-        self._pointers = (ctypes.c_void_p * len(arguments))(*range(first, first + 8 * len(arguments), 8))
+        places = (first + 8 * order.index(index) for index in range(len(arguments)))
+        self._pointers = (ctypes.c_void_p * len(arguments))(*places)
         self._address = ctypes.addressof(self._pointers)
+        self._context = int(kernel.device.context)
         self._stream: int | None = None
         self._lock = threading.Lock()
 
-    def __call__(self, changes: Sequence[tuple[int, int]], stream: int) -> None:
-        """changes: (index, value) of arguments. The context of the kernel's device must be current."""
+    def __call__(self, values: Sequence[int], stream: int) -> None:
+        """Launch with these values of the changing arguments, in the device's context whichever is current."""
+        _, current = driver.cuCtxGetCurrent()
+        if int(current) != self._context:
+            with activate(self.kernel.device):
+                self(values, stream)
+            return
         with self._lock:  # the argument block is this object's own
-            values = self._values
-            for index, value in changes:
-                values[index] = value
+            self._values[: self._changing] = values
             if stream != self._stream:
                 self._config.hStream = driver.CUstream(stream)
                 self._stream = stream
             status = driver.cuLaunchKernelEx(self._config, self.kernel.function, self._address, 0)
-        if status[0] != driver.CUresult.CUDA_SUCCESS:
+        if status[0]:
             check(status, "a launch")
 
 

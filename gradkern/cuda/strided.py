@@ -68,14 +68,14 @@ class Gathered:
             try:
                 for place, nbytes, launch in self._before:
                     held.append(int(check(driver.cuMemAllocAsync(nbytes, stream), "allocating a copy of an input")))
-                    launch([(0, inputs[place]), (1, held[-1])], stream)
+                    launch((inputs[place], held[-1]), stream)
                     read[place] = held[-1]
                 for place, nbytes, _ in self._after:
                     held.append(int(check(driver.cuMemAllocAsync(nbytes, stream), "allocating a copy of an output")))
                     written[place] = held[-1]
                 self._plan(tuple(read), tuple(written), stream)
                 for place, _, launch in self._after:
-                    launch([(0, written[place]), (1, outputs[place])], stream)
+                    launch((written[place], outputs[place]), stream)
             finally:
                 for address in held:
                     driver.cuMemFreeAsync(address, stream)
@@ -86,7 +86,7 @@ def _dense(tensor: Tensor) -> Tensor:
 
 
 def _copy(source: Tensor, target: Tensor, which: Device) -> Launch:
-    """The launch that copies from the strides of one to those of the other; arguments 0 and 1 are the addresses."""
+    """The launch that copies from the strides of one to those of the other. Its values are their addresses."""
     name = source.dtype.name
 
     def compiled() -> Any:
@@ -100,7 +100,7 @@ def _copy(source: Tensor, target: Tensor, which: Device) -> Launch:
     axes = [*[1] * filled, *source.shape], [*[0] * filled, *source.strides], [*[0] * filled, *target.strides]
     arguments = [0, 0, source.size, *(number for each in axes for number in each)]
     grid = min(-(-source.size // THREADS), 16 * which.processors)
-    return Launch(kernel, grid, THREADS, arguments)
+    return Launch(kernel, grid, THREADS, arguments, changing=(0, 1))
 
 
 def build(dtype: str) -> Callable[..., None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
@@ -10,7 +9,7 @@ from typing import Any
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda import cache
-from gradkern.cuda.device import Device, activate, scratch
+from gradkern.cuda.device import Device, scratch
 from gradkern.cuda.launch import Launch, load
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.ops.layer_norm_grad.cuda_form import ARGUMENTS, Form
@@ -43,20 +42,17 @@ class NormPlan:
     scratch: int
     launches: tuple[Launch, ...]
     device: Device
-    operands: tuple[int, ...]  # of each buffer given, its index among the kernel's arguments
     partial_bytes: int
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         counter, buffer = scratch(self.device, stream, self.scratch)
-        changes = list(zip(self.operands, inputs + outputs, strict=True))
-        changes += (
-            (_INDEX["partial"], buffer),
-            (_INDEX["row_sums"], buffer + self.partial_bytes),
-            (_INDEX["counter"], counter),
-        )
-        with activate(self.device), _in_turn if len(self.launches) > 1 else nullcontext():
-            for launch in self.launches:
-                launch(changes, stream)
+        values = (*inputs, *outputs, buffer, buffer + self.partial_bytes, counter)
+        if len(self.launches) == 1:
+            self.launches[0](values, stream)
+        else:
+            with _in_turn:
+                for launch in self.launches:
+                    launch(values, stream)
 
 
 def plan(call: Call) -> NormPlan | EmptyPlan:
@@ -85,15 +81,16 @@ def _plan(call: Call, form: Form, which: Device, rows: int, strides: dict[str, i
     phases = [form] if form.phase == "whole" else [replace(form, phase="sums"), replace(form, phase="given")]
     if form.phase == "given" and "X_grad" not in form.outputs:
         phases = phases[1:]
-    launches = tuple(_launch(phase, which, arguments, rows) for phase in phases)
+    given = [*(_INPUTS[name] for name in call.inputs), *call.outputs, "partial", "row_sums", "counter"]
+    changing = [_INDEX[name] for name in given]
+    launches = tuple(_launch(phase, which, arguments, changing, rows) for phase in phases)
     writers = max(launch.grid // form.slices for launch in launches)
     partial = writers * form.column_sums.partial_bytes
     sums = rows * form.slices * 2 * form.itemsize if form.phase == "given" else 0
-    operands = [_INDEX[_INPUTS[name]] for name in call.inputs] + [_INDEX[name] for name in call.outputs]
-    return NormPlan(name_of(form), partial + sums, launches, which, tuple(operands), partial)
+    return NormPlan(name_of(form), partial + sums, launches, which, partial)
 
 
-def _launch(form: Form, which: Device, arguments: list[int], rows: int) -> Launch:
+def _launch(form: Form, which: Device, arguments: list[int], changing: list[int], rows: int) -> Launch:
     def build() -> Any:
         from gradkern.cuda.compile import compile_kernel
         from gradkern.ops.layer_norm_grad.cuda_kernel import build as build_kernel
@@ -118,7 +115,7 @@ def _launch(form: Form, which: Device, arguments: list[int], rows: int) -> Launc
         raise Refusal(
             f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits the device"
         )
-    return Launch(kernel, resident, form.threads, arguments, cluster, cooperative=barrier)
+    return Launch(kernel, resident, form.threads, arguments, changing, cluster, cooperative=barrier)
 
 
 def _describe(form: Form) -> str:
