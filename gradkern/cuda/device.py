@@ -5,15 +5,24 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.errors import ProviderError
 
-__all__ = ["Device", "activate", "check", "device", "scratch"]
+__all__ = ["Device", "OutOfMemoryError", "activate", "check", "device", "identity", "in_turn", "scratch"]
 
 _lock = threading.Lock()
+in_turn = threading.Lock()
+"""Held while work that uses a stream's scratch memory twice is enqueued: two threads may share the stream."""
+
+_UNDER_CAPTURE = ("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED")
+
+
+class OutOfMemoryError(ProviderError):
+    """The device has not as much memory as was asked for."""
 
 
 def check(answer: tuple[Any, ...], doing: str) -> Any:
@@ -22,7 +31,10 @@ def check(answer: tuple[Any, ...], doing: str) -> Any:
     if status != driver.CUresult.CUDA_SUCCESS:
         _, text = driver.cuGetErrorString(status)
         words = text.decode() if text else "unknown error"
-        raise ProviderError(f"CUDA: {doing} failed: {words} ({status.name})")
+        if status.name in _UNDER_CAPTURE:
+            words += "; the first call of a kind cannot be captured in a graph: call once before the capture to warm it"
+        kind = OutOfMemoryError if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY else ProviderError
+        raise kind(f"CUDA: {doing} failed: {words} ({status.name})")
     return answer[1] if len(answer) == 2 else answer[1:]
 
 
@@ -52,6 +64,18 @@ def device(index: int) -> Device:
     capability = (attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR"))
     shared = attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
     return Device(index, capability, attribute("MULTIPROCESSOR_COUNT"), shared, context)
+
+
+@cache
+def identity(index: int) -> tuple[str, str]:
+    """The device's name, and its driver: what a measurement holds for."""
+    handle = check(driver.cuDeviceGet(device(index).index), f"looking for device {index}")
+    name = check(driver.cuDeviceGetName(256, handle), "reading a device's name").split(b"\0")[0].decode()
+    try:  # the driver itself tells only which CUDA it runs
+        release = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
+    except (OSError, IndexError):
+        release = ""
+    return name, f"CUDA {check(driver.cuDriverGetVersion(), 'reading the version')} {release}".strip()
 
 
 class activate:  # noqa: N801  used as a function is
@@ -106,10 +130,10 @@ def scratch(which: Device, stream: int, size: int) -> tuple[int, int]:
                 )
             if not held.counter:
                 held.counter = int(check(driver.cuMemAlloc(256), "allocating a counter"))
-                check(driver.cuMemsetD32(held.counter, 0, 64), "clearing a counter")
+                check(driver.cuMemsetD32Async(held.counter, 0, 64, stream), "clearing a counter")
             larger = max(size, 2 * held.size, 1 << 20)
             held.buffer = int(check(driver.cuMemAlloc(larger), f"allocating {larger} bytes of scratch memory"))
             # padding is read with what lies before it, and thrown away: let it be something
-            check(driver.cuMemsetD8(held.buffer, 0, larger), "clearing scratch memory")
+            check(driver.cuMemsetD8Async(held.buffer, 0, larger, stream), "clearing scratch memory")
             held.size = larger
     return held.counter, held.buffer

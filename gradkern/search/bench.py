@@ -1,0 +1,201 @@
+"""Where candidates run and are timed: buffers of the search's own, with random data, on a stream of its own.
+
+The buffers have the extents, strides and alignments of the caller's arrays. Before every run the outputs are poisoned,
+before every timed run the L2 is overwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+
+from gradkern.call import Tensor
+from gradkern.cuda import cache
+from gradkern.cuda.device import Device, OutOfMemoryError, activate, check
+from gradkern.cuda.launch import Launch, load
+from gradkern.search import cuda_data
+from gradkern.search.candidate import Candidate, Unfit
+from gradkern.search.trust import Difference, Witness
+
+__all__ = ["Bench", "CudaBench"]
+
+POISON = 0xFF  # a NaN in every type, where all bytes are this
+FLUSH = 4  # times the L2
+_ALIGNED = 256
+
+
+class Bench(Witness, Protocol):
+    """What the race needs of a place to run candidates. Times are in seconds."""
+
+    def run(self, candidate: Candidate) -> float:
+        """One run on poisoned outputs, whose results can be looked at then. Raises Unfit where it fails."""
+        ...
+
+    def times(self, candidate: Candidate, repeats: int) -> list[float]:
+        """Runs with a cold L2."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Buffer:
+    """One tensor's memory: `start` is its first byte, `first` the address of its first element."""
+
+    tensor: Tensor
+    start: int
+    first: int
+    nbytes: int
+
+    @property
+    def elements(self) -> int:
+        return self.nbytes // self.tensor.dtype.itemsize
+
+
+class CudaBench:
+    """A bench on a GPU. Raises OutOfMemoryError where the device has no room for it."""
+
+    def __init__(self, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], which: Device) -> None:
+        self._which = which
+        self._memory: list[int] = []
+        self._kept: list[list[_Buffer]] = []
+        self._workspace, self._room = 0, 0
+        self._stream = 0
+        self._events: list[Any] = []
+        self._blocks = 8 * which.processors
+        with activate(which):
+            try:
+                flags = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+                self._stream = int(check(driver.cuStreamCreate(flags), "making a stream to search on"))
+                self._inputs = [self._buffer(each) for each in inputs]
+                self._outputs = [self._buffer(each) for each in outputs]
+                self._measures = self._allocate(self._blocks * 8 * cuda_data.MEASURES)
+                attribute = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
+                l2 = check(driver.cuDeviceGetAttribute(attribute, which.index), "reading the size of the L2")
+                self._flush_bytes = FLUSH * int(l2) or 1
+                self._flush = self._allocate(self._flush_bytes)
+                for number, each in enumerate(self._inputs):
+                    fill = self._launch("fill", each.tensor.dtype.name, 3)
+                    fill((each.start, each.elements, number * 7919 + 1), self._stream)
+                check(driver.cuStreamSynchronize(self._stream), "filling arrays to search with")
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        with activate(self._which):
+            for event in self._events:
+                driver.cuEventDestroy(event)
+            for address in self._memory:
+                driver.cuMemFree(address)
+            if self._workspace:
+                driver.cuMemFree(self._workspace)
+            if self._stream:
+                driver.cuStreamDestroy(self._stream)
+        self._events, self._memory, self._workspace, self._stream = [], [], 0, 0
+
+    def run(self, candidate: Candidate) -> float:
+        with activate(self._which):
+            for each in self._outputs:
+                check(driver.cuMemsetD8Async(each.start, POISON, each.nbytes, self._stream), "poisoning outputs")
+            return self._timed(candidate, 1)[0]
+
+    def times(self, candidate: Candidate, repeats: int) -> list[float]:
+        with activate(self._which):
+            return self._timed(candidate, repeats)
+
+    def _timed(self, candidate: Candidate, repeats: int) -> list[float]:
+        workspace = self._workspace_of(candidate.workspace)
+        while len(self._events) < 2 * repeats:
+            self._events.append(check(driver.cuEventCreate(0), "making an event"))
+        reads, writes = (tuple(each.first for each in side) for side in (self._inputs, self._outputs))
+        pairs = list(zip(self._events[: 2 * repeats : 2], self._events[1 : 2 * repeats : 2], strict=True))
+        for start, end in pairs:  # the host is ahead: the flush takes longer than the enqueueing
+            driver.cuMemsetD8Async(self._flush, 0, self._flush_bytes, self._stream)
+            driver.cuEventRecord(start, self._stream)
+            candidate(reads, writes, workspace, self._stream)
+            driver.cuEventRecord(end, self._stream)
+        check(driver.cuStreamSynchronize(self._stream), f"running {candidate.name}")
+        return [check(driver.cuEventElapsedTime(start, end), "reading a time") / 1e3 for start, end in pairs]
+
+    def _workspace_of(self, size: int) -> int:
+        if size > self._room:
+            if self._workspace:
+                driver.cuMemFree(self._workspace)
+                self._workspace, self._room = 0, 0
+            try:
+                self._workspace = int(check(driver.cuMemAlloc(size), f"allocating a workspace of {size:,} bytes"))
+            except OutOfMemoryError as error:
+                raise Unfit(str(error)) from error
+            self._room = size
+        return self._workspace
+
+    # --- the results of the last run ---------------------------------------------------------------------------------
+
+    def whole(self) -> bool:
+        return all(self._measure(each, each)[2] == each.tensor.size for each in self._outputs)
+
+    def keep(self) -> int:
+        with activate(self._which):
+            copies = []
+            for each in self._outputs:
+                copy = self._buffer(each.tensor)
+                check(driver.cuMemcpyDtoDAsync(copy.start, each.start, each.nbytes, self._stream), "keeping a result")
+                copies.append(copy)
+        self._kept.append(copies)
+        return len(self._kept) - 1
+
+    def compare(self, kept: int) -> tuple[Difference, ...]:
+        return tuple(
+            _difference(self._measure(each, copy)) for each, copy in zip(self._outputs, self._kept[kept], strict=True)
+        )
+
+    def _measure(self, a: _Buffer, b: _Buffer) -> np.ndarray:
+        """The four measures of `cuda_data.compare`, of all elements."""
+        found = np.empty((self._blocks, cuda_data.MEASURES))
+        with activate(self._which):
+            launch = self._launch("compare", a.tensor.dtype.name, 4)
+            launch((a.start, b.start, a.elements, self._measures), self._stream)
+            check(
+                driver.cuMemcpyDtoHAsync(found.ctypes.data, self._measures, found.nbytes, self._stream),
+                "reading measures",
+            )
+            check(driver.cuStreamSynchronize(self._stream), "comparing results")
+        return np.append(found[:, :3].sum(axis=0), found[:, 3].max())
+
+    # --- memory and kernels ------------------------------------------------------------------------------------------
+
+    def _buffer(self, tensor: Tensor) -> _Buffer:
+        low, high = tensor.extent
+        offset = (tensor.alignment % 16 - low) % 16 if tensor.alignment < 16 or low else 0
+        start = self._allocate(high - low + 16) + offset
+        return _Buffer(tensor, start, start - low, high - low)
+
+    def _allocate(self, size: int) -> int:
+        self._memory.append(int(check(driver.cuMemAlloc(max(size, _ALIGNED)), f"allocating {size:,} bytes to search")))
+        return self._memory[-1]
+
+    def _launch(self, name: str, dtype: str, arguments: int) -> Launch:
+        build: Callable[[str], Callable[..., None]] = getattr(cuda_data, name)
+
+        def compiled() -> Any:
+            from gradkern.cuda.compile import compile_kernel
+
+            return compile_kernel(build(dtype), arguments, self._which.capability, cuda_data.THREADS)
+
+        key = cache.key_of(Path(__file__).parent, f"{name} {dtype}", self._which.capability)
+        kernel = load(key, self._which, lambda: cache.fetch(key, compiled), 0, 1)
+        return Launch(kernel, self._blocks, cuda_data.THREADS, [0] * arguments, changing=range(arguments))
+
+
+def _difference(measures: np.ndarray) -> Difference:
+    apart, squares, numbers, worst = (float(each) for each in measures)
+    if squares == 0:  # all zeros, as a result without terms is
+        return Difference(0.0, 0.0) if apart == 0 else Difference(float("inf"), float("inf"))
+    return Difference(sqrt(apart / squares), worst / sqrt(squares / numbers))

@@ -1,0 +1,124 @@
+"""Candidates that take given times to give given results, and the bench and the clock they run on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gradkern.call import Tensor
+from gradkern.cuda.device import Device
+from gradkern.search.candidate import Unfit
+from gradkern.search.task import Task
+from gradkern.search.trust import Difference
+
+TENSOR = Tensor(np.dtype("float32"), (4, 4), (16, 4), 16)
+DEVICE = Device(0, (9, 0), 132, 232448)
+UNWRITTEN = float("nan")
+
+
+@dataclass(eq=False)
+class FakeCandidate:
+    """`result` stands for the outputs: 1 is right."""
+
+    name: str
+    seconds: float = 1e-3
+    origin: str = ""
+    result: float = 1.0
+    notes: frozenset[Any] = frozenset()
+    workspace: int = 0
+    unfit: str = ""
+    variants: tuple[FakeCandidate, ...] = ()
+    runs: int = 0
+    prepared: int = 0
+
+    def __post_init__(self) -> None:
+        self.origin = self.origin or self.name
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        return {"name": self.name}
+
+    def prepare(self) -> None:
+        self.prepared += 1
+        if self.unfit:
+            raise Unfit(self.unfit)
+
+    def __call__(self, *_: Any) -> None:
+        raise AssertionError("only a bench runs a fake")
+
+
+@dataclass(frozen=True)
+class FakeSource:
+    name: str
+    held: tuple[FakeCandidate, ...]
+    revision: str = "1"
+
+    def version(self) -> str:
+        return self.revision
+
+    def candidates(self) -> Iterator[FakeCandidate]:
+        yield from self.held
+
+    def rebuild(self, recipe: Mapping[str, Any]) -> FakeCandidate:
+        every = [*self.held, *(each for one in self.held for each in one.variants)]
+        found = [each for each in every if each.name == recipe["name"]]
+        if not found:
+            raise Unfit("it is gone")
+        return found[0]
+
+    def variations(self, candidate: FakeCandidate) -> Iterator[FakeCandidate]:
+        yield from candidate.variants
+
+
+@dataclass
+class FakeBench:
+    """A bench whose clock goes on by what the candidates take."""
+
+    now: float = 0.0
+    order: list[str] = field(default_factory=list)
+    kept: list[float] = field(default_factory=list)
+    result: float = 0.0
+    closed: bool = False
+
+    def clock(self) -> float:
+        return self.now
+
+    def run(self, candidate: FakeCandidate) -> float:
+        self.order.append(candidate.name)
+        self.result = candidate.result
+        return self._took(candidate)
+
+    def times(self, candidate: FakeCandidate, repeats: int) -> list[float]:
+        return [self._took(candidate) for _ in range(repeats)]
+
+    def _took(self, candidate: FakeCandidate) -> float:
+        candidate.runs += 1
+        self.now += candidate.seconds
+        return candidate.seconds
+
+    def whole(self) -> bool:
+        return not np.isnan(self.result)
+
+    def keep(self) -> int:
+        self.kept.append(self.result)
+        return len(self.kept) - 1
+
+    def compare(self, kept: int) -> tuple[Difference, ...]:
+        apart = abs(self.result - self.kept[kept])
+        return (Difference(apart, apart),)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def task(*sources: FakeSource | tuple[FakeCandidate, ...], key: str = "problem", dtype: str = "float32") -> Task:
+    """A task of these sources, or of sources with these candidates."""
+    made = tuple(
+        each if isinstance(each, FakeSource) else FakeSource(f"source{number}", each)
+        for number, each in enumerate(sources)
+    )
+    output = Tensor(np.dtype(dtype), (4, 4), (16, 4), 16)
+    return Task("a gradient", "", key, (TENSOR,), (output,), 100, made)
