@@ -1,0 +1,114 @@
+"""Candidates for the dX and dW of a depthwise convolution: Numba kernels, see cuda_depthwise for how they go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gradkern.cuda import cache
+from gradkern.cuda.device import Device, scratch
+from gradkern.cuda.launch import Kernel, Launch, load
+from gradkern.ops.conv_grad.cuda_depthwise_form import ARGUMENTS, ITEMSIZE, Form
+from gradkern.ops.conv_grad.cuda_depthwise_geometry import Shape, forms
+from gradkern.ops.conv_grad.problem import Problem
+from gradkern.search.candidate import Note, Unfit
+
+__all__ = ["Depthwise", "candidates", "rebuild"]
+
+_HERE = Path(__file__).parent
+_INDEX = {name: index for index, name in enumerate(ARGUMENTS)}
+_START = 0.7  # what a block's start and end cost, in images
+_MOST_PARTIAL_ROWS = 64
+
+
+def candidates(problem: Problem, which: Device) -> Iterator[Depthwise]:
+    """The kernel for this problem; raises Unfit where it has none."""
+    shape = Shape.of(problem)
+    for form in forms(shape, which):
+        yield Depthwise(form, which, shape.images)
+
+
+def rebuild(problem: Problem, which: Device, recipe: Mapping[str, Any]) -> Depthwise:
+    """The candidate that had this recipe."""
+    shape = Shape.of(problem)
+    form = shape.form(tuple(recipe["held"]), tuple(recipe["threads"]), recipe["channels"], recipe["stages"], which)
+    return Depthwise(form.resident(recipe["blocks"]), which, shape.images)
+
+
+class Depthwise:
+    """One launch, whose blocks take channels, tiles of their planes and a share of the images."""
+
+    origin = "gradkern depthwise"
+    notes: frozenset[Note] = frozenset({"compiles"})
+
+    def __init__(self, form: Form, which: Device, images: int) -> None:
+        self.form, self.device, self.images = form, which, images
+        self.workspace = 0
+        self._launch: Launch | None = None
+        rows, columns = form.rows, form.columns
+        self.name = (
+            f"depthwise_{rows.held}x{columns.held}_threads{form.channels}x{rows.threads}x{columns.threads}"
+            f"_stages{form.stages}"
+        )
+        self.recipe = {
+            "held": [rows.held, columns.held],
+            "threads": [rows.threads, columns.threads],
+            "channels": form.channels,
+            "stages": form.stages,
+            "blocks": form.blocks_per_processor,
+        }
+
+    def prepare(self) -> None:
+        if self._launch is not None:
+            return
+        form = self.form
+        kernel = _kernel(form, self.device)
+        resident = kernel.resident_blocks(form.threads)
+        if not resident:
+            raise Unfit(f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits")
+        chunks = _chunks(form, self.images, resident)
+        items = form.groups * form.tiles * chunks
+        sums = form.gradient == "dW"
+        arguments = [{"images": self.images, "chunks": chunks}.get(name, 0) for name in ARGUMENTS]
+        if sums:
+            self.workspace = form.partial_rows(chunks) * form.total_channels * form.taps * ITEMSIZE[form.compute]
+        self._launch = Launch(kernel, min(items, resident), form.threads, arguments, cooperative=sums)
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
+        if self._launch is None:
+            raise RuntimeError("prepare has not been called")
+        if self.form.gradient == "dX":
+            (source, filters), (strip,) = inputs, outputs
+            counter = 0
+        else:
+            (strip, source), (filters,) = inputs, outputs
+            counter = scratch(self.device, stream, 0)[0]
+        addresses = (source, strip, filters, workspace, counter)
+        self._launch(list(enumerate(addresses)), stream)
+
+
+def _kernel(form: Form, which: Device) -> Kernel:
+    def build() -> Any:
+        from gradkern.cuda.compile import compile_kernel
+        from gradkern.ops.conv_grad.cuda_depthwise import build as build_kernel
+
+        return compile_kernel(
+            build_kernel(form), len(ARGUMENTS), which.capability, form.threads, form.blocks_per_processor
+        )
+
+    key = cache.key_of(_HERE, repr(form), which.capability)
+    return load(key, which, lambda: cache.fetch(key, build), form.shared_bytes, 1)
+
+
+def _chunks(form: Form, images: int, resident: int) -> int:
+    """Into how many parts to cut the images, so that the blocks that run at the same time end at the same time."""
+    items = form.groups * form.tiles
+    most = min(images, 4 * resident // items + 1)
+    if form.gradient == "dW":  # all blocks must be resident, and few partial sums are soon added
+        most = min(most, resident // items, _MOST_PARTIAL_ROWS // form.tiles)
+
+    def rounds(chunks: int) -> float:
+        return -(-items * chunks // resident) * (-(-images // chunks) + _START)
+
+    return min(range(1, max(1, most) + 1), key=rounds)

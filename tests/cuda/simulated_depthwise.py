@@ -1,0 +1,99 @@
+"""The depthwise kernel's own source under the CUDA simulator; test_simulated runs this file in its own process."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from depthwise_cases import Depthwise, make
+from guarded import Guarded
+from tolerance import assert_close
+
+from gradkern.cuda import simulated
+from gradkern.cuda.device import Device
+from gradkern.ops.conv_grad.cuda_depthwise import build
+from gradkern.ops.conv_grad.cuda_depthwise_form import ARGUMENTS, Form
+from gradkern.ops.conv_grad.cuda_depthwise_geometry import Shape
+
+DEVICE = Device(0, (9, 0), 132, 232448)
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+
+
+def check(
+    case: Depthwise,
+    held: tuple[int, int],
+    threads: tuple[int, int],
+    channels: int = 1,
+    stages: int = 2,
+    chunks: int = 1,
+    grid: int = 2,
+    device: Device = DEVICE,
+) -> Form:
+    problem, arrays, out, expected = make(case)
+    form = Shape.of(problem).form(held, threads, channels, stages, device)
+    source, strip = ("dY", "X") if case.gradient == "dX" else ("X", "dY")
+    partial = Guarded((form.partial_rows(chunks), form.total_channels * form.taps), form.compute)
+    counter = np.zeros(64, np.uint32)
+    named = {
+        "source": arrays[source].address,
+        "strip": arrays[strip].address,
+        "filter": arrays["W"].address,
+        "partial": partial.address,
+        "counter": counter.ctypes.data,
+        "images": case.images,
+        "chunks": chunks,
+    }
+    arguments = tuple(np.int64(named[name]) for name in ARGUMENTS)
+    simulated.launch(build(form), grid, form.threads, 1, form.shared_bytes, arguments)
+    for each in (*arrays.values(), partial):
+        each.check()
+    assert_close("ConvGrad", case.gradient, out, expected)
+    return form
+
+
+@pytest.mark.parametrize("gradient", ["dX", "dW"])
+@pytest.mark.parametrize("last", [False, True])
+class TestBoth:
+    def test_strips_that_end_with_the_array(self, gradient: str, last: bool) -> None:
+        case = Depthwise(gradient, 3, 4, (8, 12), (3, 3), pads=(1, 1, 1, 1), channels_last=last)
+        check(case, (4, 3), (2, 4), 2)
+
+    def test_strips_that_reach_beyond_the_array(self, gradient: str, last: bool) -> None:
+        case = Depthwise(gradient, 2, 3, (7, 9), (3, 5), pads=(1, 2, 1, 2), channels_last=last, dtype=h)
+        check(case, (2, 4), (2, 3), 2, chunks=2)
+
+    def test_a_stride_with_pads_on_one_side(self, gradient: str, last: bool) -> None:
+        case = Depthwise(gradient, 2, 2, (9, 8), (5, 3), (2, 2), pads=(1, 0, 2, 1), channels_last=last, dtype=b)
+        check(case, (2, 4), (2, 2), 2, stages=1)
+
+    def test_dilations_and_elements_that_no_output_sees(self, gradient: str, last: bool) -> None:
+        case = Depthwise(gradient, 1, 2, (11, 14), (2, 3), (3, 4), (2, 3), (0, 2, 1, 0), channels_last=last, dtype=d)
+        check(case, (3, 4), (2, 4) if gradient == "dX" else (2, 1), 1, grid=3)
+
+    def test_a_thread_with_a_whole_plane(self, gradient: str, last: bool) -> None:
+        case = Depthwise(gradient, 5, 8, (5, 5), (5, 5), pads=(2, 2, 2, 2), channels_last=last, dtype=h)
+        form = check(case, (5, 5), (1, 1), 8, chunks=2)
+        assert form.multiply_adds == (5 * 5 - 2 * (1 + 2)) ** 2  # those with the pads left out
+
+    def test_one_spatial_axis(self, gradient: str, last: bool) -> None:
+        case = Depthwise(gradient, 2, 3, (21,), (4,), (1,), (2,), (6, 0), channels_last=last)
+        check(case, (1, 5), (1, 5), 3)
+
+    def test_arrays_that_start_anywhere_and_images_apart(self, gradient: str, last: bool) -> None:
+        case = Depthwise(gradient, 2, 4, (6, 6), (3, 3), pads=(1,) * 4, channels_last=last, dtype=h, offset=1, spread=3)
+        check(case, (3, 3), (2, 2), 2)
+
+    def test_the_form_of_devices_without_asynchronous_copies(self, gradient: str, last: bool) -> None:
+        case = Depthwise(gradient, 3, 4, (8, 8), (3, 3), pads=(1,) * 4, channels_last=last, dtype=b)
+        check(case, (4, 4), (2, 2), 2, stages=1, device=Device(0, (7, 5), 40, 65536))
+
+    def test_a_filter_larger_than_the_array(self, gradient: str, last: bool) -> None:
+        case = Depthwise(gradient, 2, 2, (2, 3), (5, 4), pads=(2, 1, 2, 2), channels_last=last)
+        check(case, (2, 3), (1, 1), 2)
+
+
+def test_planes_cut_into_tiles() -> None:
+    for gradient in ("dX", "dW"):
+        case = Depthwise(gradient, 2, 4, (13, 12), (3, 3), pads=(1, 1, 1, 1))
+        check(case, (3, 4), (2, 3), 1, chunks=2)
+        case = Depthwise(gradient, 2, 4, (13, 13), (3, 3), pads=(1, 1, 1, 1), channels_last=True)
+        check(case, (3, 3), (2, 2), 2)
