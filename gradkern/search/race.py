@@ -191,11 +191,10 @@ class Race:
     # --- the outcome -------------------------------------------------------------------------------------------------
 
     def _ranked(self, names: Iterable[str]) -> list[str]:
-        """In a race for the fastest by time, else in the order in which they were tried."""
-        if self.policy.search != "exhaustive":
-            chosen = set(names)
-            return [name for name in self.runners if name in chosen]
-        return sorted(names, key=self._seconds)
+        """In a search for the fastest by time, else in the order in which they were tried."""
+        chosen = set(names)
+        tried = [name for name in self.runners if name in chosen]
+        return sorted(tried, key=self._seconds) if self.policy.search == "exhaustive" else tried
 
     def _seconds(self, name: str) -> float:
         return self.runners[name].seconds
