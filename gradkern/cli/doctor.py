@@ -22,8 +22,9 @@ from gradkern.cli import DONE, FAILED, JSON_SCHEMA
 from gradkern.cli.caches import count, kernels, size
 from gradkern.cli.checks import Check, absent, fine, problem
 from gradkern.cli.libraries import check_cudnn, check_nvvm
-from gradkern.cli.packages import EXTRAS, Requirement, installed, of_extra, pip
 from gradkern.driver import Driver
+from gradkern.libraries import cuda_major
+from gradkern.packages import EXTRAS, Requirement, installed, of_extra, pip
 
 __all__ = ["run"]
 
@@ -62,9 +63,7 @@ def _checks() -> Iterator[Check]:
 
 def _major(asked: Driver | None) -> int:
     """The CUDA that the installed packages are for, or else the newest that the driver runs."""
-    bindings = installed("cuda-bindings")
-    major = int(bindings.partition(".")[0]) if bindings else asked.version[0] if asked else max(EXTRAS)
-    return min(max(major, min(EXTRAS)), max(EXTRAS))
+    return cuda_major(asked.version[0] if asked else max(EXTRAS))
 
 
 def check_driver(asked: Driver | None) -> Iterator[Check]:

@@ -47,7 +47,7 @@ class Requirement:
 
 def requirements() -> tuple[Requirement, ...]:
     """What gradkern needs: from pyproject.toml in a checkout, else from the installed package."""
-    checkout = Path(__file__).parents[2] / "pyproject.toml"
+    checkout = Path(__file__).parents[1] / "pyproject.toml"
     if checkout.exists():
         import tomllib
 

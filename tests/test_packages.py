@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from sites import cudnn, install, only
 
-from gradkern.cli import packages
-from gradkern.cli.packages import Requirement, damaged, installed, libraries, of_extra, pip, requirements
+from gradkern import packages
+from gradkern.packages import Requirement, damaged, installed, libraries, of_extra, pip, requirements
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
 
@@ -46,7 +46,7 @@ def test_without_a_checkout_the_installed_package_says_what_it_needs(
         "Requires-Dist: numpy<2.5,>=2\n"
         "Requires-Dist: numba-cuda[cu13]<0.31,>=0.30; extra == 'cu13'\n"
     )
-    monkeypatch.setattr(packages, "__file__", str(site / "gradkern" / "cli" / "packages.py"))
+    monkeypatch.setattr(packages, "__file__", str(site / "gradkern" / "packages.py"))
     assert requirements() == (
         Requirement("numpy<2.5,>=2"),
         Requirement("numba-cuda[cu13]<0.31,>=0.30", "cu13"),

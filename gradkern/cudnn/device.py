@@ -1,0 +1,67 @@
+"""What cuDNN has for each device: a description, by which plans are made, and for each thread a handle."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from threading import local
+
+from gradkern.cuda.device import Device
+from gradkern.cudnn.descriptor import Descriptor
+from gradkern.cudnn.library import check, library
+
+__all__ = ["Handle", "description", "handle"]
+
+
+@cache
+def description(which: Device) -> Descriptor:
+    """The device as cuDNN's heuristics, engines and plans see it."""
+    return Descriptor("device", index=which.index)
+
+
+class Handle:
+    """cuDNN's context of one device, with the stream it was last set to. Only one thread at a time may use it."""
+
+    __slots__ = ("_set_stream", "_stream", "address")
+
+    def __init__(self) -> None:
+        lib = library()
+        made = ctypes.c_void_p()
+        check(lib.cudnnCreate(ctypes.byref(made)), "creating a handle")
+        self.address: int = made.value or 0
+        self._set_stream = lib.cudnnSetStream
+        self._stream = 0  # a new handle's is the default stream
+
+    def on(self, stream: int) -> int:
+        """The handle's address, once it works on this stream."""
+        if stream != self._stream:
+            check(self._set_stream(self.address, stream), "setting a handle's stream")
+            self._stream = stream
+        return self.address
+
+
+_idle: dict[int, list[Handle]] = {}  # of threads that have ended; destroying one would wait for the device
+
+
+class _Handles(dict[int, Handle]):
+    """A thread's handles, by device; they go to another thread when it ends."""
+
+    def __del__(self) -> None:
+        for index, each in self.items():
+            _idle.setdefault(index, []).append(each)
+
+
+_thread = local()
+
+
+def handle(index: int) -> Handle:
+    """This thread's handle for a device, whose context must be current."""
+    try:
+        return _thread.handles[index]
+    except AttributeError:
+        _thread.handles = _Handles()
+    except KeyError:
+        pass
+    idle = _idle.get(index)
+    made = _thread.handles[index] = idle.pop() if idle else Handle()
+    return made

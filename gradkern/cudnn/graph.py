@@ -1,0 +1,40 @@
+"""Operation graphs: tensors with their layout, and operations between them."""
+
+from __future__ import annotations
+
+from gradkern.cudnn.api import CROSS_CORRELATION, DATA_TYPES
+from gradkern.cudnn.descriptor import Descriptor
+
+__all__ = ["convolution", "graph", "tensor"]
+
+
+def tensor(number: int, dtype: str, sizes: tuple[int, ...], strides: tuple[int, ...], alignment: int) -> Descriptor:
+    """A tensor that a plan finds by its number; strides are in elements, alignment is in bytes."""
+    return Descriptor(
+        "tensor", id=number, data_type=DATA_TYPES[dtype], sizes=sizes, strides=strides, alignment=alignment
+    )
+
+
+def convolution(
+    compute: str,
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    pads_begin: tuple[int, ...],
+    pads_end: tuple[int, ...],
+) -> Descriptor:
+    """What an operation of convolution does along each spatial axis, adding up in type `compute`."""
+    return Descriptor(
+        "convolution",
+        compute_type=DATA_TYPES[compute],
+        mode=CROSS_CORRELATION,
+        spatial_axes=len(strides),
+        strides=strides,
+        dilations=dilations,
+        pads_begin=pads_begin,
+        pads_end=pads_end,
+    )
+
+
+def graph(*operations: Descriptor) -> Descriptor:
+    """The graph of operations that a plan computes in one go. It belongs to no device."""
+    return Descriptor("operation_graph", operations=operations)

@@ -1,0 +1,248 @@
+"""The gradients of a convolution by cuDNN's graph API: each engine that takes the arrays as they lie, with each choice
+of knobs that its heuristics or a search propose, is a candidate.
+
+A convolution of one spatial axis has three forms, for which cuDNN has different engines: N x C x L as it is, and as an
+image of one row or one column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from gradkern.call import Tensor
+from gradkern.cuda.device import Device, activate
+from gradkern.cudnn import engine
+from gradkern.cudnn.api import DATA_TYPES, BehaviorNote, HeuristicMode, NumericalNote
+from gradkern.cudnn.descriptor import Descriptor
+from gradkern.cudnn.device import description
+from gradkern.cudnn.engine import Config
+from gradkern.cudnn.graph import convolution, graph, tensor
+from gradkern.cudnn.library import CudnnError
+from gradkern.cudnn.library import version as library_version
+from gradkern.cudnn.plan import Plan
+from gradkern.ops.conv_grad.problem import Problem
+from gradkern.search.candidate import Note, Unfit
+
+__all__ = ["CudnnCandidate", "candidates", "rebuild", "variations", "version"]
+
+_FORMS = {  # rank of the problem -> form -> where its tensors get an axis of one element
+    1: {"NCL": None, "NC1L": 2, "NCL1": 3},
+    2: {"NCHW": None},
+    3: {"NCDHW": None},
+}
+_Y, _X, _W = 1, 2, 3  # numbers of the tensors in the graph
+
+
+@dataclass(slots=True, eq=False)
+class CudnnCandidate:
+    """One engine of cuDNN with one choice of knobs, for one form of the problem."""
+
+    problem: Problem
+    device: Device
+    form: str
+    config: Config
+    notes: frozenset[Note]
+    workspace: int = 0
+    _plan: Plan | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        return f"cudnn_{self.form}_{self.config.name}"
+
+    @property
+    def origin(self) -> str:
+        return f"cudnn_eng{self.config.engine}"
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        return {"form": self.form, "engine": self.config.engine, "knobs": [list(each) for each in self.config.knobs]}
+
+    def prepare(self) -> None:
+        """Finish the plan. Raises Unfit with cuDNN's words."""
+        if self._plan is not None:
+            return
+        which = self.device
+        try:
+            with activate(which) if which.context is not None else nullcontext():
+                made = engine.make(_graph(self.problem, self.form), description(which), self.config)
+                output = {"dX": _X, "dW": _W}[self.problem.gradient]
+                numbers = (_Y, _W if output == _X else _X, output)
+                self._plan = Plan(made, description(which), which.index, numbers)
+        except CudnnError as error:
+            raise Unfit(str(error)) from error
+        self.workspace = self._plan.workspace
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
+        if self._plan is None:
+            raise RuntimeError(f"{self.name} is called before it is prepared")
+        self._plan(inputs + outputs, workspace, stream)
+
+
+def candidates(problem: Problem, which: Device) -> Iterator[CudnnCandidate]:
+    """Every candidate once: what heuristics A and B expect to be best, all engines without knobs, the fallbacks.
+
+    Raises Unfit where cuDNN has none, with its words.
+    """
+    refusals: dict[str, None] = {}
+    found = False
+    for form, config in _in_turn(_proposals(problem, which, refusals)):
+        try:
+            candidate = _candidate(problem, which, form, config)
+        except CudnnError as error:
+            refusals[str(error)] = None
+            continue
+        found = True
+        yield candidate
+    if not found:
+        raise Unfit("; ".join(refusals) or "cuDNN has no engine for it")
+
+
+def rebuild(problem: Problem, which: Device, recipe: Mapping[str, Any]) -> CudnnCandidate:
+    """A candidate from its recipe. Raises Unfit where this cuDNN or this device does not take it."""
+    config = Config(recipe["engine"], tuple((type_, value) for type_, value in recipe["knobs"]))
+    try:
+        return _candidate(problem, which, recipe["form"], config)
+    except CudnnError as error:
+        raise Unfit(str(error)) from error
+
+
+def variations(candidate: CudnnCandidate) -> Iterator[CudnnCandidate]:
+    """The candidate's engine with other knobs: all that fit and are one knob away, then those two away."""
+    problem, which, form = candidate.problem, candidate.device, candidate.form
+    for config in engine.variations(_graph(problem, form), description(which), candidate.config):
+        yield _candidate(problem, which, form, config)
+
+
+def version() -> str:
+    """The version of cuDNN: with another, engines have other numbers."""
+    return "cuDNN " + ".".join(map(str, library_version()))
+
+
+def _in_turn(proposals: Iterable[tuple[str, Config]]) -> Iterator[tuple[str, Config]]:
+    """Each proposal once, and those that differ from an earlier one only in their form after all others: an engine
+    mostly takes the same time in each form.
+    """
+    known: set[tuple[str, Config]] = set()
+    configs: set[Config] = set()
+    later: list[tuple[str, Config]] = []
+    for each in proposals:
+        if each in known:
+            continue
+        known.add(each)
+        if each[1] in configs:
+            later.append(each)
+        else:
+            configs.add(each[1])
+            yield each
+    yield from later
+
+
+def _proposals(problem: Problem, which: Device, refusals: dict[str, None]) -> Iterator[tuple[str, Config]]:
+    """Forms and configurations in the order of expectation; `refusals` gets the reasons why there are fewer."""
+    graphs: dict[str, Descriptor] = {}
+    for form in _forms(problem):
+        try:
+            graphs[form] = _graph(problem, form)
+        except CudnnError as error:
+            refusals[str(error)] = None
+    for mode in (HeuristicMode.A, HeuristicMode.B, None, HeuristicMode.FALLBACK):
+        for form, made in graphs.items():
+            configs: Iterable[Config]
+            try:
+                configs = engine.defaults(made) if mode is None else engine.suggestions(made, description(which), mode)
+            except CudnnError as error:  # not every kind of heuristics takes every graph
+                refusals[str(error)] = None
+                continue
+            for config in configs:
+                yield form, config
+
+
+def _candidate(problem: Problem, which: Device, form: str, config: Config) -> CudnnCandidate:
+    """Raises CudnnError where the engine takes neither the graph nor the knobs."""
+    numerical, behavior = engine.notes(engine.make(_graph(problem, form), description(which), config))
+    return CudnnCandidate(problem, which, form, config, frozenset(_notes(problem.dtype, numerical, behavior)))
+
+
+def _notes(dtype: str, numerical: Iterable[NumericalNote], behavior: Iterable[BehaviorNote]) -> Iterator[Note]:
+    if dtype == "float32" and NumericalNote.TENSOR_CORE in numerical:
+        yield "tf32"
+    if NumericalNote.REDUCED_PRECISION_REDUCTION in numerical:
+        yield "reduced_precision"
+    if NumericalNote.DOWN_CONVERT_INPUTS in numerical:  # to float16, which overflows where float32 does not
+        yield "reduced_precision"
+    if NumericalNote.NONDETERMINISTIC in numerical:
+        yield "nondeterministic"
+    if BehaviorNote.RUNTIME_COMPILATION in behavior:
+        yield "compiles"
+
+
+def _forms(problem: Problem) -> Mapping[str, int | None]:
+    rank = len(problem.strides)
+    if rank not in _FORMS:
+        raise Unfit(f"cuDNN's convolutions have 1 to 3 spatial axes; these have {rank}")
+    return _FORMS[rank]
+
+
+@lru_cache(maxsize=16)
+def _graph(problem: Problem, form: str) -> Descriptor:
+    """The operation graph of one gradient. Raises CudnnError, or Unfit where it cannot be put to cuDNN."""
+    if problem.dtype not in DATA_TYPES or problem.X is None or problem.W is None:
+        raise Unfit(f"cuDNN computes no {problem.gradient} of {problem.dtype}")
+    axis = _forms(problem)[form]
+    described = {"dY": problem.Y, "X": problem.X, "W": problem.W}
+    last = _channels_last(problem)
+    tensors = {
+        name: tensor(number, problem.dtype, *_layout(name, described[name], axis, last), described[name].alignment)
+        for number, name in ((_Y, "dY"), (_X, "X"), (_W, "W"))
+    }
+    compute = "float64" if problem.dtype == "float64" else "float32"
+    per_axis = (problem.strides, problem.dilations, problem.pads_begin, problem.pads_end)
+    fills = (1, 1, 0, 0)
+    what = convolution(
+        compute, *(_lifted(each, axis and axis - 2, fill) for each, fill in zip(per_axis, fills, strict=True))
+    )
+    if problem.gradient == "dX":
+        kind, names = "convolution_backward_data", {"dY": "dY", "dX": "X", "W": "W"}
+    else:
+        kind, names = "convolution_backward_filter", {"dY": "dY", "X": "X", "dW": "W"}
+    operands = {attribute: tensors[name] for attribute, name in names.items()}
+    factors = {"alpha64": 1.0, "beta64": 0.0} if compute == "float64" else {"alpha": 1.0, "beta": 0.0}
+    return graph(Descriptor(kind, convolution=what, **operands, **factors))
+
+
+def _layout(name: str, described: Tensor, axis: int | None, last: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes and strides in elements. The stride of an axis of one element says nothing, but cuDNN reads the layout from
+    it, so it is what it would be in an array without gaps.
+    """
+    item = described.dtype.itemsize
+    if any(stride % item for size, stride in zip(described.shape, described.strides, strict=True) if size > 1):
+        raise Unfit(f"{name}: cuDNN takes strides of whole elements")
+    sizes = _lifted(described.shape, axis, 1)
+    strides = list(_lifted(tuple(stride // item for stride in described.strides), axis, 0))
+    next_stride = 1
+    for each in (1, *reversed(range(2, len(sizes))), 0) if last else reversed(range(len(sizes))):
+        if sizes[each] == 1:
+            strides[each] = next_stride
+        next_stride = strides[each] * sizes[each]
+    return sizes, tuple(strides)
+
+
+def _channels_last(problem: Problem) -> bool:
+    """Whether an axis of one element is to be seen as part of a channels-last array: where the arrays leave it open,
+    what the tensor cores of a type want.
+    """
+    for each in (problem.Y, problem.X, problem.W):
+        if each is None or each.shape[1] == 1:
+            continue
+        spatial = [stride for size, stride in zip(each.shape[2:], each.strides[2:], strict=True) if size > 1]
+        if spatial:
+            return each.strides[1] < min(spatial)
+    return problem.Y.dtype.itemsize == 2
+
+
+def _lifted(values: tuple[int, ...], at: int | None, fill: int) -> tuple[int, ...]:
+    return values if at is None else (*values[:at], fill, *values[at:])

@@ -1,0 +1,76 @@
+"""A libcuda.so.1 whose functions do nothing, for machines without a driver: cuDNN's engines are linked against one.
+
+It is written byte by byte, so that no compiler is needed: an ELF shared library of two segments, one of tables and one
+of code, in which every name is the same function, `return 0`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import struct
+from pathlib import Path
+
+__all__ = ["NAMES", "load", "machine_is_known", "write"]
+
+NAMES = (  # what cuDNN 9.28's libraries are linked against; what they look up later they may do without
+    "cuGetErrorString",
+    "cuModuleGetFunction",
+    "cuModuleLoadData",
+    "cuModuleUnload",
+    "cuTensorMapEncodeIm2col",
+    "cuTensorMapEncodeTiled",
+)
+_SONAME = "libcuda.so.1"
+_MACHINES = {  # e_machine, and `return 0`
+    "x86_64": (62, b"\x31\xc0\xc3"),  # xor eax, eax; ret
+    "aarch64": (183, b"\x00\x00\x80\x52\xc0\x03\x5f\xd6"),  # mov w0, 0; ret
+}
+_PAGE = 1 << 16  # the largest page of these machines
+_DT = {"HASH": 4, "STRTAB": 5, "SYMTAB": 6, "STRSZ": 10, "SYMENT": 11, "SONAME": 14, "NULL": 0}
+
+
+def machine_is_known() -> bool:
+    """Whether a library can be written for this machine: Linux on one of two processors."""
+    return platform.system() == "Linux" and platform.machine() in _MACHINES
+
+
+def load(folder: Path) -> ctypes.CDLL:
+    """Write the library into a folder and load it: what asks for libcuda.so.1 in this process then gets it."""
+    return ctypes.CDLL(str(write(folder / _SONAME)), mode=ctypes.RTLD_GLOBAL)
+
+
+def write(path: Path) -> Path:
+    machine, code = _MACHINES[platform.machine()]
+    texts = [name.encode() + b"\0" for name in (*NAMES, _SONAME)]
+    places = [1 + sum(map(len, texts[:index])) for index in range(len(texts))]  # a table of strings begins with \0
+    strings = b"\0" + b"".join(texts)
+    function = 0x12  # global, a function
+    symbols = bytes(24) + b"".join(
+        struct.pack("<IBBHQQ", place, function, 0, 1, _PAGE, len(code)) for place in places[: len(NAMES)]
+    )
+    # a hash table of one bucket: the chain of all symbols
+    count = len(NAMES) + 1
+    chain = [0, *range(2, count), 0]
+    buckets = struct.pack(f"<{3 + count}I", 1, count, 1, *chain)
+
+    headers = 64 + 3 * 56
+    tables = {"SYMTAB": symbols, "STRTAB": strings, "HASH": buckets}
+    body, where = b"", {"STRSZ": len(strings), "SYMENT": 24, "SONAME": places[-1], "NULL": 0}
+    for name, table in tables.items():
+        where[name] = headers + len(body)
+        body += table + bytes(-len(table) % 8)
+    dynamic = b"".join(struct.pack("<QQ", tag, where[name]) for name, tag in _DT.items())
+    start, end = headers + len(body), headers + len(body) + len(dynamic)
+
+    load, dynamic_segment, readable, writable, executable = 1, 2, 4, 2, 1
+    ident = b"\x7fELF" + bytes([2, 1, 1]) + bytes(9)  # 64 bits, little-endian
+    file = ident + struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 64, 0, 0, 64, 56, 3, 0, 0, 0)
+    for kind, flags, offset, size, align in (
+        (load, readable | writable, 0, end, _PAGE),  # the loader writes into the dynamic section
+        (load, readable | executable, _PAGE, len(code), _PAGE),
+        (dynamic_segment, readable | writable, start, len(dynamic), 8),
+    ):
+        file += struct.pack("<IIQQQQQQ", kind, flags, offset, offset, offset, size, size, align)
+    path.write_bytes((file + body + dynamic).ljust(_PAGE, b"\0") + code)
+    return path
