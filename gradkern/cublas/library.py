@@ -1,0 +1,98 @@
+"""cuBLAS: loaded once, one handle for each device and thread.
+
+nvmath's bindings load libcublas of the driver's CUDA major with cuda-pathfinder: the copy that is in the process
+already (PyTorch's), else the one of the nvidia-cublas wheel that cuDNN's wheel brings, else the system's.
+
+The same call gives the same bits, as cuBLAS documents it: for one version and one kind of device, where every stream
+has a workspace of its own and atomics are off, which is the default. Here the workspace is the caller's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from functools import cache
+from typing import Any
+
+from gradkern.cuda.device import Device, activate
+from gradkern.errors import ProviderError
+from gradkern.search.candidate import Unfit
+
+__all__ = ["Handle", "bindings", "handle", "workspace_bytes", "wrapped"]
+
+_threads = threading.local()
+
+
+@cache
+def bindings() -> Any:
+    """nvmath.bindings.cublas; raises Unfit where it or the library is not installed."""
+    try:
+        from nvmath.bindings import cublas
+
+        cublas.get_cudart_version()  # loads the library, needs no GPU
+    except (ImportError, RuntimeError, OSError) as error:
+        raise Unfit(f"cuBLAS cannot be loaded: {error}") from error
+    return cublas
+
+
+def workspace_bytes(which: Device) -> int:
+    """What NVIDIA recommends; with less, the products that split their sums are not chosen."""
+    return 32 << 20 if which.capability >= (9, 0) else 4 << 20
+
+
+class Handle:
+    """A cuBLAS context. It multiplies float32 in float32 unless a call asks otherwise, and adds up in no less."""
+
+    def __init__(self, which: Device) -> None:
+        self.cublas = bindings()
+        self._used: tuple[int, int, int] | None = None
+        self._device = which
+        with activate(which), wrapped("creating a handle"):
+            self.address: int = self.cublas.create()
+            mode = self.cublas.Math.DISALLOW_REDUCED_PRECISION_REDUCTION  # and DEFAULT_MATH, which is 0
+            self.cublas.set_math_mode(self.address, mode)
+
+    def use(self, stream: int, workspace: int, size: int) -> int:
+        """Work on this stream with this scratch memory from now on; returns the handle."""
+        used = stream, workspace, size
+        if used != self._used:
+            self._used = None  # until both have been told
+            self.cublas.set_stream(self.address, stream)  # first: it takes the workspace away
+            self.cublas.set_workspace(self.address, workspace, size)
+            self._used = used
+        return self.address
+
+    def __del__(self) -> None:
+        # a thread has ended; at the end of the process the driver frees everything itself
+        if hasattr(self, "address") and not sys.is_finalizing():
+            with contextlib.suppress(Exception), activate(self._device):
+                self.cublas.destroy(self.address)
+
+
+def handle(which: Device) -> Handle:
+    """This thread's handle on the device, made on first use (not while a graph is captured)."""
+    try:
+        return _threads.handles[which.index]
+    except AttributeError:
+        _threads.handles = {}
+    except KeyError:
+        pass
+    made = _threads.handles[which.index] = Handle(which)
+    return made
+
+
+class wrapped:  # noqa: N801  used as a function is
+    """The one place where cuBLAS's statuses become gradkern's errors: nvmath raises, this says what was done."""
+
+    __slots__ = ("_doing",)
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
+        if error is not None and kind is not None and kind.__module__.startswith("nvmath."):
+            raise ProviderError(f"cuBLAS: {self._doing} failed: {error}") from error

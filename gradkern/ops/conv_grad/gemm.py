@@ -1,0 +1,190 @@
+"""Candidates for dX and dW by matrix products: cuBLAS, and our own kernels that bring the operands into matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, metadata
+from typing import Any
+
+from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+
+from gradkern.cublas.library import Handle, bindings, handle, workspace_bytes, wrapped
+from gradkern.cublas.product import Product, gemms
+from gradkern.cuda.device import Device, check
+from gradkern.ops.conv_grad.gemm_data import data_columns, data_pointwise
+from gradkern.ops.conv_grad.gemm_sides import ALIGNED, OUTPUT, Clear, Program, Sides, up
+from gradkern.ops.conv_grad.gemm_weights import weight_columns, weight_pointwise
+from gradkern.ops.conv_grad.moves import Move, launch
+from gradkern.ops.conv_grad.problem import Problem
+from gradkern.search.candidate import Note, Unfit
+
+__all__ = ["GemmCandidate", "Way", "candidates", "rebuild", "version", "ways"]
+
+SLICES = (32 << 20, 256 << 20)  # bytes: what stays in the L2 cache, and what keeps launches few
+MOST_STEPS = 512
+_TILE = 128  # of a product's result, about what a multiprocessor computes at a time
+_LIBRARIES = ("nvidia-cublas", "nvidia-cublas-cu12", "nvmath-python")
+
+Enqueue = Callable[[tuple[int, ...], int, Handle], Any]  # (addresses of the operands, stream, cuBLAS's handle)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a gradient becomes products; a recipe is its fields.
+
+    slice_bytes   of columns at a time; 0: pointwise, no columns
+    by_image      dX: one matrix for each image, so that results go straight into NCHW
+    shares        dW: how many sums are kept apart until the end
+    tf32          float32 is multiplied in TF32
+    """
+
+    slice_bytes: int = 0
+    by_image: bool = False
+    shares: int = 1
+    tf32: bool = False
+
+    @property
+    def name(self) -> str:
+        words = ["gemm", f"columns {self.slice_bytes >> 20}M" if self.slice_bytes else "pointwise"]
+        words += ["by image"] * self.by_image + [f"{self.shares} shares"] * (self.shares > 1) + ["tf32"] * self.tf32
+        return " ".join(words)
+
+
+class GemmCandidate:
+    """One way on one device."""
+
+    origin = "cublas"
+
+    def __init__(self, problem: Problem, which: Device, way: Way) -> None:
+        self._which, self._way = which, way
+        self._program = _program(problem, which, way)
+        self._cublas_bytes = workspace_bytes(which)
+        self._steps: tuple[Enqueue, ...] = ()
+        self.name = way.name
+        self.workspace = up(self._program.scratch, ALIGNED) + self._cublas_bytes
+        self.recipe: Mapping[str, Any] = asdict(way)
+        noted: dict[Note, bool] = {"tf32": way.tf32}
+        noted["compiles"] = any(isinstance(step, Move) for step in self._program.steps)
+        self.notes = frozenset(note for note, holds in noted.items() if holds)
+
+    def prepare(self) -> None:
+        bindings()
+        self._steps = tuple(each for step in self._program.steps for each in self._enqueues(step))
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
+        addresses = (*inputs, *outputs, workspace)
+        with wrapped("a matrix product"):
+            own = handle(self._which)
+            own.use(stream, workspace + self.workspace - self._cublas_bytes, self._cublas_bytes)
+            for step in self._steps:
+                step(addresses, stream, own)
+
+    def _enqueues(self, step: Move | Product | Clear) -> Iterator[Enqueue]:
+        which = self._which
+        if isinstance(step, Product):
+            for gemm in gemms(step):
+                yield lambda addresses, _stream, own, gemm=gemm: gemm(own, addresses)
+        elif isinstance(step, Clear):
+            nbytes = step.nbytes
+            yield lambda addresses, stream, _: check(
+                driver.cuMemsetD8Async(addresses[OUTPUT], 0, nbytes, stream), "writing zeros"
+            )
+        else:
+            made, (first, second) = launch(step, which), step.places
+            yield lambda addresses, stream, _: made(
+                (addresses[first.operand] + first.offset, addresses[second.operand] + second.offset), stream
+            )
+
+
+def candidates(problem: Problem, which: Device) -> Iterator[GemmCandidate]:
+    """The ways that fit the problem, the most promising first."""
+    for way in ways(problem, which):
+        try:
+            yield GemmCandidate(problem, which, way)
+        except Unfit:
+            continue
+
+
+def rebuild(problem: Problem, which: Device, recipe: Mapping[str, Any]) -> GemmCandidate:
+    """The candidate of a recipe. Raises Unfit where it does not fit the problem."""
+    return GemmCandidate(problem, which, Way(**recipe))
+
+
+def version() -> str:
+    """Of the libraries that the candidates are in."""
+    return ", ".join(f"{name} {found}" for name in _LIBRARIES if (found := _installed(name)))
+
+
+def _installed(name: str) -> str:
+    try:
+        return metadata(name)["Version"]
+    except PackageNotFoundError:
+        return ""
+
+
+def ways(problem: Problem, which: Device) -> Iterator[Way]:
+    """What is worth a try; some of it may turn out not to fit."""
+    if problem.gradient == "dB" or problem.W is None or problem.X is None or 0 in problem.output.shape:
+        return
+    if problem.dtype == "bfloat16" and which.capability < (8, 0):
+        return  # cuBLAS has no products of it there
+    sides = Sides(problem, which, tf32=False)
+    geometry = sides.geometry
+    if geometry.group > 1 and geometry.channels * geometry.filters < 64:
+        return  # matrices of a few elements: hundreds of times slower than a direct kernel
+    exact = [*_data_ways(sides)] if problem.gradient == "dX" else [*_weight_ways(sides)]
+    yield from exact
+    if problem.dtype == "float32":
+        yield from (Way(each.slice_bytes, each.by_image, each.shares, tf32=True) for each in exact)
+
+
+def _data_ways(sides: Sides) -> Iterator[Way]:
+    if sides.geometry.pointwise:
+        yield Way()
+    planes = sides.Y.channel != 1
+    for slice_bytes in _slices(sides, sides.geometry.filters):
+        yield Way(slice_bytes)
+        if planes and sides.geometry.images > 1:
+            yield Way(slice_bytes, by_image=True)
+
+
+def _weight_ways(sides: Sides) -> Iterator[Way]:
+    geometry = sides.geometry
+    rows = geometry.channels * geometry.taps
+    tiles = geometry.group * -(-geometry.filters // _TILE) * -(-rows // _TILE)
+    few = [1] if geometry.group > 1 else sorted({1, max(1, min(2 * sides.which.processors // tiles, 64))})
+    if geometry.pointwise:
+        if sides.Y.endless and sides.X.endless:
+            yield from (Way(shares=shares) for shares in few)
+        else:
+            most = geometry.images
+            yield from (Way(shares=shares) for shares in sorted({most, -(-most // 4), -(-most // 16)}, reverse=True))
+        if sides.X.channel == 1 and sides.Y.channel == 1:
+            return  # columns would be copies
+    for slice_bytes in _slices(sides, geometry.channels):
+        yield from (Way(slice_bytes, shares=shares) for shares in few)
+
+
+def _slices(sides: Sides, channels: int) -> tuple[int, ...]:
+    """One size is enough where all columns fit the smallest."""
+    geometry = sides.geometry
+    positions = geometry.images * sides.Y.positions
+    columns = channels * geometry.group * geometry.taps * positions * sides.item
+    return SLICES[: 1 + (columns > SLICES[0])]
+
+
+def _program(problem: Problem, which: Device, way: Way) -> Program:
+    sides = Sides(problem, which, way.tf32)
+    if problem.gradient == "dX":
+        made = data_columns(sides, way.slice_bytes, way.by_image) if way.slice_bytes else data_pointwise(sides)
+    else:
+        made = (
+            weight_columns(sides, way.slice_bytes, way.shares)
+            if way.slice_bytes
+            else weight_pointwise(sides, way.shares)
+        )
+    products = (step for step in made.steps if isinstance(step, Product))
+    if len(made.steps) + sum(len(list(gemms(each))) - 1 for each in products) > MOST_STEPS:
+        raise Unfit(f"it takes more than {MOST_STEPS} launches")
+    return made
