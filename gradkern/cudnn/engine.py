@@ -12,7 +12,7 @@ from gradkern.cudnn.library import CudnnError
 
 __all__ = ["Config", "Knob", "defaults", "knobs", "make", "notes", "suggestions", "variations"]
 
-_MOST_NOTES, _MOST_KNOBS = 32, 64  # more than there are kinds of notes, and of knobs
+_MOST_NOTES, _MOST_KNOBS = 32, 32  # more than there are kinds of notes, and than an engine has knobs
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ class CudnnCandidate:
     form: str
     config: Config
     notes: frozenset[Note]
+    made: Descriptor = field(repr=False)  # the configuration, as cuDNN has it
     workspace: int = 0
     _plan: Plan | None = field(default=None, repr=False)
 
@@ -68,10 +69,9 @@ class CudnnCandidate:
         which = self.device
         try:
             with activate(which) if which.context is not None else nullcontext():
-                made = engine.make(_graph(self.problem, self.form), description(which), self.config)
                 output = {"dX": _X, "dW": _W}[self.problem.gradient]
                 numbers = (_Y, _W if output == _X else _X, output)
-                self._plan = Plan(made, description(which), which.index, numbers)
+                self._plan = Plan(self.made, description(which), which.index, numbers)
         except CudnnError as error:
             raise Unfit(str(error)) from error
         self.workspace = self._plan.workspace
@@ -163,8 +163,9 @@ def _proposals(problem: Problem, which: Device, refusals: dict[str, None]) -> It
 
 def _candidate(problem: Problem, which: Device, form: str, config: Config) -> CudnnCandidate:
     """Raises CudnnError where the engine takes neither the graph nor the knobs."""
-    numerical, behavior = engine.notes(engine.make(_graph(problem, form), description(which), config))
-    return CudnnCandidate(problem, which, form, config, frozenset(_notes(problem.dtype, numerical, behavior)))
+    made = engine.make(_graph(problem, form), description(which), config)
+    notes = frozenset(_notes(problem.dtype, *engine.notes(made)))
+    return CudnnCandidate(problem, which, form, config, notes, made)
 
 
 def _notes(dtype: str, numerical: Iterable[NumericalNote], behavior: Iterable[BehaviorNote]) -> Iterator[Note]:

@@ -1,0 +1,91 @@
+"""Convolutions in words that pass between processes, and the problems they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import ml_dtypes  # noqa: F401  NumPy then knows bfloat16
+import numpy as np
+
+from gradkern.call import Tensor
+from gradkern.memory import c_strides
+from gradkern.ops.conv_grad.problem import Problem
+
+__all__ = ["Case", "Geometry"]
+
+Layout = Literal["first", "last", "gaps"]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A convolution's sizes; strides, dilations and pads have one number per spatial axis, or none for the default."""
+
+    X: tuple[int, ...]
+    W: tuple[int, ...]
+    group: int = 1
+    strides: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    pads_begin: tuple[int, ...] = ()
+    pads_end: tuple[int, ...] = ()
+
+    @property
+    def axes(self) -> list[tuple[int, int, int, int, int, int]]:
+        """Per spatial axis: size, kernel, stride, dilation, and the pads before and after."""
+        rank = len(self.X) - 2
+        begin = self.pads_begin or (0,) * rank
+        given = (self.strides or (1,) * rank, self.dilations or (1,) * rank, begin, self.pads_end or begin)
+        return list(zip(self.X[2:], self.W[2:], *given, strict=True))
+
+    @property
+    def Y(self) -> tuple[int, ...]:
+        out = ((x + a + b - (k - 1) * d - 1) // s + 1 for x, k, s, d, a, b in self.axes)
+        return (self.X[0], self.W[0], *out)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One gradient of a convolution: of a type, in a layout, at addresses that are multiples of `alignment`.
+
+    first, last: channels before or after the positions; gaps: channels first, every row longer than is used, but in W,
+    which cuDNN wants whole.
+    """
+
+    gradient: Literal["dX", "dW"]
+    geometry: Geometry
+    dtype: str = "float32"
+    layout: Layout = "first"
+    alignment: int = 16
+    layout_of_W: Layout | None = None
+
+    @classmethod
+    def of(cls, words: dict[str, Any]) -> Case:
+        geometry = {name: tuple(v) if isinstance(v, list) else v for name, v in words["geometry"].items()}
+        return cls(**{**words, "geometry": Geometry(**geometry)})
+
+    def problem(self) -> Problem:
+        _, _, strides, dilations, begin, end = zip(*self.geometry.axes, strict=True)
+        Y, X = (self._tensor(sizes, self.layout) for sizes in (self.geometry.Y, self.geometry.X))
+        whole = "first" if self.layout == "gaps" else self.layout
+        W = self._tensor(self.geometry.W, self.layout_of_W or whole)
+        return Problem(
+            self.gradient,
+            Y,
+            X,
+            W,
+            group=self.geometry.group,
+            strides=strides,
+            dilations=dilations,
+            pads_begin=begin,
+            pads_end=end,
+        )
+
+    def _tensor(self, sizes: tuple[int, ...], layout: Layout) -> Tensor:
+        kind = np.dtype(self.dtype)
+        if layout == "last":
+            batch, *positions, channels = c_strides((sizes[0], *sizes[2:], sizes[1]), kind.itemsize)
+            strides = (batch, channels, *positions)
+        else:
+            longer = (*sizes[:-1], sizes[-1] + 3) if layout == "gaps" else sizes
+            strides = c_strides(longer, kind.itemsize)
+        return Tensor(kind, sizes, strides, self.alignment)
