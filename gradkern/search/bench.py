@@ -66,13 +66,11 @@ class CudaBench:
         self._memory: list[int] = []
         self._kept: list[list[_Buffer]] = []
         self._workspace, self._room = 0, 0
-        self._stream = 0
         self._events: list[Any] = []
         self._blocks = 8 * which.processors
         with activate(which):
             try:
-                flags = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
-                self._stream = int(check(driver.cuStreamCreate(flags), "making a stream to search on"))
+                self._stream = _stream(which)
                 self._inputs = [self._buffer(each) for each in inputs]
                 self._outputs = [self._buffer(each) for each in outputs]
                 self._measures = self._allocate(self._blocks * 8 * cuda_data.MEASURES)
@@ -96,9 +94,7 @@ class CudaBench:
                 driver.cuMemFree(address)
             if self._workspace:
                 driver.cuMemFree(self._workspace)
-            if self._stream:
-                driver.cuStreamDestroy(self._stream)
-        self._events, self._memory, self._workspace, self._stream = [], [], 0, 0
+        self._events, self._memory, self._workspace = [], [], 0
 
     def run(self, candidate: Candidate) -> float:
         with activate(self._which):
@@ -192,6 +188,17 @@ class CudaBench:
         key = cache.key_of(Path(__file__).parent, f"{name} {dtype}", self._which.capability)
         kernel = load(key, self._which, lambda: cache.fetch(key, compiled), 0, 1)
         return Launch(kernel, self._blocks, cuda_data.THREADS, [0] * arguments, changing=range(arguments))
+
+
+_streams: dict[int, int] = {}
+
+
+def _stream(which: Device) -> int:
+    """The device's stream for searches: one, as scratch memory is kept for every stream there ever was."""
+    if which.index not in _streams:
+        handle = check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), "making a stream")
+        _streams[which.index] = int(handle)
+    return _streams[which.index]
 
 
 def _difference(measures: np.ndarray) -> Difference:

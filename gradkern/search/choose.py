@@ -154,9 +154,20 @@ def _searched(
     spent = monotonic() - start
     findings = Findings(task.title, asked, tuple(race.ranking), tuple(race.others), race.confirmed, spent)
     store.save(findings)
-    for row in findings.struck:
-        warnings.warn(f"gradkern: {task.title}: {row.name} is not used: {row.reason}", RuntimeWarning, stacklevel=2)
+    _warn(task, findings)
     return Choice(task, race.runners[race.ranking[0].name].candidate, findings)
+
+
+_warned: set[tuple[str, str]] = set()
+
+
+def _warn(task: Task, findings: Findings) -> None:
+    """Name what gave wrong results; one warning for a search, and each origin once for a kind of task."""
+    fresh = [row for row in findings.struck if (task.kind, row.origin) not in _warned]
+    _warned.update((task.kind, row.origin) for row in fresh)
+    if fresh:
+        wrong = several({row.name: row.reason for row in fresh})
+        warnings.warn(f"gradkern: {task.title}: not used, as it is wrong: {wrong}", RuntimeWarning, stacklevel=3)
 
 
 def _first(task: Task, policy: Policy, limit: int) -> Candidate:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from math import inf
 from time import monotonic
 
 from gradkern.errors import GradkernError
@@ -25,7 +26,8 @@ _LOADING = 0.01  # seconds of a first run that may be due to the loading of code
 _CLOSE, _FINALISTS = 1.3, 6
 _FINAL_SECONDS, _FINAL_REPEATS = 0.1, (2, 20)
 _VARIED = 2  # origins whose settings are varied
-_PATIENCE = 3  # times the budget, to find a second origin
+_SCREENING = 0.9  # of the budget; the rest is for the last final
+_PATIENCE = 2  # times the budget, beyond it, to find a second origin
 
 _slowness: dict[tuple[str, str], float] = {}
 """By (kind of task, origin): how many times slower than the winner the best of an origin was, where that was least."""
@@ -60,101 +62,134 @@ class _Runner:
     seconds: float
 
 
-@dataclass(slots=True)
-class Race:
-    """One race. `run` holds it; then `ranking` and `others` are its outcome, `runners` the candidates as they are."""
+Entrants = Iterator[tuple[Source, Candidate]]
 
-    task: Task
-    policy: Policy
-    limits: Limits
-    bench: Bench
-    tell: Callable[[str], None] = lambda text: None
-    clock: Callable[[], float] = monotonic
-    ranking: list[Row] = field(default_factory=list)
-    others: list[Row] = field(default_factory=list)
-    runners: dict[str, _Runner] = field(default_factory=dict)
-    confirmed: bool = False
-    _seen: set[str] = field(default_factory=set)
-    _start: float = 0.0
-    _best: float = float("inf")
+
+class Race:
+    """One race: `run` holds it. Then `ranking` and `others` are its outcome, `confirmed` says whether two independent
+    results agreed or there was only one, and `runners` has the candidates as they are, ready.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        policy: Policy,
+        limits: Limits,
+        bench: Bench,
+        tell: Callable[[str], None] = lambda text: None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.ranking: list[Row] = []
+        self.others: list[Row] = []
+        self.confirmed = False
+        self.runners: dict[str, _Runner] = {}
+        self._task, self._policy, self._limits, self._bench = task, policy, limits, bench
+        self._tell, self._clock, self._start = tell, clock, clock()
+        self._jury = Jury(bench, (each.dtype.name for each in task.outputs), task.terms)
+        self._seen: set[str] = set()
 
     def run(self) -> None:
         """Raises Unfit, with the reasons, where no result can be believed."""
-        self._start = self.clock()
-        jury = Jury(self.bench, (each.dtype.name for each in self.task.outputs), self.task.terms)
-        self._screen(_in_turns(self.task.sources, self._refuse), jury)
-        if not jury.believed:
-            raise Unfit(self._why_not(jury))
-        believed = jury.believed
-        if self.policy.search == "exhaustive":
-            self._final(believed)
-            first = self._ranked(jury.believed)
-            self._screen(self._variations(first), jury)
-            new = jury.believed - believed
-            if new:
-                self._final(new | set(first[:2]))
-        self.confirmed = jury.agreed
-        wrong = jury.wrong()
-        names = self._ranked(jury.believed - wrong.keys())
-        self.ranking = [self._row(name) for name in names]
-        for name, runner in self.runners.items():
-            if name in wrong:
-                self.others.append(self._row(name, reason=wrong[name], struck=True))
-            elif name not in jury.believed:
-                self.others.append(self._row(name, reason=f"far slower than the best: {runner.seconds * 1e6:.0f} us"))
+        self._screen(self._entrants())
+        if not self._jury.believed:
+            raise Unfit(self._why_not())
+        if self._policy.search == "exhaustive":
+            self._final(self._jury.believed)
+            believed = self._jury.believed
+            best = self._ranked(believed)[:2]
+            self._screen(self._variations(), varied=True)
+            if self._jury.believed != believed:
+                self._final((self._jury.believed - believed) | set(best))
+        self.confirmed = self._jury.agreed
+        self.ranking = [self._row(name) for name in self._ranked(self._jury.believed)]
+        verdicts = self._jury.verdicts()
+        self.others += [self._row(name, reason=why.reason, struck=why.wrong) for name, why in verdicts.items()]
         self._learn()
 
     # --- screening ---------------------------------------------------------------------------------------------------
 
-    def _screen(self, entrants: Iterable[tuple[Source, Candidate]], jury: Jury) -> None:
-        """Run each; those of origins that are known to be slow after the others, while there is time."""
+    def _entrants(self) -> Entrants:
+        """The candidates of all sources, one of each in turns. A source that fails is left out, with its reason."""
+        return _in_turns([(source, self._guarded(source, source.candidates)) for source in self._task.sources])
+
+    def _variations(self) -> Entrants:
+        """Other settings of the best of the best origins, in turns."""
+        best: dict[str, _Runner] = {}
+        for name in self._ranked(self._jury.believed):
+            best.setdefault(self.runners[name].candidate.origin, self.runners[name])
+        near = [each for each in best.values() if each.seconds <= _CLOSE * self._best()][:_VARIED]
+        return _in_turns(
+            [(each.source, self._guarded(each.source, each.source.variations, each.candidate)) for each in near]
+        )
+
+    def _guarded(self, source: Source, make: Callable[..., Iterator[Candidate]], *of: Candidate) -> Iterator[Candidate]:
+        try:
+            yield from make(*of)
+        except ImportError as error:
+            self.others.append(Row(source.name, source.name, "", {}, reason=f"cannot be loaded: {error}"))
+        except (Unfit, GradkernError) as error:
+            self.others.append(Row(source.name, source.name, "", {}, reason=str(error)))
+
+    def _screen(self, entrants: Entrants, varied: bool = False) -> None:
+        """Run each; those whose like are known to be slow after the others, while there is time."""
         late = []
         for source, candidate in entrants:
+            if self._policy.search == "heuristic" and self._jury.agreed:
+                return
             if candidate.name in self._seen:
                 continue
             self._seen.add(candidate.name)
-            if self.policy.search == "heuristic" and jury.agreed:
-                return
-            if self._out_of_time(jury, candidate):
+            if self._out_of_time(candidate):
                 self._refuse(source, candidate, "the search had no time left for it")
             elif self._expected(candidate) > SLOW:
                 late.append((source, candidate))
             else:
-                self._try(source, candidate, jury)
+                self._try(source, candidate, varied)
         for source, candidate in sorted(late, key=lambda each: self._expected(each[1])):
-            left = self._start + self.limits.seconds - self.clock()
-            if self._expected(candidate) * self._best > left / 4 and jury.agreed:
+            if self._jury.agreed and self._expected(candidate) * self._best() > self._left() / 4:
                 self._refuse(source, candidate, "its like took far longer than the best")
             else:
-                self._try(source, candidate, jury)
+                self._try(source, candidate, varied)
 
-    def _try(self, source: Source, candidate: Candidate, jury: Jury) -> None:
-        self.tell(f"{len(self.runners) + 1} tried, {candidate.name}")
+    def _try(self, source: Source, candidate: Candidate, varied: bool) -> None:
+        """Run it once, and again where it may be among the best; then let the jury look at what it wrote."""
+        self._tell(f"{len(self.runners) + 1} tried, {candidate.name}")
+        best = self._best()
         try:
-            seconds = self.bench.run(ready(candidate, self.policy, self.limits.workspace))
-            right = jury.hear(candidate)
-            if right and seconds < _HOPELESS * self._best + _LOADING:
-                seconds = min(self.bench.times(candidate, 2 if seconds < 2 * _LOADING else 1))
+            seconds = self._bench.run(ready(candidate, self._policy, self._limits.workspace))
+            if seconds < _HOPELESS * best + _LOADING:
+                seconds = min(self._bench.times(candidate, 2 if seconds < 2 * _LOADING else 1))
+            if varied and seconds > best:
+                self._refuse(source, candidate, f"it is no faster than what it varies: {seconds * 1e6:.1f} us")
+                return
+            self.runners[candidate.name] = _Runner(candidate, source, seconds)
+            self._jury.hear(candidate)
         except (Unfit, GradkernError) as error:
+            self.runners.pop(candidate.name, None)
             self._refuse(source, candidate, str(error))
-            return
-        self.runners[candidate.name] = _Runner(candidate, source, seconds)
-        if right:
-            self._best = min(self._best, seconds)
 
-    def _out_of_time(self, jury: Jury, candidate: Candidate) -> bool:
-        spent = self.clock() - self._start
-        if jury.agreed:
-            return spent > self.limits.seconds
+    def _best(self) -> float:
+        """Of what is believed, or may be."""
+        names = self._jury.believed or self.runners
+        return min((self._seconds(name) for name in names), default=inf)
+
+    def _left(self) -> float:
+        return self._start + _SCREENING * self._limits.seconds - self._clock()
+
+    def _out_of_time(self, candidate: Candidate) -> bool:
+        """Without a second origin there is more time, for other origins."""
+        left = self._left()
+        if self._jury.agreed or left > 0:
+            return left <= 0
         known = {each.candidate.origin for each in self.runners.values()}
-        return spent > self.limits.seconds and (candidate.origin in known or spent > _PATIENCE * self.limits.seconds)
+        return candidate.origin in known or left < -_PATIENCE * self._limits.seconds
 
     def _expected(self, candidate: Candidate) -> float:
         """How many times slower than the best a candidate may be: as the fastest of its origin, here or before."""
         here = [each.seconds for each in self.runners.values() if each.candidate.origin == candidate.origin]
         if here:
-            return min(here) / self._best
-        return _slowness.get((self.task.kind, candidate.origin), 1.0)
+            return min(here) / self._best()
+        return _slowness.get((self._task.kind, candidate.origin), 1.0)
 
     # --- finals ------------------------------------------------------------------------------------------------------
 
@@ -169,24 +204,9 @@ class Race:
         times: dict[str, list[float]] = {name: [] for name in close}
         for _ in range(max(least, min(most, rounds))):
             for name in close:
-                times[name] += self.bench.times(self.runners[name].candidate, 1)
+                times[name] += self._bench.times(self.runners[name].candidate, 1)
         for name in close:
             self.runners[name].seconds = statistics.median(times[name])
-        self._best = min(self._best, *(self._seconds(name) for name in close))
-
-    def _variations(self, ranked: list[str]) -> Iterator[tuple[Source, Candidate]]:
-        """Other settings of the best of the best origins, taken in turns."""
-        best: dict[str, _Runner] = {}
-        for name in ranked:
-            best.setdefault(self.runners[name].candidate.origin, self.runners[name])
-        for runner in list(best.values())[:_VARIED]:
-            if runner.seconds > _CLOSE * self._best:
-                return
-            try:
-                for candidate in runner.source.variations(runner.candidate):
-                    yield runner.source, candidate
-            except (Unfit, GradkernError, ImportError):
-                continue
 
     # --- the outcome -------------------------------------------------------------------------------------------------
 
@@ -194,7 +214,7 @@ class Race:
         """In a search for the fastest by time, else in the order in which they were tried."""
         chosen = set(names)
         tried = [name for name in self.runners if name in chosen]
-        return sorted(tried, key=self._seconds) if self.policy.search == "exhaustive" else tried
+        return sorted(tried, key=self._seconds) if self._policy.search == "exhaustive" else tried
 
     def _seconds(self, name: str) -> float:
         return self.runners[name].seconds
@@ -204,26 +224,25 @@ class Race:
         row = Row.of(runner.candidate, runner.source.name, workspace=runner.candidate.workspace, seconds=runner.seconds)
         return replace(row, **found)  # type: ignore[arg-type]
 
-    def _refuse(self, source: Source, candidate: Candidate | None, reason: str) -> None:
-        if candidate is None:
-            self.others.append(Row(source.name, source.name, "", {}, reason=reason))
-        else:
-            self.others.append(Row.of(candidate, source.name, reason=reason))
+    def _refuse(self, source: Source, candidate: Candidate, reason: str) -> None:
+        self.others.append(Row.of(candidate, source.name, reason=reason))
 
-    def _why_not(self, jury: Jury) -> str:
-        reasons = {row.name: row.reason for row in self.others} | jury.wrong()
+    def _why_not(self) -> str:
+        reasons = {row.name: row.reason for row in self.others}
+        reasons |= {name: verdict.reason for name, verdict in self._jury.verdicts().items()}
         if self.runners:
-            reasons = {"no majority of results agrees": jury.camps(), **reasons}
+            reasons = {"no majority of results agrees": self._jury.camps(), **reasons}
         return several(reasons)
 
     def _learn(self) -> None:
+        best = self._best()
         fastest: dict[str, float] = {}
         for runner in self.runners.values():
             origin = runner.candidate.origin
             fastest[origin] = min(runner.seconds, fastest.get(origin, float("inf")))
         for origin, seconds in fastest.items():
-            key = self.task.kind, origin
-            _slowness[key] = min(seconds / self._best, _slowness.get(key, float("inf")))
+            key = self._task.kind, origin
+            _slowness[key] = min(seconds / best, _slowness.get(key, float("inf")))
 
 
 def several(reasons: Mapping[str, str]) -> str:
@@ -235,11 +254,8 @@ def several(reasons: Mapping[str, str]) -> str:
     return "; ".join(texts) or "there is no candidate"
 
 
-def _in_turns(
-    sources: Iterable[Source], refuse: Callable[[Source, None, str], None]
-) -> Iterator[tuple[Source, Candidate]]:
-    """One of each source, then the next of each. A source that fails is left out, with its reason."""
-    running = [(source, _guarded(source, refuse)) for source in sources]
+def _in_turns(running: list[tuple[Source, Iterator[Candidate]]]) -> Entrants:
+    """One of each, then the next of each."""
     while running:
         going = []
         for source, candidates in running:
@@ -248,12 +264,3 @@ def _in_turns(
                 going.append((source, candidates))
                 yield source, candidate
         running = going
-
-
-def _guarded(source: Source, refuse: Callable[[Source, None, str], None]) -> Iterator[Candidate]:
-    try:
-        yield from source.candidates()
-    except ImportError as error:
-        refuse(source, None, f"cannot be loaded: {error}")
-    except (Unfit, GradkernError) as error:
-        refuse(source, None, str(error))

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple, Protocol
 
 from gradkern.search.candidate import Candidate
 
-__all__ = ["Difference", "Jury", "Witness"]
+__all__ = ["Difference", "Jury", "Verdict", "Witness"]
 
 _ROUNDING = {"float64": 1e-13, "float32": 5e-6, "float16": 3e-4, "bfloat16": 2.2e-3}
 """How far a result may be from the truth, ||result - truth|| / ||truth||: what gradkern promises for each type."""
@@ -23,7 +24,8 @@ _ADDING = {"float64": 1e-13, "float32": 5e-6, "float16": 5e-6, "bfloat16": 5e-6}
 _MANY_TERMS = 1e6  # from here on the errors of a sum grow as the root of its length
 _SINGLE = 64
 """How many times the norm's share a single element may be off, in root mean squares, beyond one step of its type."""
-_MOST_CAMPS = 4  # each keeps a copy of the outputs
+_MOST_CAMPS = 8  # each keeps a copy of the outputs
+_WRONG = 0.01  # so far away, a result is not inaccurate but wrong
 
 
 class Difference(NamedTuple):
@@ -33,6 +35,13 @@ class Difference(NamedTuple):
 
     norm: float
     element: float
+
+
+class Verdict(NamedTuple):
+    """Why a candidate's result is not believed. Not wrong means that it is only less accurate than it must be."""
+
+    reason: str
+    wrong: bool
 
 
 class Witness(Protocol):
@@ -53,10 +62,13 @@ class Witness(Protocol):
 
 @dataclass(slots=True)
 class _Camp:
+    """Those who agree with the first of them, and how far those outside who were compared with it are from it."""
+
     kept: int
     tf32: bool
     origins: set[str] = field(default_factory=set)
     members: list[str] = field(default_factory=list)
+    outside: dict[str, float] = field(default_factory=dict)
 
 
 class Jury:
@@ -67,31 +79,34 @@ class Jury:
         self._dtypes = tuple(dtypes)
         self._growth = max(1.0, (terms / _MANY_TERMS) ** 0.5)
         self._camps: list[_Camp] = []
-        self._wrong: dict[str, str] = {}
+        self._fragments: list[str] = []
 
     def hear(self, candidate: Candidate) -> bool:
         """Look at what the candidate wrote just now; whether it may be right."""
+        name, tf32 = candidate.name, "tf32" in candidate.notes
         if not self._witness.whole():
-            self._wrong[candidate.name] = "it left elements unwritten, wrote others', or made NaN of numbers"
+            self._fragments.append(name)
             return False
-        tf32 = "tf32" in candidate.notes
-        camp = next((each for each in self._camps if self._agree(each, tf32)), None)
-        if camp is None:
-            if len(self._camps) == _MOST_CAMPS:
-                self._wrong[candidate.name] = "its result is like no other's"
-                return False
-            camp = _Camp(self._witness.keep(), tf32)
-            self._camps.append(camp)
-        camp.origins.add(candidate.origin)
-        camp.members.append(candidate.name)
-        return True
+        joined = None
+        for camp in self._camps:
+            differences = self._witness.compare(camp.kept)
+            if joined is None and self._agree(differences, tf32 or camp.tf32):
+                joined = camp
+                camp.origins.add(candidate.origin)
+                camp.members.append(name)
+            else:
+                camp.outside[name] = max(difference.norm for difference in differences)
+        if joined is None and len(self._camps) < _MOST_CAMPS:
+            joined = _Camp(self._witness.keep(), tf32, {candidate.origin}, [name])
+            self._camps.append(joined)
+        return joined is not None
 
-    def _agree(self, camp: _Camp, tf32: bool) -> bool:
-        loose = _TF32 if tf32 or camp.tf32 else 0.0
+    def _agree(self, differences: tuple[Difference, ...], tf32: bool) -> bool:
+        loose = _TF32 if tf32 else 0.0
         return all(
             difference.norm <= max(loose, _ROUNDING[dtype]) * self._growth
             and difference.element <= max(loose, _ADDING[dtype]) * self._growth * _SINGLE
-            for dtype, difference in zip(self._dtypes, self._witness.compare(camp.kept), strict=True)
+            for dtype, difference in zip(self._dtypes, differences, strict=True)
         )
 
     @property
@@ -106,14 +121,23 @@ class Jury:
         camp = self._believed()
         return frozenset(camp.members) if camp else frozenset()
 
-    def wrong(self) -> dict[str, str]:
-        """The candidates whose result is wrong, and what it is; those of other camps once one is believed."""
+    def verdicts(self) -> dict[str, Verdict]:
+        """On those whose result is not believed: all who left fragments, and all others once one result is believed."""
+        fragments = Verdict("it left elements unwritten, wrote others', or made NaN of numbers", True)
+        found = dict.fromkeys(self._fragments, fragments)
         camp = self._believed()
-        odd = {}
-        if camp is not None:
-            text = f"its result differs from the one that {_several(sorted(camp.origins))} agree on"
-            odd = {name: text for each in self._camps if each is not camp for name in each.members}
-        return {**self._wrong, **odd}
+        if camp is None:
+            return found
+        outside = dict(camp.outside)
+        for other in self._camps:
+            if other is not camp:  # whom the camp's first was compared with, where he came later
+                apart = other.outside.get(camp.members[0], inf)
+                outside |= {name: camp.outside.get(name, apart) for name in other.members}
+        agreed = _several(sorted(camp.origins))
+        for name, apart in outside.items():
+            text = f"its result is {apart:.1e} away from the one that {agreed} agree on"
+            found[name] = Verdict(text, not apart < _WRONG)  # NaN is far away
+        return found
 
     def camps(self) -> str:
         """Who agrees with whom, in words."""

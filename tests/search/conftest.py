@@ -18,4 +18,5 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GRADKERN_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(choose, "identity", lambda index: ("a GPU", "a driver"))
     race._slowness.clear()
+    choose._warned.clear()
     return tmp_path / "search"

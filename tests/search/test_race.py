@@ -58,7 +58,7 @@ def test_the_budget_ends_the_search_and_what_was_not_reached_is_named():
     entrants = tuple(FakeCandidate(str(each), 0.1) for each in range(100))
     made, bench = race(entrants, seconds=3.0)
     assert bench.now < 5  # the candidate in flight, and the finals
-    assert len(made.ranking) == 15
+    assert len(made.ranking) == 14
     assert set(reasons(made).values()) == {"the search had no time left for it"}
     assert len(made.ranking) + len(made.others) == 100
 
@@ -138,12 +138,43 @@ def test_the_heuristic_search_ends_with_the_first_that_another_origin_confirms()
 
 
 def test_a_wrong_result_is_struck_off_however_fast():
-    wrong = FakeCandidate("wrong", 1e-6, result=1.01)
+    wrong = FakeCandidate("wrong", 1e-6, result=1.5)
     made, _ = race((wrong, FakeCandidate("a"), FakeCandidate("b")))
     assert names(made.ranking) == ["a", "b"]
     (row,) = made.others
     assert (row.name, row.struck) == ("wrong", True)
-    assert row.reason == "its result differs from the one that a and b agree on"
+    assert row.reason == "its result is 5.0e-01 away from the one that a and b agree on"
+
+
+def test_a_result_less_accurate_than_promised_is_not_ranked_and_not_called_wrong():
+    made, _ = race((FakeCandidate("rough", 1e-6, result=1.0001), FakeCandidate("a"), FakeCandidate("b")))
+    assert names(made.ranking) == ["a", "b"]
+    assert [(row.name, row.struck, row.reason) for row in made.others] == [
+        ("rough", False, "its result is 1.0e-04 away from the one that a and b agree on")
+    ]
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_wherever_it_is_heard_how_far_away_it_is_is_known(place):
+    entrants = [FakeCandidate("a"), FakeCandidate("b"), FakeCandidate("c")]
+    entrants.insert(place, FakeCandidate("wrong", result=1.25))
+    made, _ = race(tuple(entrants))
+    assert [(row.name, row.reason[:21]) for row in made.others] == [("wrong", "its result is 2.5e-01")]
+
+
+def test_tf32_is_compared_as_tf32():
+    tf32 = frozenset({"tf32"})
+    near, far = FakeCandidate("near", result=1.0009, notes=tf32), FakeCandidate("far", result=1.002, notes=tf32)
+    made, _ = race((FakeCandidate("a"), near, far, FakeCandidate("b")))
+    assert set(names(made.ranking)) == {"a", "near", "b"}
+
+
+def test_a_wrong_one_is_not_what_others_are_measured_by():
+    wrong = FakeCandidate("wrong", 1e-6, result=2.0)
+    slow = FakeCandidate("slow", 0.05)
+    made, _ = race((wrong, FakeCandidate("a", 0.04), FakeCandidate("b", 0.045), slow))
+    assert slow.runs > 2
+    assert names(made.ranking) == ["a", "b", "slow"]
 
 
 def test_unwritten_elements_are_struck_off():
