@@ -180,7 +180,7 @@ class Host:
         extent = ((columns - 1) * leading + rows) * dtype.itemsize
         for each in self.memory:
             start = address - each.address
-            if 0 <= start and start + extent <= each.size:
+            if start >= 0 and start + extent <= each.size:
                 strides = (dtype.itemsize, leading * dtype.itemsize)
                 return np.ndarray((rows, columns), dtype, each.buffer, each.start + start, strides)
         raise AssertionError(f"a matrix of {extent} bytes at {address} lies in no operand")

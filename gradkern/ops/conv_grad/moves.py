@@ -46,7 +46,7 @@ class Form:
     taps_inside: bool = True
     native_bfloat16: bool = True
     threads: int = 256
-    at_once: int = 4  # loads a thread has under way
+    at_once: int = 8  # loads a thread has under way
     chunk: int = 16  # channels of a thread that has one position
     blocks_per_processor: int = 4
 
@@ -238,7 +238,7 @@ def _move(
         width = _width(view, piece, layout, first)
         if width * item >= 4:
             form = replace(form, word="float32", words=width * item // 4)
-        form = replace(form, lanes="channels", vector_channels=width)
+        form = replace(form, lanes="channels", vector_channels=width, at_once=4, blocks_per_processor=1 if wide else 3)
         along, blocks = 1, -(-piece.length * (view.channels // width) // (form.threads * form.at_once))
     else:
         along = -(-piece.length // form.threads)

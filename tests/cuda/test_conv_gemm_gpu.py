@@ -1,0 +1,181 @@
+"""ConvGrad's matrix products on a GPU: every candidate of every shape, type and layout against float64, guarded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from conv_gemm import Setting, Shape, setting
+from guarded import Guarded, OnDevice
+from tolerance import CONV_NORM, assert_close
+
+pytestmark = pytest.mark.gpu
+
+NHWC = ("nhwc", "nhwc", "nhwc")
+SHAPES = [
+    Shape(9, 1, 24, 40, (14, 14), (1, 1)),
+    Shape(9, 1, 24, 40, (14, 14), (1, 1), layouts=NHWC),
+    Shape(5, 4, 16, 8, (7, 7), (1, 1)),
+    Shape(5, 4, 16, 8, (7, 7), (1, 1), layouts=NHWC),
+    Shape(5, 1, 33, 17, (15, 13), (3, 3), begin=(1, 1), end=(1, 1)),
+    Shape(5, 1, 32, 24, (15, 13), (3, 3), begin=(1, 1), end=(1, 1), layouts=NHWC),
+    Shape(5, 2, 32, 24, (15, 13), (3, 3), begin=(2, 0), end=(1, 1), layouts=NHWC),
+    Shape(3, 1, 33, 17, (15, 13), (3, 3), strides=(2, 2), begin=(1, 1), end=(1, 1)),
+    Shape(3, 1, 32, 24, (16, 14), (1, 1), strides=(2, 2)),
+    Shape(3, 1, 32, 24, (16, 14), (1, 1), strides=(2, 2), layouts=NHWC),
+    Shape(3, 1, 3, 64, (32, 32), (4, 4), strides=(4, 4)),
+    Shape(3, 1, 3, 64, (32, 32), (4, 4), strides=(4, 4), layouts=NHWC),
+    Shape(4, 1, 48, 32, (301,), (5,), dilations=(3,), begin=(12,), end=(0,)),
+    Shape(1, 1, 16, 24, (6, 11, 9), (3, 3, 3), begin=(1, 1, 1), end=(1, 1, 1)),
+    Shape(2, 1, 16, 24, (6, 11, 9), (3, 2, 3), strides=(1, 2, 1), layouts=NHWC),
+    Shape(3, 1, 12, 10, (9, 8), (3, 3), begin=(1, 1), end=(1, 1), layouts=("gaps", "gaps", "gaps")),
+    Shape(3, 1, 12, 10, (9, 8), (3, 3), begin=(1, 1), end=(1, 1), layouts=("nhwc", "nchw", "nchw")),
+]
+
+
+class Running:
+    """A setting on the GPU, for one candidate."""
+
+    def __init__(self, given: Setting, candidate: Any) -> None:
+        from gradkern.cuda.device import device
+
+        self.given, self.candidate, self.device = given, candidate, device(0)
+        candidate.prepare()
+        self.scratch = OnDevice(Guarded((candidate.workspace + 256,), np.uint8))
+        self.operands = [OnDevice(each) for each in given.held]
+
+    def __call__(self, stream: int = 0) -> None:
+        first, second, output = (each.address for each in self.operands)
+        self.candidate((first, second), (output,), -(-self.scratch.address // 256) * 256, stream)
+
+    def result(self) -> np.ndarray:
+        for each in (*self.operands, self.scratch):
+            each.fetch()
+        return self.given.arrays[2].copy()
+
+    def free(self) -> None:
+        for each in (*self.operands, self.scratch):
+            each.free()
+
+
+def all_of(shape: Shape, gradient: str, dtype: str, offset: int = 0) -> int:
+    """Run every candidate twice; how many there were."""
+    from gradkern.cuda.device import activate, device
+    from gradkern.ops.conv_grad.gemm import candidates, rebuild
+
+    with activate(device(0)):
+        names = list(candidates(setting(shape, gradient, dtype, offset=offset).problem, device(0)))
+        for each in names:
+            given = setting(shape, gradient, dtype, offset=offset)
+            running = Running(given, rebuild(given.problem, device(0), each.recipe))
+            running()
+            first = running.result()
+            if "tf32" in each.notes:
+                error = np.linalg.norm(first - given.expected) / np.linalg.norm(given.expected)
+                assert error <= 1e-3, each.name
+            else:
+                assert_close("ConvGrad", f"{gradient} by {each.name}", first, given.expected)
+            running()
+            assert running.result().tobytes() == first.tobytes(), f"{each.name}: other bits"
+            running.free()
+    return len(names)
+
+
+@pytest.mark.parametrize("gradient", ["dX", "dW"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_candidate_is_right_and_repeats_its_bits(shape: Shape, gradient: str) -> None:
+    assert all_of(shape, gradient, "float32") >= 2
+
+
+@pytest.mark.parametrize("gradient", ["dX", "dW"])
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_every_type(dtype: str, gradient: str) -> None:
+    for shape in (SHAPES[0], SHAPES[1], SHAPES[4], SHAPES[5], SHAPES[7]):
+        assert all_of(shape, gradient, dtype) >= 1
+
+
+@pytest.mark.parametrize("gradient", ["dX", "dW"])
+def test_arrays_may_begin_anywhere(gradient: str) -> None:
+    for shape in (SHAPES[1], SHAPES[4], SHAPES[5]):
+        assert all_of(shape, gradient, "float16", offset=1) >= 1
+
+
+def test_short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradkern.ops.conv_grad.gemm.SLICES", (1 << 16, 1 << 18))
+    for gradient in ("dX", "dW"):
+        for shape in (SHAPES[4], SHAPES[5], SHAPES[7], SHAPES[13]):
+            assert all_of(shape, gradient, "float32") >= 2
+
+
+def test_a_call_can_be_captured_and_replayed() -> None:
+    from cuda.bindings import driver
+
+    from gradkern.cuda.device import activate, check, device
+    from gradkern.ops.conv_grad.gemm import rebuild
+
+    with activate(device(0)):
+        given = setting(SHAPES[4], "dX", "float32")
+        running = Running(given, rebuild(given.problem, device(0), {"slice_bytes": 1 << 18}))
+        stream = int(check(driver.cuStreamCreate(1), "creating a stream"))
+        running(stream)  # makes this thread's handle
+        check(driver.cuStreamSynchronize(stream), "waiting")
+        begin = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        check(driver.cuStreamBeginCapture(stream, begin), "beginning a capture")
+        running(stream)
+        graph = check(driver.cuStreamEndCapture(stream), "ending a capture")
+        executable = check(driver.cuGraphInstantiate(graph, 0), "instantiating")
+        output = running.operands[2]
+        check(driver.cuMemsetD8(output.address, 0xFF, given.held[2].size), "poisoning")
+        check(driver.cuGraphLaunch(executable, stream), "replaying")
+        check(driver.cuStreamSynchronize(stream), "waiting")
+        assert_close("ConvGrad", "dX", running.result(), given.expected)
+        running.free()
+
+
+@pytest.mark.slow
+def test_more_than_2_to_the_31_elements() -> None:
+    """A 1x3 convolution whose X has 2^31 elements and some: both gradients, looked at where they are known."""
+    torch = pytest.importorskip("torch")
+    from gradkern.call import Tensor
+    from gradkern.cuda.device import activate, device
+    from gradkern.ops.conv_grad.gemm import candidates
+    from gradkern.ops.conv_grad.problem import Problem
+
+    images, channels, length = 3, 64, 11_200_001
+    X = torch.randn(images, channels, length, device="cuda", dtype=torch.float16)
+    dY = torch.zeros(images, 8, length, device="cuda", dtype=torch.float16)
+    where = [(0, 5), (1, length - 2), (2, length - 1)]
+    for image, place in where:
+        dY[image, :, place] = torch.randn(8, device="cuda").half()
+    W = torch.randn(8, channels, 3, device="cuda").half()
+    item = np.dtype("float16")
+
+    def described(array: Any) -> Tensor:
+        return Tensor(item, tuple(array.shape), tuple(2 * each for each in array.stride()), 16)
+
+    with activate(device(0)):
+        problem = Problem("dW", described(dY), described(X), described(W), None, 1, (1,), (1,), (1,), (1,))
+        padded = {place: torch.zeros(channels, 3, device="cuda", dtype=torch.float64) for place in where}
+        for (image, place), seen in padded.items():
+            for tap in range(3):
+                if 0 <= place + tap - 1 < length:
+                    seen[:, tap] = X[image, :, place + tap - 1].double()
+        dW = sum(dY[image, :, place].double()[:, None, None] * seen for (image, place), seen in padded.items())
+        for gradient, inputs, output in (("dW", (dY, X), W.clone()), ("dX", (dY, W), torch.empty_like(X))):
+            for each in candidates(replace(problem, gradient=gradient), device(0)):
+                each.prepare()
+                scratch = torch.full((each.workspace + 256,), 255, device="cuda", dtype=torch.uint8)
+                output.fill_(float("nan"))
+                aligned = -(-scratch.data_ptr() // 256) * 256
+                each(tuple(a.data_ptr() for a in inputs), (output.data_ptr(),), aligned, 0)
+                torch.cuda.synchronize()
+                if gradient == "dW":
+                    assert (output.double() - dW).norm() <= CONV_NORM["float16"] * dW.norm(), each.name
+                    continue
+                for image, place in where:
+                    here = (dY[image, :, place].double()[:, None] * W[:, :, 1].double()).sum(0)
+                    if image == 2:  # its neighbour is no upstream of another
+                        assert (output[image, :, place].double() - here).norm() <= CONV_NORM["float16"] * here.norm(), each.name
+                assert int(output[1, :, : length - 8].count_nonzero()) == 0, each.name
