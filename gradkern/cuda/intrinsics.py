@@ -312,9 +312,24 @@ def _round_to_bfloat16(builder: Any, element: Any) -> Any:
     return builder.trunc(builder.select(nan, _WORD(0x7FFF), rounded), ir.IntType(16))
 
 
+# --- arithmetic ------------------------------------------------------------------------------------------------------
+# The device's own exponential and reciprocal in float32: relative errors near 2^-22; what is subnormal is 0.
+
+exp2_approximate = _ptx("exp2_approximate", "float32", "float32", "ex2.approx.ftz.f32 $0, $1;", pure=True)
+reciprocal_approximate = _ptx("reciprocal_approximate", "float32", "float32", "rcp.approx.ftz.f32 $0, $1;", pure=True)
+
+
+@cache
+def at_most(native: bool) -> Callable[..., Any]:
+    """f(value, bound): the lesser, or NaN where `value` is. native: compute capability 8.0 and newer have it."""
+    text = "{ .reg .pred p; setp.gt.f32 p, $1, $2; selp.f32 $0, $2, $1, p; }"
+    return _ptx("at_most", "float32", "float32 float32", "min.NaN.f32 $0, $1, $2;" if native else text, pure=True)
+
+
 # --- the block: barriers, shuffles -----------------------------------------------------------------------------------
 
 team_barrier = _ptx("team_barrier", None, "int32 int32", "bar.sync $0, $1;")  # (number 1..15, threads)
+team_arrive = _ptx("team_arrive", None, "int32 int32", "bar.arrive $0, $1;")  # the same for who need not wait
 warp_barrier = _ptx("warp_barrier", None, "", "bar.warp.sync 0xffffffff;")
 shuffle_xor = _ptx("shuffle_xor", "float32", "float32 int32", "shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;")
 shuffle_xor_double = _ptx(

@@ -30,7 +30,7 @@ class _Block:
         self.base = -(-self.memory.ctypes.data // 128) * 128
         self.changed = threading.Condition()
         self.transactions: dict[int, list[int]] = {}  # address -> [expected arrivals, pending, bytes, phase]
-        self.teams: dict[int, threading.Barrier] = {}
+        self.teams: dict[int, list[int]] = {}  # number -> [arrived, phase]
         self.warps = [threading.Barrier(min(32, threads - first)) for first in range(0, threads, 32)]
         self.exchange: dict[int, Any] = {}
 
@@ -113,11 +113,40 @@ def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., None
     return add
 
 
+def exp2_approximate(value: Any) -> np.float32:
+    return _flushed(np.exp2(np.float32(value)))
+
+
+def reciprocal_approximate(value: Any) -> np.float32:
+    return _flushed(np.float32(1) / np.float32(value))
+
+
+def _flushed(value: np.float32) -> np.float32:
+    return value * np.float32(0) if abs(value) < np.finfo(np.float32).tiny else value
+
+
+def at_most(value: Any, bound: Any) -> Any:
+    return bound if value > bound else value
+
+
 def team_barrier(number: int, threads: int) -> None:
     block = _block()
     with block.changed:
-        barrier = block.teams.setdefault(int(number), threading.Barrier(int(threads)))
-    barrier.wait(TIMEOUT)
+        phase = team_arrive(number, threads)
+        if not block.changed.wait_for(lambda: block.teams[int(number)][1] != phase, TIMEOUT):
+            raise TimeoutError(f"barrier {number} waits for more threads")
+
+
+def team_arrive(number: int, threads: int) -> int:
+    block = _block()
+    with block.changed:
+        state = block.teams.setdefault(int(number), [0, 0])
+        phase = state[1]
+        state[0] += 1
+        if state[0] == int(threads):
+            state[0], state[1] = 0, phase + 1
+            block.changed.notify_all()
+    return phase
 
 
 def warp_barrier() -> None:

@@ -151,7 +151,8 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], which: 
     narrowest = width * min(data.dtype.itemsize, upstream.dtype.itemsize)
     scale = call.inputs["scale"]
     scale_width = width
-    while scale_width > 1 and scale.alignment % min(16, scale_width * scale.dtype.itemsize):
+    starts = min(each.alignment for name, each in call.inputs.items() if name in ("scale", "bias"))
+    while scale_width > 1 and starts % min(16, scale_width * scale.dtype.itemsize):
         scale_width //= 2
     if which.capability >= (9, 0):
         source = "bulk"

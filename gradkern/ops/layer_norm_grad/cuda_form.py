@@ -33,7 +33,7 @@ class Form(ByColumns):
     teams: int
     slices: int = 1
     stages: int = 3
-    scale_width: int = 1  # elements of scale a thread loads at once
+    scale_width: int = 1  # elements of scale, and of bias, that a thread loads at once
     source: str = "bulk"  # how rows reach the block: bulk, async (both into a ring in shared memory) or plain
     phase: str = "whole"  # whole; or, for rows too wide for one cluster: sums (of rows), then given (those sums)
     hold: bool = True  # keep a row's values in registers between its two passes, rather than read the ring again

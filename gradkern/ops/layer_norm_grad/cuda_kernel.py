@@ -54,9 +54,9 @@ def build(form: Form) -> Callable[..., None]:
     X_VECTOR, D_VECTOR, OUT_VECTOR = WIDTH * X_BYTES, WIDTH * D_BYTES, WIDTH * OUT_BYTES
     PARAMETER, STATISTIC, ITEM = form.parameter_itemsize, form.statistic_itemsize, form.itemsize
     (X_PITCH, D_PITCH), (X_SLOT, D_SLOT) = form.pitch, form.slots
+    SENT = SLICES * WARPS * form.itemsize * 2
     STAGE = X_SLOT + D_SLOT
     SLOTS, PAIR = form.exchange_slots, 2 * form.itemsize
-    SENT = SLICES * WARPS * PAIR
     EXCHANGE_BARRIERS, PAIRS_AT, RING_AT = form.exchange_barriers_at, form.exchange_at, form.ring_at
     BIAS_AT = form.parameters_at
     INVERSE_AT = BIAS_AT + form.parameter_bytes
@@ -73,15 +73,18 @@ def build(form: Form) -> Callable[..., None]:
     load_parameter = i.loader("global", form.parameter, 1)
     SCALE_WIDTH = form.scale_width
     load_scales = i.loader("global", form.parameter, SCALE_WIDTH)
+    AT_ONCE = min(4, -(-SLICE // (SCALE_WIDTH * THREADS)))
+    SOME = AT_ONCE * SCALE_WIDTH
     load_statistic = i.loader("global", form.statistic, 1)
     QUAD = min(WIDTH, 16 // ITEM)
     PLANES, PLANE = WIDTH // QUAD, LANES * VECTORS * QUAD * ITEM
     load_quad = i.loader("shared", form.compute, QUAD)
+    PIECE = min(QUAD, SCALE_WIDTH)
+    store_piece = i.storer("shared", form.compute, PIECE)
     load_pair = i.loader("shared", form.compute, 2)
     load_global_pair = i.loader("global", form.compute, 2)
     load_4 = i.loader("shared", form.compute, 4)
     store_X_grad = i.storer("global", form.result, WIDTH, form.native_bfloat16)
-    store_one = i.storer("shared", form.compute, 1)
     store_pair = i.storer("shared", form.compute, 2)
     store_global_pair = i.storer("global", form.compute, 2)
     shuffle_xor = i.shuffle_xor_double if form.compute == "float64" else i.shuffle_xor
@@ -222,9 +225,11 @@ def build(form: Form) -> Callable[..., None]:
         )
         xh, g = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
         scales = cuda.local.array(PER_THREAD, FLOAT)
+        some_scales, some_biases = cuda.local.array(SOME, FLOAT), cuda.local.array(SOME, FLOAT)
         scale_sum, bias_sum = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
         s1, s2 = cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)
 
+        # the first rows are asked for before all else: the memory waits for nobody
         if member == 0:
             if BULK:
                 for stage in range(STAGES):
@@ -234,34 +239,23 @@ def build(form: Form) -> Callable[..., None]:
                 i.transaction_barrier_init(exchanged + 8, 1)
             if BULK or CLUSTER:
                 i.transaction_barrier_fence()
-        slot = i.unseen(thread)
-        while slot < TEAMS * 2 * SLOTS:  # those that no warp writes stay zero
-            pair[0] = pair[1] = FLOAT(0)
-            store_pair(shared + PAIRS_AT + slot * PAIR, pair)
-            slot = i.unseen(slot + THREADS)
-        if not SCALE_HELD:
-            column = i.unseen(thread)
-            while column < columns:
-                at = shared_parameter_at(column)
-                load_parameter(one, scale + int64(first_column + column) * PARAMETER)
-                store_one(shared + SCALE_AT + at, one)
-                if INVERTIBLE:
-                    one[0] = FLOAT(1) / one[0]
-                    store_one(shared + INVERSE_AT + at, one)
-                    load_parameter(one, bias + int64(first_column + column) * PARAMETER)
-                    store_one(shared + BIAS_AT + at, one)
-                column = i.unseen(column + THREADS)
-        if CLUSTER:
-            i.cluster_barrier()
-        else:
-            cuda.syncthreads()
-
         if RING:
             stage = i.unseen(0)
             while stage < STAGES:
                 fetch(ring + stage * STAGE, arrived + stage * 8, X, Y_grad, X_stride, D_stride,
                       ROW(first_row + stage * step), rows, member, lane, sub, columns)  # fmt: skip
                 stage = i.unseen(stage + 1)
+
+        m, r = FLOAT(0), FLOAT(0)
+        next_m, next_r = FLOAT(0), FLOAT(0)
+        row = first_row
+        mine = ROW(row + sub)
+        if mine < rows and NEEDS_X:
+            load_statistic(one, inv_std + int64(mine) * STATISTIC)
+            next_r = one[0]
+            if HAS_MEAN:
+                load_statistic(one, mean + int64(mine) * STATISTIC)
+                next_m = one[0]
 
         for j in range(VECTORS):
             v = lane + j * LANES
@@ -277,16 +271,42 @@ def build(form: Form) -> Callable[..., None]:
                     for e in range(SCALE_WIDTH):
                         scales[j * WIDTH + part * SCALE_WIDTH + e] = x[e]
 
-        m, r = FLOAT(0), FLOAT(0)
-        next_m, next_r = FLOAT(0), FLOAT(0)
-        row = first_row
-        mine = ROW(row + sub)
-        if mine < rows and NEEDS_X:
-            load_statistic(one, inv_std + int64(mine) * STATISTIC)
-            next_r = one[0]
-            if HAS_MEAN:
-                load_statistic(one, mean + int64(mine) * STATISTIC)
-                next_m = one[0]
+        slot = i.unseen(thread)
+        while slot < TEAMS * 2 * SLOTS:  # those that no warp writes stay zero
+            pair[0] = pair[1] = FLOAT(0)
+            store_pair(shared + PAIRS_AT + slot * PAIR, pair)
+            slot = i.unseen(slot + THREADS)
+        if not SCALE_HELD:
+            column = i.unseen(thread * SCALE_WIDTH)
+            while column < columns:
+                for q in range(AT_ONCE):  # independent loads, so that their latencies overlap
+                    of = first_column + min(column + q * (THREADS * SCALE_WIDTH), columns - SCALE_WIDTH)
+                    load_scales(x, scale + int64(of) * PARAMETER)
+                    for e in range(SCALE_WIDTH):
+                        some_scales[q * SCALE_WIDTH + e] = x[e]
+                    if INVERTIBLE:
+                        load_scales(x, bias + int64(of) * PARAMETER)
+                        for e in range(SCALE_WIDTH):
+                            some_biases[q * SCALE_WIDTH + e] = x[e]
+                for q in range(AT_ONCE):
+                    of = min(column + q * (THREADS * SCALE_WIDTH), columns - SCALE_WIDTH)
+                    for part in range(SCALE_WIDTH // PIECE):
+                        at = shared_parameter_at(of + part * PIECE)
+                        for e in range(PIECE):
+                            first[e] = some_scales[q * SCALE_WIDTH + part * PIECE + e]
+                        store_piece(shared + SCALE_AT + at, first)
+                        if INVERTIBLE:
+                            for e in range(PIECE):
+                                first[e] = FLOAT(1) / first[e]
+                            store_piece(shared + INVERSE_AT + at, first)
+                            for e in range(PIECE):
+                                first[e] = some_biases[q * SCALE_WIDTH + part * PIECE + e]
+                            store_piece(shared + BIAS_AT + at, first)
+                column = i.unseen(column + AT_ONCE * THREADS * SCALE_WIDTH)
+        if CLUSTER:
+            i.cluster_barrier()
+        else:
+            cuda.syncthreads()
 
         stage, parity = int32(0), int32(0)
         done_rounds, seen, progress = int32(0), int32(0), counter + 128
@@ -367,11 +387,19 @@ def build(form: Form) -> Callable[..., None]:
                     done = exchanged + buffer * 8
                     if member == 0:
                         i.arrive_and_expect(done, SENT)
+                    if WARPS > 1 and HOLD and warp > 0:  # this warp has read the stage; nobody waits here
+                        i.team_arrive(1 + 2 * team + buffer, TEAM)
                     if warp_lane < SLICES:
                         to = i.peer_address(at + (slice_ * WARPS + warp) * PAIR, warp_lane)
                         send_pair(to, pair[0], pair[1], i.peer_address(done, warp_lane))
                     i.wait_cluster(done, exchange_parity)
                     exchange_parity = int32(exchange_parity ^ buffer)
+                    # the leader refills the stage, so its warp waits until the others have read it. Who has their sums
+                    # knows that, but no fence says so: the copies below could formally come before those reads
+                    if WARPS == 1:
+                        i.warp_barrier()
+                    elif HOLD and warp == 0:
+                        i.team_barrier(1 + 2 * team + buffer, TEAM)
                 else:
                     if warp_lane == 0:
                         store_pair(at + warp * PAIR, pair)
