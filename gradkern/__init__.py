@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gradkern.contract import Operator
     from gradkern.dispatch import plan_cache, prepare, run
     from gradkern.prepared import Prepared
+    from gradkern.recording import recorded
     from gradkern.registry import operators
 
 __version__ = "0.1.0"
@@ -55,6 +56,7 @@ __all__ = [
     "plan_cache",
     "policy",
     "prepare",
+    "recorded",
     "run",
 ]
 
@@ -64,6 +66,7 @@ _LATER = {
     "operators": "registry",
     "plan_cache": "dispatch",
     "prepare": "dispatch",
+    "recorded": "recording",
     "run": "dispatch",
 }
 """Public names that need NumPy or the registry, and their modules."""

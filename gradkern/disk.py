@@ -12,12 +12,12 @@ from pathlib import Path
 
 __all__ = ["KEPT", "folder", "locked", "opened", "replace", "root", "sealed", "why_not_writable"]
 
-KEPT = ("cpu", "cuda")
-"""The providers that keep kernels."""
+KEPT = ("cpu", "cuda", "search")
+"""What has a folder: the providers that keep kernels, and what searches among candidates have found."""
 
 
 def root() -> Path:
-    """The folder of all compiled kernels; GRADKERN_CACHE_DIR names another."""
+    """The folder of all that is kept; GRADKERN_CACHE_DIR names another."""
     named = os.environ.get("GRADKERN_CACHE_DIR")
     if named:
         return Path(named)
@@ -26,9 +26,9 @@ def root() -> Path:
     return platformdirs.user_cache_path("gradkern", appauthor=False)
 
 
-def folder(provider: str) -> Path:
-    """The folder of one provider's compiled kernels."""
-    return root() / provider
+def folder(name: str) -> Path:
+    """The folder of one of `KEPT`."""
+    return root() / name
 
 
 def why_not_writable() -> str | None:

@@ -68,6 +68,11 @@ class PlanCache(Generic[Entry]):
             while len(self._entries) > self._bound:
                 del self._entries[min(self._entries, key=lambda each: self._entries[each].used)]
 
+    def entries(self) -> list[Entry]:
+        """All plans that are kept, those made first in front."""
+        with self._lock:
+            return [kept.entry for kept in self._entries.values()]
+
     def clear(self) -> None:
         """Forget every plan and set the statistics to zero."""
         with self._lock:

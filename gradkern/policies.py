@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from gradkern.errors import PolicyError
 
-__all__ = ["Policy", "current", "merged", "policy"]
+__all__ = ["Policy", "changes", "current", "merged", "policy"]
 
 Search = Literal["exhaustive", "heuristic", "default"]
 
@@ -85,3 +85,9 @@ def policy(change: Policy | Mapping[str, Any] | None = None, /, **fields: Any) -
 
 def _as_dict(value: Policy) -> dict[str, Any]:
     return {name: getattr(value, name) for name in _names}
+
+
+def changes(value: Policy) -> dict[str, Any]:
+    """The fields of a policy that are not as in `Policy()`."""
+    usual = _as_dict(Policy())
+    return {name: each for name, each in _as_dict(value).items() if each != usual[name]}

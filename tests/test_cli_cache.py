@@ -17,9 +17,11 @@ from gradkern.cli import caches
 from gradkern.cpu.compile import Kernel, cache_folder
 from gradkern.cuda import cache as cubins
 from gradkern.cuda.compile import Compiled
+from gradkern.search import findings
 
 Shown = Callable[..., tuple[int, str, str]]
 KEY = "0123456789abcdef" * 4
+NO_SEARCH = "  search 0 searches, 0 bytes\n"
 
 
 @pytest.fixture
@@ -67,12 +69,12 @@ def as_json(show: Shown, *arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 def test_an_empty_cache_has_no_kernels(show: Shown, folder: Path) -> None:
-    assert show("info") == (0, f"{folder}\n  cpu   0 kernels, 0 bytes\n  cuda  0 kernels, 0 bytes\n", "")
+    assert show("info") == (0, f"{folder}\n  cpu    0 kernels, 0 bytes\n  cuda   0 kernels, 0 bytes\n{NO_SEARCH}", "")
 
 
 def test_kernels_of_both_providers_are_counted(show: Shown, folder: Path, kept: tuple[Path, Path]) -> None:
     cpu, cuda = size(folder / "cpu"), size(folder / "cuda")
-    assert show("info")[1] == f"{folder}\n  cpu   1 kernel, {cpu:,} bytes\n  cuda  1 kernel, {cuda:,} bytes\n"
+    assert show("info")[1] == f"{folder}\n  cpu    1 kernel, {cpu:,} bytes\n  cuda   1 kernel, {cuda:,} bytes\n{NO_SEARCH}"
     assert as_json(show, "info") == (
         0,
         {
@@ -82,6 +84,7 @@ def test_kernels_of_both_providers_are_counted(show: Shown, folder: Path, kept: 
                 "cpu": {"kernels": 1, "bytes": cpu, "versions": 1},
                 "cuda": {"kernels": 1, "bytes": cuda, "versions": None},
             },
+            "searches": {"kept": 0, "bytes": 0},
         },
     )
 
@@ -90,7 +93,7 @@ def test_kernels_of_several_versions_are_told_apart(show: Shown, folder: Path, k
     older = folder / "cpu" / "older" / "fill-0"
     older.mkdir(parents=True)
     (older / "fill.nbi").write_bytes(b"")
-    assert "  cpu   2 kernels of 2 versions, " in show("info")[1]
+    assert "  cpu    2 kernels of 2 versions, " in show("info")[1]
 
 
 def test_a_folder_that_cannot_be_written_is_said_to_keep_nothing(show: Shown, folder: Path) -> None:
@@ -102,8 +105,9 @@ def test_a_folder_that_cannot_be_written_is_said_to_keep_nothing(show: Shown, fo
 # --- verify ----------------------------------------------------------------------------------------------------------
 
 WHOLE = (
-    "cpu   {} whole and readable, unless named below; Numba's files have no digest\n"
-    "cuda  {} as the digest says, unless named below\n"
+    "cpu    {} whole and readable, unless named below; Numba's files have no digest\n"
+    "cuda   {} as the digest says, unless named below\n"
+    "search 0 searches as the digest says, unless named below\n"
 )
 
 
@@ -118,14 +122,14 @@ def test_a_truncated_file_of_numba_is_found(show: Shown, kept: tuple[Path, Path]
     file.write_bytes(file.read_bytes()[:length])
     code, out, _ = show("verify")
     assert code == 1
-    assert f"bad   {kept[0]}: {file.name} is damaged: " in out
+    assert f"bad    {kept[0]}: {file.name} is damaged: " in out
     assert out.endswith("remove the bad ones: gradkern cache verify --repair\n")
 
 
 def test_an_index_without_machine_code_is_found(show: Shown, kept: tuple[Path, Path]) -> None:
     (file,) = kept[0].rglob("*.nbc")
     file.unlink()
-    assert f"bad   {kept[0]}: it has an index and no machine code\n" in show("verify")[1]
+    assert f"bad    {kept[0]}: it has an index and no machine code\n" in show("verify")[1]
 
 
 @pytest.mark.parametrize(
@@ -144,26 +148,26 @@ def test_a_damaged_cubin_is_found(
     kept[1].write_bytes(change(kept[1].read_bytes()))
     code, out, _ = show("verify")
     assert code == 1
-    assert f"bad   {kept[1]}: {reason}\n" in out
+    assert f"bad    {kept[1]}: {reason}\n" in out
 
 
 def test_a_cubin_under_another_name_is_found(show: Shown, kept: tuple[Path, Path]) -> None:
     other = kept[1].with_name("other.cubin")
     kept[1].rename(other)
-    assert f"bad   {other}: it holds another kernel\n" in show("verify")[1]
+    assert f"bad    {other}: it holds another kernel\n" in show("verify")[1]
 
 
 def test_what_cannot_be_read_is_bad_in_the_systems_words(show: Shown, kept: tuple[Path, Path]) -> None:
     kept[1].unlink()
     kept[1].mkdir()
-    assert f"bad   {kept[1]}: it cannot be read: Is a directory\n" in show("verify")[1]
+    assert f"bad    {kept[1]}: it cannot be read: Is a directory\n" in show("verify")[1]
 
 
 def test_repair_removes_the_bad_ones_and_leaves_the_others(show: Shown, kept: tuple[Path, Path]) -> None:
     (index,) = kept[0].rglob("*.nbi")
     index.write_bytes(b"")
     code, found = as_json(show, "verify", "--repair")
-    assert (code, found["checked"]) == (0, {"cpu": 1, "cuda": 1})
+    assert (code, found["checked"]) == (0, {"cpu": 1, "cuda": 1, "search": 0})
     (bad,) = found["bad"]
     assert (bad["path"], bad["removed"]) == (str(kept[0]), True)
     assert not kept[0].exists()
@@ -196,9 +200,9 @@ def test_clear_removes_all_kernels_and_nothing_else(show: Shown, folder: Path, k
     note = folder / "note.txt"
     note.write_text("somebody else's")
     taken = size(folder / "cpu") + size(folder / "cuda")
-    assert show("clear") == (0, f"removed 2 kernels, {taken:,} bytes, from {folder}\n", "")
+    assert show("clear") == (0, f"removed 2 kernels and 0 searches, {taken:,} bytes, from {folder}\n", "")
     assert list(folder.iterdir()) == [note]
-    assert as_json(show, "clear") == (0, {"folder": str(folder), "kernels": 0, "bytes": 0, "left": []})
+    assert as_json(show, "clear") == (0, {"folder": str(folder), "kernels": 0, "searches": 0, "bytes": 0, "left": []})
 
 
 def test_what_cannot_be_removed_is_exit_code_one(
@@ -207,6 +211,43 @@ def test_what_cannot_be_removed_is_exit_code_one(
     monkeypatch.setattr(caches.shutil, "rmtree", lambda path, ignore_errors: None)
     code, _, err = show("clear")
     assert (code, err) == (1, f"{folder / 'cpu'} cannot be removed whole\n{folder / 'cuda'} cannot be removed whole\n")
+
+
+# --- searches --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def search(folder: Path) -> Path:
+    """One search, kept as searches are."""
+    findings.save(findings.Findings("ConvGrad dX", {"task": "a problem"}, (), (), True, 1.5))
+    (path,) = (folder / "search").iterdir()
+    return path
+
+
+def test_searches_are_counted_checked_and_removed(show: Shown, folder: Path, search: Path) -> None:
+    assert f"  search 1 search, {size(folder):,} bytes\n" in show("info")[1]
+    assert "search 1 search as the digest says" in show("verify")[1]
+    assert show("clear")[1].startswith("removed 0 kernels and 1 search, ")
+    assert not search.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-3]), "its digest does not fit its content"),
+        (lambda path: path.write_bytes(b""), "it is no file of this format"),
+        (lambda path: path.rename(path.with_name("other.json")), "it answers another question"),
+    ],
+)
+def test_a_damaged_search_is_found(
+    show: Shown, folder: Path, search: Path, change: Callable[[Path], Any], reason: str
+) -> None:
+    change(search)
+    (path,) = (folder / "search").iterdir()
+    code, out, _ = show("verify")
+    assert (code, f"bad    {path}: {reason}\n" in out) == (1, True)
+    assert show("verify", "--repair")[0] == 0
+    assert not path.exists()
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
@@ -242,4 +283,4 @@ def test_looking_after_the_cache_loads_neither_numba_nor_cuda(folder: Path, kept
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(done.stderr.split()) & {"numpy", "numba", "llvmlite", "cuda", "torch", "ml_dtypes"}
-    assert "removed 2 kernels" in done.stdout
+    assert "removed 2 kernels and 0 searches" in done.stdout

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from calls import FakeProvider
+from calls import FakeProvider, arguments
 
 import gradkern
 from gradkern import cli
@@ -54,7 +55,7 @@ def test_each_plan_is_a_plain_line_and_the_last_line_sums_up(show: Shown, provid
         "BiasGeluGrad_dX rows=6 columns=40 bfloat16 on cpu: fake, 0.0 s\n"
         "BiasGeluGrad_dX rows=3x5 columns=33 bfloat16 on cpu: fake, 0.0 s\n"
         "BiasGeluGrad_dX rows=() columns=17 bfloat16 on cpu: fake, 0.0 s\n"
-        f"3 plans in 0.0 s, 0 kernels new in {folder}\n",
+        f"3 plans in 0.0 s, 0 kernels and 0 searches new in {folder}\n",
         "",
     )
 
@@ -130,7 +131,7 @@ GOOD: dict[str, Any] = {"op": GELU, "axes": {"rows": [7], "columns": 5}}
     [
         ("{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
         ("[]", "expected an object with op, axes and types"),
-        (json.dumps({**GOOD, "size": 1}), "unknown key 'size'; known are op, axes, types, attributes, outputs"),
+        (json.dumps({**GOOD, "size": 1}), "unknown key 'size'; known are op, axes, types, attributes, outputs, "),
         (json.dumps({"op": GELU}), "'axes' is missing"),
         (json.dumps({**GOOD, "op": "Gelu"}), "unknown operator 'Gelu'"),
         (json.dumps({**GOOD, "op": ["Gelu"]}), "op is ['Gelu']; expected a name"),
@@ -138,6 +139,13 @@ GOOD: dict[str, Any] = {"op": GELU, "axes": {"rows": [7], "columns": 5}}
         (json.dumps({**GOOD, "axes": [7]}), f"{GELU}: axes: Input should be a valid dictionary"),
         (json.dumps({**GOOD, "types": "int8"}), f"{GELU}: no registered combination has the types int8; "),
         (json.dumps({**GOOD, "types": 8}), f"{GELU}: types is 8; expected a type, or types by variable"),
+        (json.dumps({**GOOD, "strides": [4]}), f"{GELU}: strides is [4]; expected an object"),
+        (json.dumps({**GOOD, "strides": {"Z": [4]}}), f"{GELU}: strides of 'Z'"),
+        (json.dumps({**GOOD, "strides": {"X": [4]}}), f"{GELU}: strides of X are [4]; expected 2 numbers of bytes"),
+        (json.dumps({**GOOD, "strides": {"B": ["4"]}}), f"{GELU}: strides of B are ['4']; expected 1 numbers of bytes"),
+        (json.dumps({**GOOD, "alignment": {"X": 3}}), f"{GELU}: alignment of X is 3; expected 1, 2, 4, 8 or 16"),
+        (json.dumps({**GOOD, "policy": {"speed": 9}}), "policy: unknown field 'speed'"),
+        (json.dumps({**GOOD, "policy": {"search": "none"}}), "policy: search is 'none'"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_refused_before_anything_is_planned(
@@ -153,6 +161,26 @@ def test_a_line_that_cannot_be_read_is_refused_before_anything_is_planned(
 def test_a_file_that_is_not_there_is_refused(show: Shown, tmp_path: Path) -> None:
     path = tmp_path / "none"
     assert show("--calls", str(path)) == (1, "", f"{path}: No such file or directory\n")
+
+
+# --- the calls of a real run -----------------------------------------------------------------------------------------
+
+
+def test_the_calls_of_a_run_are_planned_again_as_they_were(show: Shown, provider: FakeProvider, tmp_path: Path) -> None:
+    wide = np.zeros((6, 80), np.float32)[:, ::2]
+    B = np.zeros(40, np.float32)
+    gradkern.run(GELU, wide, wide, B, outputs=["dB"])
+    gradkern.run("ConvGrad", **arguments("ConvGrad", 1), outputs=["dW"], policy={"allow_tf32": False})
+    gradkern.run("ConvGrad", **arguments("ConvGrad", 3))
+    gradkern.run(LN, **arguments(LN, 1))
+    planned = list(provider.calls)
+    lines = [json.loads(json.dumps(call)) for call in gradkern.recorded()]
+    assert lines[0]["strides"] == {"dY": [320, 8], "X": [320, 8]}
+    assert lines[1]["policy"] == {"allow_tf32": False}
+    path = tmp_path / "calls"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    assert show("--calls", str(path))[0] == 0
+    assert provider.calls[len(planned) :] == planned
 
 
 # --- failures --------------------------------------------------------------------------------------------------------
@@ -171,7 +199,7 @@ def test_a_call_that_fails_does_not_stop_the_others(
     monkeypatch.setattr(provider, "plan", sometimes)
     code, out, err = show(GELU)
     assert code == 1
-    assert out.splitlines()[-1] == f"2 plans in 0.0 s, 0 kernels new in {folder}"
+    assert out.splitlines()[-1] == f"2 plans in 0.0 s, 0 kernels and 0 searches new in {folder}"
     assert err == ("failed: BiasGeluGrad_dX rows=3x5 columns=33 float32 on cpu: MemoryError('too large')\n1 failed\n")
 
 
@@ -237,7 +265,7 @@ def test_kernels_are_compiled_once_and_kept(folder: Path) -> None:
     for new in ("1 kernel", "0 kernels"):
         done = subprocess.run(COMMAND, capture_output=True, text=True, check=True)
         *plans, last = done.stdout.splitlines()
-        assert re.fullmatch(rf"3 plans in [\d.]+ s, {new} new in {re.escape(str(folder))}", last)
+        assert re.fullmatch(rf"3 plans in [\d.]+ s, {new} and 0 searches new in {re.escape(str(folder))}", last)
         assert len(plans) == 3
         assert done.stderr == ""
 
@@ -256,5 +284,5 @@ def test_a_terminal_gets_a_progress_bar_and_no_lines(folder: Path) -> None:
     os.close(master)
     out, _ = process.communicate()
     assert process.returncode == 0
-    assert b"compiling" in drawn
+    assert b"planning" in drawn
     assert len(out.splitlines()) == 1

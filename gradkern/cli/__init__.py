@@ -57,8 +57,15 @@ def _parser() -> argparse.ArgumentParser:
     doctor = command("doctor", "doctor", "check that this machine is fit for gradkern", "a problem was found")
     _json(doctor)
     _explain(command("explain", "explain", "show how a call would be computed", "the call is refused"))
-    _cache(command("cache", "caches", "look after the compiled kernels kept on disk", "a bad entry, or a failure"))
-    _warmup(command("warmup", "warmup", "compile kernels into the cache ahead of time", "something failed"))
+    _cache(
+        command(
+            "cache",
+            "caches",
+            "look after the kernels and searches kept on disk",
+            "a bad entry, or a failure",
+        )
+    )
+    _warmup(command("warmup", "warmup", "compile and search kernels ahead of time", "something failed"))
     return parser
 
 
@@ -101,9 +108,9 @@ def _explain(parser: argparse.ArgumentParser) -> None:
 def _cache(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True, dest="action")
     about = {
-        "info": "say where the kernels are, how many, and how large",
-        "verify": "read every kernel and check it",
-        "clear": "remove every kernel; they are compiled again when they are needed",
+        "info": "say where kernels and searches are, how many, and how large",
+        "verify": "read everything and check it",
+        "clear": "remove everything; it is compiled, or searched, again when it is needed",
     }
     for name, text in about.items():
         action = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=parser.epilog)
@@ -121,7 +128,8 @@ def _warmup(parser: argparse.ArgumentParser) -> None:
         "--calls",
         metavar="FILE",
         help="""a file of calls, or - for standard input, one a line; op and axes must be there:
-        {"op": ..., "axes": {...}, "types": ..., "attributes": {...}, "outputs": [...]}""",
+        {"op": ..., "axes": {...}, "types": ..., "attributes": {...}, "outputs": [...], "strides": {...},
+        "alignment": {...}, "policy": {...}}; gradkern.recorded() gives the calls of a run in this form""",
     )
     parser.add_argument(
         "--types",

@@ -1,7 +1,8 @@
 """`gradkern cache`: what is kept on disk, whether it is sound, and its removal.
 
 A kernel for GPUs is one file with a digest. A kernel for CPUs is a folder of Numba's own files, an index and the
-machine code, which have no digest: they are checked to be readable and whole, without running what is in them.
+machine code, which have no digest: they are checked to be readable and whole, without running what is in them. What
+a search has found is one file with a digest, too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from gradkern import __version__, disk
 from gradkern.cli import DONE, FAILED, JSON_SCHEMA
 
-__all__ = ["count", "kernels", "run", "size"]
+__all__ = ["count", "kernels", "run", "searches", "size"]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,9 +36,11 @@ def run(options: argparse.Namespace) -> int:
 Answer = tuple[dict[str, Any], list[str], int]
 
 
-def count() -> int:
-    """How many kernels are kept."""
-    return sum(1 for provider in disk.KEPT for _ in _entries(provider))
+def count() -> tuple[int, int]:
+    """How many kernels are kept, and how many searches."""
+    found = {name: sum(1 for _ in _entries(name)) for name in disk.KEPT}
+    searched = found.pop("search")
+    return sum(found.values()), searched
 
 
 def kernels(number: int) -> str:
@@ -45,40 +48,50 @@ def kernels(number: int) -> str:
     return f"{number} kernel{'' if number == 1 else 's'}"
 
 
+def searches(number: int) -> str:
+    """A number of searches in words."""
+    return f"{number} search{'' if number == 1 else 'es'}"
+
+
 def size() -> int:
     """How many bytes all that is kept takes."""
-    return sum(_bytes(provider) for provider in disk.KEPT)
+    return sum(_bytes(name) for name in disk.KEPT)
 
 
 def _info(_: argparse.Namespace) -> Answer:
     reason = disk.why_not_writable()
-    facts = {"folder": str(disk.root()), "writable": reason is None, "providers": {}}
+    facts: dict[str, Any] = {"folder": str(disk.root()), "writable": reason is None, "providers": {}}
     lines = [f"{disk.root()}" + (f" (cannot be written: {reason}; nothing is kept)" if reason else "")]
-    for provider in disk.KEPT:
-        entries, taken = list(_entries(provider)), _bytes(provider)
-        versions = len({entry.parent for entry in entries}) if provider == "cpu" else None
-        facts["providers"][provider] = {"kernels": len(entries), "bytes": taken, "versions": versions}
+    for name in disk.KEPT:
+        entries, taken = list(_entries(name)), _bytes(name)
+        if name == "search":
+            facts["searches"] = {"kept": len(entries), "bytes": taken}
+            lines.append(f"  {name} {searches(len(entries))}, {taken:,} bytes")
+            continue
+        versions = len({entry.parent for entry in entries}) if name == "cpu" else None
+        facts["providers"][name] = {"kernels": len(entries), "bytes": taken, "versions": versions}
         of = f" of {versions} versions" if versions and versions > 1 else ""
-        lines.append(f"  {provider:<5} {kernels(len(entries))}{of}, {taken:,} bytes")
+        lines.append(f"  {name:<6} {kernels(len(entries))}{of}, {taken:,} bytes")
     return facts, lines, DONE
 
 
 def _verify(options: argparse.Namespace) -> Answer:
     checked, bad = {}, []
-    for provider in disk.KEPT:
-        entries = list(_entries(provider))
-        checked[provider] = len(entries)
-        bad += [(entry, reason) for entry in entries if (reason := _fault(provider, entry)) is not None]
+    for name in disk.KEPT:
+        entries = list(_entries(name))
+        checked[name] = len(entries)
+        bad += [(entry, reason) for entry in entries if (reason := _fault(name, entry)) is not None]
     lines = [
-        f"cpu   {kernels(checked['cpu'])} whole and readable, unless named below; Numba's files have no digest",
-        f"cuda  {kernels(checked['cuda'])} as the digest says, unless named below",
+        f"cpu    {kernels(checked['cpu'])} whole and readable, unless named below; Numba's files have no digest",
+        f"cuda   {kernels(checked['cuda'])} as the digest says, unless named below",
+        f"search {searches(checked['search'])} as the digest says, unless named below",
     ]
     kept = []
     for entry, reason in bad:
         removed = options.repair and _remove(entry)
         if not removed:
             kept.append(entry)
-        lines.append(f"bad   {entry}: {reason}" + (" (removed)" if removed else ""))
+        lines.append(f"bad    {entry}: {reason}" + (" (removed)" if removed else ""))
     if bad and not options.repair:
         lines.append("remove the bad ones: gradkern cache verify --repair")
     facts = {
@@ -90,31 +103,39 @@ def _verify(options: argparse.Namespace) -> Answer:
 
 
 def _clear(_: argparse.Namespace) -> Answer:
-    found, taken = count(), size()
+    (found, searched), taken = count(), size()
     left = [folder for folder in map(disk.folder, disk.KEPT) if folder.exists() and not _remove(folder)]
     for folder in left:
         print(f"{folder} cannot be removed whole", file=sys.stderr)
-    facts = {"folder": str(disk.root()), "kernels": found, "bytes": taken, "left": [str(each) for each in left]}
-    return facts, [f"removed {kernels(found)}, {taken:,} bytes, from {disk.root()}"], FAILED if left else DONE
+    numbers = {"kernels": found, "searches": searched, "bytes": taken}
+    facts = {"folder": str(disk.root()), **numbers, "left": [str(each) for each in left]}
+    line = f"removed {kernels(found)} and {searches(searched)}, {taken:,} bytes, from {disk.root()}"
+    return facts, [line], FAILED if left else DONE
 
 
-def _entries(provider: str) -> Iterator[Path]:
-    """The kernels of a provider: cuda/KEY.cubin; cpu/VERSION/KERNEL, a folder that has an index once it is compiled."""
-    if provider == "cuda":
-        yield from sorted(disk.folder(provider).glob("*.cubin"))
+def _entries(name: str) -> Iterator[Path]:
+    """What is kept under one name: cuda/KEY.cubin; search/KEY.json; cpu/VERSION/KERNEL, a folder that has an index once
+    it is compiled.
+    """
+    if name == "cuda":
+        yield from sorted(disk.folder(name).glob("*.cubin"))
+    elif name == "search":
+        yield from sorted(disk.folder(name).glob("*.json"))
     else:
-        yield from sorted(each for each in disk.folder(provider).glob("*/*") if any(each.rglob("*.nbi")))
+        yield from sorted(each for each in disk.folder(name).glob("*/*") if any(each.rglob("*.nbi")))
 
 
-def _bytes(provider: str) -> int:
-    return sum(path.stat().st_size for path in disk.folder(provider).rglob("*") if path.is_file())
+def _bytes(name: str) -> int:
+    return sum(path.stat().st_size for path in disk.folder(name).rglob("*") if path.is_file())
 
 
-def _fault(provider: str, entry: Path) -> str | None:
-    """What is wrong with a kernel; None where nothing is."""
+def _fault(name: str, entry: Path) -> str | None:
+    """What is wrong with an entry; None where nothing is."""
     try:
-        if provider == "cuda":
+        if name == "cuda":
             import_module("gradkern.cuda.cache").read(entry)
+        elif name == "search":
+            import_module("gradkern.search.findings").read(entry)
         else:
             _check_numba(entry)
     except OSError as error:

@@ -136,7 +136,7 @@ def check_cache() -> Check:
     if reason is not None:
         text = f"{folder} cannot be written: {reason}; kernels are compiled anew in every process"
         return problem("cache", text, "export GRADKERN_CACHE_DIR=FOLDER", folder=folder)
-    found, taken = count(), size()
+    (found, _), taken = count(), size()
     return fine("cache", f"{folder}, {kernels(found)}, {taken:,} bytes", folder=folder, kernels=found, bytes=taken)
 
 

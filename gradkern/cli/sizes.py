@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pydantic
@@ -11,24 +11,25 @@ import pydantic
 from gradkern import registry
 from gradkern.arrays import HOST, dtype_of
 from gradkern.axes import shape_of
-from gradkern.call import Tensor
 from gradkern.consistency import example_mistakes
 from gradkern.contract import Example, Operator
 from gradkern.dispatch import plan_for
 from gradkern.errors import ArgumentError, DTypeError, ProviderError, UnknownOperatorError
-from gradkern.memory import c_strides
+from gradkern.policies import merged
 from gradkern.prepared import Prepared
 from gradkern.providers import unavailable
+from gradkern.recording import usual
 from gradkern.spelling import nearest
 
-__all__ = ["Wanted", "combinations", "example_of", "find", "named", "types_of", "usable"]
-
-_ALIGNMENT = 16  # of new arrays on a GPU, at least
+__all__ = ["Wanted", "arrays_of", "combinations", "example_of", "find", "named", "types_of", "usable"]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One call that is described: all but the arrays. types has one for every type variable of the operator."""
+    """One call that is described: all but the arrays. types has one for every type variable of the operator.
+
+    strides (in bytes) and alignment are by input, for those that are not as in a new array.
+    """
 
     name: str
     operator: Operator
@@ -36,9 +37,12 @@ class Wanted:
     types: Mapping[str, str]
     outputs: Sequence[str] | None = None
     given: Mapping[str, Any] = field(default_factory=dict)  # attributes beside the example's
+    strides: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    alignment: Mapping[str, int] = field(default_factory=dict)
+    policy: Mapping[str, Any] = field(default_factory=dict)
 
-    def plan(self, provider: str) -> Prepared:
-        """The plan for new arrays in C order on the provider's first device."""
+    def plan(self, provider: str, **policy: Any) -> Prepared:
+        """The plan for such arrays on the provider's first device; `policy` changes the call's own."""
         attributes = {**self.example.attributes, **self.given}
         for name, attribute in self.operator.attributes.items():
             if attribute.binds is not None:  # no input tells this type
@@ -46,10 +50,13 @@ class Wanted:
         device = HOST if provider == "cpu" else f"{provider}:0"
         tensors = {}
         for each in self.operator.inputs:
-            dtype, shape = dtype_of(self.types[each.type]), shape_of(each.shape, self.example.axes)
-            alignment = dtype.itemsize if device == HOST else _ALIGNMENT
-            tensors[each.name] = Tensor(dtype, shape, c_strides(shape, dtype.itemsize), alignment)
-        return plan_for(self.name, tensors, device=device, outputs=self.outputs, provider=provider, **attributes)
+            new = usual(dtype_of(self.types[each.type]), shape_of(each.shape, self.example.axes), device)
+            strides = tuple(self.strides.get(each.name, new.strides))
+            tensors[each.name] = replace(new, strides=strides, alignment=self.alignment.get(each.name, new.alignment))
+        in_force = {**self.policy, **policy}
+        return plan_for(
+            self.name, tensors, device=device, outputs=self.outputs, provider=provider, policy=in_force, **attributes
+        )
 
 
 def find(name: str) -> Operator:
@@ -70,6 +77,26 @@ def example_of(name: str, operator: Operator, axes: Mapping[str, Any], attribute
     for path, reason in example_mistakes(operator, example):
         raise ArgumentError(f"{name}: {'.'.join(map(str, path))}: {reason}")
     return example
+
+
+def arrays_of(name: str, operator: Operator, example: Example, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Strides, alignment and policy of a call, from JSON; refused where they fit neither the operator nor its axes."""
+    ranks = {each.name: len(shape_of(each.shape, example.axes)) for each in operator.inputs}
+    found = {key: given.get(key) or {} for key in ("strides", "alignment", "policy")}
+    for key, values in found.items():
+        if not isinstance(values, Mapping):
+            raise ArgumentError(f"{name}: {key} is {values!r}; expected an object")
+    for key in ("strides", "alignment"):
+        for each in found[key].keys() - ranks.keys():
+            raise ArgumentError(f"{name}: {key} of {each!r}{nearest(each, ranks)}; inputs are {', '.join(ranks)}")
+    for each, steps in found["strides"].items():
+        if not (isinstance(steps, list) and len(steps) == ranks[each] and all(type(step) is int for step in steps)):
+            raise ArgumentError(f"{name}: strides of {each} are {steps!r}; expected {ranks[each]} numbers of bytes")
+    for each, value in found["alignment"].items():
+        if value not in (1, 2, 4, 8, 16):
+            raise ArgumentError(f"{name}: alignment of {each} is {value!r}; expected 1, 2, 4, 8 or 16")
+    merged(found["policy"])
+    return found
 
 
 def types_of(name: str, operator: Operator, wanted: Any) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""`gradkern warmup`: make plans ahead of time, so that their kernels are in the cache when they are needed."""
+"""`gradkern warmup`: make plans ahead of time, so that kernels and searches are in the cache when they are needed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from gradkern import disk, registry
 from gradkern.cli import DONE, FAILED
-from gradkern.cli.caches import count, kernels
-from gradkern.cli.sizes import Wanted, combinations, example_of, find, named, types_of, usable
+from gradkern.cli.caches import count, kernels, searches
+from gradkern.cli.sizes import Wanted, arrays_of, combinations, example_of, find, named, types_of, usable
 from gradkern.errors import ArgumentError, GradkernError
 from gradkern.providers import unavailable
 
@@ -38,7 +39,8 @@ def run(options: argparse.Namespace) -> int:
         label = f"{each.name} {named(each.example)} {','.join(dict.fromkeys(each.types.values()))}"
         began = time.perf_counter()
         try:
-            kernel = each.plan(provider).kernel
+            with import_module("gradkern.search.progress").quiet():  # the bar is there already
+                kernel = each.plan(provider).kernel
         except Exception as error:  # one call that fails, in whatever way, must not stop the others
             failed += 1
             text = error if isinstance(error, GradkernError) else repr(error)
@@ -47,7 +49,9 @@ def run(options: argparse.Namespace) -> int:
             if not sys.stderr.isatty():
                 print(f"{label} on {provider}: {kernel}, {time.perf_counter() - began:.2f} s", flush=True)
     seconds = time.perf_counter() - start
-    print(f"{len(work) - failed} plans in {seconds:.1f} s, {kernels(count() - before)} new in {disk.root()}")
+    new, searched = (now - then for now, then in zip(count(), before, strict=True))
+    made = f"{kernels(new)} and {searches(searched)} new in {disk.root()}"
+    print(f"{len(work) - failed} plans in {seconds:.1f} s, {made}")
     if failed:
         print(f"{failed} failed", file=sys.stderr)
     return FAILED if failed else DONE
@@ -85,12 +89,15 @@ def _calls(options: argparse.Namespace) -> Iterator[Wanted]:
                 yield wanted
 
 
+_KEYS = ("op", "axes", "types", "attributes", "outputs", "strides", "alignment", "policy")
+
+
 def _call(data: Any) -> Wanted:
     if not isinstance(data, dict):
         raise ArgumentError("expected an object with op, axes and types")
-    unknown = data.keys() - {"op", "axes", "types", "attributes", "outputs"}
+    unknown = data.keys() - set(_KEYS)
     if unknown:
-        raise ArgumentError(f"unknown key {min(unknown)!r}; known are op, axes, types, attributes, outputs")
+        raise ArgumentError(f"unknown key {min(unknown)!r}; known are {', '.join(_KEYS)}")
     missing = [key for key in ("op", "axes") if key not in data]
     if missing:
         raise ArgumentError(f"{missing[0]!r} is missing")
@@ -99,7 +106,9 @@ def _call(data: Any) -> Wanted:
         raise ArgumentError(f"op is {name!r}; expected a name")
     operator = find(name)
     example = example_of(name, operator, data["axes"], data.get("attributes", {}))
-    return Wanted(name, operator, example, types_of(name, operator, data.get("types", "float32")), data.get("outputs"))
+    types = types_of(name, operator, data.get("types", "float32"))
+    arrays = arrays_of(name, operator, example, data)
+    return Wanted(name, operator, example, types, data.get("outputs"), **arrays)
 
 
 def _providers(wanted: Wanted, asked: str | None) -> list[str]:
@@ -116,4 +125,4 @@ def _shown(work: list[tuple[Wanted, str]]) -> Iterable[tuple[Wanted, str]]:
     from rich.console import Console
     from rich.progress import track
 
-    return track(work, "compiling", console=Console(stderr=True), transient=True)
+    return track(work, "planning", console=Console(stderr=True), transient=True)

@@ -5,14 +5,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
-__all__ = ["progress"]
+__all__ = ["progress", "quiet"]
+
+_quiet: ContextVar[bool] = ContextVar("gradkern_search_quiet", default=False)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No lines within: something else is drawing on the terminal."""
+    token = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
 
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[str], None]]:
     """A function that shows how far a search is. It shows nothing where standard error is no terminal."""
-    if not sys.stderr.isatty():
+    if _quiet.get() or not sys.stderr.isatty():
         yield lambda text: None
         return
     from rich.console import Console
