@@ -101,6 +101,12 @@ def _explain(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--attributes", type=_mapping, default={}, metavar="JSON", help="attributes of the call")
     parser.add_argument("--outputs", metavar="A,B", help="outputs to compute; by default those the contract says")
+    parser.add_argument(
+        "--strides", type=_mapping, default={}, metavar="JSON", help="of inputs that are not in C order, in bytes"
+    )
+    parser.add_argument(
+        "--policy", type=_mapping, default={}, metavar="JSON", help="""how to choose: '{"allow_tf32": false}'"""
+    )
     parser.add_argument("--provider", metavar="P", help="by default the best that can run here")
     _json(parser)
 

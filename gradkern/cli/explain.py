@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 from gradkern import __version__, driver
 from gradkern.cli import DONE, JSON_SCHEMA
-from gradkern.cli.sizes import Wanted, example_of, find, named, types_of, usable
+from gradkern.cli.sizes import Wanted, arrays_of, example_of, find, named, types_of, usable
 from gradkern.contract import Example, Operator
 from gradkern.errors import ArgumentError
+from gradkern.policies import merged
 from gradkern.prepared import Prepared
 
 __all__ = ["run"]
 
+_SHOWN = 10  # of a ranking; JSON has all
+
 
 def run(options: argparse.Namespace) -> int:
-    """Plan the call, which compiles its kernels, and show the plan; nothing is allocated or computed."""
+    """Plan the call, which compiles its kernels, and show the plan; nothing is computed and nothing searched."""
     name, operator = options.operator, find(options.operator)
     if options.axes is not None:
         example = example_of(name, operator, options.axes, options.attributes)
@@ -28,10 +35,29 @@ def run(options: argparse.Namespace) -> int:
             options.attributes,
         )
     outputs = options.outputs.split(",") if options.outputs else None
-    wanted = Wanted(name, operator, example, types_of(name, operator, options.dtype), outputs, given)
-    facts = explained(wanted, wanted.plan(usable(name, operator, options.provider)))
+    arrays = arrays_of(name, operator, example, {"strides": options.strides, "policy": options.policy})
+    wanted = Wanted(name, operator, example, types_of(name, operator, options.dtype), outputs, given, **arrays)
+    facts = explained(wanted, *_planned(wanted, usable(name, operator, options.provider)))
     print(json.dumps(facts, indent=2) if options.json else _text(facts))
     return DONE
+
+
+Searches = Mapping[str, tuple[Any, list[str]]]
+
+
+def _planned(wanted: Wanted, provider: str) -> tuple[Prepared, Searches]:
+    """The plan, and by output what a search for it has found or would try. A plan that needs a search that nobody has
+    made yet gives way to that of the policy's default.
+    """
+    if provider == "cpu":
+        return wanted.plan(provider), {}
+    modules = (f"gradkern.ops.{wanted.operator.family}.{each}" for each in wanted.operator.providers[provider])
+    searches = next((found for each in modules if (found := getattr(import_module(each), "searches", None))), None)
+    if searches is None:
+        return wanted.plan(provider), {}
+    plan = wanted.plan(provider, search="default")
+    found = searches(replace(plan.call, policy=merged(wanted.policy)))
+    return wanted.plan(provider) if all(findings for findings, _ in found.values()) else plan, found
 
 
 def _registered(name: str, operator: Operator, number: int) -> Example:
@@ -43,7 +69,7 @@ def _registered(name: str, operator: Operator, number: int) -> Example:
     return every[number - 1]
 
 
-def explained(wanted: Wanted, plan: Prepared) -> dict[str, Any]:
+def explained(wanted: Wanted, plan: Prepared, searches: Searches = MappingProxyType({})) -> dict[str, Any]:
     """All that is known of a plan, as JSON has it."""
     bandwidth = _bandwidth() if plan.provider == "cuda" else None
     call = plan.call
@@ -60,10 +86,18 @@ def explained(wanted: Wanted, plan: Prepared) -> dict[str, Any]:
         "kernel": plan.kernel,
         "scratch": plan.scratch,
         "bytes": plan.bytes,
+        "searches": {name: _search(*found) for name, found in searches.items()},
         "launches": [_launch(each) for each in getattr(plan._plan, "launches", ())],
         "bandwidth": bandwidth,
         "bound_microseconds": plan.bytes / bandwidth * 1e6 if bandwidth else None,
     }
+
+
+def _search(findings: Any, candidates: list[str]) -> dict[str, Any]:
+    if findings is None:
+        return {"kept": False, "candidates": candidates}
+    found = asdict(findings)
+    return {"kept": True, **{key: found[key] for key in ("seconds", "confirmed", "ranking", "others")}}
 
 
 def _launch(launch: Any) -> dict[str, Any]:
@@ -106,5 +140,24 @@ def _text(facts: dict[str, Any]) -> str:
     if facts["bandwidth"]:
         rate = f"{facts['bandwidth'] / 1e9:,.0f} GB/s, the memory's nominal rate (clock x bus width)"
         rows.append(("bound", f"{facts['bound_microseconds']:,.1f} microseconds at {rate}"))
+    for name, search in facts["searches"].items():
+        rows += _ranking(name, search)
     width = max(len(title) for title, _ in rows)
     return "\n".join([facts["operator"], *(f"  {title.ljust(width)}  {text}" for title, text in rows)])
+
+
+def _ranking(name: str, search: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The lines about one search: the fastest, and why the others are not among them."""
+    if not search["kept"]:
+        many = f"{len(search['candidates'])} candidates: {', '.join(search['candidates'])}"
+        yield f"search {name}", f"none is kept; the first call, or gradkern warmup, makes it. {many}"
+        return
+    ranking, others = search["ranking"], search["others"]
+    how = "confirmed by independent results" if search["confirmed"] else "not confirmed: there was one result only"
+    yield f"search {name}", f"{search['seconds']:.1f} s, {len(ranking)} ranked, {len(others)} not; {how}"
+    for place, row in enumerate(ranking[:_SHOWN], start=1):
+        notes = f", {', '.join(row['notes'])}" if row["notes"] else ""
+        yield f"{place}.", f"{row['seconds'] * 1e6:9.1f} us  {row['name']}, workspace {row['workspace']:,} bytes{notes}"
+    for row in others:
+        if row["struck"]:
+            yield "wrong", f"{row['name']}: {row['reason']}"

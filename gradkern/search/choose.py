@@ -23,7 +23,7 @@ from gradkern.search.progress import progress
 from gradkern.search.race import Limits, Race, ready, several
 from gradkern.search.task import Source, Task
 
-__all__ = ["Choice", "choose", "kept", "question", "workspace_limit"]
+__all__ = ["Choice", "choose", "kept", "names", "question", "workspace_limit"]
 
 _SHARE_OF_DEVICE, _SHARE_OF_FREE = 1 / 8, 1 / 2
 _OTHERS_SEARCH = 60.0  # seconds to wait for another process that searches the same
@@ -77,6 +77,11 @@ def choose(
 def kept(task: Task, policy: Policy, which: Device) -> Findings | None:
     """What an earlier search found; None where there was none."""
     return store.load(store.key_of(question(task, policy, which)))
+
+
+def names(task: Task) -> list[str]:
+    """Of all candidates that a search would try first; nothing is run."""
+    return list(dict.fromkeys(candidate.name for candidate in _all(task, {})))
 
 
 def question(task: Task, policy: Policy, which: Device) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from gradkern.errors import ProviderError
 from gradkern.memory import overlaps_itself
 from gradkern.ops.conv_grad.problem import Problem
 from gradkern.search.candidate import Candidate, Unfit
-from gradkern.search.choose import Choice, choose, kept
+from gradkern.search.choose import Choice, choose, kept, names
 from gradkern.search.findings import Findings
 from gradkern.search.task import ModuleSource, Source, Task
 from gradkern.search.together import Part, TogetherSource
@@ -46,15 +46,17 @@ def plan(call: Call) -> ConvPlan:
         raise Refusal(str(unfit)) from unfit
 
 
-def searches(call: Call) -> Mapping[str, Findings | None]:
-    """By gradient, what an earlier search for it found; None where there was none. Nothing is searched now."""
+def searches(call: Call) -> Mapping[str, tuple[Findings | None, list[str]]]:
+    """By gradient, what an earlier search found; where there was none, the candidates that one would try first."""
     which = device(int(call.device.partition(":")[2] or 0))
-    problems = {name: _problem(call, name) for name in call.outputs}
-    return {
-        name: kept(_task(problem, which), call.policy, which)
-        for name, problem in problems.items()
-        if problem.output.size and not _is_zero(problem)
-    }
+    found = {}
+    for name in call.outputs:
+        problem = _problem(call, name)
+        if problem.output.size and not _is_zero(problem):
+            task = _task(problem, which)
+            findings = kept(task, call.policy, which)
+            found[name] = findings, [] if findings else names(task)
+    return found
 
 
 class ConvPlan:
@@ -175,11 +177,11 @@ def _task(problem: Problem, which: Device) -> Task:
 def _sources(problem: Problem, which: Device) -> tuple[Source, ...]:
     """What can compute the gradient, what is expected to be fast first."""
     if problem.X is None or problem.W is None:
-        names = ["bias"]
+        modules = ["bias"]
     else:
         depthwise = problem.group > 1 and problem.group == problem.X.shape[1]
-        names = ["depthwise", "cudnn", "gemm"] if depthwise else ["cudnn", "gemm"]
-    return tuple(ModuleSource(name, f"gradkern.ops.conv_grad.{name}", problem, which) for name in names)
+        modules = ["depthwise", "cudnn", "gemm"] if depthwise else ["cudnn", "gemm"]
+    return tuple(ModuleSource(name, f"gradkern.ops.conv_grad.{name}", problem, which) for name in modules)
 
 
 def _terms(problem: Problem) -> int:

@@ -1,0 +1,296 @@
+"""ConvGrad's plan for a GPU, without one: the problems a call becomes, what is zero, pinned, or refused."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+
+from gradkern.call import Call, Refusal, Tensor
+from gradkern.cuda.device import Device, OutOfMemoryError
+from gradkern.errors import ProviderError
+from gradkern.memory import c_strides
+from gradkern.ops.conv_grad import cuda as conv
+from gradkern.ops.conv_grad import resolve
+from gradkern.policies import Policy
+from gradkern.search.candidate import Unfit
+from gradkern.search.choose import Choice
+
+DEVICE = Device(0, (9, 0), 132, 232448)
+
+
+@dataclass(eq=False)
+class Fake:
+    name: str
+    workspace: int = 0
+    runs: list[Any] = None  # type: ignore[assignment]
+    origin = "fake"
+    notes = frozenset()
+    recipe: Any = None
+
+    def __post_init__(self) -> None:
+        self.runs = []
+
+    def prepare(self) -> None:
+        pass
+
+    def __call__(self, *arguments: Any) -> None:
+        self.runs.append(arguments)
+
+
+class Search:
+    """In place of the search: the winner of every task is a fake, and what was asked is remembered."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Any] = []
+        self.pins: list[str | None] = []
+        self.workspaces: dict[str, list[int]] = {}
+
+    def __call__(self, task: Any, policy: Policy, which: Device, pin: str | None = None, seconds: float = 3.0) -> Any:
+        self.tasks.append(task)
+        self.pins.append(pin)
+        if task.kind == "ConvGrad together":
+            return Choice(task, next(task.sources[0].candidates()))
+        gradient = task.kind.split()[1]
+        return FakeChoice(task, gradient, self.workspaces.get(gradient, [0]))
+
+
+class FakeChoice(Choice):
+    def __init__(self, task: Any, gradient: str, sizes: list[int]) -> None:
+        super().__init__(task, Fake(f"fake {gradient} {sizes[0]}", sizes[0]))
+        object.__setattr__(self, "rest", (gradient, sizes[1:]))
+
+    def smaller(self) -> Choice:
+        gradient, sizes = self.rest  # type: ignore[attr-defined]
+        if not sizes:
+            raise Unfit("there is no candidate")
+        return FakeChoice(self.task, gradient, sizes)
+
+
+@pytest.fixture
+def search(monkeypatch: pytest.MonkeyPatch) -> Search:
+    made = Search()
+    monkeypatch.setattr(conv, "device", lambda index: DEVICE)
+    monkeypatch.setattr(conv, "choose", made)
+    monkeypatch.setattr(conv, "activate", lambda which: nullcontext())
+    monkeypatch.setattr(conv, "scratch", lambda which, stream, size: (0, 4096))
+    return made
+
+
+@pytest.fixture
+def zeros(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """(address, bytes) of what is set to zero."""
+    written: list[tuple[int, int]] = []
+
+    def memset(address: int, value: int, size: int, stream: int) -> tuple[Any]:
+        written.append((address, size))
+        return (conv.driver.CUresult.CUDA_SUCCESS,)
+
+    monkeypatch.setattr(conv.driver, "cuMemsetD8Async", memset)
+    return written
+
+
+def tensor(shape: tuple[int, ...], dtype: str = "float32", **changes: Any) -> Tensor:
+    kind = np.dtype(dtype)
+    return replace(Tensor(kind, shape, c_strides(shape, kind.itemsize), 16), **changes)
+
+
+def call(
+    X: tuple[int, ...] = (2, 4, 6, 5),
+    W: tuple[int, ...] = (8, 4, 3, 3),
+    outputs: tuple[str, ...] = ("dX", "dW", "dB"),
+    policy: Policy | None = None,
+    changes: dict[str, Tensor] | None = None,
+    **attributes: Any,
+) -> Call:
+    rank = len(W) - 2
+    given = {"auto_pad": "NOTSET", "pads": None, "strides": None, "dilations": None, "kernel_shape": None, "group": 1}
+    given |= attributes
+    pads, strides = given["pads"] or (0,) * 2 * rank, given["strides"] or (1,) * rank
+    out = tuple((X[2 + i] + pads[i] + pads[rank + i] - W[2 + i]) // strides[i] + 1 for i in range(rank))
+    axes = {"N": X[0], "C": X[1], "M": W[0], "C_per_group": W[1], "spatial": X[2:], "kernel": W[2:], "out": out}
+    inputs = {"dY": tensor((X[0], W[0], *out)), "X": tensor(X), "W": tensor(W)}
+    results = {"dX": tensor(X), "dW": tensor(W), "dB": tensor((W[0],))}
+    for name, changed in (changes or {}).items():
+        (inputs if name in inputs else results)[name] = changed
+    return Call(
+        operator="ConvGrad",
+        inputs=inputs,
+        outputs={name: results[name] for name in outputs},
+        attributes=resolve(axes, given),
+        axes=axes,
+        in_place=frozenset(),
+        device="cuda:0",
+        policy=policy or Policy(),
+    )
+
+
+# --- the problems a call becomes --------------------------------------------------------------------------------------
+
+
+def test_every_gradient_is_a_problem_and_a_search_of_its_own(search: Search) -> None:
+    conv.plan(call(strides=(2, 1), pads=(1, 0, 2, 1)))
+    dX, dW, dB, together = search.tasks
+    assert [task.kind for task in (dX, dW, dB)] == [f"ConvGrad {name} float32" for name in ("dX", "dW", "dB")]
+    assert [[each.shape for each in task.inputs] for task in (dX, dW, dB)] == [
+        [(2, 8, 4, 4), (8, 4, 3, 3)],
+        [(2, 8, 4, 4), (2, 4, 6, 5)],
+        [(2, 8, 4, 4)],
+    ]
+    assert [task.outputs[0].shape for task in (dX, dW, dB)] == [(2, 4, 6, 5), (8, 4, 3, 3), (8,)]
+    assert [task.terms for task in (dX, dW, dB)] == [8 * 9, 2 * 16, 2 * 16]
+    assert [each.shape for each in together.outputs] == [(2, 4, 6, 5), (8, 4, 3, 3), (8,)]
+    problem = dX.sources[0].problem
+    assert (problem.strides, problem.pads_begin, problem.pads_end) == ((2, 1), (1, 0), (2, 1))
+
+
+def test_only_what_is_wanted_is_searched(search: Search) -> None:
+    plan = conv.plan(call(outputs=("dW",)))
+    assert [task.kind for task in search.tasks] == ["ConvGrad dW float32"]
+    assert plan.kernel == "dW: fake dW 0"
+
+
+def test_kernels_for_depthwise_convolutions_are_tried_first_and_only_there(search: Search) -> None:
+    conv.plan(call(W=(8, 1, 3, 3), group=4, outputs=("dX",)))
+    conv.plan(call(W=(8, 2, 3, 3), group=2, outputs=("dX",)))
+    conv.plan(call(X=(2, 1, 6, 5), W=(8, 1, 3, 3), outputs=("dX",)))
+    names = [[source.name for source in task.sources] for task in search.tasks]
+    assert names == [["depthwise", "cudnn", "gemm"], ["cudnn", "gemm"], ["cudnn", "gemm"]]
+
+
+def test_the_key_tells_apart_all_that_a_gradient_depends_on(search: Search) -> None:
+    different = [
+        call(),
+        call(strides=(2, 1)),
+        call(pads=(1, 0, 0, 0)),
+        call(pads=(0, 0, 1, 0)),
+        call(X=(3, 4, 6, 5)),
+        call(changes={"dY": tensor((2, 8, 4, 3), alignment=4)}),
+        call(changes={"W": tensor((8, 4, 3, 3), strides=(4, 32, 128, 384))}),
+        call(changes={"dX": tensor((2, 4, 6, 5), strides=(480, 4, 80, 16))}),
+        call(W=(8, 2, 3, 3), group=2),
+    ]
+    for each in different:
+        conv.plan(replace(each, outputs={"dX": each.outputs["dX"]}))
+    assert len({task.key for task in search.tasks}) == len(different)
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_gradient_runs_on_its_own_arrays(search: Search) -> None:
+    search.workspaces["dW"] = [100]
+    plan = conv.plan(call(outputs=("dW",)))
+    plan((1, 2, 3), (4,), 7)
+    candidate = plan._choices["dW"].candidate
+    assert candidate.runs == [((1, 2), (4,), 4096, 7)]
+    assert plan.scratch == 100
+
+
+def test_several_run_together_each_on_its_own_arrays(search: Search) -> None:
+    plan = conv.plan(call())
+    plan((1, 2, 3), (4, 5, 6), 7)
+    runs = {name: choice.candidate.runs for name, choice in plan._choices.items()}
+    assert runs == {"dX": [((1, 3), (4,), 0, 7)], "dW": [((1, 2), (5,), 0, 7)], "dB": [((1,), (6,), 0, 7)]}
+    assert plan.kernel == "dX: fake dX 0; dW: fake dW 0; dB: fake dB 0"
+
+
+def test_a_workspace_that_cannot_be_had_gives_way_to_the_next(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scratch(which: Device, stream: int, size: int) -> tuple[int, int]:
+        if size > 50:
+            raise OutOfMemoryError(f"CUDA: no {size} bytes")
+        return 0, 4096
+
+    monkeypatch.setattr(conv, "scratch", scratch)
+    search.workspaces = {"dX": [100, 80, 40], "dW": [60, 20]}
+    plan = conv.plan(call(outputs=("dX", "dW")))
+    plan((1, 2, 3), (4, 5), 7)
+    assert plan.kernel == "dX: fake dX 40; dW: fake dW 20"
+    search.workspaces = {"dX": [100, 80]}
+    plan = conv.plan(call(outputs=("dX",)))
+    with pytest.raises(ProviderError, match="no 80 bytes; no other kernel for dX: there is no candidate"):
+        plan((1, 2, 3), (4,), 7)
+
+
+# --- edges ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("X", "W", "wanted", "zero"),
+    [
+        ((0, 4, 6, 5), (8, 4, 3, 3), [], {5: 8 * 36 * 4, 6: 8 * 4}),  # no images: dW and dB sum over nothing
+        ((2, 0, 6, 5), (8, 0, 3, 3), ["dB"], {}),  # no channels: only dB has elements
+        ((2, 4, 6, 5), (0, 4, 3, 3), [], {4: 2 * 4 * 30 * 4}),  # no filters: dX sums over nothing
+    ],
+)
+def test_empty_axes(
+    search: Search, zeros: list[tuple[int, int]], X: Any, W: Any, wanted: list[str], zero: dict[int, int]
+) -> None:
+    plan = conv.plan(call(X, W))
+    plan((1, 2, 3), (4, 5, 6), 7)
+    assert [task.kind.split()[1] for task in search.tasks] == wanted
+    assert dict(zeros) == zero
+
+
+def test_when_all_is_empty_nothing_runs(search: Search, zeros: list[tuple[int, int]]) -> None:
+    plan = conv.plan(call((0, 4, 6, 5), outputs=("dX",)))
+    plan((1, 2, 3), (4,), 7)
+    assert (search.tasks, zeros, plan.kernel, plan.scratch) == ([], [], "zeros", 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"dY": tensor((2, 8, 4, 3), alignment=2)}, "dY: its elements do not lie at multiples of their size"),
+        ({"W": tensor((8, 4, 3, 3), strides=(146, 36, 12, 4))}, "W: its elements do not lie at multiples"),
+        ({"dX": tensor((2, 4, 6, 5), strides=(0, 120, 20, 4))}, "dX: elements of it share memory"),
+    ],
+)
+def test_arrays_that_no_candidate_takes_are_refused(search: Search, changes: dict[str, Tensor], text: str) -> None:
+    with pytest.raises(Refusal, match=text):
+        conv.plan(call(outputs=("dX",), changes=changes))
+
+
+def test_a_zero_gradient_with_gaps_is_refused(search: Search) -> None:
+    spread = tensor((8, 4, 3, 3), strides=(288, 72, 24, 8))
+    with pytest.raises(Refusal, match="dW: it does not lie end to end"):
+        conv.plan(call((0, 4, 6, 5), outputs=("dW",), changes={"dW": spread}))
+
+
+def test_no_candidate_left_is_a_refusal_with_the_reasons(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: Any, **__: Any) -> Choice:
+        raise Unfit("a and 3 more: too old")
+
+    monkeypatch.setattr(conv, "choose", none_left)
+    with pytest.raises(Refusal, match="a and 3 more: too old"):
+        conv.plan(call())
+
+
+# --- pins -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kernel", "outputs", "pins"),
+    [
+        ("gemm", ("dX",), ["gemm"]),
+        ("dX: gemm", ("dX",), ["gemm"]),
+        ("dX: gemm; dW: cudnn_eng1", ("dX", "dW"), ["gemm", "cudnn_eng1", None]),
+        ("dW: cudnn_eng1", ("dX", "dW"), [None, "cudnn_eng1", None]),
+    ],
+)
+def test_kernels_are_pinned_by_gradient(search: Search, kernel: str, outputs: Any, pins: list[str | None]) -> None:
+    conv.plan(call(outputs=outputs, policy=Policy(kernel=kernel)))
+    assert search.pins == pins
+
+
+@pytest.mark.parametrize("kernel", ["gemm", "dZ: gemm"])
+def test_a_pin_that_names_no_gradient_is_refused(search: Search, kernel: str) -> None:
+    with pytest.raises(
+        Refusal, match=f"has no kernel '{kernel}'; with several gradients a pin is 'dX: NAME; dW: NAME'"
+    ):
+        conv.plan(call(policy=Policy(kernel=kernel)))
