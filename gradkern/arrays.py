@@ -43,6 +43,11 @@ Maker = Callable[[], tuple[Any, Any]]
 class Kind(Protocol):
     """One framework's arrays on one device."""
 
+    @property
+    def device(self) -> str:
+        """HOST, or "cuda:0"."""
+        ...
+
     def stream(self) -> int | None:
         """The framework's current stream on the device; None on the host."""
         ...
@@ -51,8 +56,9 @@ class Kind(Protocol):
         """What makes new uninitialised arrays of this type, shape and memory order."""
         ...
 
-    def finish(self, array: Any) -> Any:
-        """The array as the caller gets it, once the plan has written it."""
+    @property
+    def finish(self) -> Callable[[Any], Any] | None:
+        """What makes of a written array the one the caller gets; None where it is that one."""
         ...
 
 
@@ -108,6 +114,8 @@ def _of_numpy(array: np.ndarray, kind: Kind) -> View:
 class _Numpy:
     """NumPy arrays, and host arrays that name no library to go back to."""
 
+    device = HOST
+
     def maker(self, tensor: Tensor) -> Maker:
         shape, dtype, strides = tensor.shape, tensor.dtype, tensor.strides
         make = (
@@ -122,8 +130,7 @@ class _Numpy:
 
         return new
 
-    def finish(self, array: np.ndarray) -> np.ndarray:
-        return array
+    finish = None
 
     def stream(self) -> None:
         return None
@@ -143,10 +150,16 @@ def _of_torch(value: Any, where: str, torch: Any) -> View:
         raise ArgumentError(f"{where} is a tensor of layout {value.layout}; expected a dense one (torch.strided)")
     if value.is_neg() or value.is_conj():
         raise ArgumentError(f"{where} is a tensor with a lazy sign; pass .resolve_neg().resolve_conj()")
+    if value.device.type not in ("cpu", "cuda"):
+        raise ArgumentError(f"{where} is a tensor on device {value.device}; expected cpu or cuda")
+    try:
+        address = value.data_ptr()
+    except RuntimeError:
+        address = 0
+    if not address and value.numel():
+        raise ArgumentError(f"{where} is a tensor without memory: of a function transform, fake, or zero by definition")
     if value.is_cuda:
         return device_arrays().of_torch(value, where)
-    if value.device.type != "cpu":
-        raise ArgumentError(f"{where} is a tensor on device {value.device}; expected cpu or cuda")
     try:
         return _of_numpy(_torch_as_numpy(value, torch), TORCH)
     except TypeError as error:
@@ -163,6 +176,8 @@ def _torch_as_numpy(value: Any, torch: Any) -> np.ndarray:
 class _Torch:
     """PyTorch tensors on the CPU."""
 
+    device = HOST
+
     def maker(self, tensor: Tensor) -> Maker:
         torch = sys.modules["torch"]
         strides = tuple(stride // tensor.dtype.itemsize for stride in tensor.strides)
@@ -174,8 +189,7 @@ class _Torch:
 
         return new
 
-    def finish(self, array: Any) -> Any:
-        return array
+    finish = None
 
     def stream(self) -> None:
         return None
@@ -213,6 +227,8 @@ def _of_dlpack(value: Any, where: str) -> View:
 
 class _Dlpack:
     """Arrays of a library that follows the array API standard: made as NumPy arrays, handed over by DLPack."""
+
+    device = HOST
 
     def __init__(self, namespace: Any) -> None:
         self._namespace = namespace

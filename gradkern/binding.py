@@ -29,6 +29,7 @@ class Binder:
         self.result: Any = namedtuple(name, self.outputs)
         self._input_names = frozenset(self.inputs)
         self._positions = [f"{name}: input {each}" for each in self.inputs]
+        self._wanted: dict[tuple[Any, tuple[str, ...]], tuple[str, ...]] = {}  # what was asked for before, and is right
 
     def where(self, index: int) -> str:
         """How errors name the input of that position."""
@@ -38,13 +39,16 @@ class Binder:
         """Inputs in contract order (None for an optional one not given), and the attributes as they came."""
         if len(positional) == len(self.inputs) and self._input_names.isdisjoint(named):
             inputs: tuple[Any, ...] = positional
+        elif not positional and self._input_names <= named.keys():
+            inputs = tuple([named.pop(name) for name in self.inputs])
         else:
             inputs, named = self._sort(positional, named)
         unknown = named.keys() - self.operator.attributes.keys() if named else ()
         if unknown:
             raise ArgumentError(self._unknown(sorted(unknown)[0]))
-        if any(value is None for value in inputs):
-            self._require(inputs)
+        for value in inputs:
+            if value is None:
+                self._require(inputs)
         return inputs, named
 
     def _sort(self, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -85,10 +89,22 @@ class Binder:
             raise ArgumentError(
                 f"{self.name}: out is a {type(out).__name__}; expected a mapping from output names to arrays"
             )
+        if outputs is None and not out:
+            return self.default_outputs
+        if outputs is not None and type(outputs) is not tuple:
+            return self._choose(outputs, out)
+        asked = outputs, tuple(out or ())
+        try:
+            known = self._wanted.get(asked)
+        except TypeError:  # a name that is none and cannot be hashed
+            return self._choose(outputs, out)
+        if known is None:
+            known = self._wanted[asked] = self._choose(outputs, out)
+        return known
+
+    def _choose(self, outputs: Any, out: Mapping[str, Any] | None) -> tuple[str, ...]:
         if outputs is None:
-            if not out:
-                return self.default_outputs
-            names = list(dict.fromkeys((*self.default_outputs, *out)))
+            names = list(dict.fromkeys((*self.default_outputs, *(out or ()))))
         else:
             try:
                 names = [outputs] if isinstance(outputs, str) else list(outputs)
@@ -122,6 +138,9 @@ def attribute_key(attributes: dict[str, Any]) -> AttributeKey:
 
 
 def _frozen(value: Any) -> tuple[Any, Any]:
+    kind = type(value)
+    if kind is int or kind is str:
+        return kind.__name__, value
     if isinstance(value, np.ndarray) and value.ndim == 0:
         return "ndarray", value.item()
     if isinstance(value, list | tuple | np.ndarray):

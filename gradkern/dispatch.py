@@ -18,7 +18,7 @@ from gradkern.binding import Binder, attribute_key
 from gradkern.call import Call, Plan, Refusal, Tensor
 from gradkern.checking import check
 from gradkern.errors import GradkernError, ProviderError, UnknownOperatorError
-from gradkern.operands import Operands, input_views, out_views, read
+from gradkern.operands import Operands, Pairs, read, views_of
 from gradkern.plans import PlanCache
 from gradkern.policies import Policy, merged
 from gradkern.prepared import Prepared
@@ -62,8 +62,8 @@ def run(
 
     >>> gradkern.run("ConvGrad", dY, X, W, pads=[1, 1, 1, 1]).dW
     """
-    entry, operands, given = _find(op, inputs, outputs, out, provider, policy, domain, version, named)
-    return entry.execute(operands, given, out, stream)
+    entry, arrays, operands = _find(op, inputs, outputs, out, provider, policy, domain, version, named)
+    return entry.execute(arrays, operands, out, stream)
 
 
 def prepare(
@@ -134,7 +134,7 @@ def _find(
     domain: str | None,
     version: int | None,
     named: dict[str, Any],
-) -> tuple[Prepared, Operands, Mapping[str, View]]:
+) -> tuple[Prepared, tuple[Any, ...], Operands]:
     """The plan for these arguments, cached or made, and the arrays it runs on."""
     binder = _binders().get(op) if isinstance(op, str) else None
     if binder is None:
@@ -143,17 +143,17 @@ def _find(
         _check_version(binder, domain, version)
     arrays, attributes = binder.bind(inputs, named)
     wanted = binder.wanted(outputs, out)
-    operands = read(binder, arrays)
-    given, in_place = out_views(binder, arrays, operands, out)
+    operands = read(binder, arrays, out)
+    keys, _, kind, out_names, _, in_place = operands
     in_force = merged(policy)
     signature = (
         op,
         wanted,
         attribute_key(attributes) if attributes else (),
-        operands.keys,
-        tuple([(name, each.key) for name, each in sorted(given.items())]) if given else (),
+        keys,
+        out_names,
         in_place,
-        operands.device,
+        kind.device,
         provider,
         in_force,
     )
@@ -163,9 +163,9 @@ def _find(
         entry = None
         signature = None
     if entry is None:
-        views = input_views(binder, arrays)
+        views, given, in_place = views_of(binder, arrays, out)
         entry = _plan(signature, binder, views, attributes, wanted, given, in_place, provider, in_force)
-    return entry, operands, given
+    return entry, arrays, operands
 
 
 def _plan(
@@ -175,7 +175,7 @@ def _plan(
     attributes: dict[str, Any],
     wanted: tuple[str, ...],
     out: Mapping[str, View],
-    in_place: frozenset[tuple[str, str]],
+    in_place: Pairs,
     provider: str | None,
     policy: Policy,
 ) -> Prepared:

@@ -1,4 +1,8 @@
-"""The arrays of one call: views of inputs and of `out`, and which of them are the same memory. Done at every call."""
+"""The arrays of one call: what its signature holds of them, where they lie, and which are the same memory.
+
+Done at every call, so the arrays that matter most are looked at as lightly as they allow: NumPy arrays, and plain
+tensors on a GPU. All others are looked at through their views.
+"""
 
 from __future__ import annotations
 
@@ -8,70 +12,98 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gradkern.arrays import HOST, NUMPY, Kind, View, device_arrays, overlap, same_memory, span, view
+from gradkern.arrays import NUMPY, Kind, View, device_arrays, overlap, same_memory, span, view
 from gradkern.binding import Binder
 from gradkern.errors import DeviceError, OutputError
+from gradkern.tensors import of_tensors
 
-__all__ = ["Operands", "input_views", "out_views", "read"]
+__all__ = ["Operands", "Pairs", "read", "views_of"]
+
+Pairs = frozenset[tuple[str, str]]
+_NONE: Pairs = frozenset()
 
 
 class Operands(NamedTuple):
-    """The inputs as a warm call needs them: what the signature holds of them, and what the plan runs on."""
+    """The arrays as a warm call needs them."""
 
-    keys: tuple[Any, ...]  # View.key of each; None for an optional one not given
-    buffers: tuple[Any, ...]  # of those given
-    device: str
+    keys: tuple[Any, ...]  # all a plan may know of every input (None for an optional one not given), then of `out`
+    buffers: tuple[Any, ...]  # of the inputs given, what the plan runs on
     kind: Kind
+    out_names: tuple[str, ...]  # of the arrays in `out`, in contract order
+    out_buffers: tuple[Any, ...]
+    in_place: Pairs  # the (input, output) pairs that are one array
 
 
-def read(binder: Binder, arrays: tuple[Any, ...]) -> Operands:
-    """The operands of a call; NumPy arrays, which need no more than a look, without making their views."""
-    keys = []
+_of = Operands._make  # half the time of calling the class
+
+
+def read(binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] | None) -> Operands:
+    """The operands of a call. Arrays of equal keys and kind have equal views."""
+    keys: list[Any] = []
     for array in arrays:
         if type(array) is not np.ndarray:
             break
         dtype = array.dtype
         keys.append((dtype, array.shape, array.strides, dtype.itemsize if array.flags.aligned else 1))
     else:
-        return Operands(tuple(keys), arrays, HOST, NUMPY)
+        return _with_out(binder, arrays, tuple(keys), arrays, NUMPY, out)
     torch = sys.modules.get("torch")
     if torch is not None and type(arrays[0]) is torch.Tensor and arrays[0].is_cuda:
-        operands = _read_tensors(arrays, torch)
+        operands = _of_tensors(binder, arrays, out)
         if operands is not None:
             return operands
     views = input_views(binder, arrays)
-    return Operands(
-        tuple([None if each is None else each.key for each in views]),
-        tuple([each.buffer for each in views if each is not None]),
-        *next((each.device, each.kind) for each in views if each is not None),
-    )
+    keys = [None if each is None else each.key for each in views]
+    given = [each for each in views if each is not None]
+    return _with_out(binder, arrays, tuple(keys), tuple([each.buffer for each in given]), given[0].kind, out)
 
 
-def _read_tensors(arrays: tuple[Any, ...], torch: Any) -> Operands | None:
-    """The operands where all are plain tensors on one GPU; None where one needs a closer look."""
-    here = device_arrays()
-    index = arrays[0].get_device()
-    keys, buffers = [], []
-    for array in arrays:
-        if (
-            type(array) is not torch.Tensor
-            or array.requires_grad
-            or array.get_device() != index
-            or array.layout is not torch.strided
-            or array.is_neg()
-        ):
-            return None
-        address = array.data_ptr()
-        key = here.torch_key(array.dtype, array.shape, array.stride(), here.alignment(address))
-        if key is None:
-            return None
-        keys.append(key)
-        buffers.append(address)
-    kind = here.torch_kind(index)
-    return Operands(tuple(keys), tuple(buffers), kind.device, kind)
+def _with_out(
+    binder: Binder,
+    arrays: tuple[Any, ...],
+    keys: tuple[Any, ...],
+    buffers: tuple[Any, ...],
+    kind: Kind,
+    out: Mapping[str, Any] | None,
+) -> Operands:
+    if not out:
+        return _of((keys, buffers, kind, (), (), _NONE))
+    given, in_place = out_views(binder, arrays, keys, buffers, kind.device, out)
+    names = [name for name in binder.outputs if name in given]
+    if len(names) != len(given):
+        binder.wanted(names, out)  # raises, naming the one that is no output
+    keys = (*keys, *[given[name].key for name in names])
+    return _of((keys, buffers, kind, tuple(names), tuple([given[name].buffer for name in names]), in_place))
 
 
-def input_views(binder: Binder, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+def _of_tensors(binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] | None) -> Operands | None:
+    """The operands where all are plain tensors on one GPU; None where one needs a closer look.
+
+    An `out` array at an input's address is taken to be that input: the contract is asked when the plan is made, and
+    the plan compares the rest of the memory (Prepared.execute).
+    """
+    if not out:
+        found = of_tensors(arrays)
+        return None if found is None else _of((found[0], found[1], device_arrays().torch_kind(found[2]), (), (), _NONE))
+    names = tuple([name for name in binder.outputs if name in out])
+    found = of_tensors((*arrays, *[out[name] for name in names]))
+    if found is None or len(names) != len(out):
+        return None
+    keys, addresses, index = found
+    given = len(arrays)
+    read, written = addresses[:given], addresses[given:]
+    in_place = _NONE
+    if not set(read).isdisjoint(written):
+        in_place = frozenset(
+            (source, name)
+            for source, address in zip(binder.inputs, read, strict=True)
+            for name, other in zip(names, written, strict=True)
+            if address == other
+        )
+    return _of((keys, read, device_arrays().torch_kind(index), names, written, in_place))
+
+
+def input_views(binder: Binder, arrays: tuple[Any, ...]) -> tuple[View | None, ...]:
     """Views of the inputs, in contract order, all on one device; None for an optional one not given."""
     views: list[Any] = []
     places = set()
@@ -87,26 +119,38 @@ def input_views(binder: Binder, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(views)
 
 
-_NOTHING: tuple[dict[str, View], frozenset[tuple[str, str]]] = ({}, frozenset())
+def views_of(
+    binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] | None
+) -> tuple[tuple[View | None, ...], dict[str, View], Pairs]:
+    """Views of the inputs and of `out`, and the (input, output) pairs that are one array: what a plan is made from."""
+    views = input_views(binder, arrays)
+    if not out:
+        return views, {}, _NONE
+    given = [each for each in views if each is not None]
+    keys, buffers = tuple(each.key for each in given), tuple(each.buffer for each in given)
+    return views, *out_views(binder, arrays, keys, buffers, given[0].device, out)
 
 
 def out_views(
-    binder: Binder, arrays: tuple[Any, ...], operands: Operands, out: Mapping[str, Any] | None
-) -> tuple[dict[str, View], frozenset[tuple[str, str]]]:
-    """Views of the `out` arrays, and the (input, output) pairs that are one array. Any other overlap is an error."""
-    if not out:
-        return _NOTHING
+    binder: Binder,
+    arrays: tuple[Any, ...],
+    keys: tuple[Any, ...],
+    buffers: tuple[Any, ...],
+    device: str,
+    out: Mapping[str, Any],
+) -> tuple[dict[str, View], Pairs]:
+    """Views of the `out` arrays, and the (input, output) pairs that are one array. Any other overlap is an error.
+
+    keys are those of the inputs' views.
+    """
     found: dict[str, View] = {}
-    spans = [
-        span(key, buffer)
-        for key, buffer in zip([key for key in operands.keys if key is not None], operands.buffers, strict=True)
-    ]
+    spans = [span(key, buffer) for key, buffer in zip([key for key in keys if key is not None], buffers, strict=True)]
     pairs: list[tuple[str, str]] = []
     for name, array in out.items():
         one = view(array, f"{binder.name}: out {name}")
-        if one.device != operands.device:
+        if one.device != device:
             first = binder.inputs[0]
-            raise DeviceError(f"{binder.name}: out {name} is on {one.device}, but input {first} on {operands.device}")
+            raise DeviceError(f"{binder.name}: out {name} is on {one.device}, but input {first} on {device}")
         if not one.writable:
             raise OutputError(f"{binder.name}: out {name} is read-only")
         start, end = span(one.key, one.buffer)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gradkern.arrays import Kind, Maker, View, device_arrays
+from gradkern.arrays import HOST, Kind, Maker, View, device_arrays
 from gradkern.binding import Binder
 from gradkern.call import Call, Plan
 from gradkern.errors import ArgumentError, GradkernError
-from gradkern.operands import Operands, out_views, read
+from gradkern.operands import Operands, Pairs, read, views_of
 
 __all__ = ["Prepared"]
 
@@ -28,11 +28,15 @@ class Prepared:
     """
 
     __slots__ = (
+        "_apart",
         "_binder",
+        "_fits",
         "_keys",
         "_makers",
         "_out_keys",
         "_plan",
+        "_read",
+        "_written",
         "bytes",
         "call",
         "kernel",
@@ -55,7 +59,15 @@ class Prepared:
             None if each is None else (each.dtype, each.shape, each.strides, each.alignment) for each in given
         )
         self._out_keys = {name: each.key for name, each in out.items()}
-        self._makers: dict[Kind, tuple[tuple[int, str, Maker], ...]] = {}
+        self._fits: Any = None  # the keys last seen to say what self._keys and self._out_keys do, in their kind's words
+        self._makers: dict[Kind, tuple[tuple[int, str, Maker | None], ...]] = {}
+        written = [(name, tensor.extent) for name, tensor in call.outputs.items() if name in out]
+        self._apart: Any = None  # the addresses last seen to be
+        self._read = [tensor.extent for tensor in call.inputs.values()]
+        self._written = [
+            (extent, [place for place, source in enumerate(call.inputs) if (source, name) in call.in_place])
+            for name, extent in (written if call.device != HOST else ())
+        ]
 
     def __call__(self, *inputs: Any, out: Mapping[str, Any] | None = None, stream: Any = None, **named: Any) -> Any:
         """The outputs for these inputs. Returns, and raises, as `run` does."""
@@ -64,19 +76,24 @@ class Prepared:
             raise ArgumentError(
                 f"{self.operator}: attribute {min(attributes)} is fixed in a prepared plan; prepare another"
             )
-        operands = read(self._binder, arrays)
-        given, in_place = out_views(self._binder, arrays, operands, out)
-        if operands.keys != self._keys or in_place != self.call.in_place or operands.device != self.call.device:
-            raise ArgumentError(self._differs(operands, in_place))
-        if {name: each.key for name, each in given.items()} != self._out_keys:
-            raise ArgumentError(f"{self.operator}: out differs from the one the plan was prepared with, {self._outs()}")
-        return self.execute(operands, given, out, stream)
+        operands = read(self._binder, arrays, out)
+        keys, _, kind, out_names, _, in_place = operands
+        fits = (keys, out_names, in_place, kind)
+        if fits != self._fits:
+            self._check(arrays, out)
+            self._fits = fits
+        return self.execute(arrays, operands, out, stream)
 
     def __repr__(self) -> str:
         return f"<gradkern plan {self.operator} on {self.provider}: {self.kernel}, {self.scratch} bytes of scratch>"
 
-    def execute(self, operands: Operands, given: Mapping[str, View], out: Mapping[str, Any] | None, stream: Any) -> Any:
-        kind = operands.kind
+    def execute(self, arrays: tuple[Any, ...], operands: Operands, out: Mapping[str, Any] | None, stream: Any) -> Any:
+        """Compute, for arrays that are known to be of the plan's signature."""
+        _, buffers, kind, _, out_buffers, _ = operands
+        if self._written and self._apart != (buffers, out_buffers):
+            if not self._are_apart(buffers, out_buffers):
+                views_of(self._binder, arrays, out)  # raises, naming the arrays
+            self._apart = buffers, out_buffers
         if stream is None:
             stream = kind.stream()
         elif self.provider == "cpu":
@@ -84,33 +101,59 @@ class Prepared:
         else:
             stream = device_arrays().stream_handle(stream, self.operator)
         results: list[Any] = [None] * len(self._binder.outputs)
-        buffers = []
-        made = []
+        given = iter(out_buffers)
+        written = []
         for place, name, new in self._makers.get(kind) or self._makers_of(kind):
-            if name in given:
+            if new is None:
                 results[place] = out[name]  # type: ignore[index]
-                buffers.append(given[name].buffer)
+                written.append(next(given))
             else:
                 results[place], buffer = new()
-                buffers.append(buffer)
-                made.append(place)
+                written.append(buffer)
         try:
-            self._plan(operands.buffers, tuple(buffers), stream)
+            self._plan(buffers, tuple(written), stream)
         except GradkernError as error:
             raise type(error)(f"{self.operator}: {error}") from None
-        for place in made:
-            results[place] = kind.finish(results[place])
+        finish = kind.finish
+        if finish is not None:
+            for place, _, new in self._makers[kind]:
+                if new is not None:
+                    results[place] = finish(results[place])
         return self._binder.result._make(results)
 
-    def _makers_of(self, kind: Kind) -> tuple[tuple[int, str, Maker], ...]:
-        """Of every wanted output: its place among all, its name, and what makes new arrays of this kind."""
+    def _makers_of(self, kind: Kind) -> tuple[tuple[int, str, Maker | None], ...]:
+        """Of every wanted output: its place among all, its name, and what makes new arrays of this kind, if it must."""
         places = self._binder.outputs.index
-        makers = tuple((places(name), name, kind.maker(tensor)) for name, tensor in self.call.outputs.items())
+        makers = tuple(
+            (places(name), name, None if name in self._out_keys else kind.maker(tensor))
+            for name, tensor in self.call.outputs.items()
+        )
         self._makers[kind] = makers
         return makers
 
-    def _differs(self, operands: Operands, in_place: frozenset[tuple[str, str]]) -> str:
-        named = tuple(zip(self._binder.inputs, operands.keys, self._keys, strict=True))
+    def _are_apart(self, read: tuple[int, ...], written: tuple[int, ...]) -> bool:
+        """Whether no array in `out` has a byte of another or, but where the plan is in place, of an input."""
+        spans = [(address + low, address + high) for address, (low, high) in zip(read, self._read, strict=True)]
+        for address, ((low, high), same) in zip(written, self._written, strict=True):
+            start, end = address + low, address + high
+            for place, (other_start, other_end) in enumerate(spans):
+                if other_start < end and start < other_end and place not in same:
+                    return False
+            spans.append((start, end))
+        return True
+
+    def _check(self, arrays: tuple[Any, ...], out: Mapping[str, Any] | None) -> None:
+        """Refuse arrays that are not of the plan's signature."""
+        views, given, in_place = views_of(self._binder, arrays, out)
+        keys = tuple(None if each is None else each.key for each in views)
+        device = next(each.device for each in views if each is not None)
+        if keys != self._keys or in_place != self.call.in_place or device != self.call.device:
+            raise ArgumentError(self._differs(keys, in_place, device))
+        if {name: each.key for name, each in given.items()} != self._out_keys:
+            raise ArgumentError(f"{self.operator}: out differs from the one the plan was prepared with, {self._outs()}")
+
+    def _differs(self, keys: tuple[Any, ...], in_place: Pairs, device: str) -> str:
+        named = tuple(zip(self._binder.inputs, keys, self._keys, strict=True))
         given = [name for name, key, _ in named if key is not None]
         planned = [name for name, _, expected in named if expected is not None]
         if given != planned:
@@ -121,7 +164,7 @@ class Prepared:
         if in_place != self.call.in_place:
             now, planned = _pairs(in_place), _pairs(self.call.in_place)
             return f"{self.operator}: out reuses {now}; the plan was prepared to reuse {planned}"
-        return f"{self.operator}: the arrays are on {operands.device}; the plan was prepared for {self.call.device}"
+        return f"{self.operator}: the arrays are on {device}; the plan was prepared for {self.call.device}"
 
     def _outs(self) -> str:
         return ", ".join(f"{name} {key[0]} {key[1]}" for name, key in self._out_keys.items()) or "none"
@@ -131,5 +174,5 @@ def _shown(key: tuple[Any, ...]) -> str:
     return f"type {key[0]}, shape {key[1]}, strides {key[2]}, alignment {key[3]}"
 
 
-def _pairs(in_place: frozenset[tuple[str, str]]) -> str:
+def _pairs(in_place: Pairs) -> str:
     return ", ".join(f"{source} for {target}" for source, target in sorted(in_place)) or "nothing"

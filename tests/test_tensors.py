@@ -1,0 +1,198 @@
+"""Plain tensors are read alike whether PyTorch's guard recognises them or their attributes are looked at one by one.
+
+The readers ask no tensor where it is: that they are asked for tensors on a GPU only is gradkern.operands' business.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gradkern import tensors
+from gradkern.arrays import view
+from gradkern.errors import ArgumentError
+from gradkern.tensors import alignment, of_tensors
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(params=["with the guard", "without"], autouse=True)
+def guard(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
+    torch = pytest.importorskip("torch")
+    torch.empty(1)
+    monkeypatch.setattr(tensors, "_known", {})
+    if request.param == "without":
+        monkeypatch.setattr(tensors, "_guards", lambda: None)
+    yield request.param != "without"
+    assert bool(tensors._known) == (request.param != "without")
+
+
+def pair(torch: Any) -> tuple[Any, Any]:
+    """Two tensors as every test has read them before."""
+    made = torch.randn(4, 8), torch.randn(8)
+    assert of_tensors(made) is not None
+    return made
+
+
+def test_tensors_like_those_read_before_have_equal_keys_and_their_own_addresses() -> None:
+    import torch
+
+    pair(torch)
+    one, other = (torch.randn(4, 8), torch.randn(8)), (torch.randn(64)[32:].view(4, 8), torch.randn(8))
+    (keys, addresses, index), (again, others, _) = of_tensors(one), of_tensors(other)  # type: ignore[misc]
+    assert keys == again
+    assert addresses == tuple(each.data_ptr() for each in one)
+    assert others == tuple(each.data_ptr() for each in other)
+    assert index == -1
+
+
+def test_what_a_plan_depends_on_is_in_the_key() -> None:
+    import torch
+
+    x, y = pair(torch)
+    wide = torch.randn(4, 9)
+    found = [
+        of_tensors(each)
+        for each in (
+            (x, y),
+            (x.double(), y),
+            (x.bfloat16(), y),
+            (torch.randn(5, 8), y),
+            (torch.randn(8, 4).t(), y),
+            (wide[:, :8], y),
+            (wide.view(-1)[1:33].view(4, 8), y),
+            (wide.view(-1)[2:34].view(4, 8), y),
+            (x, torch.randn(9)),
+            (x, y, y),
+        )
+    ]
+    assert all(found)
+    keys = [each[0] for each in found if each]
+    assert len(set(keys)) == len(keys)
+
+
+def sparse(torch: Any) -> Any:
+    return torch.randn(4, 8).to_sparse()
+
+
+def without_storage(torch: Any) -> Any:
+    value = torch.randn(4, 8)
+    value.untyped_storage().resize_(0)
+    return value
+
+
+class Odd:
+    """How tensors are made that look like the ones read before, and are not."""
+
+    parameter = staticmethod(lambda torch: torch.nn.Parameter(torch.randn(4, 8)))
+    frozen_parameter = staticmethod(lambda torch: torch.nn.Parameter(torch.randn(4, 8), requires_grad=False))
+    requires_grad = staticmethod(lambda torch: torch.randn(4, 8, requires_grad=True))
+    negative_view = staticmethod(lambda torch: torch._neg_view(torch.randn(4, 8)))
+    zero_by_definition = staticmethod(lambda torch: torch._efficientzerotensor(4, 8))
+    functional = staticmethod(lambda torch: torch._to_functional_tensor(torch.randn(4, 8)))
+    elsewhere = staticmethod(lambda torch: torch.empty(4, 8, device="meta"))
+    sparse = staticmethod(sparse)
+    without_storage = staticmethod(without_storage)
+    empty = staticmethod(lambda torch: torch.empty(0, 8))
+    number = staticmethod(lambda torch: 1.0)
+    nothing = staticmethod(lambda torch: None)
+
+
+@pytest.mark.parametrize("kind", [each for each in vars(Odd) if not each.startswith("_")])
+def test_anything_but_a_plain_tensor_needs_a_closer_look(kind: str) -> None:
+    import torch
+
+    x, _ = pair(torch)
+    assert of_tensors((x, torch.randn(4, 8))) is not None
+    odd = getattr(Odd, kind)(torch)
+    with torch.no_grad():
+        assert of_tensors((x, odd)) is None
+    assert of_tensors((x, odd)) is None
+
+
+@pytest.mark.parametrize("transform", ["vmap", "grad"])
+def test_tensors_of_a_function_transform_need_a_closer_look(transform: str) -> None:
+    import torch
+
+    x, _ = pair(torch)
+    assert of_tensors((x, x.clone())) is not None
+
+    def look(value: Any) -> Any:
+        assert of_tensors((x, value)) is None
+        return value.sum()
+
+    calls: dict[str, Callable[[], Any]] = {
+        "vmap": lambda: torch.func.vmap(look)(torch.randn(3, 4, 8)),
+        "grad": lambda: torch.func.grad(look)(x),
+    }
+    calls[transform]()
+
+
+@pytest.mark.parametrize("kind", ["zero_by_definition", "functional", "without_storage"])
+def test_a_tensor_without_memory_is_refused_in_words(kind: str) -> None:
+    import torch
+
+    pair(torch)
+    with pytest.raises(ArgumentError, match="ConvGrad: input W is a tensor without memory"):
+        view(getattr(Odd, kind)(torch), "ConvGrad: input W")
+
+
+def test_one_tensor_given_twice_is_read() -> None:
+    import torch
+
+    x, _ = pair(torch)
+    keys, addresses, _ = of_tensors((x, x))  # type: ignore[misc]
+    assert keys[0] == keys[1]
+    assert addresses[0] == addresses[1]
+
+
+def test_no_tensor_is_kept_alive() -> None:
+    import torch
+
+    x, y = pair(torch)
+    dead = [weakref.ref(x), weakref.ref(y)]
+    del x, y
+    gc.collect()
+    assert [each() for each in dead] == [None, None]
+
+
+def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(tensors, "_MOST", 5)
+    monkeypatch.setattr(tensors, "_MOST_ALIKE", 3)
+    for size in range(1, 12):
+        for other in range(1, 6):
+            assert of_tensors((torch.randn(size), torch.randn(other))) is not None
+    assert len(tensors._known) <= 5
+    assert all(len(each) <= 3 for each in tensors._known.values())
+
+
+def test_a_guard_that_lets_pass_what_it_must_not_is_left_alone(monkeypatch: pytest.MonkeyPatch, guard: bool) -> None:
+    import torch
+
+    class Careless:
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        def check(self, *_: Any) -> bool:
+            return True
+
+    find = tensors._guards.__wrapped__ if guard else None
+    pair(torch)
+    if find is None:
+        return
+    assert find() is torch._C._dynamo.guards.TensorGuards
+    monkeypatch.setattr(torch._C._dynamo.guards, "TensorGuards", Careless)
+    assert find() is None
+
+
+@pytest.mark.parametrize(("address", "expected"), [(0, 16), (1 << 40, 16), (24, 8), (20, 4), (6, 2), (7, 1)])
+def test_alignment_is_the_power_of_two_that_divides_an_address(address: int, expected: int, guard: bool) -> None:
+    import torch
+
+    pair(torch)
+    assert alignment(address) == expected
