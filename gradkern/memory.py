@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from gradkern.call import Tensor
 
-__all__ = ["c_strides", "dense_like", "overlaps_itself"]
+__all__ = ["c_strides", "dense_like", "is_dense", "memory_order", "merged", "overlaps_itself"]
 
 
 def dense_like(model: Tensor, shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
@@ -32,6 +34,40 @@ def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))
+
+
+def memory_order(tensor: Tensor) -> tuple[int, ...]:
+    """The axes as they lie in memory, slowest first."""
+    return tuple(sorted(range(len(tensor.shape)), key=lambda axis: -tensor.strides[axis]))
+
+
+def is_dense(tensor: Tensor, order: Sequence[int] | None = None) -> bool:
+    """Whether the elements lie one after another when the axes run in `order`, slowest first; None: as they are."""
+    if tensor.alignment < tensor.dtype.alignment:
+        return False
+    if 0 in tensor.shape:
+        return True
+    step = tensor.dtype.itemsize
+    for axis in reversed(range(len(tensor.shape)) if order is None else order):
+        if tensor.shape[axis] != 1:
+            if tensor.strides[axis] != step:
+                return False
+            step *= tensor.shape[axis]
+    return True
+
+
+def merged(sizes: Sequence[int], is_kept: Sequence[bool]) -> list[tuple[int, bool]]:
+    """(size, is kept) of the axes of a dense array, in memory order, neighbours of one kind taken as one axis.
+
+    Axes of size 1 are of any kind.
+    """
+    axes: list[tuple[int, bool]] = []
+    for size, kept in zip(sizes, is_kept, strict=True):
+        if axes and (size == 1 or axes[-1][1] == kept):
+            axes[-1] = (axes[-1][0] * size, axes[-1][1])
+        elif size != 1:
+            axes.append((size, kept))
+    return axes
 
 
 def overlaps_itself(tensor: Tensor) -> bool:

@@ -25,10 +25,10 @@ from numba import types
 from gradkern.call import Tensor
 from gradkern.cpu import team
 from gradkern.cpu.compile import INLINE, kernel
-from gradkern.cpu.staging import is_dense
 from gradkern.cpu.storage import destination, load, real, store, zeros
 from gradkern.cpu.sums import BLOCK, PARTIAL, SPAN, RowSums, flush, fold, rows_per_task
 from gradkern.cpu.team import QUEUE, take
+from gradkern.memory import is_dense, memory_order, merged
 
 _PLACES = types.Array(types.int64, 1, "C")
 __all__ = ["Apply", "Reduce", "Runs"]
@@ -64,12 +64,7 @@ class Runs:
     @staticmethod
     def of(sizes: Sequence[int], is_kept: Sequence[bool]) -> Runs:
         """The runs of a dense array, its axes in memory order."""
-        axes: list[tuple[int, bool]] = []
-        for size, kept in zip(sizes, is_kept, strict=True):
-            if axes and (size == 1 or axes[-1][1] == kept):
-                axes[-1] = (axes[-1][0] * size, axes[-1][1])
-            elif size != 1:
-                axes.append((size, kept))
+        axes = merged(sizes, is_kept)
         channels = math.prod(size for size, kept in axes if kept)
         count = math.prod(size for size, kept in axes if not kept)
         length, columns = axes.pop() if axes else (1, False)
@@ -120,7 +115,7 @@ def _memory_order(tensor: Tensor, is_kept: Sequence[bool]) -> tuple[int, ...] | 
     """The axes as they lie in memory, slowest first; None, C order, for arrays that have to be copied anyway, and for
     those whose channels would come in another order than that of the parameters.
     """
-    order = tuple(sorted(range(len(tensor.shape)), key=lambda axis: -tensor.strides[axis]))
+    order = memory_order(tensor)
     kept = [axis for axis in order if is_kept[axis] and tensor.shape[axis] != 1]
     return order if is_dense(tensor, order) and kept == sorted(kept) else None
 

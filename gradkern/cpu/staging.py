@@ -21,28 +21,14 @@ from gradkern.cpu.storage import (
     array_type,
     storage,
 )
+from gradkern.memory import is_dense
 
-__all__ = ["FlatPlan", "argument_type", "is_dense"]
+__all__ = ["FlatPlan", "argument_type"]
 
 Order = tuple[int, ...] | None
 Launch = Callable[[list[Any], list[Any]], None]
 Over = tuple[str, str]
 Flatten = Callable[[np.ndarray], Any]
-
-
-def is_dense(tensor: Tensor, order: Order = None) -> bool:
-    """Whether the elements lie one after another when the axes run in `order`, slowest first; None: as they are."""
-    if tensor.alignment < tensor.dtype.alignment:
-        return False
-    if 0 in tensor.shape:
-        return True
-    step = tensor.dtype.itemsize
-    for axis in reversed(range(len(tensor.shape)) if order is None else order):
-        if tensor.shape[axis] != 1:
-            if tensor.strides[axis] != step:
-                return False
-            step *= tensor.shape[axis]
-    return True
 
 
 def argument_type(call: Call, name: str, over: Over | None = None, order: Order = None) -> Any:
