@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from gradkern.call import Call, Tensor
 from gradkern.cpu.channels import Runs
 from gradkern.cpu.staging import FlatPlan
-from gradkern.memory import is_dense
 from gradkern.cpu.storage import OVER_DATA, OVER_UPSTREAM
+from gradkern.memory import is_dense
 from gradkern.policies import Policy
 
 

@@ -18,8 +18,8 @@ from numba import types
 
 from gradkern.call import Call, Refusal
 from gradkern.cpu import team
-from gradkern.memory import is_dense
 from gradkern.cpu.storage import arithmetic, storage
+from gradkern.memory import is_dense
 from gradkern.ops.conv_grad.cpu_columns import gather, pack, scatter
 from gradkern.ops.conv_grad.geometry import Geometry, Part, Window
 
