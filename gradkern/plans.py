@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from itertools import count
 from threading import Lock, RLock
 from typing import Generic, NamedTuple, TypeVar
 
@@ -33,27 +34,28 @@ class _Kept(Generic[Entry]):
 class PlanCache(Generic[Entry]):
     """A mapping from signature to plan that keeps at most `bound` of them.
 
-    `planning` is the lock under which plans are made: a search that times kernels must have the device to itself.
+    A hit takes no lock: it draws a tick, which is when the entry was last used and, less the ticks that were not drawn
+    by hits, how many hits there were. `planning` is the lock under which plans are made: a search that times kernels
+    must have the device to itself.
     """
 
     def __init__(self, bound: int) -> None:
         self._bound = bound
         self._entries: dict[Hashable, _Kept[Entry]] = {}
         self._lock = Lock()
-        self._hits = self._misses = self._clock = 0
+        self._ticks = count()
+        self._other_ticks = self._misses = 0
         self.planning = RLock()
 
     def get(self, signature: Hashable) -> Entry | None:
         """The plan of a signature, counted as a hit, or None, counted as a miss."""
-        with self._lock:
-            kept = self._entries.get(signature)
-            if kept is None:
+        kept = self._entries.get(signature)
+        if kept is None:
+            with self._lock:
                 self._misses += 1
-                return None
-            self._hits += 1
-            self._clock += 1
-            kept.used = self._clock
-            return kept.entry
+            return None
+        kept.used = next(self._ticks)
+        return kept.entry
 
     def peek(self, signature: Hashable) -> Entry | None:
         """The plan of a signature, not counted."""
@@ -63,23 +65,24 @@ class PlanCache(Generic[Entry]):
     def put(self, signature: Hashable, entry: Entry) -> None:
         """Keep a plan."""
         with self._lock:
-            self._clock += 1
-            self._entries[signature] = _Kept(entry, self._clock)
+            self._entries[signature] = _Kept(entry, self._tick())
             while len(self._entries) > self._bound:
                 del self._entries[min(self._entries, key=lambda each: self._entries[each].used)]
-
-    def entries(self) -> list[Entry]:
-        """All plans that are kept, those made first in front."""
-        with self._lock:
-            return [kept.entry for kept in self._entries.values()]
 
     def clear(self) -> None:
         """Forget every plan and set the statistics to zero."""
         with self._lock:
             self._entries.clear()
-            self._hits = self._misses = 0
+            self._other_ticks = self._tick() + 1
+            self._misses = 0
 
     def statistics(self) -> Statistics:
         """Hits, misses, size and bound, all of one moment."""
         with self._lock:
-            return Statistics(self._hits, self._misses, len(self._entries), self._bound)
+            hits = self._tick() - self._other_ticks + 1
+            return Statistics(hits, self._misses, len(self._entries), self._bound)
+
+    def _tick(self) -> int:
+        """A tick that is no hit's. Taken under the lock."""
+        self._other_ticks += 1
+        return next(self._ticks)
