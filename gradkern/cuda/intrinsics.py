@@ -115,6 +115,53 @@ def loader(space: str, dtype: str, width: int) -> Callable[..., Any]:
 
 
 @cache
+def word_loader(space: str, size: int) -> Callable[..., Any]:
+    """A device function load(words, first, address): `size` bytes, 2 to 16, into the int32 words[first:].
+
+    For loads that are under way while others are used: an `unpacker` widens them then, so that they need no more
+    registers than bytes. `address` must be a multiple of `size`.
+    """
+    if SIMULATED:
+        return simulated.word_loader(size)
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
+        for index, word in enumerate(_load_words(builder, space, values[2], 0, size)):
+            whole = builder.zext(word, _WORD) if size == 2 else word
+            builder.store(whole, builder.gep(array, [builder.add(values[1], _WORD(index))]))
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, words: Any, first: Any, address: Any) -> Any:
+        return types.void(words, types.int32, types.int32 if space.startswith("shared") else types.int64), lower
+
+    return intrinsic(declare)
+
+
+@cache
+def unpacker(dtype: str, width: int) -> Callable[..., Any]:
+    """A device function unpack(values, words, first): the `width` elements in words[first:], as loaders give them."""
+    if SIMULATED:
+        return simulated.unpacker(dtype, width)
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array, packed = (
+            cgutils.create_struct_proxy(signature.args[index])(context, builder, values[index]).data for index in (0, 1)
+        )
+        count = max(1, width * _ITEMSIZE[dtype] // 4)
+        words = [builder.load(builder.gep(packed, [builder.add(values[2], _WORD(index))])) for index in range(count)]
+        if width * _ITEMSIZE[dtype] == 2:
+            words = [builder.trunc(words[0], ir.IntType(16))]
+        for index, element in enumerate(_from_words(builder, words, dtype, width)):
+            builder.store(element, builder.gep(array, [_WORD(index)]))
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, values: Any, words: Any, first: Any) -> Any:
+        return types.void(values, words, types.int32), lower
+
+    return intrinsic(declare)
+
+
+@cache
 def storer(space: str, dtype: str, width: int, native_bfloat16: bool = True) -> Callable[..., Any]:
     """A device function store(address, values): rounds `width` values to `dtype`, to nearest even, and writes them.
 
@@ -173,6 +220,46 @@ def scatterer(space: str, dtype: str, offsets: tuple[int, ...], native_bfloat16:
 
     def declare(_typing: Any, address: Any, values: Any) -> Any:
         return types.void(types.int32 if space.startswith("shared") else types.int64, values), lower
+
+    return intrinsic(declare)
+
+
+@cache
+def clipped_scatterer(
+    dtype: str, sizes: tuple[int, int], steps: tuple[int, int], limits: tuple[int, int], native_bfloat16: bool = True
+) -> Callable[..., Any]:
+    """A device function scatter(address, values, row, column): a tile of `sizes` elements to global memory.
+
+    The tile's first element is at `address` and at (row, column) of an array of `limits` elements; `steps` are the
+    bytes from row to row and column to column. What lies outside the array is left out, without a branch for each.
+    """
+    if SIMULATED:
+        return simulated.clipped_scatterer(dtype, sizes, steps, limits)
+    bits = 8 * _ITEMSIZE[dtype]
+    letter = {16: "h", 32: "r", 64: "l"}[bits]
+    text = "{{ .reg .pred p; setp.ne.s32 p, $2, 0; @p st.global.b{bits} [$0+{offset}], $1; }}"
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = cgutils.create_struct_proxy(signature.args[1])(context, builder, values[1]).data
+        inside = [  # compared as unsigned numbers, what is before the array is far behind it
+            [builder.icmp_unsigned("<", builder.add(first, _WORD(n)), _WORD(limit)) for n in range(size)]
+            for first, size, limit in zip(values[2:], sizes, limits, strict=True)
+        ]
+        for row in range(sizes[0]):
+            for column in range(sizes[1]):
+                element = builder.load(builder.gep(array, [_WORD(row * sizes[1] + column)]))
+                if dtype == "float64":
+                    word = builder.bitcast(element, ir.IntType(64))
+                else:
+                    word = _to_words(builder, [element], dtype, native_bfloat16)[0]
+                within = builder.zext(builder.and_(inside[0][row], inside[1][column]), _WORD)
+                kind = ir.FunctionType(ir.VoidType(), [values[0].type, word.type, _WORD])
+                line = text.format(bits=bits, offset=row * steps[0] + column * steps[1])
+                builder.call(ir.InlineAsm(kind, line, f"l,{letter},r,~{{memory}}", True), [values[0], word, within])
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, address: Any, values: Any, row: Any, column: Any) -> Any:
+        return types.void(types.int64, values, types.int32, types.int32), lower
 
     return intrinsic(declare)
 
@@ -312,11 +399,17 @@ def _round_to_bfloat16(builder: Any, element: Any) -> Any:
     return builder.trunc(builder.select(nan, _WORD(0x7FFF), rounded), ir.IntType(16))
 
 
+store_word = _ptx("store_word", None, "int32 int32", "st.shared.b32 [$0], $1;")  # of shared memory
+load_word = _ptx("load_word", "int32", "int32", "ld.shared.b32 $0, [$1];")
+
 # --- arithmetic ------------------------------------------------------------------------------------------------------
 # The device's own exponential and reciprocal in float32: relative errors near 2^-22; what is subnormal is 0.
 
 exp2_approximate = _ptx("exp2_approximate", "float32", "float32", "ex2.approx.ftz.f32 $0, $1;", pure=True)
 reciprocal_approximate = _ptx("reciprocal_approximate", "float32", "float32", "rcp.approx.ftz.f32 $0, $1;", pure=True)
+
+# Both not negative. Numba divides in 64 bits, which takes a subroutine, and a cold launch waits for its instructions.
+quotient = _ptx("quotient", "int32", "int32 int32", "div.u32 $0, $1, $2;", pure=True)
 
 
 @cache
@@ -434,4 +527,32 @@ grid_wait = _ptx(  # until the counter's top bit differs from the given value's
 report = _ptx("report", None, "int64", "red.relaxed.gpu.global.add.u32 [$0], 1;")  # one more, of what others look at
 look = _ptx("look", "int32", "int64", "ld.relaxed.gpu.global.u32 $0, [$1];")
 clear = _ptx("clear", None, "int64", "st.relaxed.gpu.global.u32 [$0], 0;")
+tell_first = _ptx("tell_first", None, "int32", "st.shared.u32 [$0], 0;")  # before a barrier; then, between the threads:
+tell = _ptx("tell", None, "int32 int32", "red.relaxed.cta.shared::cta.max.s32 [$0], $1;")
+told = _ptx("told", "int32", "int32", "atom.relaxed.cta.shared::cta.max.s32 $0, [$1], 0;")
+# A value that is posted to other blocks has a tag beside it, in one access of 64 bits: who reads the tag has the value.
+post = _ptx(
+    "post",
+    None,
+    "int64 float32 int32",
+    "{ .reg .b64 p; mov.b64 p, {$1, $2}; st.relaxed.gpu.global.b64 [$0], p; }",
+)
+post_double = _ptx(  # in two halves, 8 bytes apart, each with the tag
+    "post_double",
+    None,
+    "int64 float64 int32",
+    "{ .reg .b32 l, h; .reg .b64 p, q; mov.b64 {l, h}, $1; mov.b64 p, {l, $2}; mov.b64 q, {h, $2};"
+    " st.relaxed.gpu.global.b64 [$0], p; st.relaxed.gpu.global.b64 [$0+8], q; }",
+)
+peek = _ptx("peek", "int64", "int64", "ld.relaxed.gpu.global.b64 $0, [$1];")
+tag = _ptx("tag", "int32", "int64", "{ .reg .b32 v; mov.b64 {v, $0}, $1; }", pure=True)
+value = _ptx("value", "float32", "int64", "{ .reg .b32 t; mov.b64 {$0, t}, $1; }", pure=True)
+value_double = _ptx(
+    "value_double",
+    "float64",
+    "int64 int64",
+    "{ .reg .b32 l, h, t; mov.b64 {l, t}, $1; mov.b64 {h, t}, $2; mov.b64 $0, {l, h}; }",
+    pure=True,
+)
+put = _ptx("put", None, "int64 int32", "st.relaxed.gpu.global.u32 [$0], $1;")
 memory_fence = _ptx("memory_fence", None, "", "fence.acq_rel.gpu;")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -74,6 +75,29 @@ def loader(dtype: str, width: int) -> Callable[..., None]:
     return load
 
 
+def word_loader(size: int) -> Callable[..., None]:
+    def load(words: Any, first: int, address: int) -> None:
+        if int(address) % size:
+            raise ValueError(f"misaligned load of {size} bytes at {address}")
+        raw = bytes(_array(address, "uint8", size)).ljust(4, b"\0")
+        for index, word in enumerate(np.frombuffer(raw, np.int32)):
+            words[first + index] = word
+
+    return load
+
+
+def unpacker(dtype: str, width: int) -> Callable[..., None]:
+    wide = "float64" if dtype == "float64" else "float32"
+    size = width * np.dtype(dtype).itemsize
+
+    def unpack(values: Any, words: Any, first: int) -> None:
+        raw = np.array([words[first + index] for index in range(-(-size // 4))], np.int32).tobytes()[:size]
+        for index, element in enumerate(np.frombuffer(raw, dtype).astype(wide)):
+            values[index] = element
+
+    return unpack
+
+
 def storer(dtype: str, width: int) -> Callable[..., None]:
     def store(address: int, values: Any) -> None:
         if int(address) % min(16, width * np.dtype(dtype).itemsize):
@@ -105,12 +129,34 @@ def scatterer(dtype: str, offsets: tuple[int, ...]) -> Callable[..., None]:
     return scatter
 
 
+def clipped_scatterer(
+    dtype: str, sizes: tuple[int, int], steps: tuple[int, int], limits: tuple[int, int]
+) -> Callable[..., None]:
+    store = storer(dtype, 1)
+
+    def scatter(address: int, values: Any, row: int, column: int) -> None:
+        for y in range(sizes[0]):
+            for x in range(sizes[1]):
+                if 0 <= row + y < limits[0] and 0 <= column + x < limits[1]:
+                    store(address + y * steps[0] + x * steps[1], [values[y * sizes[1] + x]])
+
+    return scatter
+
+
 def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., None]:
     def add(sums: Any, left: Any, right: Any) -> None:
         for s, l, r in table:
             sums[s] += left[l] * right[r]
 
     return add
+
+
+def store_word(address: int, word: int) -> None:
+    _array(address, "int32", 1)[0] = word
+
+
+def load_word(address: int) -> np.int32:
+    return _array(address, "int32", 1)[0]
 
 
 def exp2_approximate(value: Any) -> np.float32:
@@ -163,6 +209,10 @@ def shuffle_xor(value: Any, lanes: int) -> Any:
 
 
 shuffle_xor_double = shuffle_xor
+
+
+def quotient(value: int, divisor: int) -> int:
+    return value // divisor
 
 
 def unseen(value: int) -> int:
@@ -270,6 +320,51 @@ def look(counter: int) -> int:
 
 def clear(counter: int) -> None:
     _array(counter, "uint32", 1)[0] = 0
+
+
+def tell_first(address: int) -> None:
+    _array(address, "int32", 1)[0] = 0
+
+
+def tell(address: int, value: int) -> None:
+    cell = _array(address, "int32", 1)
+    cell[0] = max(cell[0], value)
+
+
+def told(address: int) -> int:
+    time.sleep(1e-4)  # others want to run
+    return int(_array(address, "int32", 1)[0])
+
+
+def post(address: int, value: Any, tag: int) -> None:
+    both = np.array([value], np.float32).view(np.uint32)
+    _array(address, "uint64", 1)[0] = int(both[0]) | (int(tag) & 0xFFFFFFFF) << 32
+
+
+def post_double(address: int, value: Any, tag: int) -> None:
+    for half, bits in enumerate(np.array([value], np.float64).view(np.uint32)):
+        _array(address + 8 * half, "uint64", 1)[0] = int(bits) | (int(tag) & 0xFFFFFFFF) << 32
+
+
+def peek(address: int) -> int:
+    time.sleep(1e-4)
+    return int(_array(address, "int64", 1)[0])
+
+
+def tag(bits: int) -> int:
+    return int(np.int64(bits) >> 32)
+
+
+def value(bits: int) -> np.float32:
+    return np.array([bits], np.int64).view(np.float32)[0]
+
+
+def value_double(low: int, high: int) -> np.float64:
+    return np.array([low & 0xFFFFFFFF, high & 0xFFFFFFFF], np.uint32).view(np.float64)[0]
+
+
+def put(address: int, value: int) -> None:
+    _array(address, "int32", 1)[0] = value
 
 
 def memory_fence() -> None:

@@ -31,7 +31,7 @@ def check(
     problem, arrays, out, expected = make(case)
     form = Shape.of(problem).form(held, threads, channels, stages, device)
     source, strip = ("dY", "X") if case.gradient == "dX" else ("X", "dY")
-    partial = Guarded((form.partial_rows(chunks), form.total_channels * form.taps), form.compute)
+    partial = Guarded((chunks, form.total_channels * form.taps), form.compute)
     counter = np.zeros(64, np.uint32)
     named = {
         "source": arrays[source].address,

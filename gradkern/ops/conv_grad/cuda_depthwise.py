@@ -4,7 +4,7 @@
     dW[k] = sum over images and o of dY[o] * X[o * stride + k * dilation - begin]
 
 How it goes: a block takes some channels and one tile of their planes through its share of the images. The source (dY
-for dX, X for dW) reaches shared memory by asynchronous copies, an image ahead, between zeros that stand for what lies
+for dX, X for dW) reaches shared memory by asynchronous copies, a tile ahead, between zeros that stand for what lies
 outside the array. A thread holds a strip of the other array and all taps of its channel in registers. It reads the
 window's rows, each once, and every element read takes part in up to held columns x taps multiply-adds: enough of them
 for the multiply-adds to be what the kernel waits for, or memory.
@@ -40,8 +40,10 @@ def build(form: Form) -> Callable[..., None]:
     SOURCE_IMAGE, SOURCE_CHANNEL = form.source_strides[:2]
     STRIP_IMAGE, STRIP_CHANNEL, STRIP_ROW, STRIP_COLUMN = form.strip_strides
     FILTER_CHANNEL, FILTER_ROW, FILTER_COLUMN = form.filter_strides
-    COLUMN_TAPS = COLUMNS.taps
-    DW, STAGED_IN, STAGED_OUT, DIRECT_IN = not DX, not DX and not LAST, DX and not LAST, not DX and LAST
+    COLUMN_TAPS, ALL_TAPS = COLUMNS.taps, form.total_channels * form.taps
+    DW, STAGED_OUT = not DX, DX and not LAST
+    PARTIAL_COLUMNS = min(8, THREADS)  # of a row of partial sums, read side by side at the end
+    READERS = THREADS // PARTIAL_COLUMNS
     WINDOW = COLUMNS.span
     FLOAT = float64 if form.compute == "float64" else float32
 
@@ -50,7 +52,7 @@ def build(form: Form) -> Callable[..., None]:
     MEMBER_BYTES = ITEM if LAST else source.plane * ITEM
     SOURCE_LEAD = source.lead * ITEM
     STRIP_MEMBER, STRIP_PITCH, STRIP_LEAD = (
-        (strip.plane * ITEM, strip.pitch * ITEM, strip.lead * ITEM) if strip else (0, 0, 0)
+        (ITEM if LAST else strip.plane * ITEM, strip.pitch * ITEM, strip.lead * ITEM) if strip else (0, 0, 0)
     )
     ROW_STEP, COLUMN_STEP, ROW_ORIGIN, COLUMN_ORIGIN = ROWS.step, COLUMNS.step, ROWS.origin, COLUMNS.origin
     ROW_TILE, COLUMN_TILE = ROWS.threads * ROWS.step, COLUMNS.threads * COLUMNS.step
@@ -65,32 +67,82 @@ def build(form: Form) -> Callable[..., None]:
     load_filter = i.gatherer("global", form.dtype, filter_offsets)
     store_filter = i.storer("global", form.dtype, 1, form.native_bfloat16)
     store_sums = i.scatterer("shared", form.compute, tuple(tap * THREADS * SUM for tap in range(TAPS)))
-    load_sum = i.loader("shared", form.compute, 1)
+    load_sum, store_sum = i.loader("shared", form.compute, 1), i.storer("shared", form.compute, 1)
     load_partial, store_partial = i.loader("global", form.compute, 1), i.storer("global", form.compute, 1)
     store_zeros = i.storer("shared", "float32", 4)
     wait_for_copies = i.wait_for_copies(STAGES - 1)
-    copy_source = _copy(form, source, form.source_strides, ROWS.source, COLUMNS.source, inward=True)
-    copy_strip = _copy(form, strip, form.strip_strides, ROWS.strip, COLUMNS.strip, inward=not DX) if strip else None
+    copy_source = _copy(
+        form, source, form.source_strides, ROWS.source, COLUMNS.source, COLUMNS.origin, ROWS.origin, inward=True
+    )
+    copy_strip = _copy(
+        form, strip or source, form.strip_strides, ROWS.strip, COLUMNS.strip, -COLUMNS.shift, -ROWS.shift, inward=DW
+    )
     move_strip = _strip(form)
     correlate = _in_turn([_window_row(form, row) for row in sorted(set(ROWS.meets.values()))])
 
     @inline
     def fetch(
-        at: int, image: int, images: int, source: int, strip: int, thread: int, first_channel: int, here: int,
-        tile_row: int, tile_column: int,
-    ) -> None:  # fmt: skip
-        """One image's part of the source, and of dY for dW, on its way to the stage `at`."""
-        if image < images:
+        at: int, unit: int, units: int, source: int, strip: int, thread: int, first_channel: int, here: int
+    ) -> None:
+        """One tile of one image of the source, and of dY for dW, on its way to the stage `at`."""
+        if unit < units:
+            image, tile = int32(unit // TILES), int32(unit % TILES)
+            tile_row, tile_column = int32(tile // TILES_ACROSS), int32(tile % TILES_ACROSS)
             copy_source(
                 at, source + int64(image) * SOURCE_IMAGE + int64(first_channel) * SOURCE_CHANNEL, thread, here,
-                tile_row * ROW_TILE + ROW_ORIGIN, tile_column * COLUMN_TILE + COLUMN_ORIGIN,
+                int32(tile_row * ROW_TILE + ROW_ORIGIN), int32(tile_column * COLUMN_TILE + COLUMN_ORIGIN),
             )  # fmt: skip
-            if STAGED_IN:
+            if DW:
                 copy_strip(
                     at + SOURCE_BYTES, strip + int64(image) * STRIP_IMAGE + int64(first_channel) * STRIP_CHANNEL,
-                    thread, here, tile_row * ROW_BLOCK - ROW_SHIFT, tile_column * COLUMN_BLOCK - COLUMN_SHIFT,
+                    thread, here, int32(tile_row * ROW_BLOCK - ROW_SHIFT), int32(tile_column * COLUMN_BLOCK - COLUMN_SHIFT),
                 )  # fmt: skip
         i.commit_copies()
+
+    @inline
+    def add_over_blocks(filters: int, partial: int, counter: int, chunks: int, thread: int, shared: int) -> None:
+        """The partial sums of all blocks, in their order: some columns of them at a time, rows shared by threads."""
+        one, ahead = cuda.local.array(1, FLOAT), cuda.local.array(4, FLOAT)
+        i.memory_fence()
+        cuda.syncthreads()
+        if thread == 0:  # the first block turns the counter's top bit once every other has added one
+            amount = int64(1)
+            if cuda.blockIdx.x == 0:
+                amount = int64(2147483648) - (cuda.gridDim.x - 1)
+            i.grid_wait(counter, i.grid_arrive(counter, amount))
+        cuda.syncthreads()
+        reader = int32(thread // PARTIAL_COLUMNS)
+        number = int32(cuda.blockIdx.x * PARTIAL_COLUMNS + thread % PARTIAL_COLUMNS)
+        while number - thread % PARTIAL_COLUMNS < ALL_TAPS:
+            total = FLOAT(0)
+            from_row = i.unseen(reader)
+            at = partial + int64(min(number, ALL_TAPS - 1)) * SUM
+            while from_row < chunks and reader < READERS:
+                for n in range(4):  # independent loads, so that their latencies overlap
+                    load_partial(
+                        one, at + int64(min(int32(from_row + n * READERS), int32(chunks - 1))) * (ALL_TAPS * SUM)
+                    )
+                    ahead[n] = one[0]
+                for n in range(4):
+                    if from_row + n * READERS < chunks:
+                        total += ahead[n]
+                from_row = i.unseen(from_row + 4 * READERS)
+            one[0] = total
+            store_sum(shared + thread * SUM, one)
+            cuda.syncthreads()
+            if thread < PARTIAL_COLUMNS and number < ALL_TAPS:
+                total = FLOAT(0)
+                for other in range(READERS):
+                    load_sum(one, shared + (thread + other * PARTIAL_COLUMNS) * SUM)
+                    total += one[0]
+                one[0] = total
+                channel, tap = int32(number // TAPS), int32(number % TAPS)
+                place = int64(channel) * FILTER_CHANNEL
+                store_filter(
+                    filters + place + (tap // COLUMN_TAPS) * FILTER_ROW + (tap % COLUMN_TAPS) * FILTER_COLUMN, one
+                )
+            cuda.syncthreads()
+            number = int32(number + cuda.gridDim.x * PARTIAL_COLUMNS)
 
     def kernel(source: int, strip: int, filters: int, partial: int, counter: int, images: int, chunks: int) -> None:
         thread = int32(cuda.threadIdx.x)
@@ -99,7 +151,7 @@ def build(form: Form) -> Callable[..., None]:
         else:
             member, spot = int32(thread // STRIPS), int32(thread % STRIPS)
         down, across = int32(spot // ACROSS), int32(spot % ACROSS)
-        images, chunks = int32(images), int32(chunks)
+        units, chunks = int32(images * TILES), int32(chunks)
         shared = i.shared_memory()
         window_at = (
             shared + SOURCE_LEAD + member * MEMBER_BYTES
@@ -107,18 +159,15 @@ def build(form: Form) -> Callable[..., None]:
         )  # fmt: skip
         strip_at = (
             shared + (RING if DX else SOURCE_BYTES) + STRIP_LEAD
-            + member * STRIP_MEMBER + down * (ROW_HELD * STRIP_PITCH) + across * (COLUMN_HELD * ITEM)
+            + member * STRIP_MEMBER + down * (ROW_HELD * STRIP_PITCH) + across * (COLUMN_HELD * COLUMN_BYTES)
         )  # fmt: skip
 
         held, taps = cuda.local.array(HELD, FLOAT), cuda.local.array(TAPS, FLOAT)
         window, one, zeros = cuda.local.array(WINDOW, FLOAT), cuda.local.array(1, FLOAT), cuda.local.array(4, float32)
 
-        items = int32(GROUPS * TILES * chunks)
         item = int32(cuda.blockIdx.x)
-        while item < items:
-            group, rest = int32(item % GROUPS), int32(item // GROUPS)
-            tile, chunk = int32(rest % TILES), int32(rest // TILES)
-            tile_row, tile_column = int32(tile // TILES_ACROSS), int32(tile % TILES_ACROSS)
+        while item < GROUPS * chunks:
+            group, chunk = int32(item % GROUPS), int32(item // GROUPS)
             first_channel = int32(group * CHANNELS)
             here = int32(min(CHANNELS, TOTAL_CHANNELS - first_channel))
             channel = int32(first_channel + min(member, here - 1))
@@ -126,7 +175,7 @@ def build(form: Form) -> Callable[..., None]:
             for n in range(4):
                 zeros[n] = float32(0)
             at = i.unseen(thread)
-            while at < SHARED // 16:  # copies never write what lies outside the arrays
+            while at < SHARED // 16:  # what lies outside the arrays
                 store_zeros(shared + at * 16, zeros)
                 at = i.unseen(at + THREADS)
             if DX:
@@ -136,24 +185,15 @@ def build(form: Form) -> Callable[..., None]:
                     taps[tap] = FLOAT(0)
             cuda.syncthreads()
 
-            image = chunk
+            unit = chunk
             for ahead in range(STAGES - 1):
-                fetch(shared + ahead * STAGE, image + ahead * chunks, images, source, strip, thread, first_channel, here,
-                      tile_row, tile_column)  # fmt: skip
+                fetch(shared + ahead * STAGE, unit + ahead * chunks, units, source, strip, thread, first_channel, here)
             stage, free = int32(0), int32((STAGES - 1) * STAGE)
-            row, column = (
-                tile_row * ROW_BLOCK - ROW_SHIFT + down * ROW_HELD,
-                tile_column * COLUMN_BLOCK - COLUMN_SHIFT + across * COLUMN_HELD,
-            )
-            while image < images:
-                fetch(shared + free, image + (STAGES - 1) * chunks, images, source, strip, thread, first_channel, here,
-                      tile_row, tile_column)  # fmt: skip
-                mine = (
-                    strip + int64(image) * STRIP_IMAGE + int64(channel) * STRIP_CHANNEL
-                    + int64(row) * STRIP_ROW + int64(column) * STRIP_COLUMN
-                )  # fmt: skip
-                if DIRECT_IN:
-                    move_strip(held, mine, row, column, member < here)
+            while unit < units:
+                fetch(shared + free, unit + (STAGES - 1) * chunks, units, source, strip, thread, first_channel, here)
+                image, tile = int32(unit // TILES), int32(unit % TILES)
+                first_row = int32(tile // TILES_ACROSS * ROW_BLOCK - ROW_SHIFT)
+                first_column = int32(tile % TILES_ACROSS * COLUMN_BLOCK - COLUMN_SHIFT)
                 wait_for_copies()
                 cuda.syncthreads()
                 if DX:
@@ -161,22 +201,26 @@ def build(form: Form) -> Callable[..., None]:
                         held[n] = FLOAT(0)
                     correlate(held, window, taps, window_at + stage)
                     if LAST:
+                        row, column = int32(first_row + down * ROW_HELD), int32(first_column + across * COLUMN_HELD)
+                        mine = (
+                            strip + int64(image) * STRIP_IMAGE + int64(channel) * STRIP_CHANNEL
+                            + int64(row) * STRIP_ROW + int64(column) * STRIP_COLUMN
+                        )  # fmt: skip
                         move_strip(held, mine, row, column, member < here)
                     else:
-                        move_strip(held, strip_at, row, column, True)
+                        move_strip(held, strip_at, 0, 0, True)
                 else:
-                    if STAGED_IN:
-                        move_strip(held, strip_at + stage, row, column, True)
+                    move_strip(held, strip_at + stage, 0, 0, True)
                     correlate(taps, window, held, window_at + stage)
                 cuda.syncthreads()
                 if STAGED_OUT:
                     copy_strip(
                         shared + RING, strip + int64(image) * STRIP_IMAGE + int64(first_channel) * STRIP_CHANNEL,
-                        thread, here, tile_row * ROW_BLOCK - ROW_SHIFT, tile_column * COLUMN_BLOCK - COLUMN_SHIFT,
+                        thread, here, first_row, first_column,
                     )  # fmt: skip
                 free = stage
                 stage = int32(stage + STAGE) if stage < (STAGES - 1) * STAGE else int32(0)
-                image = int32(image + chunks)
+                unit = int32(unit + chunks)
 
             if DW:  # over the block's threads of each channel, in their order
                 store_sums(shared + thread * SUM, taps)
@@ -190,35 +234,13 @@ def build(form: Form) -> Callable[..., None]:
                         load_sum(one, first + other * ((CHANNELS if LAST else 1) * SUM))
                         total += one[0]
                     one[0] = total
-                    number_of_all = int64(first_channel) * TAPS + number
-                    store_partial(partial + (int64(rest) * (TOTAL_CHANNELS * TAPS) + number_of_all) * SUM, one)
+                    store_partial(partial + (int64(chunk) * ALL_TAPS + first_channel * TAPS + number) * SUM, one)
                     number = i.unseen(number + THREADS)
             cuda.syncthreads()
             item = int32(item + cuda.gridDim.x)
 
-        if DW:  # over the blocks, in their order
-            i.memory_fence()
-            cuda.syncthreads()
-            if thread == 0:  # the first block turns the counter's top bit once every other has added one
-                amount = int64(1)
-                if cuda.blockIdx.x == 0:
-                    amount = int64(2147483648) - (cuda.gridDim.x - 1)
-                i.grid_wait(counter, i.grid_arrive(counter, amount))
-            cuda.syncthreads()
-            number = int32(cuda.blockIdx.x * THREADS + thread)
-            while number < TOTAL_CHANNELS * TAPS:
-                total = FLOAT(0)
-                for part in range(TILES * chunks):
-                    load_partial(one, partial + (int64(part) * (TOTAL_CHANNELS * TAPS) + number) * SUM)
-                    total += one[0]
-                one[0] = total
-                channel, tap = int32(number // TAPS), int32(number % TAPS)
-                at = (
-                    int64(channel) * FILTER_CHANNEL
-                    + (tap // COLUMN_TAPS) * FILTER_ROW + (tap % COLUMN_TAPS) * FILTER_COLUMN
-                )  # fmt: skip
-                store_filter(filters + at, one)
-                number = int32(number + cuda.gridDim.x * THREADS)
+        if DW:
+            add_over_blocks(filters, partial, counter, chunks, thread, shared)
 
     return kernel
 
@@ -265,92 +287,65 @@ def _window_row(form: Form, row: int) -> Callable[..., None]:
 
 
 def _strip(form: Form) -> Callable[..., None]:
-    """move(values, address, row, column, mine): a thread's strip, written for dX and read for dW.
-
-    In shared memory the strip is whole. In global memory what lies outside the array is left out, or read as zero.
-    """
+    """move(values, address, row, column, mine): a thread's strip, written for dX, read for dW."""
     rows, columns = form.rows, form.columns
-    WRITE = form.gradient == "dX"
+    WRITE, STAGED = form.gradient == "dX", form.strip is not None
     if form.strip:
-        step, space = form.strip.pitch * form.itemsize, "shared"
-        width = form.itemsize
+        steps = form.strip.pitch * form.itemsize, (form.channels if form.channels_last else 1) * form.itemsize
     else:
-        _, _, step, width = form.strip_strides
-        space = "global"
-    offsets = tuple(row * step + column * width for row in range(rows.held) for column in range(columns.held))
-    scatter = i.scatterer(space, form.dtype, offsets, form.native_bfloat16)
-    gather = i.gatherer(space, form.dtype, offsets)
-    if form.strip or (rows.exact and columns.exact):
-        SHARED, HELD = form.strip is not None, form.held
-        FLOAT = float64 if form.compute == "float64" else float32
-
-        @inline
-        def move(values: Any, address: int, _row: int, _column: int, mine: bool) -> None:
-            if WRITE:
-                if SHARED or mine:
-                    scatter(address, values)
-            elif SHARED or mine:
-                gather(values, address)
-            else:
-                for n in range(HELD):
-                    values[n] = FLOAT(0)
-
-        return move
-
-    elements = [_strip_element(form, n // columns.held, n % columns.held) for n in range(form.held)]
-    every = _in_turn(elements)
+        steps = form.strip_strides[2:]
+    offsets = tuple(row * steps[0] + column * steps[1] for row in range(rows.held) for column in range(columns.held))
+    gather = i.gatherer("shared", form.dtype, offsets)
+    scatter = i.scatterer("shared" if STAGED else "global", form.dtype, offsets, form.native_bfloat16)
+    CLIPPED = not (STAGED or (rows.exact and columns.exact))
+    scatter_inside = i.clipped_scatterer(
+        form.dtype, (rows.held, columns.held), steps, (rows.strip, columns.strip), form.native_bfloat16
+    )
 
     @inline
-    def move_inside(values: Any, address: int, row: int, column: int, mine: bool) -> None:
-        every(values, address, row if mine else int32(-(1 << 20)), column)
-
-    return move_inside
-
-
-def _strip_element(form: Form, row: int, column: int) -> Callable[..., None]:
-    """One element of a strip in global memory, if it lies inside: step(values, address, first row, first column)."""
-    WRITE, N, ROW, COLUMN = form.gradient == "dX", row * form.columns.held + column, row, column
-    AT = row * form.strip_strides[2] + column * form.strip_strides[3]
-    LAST_ROW, LAST_COLUMN = form.rows.strip, form.columns.strip
-    load, store = i.loader("global", form.dtype, 1), i.storer("global", form.dtype, 1, form.native_bfloat16)
-    FLOAT = float64 if form.compute == "float64" else float32
-
-    @inline
-    def step(values: Any, address: int, first_row: int, first_column: int) -> None:
-        one = cuda.local.array(1, FLOAT)
-        row, column = first_row + ROW, first_column + COLUMN
-        inside = 0 <= row and row < LAST_ROW and 0 <= column and column < LAST_COLUMN
+    def move(values: Any, address: int, row: int, column: int, mine: bool) -> None:
         if WRITE:
-            if inside:
-                one[0] = values[N]
-                store(address + AT, one)
+            if STAGED:
+                scatter(address, values)
+            elif mine:
+                if CLIPPED:
+                    scatter_inside(address, values, row, column)
+                else:
+                    scatter(address, values)
         else:
-            one[0] = FLOAT(0)
-            if inside:
-                load(one, address + AT)
-            values[N] = one[0]
+            gather(values, address)
 
-    return step
+    return move
 
 
 def _copy(
-    form: Form, tile: Shared, strides: tuple[int, int, int, int], rows: int, columns: int, inward: bool
-) -> Callable[..., None]:
+    form: Form, tile: Shared, strides: tuple[int, int, int, int], rows: int, columns: int, first_column: int,
+    first_row: int, inward: bool,
+) -> Callable[..., None]:  # fmt: skip
     """copy(shared, global, thread, channels, first row, first column): a block's part of an array, or back.
 
-    `global` is the address of the image's first channel here; only what lies inside the array is copied.
+    `global` is the address of the image's first channel here; only what lies inside the array is copied. A thread
+    keeps its columns and walks down the rows, so that an access costs little more than itself. Where a block goes from
+    tile to tile, what lies outside is overwritten by zeros; else the zeros of the start last.
     """
     VECTOR, ITEM, THREADS, CHANNELS, LAST = tile.vector, form.itemsize, form.threads, form.channels, form.channels_last
-    BYTES, FLAT = tile.vector * form.itemsize, tile.flat
-    ASYNC = inward and form.asynchronous and BYTES >= 4
-    INWARD = inward
+    BYTES, FLAT, INWARD = tile.vector * form.itemsize, tile.flat, inward
+    ASYNC, ZEROS = inward and form.asynchronous and BYTES >= 4, inward and form.tiles > 1
     _, CHANNEL, ROW, COLUMN = strides
-    TILE_ROWS, PITCH, PLANE, LEAD = tile.rows, tile.pitch * ITEM, tile.plane * ITEM, tile.lead
+    PITCH, PLANE, PLANES = tile.pitch * ITEM, tile.plane * ITEM, tile.planes
     LAST_ROW, LAST_COLUMN = rows, columns
-    ACROSS = tile.columns if LAST else _up(LEAD + tile.columns, VECTOR) // VECTOR  # columns, or vectors of columns
-    PARTS = CHANNELS // VECTOR if LAST else 1  # vectors of channels
+    # the slots of a line: vectors of channels at each column, or vectors of columns that lie inside
+    PARTS = CHANNELS // VECTOR if LAST else 1
+    FIRST_SLOT = 0 if LAST else max(0, (tile.lead - first_column) // VECTOR)
+    LINE = max(1, tile.columns * PARTS if LAST else columns // VECTOR)
+    AT_ONCE = max(1, THREADS // LINE)  # lines
+    WIDE = -(-LINE // THREADS)
+    BUSY = AT_ONCE * LINE if WIDE == 1 else THREADS
+    # without tiles it is known which rows lie inside
+    START, END = (0, tile.rows) if form.tiles > 1 else (max(0, -first_row), min(tile.rows, rows - first_row))
+    STEPS = -(-(END - START) // AT_ONCE)
     RUN = rows * columns
-    EVERY = CHANNELS * RUN // VECTOR if FLAT else tile.planes * TILE_ROWS * ACROSS * PARTS
+    EVERY = PLANES * RUN // VECTOR
     FLOAT = float64 if form.compute == "float64" else float32
     copy_ahead = i.async_copy(BYTES) if ASYNC else None
     load = i.loader("global" if inward else "shared", form.dtype, VECTOR)
@@ -369,36 +364,44 @@ def _copy(
 
     @inline
     def copy(shared: int, start: int, thread: int, here: int, first_row: int, first_column: int) -> None:
-        values = cuda.local.array(VECTOR, FLOAT)
-        number = int32(thread)
-        while number < EVERY:
-            if FLAT:
+        values, zeros = cuda.local.array(VECTOR, FLOAT), cuda.local.array(VECTOR, FLOAT)
+        for n in range(VECTOR):
+            zeros[n] = FLOAT(0)
+        if FLAT:
+            number = int32(thread)
+            while number < EVERY:
                 if number * VECTOR < here * RUN:
                     one_vector(shared + number * BYTES, start + number * BYTES, values)
-            elif LAST:
-                part, position = int32(number % PARTS), int32(number // PARTS)
-                column, row = int32(position % ACROSS), int32(position // ACROSS)
-                y, x = first_row + row, first_column + column
-                if 0 <= y and y < LAST_ROW and 0 <= x and x < LAST_COLUMN and part * VECTOR < here:
-                    one_vector(
-                        shared + row * PITCH + column * (CHANNELS * ITEM) + part * BYTES,
-                        start + int64(y) * ROW + int64(x) * COLUMN + part * BYTES,
-                        values,
-                    )
-            else:
-                column, rest = int32(number % ACROSS), int32(number // ACROSS)
-                row, plane = int32(rest % TILE_ROWS), int32(rest // TILE_ROWS)
-                y, x = first_row + row, first_column - LEAD + column * VECTOR
-                if 0 <= y and y < LAST_ROW and 0 <= x and x < LAST_COLUMN and plane < here:
-                    one_vector(
-                        shared + plane * PLANE + row * PITCH + column * BYTES,
-                        start + int64(plane) * CHANNEL + int64(y) * ROW + x * ITEM,
-                        values,
-                    )
-            number = int32(number + THREADS)
+                number = int32(number + THREADS)
+        elif thread < BUSY:
+            for wide in range(WIDE):
+                slot = int32(thread % LINE) if WIDE == 1 else int32(thread + wide * THREADS)
+                row = int32(START + thread // LINE) if WIDE == 1 else int32(START)
+                if LAST:
+                    part, column = int32(slot % PARTS), int32(slot // PARTS)
+                    x = first_column + column
+                    across = x >= 0 and x < LAST_COLUMN and part * VECTOR < here
+                    to = shared + column * (CHANNELS * ITEM) + part * BYTES
+                    there = start + int64(x) * COLUMN + part * BYTES
+                else:
+                    across = True
+                    to = shared + (FIRST_SLOT + slot) * BYTES
+                    there = start + slot * BYTES
+                if WIDE == 1 or slot < LINE:
+                    to += row * PITCH
+                    there += int64(first_row + row) * ROW
+                    for plane in range(PLANES):
+                        if plane < here or LAST:
+                            for step in range(STEPS):
+                                y = first_row + row + step * AT_ONCE
+                                if row + step * AT_ONCE < END:
+                                    if across and y >= 0 and y < LAST_ROW:
+                                        one_vector(
+                                            to + plane * PLANE + step * (AT_ONCE * PITCH),
+                                            there + plane * CHANNEL + step * (AT_ONCE * ROW),
+                                            values,
+                                        )
+                                    elif ZEROS:
+                                        store(to + plane * PLANE + step * (AT_ONCE * PITCH), zeros)
 
     return copy
-
-
-def _up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple

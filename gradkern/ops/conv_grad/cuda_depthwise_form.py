@@ -193,6 +193,7 @@ class Form:
 
     @property
     def tiles(self) -> int:
+        """Of one plane; a block takes the same channels of several of them in turn."""
         return self.rows.tiles * self.columns.tiles
 
     @cached_property
@@ -205,8 +206,8 @@ class Form:
 
     @cached_property
     def strip(self) -> Shared | None:
-        """The strip's array in shared memory. Channels-last, threads reach it in global memory side by side."""
-        if self.channels_last:
+        """The strip's array in shared memory. A channels-last dX goes out as it is: threads lie side by side."""
+        if self.channels_last and self.gradient == "dX":
             return None
         rows, columns = self.rows, self.columns
         whole = rows.exact and columns.exact and self.tiles == 1
@@ -214,7 +215,8 @@ class Form:
         return self._shared(rows.block, columns.block, -columns.shift, rows.held, columns.held, self.vectors[1], flat)
 
     def _contiguous(self, strides: tuple[int, int, int, int], rows: int, columns: int) -> bool:
-        return strides[1:] == (rows * columns * self.itemsize, columns * self.itemsize, self.itemsize)
+        packed = (rows * columns * self.itemsize, columns * self.itemsize, self.itemsize)
+        return not self.channels_last and strides[1:] == packed
 
     def _shared(
         self, rows: int, columns: int, first: int, row_step: int, column_step: int, vector: int, flat: bool
@@ -265,15 +267,11 @@ class Form:
     def shared_bytes(self) -> int:
         if self.gradient == "dX":
             return self.ring_bytes + self.strip_bytes
-        return max(self.ring_bytes, self.taps * self.threads * ITEMSIZE[self.compute])
+        return max(self.ring_bytes, max(self.taps, 1) * self.threads * ITEMSIZE[self.compute])
 
     def resident(self, blocks: int) -> Form:
         """The same, compiled so that a multiprocessor has registers for `blocks` blocks."""
         return replace(self, blocks_per_processor=blocks)
-
-    def partial_rows(self, chunks: int) -> int:
-        """How many partial sums each element of dW is the sum of."""
-        return self.tiles * chunks
 
     @property
     def multiply_adds(self) -> int:

@@ -225,7 +225,7 @@ def _block(shape: Shape, held: tuple[int, int], registers: int, which: Device) -
             )  # fmt: skip
             again = form.rows.window * form.columns.window / (form.rows.threads * form.rows.step)
             again /= form.columns.threads * form.columns.step
-            waiting = 1 + (0.3 if stages == 1 else 0.1) / blocks + 1.5 / at_once
+            waiting = 1 + (0.5 if stages == 1 else 0.1) / blocks + 4 / at_once
             cost = waste * waiting * (1 + 0.1 * again)
             if best is None or cost < best[0]:
                 best = cost, form.resident(max(1, min(blocks, resident // form.threads)))

@@ -17,9 +17,7 @@ from gradkern.search.candidate import Note, Unfit
 __all__ = ["Depthwise", "candidates", "rebuild"]
 
 _HERE = Path(__file__).parent
-_INDEX = {name: index for index, name in enumerate(ARGUMENTS)}
-_START = 0.7  # what a block's start and end cost, in images
-_MOST_PARTIAL_ROWS = 64
+_START = 0.5  # what a block's start and end cost, in tiles
 
 
 def candidates(problem: Problem, which: Device) -> Iterator[Depthwise]:
@@ -67,13 +65,15 @@ class Depthwise:
         resident = kernel.resident_blocks(form.threads)
         if not resident:
             raise Unfit(f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits")
-        chunks = _chunks(form, self.images, resident)
-        items = form.groups * form.tiles * chunks
+        chunks = _chunks(form, self.images * form.tiles, resident, self.device.processors)
         sums = form.gradient == "dW"
         arguments = [{"images": self.images, "chunks": chunks}.get(name, 0) for name in ARGUMENTS]
         if sums:
-            self.workspace = form.partial_rows(chunks) * form.total_channels * form.taps * ITEMSIZE[form.compute]
-        self._launch = Launch(kernel, min(items, resident), form.threads, arguments, cooperative=sums)
+            self.workspace = chunks * form.total_channels * form.taps * ITEMSIZE[form.compute]
+        addresses = range(ARGUMENTS.index("images"))
+        self._launch = Launch(
+            kernel, min(form.groups * chunks, resident), form.threads, arguments, addresses, cooperative=sums
+        )
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         if self._launch is None:
@@ -84,8 +84,7 @@ class Depthwise:
         else:
             (strip, source), (filters,) = inputs, outputs
             counter = scratch(self.device, stream, 0)[0]
-        addresses = (source, strip, filters, workspace, counter)
-        self._launch(list(enumerate(addresses)), stream)
+        self._launch((source, strip, filters, workspace, counter), stream)
 
 
 def _kernel(form: Form, which: Device) -> Kernel:
@@ -101,14 +100,12 @@ def _kernel(form: Form, which: Device) -> Kernel:
     return load(key, which, lambda: cache.fetch(key, build), form.shared_bytes, 1)
 
 
-def _chunks(form: Form, images: int, resident: int) -> int:
-    """Into how many parts to cut the images, so that the blocks that run at the same time end at the same time."""
-    items = form.groups * form.tiles
-    most = min(images, 4 * resident // items + 1)
-    if form.gradient == "dW":  # all blocks must be resident, and few partial sums are soon added
-        most = min(most, resident // items, _MOST_PARTIAL_ROWS // form.tiles)
+def _chunks(form: Form, units: int, resident: int, processors: int) -> int:
+    """Into how many parts to cut the tiles of all images, so that all multiprocessors end at the same time."""
+    most = min(units, max(1, (4 * resident if form.gradient == "dX" else resident) // form.groups))
 
     def rounds(chunks: int) -> float:
-        return -(-items * chunks // resident) * (-(-images // chunks) + _START)
+        """What the busiest multiprocessor does, in tiles."""
+        return -(-form.groups * chunks // processors) * (-(-units // chunks) + _START)
 
-    return min(range(1, max(1, most) + 1), key=rounds)
+    return min(range(1, most + 1), key=rounds)
