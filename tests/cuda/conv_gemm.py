@@ -19,7 +19,7 @@ from reference import reference
 from gradkern.call import Tensor
 from gradkern.cublas.product import Product, gemms
 from gradkern.cuda.device import Device
-from gradkern.ops.conv_grad.gemm_sides import Clear, Program
+from gradkern.ops.conv_grad.gemm_sides import Program
 from gradkern.ops.conv_grad.moves import Move
 from gradkern.ops.conv_grad.problem import Problem
 
@@ -131,8 +131,6 @@ class Host:
             if isinstance(step, Product):
                 for gemm in gemms(step):
                     gemm(self, addresses)  # type: ignore[arg-type]
-            elif isinstance(step, Clear):
-                ctypes.memset(addresses[2], 0, step.nbytes)
             else:
                 first, second = step.places
                 self.move(step, (addresses[first.operand] + first.offset, addresses[second.operand] + second.offset))
@@ -201,12 +199,12 @@ def defined(memory: list[Guarded], dtype: str) -> Callable[[Move, tuple[int, int
 
     def move(step: Move, addresses: tuple[int, int]) -> None:
         (first, second), values = addresses, list(step.arguments[2:])
-        if step.form.kernel in ("gather", "scatter"):
-            for tensor_at, matrix_at, inside in _elements(values):
-                if step.form.kernel == "gather":
-                    at(second + matrix_at, dtype)[...] = at(first + tensor_at, dtype) if inside else 0
-                elif inside:
-                    at(first + tensor_at, dtype)[...] = at(second + matrix_at, dtype)
+        if step.form.kernel == "gather":
+            for tensor_at, matrix_at, inside in _gathered(values):
+                at(second + matrix_at, dtype)[...] = at(first + tensor_at, dtype) if inside else 0
+        elif step.form.kernel == "scatter":
+            for tensor_at, matrix_at, inside in _scattered(values):
+                at(first + tensor_at, dtype)[...] = at(second + matrix_at, dtype) if inside else 0
         elif step.form.kernel == "pack":
             for source, target in _packed(values, np.dtype(dtype).itemsize):
                 at(second + target, dtype)[...] = at(first + source, dtype)
@@ -216,7 +214,7 @@ def defined(memory: list[Guarded], dtype: str) -> Callable[[Move, tuple[int, int
     return move
 
 
-def _elements(values: list[int]) -> Iterator[tuple[int, int, bool]]:
+def _gathered(values: list[int]) -> Iterator[tuple[int, int, bool]]:
     images, channels, group_channels, start, count, _, grid1, grid2, *values = values
     sizes, (image_step, channel_step, *strides), values = values[:3], values[3:8], values[8:]
     steps, taps, firsts, spacings = values[:3], values[3:6], values[6:9], values[9:12]
@@ -231,6 +229,25 @@ def _elements(values: list[int]) -> Iterator[tuple[int, int, bool]]:
             row = c // group_channels * matrix_group + c % group_channels * matrix_channel
             to = image * matrix_image + p * matrix_position + row + number * matrix_tap
             yield image * image_step + c * channel_step + away, to, inside
+
+
+def _scattered(values: list[int]) -> Iterator[tuple[int, int, bool]]:
+    images, channels, group_channels, count, _, size1, size2, image_step, channel_step, *values = values
+    strides, values = values[:3], values[3:]
+    axes = list(zip(*(values[3 * kind : 3 * kind + 3] for kind in range(5)), strict=True))
+    (_, slots1, slots2), (grid1, grid2, matrix_image, matrix_position, group, channel, slot) = values[9:12], values[15:]
+    for image, p, c in np.ndindex(images, count, channels):
+        x = (p // (size1 * size2), p // size2 % size1, p % size2)
+        (q0, s0), (q1, s1), (q2, s2) = (
+            ((each + before) // step, (each + before) % step - low)
+            for each, (step, before, low, *_) in zip(x, axes, strict=True)
+        )
+        live = all(
+            live >> (s + low) & 1 and 0 <= s < n for s, (_, _, low, n, live) in zip((s0, s1, s2), axes, strict=True)
+        )
+        source = image * matrix_image + ((q0 * grid1 + q1) * grid2 + q2) * matrix_position
+        source += c // group_channels * group + c % group_channels * channel + ((s0 * slots1 + s1) * slots2 + s2) * slot
+        yield image * image_step + c * channel_step + sum(a * b for a, b in zip(x, strides, strict=True)), source, live
 
 
 def _packed(values: list[int], item: int) -> Iterator[tuple[int, int]]:

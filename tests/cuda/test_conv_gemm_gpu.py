@@ -177,5 +177,7 @@ def test_more_than_2_to_the_31_elements() -> None:
                 for image, place in where:
                     here = (dY[image, :, place].double()[:, None] * W[:, :, 1].double()).sum(0)
                     if image == 2:  # its neighbour is no upstream of another
-                        assert (output[image, :, place].double() - here).norm() <= CONV_NORM["float16"] * here.norm(), each.name
+                        assert (output[image, :, place].double() - here).norm() <= CONV_NORM["float16"] * here.norm(), (
+                            each.name
+                        )
                 assert int(output[1, :, : length - 8].count_nonzero()) == 0, each.name

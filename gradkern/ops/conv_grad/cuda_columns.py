@@ -1,18 +1,22 @@
 """The kernels between a convolution's tensors and the matrices of its products: each element is moved once.
 
-All strides are in bytes. The matrix of a slice of positions p of a grid, p = (image, q) in row-major order, has
+    gather      matrix[image, p, channel, tap] = tensor[image, channel, step*q + first + spacing*tap], 0 outside
+    scatter     tensor[image, channel, x] = matrix[image, p, channel, slot], 0 where the residue of x has no results
+    pack        packed[group, filter, phase, tap, channel] = W[filter, channel, the phase's tap]
+    add_shares  dW[filter, channel, tap] = sum over shares of shares[share, filter, channel, tap]
 
-    matrix[image, p, channel, tap] = tensor[image, channel, step*q + first + spacing*tap], 0 where that lies outside
+p counts the positions q of a grid in row-major order; of x those are (x + before) // step, its residue is the rest.
+All strides are in bytes.
 
-gather reads the tensor and writes the matrix, scatter writes what the matrix has into the tensor wherever it exists.
-Either is bound by memory: what is computed once for a position (its place in the grid, whether a tap is inside) serves
-several channels, and the loads of a thread are all under way before its first store. Neighbouring threads have
-neighbouring positions where those are adjacent in memory, else neighbouring channels, up to 16 bytes of them.
+All are bound by memory: what is computed for a position (its place in the grid, whether a tap is inside) serves several
+channels, and the loads of a thread are under way together before its first store. Neighbouring threads have
+neighbouring positions where those are adjacent in memory, else neighbouring channels, up to 16 bytes of them at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from numba import cuda
 from numba.cuda import float32, float64, int32, int64
@@ -25,20 +29,25 @@ __all__ = ["build"]
 
 def build(form: Form) -> Callable[..., None]:
     """The kernel; its arguments are int64 and stand in `moves`."""
-    makers = {"pack": _pack, "add_shares": _add_shares}
-    if form.kernel in makers:
-        return makers[form.kernel](form)
-    return _move_positions(form) if form.lanes == "positions" else _move_channels(form)
+    makers = {
+        ("gather", "positions"): _gather_positions,
+        ("gather", "channels"): _gather_channels,
+        ("scatter", "positions"): _scatter_positions,
+        ("scatter", "channels"): _scatter_channels,
+        ("pack", "positions"): _pack,
+        ("add_shares", "positions"): _add_shares,
+    }
+    return makers[form.kernel, form.lanes](form)
 
 
-def _move_positions(form: Form) -> Callable[..., None]:
+def _gather_positions(form: Form) -> Callable[..., None]:
     """A thread has one position and `chunk` channels, `at_once` of them at a time."""
-    GATHER, GROUPED, U, CHUNK = form.kernel == "gather", form.grouped, form.at_once, form.chunk
+    GROUPED, U, CHUNK, THREADS = form.grouped, form.at_once, form.chunk, form.threads
     WORD = float64 if form.word == "float64" else float32
-    INDEX, THREADS = (int64 if form.wide else int32), form.threads
+    INDEX = int64 if form.wide else int32
     load, store = i.loader("global", form.word, 1), i.storer("global", form.word, 1, form.native_bfloat16)
 
-    def move(
+    def gather(
         tensor: int, matrix: int, images: int, channels: int, group_channels: int, start: int, count: int,
         blocks: int, grid1: int, grid2: int, size0: int, size1: int, size2: int,
         tensor_image: int, tensor_channel: int, tensor0: int, tensor1: int, tensor2: int,
@@ -76,28 +85,17 @@ def _move_positions(form: Form) -> Callable[..., None]:
                         at2, y2 = at1, x2
                         inside1 = y0 >= 0 and y0 < INDEX(size0) and y1 >= 0 and y1 < INDEX(size1)
                         for _t2 in range(int32(taps2)):
-                            inside = inside1 and y2 >= 0 and y2 < INDEX(size2)
-                            if GATHER:
-                                for u in range(U):
-                                    held[u] = WORD(0)
-                                if inside:
-                                    for u in range(U):
-                                        if c + u < stop:
-                                            load(one, at2 + u * tensor_channel)
-                                            held[u] = one[0]
+                            for u in range(U):
+                                held[u] = WORD(0)
+                            if inside1 and y2 >= 0 and y2 < INDEX(size2):
                                 for u in range(U):
                                     if c + u < stop:
-                                        one[0] = held[u]
-                                        store(column + row[u], one)
-                            elif inside:
-                                for u in range(U):
-                                    if c + u < stop:
-                                        load(one, column + row[u])
+                                        load(one, at2 + u * tensor_channel)
                                         held[u] = one[0]
-                                for u in range(U):
-                                    if c + u < stop:
-                                        one[0] = held[u]
-                                        store(at2 + u * tensor_channel, one)
+                            for u in range(U):
+                                if c + u < stop:
+                                    one[0] = held[u]
+                                    store(column + row[u], one)
                             column += matrix_tap
                             at2 += spacing2 * tensor2
                             y2 = INDEX(y2 + INDEX(spacing2))
@@ -107,22 +105,21 @@ def _move_positions(form: Form) -> Callable[..., None]:
                     y0 = INDEX(y0 + INDEX(spacing0))
                 c = INDEX(c + U)
 
-    return move
+    return gather
 
 
-def _move_channels(form: Form) -> Callable[..., None]:
+def _gather_channels(form: Form) -> Callable[..., None]:
     """A thread has `at_once` vectors, each of some channels of one position; channels are adjacent on both sides."""
-    GATHER, GROUPED, U, V = form.kernel == "gather", form.grouped, form.at_once, form.words
+    GROUPED, U, V, THREADS = form.grouped, form.at_once, form.words, form.threads
+    CHANNELS, BYTES, HELD = form.vector_channels, form.vector_bytes, U * V
     WORD = float64 if form.word == "float64" else float32
     INDEX = int64 if form.wide else int32
-    BYTES = form.vector_bytes
     load, store = i.loader("global", form.word, V), i.storer("global", form.word, V, form.native_bfloat16)
-    CHANNELS, HELD, THREADS = form.vector_channels, U * V, form.threads
 
-    def move(
+    def gather(
         tensor: int, matrix: int, images: int, channels: int, group_channels: int, start: int, count: int,
-        blocks: int, grid1: int, grid2: int, size0: int, size1: int, size2: int,
-        tensor_image: int, tensor_channel: int, tensor0: int, tensor1: int, tensor2: int,
+        _blocks: int, grid1: int, grid2: int, size0: int, size1: int, size2: int,
+        tensor_image: int, _tensor_channel: int, tensor0: int, tensor1: int, tensor2: int,
         step0: int, step1: int, step2: int, taps0: int, taps1: int, taps2: int,
         first0: int, first1: int, first2: int, spacing0: int, spacing1: int, spacing2: int,
         matrix_image: int, matrix_position: int, matrix_group: int, matrix_channel: int, matrix_tap: int,
@@ -130,12 +127,11 @@ def _move_channels(form: Form) -> Callable[..., None]:
         vector, held = cuda.local.array(V, WORD), cuda.local.array(HELD, WORD)
         at, to = cuda.local.array(U, int64), cuda.local.array(U, int64)
         x0, x1, x2 = cuda.local.array(U, INDEX), cuda.local.array(U, INDEX), cuda.local.array(U, INDEX)
-        inside = cuda.local.array(U, int32)
         vectors = INDEX(INDEX(channels) // CHANNELS)
         last = INDEX(INDEX(images) * INDEX(count) * vectors)
+        first = INDEX(INDEX(cuda.blockIdx.x) * (U * THREADS) + INDEX(cuda.threadIdx.x))
         for u in range(U):
-            e = INDEX(INDEX(INDEX(cuda.blockIdx.x) * U + u) * THREADS + INDEX(cuda.threadIdx.x))
-            inside[u] = 1 if e < last else 0
+            e = INDEX(first + u * THREADS)
             j = INDEX(e // vectors)
             v = INDEX(e - j * vectors)
             image = INDEX(j // INDEX(count))
@@ -152,37 +148,150 @@ def _move_channels(form: Form) -> Callable[..., None]:
             if GROUPED:
                 group = INDEX(INDEX(v * CHANNELS) // INDEX(group_channels))
                 to[u] += group * (matrix_group - group_channels * matrix_channel)
+        column = int64(0)
         for t0 in range(int32(taps0)):
             for t1 in range(int32(taps1)):
                 for t2 in range(int32(taps2)):
                     away = t0 * spacing0 * tensor0 + t1 * spacing1 * tensor1 + t2 * spacing2 * tensor2
-                    column = ((t0 * taps1 + t1) * taps2 + t2) * matrix_tap
                     for u in range(U):
                         y0, y1 = INDEX(x0[u] + t0 * spacing0), INDEX(x1[u] + t1 * spacing1)
                         y2 = INDEX(x2[u] + t2 * spacing2)
-                        exists = y0 >= 0 and y0 < INDEX(size0) and y1 >= 0 and y1 < INDEX(size1)
-                        exists = exists and y2 >= 0 and y2 < INDEX(size2) and inside[u] != 0
-                        if GATHER:
-                            for w in range(V):
-                                held[u * V + w] = WORD(0)
-                        if exists:
-                            load(vector, at[u] + away if GATHER else to[u] + column)
+                        inside = y0 >= 0 and y0 < INDEX(size0) and y1 >= 0 and y1 < INDEX(size1)
+                        for w in range(V):
+                            held[u * V + w] = WORD(0)
+                        if inside and y2 >= 0 and y2 < INDEX(size2) and first + u * THREADS < last:
+                            load(vector, at[u] + away)
                             for w in range(V):
                                 held[u * V + w] = vector[w]
                     for u in range(U):
-                        for w in range(V):
-                            vector[w] = held[u * V + w]
-                        if GATHER:
-                            if inside[u] != 0:
-                                store(to[u] + column, vector)
-                        else:
-                            y0, y1 = INDEX(x0[u] + t0 * spacing0), INDEX(x1[u] + t1 * spacing1)
-                            y2 = INDEX(x2[u] + t2 * spacing2)
-                            exists = y0 >= 0 and y0 < INDEX(size0) and y1 >= 0 and y1 < INDEX(size1)
-                            if exists and y2 >= 0 and y2 < INDEX(size2) and inside[u] != 0:
-                                store(at[u] + away, vector)
+                        if first + u * THREADS < last:
+                            for w in range(V):
+                                vector[w] = held[u * V + w]
+                            store(to[u] + column, vector)
+                    column += matrix_tap
 
-    return move
+    return gather
+
+
+def _scatter_positions(form: Form) -> Callable[..., None]:
+    """A thread has one position of the tensor and `chunk` channels, `at_once` of them at a time."""
+    GROUPED, U, CHUNK, THREADS = form.grouped, form.at_once, form.chunk, form.threads
+    WORD = float64 if form.word == "float64" else float32
+    INDEX = int64 if form.wide else int32
+    load, store = i.loader("global", form.word, 1), i.storer("global", form.word, 1, form.native_bfloat16)
+    seen = _seen(INDEX)
+
+    def scatter(
+        tensor: int, matrix: int, images: int, channels: int, group_channels: int, count: int, blocks: int,
+        size1: int, size2: int, tensor_image: int, tensor_channel: int, tensor0: int, tensor1: int, tensor2: int,
+        step0: int, step1: int, step2: int, before0: int, before1: int, before2: int, low0: int, low1: int, low2: int,
+        slots0: int, slots1: int, slots2: int, live0: int, live1: int, live2: int, grid1: int, grid2: int,
+        matrix_image: int, matrix_position: int, matrix_group: int, matrix_channel: int, matrix_slot: int,
+    ) -> None:  # fmt: skip
+        one, held = cuda.local.array(1, WORD), cuda.local.array(U, WORD)
+        chunk = INDEX(INDEX(cuda.blockIdx.x) // INDEX(blocks))
+        j = INDEX(INDEX(INDEX(cuda.blockIdx.x) - chunk * INDEX(blocks)) * THREADS + INDEX(cuda.threadIdx.x))
+        if j < INDEX(INDEX(images) * INDEX(count)):
+            image = INDEX(j // INDEX(count))
+            p = INDEX(j - image * INDEX(count))
+            rest = INDEX(p // INDEX(size2))
+            x2 = INDEX(p - rest * INDEX(size2))
+            x0 = INDEX(rest // INDEX(size1))
+            x1 = INDEX(rest - x0 * INDEX(size1))
+            q0, s0, has0 = seen(x0, step0, before0, low0, slots0, live0)
+            q1, s1, has1 = seen(x1, step1, before1, low1, slots1, live1)
+            q2, s2, has2 = seen(x2, step2, before2, low2, slots2, live2)
+            exists = has0 and has1 and has2
+            at = matrix + image * matrix_image + ((q0 * grid1 + q1) * grid2 + q2) * matrix_position
+            at += ((s0 * slots1 + s1) * slots2 + s2) * matrix_slot
+            to = tensor + image * tensor_image + x0 * tensor0 + x1 * tensor1 + x2 * tensor2
+            c = INDEX(chunk * CHUNK)
+            stop = INDEX(min(INDEX(c + CHUNK), INDEX(channels)))
+            while c < stop:
+                for u in range(U):
+                    held[u] = WORD(0)
+                    if exists and c + u < stop:
+                        row = (c + u) * matrix_channel
+                        if GROUPED:
+                            group = INDEX(INDEX(c + u) // INDEX(group_channels))
+                            row += group * (matrix_group - group_channels * matrix_channel)
+                        load(one, at + row)
+                        held[u] = one[0]
+                for u in range(U):
+                    if c + u < stop:
+                        one[0] = held[u]
+                        store(to + (c + u) * tensor_channel, one)
+                c = INDEX(c + U)
+
+    return scatter
+
+
+def _scatter_channels(form: Form) -> Callable[..., None]:
+    """A thread has `at_once` vectors, each of some channels of one position; channels are adjacent on both sides."""
+    GROUPED, U, V, THREADS = form.grouped, form.at_once, form.words, form.threads
+    CHANNELS, BYTES, HELD = form.vector_channels, form.vector_bytes, U * V
+    WORD = float64 if form.word == "float64" else float32
+    INDEX = int64 if form.wide else int32
+    load, store = i.loader("global", form.word, V), i.storer("global", form.word, V, form.native_bfloat16)
+    seen = _seen(INDEX)
+
+    def scatter(
+        tensor: int, matrix: int, images: int, channels: int, group_channels: int, count: int, _blocks: int,
+        size1: int, size2: int, tensor_image: int, _tensor_channel: int, tensor0: int, tensor1: int, tensor2: int,
+        step0: int, step1: int, step2: int, before0: int, before1: int, before2: int, low0: int, low1: int, low2: int,
+        slots0: int, slots1: int, slots2: int, live0: int, live1: int, live2: int, grid1: int, grid2: int,
+        matrix_image: int, matrix_position: int, matrix_group: int, matrix_channel: int, matrix_slot: int,
+    ) -> None:  # fmt: skip
+        vector, held, to = cuda.local.array(V, WORD), cuda.local.array(HELD, WORD), cuda.local.array(U, int64)
+        vectors = INDEX(INDEX(channels) // CHANNELS)
+        last = INDEX(INDEX(images) * INDEX(count) * vectors)
+        first = INDEX(INDEX(cuda.blockIdx.x) * (U * THREADS) + INDEX(cuda.threadIdx.x))
+        for u in range(U):
+            e = INDEX(first + u * THREADS)
+            j = INDEX(e // vectors)
+            v = INDEX(e - j * vectors)
+            image = INDEX(j // INDEX(count))
+            p = INDEX(j - image * INDEX(count))
+            rest = INDEX(p // INDEX(size2))
+            x2 = INDEX(p - rest * INDEX(size2))
+            x0 = INDEX(rest // INDEX(size1))
+            x1 = INDEX(rest - x0 * INDEX(size1))
+            q0, s0, has0 = seen(x0, step0, before0, low0, slots0, live0)
+            q1, s1, has1 = seen(x1, step1, before1, low1, slots1, live1)
+            q2, s2, has2 = seen(x2, step2, before2, low2, slots2, live2)
+            at = matrix + image * matrix_image + ((q0 * grid1 + q1) * grid2 + q2) * matrix_position + v * BYTES
+            at += ((s0 * slots1 + s1) * slots2 + s2) * matrix_slot
+            if GROUPED:
+                group = INDEX(INDEX(v * CHANNELS) // INDEX(group_channels))
+                at += group * (matrix_group - group_channels * matrix_channel)
+            to[u] = tensor + image * tensor_image + v * BYTES + x0 * tensor0 + x1 * tensor1 + x2 * tensor2
+            for w in range(V):
+                held[u * V + w] = WORD(0)
+            if has0 and has1 and has2 and e < last:
+                load(vector, at)
+                for w in range(V):
+                    held[u * V + w] = vector[w]
+        for u in range(U):
+            if first + u * THREADS < last:
+                for w in range(V):
+                    vector[w] = held[u * V + w]
+                store(to[u], vector)
+
+    return scatter
+
+
+def _seen(INDEX: Any) -> Callable[..., Any]:
+    """Of an element of an axis: its place in the grid, its slot, and whether that has a result."""
+
+    @cuda.jit(device=True, inline="always")
+    def seen(x: int, step: int, before: int, low: int, slots: int, live: int) -> tuple[int, int, bool]:
+        at = INDEX(x + INDEX(before))
+        q = INDEX(at // INDEX(step))
+        residue = INDEX(at - q * INDEX(step))
+        slot = INDEX(residue - INDEX(low))
+        return q, slot, slot >= 0 and slot < INDEX(slots) and (live >> int64(residue)) & 1 == 1
+
+    return seen
 
 
 def _pack(form: Form) -> Callable[..., None]:

@@ -7,13 +7,11 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, metadata
 from typing import Any
 
-from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
-
 from gradkern.cublas.library import Handle, bindings, handle, workspace_bytes, wrapped
 from gradkern.cublas.product import Product, gemms
-from gradkern.cuda.device import Device, check
+from gradkern.cuda.device import Device
 from gradkern.ops.conv_grad.gemm_data import data_columns, data_pointwise
-from gradkern.ops.conv_grad.gemm_sides import ALIGNED, OUTPUT, Clear, Program, Sides, up
+from gradkern.ops.conv_grad.gemm_sides import ALIGNED, Program, Sides, up
 from gradkern.ops.conv_grad.gemm_weights import weight_columns, weight_pointwise
 from gradkern.ops.conv_grad.moves import Move, launch
 from gradkern.ops.conv_grad.problem import Problem
@@ -21,7 +19,7 @@ from gradkern.search.candidate import Note, Unfit
 
 __all__ = ["GemmCandidate", "Way", "candidates", "rebuild", "version", "ways"]
 
-SLICES = (32 << 20, 256 << 20)  # bytes: what stays in the L2 cache, and what keeps launches few
+SLICES = (256 << 20, 1 << 30, 32 << 20)  # bytes: what is fast, and what little memory allows
 MOST_STEPS = 512
 _TILE = 128  # of a product's result, about what a multiprocessor computes at a time
 _LIBRARIES = ("nvidia-cublas", "nvidia-cublas-cu12", "nvmath-python")
@@ -80,16 +78,11 @@ class GemmCandidate:
             for step in self._steps:
                 step(addresses, stream, own)
 
-    def _enqueues(self, step: Move | Product | Clear) -> Iterator[Enqueue]:
+    def _enqueues(self, step: Move | Product) -> Iterator[Enqueue]:
         which = self._which
         if isinstance(step, Product):
             for gemm in gemms(step):
                 yield lambda addresses, _stream, own, gemm=gemm: gemm(own, addresses)
-        elif isinstance(step, Clear):
-            nbytes = step.nbytes
-            yield lambda addresses, stream, _: check(
-                driver.cuMemsetD8Async(addresses[OUTPUT], 0, nbytes, stream), "writing zeros"
-            )
         else:
             made, (first, second) = launch(step, which), step.places
             yield lambda addresses, stream, _: made(
@@ -142,10 +135,12 @@ def ways(problem: Problem, which: Device) -> Iterator[Way]:
 def _data_ways(sides: Sides) -> Iterator[Way]:
     if sides.geometry.pointwise:
         yield Way()
-    planes = sides.Y.channel != 1
+        if sides.Y.endless and sides.X.endless:
+            return  # columns would be copies
+    planes = sides.Y.channel != 1 and sides.geometry.images > 1
     for slice_bytes in _slices(sides, sides.geometry.filters):
         yield Way(slice_bytes)
-        if planes and sides.geometry.images > 1:
+        if planes and not sides.geometry.pointwise:
             yield Way(slice_bytes, by_image=True)
 
 
@@ -153,25 +148,25 @@ def _weight_ways(sides: Sides) -> Iterator[Way]:
     geometry = sides.geometry
     rows = geometry.channels * geometry.taps
     tiles = geometry.group * -(-geometry.filters // _TILE) * -(-rows // _TILE)
-    few = [1] if geometry.group > 1 else sorted({1, max(1, min(2 * sides.which.processors // tiles, 64))})
+    enough = 1 << max(0, min(2 * sides.which.processors // tiles, 64).bit_length() - 1)
+    few = sorted({1, enough if geometry.group == 1 else 1})
     if geometry.pointwise:
         if sides.Y.endless and sides.X.endless:
             yield from (Way(shares=shares) for shares in few)
-        else:
-            most = geometry.images
-            yield from (Way(shares=shares) for shares in sorted({most, -(-most // 4), -(-most // 16)}, reverse=True))
-        if sides.X.channel == 1 and sides.Y.channel == 1:
             return  # columns would be copies
+        most = geometry.images
+        yield from (Way(shares=shares) for shares in sorted({most, -(-most // 4), -(-most // 16)}, reverse=True))
     for slice_bytes in _slices(sides, geometry.channels):
         yield from (Way(slice_bytes, shares=shares) for shares in few)
 
 
 def _slices(sides: Sides, channels: int) -> tuple[int, ...]:
-    """One size is enough where all columns fit the smallest."""
+    """Those that differ: one where all columns fit the smallest."""
     geometry = sides.geometry
     positions = geometry.images * sides.Y.positions
     columns = channels * geometry.group * geometry.taps * positions * sides.item
-    return SLICES[: 1 + (columns > SLICES[0])]
+    smaller = [each for each in sorted(SLICES) if each < columns]
+    return tuple(each for each in SLICES if each in (*smaller, *sorted(SLICES)[len(smaller) : len(smaller) + 1]))
 
 
 def _program(problem: Problem, which: Device, way: Way) -> Program:

@@ -19,12 +19,13 @@ from dataclasses import dataclass
 
 from gradkern.cublas.product import Matrix, Product
 from gradkern.cuda.device import Device
+from gradkern.ops.conv_grad.gemm_views import Slice, View
 from gradkern.ops.conv_grad.geometry import Geometry
-from gradkern.ops.conv_grad.moves import Layout, Move, Place, Slice, View
+from gradkern.ops.conv_grad.moves import Layout, Move, Place
 from gradkern.ops.conv_grad.problem import Problem
 from gradkern.search.candidate import Unfit
 
-__all__ = ["ALIGNED", "OTHER", "OUTPUT", "SCRATCH", "Clear", "Program", "Sides", "Y", "columns_of", "cut", "pointwise"]
+__all__ = ["ALIGNED", "OTHER", "OUTPUT", "SCRATCH", "Program", "Sides", "Y", "columns_of", "cut", "pointwise"]
 __all__ += ["slices", "up"]
 
 Y, OTHER, OUTPUT, SCRATCH = range(4)  # operands: the two inputs, the output, scratch memory
@@ -33,17 +34,10 @@ ALIGNED = 256  # bytes: where a matrix begins
 
 
 @dataclass(frozen=True, slots=True)
-class Clear:
-    """Zeros into the whole output."""
-
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Program:
     """Steps in order, and the bytes of scratch memory they share."""
 
-    steps: tuple[Move | Product | Clear, ...]
+    steps: tuple[Move | Product, ...]
     scratch: int
 
 

@@ -20,7 +20,8 @@ from gradkern.ops.conv_grad.gemm_sides import (
     slices,
     up,
 )
-from gradkern.ops.conv_grad.moves import Grid, Layout, Move, Place, Slice, View, add_shares, gather
+from gradkern.ops.conv_grad.gemm_views import Grid, Slice, View
+from gradkern.ops.conv_grad.moves import Layout, Move, Place, add_shares, gather
 from gradkern.search.candidate import Unfit
 
 __all__ = ["weight_columns", "weight_pointwise"]

@@ -9,23 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache as remembered
 from inspect import signature
-from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
-from gradkern.call import Tensor
 from gradkern.cuda import cache
 from gradkern.cuda.columns import ITEMSIZE
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, load
-from gradkern.ops.conv_grad.geometry import Part, Triple, Window
-from gradkern.search.candidate import Unfit
+from gradkern.ops.conv_grad.gemm_views import Grid, PartOfData, Residues, Slice, View
 
-__all__ = ["Form", "Grid", "Layout", "Move", "Place", "Slice", "View", "add_shares", "compiled", "gather", "launch"]
-__all__ += ["pack", "scatter"]
+__all__ = ["Form", "Layout", "Move", "Place", "add_shares", "compiled", "gather", "launch", "pack", "scatter"]
 
 _NARROW = 1 << 30  # counts below it fit 32 bits, rounded up to whole blocks too
 
@@ -68,131 +62,6 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """A tensor with three spatial axes. strides, in bytes: of images, of channels, of the three."""
-
-    operand: int
-    dtype: str
-    images: int
-    channels: int
-    sizes: Triple
-    strides: tuple[int, int, int, int, int]
-    alignment: int
-
-    @classmethod
-    def of(cls, tensor: Tensor, operand: int) -> View:
-        missing = 5 - len(tensor.shape)
-        images, channels, *sizes = tensor.shape
-        first, second, *rest = tensor.strides
-        size0, size1, size2 = (*[1] * missing, *sizes)
-        stride0, stride1, stride2 = (*[0] * missing, *rest)
-        item = tensor.dtype.itemsize
-        if tensor.alignment % item or any(each % item for each in tensor.strides):
-            raise Unfit("an array's elements lie between the places of their type")
-        strides = first, second, stride0, stride1, stride2
-        return cls(operand, tensor.dtype.name, images, channels, (size0, size1, size2), strides, tensor.alignment)
-
-    @property
-    def item(self) -> int:
-        return ITEMSIZE[self.dtype]
-
-    @property
-    def positions(self) -> int:
-        return prod(self.sizes)
-
-    @property
-    def distance(self) -> int | None:
-        """Elements from one position to the next, if there is one such distance; 0 where there is one position."""
-        distance, expected = 0, 0
-        for size, stride in zip(self.sizes[::-1], self.strides[:1:-1], strict=True):
-            if size == 1:
-                continue
-            if not expected:
-                distance = expected = stride
-            if stride != expected:
-                return None
-            expected *= size
-        return distance // self.item
-
-    @property
-    def image(self) -> int:
-        """Elements from one image to the next."""
-        return self.strides[0] // self.item
-
-    @property
-    def channel(self) -> int:
-        """Elements from one channel to the next."""
-        return self.strides[1] // self.item
-
-    @property
-    def endless(self) -> bool:
-        """Whether the positions of all images lie at one distance."""
-        distance = self.distance
-        if self.images == 1 or self.positions == 1:
-            return distance is not None
-        return distance is not None and self.positions * distance == self.image
-
-    @property
-    def step(self) -> int:
-        """Elements from position to position of all images, where they are endless."""
-        return self.image if self.positions == 1 else self.distance or 0
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Images from `image` on and positions from `start` on; several images with all their positions, or part of one."""
-
-    image: int
-    images: int
-    start: int
-    count: int
-
-    @property
-    def length(self) -> int:
-        return self.images * self.count
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """Grid position q and tap t see element steps*q + firsts + spacings*t of a tensor."""
-
-    grid: Triple
-    steps: Triple
-    taps: Triple
-    firsts: Triple
-    spacings: Triple
-
-    @property
-    def positions(self) -> int:
-        return prod(self.grid)
-
-    @classmethod
-    def of(cls, window: Window) -> Grid:
-        offsets = [axis[:, 0].tolist() for axis in window.offsets]
-        return cls._of(window.grid, window.steps, offsets)
-
-    @classmethod
-    def of_phases(cls, part: Part, strides: Triple) -> tuple[Grid, np.ndarray]:
-        """Where in dX the results of a part belong, its phases as taps; and the taps of W each of them has, in order.
-
-        Phases are brought into the order of their positions, in which W's taps are at one distance too.
-        """
-        order = np.lexsort(part.firsts.T[::-1])
-        firsts = part.firsts[order]
-        offsets = [sorted(set(firsts[:, axis].tolist())) for axis in range(3)]
-        return cls._of(part.window.grid, strides, offsets), part.taps[order]
-
-    @classmethod
-    def _of(cls, grid: Triple, steps: Triple, offsets: list[list[int]]) -> Grid:
-        spacings = [each[1] - each[0] if len(each) > 1 else 0 for each in offsets]
-        for each, spacing in zip(offsets, spacings, strict=True):
-            if any(later - earlier != spacing for earlier, later in pairwise(each)):
-                raise Unfit("the taps of a part lie at several distances")
-        (t0, t1, t2), (f0, f1, f2) = map(len, offsets), (each[0] if each else 0 for each in offsets)
-        return cls(grid, steps, (t0, t1, t2), (f0, f1, f2), (spacings[0], spacings[1], spacings[2]))
-
-
-@dataclass(frozen=True, slots=True)
 class Layout:
     """Where the elements of a slice's matrix lie, in bytes after `place`. tap counts taps or phases in C order."""
 
@@ -217,41 +86,43 @@ class Move:
 
 def gather(view: View, grid: Grid, piece: Slice, layout: Layout, which: Device) -> Move:
     """matrix[image, p, channel, tap] = tensor[image, channel, steps*q + ...], 0 outside."""
-    return _move("gather", view, grid, piece, layout, which)
-
-
-def scatter(view: View, grid: Grid, piece: Slice, layout: Layout, which: Device) -> Move:
-    """tensor[image, channel, steps*q + ...] = matrix[image, p, channel, tap], where that exists."""
-    return _move("scatter", view, grid, piece, layout, which)
-
-
-def _move(
-    kernel: Literal["gather", "scatter"], view: View, grid: Grid, piece: Slice, layout: Layout, which: Device
-) -> Move:
-    item = view.item
-    form = Form(kernel, _word(view.dtype), native_bfloat16=which.capability >= (8, 0))
-    grouped = layout.group_channels < view.channels and layout.group != layout.group_channels * layout.channel
-    wide = piece.length * view.channels >= _NARROW
-    first = piece.image * view.strides[0]
-    by_channels = layout.channel == item and (view.strides[1] == item or view.channels == 1)
-    if by_channels:
-        width = _width(view, piece, layout, first)
-        if width * item >= 4:
-            form = replace(form, word="float32", words=width * item // 4)
-        form = replace(form, lanes="channels", vector_channels=width, at_once=4, blocks_per_processor=1 if wide else 3)
-        along, blocks = 1, -(-piece.length * (view.channels // width) // (form.threads * form.at_once))
-    else:
-        along = -(-piece.length // form.threads)
-        blocks = along * -(-view.channels // form.chunk)
+    form, blocks, along = _form("gather", view, piece, layout, which)
     arguments = (
-        *(0, 0, piece.images, view.channels, layout.group_channels, piece.start, piece.count),
-        *(along, *grid.grid[1:], *view.sizes, *view.strides),
-        *(*grid.steps, *grid.taps, *grid.firsts, *grid.spacings),
+        *(0, 0, piece.images, view.channels, layout.group_channels, piece.start, piece.count, along, *grid.grid[1:]),
+        *(*view.sizes, *view.strides, *grid.steps, *grid.taps, *grid.firsts, *grid.spacings),
         *(layout.image, layout.position, layout.group, layout.channel, layout.tap),
     )
-    return Move(
-        replace(form, grouped=grouped, wide=wide), (Place(view.operand, first), layout.place), arguments, blocks
+    return Move(form, (Place(view.operand, piece.image * view.strides[0]), layout.place), arguments, blocks)
+
+
+def scatter(view: View, residues: Residues, run: Slice, layout: Layout, which: Device) -> Move:
+    """tensor[image, channel, x] = matrix[image, grid position of x, channel, slot of x's residue], 0 where none is."""
+    whole = replace(run, count=view.positions)
+    form, blocks, along = _form("scatter", view, whole, layout, which)
+    arguments = (
+        *(0, 0, whole.images, view.channels, layout.group_channels, whole.count, along, *view.sizes[1:], *view.strides),
+        *(*residues.steps, *residues.before, *residues.lows, *residues.slots, *residues.live, *residues.grid[1:]),
+        *(layout.image, layout.position, layout.group, layout.channel, layout.tap),
     )
+    return Move(form, (Place(view.operand, run.image * view.strides[0]), layout.place), arguments, blocks)
+
+
+def _form(
+    kernel: Literal["gather", "scatter"], view: View, piece: Slice, layout: Layout, which: Device
+) -> tuple[Form, int, int]:
+    """The form for so many positions of a tensor, its blocks, and how many of them are side by side."""
+    grouped = layout.group_channels < view.channels and layout.group != layout.group_channels * layout.channel
+    wide = piece.length * view.channels >= _NARROW
+    form = Form(kernel, _word(view.dtype), grouped=grouped, wide=wide, native_bfloat16=which.capability >= (8, 0))
+    form = replace(form, blocks_per_processor=2 if wide else 4)
+    if layout.channel != view.item or (view.strides[1] != view.item and view.channels > 1):
+        along = -(-piece.length // form.threads)
+        return form, along * -(-view.channels // form.chunk), along
+    width = _width(view, piece, layout)
+    if width * view.item >= 4:
+        form = replace(form, word="float32", words=width * view.item // 4)
+    form = replace(form, lanes="channels", vector_channels=width, at_once=4, blocks_per_processor=1 if wide else 3)
+    return form, -(-piece.length * (view.channels // width) // (form.threads * form.at_once)), 1
 
 
 def _word(dtype: str) -> str:
@@ -259,11 +130,11 @@ def _word(dtype: str) -> str:
     return dtype if ITEMSIZE[dtype] != 4 else "float32"
 
 
-def _width(view: View, piece: Slice, layout: Layout, first: int) -> int:
+def _width(view: View, piece: Slice, layout: Layout) -> int:
     """How many channels one access takes, at most 16 bytes of them."""
     width = 16 // view.item
     per_group = min(layout.group_channels, view.channels)
-    strides = [view.strides[0] if piece.images > 1 else 0, *view.strides[2:], first]
+    strides = [view.strides[0] if piece.images > 1 else 0, *view.strides[2:], piece.image * view.strides[0]]
     strides += [layout.image, layout.position, layout.group, layout.tap, layout.place.offset]
     while width > 1:
         size = width * view.item
@@ -273,39 +144,23 @@ def _width(view: View, piece: Slice, layout: Layout, first: int) -> int:
     return 1
 
 
-def pack(W: View, taps: np.ndarray, counts: tuple[Triple, Triple], filters: int, matrix: Layout, which: Device) -> Move:
-    """packed[filter, phase, tap, channel] = W[filter, channel, taps[phase, tap]], group by group of `filters`.
+def pack(W: View, part: PartOfData, filters: int, matrix: Layout, which: Device) -> Move:
+    """packed[filter, phase, tap, channel] = W[filter, channel, the phase's tap], group by group of `filters`.
 
-    counts are those of phases and of taps, per axis. Of `matrix`, channel is the distance of filters, position that of
-    phases; channels of W lie end to end.
+    Of `matrix`, channel is the distance of filters, position that of phases; channels of W lie end to end.
     """
-    phases, inside = counts
-    table = taps.reshape(*phases, *inside, 3)
-    origin = table[(0,) * 6]
-    beside = [[_beside(table, origin, 3 * kind + axis, axis) for axis in range(3)] for kind in range(2)]
-    where = np.indices((*phases, *inside))
-    rebuilt = [origin[a] + where[a] * beside[0][a] + where[3 + a] * beside[1][a] for a in range(3)]
-    if not all((table[..., a] == rebuilt[a]).all() for a in range(3)):
-        raise Unfit("the taps of a part lie at several distances")
-    start = sum(int(tap) * stride for tap, stride in zip(origin, W.strides[2:], strict=True))
-    form = Form("pack", _word(W.dtype), native_bfloat16=which.capability >= (8, 0))
-    total = W.images * prod(phases) * W.channels
+    spatial = W.strides[2:]
+    start = sum(tap * stride for tap, stride in zip(part.origin, spatial, strict=True))
+    total = W.images * prod(part.phases) * W.channels
+    form = Form("pack", _word(W.dtype), wide=total >= _NARROW, native_bfloat16=which.capability >= (8, 0))
     arguments = (
-        *(0, 0, total, W.channels, filters, *phases, *W.strides[:2]),
-        *(step * stride for step, stride in zip(beside[0], W.strides[2:], strict=True)),
-        *inside,
-        *(step * stride for step, stride in zip(beside[1], W.strides[2:], strict=True)),
+        *(0, 0, total, W.channels, filters, *part.phases, *W.strides[:2]),
+        *(step * stride for step, stride in zip(part.by_phase, spatial, strict=True)),
+        *part.grid.taps,
+        *(step * stride for step, stride in zip(part.by_tap, spatial, strict=True)),
         *(matrix.group, matrix.channel, matrix.position, matrix.tap),
     )
-    form = replace(form, wide=total >= _NARROW)
     return Move(form, (Place(W.operand, start), matrix.place), arguments, -(-total // form.threads))
-
-
-def _beside(table: np.ndarray, origin: np.ndarray, axis: int, of: int) -> int:
-    """How far W's tap moves along its axis `of` from one phase or tap to the next."""
-    if table.shape[axis] < 2:
-        return 0
-    return int(table[tuple(int(each == axis) for each in range(6))][of] - origin[of])
 
 
 def add_shares(
