@@ -153,6 +153,54 @@ def test_a_warm_call_can_be_captured_and_replayed() -> None:
         assert_close(NAME, key, back(tensor), expected[key])
 
 
+def test_a_graph_may_be_replayed_while_its_capture_stream_runs_other_calls() -> None:
+    """With one counter for both, the barriers would count each other's blocks and wait for ever."""
+    torch = pytest.importorskip("torch")
+    there, back, _ = by_torch()
+    inputs = [host_inputs(rows, 4096) for rows in (900, 700)]
+    inputs[1]["Y_grad"] *= 2
+    captured, live = ({key: there(array) for key, array in each.items()} for each in inputs)
+    first, second = torch.cuda.Stream(), torch.cuda.Stream()
+    graphs = [torch.cuda.CUDAGraph() for _ in range(2)]
+    results = []
+    with torch.cuda.stream(first):
+        gradkern.run(NAME, **captured)  # warm
+    for graph in graphs:  # on one stream, neither warm nor captured before
+        with torch.cuda.graph(graph, stream=first):
+            results.append(gradkern.run(NAME, **captured))
+    torch.cuda.synchronize()
+    for _ in range(200):
+        graphs[0].replay()
+        with torch.cuda.stream(second):
+            graphs[1].replay()
+        with torch.cuda.stream(first):
+            results.append(gradkern.run(NAME, **live))
+    torch.cuda.synchronize()
+    expected = [reference(NAME, each, {}) for each in inputs]
+    for number, result in enumerate(results):
+        for key, tensor in result._asdict().items():
+            if number < 4 or number % 20 == 0:
+                assert_close(NAME, key, back(tensor), expected[number > 1][key])
+
+
+def test_a_call_in_a_capture_needs_no_call_on_that_stream_before() -> None:
+    torch = pytest.importorskip("torch")
+    there, back, _ = by_torch()
+    inputs = host_inputs(300, 1024)
+    arrays = {key: there(array) for key, array in inputs.items()}
+    gradkern.run(NAME, **arrays)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = gradkern.run(NAME, **arrays)
+    for _ in range(3):
+        result.scale_grad.zero_()
+        graph.replay()
+    torch.cuda.synchronize()
+    expected = reference(NAME, inputs, {})
+    for key, tensor in result._asdict().items():
+        assert_close(NAME, key, back(tensor), expected[key])
+
+
 def test_out_may_be_an_input_where_the_contract_permits_and_nothing_else_that_overlaps() -> None:
     torch = pytest.importorskip("torch")
     there, back, _ = by_torch()

@@ -1,4 +1,4 @@
-"""The driver, checked: contexts, what a device can do, memory and scratch memory per device and stream."""
+"""The driver, checked: contexts, and what a device can do."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.errors import ProviderError
 
-__all__ = ["Device", "OutOfMemoryError", "activate", "check", "device", "identity", "in_turn", "scratch"]
+__all__ = ["Device", "OutOfMemoryError", "activate", "check", "device", "identity", "in_turn"]
 
-_lock = threading.Lock()
 in_turn = threading.Lock()
 """Held while work that uses a stream's scratch memory twice is enqueued: two threads may share the stream."""
 
@@ -96,44 +95,3 @@ class activate:  # noqa: N801  used as a function is
     def __exit__(self, *_: Any) -> None:
         if self._pushed:
             driver.cuCtxPopCurrent()
-
-
-class _Scratch:
-    """Scratch memory of one stream of one device: a counter for barriers over a grid, and one growing buffer.
-
-    Launches on one stream run one after another, so they can share it. Nothing is ever freed: a captured graph keeps
-    the addresses; a buffer at least doubles when it grows, so all that is kept is at most twice the largest.
-    """
-
-    def __init__(self) -> None:
-        self.counter = 0
-        self.buffer = 0
-        self.size = 0
-
-
-_scratch: dict[tuple[int, int], _Scratch] = {}
-
-
-def scratch(which: Device, stream: int, size: int) -> tuple[int, int]:
-    """(address of the counter, address of `size` bytes); allocates only when this stream needs more than before."""
-    held = _scratch.get((which.index, stream))
-    if held is not None and held.size >= size:
-        return held.counter, held.buffer
-    with _lock, activate(which):
-        held = _scratch.setdefault((which.index, stream), _Scratch())
-        if held.size < size:
-            state = check(driver.cuStreamIsCapturing(stream), "asking for a stream's capture")
-            if state != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE:
-                raise ProviderError(
-                    "CUDA: the first call of a kind allocates scratch memory, which a graph capture forbids; "
-                    "call once on this stream before the capture to warm it"
-                )
-            if not held.counter:
-                held.counter = int(check(driver.cuMemAlloc(256), "allocating a counter"))
-                check(driver.cuMemsetD32Async(held.counter, 0, 64, stream), "clearing a counter")
-            larger = max(size, 2 * held.size, 1 << 20)
-            held.buffer = int(check(driver.cuMemAlloc(larger), f"allocating {larger} bytes of scratch memory"))
-            # padding is read with what lies before it, and thrown away: let it be something
-            check(driver.cuMemsetD8Async(held.buffer, 0, larger, stream), "clearing scratch memory")
-            held.size = larger
-    return held.counter, held.buffer

@@ -13,7 +13,8 @@ from typing import Any
 from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, device, in_turn, scratch
+from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, device, in_turn
+from gradkern.cuda.scratch import scratch
 from gradkern.errors import ProviderError
 from gradkern.memory import overlaps_itself
 from gradkern.ops.conv_grad.problem import Problem

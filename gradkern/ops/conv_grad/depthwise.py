@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from gradkern.cuda import cache
-from gradkern.cuda.device import Device, scratch
+from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Kernel, Launch, load
+from gradkern.cuda.scratch import scratch
 from gradkern.ops.conv_grad.cuda_depthwise_form import ARGUMENTS, ITEMSIZE, Form
 from gradkern.ops.conv_grad.cuda_depthwise_geometry import Shape, forms
 from gradkern.ops.conv_grad.problem import Problem

@@ -9,9 +9,10 @@ from typing import Any
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda import cache
-from gradkern.cuda.device import Device, scratch
+from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, load
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
+from gradkern.cuda.scratch import scratch
 from gradkern.ops.layer_norm_grad.cuda_form import ARGUMENTS, Form
 from gradkern.ops.layer_norm_grad.cuda_geometry import choose
 

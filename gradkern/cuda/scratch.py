@@ -1,0 +1,152 @@
+"""Scratch memory of a launch: a counter for barriers over a grid, and a buffer. No warm call allocates any.
+
+Launches that run one after another share it, launches that may run at the same time must not: the partial sums would
+mix, and the barrier would wait for ever. So every stream has its own; and since a graph is replayed at any time and on
+any stream, so has every capture: its memory belongs to the captured graph, and serves another capture once that graph
+and all that was instantiated from it are destroyed. What shares memory in spite of that, and must run one after
+another, is what CUDA makes of one captured graph: two instantiations, or two copies in a larger graph.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+
+from gradkern.cuda.device import Device, activate, check
+
+__all__ = ["scratch"]
+
+_LEGACY, _PER_THREAD = 1, 2  # handles that are no addresses: 0 and 1 are the legacy default stream, never captured
+_COUNTER_BYTES = 256
+_LEAST_BYTES = 1 << 20
+
+_lock = threading.Lock()
+
+
+def scratch(which: Device, stream: int, size: int) -> tuple[int, int]:
+    """(address of the counter, address of `size` bytes) for a launch on this stream; cleared when they are new."""
+    if stream > _LEGACY:
+        status, capturing = driver.cuStreamIsCapturing(stream)
+        if status:  # as where no context is current in this thread
+            with activate(which):
+                capturing = check(driver.cuStreamIsCapturing(stream), "asking for a stream's capture")
+        if capturing:
+            return _of_capture(which, stream, size)
+        if stream == _PER_THREAD:
+            stream = _of_this_thread(which)
+    held = _streams.get((which.index, stream))
+    if held is None or held.size < size:
+        held = _grown(which, stream, size)
+    return held.counter, held.buffer
+
+
+@dataclass(slots=True, eq=False)
+class _Scratch:
+    counter: int
+    buffer: int
+    size: int
+
+
+_streams: dict[tuple[int, int], _Scratch] = {}
+
+
+def _grown(which: Device, stream: int, size: int) -> _Scratch:
+    """More for a stream. What it had is not freed, a launch may just be given it; all together is twice the largest."""
+    with _lock:
+        held = _streams.get((which.index, stream))
+        if held is None or held.size < size:
+            larger = max(size, 2 * held.size if held else _LEAST_BYTES)
+            held = _streams[which.index, stream] = _Scratch(*_allocated(which, larger), larger)
+    return held
+
+
+def _of_this_thread(which: Device) -> int:
+    """What stands for the default stream of the calling thread: its handle is the same in every thread."""
+    with activate(which):
+        return -int(check(driver.cuStreamGetId(_PER_THREAD), "asking for a stream's number"))
+
+
+def _allocated(which: Device, size: int) -> tuple[int, int]:
+    """A counter and a buffer, both zero: padding is read with what lies before it, and thrown away.
+
+    The memory is no part of a graph, so it can be had, and cleared on a stream apart, while streams are captured.
+    """
+    exchange = driver.cuThreadExchangeStreamCaptureMode
+    with activate(which):
+        before = check(exchange(driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED), "allowing allocations")
+        try:
+            size += _COUNTER_BYTES
+            address = int(check(driver.cuMemAlloc(size), f"allocating {size} bytes of scratch memory"))
+            apart = check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), "creating a stream")
+            check(driver.cuMemsetD8Async(address, 0, size, apart), "clearing scratch memory")
+            check(driver.cuStreamSynchronize(apart), "clearing scratch memory")
+            check(driver.cuStreamDestroy(apart), "destroying a stream")
+        finally:
+            exchange(before)
+    return address, address + _COUNTER_BYTES
+
+
+# --- captures --------------------------------------------------------------------------------------------------------
+
+
+class _Flag:
+    """Raised by CUDA when it destroys a graph; lowered by the look at it.
+
+    A semaphore of the C library: CUDA calls sem_post itself, from a thread of its own, where Python may be gone.
+    """
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None)
+        library.calloc.restype = ctypes.c_void_p
+        self.address: int = library.calloc(1, 64)  # for ever: the last graph may outlive Python
+        self._try = library.sem_trywait
+        library.sem_init(ctypes.c_void_p(self.address), 0, 0)
+        self.raising = ctypes.cast(library.sem_post, ctypes.c_void_p).value
+
+    def lowered(self) -> bool:
+        """Whether it was up."""
+        return self._try(ctypes.c_void_p(self.address)) == 0
+
+
+@dataclass(slots=True, eq=False)
+class _Captured(_Scratch):
+    device: int
+    user: tuple[int, int]  # the stream and the number of the capture that uses it, or was the last to
+    destroyed: _Flag = field(default_factory=_Flag)
+
+
+_graphs: list[_Captured] = []
+
+
+def _of_capture(which: Device, stream: int, size: int) -> tuple[int, int]:
+    """The scratch memory of the capture that the stream is in."""
+    with activate(which):
+        status, number, graph = check(driver.cuStreamGetCaptureInfo(stream), "asking for a stream's capture")[:3]
+        if status != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE:
+            check((driver.CUresult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,), "a launch")
+        user = stream, int(number)
+        with _lock:
+            fitting = [each for each in _graphs if each.device == which.index and each.size >= size]
+            held = next((each for each in fitting if each.user == user), None)
+            if held is None:
+                held = next((each for each in fitting if each.destroyed.lowered()), None)
+                if held is None:
+                    larger = max(size, _LEAST_BYTES)
+                    held = _Captured(*_allocated(which, larger), larger, which.index, user)
+                    _graphs.append(held)
+                held.user = user
+                _tie(held.destroyed, graph)
+    return held.counter, held.buffer
+
+
+def _tie(flag: _Flag, graph: Any) -> None:
+    """Let the flag be raised when the graph, and all that is instantiated from it, is destroyed."""
+    apart = driver.CUuserObject_flags.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC
+    made = driver.cuUserObjectCreate(flag.address, driver.CUhostFn(flag.raising), 1, apart)
+    owner = check(made, "telling of a graph's end")
+    given = driver.CUuserObjectRetain_flags.CU_GRAPH_USER_OBJECT_MOVE
+    check(driver.cuGraphRetainUserObject(graph, owner, 1, given), "telling of a graph's end")
