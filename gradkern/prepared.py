@@ -31,6 +31,7 @@ class Prepared:
         "_apart",
         "_binder",
         "_fits",
+        "_given",
         "_keys",
         "_makers",
         "_out_keys",
@@ -60,7 +61,10 @@ class Prepared:
         )
         self._out_keys = {name: each.key for name, each in out.items()}
         self._fits: Any = None  # the keys last seen to say what self._keys and self._out_keys do, in their kind's words
-        self._makers: dict[Kind, tuple[tuple[int, str, Maker | None], ...]] = {}
+        self._makers: dict[Kind, tuple[tuple[int, int, Maker], ...]] = {}
+        self._given = [  # of every output in `out`: its places among all outputs and among the wanted ones, its name
+            (binder.outputs.index(name), index, name) for index, name in enumerate(call.outputs) if name in out
+        ]
         written = [(name, tensor.extent) for name, tensor in call.outputs.items() if name in out]
         self._apart: Any = None  # the addresses last seen to be
         self._read = [tensor.extent for tensor in call.inputs.values()]
@@ -101,35 +105,33 @@ class Prepared:
         else:
             stream = device_arrays().stream_handle(stream, self.operator)
         results: list[Any] = [None] * len(self._binder.outputs)
-        given = iter(out_buffers)
-        written = []
-        for place, name, new in self._makers.get(kind) or self._makers_of(kind):
-            if new is None:
-                results[place] = out[name]  # type: ignore[index]
-                written.append(next(given))
-            else:
-                results[place], buffer = new()
-                written.append(buffer)
+        written: list[Any] = [None] * len(self.call.outputs)
+        made = self._makers.get(kind)
+        if made is None:
+            made = self._makers_of(kind)
+        for place, index, new in made:
+            results[place], written[index] = new()
+        if out:
+            for (place, index, name), buffer in zip(self._given, out_buffers, strict=True):
+                results[place], written[index] = out[name], buffer
         try:
             self._plan(buffers, tuple(written), stream)
         except GradkernError as error:
             raise type(error)(f"{self.operator}: {error}") from None
         finish = kind.finish
         if finish is not None:
-            for place, _, new in self._makers[kind]:
-                if new is not None:
-                    results[place] = finish(results[place])
+            for place, _, _ in made:
+                results[place] = finish(results[place])
         return self._binder.result._make(results)
 
-    def _makers_of(self, kind: Kind) -> tuple[tuple[int, str, Maker | None], ...]:
-        """Of every wanted output: its place among all, its name, and what makes new arrays of this kind, if it must."""
-        places = self._binder.outputs.index
-        makers = tuple(
-            (places(name), name, None if name in self._out_keys else kind.maker(tensor))
-            for name, tensor in self.call.outputs.items()
+    def _makers_of(self, kind: Kind) -> tuple[tuple[int, int, Maker], ...]:
+        """Of every output to be made: its places among all outputs and among the wanted ones, and what makes it."""
+        self._makers[kind] = tuple(
+            (self._binder.outputs.index(name), index, kind.maker(tensor))
+            for index, (name, tensor) in enumerate(self.call.outputs.items())
+            if name not in self._out_keys
         )
-        self._makers[kind] = makers
-        return makers
+        return self._makers[kind]
 
     def _are_apart(self, read: tuple[int, ...], written: tuple[int, ...]) -> bool:
         """Whether no array in `out` has a byte of another or, but where the plan is in place, of an input."""
