@@ -46,9 +46,13 @@ _idle: dict[int, list[Handle]] = {}  # of threads that have ended; destroying on
 class _Handles(dict[int, Handle]):
     """A thread's handles, by device; they go to another thread when it ends."""
 
+    def __init__(self, idle: dict[int, list[Handle]]) -> None:
+        super().__init__()
+        self._idle = idle  # globals may be gone when the last thread ends
+
     def __del__(self) -> None:
         for index, each in self.items():
-            _idle.setdefault(index, []).append(each)
+            self._idle.setdefault(index, []).append(each)
 
 
 _thread = local()
@@ -59,7 +63,7 @@ def handle(index: int) -> Handle:
     try:
         return _thread.handles[index]
     except AttributeError:
-        _thread.handles = _Handles()
+        _thread.handles = _Handles(_idle)
     except KeyError:
         pass
     idle = _idle.get(index)

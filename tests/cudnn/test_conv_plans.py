@@ -124,6 +124,29 @@ def test_float32_has_candidates_of_every_note(tmp_path: Path) -> None:
     assert all(each["origin"] == f"cudnn_eng{each['recipe']['engine']}" for each in answer["candidates"])
 
 
+@pytest.mark.parametrize(("gradient", "engines"), [("dX", {0, 74}), ("dW", {0, 67})])
+def test_uneven_pads_go_only_to_engines_that_heed_them(gradient: Any, engines: set[int], tmp_path: Path) -> None:
+    (answer,) = ask(tmp_path, [Case(gradient, GEOMETRIES["asymmetric pads"])])["answers"]
+    plain = {each["recipe"]["engine"] for each in answer["candidates"] if "tf32" not in each["notes"]}
+    assert plain == engines
+
+
+def test_pads_that_no_output_sees_are_evened(tmp_path: Path) -> None:
+    even = Geometry((4, 16, 24, 24), (24, 16, 3, 3), strides=(2, 2), pads_begin=(1, 1))
+    uneven = replace(even, pads_end=(0, 0))
+    assert even.Y == uneven.Y
+    with_end, without = ask(tmp_path, [Case("dW", even), Case("dW", uneven)])["answers"]
+    assert with_end == without
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_parts_that_are_rounded_to_16_bits_are_never_admitted(dtype: str, tmp_path: Path) -> None:
+    (answer,) = ask(tmp_path, [Case("dW", GEOMETRIES["3x3"], dtype, "last")])["answers"]
+    rounded = {each["recipe"]["engine"] for each in answer["candidates"] if "reduced_precision" in each["notes"]}
+    assert {24, 47} <= rounded
+    assert not {24, 47} & {each["recipe"]["engine"] for each in admitted(answer)}
+
+
 def test_variations_are_other_knobs_of_the_engine_the_nearest_first(tmp_path: Path) -> None:
     (answer,) = ask(tmp_path, [Case("dW", GEOMETRIES["3x3"], "float16", "last")], variations=40)["answers"]
     assert any(answer["variations"].values())

@@ -36,6 +36,15 @@ _FORMS = {  # rank of the problem -> form -> where its tensors get an axis of on
 }
 _Y, _X, _W = 1, 2, 3  # numbers of the tensors in the graph
 
+# Faults that cuDNN does not tell of, by gradient and engine; found with 9.19 on Hopper. Engines keep their numbers: in
+# 9.28 these have the same knobs.
+_ROUNDS_PARTS = {("dW", 24), ("dW", 47), ("dW", 61)}
+"""Engines that round partial sums to 16 bits. Of the first two cuDNN says so for float16, but not for bfloat16."""
+_TAKES_ANY_PADS = {("dX", 0), ("dX", 74), ("dW", 0), ("dW", 67)}
+"""Engines without tensor cores that heed the pads at the end. Of the others some do not, and read and write outside the
+arrays (dX 50) or compute another gradient (dW 1, 18, 20); all of those with tensor cores do.
+"""
+
 
 @dataclass(slots=True, eq=False)
 class CudnnCandidate:
@@ -92,8 +101,8 @@ def candidates(problem: Problem, which: Device) -> Iterator[CudnnCandidate]:
     for form, config in _in_turn(_proposals(problem, which, refusals)):
         try:
             candidate = _candidate(problem, which, form, config)
-        except CudnnError as error:
-            refusals[str(error)] = None
+        except (CudnnError, Unfit) as refusal:
+            refusals[str(refusal)] = None
             continue
         found = True
         yield candidate
@@ -162,10 +171,17 @@ def _proposals(problem: Problem, which: Device, refusals: dict[str, None]) -> It
 
 
 def _candidate(problem: Problem, which: Device, form: str, config: Config) -> CudnnCandidate:
-    """Raises CudnnError where the engine takes neither the graph nor the knobs."""
+    """Raises CudnnError where the engine takes neither the graph nor the knobs, Unfit where it must not be trusted."""
     made = engine.make(_graph(problem, form), description(which), config)
-    notes = frozenset(_notes(problem.dtype, *engine.notes(made)))
-    return CudnnCandidate(problem, which, form, config, notes, made)
+    numerical, behavior = engine.notes(made)
+    fault = problem.gradient, config.engine
+    even = _pads_end(problem) == problem.pads_begin
+    if not even and NumericalNote.TENSOR_CORE not in numerical and fault not in _TAKES_ANY_PADS:
+        raise Unfit("cuDNN's engines without tensor cores do not heed pads at the end")
+    notes = set(_notes(problem.dtype, numerical, behavior))
+    if fault in _ROUNDS_PARTS and problem.Y.dtype.itemsize == 2:
+        notes.add("reduced_precision")
+    return CudnnCandidate(problem, which, form, config, frozenset(notes), made)
 
 
 def _notes(dtype: str, numerical: Iterable[NumericalNote], behavior: Iterable[BehaviorNote]) -> Iterator[Note]:
@@ -201,7 +217,7 @@ def _graph(problem: Problem, form: str) -> Descriptor:
         for number, name in ((_Y, "dY"), (_X, "X"), (_W, "W"))
     }
     compute = "float64" if problem.dtype == "float64" else "float32"
-    per_axis = (problem.strides, problem.dilations, problem.pads_begin, problem.pads_end)
+    per_axis = (problem.strides, problem.dilations, problem.pads_begin, _pads_end(problem))
     fills = (1, 1, 0, 0)
     what = convolution(
         compute, *(_lifted(each, axis and axis - 2, fill) for each, fill in zip(per_axis, fills, strict=True))
@@ -213,6 +229,18 @@ def _graph(problem: Problem, form: str) -> Descriptor:
     operands = {attribute: tensors[name] for attribute, name in names.items()}
     factors = {"alpha64": 1.0, "beta64": 0.0} if compute == "float64" else {"alpha": 1.0, "beta": 0.0}
     return graph(Descriptor(kind, convolution=what, **operands, **factors))
+
+
+def _pads_end(problem: Problem) -> tuple[int, ...]:
+    """The pads at the end; on an axis where as many as at the beginning would give the same output, as many."""
+    if problem.X is None or problem.W is None:
+        return problem.pads_end
+    sizes = zip(problem.X.shape[2:], problem.W.shape[2:], problem.Y.shape[2:], strict=True)
+    steps = zip(problem.strides, problem.dilations, problem.pads_begin, problem.pads_end, strict=True)
+    return tuple(
+        begin if (size + 2 * begin - (kernel - 1) * dilation - 1) // stride + 1 == out else end
+        for (size, kernel, out), (stride, dilation, begin, end) in zip(sizes, steps, strict=True)
+    )
 
 
 def _layout(name: str, described: Tensor, axis: int | None, last: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
