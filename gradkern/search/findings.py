@@ -46,9 +46,9 @@ class Row:
     struck: bool = False
 
     @classmethod
-    def of(cls, candidate: Candidate, source: str, **found: Any) -> Row:
-        notes = tuple(sorted(candidate.notes))
-        return cls(candidate.name, source, candidate.origin, dict(candidate.recipe), notes, **found)
+    def of(cls, candidate: Candidate, source: str, seconds: float) -> Row:
+        recipe, notes = dict(candidate.recipe), tuple(sorted(candidate.notes))
+        return cls(candidate.name, source, candidate.origin, recipe, notes, candidate.workspace, seconds)
 
 
 @dataclass(frozen=True, slots=True)

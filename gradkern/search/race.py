@@ -26,6 +26,8 @@ _LOADING = 0.01  # seconds of a first run that may be due to the loading of code
 _CLOSE, _FINALISTS = 1.3, 6
 _FINAL_SECONDS, _FINAL_REPEATS = 0.1, (2, 20)
 _VARIED = 2  # origins whose settings are varied
+_FRUITLESS, _GAIN = 60, 0.99
+"""How many variations in a row may bring no gain, before they end; and the share of the best time that is one."""
 _SCREENING = 0.9  # of the budget; the rest is for the last final
 _PATIENCE = 2  # times the budget, beyond it, to find a second origin
 
@@ -78,13 +80,15 @@ class Race:
         bench: Bench,
         tell: Callable[[str], None] = lambda text: None,
         clock: Callable[[], float] = monotonic,
+        start: float | None = None,
     ) -> None:
+        """`start` is when the time of `limits` began, by default now."""
         self.ranking: list[Row] = []
         self.others: list[Row] = []
         self.confirmed = False
         self.runners: dict[str, _Runner] = {}
         self._task, self._policy, self._limits, self._bench = task, policy, limits, bench
-        self._tell, self._clock, self._start = tell, clock, clock()
+        self._tell, self._clock, self._start = tell, clock, clock() if start is None else start
         self._jury = Jury(bench, (each.dtype.name for each in task.outputs), task.terms)
         self._seen: set[str] = set()
 
@@ -133,9 +137,14 @@ class Race:
     def _screen(self, entrants: Entrants, varied: bool = False) -> None:
         """Run each; those whose like are known to be slow after the others, while there is time."""
         late = []
+        fruitless, best = 0, self._best()
         for source, candidate in entrants:
             if self._policy.search == "heuristic" and self._jury.agreed:
                 return
+            if varied and fruitless == _FRUITLESS:
+                return
+            if varied:
+                fruitless, best = (fruitless + 1, best) if self._best() > _GAIN * best else (0, self._best())
             if candidate.name in self._seen:
                 continue
             self._seen.add(candidate.name)
@@ -221,11 +230,11 @@ class Race:
 
     def _row(self, name: str, **found: object) -> Row:
         runner = self.runners[name]
-        row = Row.of(runner.candidate, runner.source.name, workspace=runner.candidate.workspace, seconds=runner.seconds)
+        row = Row.of(runner.candidate, runner.source.name, runner.seconds)
         return replace(row, **found)  # type: ignore[arg-type]
 
     def _refuse(self, source: Source, candidate: Candidate, reason: str) -> None:
-        self.others.append(Row.of(candidate, source.name, reason=reason))
+        self.others.append(Row(candidate.name, source.name, candidate.origin, {}, reason=reason))
 
     def _why_not(self) -> str:
         reasons = {row.name: row.reason for row in self.others}

@@ -85,6 +85,12 @@ def test_variations_of_the_winner_join_while_there_is_time():
     assert reasons(made) == {"unfit": "no such knob"}
 
 
+def test_variations_end_when_many_in_a_row_bring_no_gain():
+    variants = tuple(FakeCandidate(f"v{each}", 1.1e-3, "x") for each in range(200))
+    _, bench = race((FakeCandidate("winner", 1e-3, "x", variants=variants), FakeCandidate("b")))
+    assert len(bench.order) == 2 + 60
+
+
 def test_a_candidate_that_two_sources_propose_runs_once():
     made, bench = race((FakeCandidate("a"), FakeCandidate("b")), (FakeCandidate("a"),))
     assert bench.order == ["a", "b"]
