@@ -11,9 +11,9 @@ __all__ = ["unavailable"]
 
 _PACKAGES = {
     "cpu": {"numba": "numba", "ml_dtypes": "ml_dtypes"},
-    "cuda": {"numba_cuda": "gradkern[cu12]", "cuda.bindings": "gradkern[cu12]", "cuda.core": "gradkern[cu12]"},
+    "cuda": dict.fromkeys(("numba_cuda", "cuda.bindings", "cuda.core"), "gradkern[CUDA]"),
 }
-"""The modules each provider needs, and what to install for them."""
+"""The modules each provider needs, and what to install for them; CUDA stands for the extra that fits the driver."""
 
 
 @cache
@@ -24,9 +24,18 @@ def unavailable(provider: str) -> str | None:
     needed = _PACKAGES[provider]
     missing = [name for name in needed if not _installed(name)]
     if missing:
-        remedy = " ".join(dict.fromkeys(needed[name] for name in missing))
-        return f"{', '.join(missing)} not installed (pip install {remedy})"
+        return f"{', '.join(missing)} not installed ({_remedy([needed[name] for name in missing])})"
     return _why_no_gpu() if provider == "cuda" else None
+
+
+def _remedy(names: list[str]) -> str:
+    """The command that installs what is missing, for the CUDA that the driver runs; without a driver, for the newest."""
+    from gradkern.packages import EXTRAS, pip  # what it imports is not needed where nothing is missing
+
+    answer = driver.ask()
+    newest, oldest = max(EXTRAS), min(EXTRAS)
+    extra = EXTRAS[max(oldest, min(newest, answer.version[0])) if answer else newest]
+    return pip("install", *dict.fromkeys(name.replace("CUDA", extra) for name in names))
 
 
 def _installed(module: str) -> bool:
