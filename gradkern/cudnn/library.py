@@ -25,9 +25,9 @@ class CudnnMissingError(ProviderError):
 
 
 class CudnnError(ProviderError):
-    """cuDNN refuses or fails; the message is its own. `status` is its cudnnStatus_t."""
+    """cuDNN refuses or fails; the message is its own. `status` is its cudnnStatus_t, 0 where it is not known."""
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
 
