@@ -92,11 +92,13 @@ class CudnnCandidate:
 
 
 def candidates(problem: Problem, which: Device) -> Iterator[CudnnCandidate]:
-    """Every candidate once: what heuristics A and B expect to be best, all engines without knobs, the fallbacks.
+    """Every candidate once: what heuristics A and B expect to be best, all engines without knobs, the fallbacks; last
+    those that compile, a tenth of a second or more each.
 
     Raises Unfit where cuDNN has none, with its words.
     """
     refusals: dict[str, None] = {}
+    compiled: list[CudnnCandidate] = []
     found = False
     for form, config in _in_turn(_proposals(problem, which, refusals)):
         try:
@@ -105,7 +107,11 @@ def candidates(problem: Problem, which: Device) -> Iterator[CudnnCandidate]:
             refusals[str(refusal)] = None
             continue
         found = True
-        yield candidate
+        if "compiles" in candidate.notes:
+            compiled.append(candidate)
+        else:
+            yield candidate
+    yield from compiled
     if not found:
         raise Unfit("; ".join(refusals) or "cuDNN has no engine for it")
 
@@ -127,7 +133,7 @@ def variations(candidate: CudnnCandidate) -> Iterator[CudnnCandidate]:
 
 
 def version() -> str:
-    """The version of cuDNN: with another, engines have other numbers."""
+    """The version of cuDNN: another one has other engines, and other times for the same ones."""
     return "cuDNN " + ".".join(map(str, library_version()))
 
 
