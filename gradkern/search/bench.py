@@ -19,7 +19,6 @@ from gradkern.call import Tensor
 from gradkern.cuda import cache
 from gradkern.cuda.device import Device, OutOfMemoryError, activate, check
 from gradkern.cuda.launch import Launch, load
-from gradkern.search import cuda_data
 from gradkern.search.candidate import Candidate, Unfit
 from gradkern.search.trust import Difference, Witness
 
@@ -27,6 +26,8 @@ __all__ = ["Bench", "CudaBench"]
 
 POISON = 0xFF  # a NaN in every type, where all bytes are this
 FLUSH = 4  # times the L2
+THREADS = 256  # of a block of the kernels in `cuda_data`, which is imported to compile them alone
+MEASURES = 4  # numbers, float64, that every block of `compare` writes
 _ALIGNED = 256
 
 
@@ -73,7 +74,7 @@ class CudaBench:
                 self._stream = _stream(which)
                 self._inputs = [self._buffer(each) for each in inputs]
                 self._outputs = [self._buffer(each) for each in outputs]
-                self._measures = self._allocate(self._blocks * 8 * cuda_data.MEASURES)
+                self._measures = self._allocate(self._blocks * 8 * MEASURES)
                 attribute = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
                 l2 = check(driver.cuDeviceGetAttribute(attribute, which.index), "reading the size of the L2")
                 self._flush_bytes = FLUSH * int(l2) or 1
@@ -154,7 +155,7 @@ class CudaBench:
 
     def _measure(self, a: _Buffer, b: _Buffer) -> np.ndarray:
         """The four measures of `cuda_data.compare`, of all elements."""
-        found = np.empty((self._blocks, cuda_data.MEASURES))
+        found = np.empty((self._blocks, MEASURES))
         with activate(self._which):
             launch = self._launch("compare", a.tensor.dtype.name, 4)
             launch((a.start, b.start, a.elements, self._measures), self._stream)
@@ -178,16 +179,16 @@ class CudaBench:
         return self._memory[-1]
 
     def _launch(self, name: str, dtype: str, arguments: int) -> Launch:
-        build: Callable[[str], Callable[..., None]] = getattr(cuda_data, name)
-
         def compiled() -> Any:
             from gradkern.cuda.compile import compile_kernel
+            from gradkern.search import cuda_data
 
-            return compile_kernel(build(dtype), arguments, self._which.capability, cuda_data.THREADS)
+            build: Callable[[str], Callable[..., None]] = getattr(cuda_data, name)
+            return compile_kernel(build(dtype), arguments, self._which.capability, THREADS)
 
         key = cache.key_of(Path(__file__).parent, f"{name} {dtype}", self._which.capability)
         kernel = load(key, self._which, lambda: cache.fetch(key, compiled), 0, 1)
-        return Launch(kernel, self._blocks, cuda_data.THREADS, [0] * arguments, changing=range(arguments))
+        return Launch(kernel, self._blocks, THREADS, [0] * arguments, changing=range(arguments))
 
 
 _streams: dict[int, int] = {}

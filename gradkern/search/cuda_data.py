@@ -9,20 +9,17 @@ from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
+from numba import cuda
+from numba.cuda import float32, float64, int64
 
-__all__ = ["MEASURES", "THREADS", "compare", "fill"]
+from gradkern.cuda import intrinsics
+from gradkern.search.bench import MEASURES, THREADS
 
-THREADS = 256
-MEASURES = 4  # float64 that every block of `compare` writes
+__all__ = ["compare", "fill"]
 
 
 def fill(dtype: str) -> Callable[..., None]:
     """The kernel (address, count, seed): element i becomes a number in [-1, 1) that depends on i and the seed alone."""
-    from numba import cuda
-    from numba.cuda import float32, float64, int64
-
-    from gradkern.cuda import intrinsics
-
     store = intrinsics.storer("global", dtype, 1, False)
     WORK = float64 if dtype == "float64" else float32
     SIZE = np.dtype(dtype).itemsize
@@ -33,9 +30,9 @@ def fill(dtype: str) -> Callable[..., None]:
         step = int64(cuda.gridDim.x) * int64(cuda.blockDim.x)
         i = int64(cuda.blockIdx.x) * int64(cuda.blockDim.x) + int64(cuda.threadIdx.x)
         while i < count:
-            x = ((i ^ (i >> 32)) * 0x9E3779B1 + seed) & WORD  # lowbias32 by C. Wellons, in the low half of an int64
-            x = ((x ^ (x >> 16)) * 0x7FEB352D) & WORD
-            x = ((x ^ (x >> 15)) * 0x846CA68B) & WORD
+            x = ((i ^ (i >> 32)) * 0x9E3779B1 + seed) & WORD  # T. Mueller's hash of 32 bits, in an int64
+            x = ((x ^ (x >> 16)) * 0x45D9F3B) & WORD
+            x = ((x ^ (x >> 16)) * 0x45D9F3B) & WORD
             x = x ^ (x >> 16)
             value[0] = WORK(x) * WORK(2.0**-31) - WORK(1)
             store(address + i * SIZE, value)
@@ -50,11 +47,6 @@ def compare(dtype: str) -> Callable[..., None]:
     sum of (a - b)^2, sum of b^2, how many of a are numbers, and the largest |a - b| - epsilon * max(|a|, |b|), which
     is 0 where the two are at most one step of the type apart. What is NaN in a does not enter the others.
     """
-    from numba import cuda
-    from numba.cuda import float32, float64, int64
-
-    from gradkern.cuda import intrinsics
-
     load = intrinsics.loader("global", dtype, 1)
     store = intrinsics.storer("global", "float64", MEASURES)
     WORK = float64 if dtype == "float64" else float32
