@@ -36,8 +36,8 @@ HOST = "cpu"
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2
 
 
-Maker = Callable[[], tuple[Any, Any]]
-"""Makes an array and the buffer a plan writes it through."""
+Maker = Callable[[int | None], tuple[Any, Any]]
+"""Makes an array, for use on a stream (None: the framework's current one), and the buffer a plan writes it through."""
 
 
 class Kind(Protocol):
@@ -124,7 +124,7 @@ class _Numpy:
             else partial(np.ndarray, shape, dtype, strides=strides)
         )
 
-        def new() -> tuple[np.ndarray, np.ndarray]:
+        def new(stream: int | None) -> tuple[np.ndarray, np.ndarray]:
             array = make()
             return array, array
 
@@ -183,7 +183,7 @@ class _Torch:
         strides = tuple(stride // tensor.dtype.itemsize for stride in tensor.strides)
         make = partial(torch.empty_strided, tensor.shape, strides, dtype=getattr(torch, tensor.dtype.name))
 
-        def new() -> tuple[Any, np.ndarray]:
+        def new(stream: int | None) -> tuple[Any, np.ndarray]:
             array = make()
             return array, _torch_as_numpy(array, torch)
 

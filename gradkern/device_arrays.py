@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache, partial
 from typing import Any
 
@@ -87,7 +88,11 @@ class _Torch:
         direct = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
         direct = getattr(direct, "_empty_strided_cuda", None)
 
-        def new() -> tuple[Any, int]:
+        def new(stream: int | None) -> tuple[Any, int]:
+            if stream is not None:
+                handle = 0 if stream == LEGACY_DEFAULT_STREAM else stream  # PyTorch knows it by this name
+                with torch.cuda.stream(torch.cuda.ExternalStream(handle, device)):
+                    return new(None)
             array = None if direct is None else direct(shape, strides, dtype)
             if array is None or array.get_device() != index:  # it knows the current device only
                 array = torch.empty_strided(shape, strides, dtype=dtype, device=device)
@@ -147,8 +152,8 @@ class _Cupy:
         cupy = sys.modules["cupy"]
         device = cupy.cuda.Device(self._index)
 
-        def new() -> tuple[Any, int]:
-            with device:
+        def new(stream: int | None) -> tuple[Any, int]:
+            with device, nullcontext() if stream is None else cupy.cuda.ExternalStream(stream, self._index):
                 array = cupy.ndarray(tensor.shape, tensor.dtype, strides=tensor.strides)
             return array, array.data.ptr
 
@@ -168,7 +173,7 @@ class _Numba:
     def maker(self, tensor: Tensor) -> Maker:
         cuda = sys.modules["numba.cuda"]
 
-        def new() -> tuple[Any, int]:
+        def new(stream: int | None) -> tuple[Any, int]:
             with cuda.gpus[self._index]:
                 array = cuda.device_array(tensor.shape, tensor.dtype, strides=tensor.strides)
             return array, array.__cuda_array_interface__["data"][0]
@@ -217,7 +222,7 @@ class _Buffer:
         return LEGACY_DEFAULT_STREAM
 
     def maker(self, tensor: Tensor) -> Maker:
-        from cuda.core import Device  # pyright: ignore[reportAttributeAccessIssue]
+        from cuda.core import Device, Stream  # pyright: ignore[reportAttributeAccessIssue]
         from cuda.core.utils import StridedMemoryView  # pyright: ignore[reportMissingImports]
 
         from gradkern.cuda.device import activate, device
@@ -228,10 +233,11 @@ class _Buffer:
         if self._namespace is not None and seen_as.name == "bfloat16":  # which cuda.core does not export by DLPack
             seen_as = np.dtype(np.uint16)
 
-        def new() -> tuple[Any, int]:
+        def new(stream: int | None) -> tuple[Any, int]:
             with activate(here):
                 owner.set_current()  # cuda.core wants it from every thread; it is the context that is active already
-                buffer = owner.allocate(max(tensor.nbytes, 1), stream=owner.default_stream)
+                place = owner.default_stream if stream is None else Stream.from_handle(stream)
+                buffer = owner.allocate(max(tensor.nbytes, 1), stream=place)
             memory = StridedMemoryView.from_buffer(buffer, shape=tensor.shape, strides=steps, dtype=seen_as)
             return memory, memory.ptr
 

@@ -99,23 +99,23 @@ class Prepared:
                 views_of(self._binder, arrays, out)  # raises, naming the arrays
             self._apart = buffers, out_buffers
         if stream is None:
-            stream = kind.stream()
+            where = kind.stream()
         elif self.provider == "cpu":
             raise ArgumentError(f"{self.operator}: stream is for arrays on a GPU; these are on the host")
         else:
-            stream = device_arrays().stream_handle(stream, self.operator)
+            where = stream = device_arrays().stream_handle(stream, self.operator)
         results: list[Any] = [None] * len(self._binder.outputs)
         written: list[Any] = [None] * len(self.call.outputs)
         made = self._makers.get(kind)
         if made is None:
             made = self._makers_of(kind)
         for place, index, new in made:
-            results[place], written[index] = new()
+            results[place], written[index] = new(stream)
         if out:
             for (place, index, name), buffer in zip(self._given, out_buffers, strict=True):
                 results[place], written[index] = out[name], buffer
         try:
-            self._plan(buffers, tuple(written), stream)
+            self._plan(buffers, tuple(written), where)
         except GradkernError as error:
             raise type(error)(f"{self.operator}: {error}") from None
         finish = kind.finish

@@ -29,7 +29,7 @@ def unavailable(provider: str) -> str | None:
 
 
 def _remedy(names: list[str]) -> str:
-    """The command that installs what is missing, for the CUDA that the driver runs; without a driver, for the newest."""
+    """The command that installs what is missing, for the CUDA of the driver; without a driver, for the newest."""
     from gradkern.packages import EXTRAS, pip  # what it imports is not needed where nothing is missing
 
     answer = driver.ask()

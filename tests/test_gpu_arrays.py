@@ -130,6 +130,28 @@ def test_work_runs_on_the_current_stream_and_on_a_given_one() -> None:
             assert_close(NAME, key, back(array), expected[key])
 
 
+@pytest.mark.parametrize("framework", ["torch", "cupy"])
+def test_new_outputs_on_a_given_stream_are_not_memory_that_another_stream_still_writes(framework: str) -> None:
+    there, back, _ = FRAMEWORKS[framework]()
+    library = pytest.importorskip(framework)
+    torch = pytest.importorskip("torch")
+    inputs = host_inputs(2048, 1024)
+    expected = reference(NAME, inputs, {})
+    arrays = {key: there(array) for key, array in inputs.items()}
+    gradkern.run(NAME, **arrays)
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream() if framework == "torch" else library.cuda.Stream(non_blocking=True)
+    torch.cuda._sleep(200_000_000)  # on the legacy default stream, CuPy's too
+    freed = [library.empty_like(arrays["X"]) for _ in range(4)]
+    for each in freed:
+        each.fill(7) if framework == "cupy" else each.fill_(7)
+    del freed, each
+    result = gradkern.run(NAME, **arrays, stream=stream)
+    torch.cuda.synchronize()
+    for key, array in result._asdict().items():
+        assert_close(NAME, key, back(array), expected[key])
+
+
 def test_a_warm_call_can_be_captured_and_replayed() -> None:
     torch = pytest.importorskip("torch")
     there, back, _ = by_torch()
@@ -262,3 +284,108 @@ def test_a_plan_is_found_again_for_arrays_of_the_same_signature() -> None:
     gradkern.run(NAME, **{key: array.clone() for key, array in arrays.items()})
     after = gradkern.plan_cache.statistics()
     assert (after.hits, after.misses) == (before.hits + 1, before.misses)
+
+
+# --- two GPUs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def second() -> int:
+    """The number of a GPU that is not the current one."""
+    torch = pytest.importorskip("torch")
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    assert torch.cuda.current_device() == 0
+    return 1
+
+
+def on_gpu(index: int, inputs: dict[str, np.ndarray]) -> dict[str, Any]:
+    torch = pytest.importorskip("torch")
+    return {key: torch.from_numpy(array).to(f"cuda:{index}") for key, array in inputs.items()}
+
+
+@pytest.mark.parametrize("columns", [256, 1001, 600_000])
+def test_arrays_on_a_gpu_that_is_not_current_are_computed_there(second: int, columns: int) -> None:
+    torch = pytest.importorskip("torch")
+    inputs = host_inputs(33, columns)
+    expected = reference(NAME, inputs, {})
+    for index in (second, 0, second):
+        arrays = on_gpu(index, inputs)
+        plan = gradkern.prepare(NAME, **arrays)
+        assert plan.call.device == f"cuda:{index}"
+        given = gradkern.run(NAME, **arrays)
+        out = {key: torch.empty_like(tensor) for key, tensor in given._asdict().items()}
+        for result in (given, plan(**arrays), gradkern.run(NAME, **arrays, out=out)):
+            assert torch.cuda.current_device() == 0
+            for key, tensor in result._asdict().items():
+                assert tensor.get_device() == index
+                assert_close(NAME, key, tensor.cpu().numpy(), expected[key])
+
+
+def test_a_gpu_that_is_not_current_has_its_own_streams_and_captures(second: int) -> None:
+    torch = pytest.importorskip("torch")
+    inputs = host_inputs(300, 768)
+    expected = reference(NAME, inputs, {})
+    arrays = on_gpu(second, inputs)
+    stream = torch.cuda.Stream(second)
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize(second)
+    result = gradkern.run(NAME, **arrays, stream=stream)
+    stream.synchronize()
+    with torch.cuda.device(second):
+        with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
+            captured = gradkern.run(NAME, **arrays)
+        graph.replay()
+    torch.cuda.synchronize(second)
+    for each in (result, captured):
+        for key, tensor in each._asdict().items():
+            assert_close(NAME, key, tensor.cpu().numpy(), expected[key])
+
+
+def test_both_gpus_work_at_once_from_threads(second: int) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    torch = pytest.importorskip("torch")
+    inputs = host_inputs(500, 2048)
+    expected = reference(NAME, inputs, {})
+
+    def work(index: int) -> Any:
+        arrays = on_gpu(index, inputs)
+        results = [gradkern.run(NAME, **arrays) for _ in range(50)]
+        torch.cuda.synchronize(index)
+        return results[-1]
+
+    with ThreadPoolExecutor(4) as threads:
+        for result in threads.map(work, (0, second, 0, second)):
+            for key, tensor in result._asdict().items():
+                assert_close(NAME, key, tensor.cpu().numpy(), expected[key])
+
+
+def test_arrays_of_other_frameworks_on_a_gpu_that_is_not_current_come_back_there(second: int) -> None:
+    cupy = pytest.importorskip("cupy")
+    inputs = host_inputs()
+    expected = reference(NAME, inputs, {})
+    with cupy.cuda.Device(second):
+        arrays = {key: cupy.asarray(array) for key, array in inputs.items()}
+    result = gradkern.run(NAME, **arrays)
+    for key, array in result._asdict().items():
+        assert array.device.id == second
+        assert_close(NAME, key, cupy.asnumpy(array), expected[key])
+
+
+@pytest.mark.parametrize("moved", ["X", "scale"])
+def test_arrays_on_two_gpus_are_refused_together(second: int, moved: str) -> None:
+    torch = pytest.importorskip("torch")
+    inputs = host_inputs()
+    arrays = on_gpu(0, inputs)
+    gradkern.run(NAME, **arrays)
+    plan = gradkern.prepare(NAME, **arrays)
+    mixed = {**arrays, moved: arrays[moved].to(f"cuda:{second}")}
+    for call in (lambda: gradkern.run(NAME, **mixed), lambda: plan(**mixed)):
+        with pytest.raises(gradkern.DeviceError, match=f"input {moved} on cuda:{second}"):
+            call()
+    out = {"X_grad": torch.empty_like(arrays["X"], device=f"cuda:{second}")}
+    with pytest.raises(gradkern.DeviceError, match=f"out X_grad is on cuda:{second}, but input Y_grad on cuda:0"):
+        gradkern.run(NAME, **arrays, out=out)
+    with pytest.raises(gradkern.ArgumentError, match=f"the arrays are on cuda:{second}; .* prepared for cuda:0"):
+        plan(**on_gpu(second, inputs))
