@@ -205,6 +205,10 @@ def defined(memory: list[Guarded], dtype: str) -> Callable[[Move, tuple[int, int
         elif step.form.kernel == "scatter":
             for tensor_at, matrix_at, inside in _scattered(values):
                 at(first + tensor_at, dtype)[...] = at(second + matrix_at, dtype) if inside else 0
+        elif step.form.kernel == "sum_taps":
+            for tensor_at, places in _met(values):
+                total = sum((float(at(second + each, step.form.word)[0]) for each in places), 0.0)
+                at(first + tensor_at, dtype)[...] = total
         elif step.form.kernel == "pack":
             for source, target in _packed(values, np.dtype(dtype).itemsize):
                 at(second + target, dtype)[...] = at(first + source, dtype)
@@ -248,6 +252,23 @@ def _scattered(values: list[int]) -> Iterator[tuple[int, int, bool]]:
         source = image * matrix_image + ((q0 * grid1 + q1) * grid2 + q2) * matrix_position
         source += c // group_channels * group + c % group_channels * channel + ((s0 * slots1 + s1) * slots2 + s2) * slot
         yield image * image_step + c * channel_step + sum(a * b for a, b in zip(x, strides, strict=True)), source, live
+
+
+def _met(values: list[int]) -> Iterator[tuple[int, list[int]]]:
+    images, channels, group_channels, count, _, size1, size2, image_step, channel_step, *values = values
+    strides, steps, begins, dilations, taps, grid = (tuple(values[3 * kind : 3 * kind + 3]) for kind in range(6))
+    matrix_image, matrix_position, group, channel, matrix_tap = values[18:]
+    for image, p, c in np.ndindex(images, count, channels):
+        x = (p // (size1 * size2), p // size2 % size1, p % size2)
+        row = image * matrix_image + c // group_channels * group + c % group_channels * channel
+        places = []
+        for number, tap in enumerate(np.ndindex(*taps)):
+            for q in np.ndindex(*grid):
+                axes = zip(x, q, tap, steps, begins, dilations, strict=True)
+                if all(o * step + t * dilation - begin == i for i, o, t, step, begin, dilation in axes):
+                    at = (q[0] * grid[1] + q[1]) * grid[2] + q[2]
+                    places.append(row + at * matrix_position + number * matrix_tap)
+        yield image * image_step + c * channel_step + sum(a * b for a, b in zip(x, strides, strict=True)), places
 
 
 def _packed(values: list[int], item: int) -> Iterator[tuple[int, int]]:

@@ -43,40 +43,54 @@ def check(shape: Shape, gradient: str, way: Way, dtype: str, offset: int = 0) ->
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 def test_neighbouring_threads_have_neighbouring_positions(dtype: str) -> None:
     shape = Shape(2, 1, 10, 9, (5, 4), (3, 2), begin=(1, 0), end=(1, 1))
-    assert {form.lanes for form in check(shape, "dX", Way(1 << 20), dtype)} == {"positions"}
-    check(shape, "dW", Way(1 << 20), dtype)
+    assert {form.lanes for form in check(shape, "dX", Way("columns", 1 << 20), dtype)} == {"positions"}
+    check(shape, "dW", Way("columns", 1 << 20), dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("offset", [0, 1])
 def test_neighbouring_threads_have_neighbouring_channels(dtype: str, offset: int) -> None:
     shape = Shape(2, 1, 16, 8, (5, 4), (3, 2), begin=(1, 0), end=(1, 1), layouts=NHWC)
-    moved = [form for form in check(shape, "dX", Way(1 << 20), dtype, offset) if form.kernel == "gather"]
+    moved = [form for form in check(shape, "dX", Way("columns", 1 << 20), dtype, offset) if form.kernel == "gather"]
     item = np.dtype(dtype).itemsize
     assert [form.vector_bytes for form in moved] == [item if offset else 16]
-    check(shape, "dW", Way(1 << 20), dtype, offset)
+    check(shape, "dW", Way("columns", 1 << 20), dtype, offset)
 
 
 @pytest.mark.parametrize("layouts", [("nchw",) * 3, NHWC, ("nhwc", "nchw", "nchw"), ("gaps",) * 3])
 def test_every_layout_group_and_residue(layouts: tuple[str, str, str]) -> None:
     for gradient in ("dX", "dW"):
         check(Shape(2, 2, 3, 2, (5, 4), (3, 3), (2, 2), begin=(1, 1), end=(1, 1), layouts=layouts), gradient,
-              Way(600), "float32")  # fmt: skip
+              Way("columns", 600), "float32")  # fmt: skip
     patches = Shape(2, 2, 3, 2, (6, 5), (2, 2), (2, 2), layouts=layouts)  # results in phases and groups: scattered
-    assert any(form.kernel == "scatter" and form.grouped for form in check(patches, "dX", Way(1 << 20), "float32"))
+    assert any(
+        form.kernel == "scatter" and form.grouped for form in check(patches, "dX", Way("columns", 1 << 20), "float32")
+    )
 
 
-@pytest.mark.parametrize("shares", [2, 8, 37])
-def test_shares_are_added_and_rounded_once(shares: int) -> None:
-    for layouts in (("nchw",) * 3, ("nhwc", "nhwc", "nchw")):
-        shape = Shape(2, 1, 3, 4, (6, 5), (2, 1), layouts=layouts)
-        forms = check(shape, "dW", Way(1 << 20, shares=shares), "bfloat16")
-        assert forms[-1].walkers == (8 if shares >= 8 else 1)
+@pytest.mark.parametrize("images", [2, 9, 37])
+def test_shares_are_added_and_rounded_once(images: int) -> None:
+    for layouts in (("nchw",) * 3, ("nchw", "nchw", "nhwc")):
+        shape = Shape(images, 1, 3, 4, (6, 5), (2, 1), layouts=layouts)
+        forms = check(shape, "dW", Way("columns", 1 << 20, by_image=True), "bfloat16")
+        assert forms[-1].walkers == (8 if images >= 8 else 1)
+    check(Shape(images, 1, 3, 4, (6, 5), (2, 1), layouts=NHWC), "dW", Way("columns", 1 << 20), "bfloat16")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+@pytest.mark.parametrize("layouts", [("nchw",) * 3, NHWC, ("nhwc", "nchw", "nchw"), ("nchw", "nchw", "gaps")])
+def test_the_products_of_all_taps_are_added(layouts: tuple[str, str, str], dtype: str) -> None:
+    for shape in (
+        Shape(2, 2, 4, 3, (5, 4), (3, 3), (2, 1), begin=(1, 1), end=(1, 1), layouts=layouts),
+        Shape(2, 1, 9, 2, (7, 4), (2, 3), (1, 2), (3, 1), begin=(2, 0), end=(1, 1), layouts=layouts),
+    ):
+        assert check(shape, "dX", Way("taps", 1 << 20), dtype)[-1].kernel == "sum_taps"
 
 
 def test_counts_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moves, "_NARROW", 0)
     for layouts in (("nchw",) * 3, NHWC):
         shape = Shape(2, 2, 4, 4, (5, 4), (3, 2), begin=(1, 0), end=(1, 1), layouts=layouts)
-        assert all(form.wide for form in check(shape, "dX", Way(1 << 20), "float32"))
-        assert all(form.wide for form in check(shape, "dW", Way(1 << 20, shares=2), "float32"))
+        assert all(form.wide for form in check(shape, "dX", Way("columns", 1 << 20), "float32"))
+        assert all(form.wide for form in check(shape, "dW", Way("columns", 300), "float32"))
+        assert all(form.wide for form in check(shape, "dX", Way("taps", 300), "float32"))

@@ -117,7 +117,7 @@ def test_a_call_can_be_captured_and_replayed() -> None:
 
     with activate(device(0)):
         given = setting(SHAPES[4], "dX", "float32")
-        running = Running(given, rebuild(given.problem, device(0), {"slice_bytes": 1 << 18}))
+        running = Running(given, rebuild(given.problem, device(0), {"kind": "columns", "slice_bytes": 1 << 18}))
         stream = int(check(driver.cuStreamCreate(1), "creating a stream"))
         running(stream)  # makes this thread's handle
         check(driver.cuStreamSynchronize(stream), "waiting")

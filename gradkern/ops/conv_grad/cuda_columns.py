@@ -22,6 +22,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda import intrinsics as i
+from gradkern.ops.conv_grad import cuda_taps
 from gradkern.ops.conv_grad.moves import Form
 
 __all__ = ["build"]
@@ -36,6 +37,7 @@ def build(form: Form) -> Callable[..., None]:
         ("scatter", "channels"): _scatter_channels,
         ("pack", "positions"): _pack,
         ("add_shares", "positions"): _add_shares,
+        ("sum_taps", form.lanes): cuda_taps.build,
     }
     return makers[form.kernel, form.lanes](form)
 

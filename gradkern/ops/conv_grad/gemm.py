@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, metadata
-from typing import Any
+from typing import Any, Literal
 
 from gradkern.cublas.library import Handle, bindings, handle, workspace_bytes, wrapped
 from gradkern.cublas.product import Product, gemms
 from gradkern.cuda.device import Device
 from gradkern.ops.conv_grad.gemm_data import data_columns, data_pointwise
 from gradkern.ops.conv_grad.gemm_sides import ALIGNED, Program, Sides, up
+from gradkern.ops.conv_grad.gemm_taps import data_taps
 from gradkern.ops.conv_grad.gemm_weights import weight_columns, weight_pointwise
 from gradkern.ops.conv_grad.moves import Move, launch
 from gradkern.ops.conv_grad.problem import Problem
@@ -21,6 +22,7 @@ __all__ = ["GemmCandidate", "Way", "candidates", "rebuild", "version", "ways"]
 
 SLICES = (256 << 20, 1 << 30, 32 << 20)  # bytes: what is fast, and what little memory allows
 MOST_STEPS = 512
+_MOST_SHARED = 1 << 27  # elements of dW's shares
 _TILE = 128  # of a product's result, about what a multiprocessor computes at a time
 _LIBRARIES = ("nvidia-cublas", "nvidia-cublas-cu12", "nvmath-python")
 
@@ -29,14 +31,15 @@ Enqueue = Callable[[tuple[int, ...], int, Handle], Any]  # (addresses of the ope
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a gradient becomes products; a recipe is its fields.
+    """How a gradient becomes products (`gemm_sides` has the equations of each kind); a recipe is its fields.
 
-    slice_bytes   of columns at a time; 0: pointwise, no columns
-    by_image      dX: one matrix for each image, so that results go straight into NCHW
-    shares        dW: how many sums are kept apart until the end
+    slice_bytes   of columns, or of products of taps, at a time
+    by_image      columns: a matrix for each image, so that nothing in NCHW is copied for the sake of one long matrix
+    shares        pointwise dW: how many sums are kept apart until the end
     tf32          float32 is multiplied in TF32
     """
 
+    kind: Literal["pointwise", "columns", "taps"] = "pointwise"
     slice_bytes: int = 0
     by_image: bool = False
     shares: int = 1
@@ -44,7 +47,7 @@ class Way:
 
     @property
     def name(self) -> str:
-        words = ["gemm", f"columns {self.slice_bytes >> 20}M" if self.slice_bytes else "pointwise"]
+        words = ["gemm", self.kind] + [f"{self.slice_bytes >> 20}M"] * (self.slice_bytes > 0)
         words += ["by image"] * self.by_image + [f"{self.shares} shares"] * (self.shares > 1) + ["tf32"] * self.tf32
         return " ".join(words)
 
@@ -129,56 +132,62 @@ def ways(problem: Problem, which: Device) -> Iterator[Way]:
     exact = [*_data_ways(sides)] if problem.gradient == "dX" else [*_weight_ways(sides)]
     yield from exact
     if problem.dtype == "float32":
-        yield from (Way(each.slice_bytes, each.by_image, each.shares, tf32=True) for each in exact)
+        yield from (replace(each, tf32=True) for each in exact)
 
 
 def _data_ways(sides: Sides) -> Iterator[Way]:
-    if sides.geometry.pointwise:
+    geometry = sides.geometry
+    if geometry.pointwise:
         yield Way()
         if sides.Y.endless and sides.X.endless:
             return  # columns would be copies
-    planes = sides.Y.channel != 1 and sides.geometry.images > 1
-    for slice_bytes in _slices(sides, sides.geometry.filters):
-        yield Way(slice_bytes)
-        if planes and not sides.geometry.pointwise:
-            yield Way(slice_bytes, by_image=True)
+    planes = sides.Y.channel != 1 and geometry.images > 1
+    for slice_bytes in _slices(sides, geometry.filters):
+        yield Way("columns", slice_bytes)
+        if planes and not geometry.pointwise:
+            yield Way("columns", slice_bytes, by_image=True)
+    if not geometry.pointwise:
+        yield from (Way("taps", slice_bytes) for slice_bytes in _slices(sides, geometry.channels))
 
 
 def _weight_ways(sides: Sides) -> Iterator[Way]:
     geometry = sides.geometry
     rows = geometry.channels * geometry.taps
-    tiles = geometry.group * -(-geometry.filters // _TILE) * -(-rows // _TILE)
-    enough = 1 << max(0, min(2 * sides.which.processors // tiles, 64).bit_length() - 1)
-    few = sorted({1, enough if geometry.group == 1 else 1})
+    if geometry.pointwise and sides.Y.endless and sides.X.endless:
+        tiles = -(-geometry.filters // _TILE) * -(-rows // _TILE)
+        enough = 1 << max(0, min(2 * sides.which.processors // tiles, 64).bit_length() - 1)
+        yield from (Way(shares=shares) for shares in sorted({1, enough if geometry.group == 1 else 1}))
+        return  # columns would be copies
+    images = geometry.images
     if geometry.pointwise:
-        if sides.Y.endless and sides.X.endless:
-            yield from (Way(shares=shares) for shares in few)
-            return  # columns would be copies
-        most = geometry.images
-        yield from (Way(shares=shares) for shares in sorted({most, -(-most // 4), -(-most // 16)}, reverse=True))
+        yield from (Way(shares=shares) for shares in sorted({images, -(-images // 4)}, reverse=True))
+    planes = sides.X.channel != 1 and images > 1 and geometry.group * geometry.filters * rows * images < _MOST_SHARED
     for slice_bytes in _slices(sides, geometry.channels):
-        yield from (Way(slice_bytes, shares=shares) for shares in few)
+        yield Way("columns", slice_bytes)
+        if planes and not geometry.pointwise:
+            yield Way("columns", slice_bytes, by_image=True)
 
 
-def _slices(sides: Sides, channels: int) -> tuple[int, ...]:
-    """Those that differ: one where all columns fit the smallest."""
+def _slices(sides: Sides, channels: int) -> Iterator[int]:
+    """The sizes that differ: of those that hold all, the smallest."""
     geometry = sides.geometry
-    positions = geometry.images * sides.Y.positions
-    columns = channels * geometry.group * geometry.taps * positions * sides.item
-    smaller = [each for each in sorted(SLICES) if each < columns]
-    return tuple(each for each in SLICES if each in (*smaller, *sorted(SLICES)[len(smaller) : len(smaller) + 1]))
+    whole = channels * geometry.group * geometry.taps * geometry.images * sides.Y.positions * sides.item
+    enough = min((each for each in SLICES if each >= whole), default=max(SLICES))
+    yield from (each for each in SLICES if each <= enough)
 
 
 def _program(problem: Problem, which: Device, way: Way) -> Program:
     sides = Sides(problem, which, way.tf32)
-    if problem.gradient == "dX":
-        made = data_columns(sides, way.slice_bytes, way.by_image) if way.slice_bytes else data_pointwise(sides)
-    else:
-        made = (
-            weight_columns(sides, way.slice_bytes, way.shares)
-            if way.slice_bytes
-            else weight_pointwise(sides, way.shares)
-        )
+    makers: dict[tuple[str, str], Callable[[], Program]] = {
+        ("dX", "pointwise"): lambda: data_pointwise(sides),
+        ("dX", "columns"): lambda: data_columns(sides, way.slice_bytes, way.by_image),
+        ("dX", "taps"): lambda: data_taps(sides, way.slice_bytes),
+        ("dW", "pointwise"): lambda: weight_pointwise(sides, way.shares),
+        ("dW", "columns"): lambda: weight_columns(sides, way.slice_bytes, way.by_image),
+    }
+    if (problem.gradient, way.kind) not in makers:
+        raise Unfit(f"{problem.gradient} has no {way.kind}")
+    made = makers[problem.gradient, way.kind]()
     products = (step for step in made.steps if isinstance(step, Product))
     if len(made.steps) + sum(len(list(gemms(each))) - 1 for each in products) > MOST_STEPS:
         raise Unfit(f"it takes more than {MOST_STEPS} launches")

@@ -4,6 +4,8 @@
     columns     any convolution, a slice of the positions at a time:
                 dW[m, r] += sum over p of  dY[m, p] * columns of X[p, r]                    r counts (channel, tap)
                 dX[(h, c), p] = sum over k of  packed W[(h, c), k] * columns of dY[k, p]    k counts (filter, tap)
+    taps        products[(c, t), p] = sum over m of  W[m, c, t] * dY[m, p], then
+                dX[c, x] = sum over t of  products[(c, t), the p that meets x through t]
 
 The columns of dX are cut by residue (`geometry`), so every element is the result of one product and is written once. A
 slice that fits the L2 cache never goes to memory.

@@ -89,6 +89,17 @@ class View:
         """Elements from position to position of all images, where they are endless."""
         return self.image if self.positions == 1 else self.distance or 0
 
+    def is_matrix(self, taps_inside: bool) -> bool:
+        """Of W: whether each filter's elements lie end to end, by channel and tap or else by tap and channel."""
+        sizes = (self.channels, *self.sizes) if taps_inside else (*self.sizes, self.channels)
+        strides = self.strides[1:] if taps_inside else (*self.strides[2:], self.strides[1])
+        expected = self.item
+        for size, stride in zip(sizes[::-1], strides[::-1], strict=True):
+            if size > 1 and stride != expected:
+                return False
+            expected *= size
+        return self.images == 1 or self.strides[0] >= expected
+
 
 @dataclass(frozen=True, slots=True)
 class Slice:

@@ -20,7 +20,7 @@ from gradkern.ops.conv_grad.gemm_sides import (
     slices,
     up,
 )
-from gradkern.ops.conv_grad.gemm_views import Grid, Slice, View
+from gradkern.ops.conv_grad.gemm_views import Grid, Slice
 from gradkern.ops.conv_grad.moves import Layout, Move, Place, add_shares, gather
 from gradkern.search.candidate import Unfit
 
@@ -61,7 +61,7 @@ class _Sums:
         self._rows = geometry.channels * geometry.taps
         self.size = W.images * self._rows  # elements of one share
         self._taps_inside = taps_inside
-        self._direct = shares == 1 and sides.dtype == sides.sum_dtype and _is_matrix(W, taps_inside)
+        self._direct = shares == 1 and sides.dtype == sides.sum_dtype and W.is_matrix(taps_inside)
         self._matrix = Matrix(OUTPUT, 0, W.image, 1) if self._direct else Matrix(SCRATCH, start, self._rows, 1)
         self._start, self.scratch = start, 0 if self._direct else up(shares * self.size * sides.sum_item, ALIGNED)
 
@@ -71,17 +71,13 @@ class _Sums:
     def product(self, inner: int, left: Matrix, right: Matrix) -> Product:
         return self._sides.product(self._geometry.filters, self._rows, inner, left, right, self._matrix)
 
-    def products(
-        self, inner: int, left: Matrix, right: Matrix, groups: tuple[int, int], accumulate: bool = False
-    ) -> Iterator[Product]:
+    def products(self, inner: int, left: Matrix, right: Matrix, groups: tuple[int, int]) -> Iterator[Product]:
         """The product, its sum cut into equal shares; what is left over is added to the first."""
         item, chunk = self._sides.item, inner // self._shares
-        if not chunk and not accumulate:
+        if not chunk:
             raise Unfit("there are fewer terms than shares")
         batch = Batch(self._shares, chunk * left.column, chunk * right.row, self.size)
-        if chunk:
-            whole = self.product(chunk, left, right)
-            yield replace(whole, accumulate=accumulate, batches=(batch, self.groups(*groups)))
+        yield replace(self.product(chunk, left, right), batches=(batch, self.groups(*groups)))
         done = chunk * self._shares
         if done < inner:
             left = replace(left, start=left.start + done * left.column * item)
@@ -97,53 +93,47 @@ class _Sums:
         return (add_shares(sides.W, source, self._shares, distance, sides.sum_dtype, self._taps_inside, sides.which),)
 
 
-def _is_matrix(W: View, taps_inside: bool) -> bool:
-    """Whether each filter's elements lie end to end in the order of the columns, and filters do not overlap."""
-    sizes = (W.channels, *W.sizes) if taps_inside else (*W.sizes, W.channels)
-    strides = (W.strides[1], *W.strides[2:]) if taps_inside else (*W.strides[2:], W.strides[1])
-    expected = W.item
-    for size, stride in zip(sizes[::-1], strides[::-1], strict=True):
-        if size > 1 and stride != expected:
-            return False
-        expected *= size
-    return W.images == 1 or W.strides[0] >= expected
-
-
-def weight_columns(sides: Sides, slice_bytes: int, shares: int) -> Program:
-    """dW from the columns of X, slice after slice."""
+def weight_columns(sides: Sides, slice_bytes: int, by_image: bool) -> Program:
+    """dW from the columns of X, slice after slice. by_image: each image of a slice has a matrix and a share."""
     geometry, upstream, data, item = sides.geometry, sides.Y, sides.X, sides.item
     grid, rows = Grid.of(geometry.weight_window()), geometry.channels * geometry.taps
     adjacent = data.channel == 1 and data.channels > 1  # then columns have their channels adjacent, too
     wide = geometry.group * rows
-    as_is = upstream.endless and 1 in (upstream.channel, upstream.step)
-    one_image = upstream.distance is not None and 1 in (upstream.channel, upstream.distance)
-    held = wide + (0 if as_is else upstream.channels)
-    steps: list[Move | Product] = []
-    room = slice_bytes // (held * item)
+    endless = upstream.endless and 1 in (upstream.channel, upstream.step)
+    matrix = upstream.distance is not None and 1 in (upstream.channel, upstream.distance)
+    if by_image and (adjacent or not matrix):
+        raise Unfit("an image is no matrix")
+    copied = not (endless or by_image)
+    room = slice_bytes // ((wide + copied * upstream.channels) * item)
     runs = list(slices(geometry.images, grid.positions, room))
     pieces = [Slice(*images, *positions) for images in runs for positions in cut(grid.positions, room)]
-    longest = max(piece.length for piece in pieces)
-    columns_bytes = up(up(wide, 32) * up(longest, 32) * item, ALIGNED)
-    copy_bytes = 0 if as_is else up(upstream.channels * up(longest, 32) * item, ALIGNED)
-    sums = _Sums(sides, shares, not adjacent, columns_bytes + copy_bytes)
+    images, along = max(piece.images for piece in pieces), up(max(piece.count for piece in pieces), 32)
+    if not by_image:
+        along = up(max(piece.length for piece in pieces), 32)
+    columns_bytes = up(up(wide, 32) * along * (images if by_image else 1) * item, ALIGNED)
+    copy_bytes = up(upstream.channels * along * item, ALIGNED) if copied else 0
+    sums = _Sums(sides, images if by_image else 1, not adjacent, columns_bytes + copy_bytes)
+    steps: list[Move | Product] = []
     for piece in pieces:
-        lead = up(wide if adjacent else piece.length, 32)
+        lead = up(wide if adjacent else piece.count if by_image else piece.length, 32)
         columns, right, group = columns_of(
-            geometry.channels, geometry.taps, geometry.group, piece, lead, adjacent, item
+            geometry.channels, geometry.taps, geometry.group, piece, lead, adjacent, item, by_image=by_image
         )
         steps.append(gather(data, grid, piece, columns, sides.which))
-        if as_is:
-            start = (piece.image * upstream.positions + piece.start) * upstream.step * item
-            left = Matrix(Y, start, upstream.channel, upstream.step)
-        elif one_image and piece.images == 1:
+        if matrix and (by_image or piece.images == 1):
             start = piece.image * upstream.strides[0] + piece.start * (upstream.distance or 0) * item
             left = Matrix(Y, start, upstream.channel, upstream.distance or 0)
+        elif endless:
+            start = (piece.image * upstream.positions + piece.start) * upstream.step * item
+            left = Matrix(Y, start, upstream.channel, upstream.step)
         else:
             lead = up(piece.length, 32)
             place = Place(SCRATCH, columns_bytes)
             copy = Layout(place, piece.count * item, item, 0, lead * item, 0, upstream.channels)
             steps.append(gather(upstream, Grid.of(geometry.upstream_window()), piece, copy, sides.which))
             left = Matrix(SCRATCH, columns_bytes, lead, 1)
-        groups = geometry.filters * left.row, group
-        steps += sums.products(piece.length, left, right.transposed, groups, accumulate=piece is not pieces[0])
+        product = sums.product(piece.count if by_image else piece.length, left, right.transposed)
+        shares = Batch(piece.images if by_image else 1, upstream.image, columns.image // item, sums.size)
+        batches = shares, sums.groups(geometry.filters * left.row, group)
+        steps.append(replace(product, batches=batches, accumulate=piece is not pieces[0]))
     return Program((*steps, *sums.last()), columns_bytes + copy_bytes + sums.scratch)

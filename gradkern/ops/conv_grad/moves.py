@@ -18,8 +18,10 @@ from gradkern.cuda.columns import ITEMSIZE
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, load
 from gradkern.ops.conv_grad.gemm_views import Grid, PartOfData, Residues, Slice, View
+from gradkern.ops.conv_grad.geometry import Geometry
 
 __all__ = ["Form", "Layout", "Move", "Place", "add_shares", "compiled", "gather", "launch", "pack", "scatter"]
+__all__ += ["sum_taps"]
 
 _NARROW = 1 << 30  # counts below it fit 32 bits, rounded up to whole blocks too
 
@@ -28,14 +30,14 @@ _NARROW = 1 << 30  # counts below it fit 32 bits, rounded up to whole blocks too
 class Form:
     """All that is bound when a kernel is compiled."""
 
-    kernel: Literal["gather", "scatter", "pack", "add_shares"]
-    word: str  # the type an access is made of; of channels in vectors float32, whatever they are
+    kernel: Literal["gather", "scatter", "pack", "add_shares", "sum_taps"]
+    word: str  # the type that is loaded: the data's own, or float32 for the bytes of several elements
     words: int = 1  # of one access
     vector_channels: int = 1
     lanes: Literal["positions", "channels"] = "positions"
     grouped: bool = False  # channels of the matrix lie at one distance only within a group
     wide: bool = False  # counts need 64 bits
-    result: str = ""
+    result: str = ""  # the type that is stored, where it is another
     walkers: int = 1
     taps_inside: bool = True
     native_bfloat16: bool = True
@@ -47,6 +49,10 @@ class Form:
     @property
     def vector_bytes(self) -> int:
         return self.words * ITEMSIZE[self.word]
+
+    @property
+    def result_itemsize(self) -> int:
+        return ITEMSIZE[self.result]
 
     @property
     def shared_bytes(self) -> int:
@@ -86,7 +92,7 @@ class Move:
 
 def gather(view: View, grid: Grid, piece: Slice, layout: Layout, which: Device) -> Move:
     """matrix[image, p, channel, tap] = tensor[image, channel, steps*q + ...], 0 outside."""
-    form, blocks, along = _form("gather", view, piece, layout, which)
+    form, blocks, along = _form("gather", view, piece, layout, which, single=grid.taps == (1, 1, 1))
     arguments = (
         *(0, 0, piece.images, view.channels, layout.group_channels, piece.start, piece.count, along, *grid.grid[1:]),
         *(*view.sizes, *view.strides, *grid.steps, *grid.taps, *grid.firsts, *grid.spacings),
@@ -98,7 +104,7 @@ def gather(view: View, grid: Grid, piece: Slice, layout: Layout, which: Device) 
 def scatter(view: View, residues: Residues, run: Slice, layout: Layout, which: Device) -> Move:
     """tensor[image, channel, x] = matrix[image, grid position of x, channel, slot of x's residue], 0 where none is."""
     whole = replace(run, count=view.positions)
-    form, blocks, along = _form("scatter", view, whole, layout, which)
+    form, blocks, along = _form("scatter", view, whole, layout, which, single=True)
     arguments = (
         *(0, 0, whole.images, view.channels, layout.group_channels, whole.count, along, *view.sizes[1:], *view.strides),
         *(*residues.steps, *residues.before, *residues.lows, *residues.slots, *residues.live, *residues.grid[1:]),
@@ -107,38 +113,56 @@ def scatter(view: View, residues: Residues, run: Slice, layout: Layout, which: D
     return Move(form, (Place(view.operand, run.image * view.strides[0]), layout.place), arguments, blocks)
 
 
+def sum_taps(view: View, geometry: Geometry, run: Slice, layout: Layout, dtype: str, which: Device) -> Move:
+    """tensor[image, channel, x] = sum over taps of matrix[image, q, channel, tap], of type `dtype`, that meet x."""
+    whole = replace(run, count=view.positions)
+    form, blocks, along = _form("sum_taps", view, whole, layout, which, dtype=dtype)
+    arguments = (
+        *(0, 0, whole.images, view.channels, layout.group_channels, whole.count, along, *view.sizes[1:], *view.strides),
+        *(*geometry.strides, *geometry.pads_begin, *geometry.dilations, *geometry.kernel, *geometry.out),
+        *(layout.image, layout.position, layout.group, layout.channel, layout.tap),
+    )
+    return Move(form, (Place(view.operand, run.image * view.strides[0]), layout.place), arguments, blocks)
+
+
 def _form(
-    kernel: Literal["gather", "scatter"], view: View, piece: Slice, layout: Layout, which: Device
+    kernel: Literal["gather", "scatter", "sum_taps"],
+    view: View,
+    piece: Slice,
+    layout: Layout,
+    which: Device,
+    single: bool = False,
+    dtype: str = "",
 ) -> tuple[Form, int, int]:
-    """The form for so many positions of a tensor, its blocks, and how many of them are side by side."""
+    """The form for so many positions of a tensor, its blocks, and how many of them are side by side.
+
+    single: each element is moved once; dtype is that of the matrix, where it is another than the tensor's.
+    """
     grouped = layout.group_channels < view.channels and layout.group != layout.group_channels * layout.channel
     wide = piece.length * view.channels >= _NARROW
-    form = Form(kernel, _word(view.dtype), grouped=grouped, wide=wide, native_bfloat16=which.capability >= (8, 0))
-    form = replace(form, blocks_per_processor=2 if wide else 4)
-    if layout.channel != view.item or (view.strides[1] != view.item and view.channels > 1):
+    form = Form(kernel, dtype or view.dtype, grouped=grouped, wide=wide, native_bfloat16=which.capability >= (8, 0))
+    form = replace(form, result=view.dtype if dtype else "", blocks_per_processor=2 if wide else 4)
+    if layout.channel != ITEMSIZE[form.word] or (view.strides[1] != view.item and view.channels > 1):
         along = -(-piece.length // form.threads)
+        if single and along * (view.channels // 32) >= 8 * which.processors:
+            form = replace(form, chunk=32)  # what is computed for a position serves more of them
         return form, along * -(-view.channels // form.chunk), along
-    width = _width(view, piece, layout)
-    if width * view.item >= 4:
+    width = _width(view, piece, layout, ITEMSIZE[form.word])
+    form = replace(form, lanes="channels", words=width, vector_channels=width, at_once=1 if dtype else 2)
+    if not dtype and width * view.item >= 4:  # moved as they are, whatever they are
         form = replace(form, word="float32", words=width * view.item // 4)
-    form = replace(form, lanes="channels", vector_channels=width, at_once=4, blocks_per_processor=1 if wide else 3)
     return form, -(-piece.length * (view.channels // width) // (form.threads * form.at_once)), 1
 
 
-def _word(dtype: str) -> str:
-    """The type that moves single elements: of 16 bits it must be the very one, for it is widened and rounded again."""
-    return dtype if ITEMSIZE[dtype] != 4 else "float32"
-
-
-def _width(view: View, piece: Slice, layout: Layout) -> int:
-    """How many channels one access takes, at most 16 bytes of them."""
-    width = 16 // view.item
+def _width(view: View, piece: Slice, layout: Layout, item: int) -> int:
+    """How many channels one access takes, at most 16 bytes of them, in the tensor and in the matrix."""
+    width = 16 // max(view.item, item)
     per_group = min(layout.group_channels, view.channels)
     strides = [view.strides[0] if piece.images > 1 else 0, *view.strides[2:], piece.image * view.strides[0]]
-    strides += [layout.image, layout.position, layout.group, layout.tap, layout.place.offset]
+    others = [layout.image, layout.position, layout.group, layout.tap, layout.place.offset]
     while width > 1:
-        size = width * view.item
-        if per_group % width == 0 and view.alignment % size == 0 and not any(each % size for each in strides):
+        fits = view.alignment % (width * view.item) == 0 and not any(each % (width * view.item) for each in strides)
+        if per_group % width == 0 and fits and not any(each % (width * item) for each in others):
             return width
         width //= 2
     return 1
@@ -152,7 +176,7 @@ def pack(W: View, part: PartOfData, filters: int, matrix: Layout, which: Device)
     spatial = W.strides[2:]
     start = sum(tap * stride for tap, stride in zip(part.origin, spatial, strict=True))
     total = W.images * prod(part.phases) * W.channels
-    form = Form("pack", _word(W.dtype), wide=total >= _NARROW, native_bfloat16=which.capability >= (8, 0))
+    form = Form("pack", W.dtype, wide=total >= _NARROW, native_bfloat16=which.capability >= (8, 0))
     arguments = (
         *(0, 0, total, W.channels, filters, *part.phases, *W.strides[:2]),
         *(step * stride for step, stride in zip(part.by_phase, spatial, strict=True)),

@@ -1,0 +1,163 @@
+"""dX from the products of all taps: each element is the sum of those that meet it, in a fixed order.
+
+    tensor[image, channel, x] = sum over taps t of matrix[image, q, channel, t],  q*step = x + begin - t*dilation
+
+It is bound by memory, as the kernels in `cuda_columns` are, and built like them: where a tap's q lies serves all
+channels of a thread, whose sums are in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.cuda import intrinsics as i
+from gradkern.ops.conv_grad.moves import Form
+
+__all__ = ["build"]
+
+
+def build(form: Form) -> Callable[..., None]:
+    """The kernel; its arguments are int64 and stand in `moves`."""
+    return _positions(form) if form.lanes == "positions" else _channels(form)
+
+
+def _positions(form: Form) -> Callable[..., None]:
+    """A thread has one position and `chunk` channels, `at_once` of them at a time."""
+    GROUPED, U, CHUNK, THREADS = form.grouped, form.at_once, form.chunk, form.threads
+    FLOAT = float64 if form.word == "float64" else float32
+    INDEX = int64 if form.wide else int32
+    load = i.loader("global", form.word, 1)
+    store = i.storer("global", form.result, 1, form.native_bfloat16)
+    meets = _meets(INDEX)
+
+    def sum_taps(
+        tensor: int, matrix: int, images: int, channels: int, group_channels: int, count: int, blocks: int,
+        size1: int, size2: int, tensor_image: int, tensor_channel: int, tensor0: int, tensor1: int, tensor2: int,
+        step0: int, step1: int, step2: int, begin0: int, begin1: int, begin2: int,
+        dilation0: int, dilation1: int, dilation2: int, taps0: int, taps1: int, taps2: int,
+        grid0: int, grid1: int, grid2: int,
+        matrix_image: int, matrix_position: int, matrix_group: int, matrix_channel: int, matrix_tap: int,
+    ) -> None:  # fmt: skip
+        one, held, total = cuda.local.array(1, FLOAT), cuda.local.array(U, FLOAT), cuda.local.array(CHUNK, FLOAT)
+        chunk = INDEX(INDEX(cuda.blockIdx.x) // INDEX(blocks))
+        j = INDEX(INDEX(INDEX(cuda.blockIdx.x) - chunk * INDEX(blocks)) * THREADS + INDEX(cuda.threadIdx.x))
+        if j < INDEX(INDEX(images) * INDEX(count)):
+            image = INDEX(j // INDEX(count))
+            p = INDEX(j - image * INDEX(count))
+            rest = INDEX(p // INDEX(size2))
+            x2 = INDEX(p - rest * INDEX(size2))
+            x0 = INDEX(rest // INDEX(size1))
+            x1 = INDEX(rest - x0 * INDEX(size1))
+            first = INDEX(chunk * CHUNK)
+            here = INDEX(min(CHUNK, INDEX(channels) - first))
+            for n in range(CHUNK):
+                total[n] = FLOAT(0)
+            at = matrix + image * matrix_image
+            if not GROUPED:
+                at += first * matrix_channel
+            for t0 in range(int32(taps0)):
+                q0, met0 = meets(x0, t0, step0, begin0, dilation0, grid0)
+                if met0:
+                    for t1 in range(int32(taps1)):
+                        q1, met1 = meets(x1, t1, step1, begin1, dilation1, grid1)
+                        if met1:
+                            for t2 in range(int32(taps2)):
+                                q2, met2 = meets(x2, t2, step2, begin2, dilation2, grid2)
+                                if met2:
+                                    column = at + ((q0 * grid1 + q1) * grid2 + q2) * matrix_position
+                                    column += ((t0 * taps1 + t1) * taps2 + t2) * matrix_tap
+                                    for start in range(0, CHUNK, U):
+                                        for u in range(U):
+                                            held[u] = FLOAT(0)
+                                            if start + u < here:
+                                                row = (start + u) * matrix_channel
+                                                if GROUPED:
+                                                    c = INDEX(first + start + u)
+                                                    group = INDEX(c // INDEX(group_channels))
+                                                    row = c * matrix_channel
+                                                    row += group * (matrix_group - group_channels * matrix_channel)
+                                                load(one, column + row)
+                                                held[u] = one[0]
+                                        for u in range(U):
+                                            total[start + u] += held[u]
+            to = tensor + image * tensor_image + first * tensor_channel
+            to += x0 * tensor0 + x1 * tensor1 + x2 * tensor2
+            for n in range(CHUNK):
+                if n < here:
+                    one[0] = total[n]
+                    store(to + n * tensor_channel, one)
+
+    return sum_taps
+
+
+def _channels(form: Form) -> Callable[..., None]:
+    """A thread has one vector of channels of one position; channels are adjacent on both sides."""
+    GROUPED, V, THREADS = form.grouped, form.words, form.threads
+    FLOAT = float64 if form.word == "float64" else float32
+    INDEX = int64 if form.wide else int32
+    READ, WRITTEN = form.vector_bytes, form.words * form.result_itemsize
+    load = i.loader("global", form.word, V)
+    store = i.storer("global", form.result, V, form.native_bfloat16)
+    meets = _meets(INDEX)
+
+    def sum_taps(
+        tensor: int, matrix: int, images: int, channels: int, group_channels: int, count: int, _blocks: int,
+        size1: int, size2: int, tensor_image: int, _tensor_channel: int, tensor0: int, tensor1: int, tensor2: int,
+        step0: int, step1: int, step2: int, begin0: int, begin1: int, begin2: int,
+        dilation0: int, dilation1: int, dilation2: int, taps0: int, taps1: int, taps2: int,
+        grid0: int, grid1: int, grid2: int,
+        matrix_image: int, matrix_position: int, matrix_group: int, matrix_channel: int, matrix_tap: int,
+    ) -> None:  # fmt: skip
+        vector, total = cuda.local.array(V, FLOAT), cuda.local.array(V, FLOAT)
+        vectors = INDEX(INDEX(channels) // V)
+        e = INDEX(INDEX(cuda.blockIdx.x) * THREADS + INDEX(cuda.threadIdx.x))
+        if e < INDEX(INDEX(images) * INDEX(count) * vectors):
+            j = INDEX(e // vectors)
+            v = INDEX(e - j * vectors)
+            image = INDEX(j // INDEX(count))
+            p = INDEX(j - image * INDEX(count))
+            rest = INDEX(p // INDEX(size2))
+            x2 = INDEX(p - rest * INDEX(size2))
+            x0 = INDEX(rest // INDEX(size1))
+            x1 = INDEX(rest - x0 * INDEX(size1))
+            at = matrix + image * matrix_image + v * READ
+            if GROUPED:
+                group = INDEX(INDEX(v * V) // INDEX(group_channels))
+                at += group * (matrix_group - group_channels * matrix_channel)
+            for n in range(V):
+                total[n] = FLOAT(0)
+            for t0 in range(int32(taps0)):
+                q0, met0 = meets(x0, t0, step0, begin0, dilation0, grid0)
+                if met0:
+                    for t1 in range(int32(taps1)):
+                        q1, met1 = meets(x1, t1, step1, begin1, dilation1, grid1)
+                        if met1:
+                            for t2 in range(int32(taps2)):
+                                q2, met2 = meets(x2, t2, step2, begin2, dilation2, grid2)
+                                if met2:
+                                    column = at + ((q0 * grid1 + q1) * grid2 + q2) * matrix_position
+                                    load(vector, column + ((t0 * taps1 + t1) * taps2 + t2) * matrix_tap)
+                                    for n in range(V):
+                                        total[n] += vector[n]
+            to = tensor + image * tensor_image + x0 * tensor0 + x1 * tensor1 + x2 * tensor2
+            store(to + v * WRITTEN, total)
+
+    return sum_taps
+
+
+def _meets(INDEX: Any) -> Callable[..., Any]:
+    """The output of an axis that sees element x through tap t, and whether there is one."""
+
+    @cuda.jit(device=True, inline="always")
+    def meets(x: int, t: int, step: int, begin: int, dilation: int, grid: int) -> tuple[int, bool]:
+        at = INDEX(x + INDEX(begin) - INDEX(t) * INDEX(dilation))
+        q = at
+        if INDEX(step) != 1:
+            q = INDEX(at // INDEX(step))
+        return q, q * INDEX(step) == at and q >= 0 and q < INDEX(grid)
+
+    return meets
