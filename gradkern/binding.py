@@ -37,7 +37,7 @@ class Binder:
 
     def bind(self, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Inputs in contract order (None for an optional one not given), and the attributes as they came."""
-        if len(positional) == len(self.inputs) and self._input_names.isdisjoint(named):
+        if len(positional) == len(self.inputs) and (not named or self._input_names.isdisjoint(named)):
             inputs: tuple[Any, ...] = positional
         elif not positional and self._input_names <= named.keys():
             inputs = tuple([named.pop(name) for name in self.inputs])

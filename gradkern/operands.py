@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,18 +23,18 @@ Pairs = frozenset[tuple[str, str]]
 _NONE: Pairs = frozenset()
 
 
-class Operands(NamedTuple):
-    """The arrays as a warm call needs them."""
+Operands = tuple[tuple[Any, ...], tuple[Any, ...], Kind, tuple[str, ...], tuple[Any, ...], Pairs]
+"""The arrays as a warm call needs them:
 
-    keys: tuple[Any, ...]  # all a plan may know of every input (None for an optional one not given), then of `out`
-    buffers: tuple[Any, ...]  # of the inputs given, what the plan runs on
-    kind: Kind
-    out_names: tuple[str, ...]  # of the arrays in `out`, in contract order
-    out_buffers: tuple[Any, ...]
-    in_place: Pairs  # the (input, output) pairs that are one array
+keys          all a plan may know of every input (None for an optional one not given), then of the arrays in `out`
+buffers       of the inputs given, what the plan runs on
+kind          whose arrays they are
+out_names     of the arrays in `out`, in contract order
+out_buffers
+in_place      the (input, output) pairs that are one array
 
-
-_of = Operands._make  # half the time of calling the class
+A plain tuple: one with names costs as much to make as two attributes of a tensor cost to read.
+"""
 
 
 def read(binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] | None) -> Operands:
@@ -67,13 +67,13 @@ def _with_out(
     out: Mapping[str, Any] | None,
 ) -> Operands:
     if not out:
-        return _of((keys, buffers, kind, (), (), _NONE))
+        return (keys, buffers, kind, (), (), _NONE)
     given, in_place = out_views(binder, arrays, keys, buffers, kind.device, out)
     names = [name for name in binder.outputs if name in given]
     if len(names) != len(given):
         binder.wanted(names, out)  # raises, naming the one that is no output
     keys = (*keys, *[given[name].key for name in names])
-    return _of((keys, buffers, kind, tuple(names), tuple([given[name].buffer for name in names]), in_place))
+    return (keys, buffers, kind, tuple(names), tuple([given[name].buffer for name in names]), in_place)
 
 
 def _of_tensors(binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] | None) -> Operands | None:
@@ -84,23 +84,22 @@ def _of_tensors(binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] 
     """
     if not out:
         found = of_tensors(arrays)
-        return None if found is None else _of((found[0], found[1], device_arrays().torch_kind(found[2]), (), (), _NONE))
+        return None if found is None else (found[0], found[1], device_arrays().torch_kind(found[2]), (), (), _NONE)
     names = tuple([name for name in binder.outputs if name in out])
     found = of_tensors((*arrays, *[out[name] for name in names]))
     if found is None or len(names) != len(out):
         return None
     keys, addresses, index = found
-    given = len(arrays)
-    read, written = addresses[:given], addresses[given:]
+    read, written = addresses[: len(arrays)], addresses[len(arrays) :]
     in_place = _NONE
-    if not set(read).isdisjoint(written):
+    if len(set(addresses)) < len(addresses):
         in_place = frozenset(
             (source, name)
             for source, address in zip(binder.inputs, read, strict=True)
             for name, other in zip(names, written, strict=True)
             if address == other
         )
-    return _of((keys, read, device_arrays().torch_kind(index), names, written, in_place))
+    return (keys, read, device_arrays().torch_kind(index), names, written, in_place)
 
 
 def input_views(binder: Binder, arrays: tuple[Any, ...]) -> tuple[View | None, ...]:

@@ -62,9 +62,7 @@ class Prepared:
         self._out_keys = {name: each.key for name, each in out.items()}
         self._fits: Any = None  # the keys last seen to say what self._keys and self._out_keys do, in their kind's words
         self._makers: dict[Kind, tuple[tuple[int, int, Maker], ...]] = {}
-        self._given = [  # of every output in `out`: its places among all outputs and among the wanted ones, its name
-            (binder.outputs.index(name), index, name) for index, name in enumerate(call.outputs) if name in out
-        ]
+        self._given = [index for index, name in enumerate(call.outputs) if name in out]
         written = [(name, tensor.extent) for name, tensor in call.outputs.items() if name in out]
         self._apart: Any = None  # the addresses last seen to be
         self._read = [tensor.extent for tensor in call.inputs.values()]
@@ -104,18 +102,22 @@ class Prepared:
             raise ArgumentError(f"{self.operator}: stream is for arrays on a GPU; these are on the host")
         else:
             where = stream = device_arrays().stream_handle(stream, self.operator)
-        results: list[Any] = [None] * len(self._binder.outputs)
-        written: list[Any] = [None] * len(self.call.outputs)
+        names = self._binder.outputs
+        results: list[Any] = [out.get(name) for name in names] if out else [None] * len(names)
         made = self._makers.get(kind)
         if made is None:
             made = self._makers_of(kind)
-        for place, index, new in made:
-            results[place], written[index] = new(stream)
-        if out:
-            for (place, index, name), buffer in zip(self._given, out_buffers, strict=True):
-                results[place], written[index] = out[name], buffer
+        written = out_buffers
+        if made:
+            every: list[Any] = [None] * len(self.call.outputs)
+            for place, index, new in made:
+                results[place], every[index] = new(stream)
+            if out_buffers:
+                for index, buffer in zip(self._given, out_buffers, strict=True):
+                    every[index] = buffer
+            written = tuple(every)
         try:
-            self._plan(buffers, tuple(written), where)
+            self._plan(buffers, written, where)
         except GradkernError as error:
             raise type(error)(f"{self.operator}: {error}") from None
         finish = kind.finish
