@@ -19,10 +19,18 @@ import gradkern.ops.conv_grad.cudnn as cudnn
 from gradkern.cuda.device import Device
 from gradkern.cudnn.descriptor import Descriptor
 from gradkern.cudnn.library import library
+from gradkern.policies import Policy
 from gradkern.search.candidate import Unfit
+from gradkern.search.race import ready
 
 PROPERTIES = Path(__file__).parent / "h200_device_properties.json"
 H200 = Device(0, (9, 0), 132, 232448)
+POLICIES = {
+    "default": Policy(),
+    "no TF32": Policy(allow_tf32=False),
+    "deterministic": Policy(deterministic=True),
+    "strictest": Policy(allow_tf32=False, deterministic=True, workspace_limit=0),
+}
 
 
 def main() -> None:
@@ -65,12 +73,25 @@ def _answer(case: Case, most_variations: int) -> dict[str, Any]:
     answer: dict[str, Any] = {"candidates": [_facts(each) for each in found]}
     again = [cudnn.rebuild(problem, H200, json.loads(json.dumps(each.recipe))) for each in (found[0], found[-1])]
     answer["rebuilt"] = [_facts(each) for each in again]
+    answer["admitted"] = {
+        name: [each.name for each in found if _admits(policy, each)] for name, policy in POLICIES.items()
+    }
     if most_variations:
         answer["variations"] = {
             each.name: [_facts(other) for other, _ in zip(cudnn.variations(each), range(most_variations), strict=False)]
             for each in {each.origin: each for each in reversed(found)}.values()  # the first of each engine
         }
     return answer
+
+
+def _admits(policy: Policy, candidate: cudnn.CudnnCandidate) -> bool:
+    """Whether a search with this policy runs the candidate."""
+    limit = 1 << 34 if policy.workspace_limit is None else policy.workspace_limit
+    try:
+        ready(candidate, policy, limit)
+    except Unfit:
+        return False
+    return True
 
 
 def _facts(candidate: cudnn.CudnnCandidate) -> dict[str, Any]:
