@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -146,3 +148,9 @@ def test_the_copies_in_a_process_are_read_from_its_map(site: Path, monkeypatch: 
     expected = [str((site / name).resolve()) for name in ("a/libcudnn.so.9", "b/libcudnn.so.9.19.0")]
     assert libraries.loaded("cudnn", site / "maps") == expected
     assert libraries.loaded("cudnn", site / "none") == []
+
+
+def test_nothing_is_loaded_at_import() -> None:
+    code = "import gradkern.ops.conv_grad.cudnn; from gradkern import libraries; print(libraries.loaded('cudnn'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
