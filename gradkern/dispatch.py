@@ -63,7 +63,9 @@ def run(
     >>> gradkern.run("ConvGrad", dY, X, W, pads=[1, 1, 1, 1]).dW
     """
     entry, arrays, operands = _find(op, inputs, outputs, out, provider, policy, domain, version, named)
-    return entry.execute(arrays, operands, out, stream)
+    _, buffers, kind, _, out_buffers, _ = operands
+    entry.require_apart(arrays, buffers, out, out_buffers)
+    return entry.execute(buffers, kind, out, out_buffers, stream)
 
 
 def prepare(

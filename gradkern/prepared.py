@@ -9,7 +9,8 @@ from gradkern.arrays import HOST, Kind, Maker, View, device_arrays
 from gradkern.binding import Binder
 from gradkern.call import Call, Plan
 from gradkern.errors import ArgumentError, GradkernError
-from gradkern.operands import Operands, Pairs, read, views_of
+from gradkern.operands import Pairs, read, views_of
+from gradkern.tensors import Known, recognised
 
 __all__ = ["Prepared"]
 
@@ -33,8 +34,10 @@ class Prepared:
         "_fits",
         "_given",
         "_keys",
+        "_known",
         "_makers",
         "_out_keys",
+        "_out_names",
         "_plan",
         "_read",
         "_written",
@@ -62,6 +65,8 @@ class Prepared:
         self._out_keys = {name: each.key for name, each in out.items()}
         self._fits: Any = None  # the keys last seen to say what self._keys and self._out_keys do, in their kind's words
         self._makers: dict[Kind, tuple[tuple[int, int, Maker], ...]] = {}
+        self._known: tuple[Known, Kind] | None = None  # tensors that fit, as PyTorch's guard recognises them
+        self._out_names = tuple(name for name in call.outputs if name in out)
         self._given = [index for index, name in enumerate(call.outputs) if name in out]
         written = [(name, tensor.extent) for name, tensor in call.outputs.items() if name in out]
         self._apart: Any = None  # the addresses last seen to be
@@ -78,24 +83,37 @@ class Prepared:
             raise ArgumentError(
                 f"{self.operator}: attribute {min(attributes)} is fixed in a prepared plan; prepare another"
             )
-        operands = read(self._binder, arrays, out)
-        keys, _, kind, out_names, _, in_place = operands
+        if self._known is not None and len(out or ()) == len(self._out_keys):
+            known, kind = self._known
+            every = (*arrays, *[out.get(name) for name in self._out_names]) if out else arrays
+            addresses = known.addresses(every)
+            if addresses is not None:
+                buffers, out_buffers = addresses[: len(arrays)], addresses[len(arrays) :]
+                if not out or self._are_apart(buffers, out_buffers):
+                    return self.execute(buffers, kind, out, out_buffers, stream)
+        keys, buffers, kind, out_names, out_buffers, in_place = read(self._binder, arrays, out)
         fits = (keys, out_names, in_place, kind)
         if fits != self._fits:
             self._check(arrays, out)
             self._fits = fits
-        return self.execute(arrays, operands, out, stream)
+            if self.call.device != HOST and not in_place:
+                known = recognised((*arrays, *[out[name] for name in out_names]) if out else arrays)
+                self._known = None if known is None else (known, kind)
+        self.require_apart(arrays, buffers, out, out_buffers)
+        return self.execute(buffers, kind, out, out_buffers, stream)
 
     def __repr__(self) -> str:
         return f"<gradkern plan {self.operator} on {self.provider}: {self.kernel}, {self.scratch} bytes of scratch>"
 
-    def execute(self, arrays: tuple[Any, ...], operands: Operands, out: Mapping[str, Any] | None, stream: Any) -> Any:
-        """Compute, for arrays that are known to be of the plan's signature."""
-        _, buffers, kind, _, out_buffers, _ = operands
-        if self._written and self._apart != (buffers, out_buffers):
-            if not self._are_apart(buffers, out_buffers):
-                views_of(self._binder, arrays, out)  # raises, naming the arrays
-            self._apart = buffers, out_buffers
+    def execute(
+        self,
+        buffers: tuple[Any, ...],
+        kind: Kind,
+        out: Mapping[str, Any] | None,
+        out_buffers: tuple[Any, ...],
+        stream: Any,
+    ) -> Any:
+        """Compute, for arrays that are known to be of the plan's signature and apart from one another."""
         if stream is None:
             where = kind.stream()
         elif self.provider == "cpu":
@@ -135,8 +153,17 @@ class Prepared:
         )
         return self._makers[kind]
 
+    def require_apart(
+        self, arrays: tuple[Any, ...], buffers: tuple[Any, ...], out: Mapping[str, Any] | None, out_buffers: Any
+    ) -> None:
+        """Refuse `out` arrays on a GPU that overlap; on the host, where not the span counts, `read` has done it."""
+        if self._written and not self._are_apart(buffers, out_buffers):
+            views_of(self._binder, arrays, out)  # raises, naming the arrays
+
     def _are_apart(self, read: tuple[int, ...], written: tuple[int, ...]) -> bool:
         """Whether no array in `out` has a byte of another or, but where the plan is in place, of an input."""
+        if self._apart == (read, written):
+            return True
         spans = [(address + low, address + high) for address, (low, high) in zip(read, self._read, strict=True)]
         for address, ((low, high), same) in zip(written, self._written, strict=True):
             start, end = address + low, address + high
@@ -144,6 +171,7 @@ class Prepared:
                 if other_start < end and start < other_end and place not in same:
                     return False
             spans.append((start, end))
+        self._apart = read, written
         return True
 
     def _check(self, arrays: tuple[Any, ...], out: Mapping[str, Any] | None) -> None:

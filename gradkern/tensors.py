@@ -13,12 +13,31 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-__all__ = ["alignment", "of_tensors"]
-
-Found = tuple[tuple[Any, ...], tuple[int, ...], int]
+__all__ = ["Known", "alignment", "of_tensors", "recognised"]
 
 _MOST, _MOST_ALIKE = 1024, 16
-_known: dict[Any, list[tuple[Callable[..., bool], tuple[Any, ...], int]]] = {}
+
+
+class Known:
+    """Tensors that were read before, as their guard recognises others like them: keys, and number of the device."""
+
+    __slots__ = ("_guard", "index", "keys")
+
+    def __init__(self, guard: Callable[..., bool], keys: tuple[Any, ...], index: int) -> None:
+        self._guard, self.keys, self.index = guard, keys, index
+
+    def addresses(self, values: tuple[Any, ...]) -> tuple[int, ...] | None:
+        """The addresses of tensors that are like these; None for others."""
+        if not self._guard(*values):
+            return None
+        addresses = tuple([each.data_ptr() for each in values])
+        bits = 0
+        for address in addresses:
+            bits |= address
+        return None if bits & 15 or 0 in addresses else addresses
+
+
+_known: dict[Any, list[Known]] = {}
 
 
 def alignment(address: int) -> int:
@@ -26,25 +45,26 @@ def alignment(address: int) -> int:
     return (address | 16) & -(address | 16)
 
 
-def of_tensors(values: tuple[Any, ...]) -> Found | None:
+def of_tensors(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...], int] | None:
     """Of plain tensors on one device, keys that say what View.key does, the addresses, and the number of the device.
 
     The first of them is known to be a plain tensor. None where another needs a closer look: a subclass, one with a
     gradient or a lazy sign, on another device, without memory, or of a layout without strides.
     """
-    for guard, keys, index in _known.get((len(values), values[0].shape), ()):
-        if guard(*values):
-            addresses = tuple([each.data_ptr() for each in values])
-            bits = 0
-            for address in addresses:
-                bits |= address
-            if bits & 15 or 0 in addresses:
-                break
-            return keys, addresses, index
+    for known in _known.get((len(values), values[0].shape), ()):
+        addresses = known.addresses(values)
+        if addresses is not None:
+            return known.keys, addresses, known.index
     return _read(values)
 
 
-def _read(values: tuple[Any, ...]) -> Found | None:
+def recognised(values: tuple[Any, ...]) -> Known | None:
+    """What is known of tensors like these; None for tensors not read before, and other arrays."""
+    alike = _known.get((len(values), getattr(values[0], "shape", None)), ())
+    return next((known for known in alike if known.addresses(values) is not None), None)
+
+
+def _read(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...], int] | None:
     plain = sys.modules["torch"].Tensor
     index = values[0].get_device()
     keys, addresses = [], []
@@ -60,13 +80,12 @@ def _read(values: tuple[Any, ...]) -> Found | None:
             addresses.append(address)
     except RuntimeError:  # what has no memory or no strides raises when asked for them
         return None
-    found = tuple(keys), tuple(addresses), index
     if all(aligned == 16 for *_, aligned in keys):
-        _remember(values, found)
-    return found
+        _remember(values, tuple(keys), index)
+    return tuple(keys), tuple(addresses), index
 
 
-def _remember(values: tuple[Any, ...], found: Found) -> None:
+def _remember(values: tuple[Any, ...], keys: tuple[Any, ...], index: int) -> None:
     guards = _guards()
     if guards is None or len(set(map(id, values))) < len(values):  # one tensor given twice fits no guard
         return
@@ -74,7 +93,7 @@ def _remember(values: tuple[Any, ...], found: Found) -> None:
     if len(_known) >= _MOST:
         _known.clear()
     alike = _known.setdefault((len(values), values[0].shape), [])
-    alike.append((guard.check, found[0], found[2]))
+    alike.append(Known(guard.check, keys, index))
     del alike[:-_MOST_ALIKE]
 
 

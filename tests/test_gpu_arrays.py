@@ -241,6 +241,37 @@ def test_out_may_be_an_input_where_the_contract_permits_and_nothing_else_that_ov
         gradkern.run(NAME, **arrays, out={"X_grad": both[columns : columns + rows * columns].view(rows, columns)})
 
 
+def test_a_prepared_plan_that_knows_its_tensors_still_looks_at_their_addresses() -> None:
+    torch = pytest.importorskip("torch")
+    there, _, _ = by_torch()
+    arrays = {key: there(array) for key, array in host_inputs().items()}
+    out = {key: torch.empty_like(tensor) for key, tensor in gradkern.run(NAME, **arrays)._asdict().items()}
+    plan = gradkern.prepare(NAME, **arrays, out=out)
+    for _ in range(3):
+        assert plan(**arrays, out=out).X_grad is out["X_grad"]
+    rows, columns = arrays["X"].shape
+    both = torch.zeros(2 * rows * columns, device="cuda")
+    here, later = (both[start:][: rows * columns].view(rows, columns) for start in (0, columns))
+    refused: list[tuple[type[Exception], str, dict[str, Any], dict[str, Any]]] = [
+        (gradkern.OutputError, "out X_grad overlaps input X without", {"X": here}, {"X_grad": later}),
+        (gradkern.ArgumentError, "out reuses X for X_grad", {"X": here}, {"X_grad": here}),
+        (gradkern.ArgumentError, "out reuses X for X_grad", {"X": here}, {"X_grad": here.view(rows, columns)}),
+        (gradkern.OutputError, "overlaps out", {}, {"bias_grad": out["scale_grad"].view(-1)}),
+        (gradkern.OutputError, "may be that of no input", {}, {"bias_grad": arrays["scale"].view(-1)}),
+        (gradkern.ArgumentError, "alignment 4", {"X": both[1:][: rows * columns].view(rows, columns)}, {}),
+        (gradkern.ArgumentError, "requires grad", {"X": arrays["X"].clone().requires_grad_()}, {}),
+        (gradkern.ArgumentError, "lazy sign", {"X": torch._neg_view(arrays["X"])}, {}),
+        (gradkern.ArgumentError, "type float64", {"X": arrays["X"].double()}, {}),
+        (gradkern.DeviceError, "input X on cpu", {"X": arrays["X"].cpu()}, {}),
+    ]
+    for error, text, inputs, outputs in refused:
+        with pytest.raises(error, match=text):
+            plan(**{**arrays, **inputs}, out={**out, **outputs})
+    with pytest.raises(gradkern.ArgumentError, match="out differs"):
+        plan(**arrays)
+    assert plan(**arrays, out=out).X_grad is out["X_grad"]
+
+
 def test_strided_rows_and_unaligned_slices_are_right() -> None:
     torch = pytest.importorskip("torch")
     there, back, _ = by_torch()
