@@ -19,6 +19,7 @@ __all__ = ["Depthwise", "candidates", "rebuild"]
 
 _HERE = Path(__file__).parent
 _START = 0.5  # what a block's start and end cost, in tiles
+_ALONE = 4  # with so many warps a multiprocessor does half of what it can
 
 
 def candidates(problem: Problem, which: Device) -> Iterator[Depthwise]:
@@ -102,11 +103,17 @@ def _kernel(form: Form, which: Device) -> Kernel:
 
 
 def _chunks(form: Form, units: int, resident: int, processors: int) -> int:
-    """Into how many parts to cut the tiles of all images, so that all multiprocessors end at the same time."""
+    """Into how many parts to cut the tiles of all images: many enough to fill the device, and to end together."""
     most = min(units, max(1, (4 * resident if form.gradient == "dX" else resident) // form.groups))
+    warps = -(-form.threads // 32)
+    ends = _START
+    if form.gradient == "dW":  # partial sums are written and read
+        ends += 2 * form.channels * form.taps * ITEMSIZE[form.compute] / form.stage_bytes
 
-    def rounds(chunks: int) -> float:
-        """What the busiest multiprocessor does, in tiles."""
-        return -(-form.groups * chunks // processors) * (-(-units // chunks) + _START)
+    def seconds(chunks: int) -> float:
+        """What the busiest multiprocessor takes, in tiles, the longer the fewer warps it has at once."""
+        blocks = -(-form.groups * chunks // processors)
+        together = min(blocks, resident // processors) * warps
+        return blocks * (-(-units // chunks) + ends) * (1 + _ALONE / together)
 
-    return min(range(1, most + 1), key=rounds)
+    return min(range(1, most + 1), key=seconds)
