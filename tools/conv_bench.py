@@ -57,8 +57,13 @@ def main() -> int:
             break
         rows += _timed(layer, setting, left, options) if left else []
         if left and options.json:
-            _write(options.json, {"schema": SCHEMA, "machine": machine(), "rows": rows})
+            document = {"schema": SCHEMA, "machine": _machine(), "rows": rows}
+            write(options.json, json.dumps(document, indent=1).encode())
     _print(rows)
+    if options.plot and rows:
+        import conv_plot
+
+        write(options.plot, conv_plot.drawn(rows, options.plot.suffix.lstrip(".") or "png"))
     return 0
 
 
@@ -72,6 +77,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--row-seconds", type=float, default=0.05, help="time to spend on a row (%(default)s)")
     parser.add_argument("--host", action="store_true", help="time the host's part of a call, too")
     parser.add_argument("--json", type=Path, help="write the results here")
+    parser.add_argument("--plot", type=Path, help="write a plot of all rows here, as PNG or SVG")
     parser.add_argument("--resume", action="store_true", help="keep the rows that the file has")
     options = parser.parse_args()
     for name, known in (("networks", NETWORKS), ("settings", SETTINGS)):
@@ -187,10 +193,16 @@ def _groups(rows: list[Row]) -> dict[str, list[Row]]:
     }
 
 
-def _write(path: Path, document: dict[str, Any]) -> None:
+def _machine() -> dict[str, Any]:
+    versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(), "gradkern": gradkern.__version__}
+    return {**machine(), "versions": versions, "date": time.strftime("%Y-%m-%d")}
+
+
+def write(path: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(document, indent=1))
+    partial.write_bytes(content)
     partial.replace(path)
 
 
