@@ -3,11 +3,13 @@
 Attribute by attribute a tensor costs almost a microsecond. Tensors like ones that were read before are recognised by
 PyTorch's own guard, with which torch.compile decides whether compiled code fits: one call compares class, dispatch keys
 (lazy signs, function transforms), type, device, gradient, sizes and strides of all of them. No promise covers that
-interface, so it is used once it has shown that it tells apart what matters, and done without where it does not.
+interface, so it is used with the versions of PyTorch it was tried with, once it has shown that it tells apart what
+matters; elsewhere the attributes are read.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -16,6 +18,7 @@ from typing import Any
 __all__ = ["Known", "alignment", "of_tensors", "recognised"]
 
 _MOST, _MOST_ALIKE = 1024, 16
+_TRIED = "2.11", "2.13"  # of PyTorch, the first and the last: called in a way it does not know, the guard may crash
 
 
 class Known:
@@ -101,6 +104,9 @@ def _remember(values: tuple[Any, ...], keys: tuple[Any, ...], index: int) -> Non
 def _guards() -> Any:
     """PyTorch's TensorGuards, if it is there and does what is expected of it."""
     torch = sys.modules["torch"]
+    version, first, last = ([int(n) for n in re.findall(r"\d+", each)[:2]] for each in (torch.__version__, *_TRIED))
+    if not first <= version <= last:
+        return None
     try:
         guards = torch._C._dynamo.guards.TensorGuards
         model = torch.empty(2, 3, device="cpu")
