@@ -51,14 +51,18 @@ def column_sums(
     RESULT, ITEM, AT = ITEMSIZE[spec.result], spec.itemsize, spec.at
     SLICE_4 = up(SLICE, 4)
     PADDED, CHUNK = spec.padded_columns, spec.chunk
-    ITEMS = SUMS * PADDED // (4 * CHUNK)
+    FOLD, FOLDED, RESULTS, PADDED_RESULTS = spec.fold, spec.fold > 1, COLUMNS // spec.fold, spec.padded_results
+    ITEMS = SUMS * PADDED_RESULTS // (4 * CHUNK)
     WALKERS, BLOCK_WARPS = THREADS // CHUNK, THREADS // 32
+    AHEAD = max(2, min(6, -(-160 // WALKERS)))  # most grids have at most 160 partial rows; 8 spilled once
+    AHEAD_4 = 4 * AHEAD
     FLOAT = float64 if spec.compute == "float64" else float32
 
     store_result = i.storer("global", spec.result, 1, spec.native_bfloat16)
     load_one = i.loader("shared", spec.compute, 1)
     load_4 = i.loader("shared", spec.compute, 4)
     load_global_4 = i.loader("global", spec.compute, 4)
+    load_global_one = i.loader("global", spec.compute, 1)
     store_vector = i.storer("shared", spec.compute, WIDTH)
     store_global_vector = i.storer("global", spec.compute, WIDTH)
     store_4 = i.storer("shared", spec.compute, 4)
@@ -70,7 +74,7 @@ def column_sums(
     def write_sum(part: int, column: int, value: Any, operand: int, first_result: int, second_result: int) -> None:
         """One element of a result, from its finished sum."""
         one = cuda.local.array(1, FLOAT)
-        if column < COLUMNS:
+        if column < RESULTS:
             if FINISH:
                 value = finish(part, column, value, operand)
             one[0] = value
@@ -102,8 +106,11 @@ def column_sums(
             distance = int32(distance * 2)
         out_at = partial + (int64(walker) * SUMS * PADDED + first_column) * ITEM
         team_at = shared + AT + team * (SUMS * SLICE_4 * ITEM)
-        cuda.syncthreads()  # what lay there is free
-        cuda.syncthreads()  # with one alone racecheck reports a hazard where a team had no row; it is not explained
+        # What lay there is free. Twice, here and below: after one barrier alone racecheck reports a hazard between its
+        # two sides where the teams of a block have passed unequal numbers of barriers of their own (a team without a
+        # row, say). The machine code has BAR.SYNC 0 of all threads between the store and the load it names.
+        cuda.syncthreads()
+        cuda.syncthreads()
         for j in range(VECTORS):
             v = lane + j * LANES
             if sub == 0 and (j < WHOLE_VECTORS or v < vectors):
@@ -123,9 +130,9 @@ def column_sums(
         if TEAMS > 1 or ALONE:
             cuda.syncthreads()
             cuda.syncthreads()
-            for part in range(SUMS):
-                column = i.unseen(4 * thread)
-                while column < columns:
+            column = i.unseen(4 * thread)
+            while column < columns:
+                for part in range(SUMS):
                     for e in range(4):
                         total[e] = FLOAT(0)
                     for other in range(TEAMS):
@@ -139,7 +146,17 @@ def column_sums(
                                 write_sum(part, where, total[e], operand, first_result, second_result)
                     else:  # what lies beyond the last column goes into the padding of the partial row
                         store_partial_4(out_at + (part * PADDED + column) * ITEM, total)
-                    column = i.unseen(column + 4 * THREADS)
+                column = i.unseen(column + 4 * THREADS)
+
+    @inline
+    def load_folded(values: Any, partial: int, column: int, row: int) -> None:
+        """Four columns of the partial sums where each column of the result is there FOLD times: each time is a row."""
+        one = cuda.local.array(1, FLOAT)
+        walker, part = int64(row // FOLD), column // PADDED_RESULTS
+        at = (walker * SUMS + part) * PADDED + (row - walker * FOLD) * RESULTS
+        for e in range(4):
+            load_global_one(one, partial + (at + min(column - part * PADDED_RESULTS + e, RESULTS - 1)) * ITEM)
+            values[e] = one[0]
 
     @inline
     def add_over_grid(
@@ -149,11 +166,10 @@ def column_sums(
         thread = int32(cuda.threadIdx.x)
         shared = i.shared_memory()
         one, four = cuda.local.array(1, FLOAT), cuda.local.array(4, FLOAT)
-        total, ahead = cuda.local.array(4, FLOAT), cuda.local.array(16, FLOAT)
+        total, ahead = cuda.local.array(4, FLOAT), cuda.local.array(AHEAD_4, FLOAT)
         # wait for all blocks: the first turns the counter's top bit once every other has added one (so the
         # counter is ready for the next launch, of any grid)
-        i.memory_fence()
-        cuda.syncthreads()
+        cuda.syncthreads()  # and thread 0's arrival releases what all threads of the block have written
         if thread == 0:
             amount = int64(1)
             if cuda.blockIdx.x == 0:
@@ -165,6 +181,8 @@ def column_sums(
 
         # each block adds the partial rows of some columns, CHUNK threads side by side
         partial_rows = int32(min(int64(walkers), (int64(rows) + TEAMS * ROWS_AT_ONCE - 1) // (TEAMS * ROWS_AT_ONCE)))
+        if FOLDED:
+            partial_rows = int32(partial_rows * FOLD)
         across, down = int32(thread % CHUNK), int32(thread // CHUNK)
         last = shared + AT
         for item in range(cuda.blockIdx.x, ITEMS, cuda.gridDim.x):
@@ -173,16 +191,19 @@ def column_sums(
                 total[e] = FLOAT(0)
             start = i.unseen(down)
             while start < partial_rows:
-                for q in range(4):  # independent loads, so that their latencies overlap
+                for q in range(AHEAD):  # independent loads, so that their latencies overlap
                     from_row = min(int32(start + q * WALKERS), int32(partial_rows - 1))
-                    load_global_4(four, column_at + int64(from_row) * (SUMS * PADDED * ITEM))
+                    if not FOLDED:
+                        load_global_4(four, column_at + int64(from_row) * (SUMS * PADDED * ITEM))
+                    else:
+                        load_folded(four, partial, (int64(item) * CHUNK + across) * 4, from_row)
                     for e in range(4):
                         ahead[q * 4 + e] = four[e]
-                for q in range(4):
+                for q in range(AHEAD):
                     if start + q * WALKERS < partial_rows:
                         for e in range(4):
                             total[e] += ahead[q * 4 + e]
-                start = i.unseen(start + 4 * WALKERS)
+                start = i.unseen(start + AHEAD * WALKERS)
             distance = int32(CHUNK)
             while distance < 32:
                 for e in range(4):
@@ -193,14 +214,12 @@ def column_sums(
             cuda.syncthreads()
             if thread < 4 * CHUNK:
                 value = FLOAT(0)
-                other = i.unseen(0)
-                while other < BLOCK_WARPS:
+                for other in range(BLOCK_WARPS):
                     load_one(one, last + (other * (4 * CHUNK) + thread) * ITEM)
                     value += one[0]
-                    other = i.unseen(other + 1)
                 column = int64(item) * (4 * CHUNK) + thread
-                part = column // PADDED
-                column -= part * PADDED
+                part = column // PADDED_RESULTS
+                column -= part * PADDED_RESULTS
                 write_sum(part, column, value, operand, first_result, second_result)
             cuda.syncthreads()
 

@@ -71,6 +71,7 @@ class ColumnSums(ByColumns):
     at: int  # first byte of the block's shared memory that is free once all rows are done; a multiple of 16
     chunk: int = 8  # last step: threads side by side, of 4 columns each
     alone: bool = False  # a block has all rows of its columns, so that its sums are the result
+    fold: int = 1  # the columns are those of the result, so many times over; not with `alone`
     paced: bool = False  # the kernel counts its progress at `counter` + 128; it is cleared for the next launch
     native_bfloat16: bool = True
 
@@ -82,6 +83,11 @@ class ColumnSums(ByColumns):
     def padded_columns(self) -> int:
         """Columns of one row of partial sums."""
         return up(self.columns, 4 * self.chunk)
+
+    @property
+    def padded_results(self) -> int:
+        """Columns of one result, as the last step takes them: 4 * chunk at a time."""
+        return up(self.columns // self.fold, 4 * self.chunk)
 
     @property
     def partial_bytes(self) -> int:

@@ -27,6 +27,10 @@ KINDS = [  # operator, X, Y_grad, scale, columns, width
     (LAYER, f, f, f, 65536, 4),
     (LAYER, d, d, d, 1024, 2),
     (LAYER, b, b, b, 1001, 1),
+    (INVERTIBLE, b, b, b, 5000, 8),
+    (LAYER, d, d, d, 512, 2),
+    (INVERTIBLE, d, d, d, 4096, 2),
+    (INVERTIBLE, b, b, b, 4097, 1),
 ]
 
 

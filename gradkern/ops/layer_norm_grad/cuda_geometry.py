@@ -38,14 +38,14 @@ def choose(form: Form, rows: int, processors: int, shared_bytes: int) -> Form:
         made = replace(made, teams=made.teams // 2, blocks_per_processor=2)
     stage = made.teams * made.blocks_per_processor * sum(made.slots)
     stages = max(2, min(4, _IN_FLIGHT // stage))
-    if made.invertible and made.slices == 1 and made.teams > 1 and not few:
+    if made.invertible and made.slices == 1 and made.team_threads < 256 and made.teams > 1 and not few:
         stages = 2
+    # worth it where blocks drift apart most, but every team looks at one counter, so not where there are many of them
+    paced = made.team_threads >= (128 if made.compute == "float64" else 256 if not made.centred else 1024)
     made = replace(
         made,
         stages=stages,
-        pace=1
-        if not made.centred and made.team_threads >= 256 and made.phase == "whole" and made.sums and not few
-        else 0,
+        pace=1 if paced and made.phase == "whole" and made.sums and not few else 0,
         alone=made.phase == "given" and 2 * made.slices > processors,
         chunk=chunk_of(made.sums, made.columns, made.threads, processors),
     )

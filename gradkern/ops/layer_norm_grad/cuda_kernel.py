@@ -189,8 +189,9 @@ def build(form: Form) -> Callable[..., None]:
         thread = int32(cuda.threadIdx.x)
         team = int32(thread // TEAM)
         member = int32(thread - team * TEAM)
-        lane = int32(member % LANES)
-        sub = int32(member // LANES)
+        lane, sub = member, int32(0)
+        if ROWS_AT_ONCE > 1:
+            lane, sub = int32(member % LANES), int32(member // LANES)
         warp, warp_lane = int32(member // 32), int32(member % 32)
         slice_ = int32(cuda.blockIdx.x % SLICES)
         walker, walkers = int32(cuda.blockIdx.x // SLICES), int32(cuda.gridDim.x // SLICES)
