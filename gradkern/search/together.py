@@ -28,39 +28,18 @@ class Part:
         self.candidate(read, tuple([outputs[place] for place in self.outputs]), workspace, stream)
 
 
-@dataclass(frozen=True, slots=True)
 class Together:
     """Prepared parts, one after another; or the first on the caller's stream and the others beside it."""
 
-    parts: tuple[Part, ...]
-    which: Device
-    streams: int
-
-    @property
-    def name(self) -> str:
-        return "one_stream" if self.streams == 1 else "two_streams"
-
-    @property
-    def origin(self) -> str:
-        return self.name
-
-    @property
-    def notes(self) -> frozenset[Note]:
-        return frozenset().union(*(part.candidate.notes for part in self.parts))
-
-    @property
-    def recipe(self) -> Mapping[str, Any]:
-        return {"streams": self.streams}
-
-    @property
-    def _beside(self) -> int:
-        """Where the workspace of the second stream begins."""
-        return -(-self.parts[0].candidate.workspace // _ALIGNED) * _ALIGNED if self.streams == 2 else 0
-
-    @property
-    def workspace(self) -> int:
-        needed = [part.candidate.workspace for part in self.parts]
-        return max(needed) if self.streams == 1 else self._beside + max(needed[1:])
+    def __init__(self, parts: tuple[Part, ...], which: Device, streams: int) -> None:
+        self.parts, self.which, self.streams = parts, which, streams
+        self.name = self.origin = "one_stream" if streams == 1 else "two_streams"
+        self.notes: frozenset[Note] = frozenset().union(*(part.candidate.notes for part in parts))
+        self.recipe: Mapping[str, Any] = {"streams": streams}
+        first, *others = (part.candidate.workspace for part in parts)
+        # where the second stream's workspace begins
+        self._beside = -(-first // _ALIGNED) * _ALIGNED if streams == 2 else 0
+        self.workspace = self._beside + max(others) if streams == 2 else max(first, *others)
 
     def prepare(self) -> None:
         pass

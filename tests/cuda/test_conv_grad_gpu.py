@@ -51,11 +51,11 @@ SHAPES = [
 
 @pytest.fixture(autouse=True)
 def quick_searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Searches of 0.3 s, in a cache of the test's own; what they warn about is not what is tested."""
+    """Short searches, in a cache of the test's own; what they warn about is not what is tested."""
     from gradkern.ops.conv_grad import cuda as conv
 
     monkeypatch.setenv("GRADKERN_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(conv, "choose", partial(conv.choose, seconds=0.3))
+    monkeypatch.setattr(conv, "choose", partial(conv.choose, seconds=1.0))
     monkeypatch.setattr(conv, "_TOGETHER_SECONDS", 0.1)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="gradkern: .* not used, as it is wrong", category=RuntimeWarning)
@@ -153,7 +153,8 @@ def test_all_gradients_of_every_shape_type_and_layout(shape: Shape, dtype: str) 
     plan = planned(run)
     run(plan)
     run.check()
-    assert all(findings.confirmed for name, findings in plan.findings.items() if name != "dB")
+    unconfirmed = {name: found.others for name, found in plan.findings.items() if not found.confirmed}
+    assert not unconfirmed or unconfirmed.keys() == {"dB"}
 
 
 @pytest.mark.parametrize("name", ALL)

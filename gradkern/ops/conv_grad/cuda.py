@@ -18,7 +18,7 @@ from gradkern.cuda.scratch import scratch
 from gradkern.errors import ProviderError
 from gradkern.memory import overlaps_itself
 from gradkern.ops.conv_grad.problem import Problem
-from gradkern.search.candidate import Candidate, Unfit
+from gradkern.search.candidate import Unfit
 from gradkern.search.choose import Choice, choose, kept, names
 from gradkern.search.findings import Findings
 from gradkern.search.task import ModuleSource, Source, Task
@@ -99,20 +99,17 @@ class ConvPlan:
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         with activate(self._device), in_turn:
-            work = self._work
-            if work is not None:
-                workspace = work.candidate.workspace and self._workspace(work.candidate, stream)
-                work = self._work
-                if work is not None:
-                    work.run(inputs, outputs, workspace, stream)
+            if self._work is not None:
+                workspace = self._workspace(stream) if self._work.candidate.workspace else 0
+                self._work.run(inputs, outputs, workspace, stream)
             for place, size in self._zeros:
                 check(driver.cuMemsetD8Async(outputs[place], 0, size, stream), "writing zeros")
 
-    def _workspace(self, candidate: Candidate, stream: int) -> int:
+    def _workspace(self, stream: int) -> int:
         """The address of the workspace. Where it cannot be had, the next candidates with smaller ones take over."""
         while True:
             try:
-                return scratch(self._device, stream, candidate.workspace)[1]
+                return scratch(self._device, stream, self.scratch)[1]
             except OutOfMemoryError as error:
                 name = max(self._choices, key=lambda each: self._choices[each].candidate.workspace)
                 try:
@@ -120,7 +117,6 @@ class ConvPlan:
                     self._work = self._combined()
                 except Unfit as unfit:
                     raise ProviderError(f"{error}; no other kernel for {name}: {unfit}") from error
-                candidate = self._work.candidate  # type: ignore[union-attr]
 
 
 def _problem(call: Call, gradient: Any) -> Problem:
