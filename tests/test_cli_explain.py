@@ -14,10 +14,11 @@ from calls import FakeProvider
 import gradkern
 from gradkern import cli, dispatch, driver
 from gradkern.binding import Binder
-from gradkern.cli import explain
+from gradkern.cli import explain, sizes
 from gradkern.cli.sizes import Wanted, example_of, types_of
 from gradkern.dispatch import plan_for
 from gradkern.driver import Driver, Gpu
+from gradkern.search.findings import Findings, Row
 
 LN, AXES = "LayerNormalizationGrad", '{"rows": [4096], "columns": [1024]}'
 OPERATORS = gradkern.operators()
@@ -250,3 +251,71 @@ def test_it_runs_as_a_process() -> None:
     command = [sys.executable, "-m", "gradkern.cli", "explain", "BiasFastGeluGrad_dX", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["provider"] in ("cpu", "cuda")
+
+
+# --- searches ---------------------------------------------------------------------------------------------------------
+
+
+class Searching(FakeProvider):
+    """A provider that searches, or has done so."""
+
+    def __init__(self, found: Findings | None) -> None:
+        super().__init__()
+        self.found = found
+        self.asked: list[Any] = []
+
+    def searches(self, call: Any) -> Any:
+        self.asked.append(call)
+        return {"X_grad": (self.found, [] if self.found else ["first", "second"])}
+
+
+@pytest.fixture
+def searching(monkeypatch: pytest.MonkeyPatch) -> Callable[[Findings | None], Searching]:
+    """In place of a CUDA provider, on a machine that seems to have a GPU, one with these findings."""
+
+    def make(found: Findings | None) -> Searching:
+        fake = Searching(found)
+        monkeypatch.setitem(sys.modules, "gradkern.ops.layer_norm_grad.cuda", fake)
+        for module in (dispatch, sizes):
+            monkeypatch.setattr(module, "unavailable", lambda provider: None)
+        monkeypatch.setattr(explain.driver, "ask", lambda: None)
+        return fake
+
+    return make
+
+
+def row(name: str, **found: Any) -> Row:
+    return Row(name, "cudnn", name, {}, **found)
+
+
+def test_a_search_that_nobody_made_is_not_made_now(show: Shown, searching: Callable[..., Searching]) -> None:
+    fake = searching(None)
+    code, out, _ = show(LN, "--axes", AXES, "--provider", "cuda", "--policy", '{"allow_tf32": false}')
+    assert code == 0
+    assert (
+        "search X_grad  none is kept; the first call, or gradkern warmup, makes it. 2 candidates: first, second" in out
+    )
+    assert [call.policy.search for call in fake.calls] == ["default"]
+    assert [call.policy for call in fake.asked] == [gradkern.Policy(allow_tf32=False)]
+
+
+def test_the_ranking_of_a_kept_search_is_shown(show: Shown, searching: Callable[..., Searching]) -> None:
+    ranking = row("quick", seconds=1.25e-4, workspace=4096, notes=("tf32",)), row("next", seconds=2e-4)
+    others = row("wrong", reason="its result is 5.0e-01 away", struck=True), row("unfit", reason="no")
+    fake = searching(Findings("LN", {}, ranking, others, True, 2.04))
+    code, out, _ = show(LN, "--axes", AXES, "--provider", "cuda")
+    assert code == 0
+    assert [" ".join(line.split()) for line in out.splitlines()[-4:]] == [
+        "search X_grad 2.0 s, 2 ranked, 2 not; confirmed by independent results",
+        "1. 125.0 us quick, workspace 4,096 bytes, tf32",
+        "2. 200.0 us next, workspace 0 bytes",
+        "wrong wrong: its result is 5.0e-01 away",
+    ]
+    assert [call.policy.search for call in fake.calls] == ["default", "exhaustive"]
+    document = json.loads(show(LN, "--axes", AXES, "--provider", "cuda", "--json")[1])
+    assert document["searches"]["X_grad"]["others"][1]["reason"] == "no"
+
+
+def test_strides_of_the_arrays_are_planned(show: Shown, provider: FakeProvider) -> None:
+    assert show(LN, "--axes", AXES, "--strides", '{"X": [8192, 4]}', "--provider", "cpu")[0] == 0
+    assert provider.calls[0].inputs["X"].strides == (8192, 4)
