@@ -95,7 +95,8 @@ def build(form: Form) -> Callable[..., None]:
             if DW:
                 copy_strip(
                     at + SOURCE_BYTES, strip + int64(image) * STRIP_IMAGE + int64(first_channel) * STRIP_CHANNEL,
-                    thread, here, int32(tile_row * ROW_BLOCK - ROW_SHIFT), int32(tile_column * COLUMN_BLOCK - COLUMN_SHIFT),
+                    thread, here,
+                    int32(tile_row * ROW_BLOCK - ROW_SHIFT), int32(tile_column * COLUMN_BLOCK - COLUMN_SHIFT),
                 )  # fmt: skip
         i.commit_copies()
 

@@ -21,6 +21,7 @@ __all__ = ["Shape", "forms"]
 _REGISTERS = 65536  # of a multiprocessor
 _MOST_THREADS = 256  # of a block
 _OTHER_REGISTERS = 32  # beside strip, taps and window
+_STRIPS = 3  # of which every way to make blocks is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,17 +161,33 @@ def _strides(sizes: tuple[int, ...], strides: tuple[int, ...], item: int, last: 
 
 
 def forms(shape: Shape, which: Device, most: int = 1) -> Iterator[Form]:
-    """The most promising forms, the best first."""
+    """The most promising forms, the best first, each with other strips than those before."""
     words = ITEMSIZE[shape.dtype] // 4 or 1
-    ranked = sorted(_strips(shape, words), key=lambda each: each[0])
-    if not ranked:
+    strips = sorted(_strips(shape, words), key=lambda each: each.cost)[:_STRIPS]
+    if not strips:
         raise Unfit(f"a filter of {shape.taps[0]}x{shape.taps[1]} taps has no room in registers")
-    made = (_block(shape, held, registers, which) for _, held, registers in ranked)
-    yield from islice((form for form in made if form is not None), most)
+    ranked = sorted(
+        (each for strip in strips for each in _blocks(shape, strip, which)),
+        key=lambda each: each[0],
+    )
+    best: dict[tuple[int, int], Form] = {}
+    for _, form in ranked:
+        best.setdefault((form.rows.held, form.columns.held), form)
+    if not best:
+        raise Unfit("no tile of this array fits a block's threads and shared memory")
+    yield from islice(best.values(), most)
 
 
-def _strips(shape: Shape, words: int) -> Iterator[tuple[float, tuple[int, int], int]]:
-    """Every strip a thread may hold: instructions for a whole plane, the strip, and the registers it takes."""
+@dataclass(frozen=True, slots=True)
+class _Strip:
+    instructions: float  # of a thread and image
+    cost: float  # the same for all threads of a plane
+    held: tuple[int, int]
+    registers: int
+
+
+def _strips(shape: Shape, words: int) -> Iterator[_Strip]:
+    """Every strip a thread may hold."""
     dX = shape.gradient == "dX"
     units = shape.strides if dX else (1, 1)
     lengths = [
@@ -191,8 +208,7 @@ def _strips(shape: Shape, words: int) -> Iterator[tuple[float, tuple[int, int], 
             loads *= _ways(columns, words)
         multiply_adds = len(rows.meets) * len(columns.meets) * (2 if words == 2 else 1)
         each = multiply_adds + loads + 3 * convert * held[0] * held[1] + 80
-        warps = _REGISTERS // (32 * registers)
-        yield each * threads[0] * threads[1] * (1 + 1.5 / warps), held, registers
+        yield _Strip(each, each * threads[0] * threads[1] * _few(_REGISTERS // (32 * registers)), held, registers)
 
 
 def _ways(columns: Axis, words: int) -> float:
@@ -202,47 +218,49 @@ def _ways(columns: Axis, words: int) -> float:
     return max(banks.count(bank) for bank in banks)
 
 
-def _block(shape: Shape, held: tuple[int, int], registers: int, which: Device) -> Form | None:
-    """How many strips and channels a block takes, and how many images wait in shared memory."""
-    axes = [shape.axis(index, each, 1) for index, each in enumerate(held)]
+def _blocks(shape: Shape, strip: _Strip, which: Device) -> Iterator[tuple[float, Form]]:
+    """How many strips and channels a block may take, and how many tiles wait in shared memory: (cost, form)."""
+    axes = [shape.axis(index, each, 1) for index, each in enumerate(strip.held)]
     whole = axes[0].tiles, axes[1].tiles
-    best: tuple[float, Form] | None = None
-    resident = min(1024, _REGISTERS // max(64, registers + 8) // 32 * 32)
-    for threads, channels in _blocks(shape, whole):
-        for stages in (2, 1):
-            form = shape.form(held, threads, channels, stages, which)
-            if form.shared_bytes > which.shared_bytes:
-                continue
-            blocks = min(which.shared_bytes // (form.shared_bytes + 1024), max(1, resident // form.threads), 16)
-            if not blocks:
-                continue
-            at_once = blocks * _up(form.threads, 32) / 32
-            waste = (
-                form.groups * form.channels / shape.channels
-                * _up(form.threads, 32) / form.threads
-                * form.rows.tiles * form.rows.threads / whole[0]
-                * form.columns.tiles * form.columns.threads / whole[1]
-            )  # fmt: skip
-            again = form.rows.window * form.columns.window / (form.rows.threads * form.rows.step)
-            again /= form.columns.threads * form.columns.step
-            waiting = 1 + (0.5 if stages == 1 else 0.1) / blocks + 4 / at_once
-            cost = waste * waiting * (1 + 0.1 * again)
-            if best is None or cost < best[0]:
-                best = cost, form.resident(max(1, min(blocks, resident // form.threads)))
-    return best[1] if best else None
+    resident = min(1024, _REGISTERS // max(64, strip.registers + 8) // 32 * 32)
+    for (threads, channels), stages in product(_threads(shape, whole), (2, 1)):
+        form = shape.form(strip.held, threads, channels, stages, which)
+        blocks = min(which.shared_bytes // (form.shared_bytes + 1024), max(1, resident // form.threads), 16)
+        if form.shared_bytes > which.shared_bytes or not blocks:
+            continue
+        warps = -(-form.threads // 32)
+        used = shape.channels / (form.groups * channels) * form.threads / (32 * warps)
+        for index, axis in enumerate((form.rows, form.columns)):
+            used *= whole[index] / (axis.tiles * axis.threads)
+        copies = sum(_copies(form, each) for each in (form.source, form.strip) if each)
+        waiting = (0.5 if stages == 1 else 0.1) / blocks
+        cost = strip.cost * (1 + copies / strip.instructions) / used * (_few(blocks * warps) + waiting)
+        yield cost, form.resident(max(1, min(blocks, resident // form.threads)))
 
 
-def _blocks(shape: Shape, whole: tuple[int, int]) -> Iterator[tuple[tuple[int, int], int]]:
-    """(rows, columns) of strips and channels of a block."""
+def _copies(form: Form, tile: Shared) -> float:
+    """Instructions with which a thread copies its part of a tile between global and shared memory."""
+    if tile.flat:
+        return 10 * tile.elements / tile.vector / form.threads
+    line = max(1, tile.columns * (form.channels if form.channels_last else 1) // tile.vector)
+    steps = -(-tile.rows * tile.planes // max(1, form.threads // line)) * -(-line // form.threads)
+    return steps * (14 if form.tiles > 1 else 7) * (1 if tile.vector * form.itemsize >= 4 else 2)
+
+
+def _few(warps: int) -> float:
+    """How much longer all takes where a multiprocessor has few warps: half as fast with four."""
+    return 1 + 4 / max(1, warps)
+
+
+def _threads(shape: Shape, whole: tuple[int, int]) -> Iterator[tuple[tuple[int, int], int]]:
+    """(rows, columns) of strips and channels that a block may have."""
     if shape.channels_last:
         for channels in (32, 16, 64) if shape.channels > 16 else (_power(shape.channels),):
             for down, across in product(_parts(whole[0]), _parts(whole[1])):
-                if 64 <= channels * down * across <= _MOST_THREADS or (down, across) == whole:
-                    if channels * down * across <= 2 * _MOST_THREADS:
-                        yield (down, across), channels
+                threads = channels * down * across
+                if threads <= 2 * _MOST_THREADS and (threads >= 64 or (down, across) == whole):
+                    yield (down, across), channels
         return
-    if whole[1] > 2 * _MOST_THREADS:
-        raise Unfit(f"depthwise kernels take up to {2 * _MOST_THREADS} strips in a row of columns")
     for down in _parts(whole[0]):
         strips = down * whole[1]
         if strips > 2 * _MOST_THREADS or (down < whole[0] and strips < 64):

@@ -1,0 +1,67 @@
+"""The depthwise kernels compile for every architecture: all in registers, no spill worth the name."""
+
+from __future__ import annotations
+
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+
+from depthwise_cases import Depthwise, make
+
+from gradkern.cuda.device import Device
+
+SHARED = {(7, 5): 65536, (8, 0): 166912, (9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
+CASES = [
+    Depthwise("dX", 2, 96, (56, 56), (7, 7), pads=(3, 3, 3, 3), dtype="float16", channels_last=True),
+    Depthwise("dW", 2, 96, (56, 56), (7, 7), pads=(3, 3, 3, 3), dtype="bfloat16", channels_last=True),
+    Depthwise("dX", 2, 32, (14, 14), (7, 7), pads=(3, 3, 3, 3), dtype="float32"),
+    Depthwise("dW", 2, 32, (28, 28), (5, 5), pads=(2, 2, 2, 2), dtype="float64"),
+    Depthwise("dX", 2, 32, (30, 30), (3, 3), (2, 2), pads=(1, 1, 1, 1), dtype="float16", channels_last=True),
+]
+
+
+def compiled(index: int, capability: tuple[int, int]) -> dict[str, Any]:
+    from gradkern.cuda.compile import compile_kernel
+    from gradkern.ops.conv_grad.cuda_depthwise import build
+    from gradkern.ops.conv_grad.cuda_depthwise_form import ARGUMENTS
+    from gradkern.ops.conv_grad.cuda_depthwise_geometry import Shape, forms
+
+    shape = Shape.of(make(CASES[index])[0])
+    form = next(forms(shape, Device(0, capability, 132, SHARED[capability])))
+    made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
+    return {
+        "spilled": made.spilled,
+        "multiply_adds": made.ptx.count("fma.rn"),
+        "expected": form.multiply_adds,
+        "asynchronous": form.asynchronous and max(form.vectors) * form.itemsize >= 4,
+        "ptx": made.ptx,
+    }
+
+
+@pytest.fixture(scope="module")
+def everything() -> dict[tuple[int, tuple[int, int]], dict[str, Any]]:
+    wanted = [(index, each) for index in range(len(CASES)) for each in SHARED if each == (9, 0) or index in (0, 3)]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        return dict(zip(wanted, pool.map(compiled, *zip(*wanted, strict=True)), strict=True))
+
+
+def test_strips_taps_and_windows_stay_in_registers(everything: dict[Any, dict[str, Any]]) -> None:
+    for which, made in everything.items():
+        assert "ld.local" not in made["ptx"], which
+        assert made["spilled"] <= 64, which  # of some hundred registers; measured, it costs nothing
+
+
+def test_every_multiply_add_of_a_strip_is_one_instruction(everything: dict[Any, dict[str, Any]]) -> None:
+    assert {which: made["multiply_adds"] for which, made in everything.items()} == {
+        which: made["expected"] for which, made in everything.items()
+    }
+
+
+def test_copies_are_asynchronous_where_the_device_can(everything: dict[Any, dict[str, Any]]) -> None:
+    for which, made in everything.items():
+        assert ("cp.async." in made["ptx"]) == made["asynchronous"], which
