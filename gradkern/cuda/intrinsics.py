@@ -525,6 +525,7 @@ grid_wait = _ptx(  # until the counter's top bit differs from the given value's
     " setp.ge.s32 p, v, 0; @p bra again; }",
 )
 report = _ptx("report", None, "int64", "red.relaxed.gpu.global.add.u32 [$0], 1;")  # one more, of what others look at
+take = _ptx("take", "int32", "int64", "atom.relaxed.gpu.global.add.u32 $0, [$1], 1;")  # the same, returning what it was
 look = _ptx("look", "int32", "int64", "ld.relaxed.gpu.global.u32 $0, [$1];")
 clear = _ptx("clear", None, "int64", "st.relaxed.gpu.global.u32 [$0], 0;")
 tell_first = _ptx("tell_first", None, "int32", "st.shared.u32 [$0], 0;")  # before a barrier; then, between the threads:

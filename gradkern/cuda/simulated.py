@@ -314,6 +314,10 @@ def report(counter: int) -> None:
     grid_arrive(counter, 1)
 
 
+def take(counter: int) -> int:
+    return grid_arrive(counter, 1)
+
+
 def look(counter: int) -> int:
     return int(_array(counter, "uint32", 1)[0])
 
