@@ -256,8 +256,8 @@ def _scattered(values: list[int]) -> Iterator[tuple[int, int, bool]]:
 
 def _met(values: list[int]) -> Iterator[tuple[int, list[int]]]:
     images, channels, group_channels, count, _, size1, size2, image_step, channel_step, *values = values
-    strides, steps, begins, dilations, taps, grid = (tuple(values[3 * kind : 3 * kind + 3]) for kind in range(6))
-    matrix_image, matrix_position, group, channel, matrix_tap = values[18:]
+    strides, steps, begins, dilations, taps, _, _, grid = (values[3 * kind : 3 * kind + 3] for kind in range(8))
+    matrix_image, matrix_position, group, channel, matrix_tap = values[24:]
     for image, p, c in np.ndindex(images, count, channels):
         x = (p // (size1 * size2), p // size2 % size1, p % size2)
         row = image * matrix_image + c // group_channels * group + c % group_channels * channel

@@ -103,7 +103,8 @@ def test_arrays_may_begin_anywhere(gradient: str) -> None:
 
 
 def test_short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradkern.ops.conv_grad.gemm.SLICES", (1 << 16, 1 << 18))
+    monkeypatch.setattr("gradkern.ops.conv_grad.gemm.SLICE", 1 << 18)
+    monkeypatch.setattr("gradkern.ops.conv_grad.gemm.SMALLER", 1 << 16)
     for gradient in ("dX", "dW"):
         for shape in (SHAPES[4], SHAPES[5], SHAPES[7], SHAPES[13]):
             assert all_of(shape, gradient, "float32") >= 2

@@ -43,21 +43,26 @@ def build(form: Form) -> Callable[..., None]:
 
 
 def _gather_positions(form: Form) -> Callable[..., None]:
-    """A thread has one position and `chunk` channels, `at_once` of them at a time."""
-    GROUPED, U, CHUNK, THREADS = form.grouped, form.at_once, form.chunk, form.threads
+    """A thread has one position and `chunk` channels, `at_once` of them at a time.
+
+    Channels of all groups lie at one distance in the matrix, for their taps are between them.
+    """
+    if form.grouped:
+        raise ValueError("channels of a matrix of positions lie at one distance")
+    U, CHUNK, THREADS = form.at_once, form.chunk, form.threads
     WORD = float64 if form.word == "float64" else float32
     INDEX = int64 if form.wide else int32
     load, store = i.loader("global", form.word, 1), i.storer("global", form.word, 1, form.native_bfloat16)
 
     def gather(
-        tensor: int, matrix: int, images: int, channels: int, group_channels: int, start: int, count: int,
+        tensor: int, matrix: int, images: int, channels: int, _group_channels: int, start: int, count: int,
         blocks: int, grid1: int, grid2: int, size0: int, size1: int, size2: int,
         tensor_image: int, tensor_channel: int, tensor0: int, tensor1: int, tensor2: int,
         step0: int, step1: int, step2: int, taps0: int, taps1: int, taps2: int,
         first0: int, first1: int, first2: int, spacing0: int, spacing1: int, spacing2: int,
-        matrix_image: int, matrix_position: int, matrix_group: int, matrix_channel: int, matrix_tap: int,
+        matrix_image: int, matrix_position: int, _matrix_group: int, matrix_channel: int, matrix_tap: int,
     ) -> None:  # fmt: skip
-        one, held, row = cuda.local.array(1, WORD), cuda.local.array(U, WORD), cuda.local.array(U, int64)
+        one, held = cuda.local.array(1, WORD), cuda.local.array(U, WORD)
         chunk = INDEX(INDEX(cuda.blockIdx.x) // INDEX(blocks))
         j = INDEX(INDEX(INDEX(cuda.blockIdx.x) - chunk * INDEX(blocks)) * THREADS + INDEX(cuda.threadIdx.x))
         if j < INDEX(INDEX(images) * INDEX(count)):
@@ -75,12 +80,7 @@ def _gather_positions(form: Form) -> Callable[..., None]:
             c = INDEX(chunk * CHUNK)
             stop = INDEX(min(INDEX(c + CHUNK), INDEX(channels)))
             while c < stop:
-                for u in range(U):
-                    row[u] = (c + u) * matrix_channel
-                    if GROUPED:
-                        group = INDEX(INDEX(c + u) // INDEX(group_channels))
-                        row[u] += group * (matrix_group - group_channels * matrix_channel)
-                column, at0, y0 = to, at + c * tensor_channel, x0
+                column, at0, y0 = to + c * matrix_channel, at + c * tensor_channel, x0
                 for _t0 in range(int32(taps0)):
                     at1, y1 = at0, x1
                     for _t1 in range(int32(taps1)):
@@ -90,14 +90,18 @@ def _gather_positions(form: Form) -> Callable[..., None]:
                             for u in range(U):
                                 held[u] = WORD(0)
                             if inside1 and y2 >= 0 and y2 < INDEX(size2):
+                                source = at2
                                 for u in range(U):
                                     if c + u < stop:
-                                        load(one, at2 + u * tensor_channel)
+                                        load(one, source)
                                         held[u] = one[0]
+                                    source += tensor_channel
+                            target = column
                             for u in range(U):
                                 if c + u < stop:
                                     one[0] = held[u]
-                                    store(column + row[u], one)
+                                    store(target, one)
+                                target += matrix_channel
                             column += matrix_tap
                             at2 += spacing2 * tensor2
                             y2 = INDEX(y2 + INDEX(spacing2))

@@ -3,7 +3,7 @@
     tensor[image, channel, x] = sum over taps t of matrix[image, q, channel, t],  q*step = x + begin - t*dilation
 
 It is bound by memory, as the kernels in `cuda_columns` are, and built like them: where a tap's q lies serves all
-channels of a thread, whose sums are in registers.
+channels of a thread, whose sums are in registers. On each axis the taps that meet x are `hop` apart, their q `back`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def _positions(form: Form) -> Callable[..., None]:
     INDEX = int64 if form.wide else int32
     load = i.loader("global", form.word, 1)
     store = i.storer("global", form.result, 1, form.native_bfloat16)
-    meets = _meets(INDEX)
+    first_tap = _first_tap(INDEX)
 
     def sum_taps(
         tensor: int, matrix: int, images: int, channels: int, group_channels: int, count: int, blocks: int,
         size1: int, size2: int, tensor_image: int, tensor_channel: int, tensor0: int, tensor1: int, tensor2: int,
         step0: int, step1: int, step2: int, begin0: int, begin1: int, begin2: int,
         dilation0: int, dilation1: int, dilation2: int, taps0: int, taps1: int, taps2: int,
-        grid0: int, grid1: int, grid2: int,
+        hop0: int, hop1: int, hop2: int, back0: int, back1: int, back2: int, grid0: int, grid1: int, grid2: int,
         matrix_image: int, matrix_position: int, matrix_group: int, matrix_channel: int, matrix_tap: int,
     ) -> None:  # fmt: skip
         one, held, total = cuda.local.array(1, FLOAT), cuda.local.array(U, FLOAT), cuda.local.array(CHUNK, FLOAT)
@@ -59,15 +59,18 @@ def _positions(form: Form) -> Callable[..., None]:
             at = matrix + image * matrix_image
             if not GROUPED:
                 at += first * matrix_channel
-            for t0 in range(int32(taps0)):
-                q0, met0 = meets(x0, t0, step0, begin0, dilation0, grid0)
-                if met0:
-                    for t1 in range(int32(taps1)):
-                        q1, met1 = meets(x1, t1, step1, begin1, dilation1, grid1)
-                        if met1:
-                            for t2 in range(int32(taps2)):
-                                q2, met2 = meets(x2, t2, step2, begin2, dilation2, grid2)
-                                if met2:
+            first_t0, first_q0 = first_tap(x0, step0, begin0, dilation0, taps0, hop0)
+            first_t1, first_q1 = first_tap(x1, step1, begin1, dilation1, taps1, hop1)
+            first_t2, first_q2 = first_tap(x2, step2, begin2, dilation2, taps2, hop2)
+            t0, q0 = first_t0, first_q0
+            while t0 < taps0:
+                if q0 >= 0 and q0 < grid0:
+                    t1, q1 = first_t1, first_q1
+                    while t1 < taps1:
+                        if q1 >= 0 and q1 < grid1:
+                            t2, q2 = first_t2, first_q2
+                            while t2 < taps2:
+                                if q2 >= 0 and q2 < grid2:
                                     column = at + ((q0 * grid1 + q1) * grid2 + q2) * matrix_position
                                     column += ((t0 * taps1 + t1) * taps2 + t2) * matrix_tap
                                     for start in range(0, CHUNK, U):
@@ -84,6 +87,9 @@ def _positions(form: Form) -> Callable[..., None]:
                                                 held[u] = one[0]
                                         for u in range(U):
                                             total[start + u] += held[u]
+                                t2, q2 = INDEX(t2 + INDEX(hop2)), INDEX(q2 - INDEX(back2))
+                        t1, q1 = INDEX(t1 + INDEX(hop1)), INDEX(q1 - INDEX(back1))
+                t0, q0 = INDEX(t0 + INDEX(hop0)), INDEX(q0 - INDEX(back0))
             to = tensor + image * tensor_image + first * tensor_channel
             to += x0 * tensor0 + x1 * tensor1 + x2 * tensor2
             for n in range(CHUNK):
@@ -102,14 +108,14 @@ def _channels(form: Form) -> Callable[..., None]:
     READ, WRITTEN = form.vector_bytes, form.words * form.result_itemsize
     load = i.loader("global", form.word, V)
     store = i.storer("global", form.result, V, form.native_bfloat16)
-    meets = _meets(INDEX)
+    first_tap = _first_tap(INDEX)
 
     def sum_taps(
         tensor: int, matrix: int, images: int, channels: int, group_channels: int, count: int, _blocks: int,
         size1: int, size2: int, tensor_image: int, _tensor_channel: int, tensor0: int, tensor1: int, tensor2: int,
         step0: int, step1: int, step2: int, begin0: int, begin1: int, begin2: int,
         dilation0: int, dilation1: int, dilation2: int, taps0: int, taps1: int, taps2: int,
-        grid0: int, grid1: int, grid2: int,
+        hop0: int, hop1: int, hop2: int, back0: int, back1: int, back2: int, grid0: int, grid1: int, grid2: int,
         matrix_image: int, matrix_position: int, matrix_group: int, matrix_channel: int, matrix_tap: int,
     ) -> None:  # fmt: skip
         vector, total = cuda.local.array(V, FLOAT), cuda.local.array(V, FLOAT)
@@ -130,34 +136,48 @@ def _channels(form: Form) -> Callable[..., None]:
                 at += group * (matrix_group - group_channels * matrix_channel)
             for n in range(V):
                 total[n] = FLOAT(0)
-            for t0 in range(int32(taps0)):
-                q0, met0 = meets(x0, t0, step0, begin0, dilation0, grid0)
-                if met0:
-                    for t1 in range(int32(taps1)):
-                        q1, met1 = meets(x1, t1, step1, begin1, dilation1, grid1)
-                        if met1:
-                            for t2 in range(int32(taps2)):
-                                q2, met2 = meets(x2, t2, step2, begin2, dilation2, grid2)
-                                if met2:
+            first_t0, first_q0 = first_tap(x0, step0, begin0, dilation0, taps0, hop0)
+            first_t1, first_q1 = first_tap(x1, step1, begin1, dilation1, taps1, hop1)
+            first_t2, first_q2 = first_tap(x2, step2, begin2, dilation2, taps2, hop2)
+            t0, q0 = first_t0, first_q0
+            while t0 < taps0:
+                if q0 >= 0 and q0 < grid0:
+                    t1, q1 = first_t1, first_q1
+                    while t1 < taps1:
+                        if q1 >= 0 and q1 < grid1:
+                            t2, q2 = first_t2, first_q2
+                            while t2 < taps2:
+                                if q2 >= 0 and q2 < grid2:
                                     column = at + ((q0 * grid1 + q1) * grid2 + q2) * matrix_position
                                     load(vector, column + ((t0 * taps1 + t1) * taps2 + t2) * matrix_tap)
                                     for n in range(V):
                                         total[n] += vector[n]
+                                t2, q2 = INDEX(t2 + INDEX(hop2)), INDEX(q2 - INDEX(back2))
+                        t1, q1 = INDEX(t1 + INDEX(hop1)), INDEX(q1 - INDEX(back1))
+                t0, q0 = INDEX(t0 + INDEX(hop0)), INDEX(q0 - INDEX(back0))
             to = tensor + image * tensor_image + x0 * tensor0 + x1 * tensor1 + x2 * tensor2
             store(to + v * WRITTEN, total)
 
     return sum_taps
 
 
-def _meets(INDEX: Any) -> Callable[..., Any]:
-    """The output of an axis that sees element x through tap t, and whether there is one."""
+def _first_tap(INDEX: Any) -> Callable[..., Any]:
+    """The first tap of an axis that meets element x, and at which output; `taps` if none does.
+
+    The others that do are `hop` taps apart, and their outputs `back`: so one division serves all taps.
+    """
 
     @cuda.jit(device=True, inline="always")
-    def meets(x: int, t: int, step: int, begin: int, dilation: int, grid: int) -> tuple[int, bool]:
-        at = INDEX(x + INDEX(begin) - INDEX(t) * INDEX(dilation))
-        q = at
+    def first_tap(x: int, step: int, begin: int, dilation: int, taps: int, hop: int) -> tuple[int, int]:
+        at = INDEX(x + INDEX(begin))
+        t, q = INDEX(0), at
         if INDEX(step) != 1:
             q = INDEX(at // INDEX(step))
-        return q, q * INDEX(step) == at and q >= 0 and q < INDEX(grid)
+            while INDEX(q * INDEX(step)) != at and t < INDEX(hop):
+                t, at = INDEX(t + 1), INDEX(at - INDEX(dilation))
+                q = INDEX(at // INDEX(step))
+            if t == INDEX(hop):
+                t = INDEX(taps)
+        return t, q
 
-    return meets
+    return first_tap

@@ -18,9 +18,9 @@ from gradkern.ops.conv_grad.moves import Move, launch
 from gradkern.ops.conv_grad.problem import Problem
 from gradkern.search.candidate import Note, Unfit
 
-__all__ = ["GemmCandidate", "Way", "candidates", "rebuild", "version", "ways"]
+__all__ = ["GemmCandidate", "Way", "candidates", "rebuild", "variations", "version", "ways"]
 
-SLICES = (256 << 20, 1 << 30, 32 << 20)  # bytes: what is fast, and what little memory allows
+SLICE, LARGER, SMALLER = 256 << 20, 1 << 30, 32 << 20  # bytes: most of the gain, the rest of it, for little memory
 MOST_STEPS = 512
 _MOST_SHARED = 1 << 27  # elements of dW's shares
 _TILE = 128  # of a product's result, about what a multiprocessor computes at a time
@@ -58,31 +58,31 @@ class GemmCandidate:
     origin = "cublas"
 
     def __init__(self, problem: Problem, which: Device, way: Way) -> None:
-        self._which, self._way = which, way
-        self._program = _program(problem, which, way)
+        self.problem, self.which, self.way = problem, which, way
+        self.program = _program(problem, which, way)
         self._cublas_bytes = workspace_bytes(which)
         self._steps: tuple[Enqueue, ...] = ()
         self.name = way.name
-        self.workspace = up(self._program.scratch, ALIGNED) + self._cublas_bytes
+        self.workspace = up(self.program.scratch, ALIGNED) + self._cublas_bytes
         self.recipe: Mapping[str, Any] = asdict(way)
         noted: dict[Note, bool] = {"tf32": way.tf32}
-        noted["compiles"] = any(isinstance(step, Move) for step in self._program.steps)
+        noted["compiles"] = any(isinstance(step, Move) for step in self.program.steps)
         self.notes = frozenset(note for note, holds in noted.items() if holds)
 
     def prepare(self) -> None:
         bindings()
-        self._steps = tuple(each for step in self._program.steps for each in self._enqueues(step))
+        self._steps = tuple(each for step in self.program.steps for each in self._enqueues(step))
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         addresses = (*inputs, *outputs, workspace)
         with wrapped("a matrix product"):
-            own = handle(self._which)
+            own = handle(self.which)
             own.use(stream, workspace + self.workspace - self._cublas_bytes, self._cublas_bytes)
             for step in self._steps:
                 step(addresses, stream, own)
 
     def _enqueues(self, step: Move | Product) -> Iterator[Enqueue]:
-        which = self._which
+        which = self.which
         if isinstance(step, Product):
             for gemm in gemms(step):
                 yield lambda addresses, _stream, own, gemm=gemm: gemm(own, addresses)
@@ -94,12 +94,24 @@ class GemmCandidate:
 
 
 def candidates(problem: Problem, which: Device) -> Iterator[GemmCandidate]:
-    """The ways that fit the problem, the most promising first."""
+    """The ways that fit the problem, the most promising first; of those that come to the same, one."""
+    programs: list[Program] = []
     for way in ways(problem, which):
         try:
-            yield GemmCandidate(problem, which, way)
+            made = GemmCandidate(problem, which, way)
         except Unfit:
             continue
+        if made.program not in programs:
+            programs.append(made.program)
+            yield made
+
+
+def variations(candidate: GemmCandidate) -> Iterator[GemmCandidate]:
+    """The same with larger slices, which gains a few per cent where there are several."""
+    if candidate.way.slice_bytes == SLICE:
+        larger = GemmCandidate(candidate.problem, candidate.which, replace(candidate.way, slice_bytes=LARGER))
+        if larger.program != candidate.program:
+            yield larger
 
 
 def rebuild(problem: Problem, which: Device, recipe: Mapping[str, Any]) -> GemmCandidate:
@@ -120,7 +132,7 @@ def _installed(name: str) -> str:
 
 
 def ways(problem: Problem, which: Device) -> Iterator[Way]:
-    """What is worth a try; some of it may turn out not to fit."""
+    """What is worth a try, the most promising first; some of it may turn out not to fit."""
     if problem.gradient == "dB" or problem.W is None or problem.X is None or 0 in problem.output.shape:
         return
     if problem.dtype == "bfloat16" and which.capability < (8, 0):
@@ -141,13 +153,12 @@ def _data_ways(sides: Sides) -> Iterator[Way]:
         yield Way()
         if sides.Y.endless and sides.X.endless:
             return  # columns would be copies
-    planes = sides.Y.channel != 1 and geometry.images > 1
-    for slice_bytes in _slices(sides, geometry.filters):
-        yield Way("columns", slice_bytes)
-        if planes and not geometry.pointwise:
-            yield Way("columns", slice_bytes, by_image=True)
+    yield Way("columns", SLICE)
     if not geometry.pointwise:
-        yield from (Way("taps", slice_bytes) for slice_bytes in _slices(sides, geometry.channels))
+        if sides.Y.channel != 1 and geometry.images > 1:
+            yield Way("columns", SLICE, by_image=True)
+        yield Way("taps", SLICE)
+    yield Way("columns", SMALLER)
 
 
 def _weight_ways(sides: Sides) -> Iterator[Way]:
@@ -161,19 +172,11 @@ def _weight_ways(sides: Sides) -> Iterator[Way]:
     images = geometry.images
     if geometry.pointwise:
         yield from (Way(shares=shares) for shares in sorted({images, -(-images // 4)}, reverse=True))
-    planes = sides.X.channel != 1 and images > 1 and geometry.group * geometry.filters * rows * images < _MOST_SHARED
-    for slice_bytes in _slices(sides, geometry.channels):
-        yield Way("columns", slice_bytes)
-        if planes and not geometry.pointwise:
-            yield Way("columns", slice_bytes, by_image=True)
-
-
-def _slices(sides: Sides, channels: int) -> Iterator[int]:
-    """The sizes that differ: of those that hold all, the smallest."""
-    geometry = sides.geometry
-    whole = channels * geometry.group * geometry.taps * geometry.images * sides.Y.positions * sides.item
-    enough = min((each for each in SLICES if each >= whole), default=max(SLICES))
-    yield from (each for each in SLICES if each <= enough)
+    yield Way("columns", SLICE)
+    shared = geometry.group * geometry.filters * rows * images
+    if not geometry.pointwise and sides.X.channel != 1 and images > 1 and shared < _MOST_SHARED:
+        yield Way("columns", SLICE, by_image=True)
+    yield Way("columns", SMALLER)
 
 
 def _program(problem: Problem, which: Device, way: Way) -> Program:

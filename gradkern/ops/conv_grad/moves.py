@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache as remembered
 from inspect import signature
-from math import prod
+from math import gcd, prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -116,10 +116,14 @@ def scatter(view: View, residues: Residues, run: Slice, layout: Layout, which: D
 def sum_taps(view: View, geometry: Geometry, run: Slice, layout: Layout, dtype: str, which: Device) -> Move:
     """tensor[image, channel, x] = sum over taps of matrix[image, q, channel, tap], of type `dtype`, that meet x."""
     whole = replace(run, count=view.positions)
+    axes = list(zip(geometry.strides, geometry.dilations, strict=True))
     form, blocks, along = _form("sum_taps", view, whole, layout, which, dtype=dtype)
     arguments = (
         *(0, 0, whole.images, view.channels, layout.group_channels, whole.count, along, *view.sizes[1:], *view.strides),
-        *(*geometry.strides, *geometry.pads_begin, *geometry.dilations, *geometry.kernel, *geometry.out),
+        *(*geometry.strides, *geometry.pads_begin, *geometry.dilations, *geometry.kernel),
+        *(step // gcd(step, dilation) for step, dilation in axes),
+        *(dilation // gcd(step, dilation) for step, dilation in axes),
+        *geometry.out,
         *(layout.image, layout.position, layout.group, layout.channel, layout.tap),
     )
     return Move(form, (Place(view.operand, run.image * view.strides[0]), layout.place), arguments, blocks)
@@ -144,11 +148,14 @@ def _form(
     form = replace(form, result=view.dtype if dtype else "", blocks_per_processor=2 if wide else 4)
     if layout.channel != ITEMSIZE[form.word] or (view.strides[1] != view.item and view.channels > 1):
         along = -(-piece.length // form.threads)
+        if kernel == "sum_taps":  # a channel has a register (two, in float64) for its sum
+            form = replace(form, chunk=8, blocks_per_processor=min(form.blocks_per_processor, 3))
         if single and along * (view.channels // 32) >= 8 * which.processors:
             form = replace(form, chunk=32)  # what is computed for a position serves more of them
         return form, along * -(-view.channels // form.chunk), along
     width = _width(view, piece, layout, ITEMSIZE[form.word])
     form = replace(form, lanes="channels", words=width, vector_channels=width, at_once=1 if dtype else 2)
+    form = replace(form, blocks_per_processor=min(form.blocks_per_processor, 3))
     if not dtype and width * view.item >= 4:  # moved as they are, whatever they are
         form = replace(form, word="float32", words=width * view.item // 4)
     return form, -(-piece.length * (view.channels // width) // (form.threads * form.at_once)), 1
