@@ -406,6 +406,9 @@ load_word = _ptx("load_word", "int32", "int32", "ld.shared.b32 $0, [$1];")
 # The device's own exponential and reciprocal in float32: relative errors near 2^-22; what is subnormal is 0.
 
 exp2_approximate = _ptx("exp2_approximate", "float32", "float32", "ex2.approx.ftz.f32 $0, $1;", pure=True)
+inverse_root_approximate = _ptx(  # of 1 / sqrt(x); subnormal x are taken
+    "inverse_root_approximate", "float32", "float32", "rsqrt.approx.f32 $0, $1;", pure=True
+)
 reciprocal_approximate = _ptx("reciprocal_approximate", "float32", "float32", "rcp.approx.ftz.f32 $0, $1;", pure=True)
 
 # Both not negative. Numba divides in 64 bits, which takes a subroutine, and a cold launch waits for its instructions.

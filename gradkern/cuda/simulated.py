@@ -211,6 +211,10 @@ def shuffle_xor(value: Any, lanes: int) -> Any:
 shuffle_xor_double = shuffle_xor
 
 
+def inverse_root_approximate(value: Any) -> Any:
+    return np.float32(1) / np.sqrt(np.float32(value))
+
+
 def quotient(value: int, divisor: int) -> int:
     return value // divisor
 
