@@ -43,6 +43,7 @@ from gradkern.cli.sizes import combinations, named
 from gradkern.contract import Example, Operator
 
 SCHEMA = 1
+ORDERS: dict[str, Callable[[Any], Any]] = {"C": lambda array: array, "channels_last": lambda array: _last(array)}
 SETTLE_SECONDS, BLOCK_SECONDS = 0.03, 0.1
 Row = dict[str, Any]
 
@@ -80,6 +81,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--attributes", type=json.loads, default={}, help="its attributes, as JSON")
     parser.add_argument("--outputs", help="outputs to compute, separated by commas; by default all")
+    parser.add_argument("--order", choices=ORDERS, default="C", help="memory order of the arrays (%(default)s)")
     parser.add_argument("--provider", help="provider to run on; by default that of the arrays")
     parser.add_argument("--peers", default="", help=f"libraries to time too: {', '.join(PEERS)}")
     parser.add_argument("--seconds", type=float, default=1.0, help="time to spend on a row, at least (%(default)s)")
@@ -129,6 +131,7 @@ def _time(
         if gpu
         else inputs_of(operator, types, example, np.random.default_rng(0))
     )
+    arrays = {key: ORDERS[options.order](array) for key, array in arrays.items()}
     plan = gradkern.prepare(name, **arrays, **arguments)
     calls: dict[str, Callable[[], Any]] = {"gradkern": lambda: gradkern.run(name, **arrays, **arguments)}
     for peer in options.peers:
@@ -141,7 +144,8 @@ def _time(
     row: Row = {
         "operator": name,
         "types": dict(types),
-        "size": named(example),
+        "size": named(example) if options.order == "C" else f"{named(example)} {options.order}",
+        "order": None if options.order == "C" else options.order,
         "axes": dict(example.axes),
         "outputs": outputs,
         "provider": plan.provider,
@@ -164,6 +168,15 @@ def _time(
         row["host_microseconds"] = {each: gpu.host_seconds(call) * 1e6 for each, call in calls.items()}
         row["host_microseconds"]["prepared"] = gpu.host_seconds(lambda: prepared(**arrays, out=out)) * 1e6
     return row
+
+
+def _last(array: Any) -> Any:
+    """The same elements with axis 1, the channels of N C H W, innermost in memory."""
+    if array.ndim < 3:
+        return array
+    if isinstance(array, np.ndarray):
+        return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
+    return array.movedim(1, -1).contiguous().movedim(-1, 1)  # PyTorch's
 
 
 def _gpu() -> Any:

@@ -227,7 +227,10 @@ def _threads(form: ChannelForm) -> ChannelForm:
     vectors = 16 // (form.width * form.data_itemsize)
     if form.source == "plain":
         return replace(form, vectors=vectors if form.split else max(vectors, 2), blocks_per_processor=2)
-    stages, blocks = (8, 2) if form.split else (3, 3)
+    if form.split:
+        stages, blocks = 8, 2
+    else:
+        stages, blocks = (4, 2) if form.long else (3, 3)
     return replace(form, vectors=vectors, stages=stages, blocks_per_processor=blocks)
 
 
