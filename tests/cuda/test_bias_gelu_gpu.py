@@ -36,8 +36,12 @@ def run(
     in_place: str = "",
     stream: int = 0,
     times: int = 1,
+    calls: Any = None,
 ) -> list[dict[str, np.ndarray]]:
-    """The wanted outputs of each of `times` calls; `offset` elements off alignment, rows `spread` elements apart."""
+    """The wanted outputs of each of `times` calls; `offset` elements off alignment, rows `spread` elements apart.
+
+    `calls` is called with the plan and its arguments in place of the plan.
+    """
     from gradkern.cuda.device import activate, device
     from gradkern.ops.bias_gelu_grad.cuda import plan
 
@@ -73,7 +77,10 @@ def run(
         arguments = tuple(each.address for each in there.values()), tuple(each.address for each in results.values())
         got = []
         for _ in range(times):
-            made(*arguments, stream)
+            if calls:
+                calls(made, *arguments, stream)
+            else:
+                made(*arguments, stream)
             got.append({name: np.array(each.fetch()) for name, each in results.items()})
         for each in {*there.values(), *results.values()}:
             each.free()
@@ -164,3 +171,46 @@ def test_the_same_call_gives_the_same_bits(shape: tuple[int, int]) -> None:
     for other in others:
         for name in first:
             assert first[name].tobytes() == other[name].tobytes()
+
+
+def test_a_captured_graph_gives_the_same_bits_a_hundred_times() -> None:
+    from cuda.bindings import driver
+
+    from gradkern.cuda.device import activate, check, device
+
+    inputs = operands(3000, 1024, b, b)
+    expected = run(EXACT, inputs)[0]
+    with activate(device(0)):
+        stream = check(driver.cuStreamCreate(1), "creating a stream")
+        with Replayed(stream) as replayed:
+            for got in run(EXACT, inputs, stream=int(stream), times=100, calls=replayed):
+                for name, array in got.items():
+                    assert array.tobytes() == expected[name].tobytes()
+
+
+class Replayed:
+    """Captures the first call of a plan in a graph, and launches that instead of every call."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream, self.graph = stream, None
+
+    def __enter__(self) -> Replayed:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        from cuda.bindings import driver
+
+        driver.cuGraphExecDestroy(self.graph)
+
+    def __call__(self, plan: Any, *arguments: Any) -> None:
+        from cuda.bindings import driver
+
+        from gradkern.cuda.device import check
+
+        if self.graph is None:
+            mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+            check(driver.cuStreamBeginCapture(self.stream, mode), "beginning a capture")
+            plan(*arguments)
+            captured = check(driver.cuStreamEndCapture(self.stream), "ending a capture")
+            self.graph = check(driver.cuGraphInstantiate(captured, 0), "instantiating a graph")
+        check(driver.cuGraphLaunch(self.graph, self.stream), "launching a graph")
