@@ -279,7 +279,7 @@ def test_more_than_two_to_the_31_elements(statistics: tuple[int, ...]) -> None:
 
         def filled(elements: int, value: float) -> int:
             address = int(check(driver.cuMemAlloc(2 * elements), "allocating"))
-            driver.cuMemsetD16(address, int(np.float16(value).view(np.uint16)), elements)
+            check(driver.cuMemsetD16(address, int(np.float16(value).view(np.uint16)), elements), "filling")
             return address
 
         each = 1 / 65536  # so that the sums are float16 numbers
@@ -292,9 +292,9 @@ def test_more_than_two_to_the_31_elements(statistics: tuple[int, ...]) -> None:
         sums = [np.empty(channels, np.float16) for _ in range(2)]
         last = np.empty(1 << 20, np.float16)
         for host, address in zip(sums, write[1:], strict=True):
-            driver.cuMemcpyDtoH(host.ctypes.data, address, host.nbytes)
-        for at in (0, 2 * count - last.nbytes, (1 << 32) - last.nbytes // 2):
-            driver.cuMemcpyDtoH(last.ctypes.data, write[0] + at, last.nbytes)
+            check(driver.cuMemcpyDtoH(host.ctypes.data, address, host.nbytes), "copying")
+        for at in (0, (1 << 32) - last.nbytes, 2 * count - last.nbytes):
+            check(driver.cuMemcpyDtoH(last.ctypes.data, write[0] + at, last.nbytes), "copying")
             assert (last == np.float16(each * 3)).all()
         for address in (*read, *write):
             driver.cuMemFree(address)
