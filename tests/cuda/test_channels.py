@@ -1,0 +1,79 @@
+"""The walk of the batch norms' kernel: every element once, whole vectors, blocks that have equally much to do."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gradkern.cuda.channels import ChannelForm, Slabs, Walk, choose, fitted, walk
+from gradkern.memory import merged
+
+PROCESSORS, SHARED = 132, 232448
+OUTPUTS = frozenset({"dX", "scale_sum", "bias_sum"})
+TARGETS = [  # repetitions, channels, elements of each
+    (64, 256, 3136),
+    (128, 64, 12544),
+    (32, 512, 784),
+    (64, 2048, 49),
+    (8192, 1024, 1),
+    (64 * 3136, 256, 1),
+]
+
+
+def form_of(slabs: Slabs, width: int, **more: int) -> ChannelForm:
+    return ChannelForm("bfloat16", "bfloat16", "bfloat16", OUTPUTS, slabs.channels, 1e-5, width, **more)
+
+
+def places(found: Walk, outer: int) -> list[tuple[int, int]]:
+    """(first, last + 1) of the elements of every tile of every row that is walked, of all slabs."""
+    result = []
+    for item in range(found.items):
+        line, tile = divmod(item, found.tiles)
+        slab, group = divmod(line, found.groups)
+        assert slab < outer
+        width = min(found.tile, found.row - tile * found.tile)
+        for row in range(found.rows_each + (group < found.rows_over)):
+            first = (group + row * found.groups) * found.row + tile * found.tile
+            first, last = min(first, found.count), min(first + width, found.count)
+            if first < last:
+                result.append((slab * found.count + first, slab * found.count + last))
+    return sorted(result)
+
+
+@given(
+    sizes=st.lists(st.sampled_from([1, 2, 3, 5, 7, 16, 49, 300, 3000]), min_size=1, max_size=6),
+    kept=st.lists(st.booleans(), min_size=6, max_size=6),
+    width=st.sampled_from([1, 2, 4, 8]),
+    threads=st.sampled_from([32, 256]),
+    blocks=st.integers(1, 40),
+)
+def test_every_element_is_walked_over_once_in_whole_vectors(
+    sizes: list[int], kept: list[bool], width: int, threads: int, blocks: int
+) -> None:
+    slabs = Slabs.of(merged(sizes, kept[: len(sizes)]))
+    assume(slabs.outer * slabs.count <= 3_000_000)
+    assume(not slabs.nest or slabs.count % width == 0)  # a plan takes narrower vectors else
+    form = fitted(form_of(slabs, width, threads=threads), slabs)
+    found = walk(form, slabs, blocks)
+    outer = slabs.outer * slabs.count // found.count
+    seen = places(found, outer)
+    ends = [0, *(last for _, last in seen)]
+    assert [first for first, _ in seen] == ends[:-1]
+    assert ends[-1] == slabs.outer * slabs.count
+    assert found.tile <= form.tile
+    assert found.tile % width == found.row % width == 0
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+def test_no_block_has_much_more_to_do_than_the_average(target: tuple[int, int, int]) -> None:
+    slabs = Slabs((), *target)
+    form, found = choose(form_of(slabs, 8, columns=True), slabs, PROCESSORS, SHARED)
+    blocks = PROCESSORS * form.blocks_per_processor
+    assert form.shared_bytes * form.blocks_per_processor <= SHARED
+    work = [0] * blocks
+    for item in range(found.items):
+        line, tile = divmod(item, found.tiles)
+        rows = found.rows_each + (line % found.groups < found.rows_over)
+        work[item % blocks] += rows * min(found.tile, found.row - tile * found.tile)
+    assert max(work) <= 1.1 * slabs.count / blocks
