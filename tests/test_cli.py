@@ -66,7 +66,7 @@ def test_a_row_has_types_inputs_outputs_in_place_attributes_and_providers(show: 
         "dX:T, dB:TB (on request)",
         "dY -> dX, X -> dX",
         "-",
-        "cpu (available)",
+        f"cuda ({providers.unavailable('cuda') or 'available'}), cpu (available)",
     ]
 
 

@@ -97,7 +97,7 @@ def choose(form: Form, rows: int, processors: int) -> Form:
 
     As measured on an H200 with a cold L2. dX alone: 128 threads side by side, 4 rows each, with few enough registers
     for 1024 threads on a multiprocessor. dB: slices of 256 bytes, so that a task has many rows and its partial sums
-    are few, and yet tasks are small, so that all blocks end together (of 1024 bytes: 5 % slower; of 64 bytes: 7 %).
+    are few, and yet tasks are small, so that all blocks end together (of 1024 bytes: 5 % slower; of 64 bytes: 8 %).
     """
     wide = form.compute == "float64"
     if "dB" not in form.outputs:

@@ -8,7 +8,7 @@ all of whose loads are under way before the first is used; it loads its biases o
 
 For dX alone every task has a block of its own. For dB each task leaves one row of partial sums (column_sums), the same
 whichever block does it. The blocks stay, and draw the next task by a ticket: so the rows that are on their way are
-neighbours in memory, and all blocks end together; with a fixed share for each it takes 5 % longer. The next task's
+neighbours in memory, and all blocks end together; with a fixed share for each it takes 3 to 5 % longer. The next task's
 loads are under way while a task's sums are added up. Few rows are one task for each slice: its sums are the result.
 """
 
