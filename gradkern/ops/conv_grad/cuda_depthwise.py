@@ -41,7 +41,7 @@ def build(form: Form) -> Callable[..., None]:
     STRIP_IMAGE, STRIP_CHANNEL, STRIP_ROW, STRIP_COLUMN = form.strip_strides
     FILTER_CHANNEL, FILTER_ROW, FILTER_COLUMN = form.filter_strides
     COLUMN_TAPS, ALL_TAPS = COLUMNS.taps, form.total_channels * form.taps
-    DW, STAGED_OUT = not DX, DX and not LAST
+    DW, STAGED_OUT, ASYNC = not DX, DX and not LAST, form.asynchronous
     PARTIAL_COLUMNS = min(8, THREADS)  # of a row of partial sums, read side by side at the end
     READERS = THREADS // PARTIAL_COLUMNS
     WINDOW = COLUMNS.span
@@ -98,7 +98,8 @@ def build(form: Form) -> Callable[..., None]:
                     thread, here,
                     int32(tile_row * ROW_BLOCK - ROW_SHIFT), int32(tile_column * COLUMN_BLOCK - COLUMN_SHIFT),
                 )  # fmt: skip
-        i.commit_copies()
+        if ASYNC:
+            i.commit_copies()
 
     @inline
     def add_over_blocks(filters: int, partial: int, counter: int, chunks: int, thread: int, shared: int) -> None:
@@ -195,7 +196,8 @@ def build(form: Form) -> Callable[..., None]:
                 image, tile = int32(unit // TILES), int32(unit % TILES)
                 first_row = int32(tile // TILES_ACROSS * ROW_BLOCK - ROW_SHIFT)
                 first_column = int32(tile % TILES_ACROSS * COLUMN_BLOCK - COLUMN_SHIFT)
-                wait_for_copies()
+                if ASYNC:
+                    wait_for_copies()
                 cuda.syncthreads()
                 if DX:
                     for n in range(HELD):

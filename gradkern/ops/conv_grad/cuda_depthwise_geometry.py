@@ -1,7 +1,8 @@
 """Which threads take which elements of a depthwise convolution: the numbers of a Form, from shapes, types and device.
 
-What counts, in this order: few instructions beside the multiply-adds (long strips), few strips that reach outside the
-array, registers for enough warps, and shared memory for enough blocks that some compute while others wait.
+What counts: few instructions beside the multiply-adds (long strips), few strips that reach outside the array, registers
+for enough warps, and shared memory for enough blocks that some compute while others wait. The weights were fitted to
+times on an H200.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ __all__ = ["Shape", "forms"]
 _REGISTERS = 65536  # of a multiprocessor
 _MOST_THREADS = 256  # of a block
 _OTHER_REGISTERS = 32  # beside strip, taps and window
+_STRIP_START = 300  # instructions of a thread and tile, whatever its strip
 _STRIPS = 3  # of which every way to make blocks is looked at
 
 
@@ -207,7 +209,7 @@ def _strips(shape: Shape, words: int) -> Iterator[_Strip]:
         if not shape.channels_last:
             loads *= _ways(columns, words)
         multiply_adds = len(rows.meets) * len(columns.meets) * (2 if words == 2 else 1)
-        each = multiply_adds + loads + 3 * convert * held[0] * held[1] + 80
+        each = multiply_adds + loads + 3 * convert * held[0] * held[1] + _STRIP_START
         yield _Strip(each, each * threads[0] * threads[1] * _few(_REGISTERS // (32 * registers)), held, registers)
 
 
@@ -233,8 +235,10 @@ def _blocks(shape: Shape, strip: _Strip, which: Device) -> Iterator[tuple[float,
         for index, axis in enumerate((form.rows, form.columns)):
             used *= whole[index] / (axis.tiles * axis.threads)
         copies = sum(_copies(form, each) for each in (form.source, form.strip) if each)
-        waiting = (0.5 if stages == 1 else 0.1) / blocks
-        cost = strip.cost * (1 + copies / strip.instructions) / used * (_few(blocks * warps) + waiting)
+        waiting = (0.5 if stages == 1 else 0.3) / blocks
+        scattered = 1 + 16 / (channels * form.itemsize) if shape.channels_last else 1  # runs of so many bytes
+        passing = _few(blocks * warps) + waiting
+        cost = strip.cost * (1 + copies / strip.instructions) / used * passing * scattered
         yield cost, form.resident(max(1, min(blocks, resident // form.threads)))
 
 
@@ -248,17 +252,18 @@ def _copies(form: Form, tile: Shared) -> float:
 
 
 def _few(warps: int) -> float:
-    """How much longer all takes where a multiprocessor has few warps: half as fast with four."""
-    return 1 + 4 / max(1, warps)
+    """How much longer all takes where a multiprocessor has few warps."""
+    return 1 + 3 / max(1, warps)
 
 
 def _threads(shape: Shape, whole: tuple[int, int]) -> Iterator[tuple[tuple[int, int], int]]:
     """(rows, columns) of strips and channels that a block may have."""
     if shape.channels_last:
-        for channels in (32, 16, 64) if shape.channels > 16 else (_power(shape.channels),):
-            for down, across in product(_parts(whole[0]), _parts(whole[1])):
-                threads = channels * down * across
-                if threads <= 2 * _MOST_THREADS and (threads >= 64 or (down, across) == whole):
+        for channels in (32, 16) if shape.channels > 16 else (_power(shape.channels),):
+            # whole rows of strips, where a block has the threads
+            across = max(each for each in _parts(whole[1]) if each * channels <= 2 * _MOST_THREADS)
+            for down in _parts(whole[0]):
+                if channels * down * across <= 2 * _MOST_THREADS:
                     yield (down, across), channels
         return
     for down in _parts(whole[0]):

@@ -19,7 +19,7 @@ __all__ = ["Depthwise", "candidates", "rebuild"]
 
 _HERE = Path(__file__).parent
 _START = 0.5  # what a block's start and end cost, in tiles
-_ALONE = 4  # with so many warps a multiprocessor does half of what it can
+_ALONE = 3  # with so many warps a multiprocessor does half of what it can
 
 
 def candidates(problem: Problem, which: Device) -> Iterator[Depthwise]:
