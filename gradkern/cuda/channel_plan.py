@@ -40,7 +40,7 @@ class ChannelPlan:
 def plan(
     call: Call, names: Mapping[str, str], is_kept: Sequence[bool], epsilon: float | None
 ) -> ChannelPlan | EmptyPlan:
-    """The plan of a batch norm whose statistics are constants.
+    """The plan of a batch norm whose statistics are constants, or of sums of D alone: then there is no X.
 
     names: the kernel's argument for every tensor of the contract; is_kept: of each axis of X, whether it tells channels
     apart; epsilon: added to `spread`, which is the variance, or None where that is the inverse standard deviation.
@@ -48,14 +48,15 @@ def plan(
     """
     which = device_of(call)
     tensors = {names[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}
-    X = tensors["X"][1]
+    data, X = tensors["X" if "X" in tensors else "D"]
     order = memory_order(X)
     for name, tensor in tensors.values():
         if not is_dense(tensor, order if len(tensor.shape) == len(order) else None):
-            raise Refusal(f"{name}: it does not lie end to end in the memory order of {tensors['X'][0]}")
+            raise Refusal(f"{name}: it does not lie end to end in the memory order of {data}")
     kept_axes = [axis for axis in order if is_kept[axis] and X.shape[axis] != 1]
-    if len(tensors["scale"][1].shape) != len(order) and kept_axes != sorted(kept_axes):
-        raise Refusal(f"{tensors['X'][0]}: its channels lie in another order than the parameters")
+    per_channel = tensors["scale" if "scale" in tensors else "bias_sum"][1]
+    if len(per_channel.shape) != len(order) and kept_axes != sorted(kept_axes):
+        raise Refusal(f"{data}: its channels lie in another order than the parameters")
     if 0 in X.shape or not call.outputs:
         return EmptyPlan("empty", 0, which, tuple(each.nbytes for each in call.outputs.values()))
 
@@ -82,12 +83,12 @@ def _form(
     width = 16 // itemsize
     while any(each.alignment % (width * itemsize) for each in data) or (slabs.nest and slabs.count % width):
         width //= 2
-    parameters = [tensors[name] for name in _PARAMETERS]
+    parameters = [tensors[name] for name in _PARAMETERS if name in tensors]
     plain = which.capability < (8, 0) or width * itemsize < 4
     return ChannelForm(
         data=data[0].dtype.name,
-        parameter=tensors["scale"].dtype.name,
-        statistic=tensors["spread"].dtype.name,
+        parameter=(tensors["scale"] if "scale" in tensors else tensors["bias_sum"]).dtype.name,
+        statistic=tensors["spread"].dtype.name if "spread" in tensors else data[0].dtype.name,
         outputs=outputs,
         channels=slabs.channels,
         epsilon=epsilon,
