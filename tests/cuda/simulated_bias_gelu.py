@@ -78,6 +78,10 @@ def test_blocks_draw_their_tasks() -> None:
     check(FAST, 43, 200, b, blocks=3, width=8, lanes=8, slices=4, teams=2, unroll=2, bias_width=8)
 
 
+def test_a_row_for_each_thread_where_it_is_one_vector() -> None:
+    check(EXACT, 150, 8, b, blocks=2, width=8, lanes=1, teams=1, unroll=2, bias_width=8)
+
+
 def test_a_block_with_all_rows_of_its_columns() -> None:
     check(EXACT, 37, 96, b, width=8, lanes=4, teams=3, slices=3, unroll=2, alone=True, parameter=f)
 

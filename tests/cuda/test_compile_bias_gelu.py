@@ -23,6 +23,7 @@ Kind = tuple[str, tuple[str, str], int, int, int, tuple[str, ...], tuple[int, in
 KINDS: list[Kind] = [  # operator, types, rows, columns, fold, outputs, capability
     *product((EXACT, FAST), TYPES, [1 << 15], [4096], [1], [STREAM, SUMS], [(9, 0)]),
     *product((EXACT, FAST), [(b, b), (f, f)], [1 << 15], [1001], [0], [STREAM, SUMS], [(9, 0)]),
+    *product((EXACT, FAST), [(b, b), (f, f)], [1 << 15], [8], [1], [STREAM, SUMS], [(9, 0)]),
     *product((EXACT, FAST), [(b, b), (d, d)], [128], [3072], [1], [("dB",), SUMS], [(9, 0)]),
     *product((EXACT, FAST), [(b, f), (d, d)], [1 << 15], [3072], [1], [STREAM, SUMS], OLDER_AND_NEWER),
 ]

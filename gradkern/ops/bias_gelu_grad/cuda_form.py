@@ -102,7 +102,8 @@ def choose(form: Form, rows: int, processors: int) -> Form:
     wide = form.compute == "float64"
     if "dB" not in form.outputs:
         made = _laid_out(form, (128, 64, 32, 16, 8), 128)
-        blocks = 4 if wide else 8 if form.fold == 1 else 6  # folded, biases come one by one and need more registers
+        # biases one by one, and strides, need more registers
+        blocks = 4 if wide else 8 if form.fold == 1 and form.packed else 6
         return replace(made, unroll=2 if wide else 4, blocks_per_processor=blocks)
     lanes = max(8, 128 // (form.width * form.itemsize))
     if rows <= 128 and form.fold == 1:  # one task for each slice: no sums over blocks, and no barrier
@@ -111,21 +112,20 @@ def choose(form: Form, rows: int, processors: int) -> Form:
         if teams <= 16:
             return replace(made, teams=teams, unroll=2, alone=True)
     made = _laid_out(form, (2 * lanes, lanes), 256 if wide else 320)
-    made = replace(made, unroll=3 if wide else 4, blocks_per_processor=3 if wide else 2)
+    made = replace(made, unroll=2 if wide else 4, blocks_per_processor=3 if wide else 2)
     return replace(made, chunk=chunk_of(1, made.columns, made.threads, made.blocks_per_processor * processors))
 
 
 def _laid_out(form: Form, lanes: tuple[int, ...], threads: int) -> Form:
-    """The first of these numbers of lanes that wastes little, in slices and teams."""
+    """The first of these numbers of lanes that wastes little, or fewer for a narrow row; with its slices and teams."""
 
     def candidates() -> Iterator[tuple[float, Form]]:
-        for order, each in enumerate(lanes):
+        for order, each in enumerate((*lanes, 4, 2, 1)):
             step = each * form.width
-            if step % 8 and step < form.columns:  # slices are of 8 columns or a multiple
+            if step < form.columns and (step % 8 or each not in lanes):  # slices are of 8 columns or a multiple
                 continue
             slices = -(-form.columns // step)
-            made = replace(form, lanes=each, slices=slices)
-            yield form.columns / (slices * step) - 0.02 * order, made
+            yield form.columns / (slices * step) - 0.02 * order, replace(form, lanes=each, slices=slices)
 
     made = max(candidates(), key=lambda each: each[0])[1]
     return replace(made, teams=max(1, threads // made.team_threads))
