@@ -107,8 +107,9 @@ def column_sums(
         out_at = partial + (int64(walker) * SUMS * PADDED + first_column) * ITEM
         team_at = shared + AT + team * (SUMS * SLICE_4 * ITEM)
         # What lay there is free. Twice, here and below: after one barrier alone racecheck reports a hazard between its
-        # two sides where the teams of a block have passed unequal numbers of barriers of their own (a team without a
-        # row, say). The machine code has BAR.SYNC 0 of all threads between the store and the load it names.
+        # two sides where a team has passed fewer barriers of its own than another (having no row, say). It errs: the
+        # machine code has BAR.SYNC 0 of all threads between the store and the load it names, and it reports as well
+        # `if (team == 0) bar.sync 1, 64; s[t] = t; __syncthreads(); x = s[127 - t];` in 128 threads.
         cuda.syncthreads()
         cuda.syncthreads()
         for j in range(VECTORS):

@@ -425,7 +425,6 @@ def at_most(native: bool) -> Callable[..., Any]:
 # --- the block: barriers, shuffles -----------------------------------------------------------------------------------
 
 team_barrier = _ptx("team_barrier", None, "int32 int32", "bar.sync $0, $1;")  # (number 1..15, threads)
-team_arrive = _ptx("team_arrive", None, "int32 int32", "bar.arrive $0, $1;")  # the same for who need not wait
 warp_barrier = _ptx("warp_barrier", None, "", "bar.warp.sync 0xffffffff;")
 shuffle_xor = _ptx("shuffle_xor", "float32", "float32 int32", "shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;")
 shuffle_xor_double = _ptx(
@@ -531,32 +530,4 @@ report = _ptx("report", None, "int64", "red.relaxed.gpu.global.add.u32 [$0], 1;"
 take = _ptx("take", "int32", "int64", "atom.relaxed.gpu.global.add.u32 $0, [$1], 1;")  # the same, returning what it was
 look = _ptx("look", "int32", "int64", "ld.relaxed.gpu.global.u32 $0, [$1];")
 clear = _ptx("clear", None, "int64", "st.relaxed.gpu.global.u32 [$0], 0;")
-tell_first = _ptx("tell_first", None, "int32", "st.shared.u32 [$0], 0;")  # before a barrier; then, between the threads:
-tell = _ptx("tell", None, "int32 int32", "red.relaxed.cta.shared::cta.max.s32 [$0], $1;")
-told = _ptx("told", "int32", "int32", "atom.relaxed.cta.shared::cta.max.s32 $0, [$1], 0;")
-# A value that is posted to other blocks has a tag beside it, in one access of 64 bits: who reads the tag has the value.
-post = _ptx(
-    "post",
-    None,
-    "int64 float32 int32",
-    "{ .reg .b64 p; mov.b64 p, {$1, $2}; st.relaxed.gpu.global.b64 [$0], p; }",
-)
-post_double = _ptx(  # in two halves, 8 bytes apart, each with the tag
-    "post_double",
-    None,
-    "int64 float64 int32",
-    "{ .reg .b32 l, h; .reg .b64 p, q; mov.b64 {l, h}, $1; mov.b64 p, {l, $2}; mov.b64 q, {h, $2};"
-    " st.relaxed.gpu.global.b64 [$0], p; st.relaxed.gpu.global.b64 [$0+8], q; }",
-)
-peek = _ptx("peek", "int64", "int64", "ld.relaxed.gpu.global.b64 $0, [$1];")
-tag = _ptx("tag", "int32", "int64", "{ .reg .b32 v; mov.b64 {v, $0}, $1; }", pure=True)
-value = _ptx("value", "float32", "int64", "{ .reg .b32 t; mov.b64 {$0, t}, $1; }", pure=True)
-value_double = _ptx(
-    "value_double",
-    "float64",
-    "int64 int64",
-    "{ .reg .b32 l, h, t; mov.b64 {l, t}, $1; mov.b64 {h, t}, $2; mov.b64 $0, {l, h}; }",
-    pure=True,
-)
-put = _ptx("put", None, "int64 int32", "st.relaxed.gpu.global.u32 [$0], $1;")
 memory_fence = _ptx("memory_fence", None, "", "fence.acq_rel.gpu;")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -31,7 +30,7 @@ class _Block:
         self.base = -(-self.memory.ctypes.data // 128) * 128
         self.changed = threading.Condition()
         self.transactions: dict[int, list[int]] = {}  # address -> [expected arrivals, pending, bytes, phase]
-        self.teams: dict[int, list[int]] = {}  # number -> [arrived, phase]
+        self.teams: dict[int, threading.Barrier] = {}
         self.warps = [threading.Barrier(min(32, threads - first)) for first in range(0, threads, 32)]
         self.exchange: dict[int, Any] = {}
 
@@ -178,21 +177,8 @@ def at_most(value: Any, bound: Any) -> Any:
 def team_barrier(number: int, threads: int) -> None:
     block = _block()
     with block.changed:
-        phase = team_arrive(number, threads)
-        if not block.changed.wait_for(lambda: block.teams[int(number)][1] != phase, TIMEOUT):
-            raise TimeoutError(f"barrier {number} waits for more threads")
-
-
-def team_arrive(number: int, threads: int) -> int:
-    block = _block()
-    with block.changed:
-        state = block.teams.setdefault(int(number), [0, 0])
-        phase = state[1]
-        state[0] += 1
-        if state[0] == int(threads):
-            state[0], state[1] = 0, phase + 1
-            block.changed.notify_all()
-    return phase
+        barrier = block.teams.setdefault(int(number), threading.Barrier(int(threads)))
+    barrier.wait(TIMEOUT)
 
 
 def warp_barrier() -> None:
@@ -328,51 +314,6 @@ def look(counter: int) -> int:
 
 def clear(counter: int) -> None:
     _array(counter, "uint32", 1)[0] = 0
-
-
-def tell_first(address: int) -> None:
-    _array(address, "int32", 1)[0] = 0
-
-
-def tell(address: int, value: int) -> None:
-    cell = _array(address, "int32", 1)
-    cell[0] = max(cell[0], value)
-
-
-def told(address: int) -> int:
-    time.sleep(1e-4)  # others want to run
-    return int(_array(address, "int32", 1)[0])
-
-
-def post(address: int, value: Any, tag: int) -> None:
-    both = np.array([value], np.float32).view(np.uint32)
-    _array(address, "uint64", 1)[0] = int(both[0]) | (int(tag) & 0xFFFFFFFF) << 32
-
-
-def post_double(address: int, value: Any, tag: int) -> None:
-    for half, bits in enumerate(np.array([value], np.float64).view(np.uint32)):
-        _array(address + 8 * half, "uint64", 1)[0] = int(bits) | (int(tag) & 0xFFFFFFFF) << 32
-
-
-def peek(address: int) -> int:
-    time.sleep(1e-4)
-    return int(_array(address, "int64", 1)[0])
-
-
-def tag(bits: int) -> int:
-    return int(np.int64(bits) >> 32)
-
-
-def value(bits: int) -> np.float32:
-    return np.array([bits], np.int64).view(np.float32)[0]
-
-
-def value_double(low: int, high: int) -> np.float64:
-    return np.array([low & 0xFFFFFFFF, high & 0xFFFFFFFF], np.uint32).view(np.float64)[0]
-
-
-def put(address: int, value: int) -> None:
-    _array(address, "int32", 1)[0] = value
 
 
 def memory_fence() -> None:

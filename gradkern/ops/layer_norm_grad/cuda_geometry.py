@@ -30,8 +30,7 @@ def choose(form: Form, rows: int, processors: int, shared_bytes: int) -> Form:
     """`form` with its threads, slices, stages and final sums filled in; width, types and source are given."""
     few = rows <= 2 * processors
     made = max(_candidates(form, few), key=lambda each: each[0])[1]
-    most = 7 if made.slices > 1 else 16  # a block has 16 barriers, and in a cluster each team needs two
-    made = replace(made, teams=max(1, min(most, _threads(made) // made.team_threads)))
+    made = replace(made, teams=max(1, _threads(made) // made.team_threads))
     if few:
         made = replace(made, teams=max(1, min(made.teams, 4)))
     elif made.teams % 2 == 0 and made.lanes <= 64 and made.per_thread == 24:
