@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from depthwise_cases import Depthwise, make
@@ -12,7 +14,7 @@ from gradkern.cuda import simulated
 from gradkern.cuda.device import Device
 from gradkern.ops.conv_grad.cuda_depthwise import build
 from gradkern.ops.conv_grad.cuda_depthwise_form import ARGUMENTS, Form
-from gradkern.ops.conv_grad.cuda_depthwise_geometry import Shape
+from gradkern.ops.conv_grad.cuda_depthwise_geometry import Shape, forms
 
 DEVICE = Device(0, (9, 0), 132, 232448)
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
@@ -28,8 +30,12 @@ def check(
     grid: int = 2,
     device: Device = DEVICE,
 ) -> Form:
-    problem, arrays, out, expected = make(case)
-    form = Shape.of(problem).form(held, threads, channels, stages, device)
+    problem, _, _, _ = make(case)
+    return run(case, Shape.of(problem).form(held, threads, channels, stages, device), chunks, grid)
+
+
+def run(case: Depthwise, form: Form, chunks: int, grid: int) -> Form:
+    _, arrays, out, expected = make(case)
     source, strip = ("dY", "X") if case.gradient == "dX" else ("X", "dY")
     partial = Guarded((chunks, form.total_channels * form.taps), form.compute)
     counter = np.zeros(64, np.uint32)
@@ -97,3 +103,25 @@ def test_planes_cut_into_tiles() -> None:
         check(case, (3, 4), (2, 3), 1, chunks=2)
         case = Depthwise(gradient, 2, 4, (13, 13), (3, 3), pads=(1, 1, 1, 1), channels_last=True)
         check(case, (3, 3), (2, 2), 2)
+
+
+@pytest.mark.parametrize("gradient", ["dX", "dW"])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"spatial": (19, 23), "kernel": (3, 5), "strides": (3, 1), "dilations": (2, 3), "pads": (1, 0, 4, 2)},
+        {"spatial": (10, 10), "kernel": (2, 2), "strides": (3, 3)},
+        {"spatial": (13, 9), "kernel": (3, 3), "strides": (2, 2), "pads": (0, 1, 1, 0)},
+        {"spatial": (9, 17), "kernel": (3, 2), "strides": (4, 5)},
+        {"spatial": (3, 4), "kernel": (7, 7), "pads": (3, 3, 3, 3)},
+        {"spatial": (6, 5), "kernel": (2, 3), "pads": (4, 9, 3, 8)},
+        {"spatial": (1, 1), "kernel": (1, 1)},
+        {"spatial": (60,), "kernel": (9,), "dilations": (4,), "pads": (32, 0)},
+    ],
+    ids=lambda how: "x".join(map(str, how["spatial"])),
+)
+def test_the_blocks_that_are_chosen(gradient: str, last: bool, how: dict[str, Any]) -> None:
+    case = Depthwise(gradient, 2, 5, dtype=h, channels_last=last, **how)
+    for form in forms(Shape.of(make(case)[0]), DEVICE, 2):
+        run(case, form, chunks=2, grid=2)

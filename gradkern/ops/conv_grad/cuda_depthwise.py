@@ -337,13 +337,17 @@ def _copy(
     _, CHANNEL, ROW, COLUMN = strides
     PITCH, PLANE, PLANES = tile.pitch * ITEM, tile.plane * ITEM, tile.planes
     LAST_ROW, LAST_COLUMN = rows, columns
-    # the slots of a line: vectors of channels at each column, or vectors of columns that lie inside
+    # the slots of a line: vectors of channels at each column, or vectors of the columns that lie inside
     PARTS = CHANNELS // VECTOR if LAST else 1
-    FIRST_SLOT = 0 if LAST else max(0, (tile.lead - first_column) // VECTOR)
-    LINE = max(1, tile.columns * PARTS if LAST else columns // VECTOR)
+    BEFORE = first_column - tile.lead  # the column of the tile's first slot
+    INSIDE = max(0, BEFORE), min(columns, first_column + tile.columns)
+    FIRST_SLOT, FIRST_BYTE = (INSIDE[0] - BEFORE) // VECTOR, INSIDE[0] * ITEM
+    LINE = tile.columns * PARTS if LAST else max(1, -(-(INSIDE[1] - INSIDE[0]) // VECTOR))
     AT_ONCE = max(1, THREADS // LINE)  # lines
     WIDE = -(-LINE // THREADS)
     BUSY = AT_ONCE * LINE if WIDE == 1 else THREADS
+    if not LAST and INSIDE[0] >= INSIDE[1]:
+        BUSY = 0
     # without tiles it is known which rows lie inside
     START, END = (0, tile.rows) if form.tiles > 1 else (max(0, -first_row), min(tile.rows, rows - first_row))
     STEPS = -(-(END - START) // AT_ONCE)
@@ -389,7 +393,7 @@ def _copy(
                 else:
                     across = True
                     to = shared + (FIRST_SLOT + slot) * BYTES
-                    there = start + slot * BYTES
+                    there = start + FIRST_BYTE + slot * BYTES
                 if WIDE == 1 or slot < LINE:
                     to += row * PITCH
                     there += int64(first_row + row) * ROW

@@ -11,7 +11,7 @@ A thread holds a strip of rows x columns of one channel in registers and reads t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Literal
 
@@ -227,24 +227,14 @@ class Form:
             return Shared(self.channels, rows, columns, 0, columns, rows * columns, vector, True)
         lead = first % vector
         least = _up(lead + columns, vector)
+        across, strips, item = self.columns.threads, self.strips, self.itemsize
+        near = min(32, self.threads)
         best = min(
-            (
-                (self._conflicts(pitch * row_step, column_step, plane), plane, pitch)
-                for pitch in range(least, least + 8 * vector, vector)
-                for plane in range(_up(rows * pitch, vector), rows * pitch + 8 * vector, vector)
-            ),
+            (_conflicts(near, strips, across, plane * item, pitch * row_step * item, column_step * item), plane, pitch)
+            for pitch in range(least, least + 8 * vector, vector)
+            for plane in range(_up(rows * pitch, vector), rows * pitch + 8 * vector, vector)
         )
         return Shared(self.channels, rows, columns, lead, best[2], best[1], vector, False)
-
-    def _conflicts(self, row_step: int, column_step: int, plane: int) -> int:
-        """How many words of one bank a warp asks for at most, when its threads each read an element."""
-        banks: dict[int, set[int]] = {}
-        for thread in range(min(32, self.threads)):
-            member, spot = divmod(thread, self.strips)
-            row, column = divmod(spot, self.columns.threads)
-            word = (member * plane + row * row_step + column * column_step) * self.itemsize // 4
-            banks.setdefault(word % BANKS, set()).add(word)
-        return max(len(words) for words in banks.values())
 
     # Shared memory: a ring of stages (source, and for dW the strip) | for dX the strip; dW's sums reuse it at the end
     @property
@@ -282,6 +272,15 @@ class Form:
     def window_loads(self) -> int:
         """Of one thread and image, from shared memory."""
         return prod(len(set(axis.meets.values())) for axis in (self.rows, self.columns))
+
+
+@lru_cache(1 << 16)
+def _conflicts(threads: int, strips: int, across: int, plane: int, row: int, column: int) -> int:
+    """How many words of one bank a warp asks for at most, when its threads each read an element; steps in bytes."""
+    places = (divmod(thread, strips) for thread in range(threads))
+    words = {(member * plane + at // across * row + at % across * column) // 4 for member, at in places}
+    banks = [word % BANKS for word in words]
+    return max(banks.count(bank) for bank in set(banks))
 
 
 def _up(value: int, multiple: int) -> int:
