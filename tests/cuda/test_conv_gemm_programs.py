@@ -104,6 +104,17 @@ def test_a_recipe_makes_the_same_candidate_again(shape: Shape, gradient: str) ->
         assert ("tf32" in each.notes) == ("tf32" in each.name)
 
 
+def test_larger_slices_are_a_variation_where_there_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = setting(SHAPES[4], "dX", "float32").problem
+    whole = list(gemm.candidates(problem, DEVICE))
+    assert [each.way.kind for each in whole] == ["columns", "columns", "taps"] * 2  # without TF32, and with it
+    assert [list(gemm.variations(each)) for each in whole] == [[]] * len(whole)
+    monkeypatch.setattr(gemm, "SLICE", 600)
+    for each in gemm.candidates(problem, DEVICE):
+        larger = [other.way for other in gemm.variations(each)]
+        assert larger == [replace(each.way, slice_bytes=gemm.LARGER)] * (each.way.slice_bytes == 600)
+
+
 def test_a_call_without_elements_has_no_candidates() -> None:
     given = setting(SHAPES[4], "dX", "float32").problem
     empty = replace(given, Y=replace(given.Y, shape=(0, *given.Y.shape[1:])))

@@ -7,8 +7,9 @@
     taps        products[(c, t), p] = sum over m of  W[m, c, t] * dY[m, p], then
                 dX[c, x] = sum over t of  products[(c, t), the p that meets x through t]
 
-The columns of dX are cut by residue (`geometry`), so every element is the result of one product and is written once. A
-slice that fits the L2 cache never goes to memory.
+The columns of dX are cut by residue (`geometry`), so every element is the result of one product and is written once.
+Slices are much larger than the L2 cache: on an H200 short products lose more than the columns' way to memory costs
+(3x3, 64 channels of 56x56, float64: 32 MB 275 microseconds, 256 MB 187).
 
 Sums of dW may be cut into shares, which are products of one batch, where one product alone would leave most of the
 GPU idle; the shares are added in a fixed order. Sums are kept in float32 (float64) until the last.
