@@ -114,6 +114,7 @@ def test_planes_cut_into_tiles() -> None:
         {"spatial": (10, 10), "kernel": (2, 2), "strides": (3, 3)},
         {"spatial": (13, 9), "kernel": (3, 3), "strides": (2, 2), "pads": (0, 1, 1, 0)},
         {"spatial": (9, 17), "kernel": (3, 2), "strides": (4, 5)},
+        {"spatial": (1, 8), "kernel": (1, 2), "strides": (2, 2), "pads": (1, 0, 1, 1)},
         {"spatial": (3, 4), "kernel": (7, 7), "pads": (3, 3, 3, 3)},
         {"spatial": (6, 5), "kernel": (2, 3), "pads": (4, 9, 3, 8)},
         {"spatial": (1, 1), "kernel": (1, 1)},

@@ -252,6 +252,13 @@ def _in_turn(steps: Sequence[Callable[..., None]]) -> Callable[..., None]:
     """One device function of four arguments that calls all of `steps`."""
     if len(steps) == 1:
         return steps[0]
+    if not steps:  # where all that a strip meets lies outside
+
+        @inline
+        def nothing(_a: Any, _b: Any, _c: Any, _d: Any) -> None:
+            pass
+
+        return nothing
     first, rest = _in_turn(steps[: len(steps) // 2]), _in_turn(steps[len(steps) // 2 :])
 
     @inline
