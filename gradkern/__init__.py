@@ -26,6 +26,7 @@ from gradkern.errors import (
     UnknownOperatorError,
 )
 from gradkern.policies import Policy, policy
+from gradkern.version import __version__
 
 if TYPE_CHECKING:
     from gradkern.contract import Operator
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from gradkern.prepared import Prepared
     from gradkern.recording import recorded
     from gradkern.registry import operators
-
-__version__ = "0.1.0"
 
 __all__ = [
     "ArgumentError",

@@ -76,6 +76,11 @@ class PlanCache(Generic[Entry]):
             self._other_ticks = self._tick() + 1
             self._misses = 0
 
+    def entries(self) -> list[Entry]:
+        """The plans, those used longest ago first."""
+        with self._lock:
+            return [kept.entry for kept in sorted(self._entries.values(), key=lambda each: each.used)]
+
     def statistics(self) -> Statistics:
         """Hits, misses, size and bound, all of one moment."""
         with self._lock:

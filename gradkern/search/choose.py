@@ -10,7 +10,7 @@ from itertools import chain
 from time import monotonic
 from typing import Any
 
-from gradkern import __version__, disk
+from gradkern import disk
 from gradkern.call import Tensor
 from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, identity
 from gradkern.errors import GradkernError
@@ -22,6 +22,7 @@ from gradkern.search.findings import Findings, Row
 from gradkern.search.progress import progress
 from gradkern.search.race import Limits, Race, ready, several
 from gradkern.search.task import Source, Task
+from gradkern.version import __version__
 
 __all__ = ["Choice", "choose", "kept", "names", "question", "workspace_limit"]
 
