@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda import cache
-from gradkern.cuda.device import Device
+from gradkern.cuda.device import Device, in_turn
 from gradkern.cuda.launch import Launch, load
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.cuda.scratch import scratch
@@ -32,9 +31,6 @@ _INPUTS = {  # contract name -> the kernel's
 _INDEX = {name: index for index, name in enumerate(ARGUMENTS)}
 
 
-_in_turn = Lock()  # two threads on one stream share its scratch memory: the launches of a pair stay together
-
-
 @dataclass(frozen=True, slots=True)
 class NormPlan:
     """One launch (two where a row is too wide for a cluster) with its scratch memory."""
@@ -51,7 +47,7 @@ class NormPlan:
         if len(self.launches) == 1:
             self.launches[0](values, stream)
         else:
-            with _in_turn:
+            with in_turn:
                 for launch in self.launches:
                     launch(values, stream)
 
