@@ -85,17 +85,35 @@ def _batch_norm(
     epsilon: float = 1e-5,
     mode: str = "auto",
 ) -> Gradients:
+    sums = _batch_norm_sums(dY, X, saved_mean, saved_inv_std)
+    m = X.shape[0] * math.prod(X.shape[2:])
+    return {**_batch_norm_from_sums(dY, X, Scale, saved_mean, saved_inv_std, **sums, count=m), **sums}
+
+
+def _batch_norm_sums(dY: Array, X: Array, saved_mean: Array, saved_inv_std: Array) -> Gradients:
     others = (0, *range(2, X.ndim))
-    m = math.prod(X.shape[axis] for axis in others)
-    Scale_, mean, r = (each.reshape(-1, *[1] * (X.ndim - 2)) for each in (Scale, saved_mean, saved_inv_std))
-    xh = (X - mean) * r
-    dBias = dY.sum(others, keepdims=True)
-    dScale = (dY * xh).sum(others, keepdims=True)
-    return {
-        "dX": Scale_ * r / m * (m * dY - dBias - xh * dScale),
-        "dScale": dScale.reshape(Scale.shape),
-        "dBias": dBias.reshape(Scale.shape),
-    }
+    mean, r = _per_channel(X, saved_mean, saved_inv_std)
+    return {"dScale": (dY * ((X - mean) * r)).sum(others), "dBias": dY.sum(others)}
+
+
+def _batch_norm_from_sums(
+    dY: Array,
+    X: Array,
+    Scale: Array,
+    saved_mean: Array,
+    saved_inv_std: Array,
+    dScale: Array,
+    dBias: Array,
+    *,
+    count: int,
+) -> Gradients:
+    scale, mean, r, dscale, dbias = _per_channel(X, Scale, saved_mean, saved_inv_std, dScale, dBias)
+    return {"dX": scale * r / count * (count * dY - dbias - (X - mean) * r * dscale)}
+
+
+def _per_channel(X: Array, *parameters: Array) -> list[Array]:
+    """One value for each channel in a shape that meets X's second axis."""
+    return [each.reshape(-1, *[1] * (X.ndim - 2)) for each in parameters]
 
 
 def _dml_batch_norm(
@@ -173,6 +191,8 @@ def _conv(
 
 _FORMULAS: dict[str, Callable[..., Gradients]] = {
     "BatchNormalizationGrad": _batch_norm,
+    "BatchNormalizationGradSums": _batch_norm_sums,
+    "BatchNormalizationGradFromSums": _batch_norm_from_sums,
     "LayerNormalizationGrad": _layer_norm,
     "SimplifiedLayerNormalizationGrad": _rms_norm,
     "InvertibleLayerNormalizationGrad": _invertible_layer_norm,

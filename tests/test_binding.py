@@ -13,7 +13,8 @@ LAYER = "LayerNormalizationGrad"
 CONV = "ConvGrad"
 GELU = "BiasGeluGrad_dX"
 KNOWN = (
-    "BatchNormalizationGrad, BiasFastGeluGrad_dX, BiasGeluGrad_dX, ConvGrad, DmlBatchNormalizationGrad, "
+    "BatchNormalizationGrad, BatchNormalizationGradFromSums, BatchNormalizationGradSums, BiasFastGeluGrad_dX, "
+    "BiasGeluGrad_dX, ConvGrad, DmlBatchNormalizationGrad, "
     "InvertibleLayerNormalizationGrad, LayerNormalizationGrad, SimplifiedLayerNormalizationGrad"
 )
 

@@ -61,6 +61,8 @@ def consistent(name: str, inputs: Arrays, attributes: Mapping[str, object]) -> t
             stored("saved_inv_std", 1 / np.sqrt(variance + EPSILON))
             run = lambda p: forward.batch_norm(p["X"], p["Scale"], p["the bias"], EPSILON)  # noqa: E731
             return inputs, run, {"X": "dX", "Scale": "dScale", "the bias": "dBias"}
+        case "BatchNormalizationGradSums" | "BatchNormalizationGradFromSums":
+            return part_of_a_batch(inputs, stored, int(attributes.get("count", 0)))  # type: ignore[call-overload]
         case "DmlBatchNormalizationGrad":
             constants = [exact(inputs[key]) for key in ("Mean", "Variance")]
             run = lambda p: forward.dml_batch_norm(  # noqa: E731
@@ -85,6 +87,36 @@ def consistent(name: str, inputs: Arrays, attributes: Mapping[str, object]) -> t
     raise AssertionError(f"no forward pass for {name}")
 
 
+def part_of_a_batch(
+    inputs: Arrays, stored: Callable[[str, np.ndarray], None], count: int
+) -> tuple[Arrays, Forward, dict[str, str]]:
+    """X is the first part of a batch that has `count` elements of each channel; without a count, it is half of one."""
+    X, D, random = exact(inputs["X"]), exact(inputs["dY"]), np.random.default_rng(2)
+    others = (0, *range(2, X.ndim))
+    part = X.size // X.shape[1]
+    more = (len(X) * (count or 2 * part) // part - len(X), *X.shape[1:])
+    rest, rest_D = random.standard_normal(more), random.standard_normal(more)
+    whole, whole_D = np.concatenate([X, rest]), np.concatenate([D, rest_D])
+    mean, variance = forward.moments(whole, others)
+    inv_std = 1 / np.sqrt(variance + EPSILON)
+    stored("saved_mean", mean)
+    stored("saved_inv_std", inv_std)
+    if "Scale" not in inputs:  # the sums are rates of the part's own loss
+        inputs["the scale"], channels = np.ones(X.shape[1]), mean.shape[1:]
+
+        def norm(p: Mapping[str, np.ndarray]) -> np.ndarray:
+            scale, bias = p["the scale"].reshape(channels), p["the bias"].reshape(channels)
+            return forward.dml_batch_norm(X, mean, variance, scale, bias, EPSILON)
+
+        return inputs, norm, {"the scale": "dScale", "the bias": "dBias"}
+    stored("dScale", (whole_D * (whole - mean) * inv_std).sum(others))
+    stored("dBias", whole_D.sum(others))
+    inputs["the upstream"] = whole_D
+    Scale, bias = exact(inputs["Scale"]), np.zeros(X.shape[1])
+    run = lambda p: forward.batch_norm(np.concatenate([p["X"], rest]), Scale, bias, EPSILON)  # noqa: E731
+    return inputs, run, {"X": "dX"}
+
+
 @pytest.mark.parametrize(("name", "operator", "row", "example"), list(cases()))
 def test_gradients_agree_with_differences_of_the_forward_pass(
     name: str, operator: Operator, row: dict, example: Example
@@ -93,7 +125,8 @@ def test_gradients_agree_with_differences_of_the_forward_pass(
     inputs, run, wanted = consistent(name, sample(operator, row, example), example.attributes)
     given = {each.name: inputs[each.name] for each in operator.inputs}
     result = gradkern.run(name, **given, outputs=every_output(operator), **attributes_of(operator, row, example))
-    upstream = exact(given["InputGradient" if name == "DmlBatchNormalizationGrad" else operator.inputs[0].name])
+    own = given["InputGradient" if name == "DmlBatchNormalizationGrad" else operator.inputs[0].name]
+    upstream = exact(inputs.get("the upstream", own))
     parameters = {
         key: exact(inputs[key]) if key in inputs else np.zeros(getattr(result, output).shape)
         for key, output in wanted.items()

@@ -21,9 +21,11 @@ ROOT = Path(__file__).parents[1]
 OPERATORS = gradkern.operators()
 
 
-def test_the_registry_has_the_eight_operators() -> None:
+def test_the_registry_has_the_ten_operators() -> None:
     assert list(OPERATORS) == [
         "BatchNormalizationGrad",
+        "BatchNormalizationGradFromSums",
+        "BatchNormalizationGradSums",
         "BiasFastGeluGrad_dX",
         "BiasGeluGrad_dX",
         "ConvGrad",

@@ -301,8 +301,8 @@ def _apply_to_columns(
 class Reduce:
     """One pass over D and X: the sums that are wanted, and dX where the statistics are constants.
 
-    data is Numba's type of D and X, parameters of scale, mean and spread, dX of dX or none; totals the element types of
-    the sums of scale and bias, None for one that is not wanted.
+    data is Numba's type of D and X, parameters of scale (none, if dX is not wanted), mean and spread, dX of dX or none;
+    totals the element types of the sums of scale and bias, None for one that is not wanted.
     """
 
     def __init__(
@@ -339,10 +339,14 @@ class Reduce:
 
 
 class Apply:
-    """The second pass, where the statistics are those of the batch: dX from D, X and both sums, which are float64."""
+    """The second pass, where the statistics are those of the batch: dX from D, X and both sums, which are float64.
 
-    def __init__(self, runs: Runs, data: Any, parameters: Sequence[Any], dX: Any) -> None:
+    count is how many elements of each channel the sums are over.
+    """
+
+    def __init__(self, runs: Runs, data: Any, parameters: Sequence[Any], dX: Any, count: int) -> None:
         self._runs = runs
+        self._count = count
         self._tasks = math.prod(runs.parts)
         self._compiled = (_apply_to_columns if runs.columns else _apply_to_planes)(
             QUEUE, data, data, *parameters, PARTIAL, PARTIAL, dX, *_RUNS, types.int64
@@ -350,5 +354,5 @@ class Apply:
 
     def __call__(self, arrays: Sequence[np.ndarray], totals: Sequence[np.ndarray | None], dX: Any) -> None:
         """arrays: D, X, scale, mean, inverse standard deviation."""
-        arguments = (*arrays, *totals, dX, *self._runs.arguments, self._runs.count)
+        arguments = (*arrays, *totals, dX, *self._runs.arguments, self._count)
         team.run(self._compiled, self._tasks, arrays[0].nbytes * 3, *arguments)

@@ -9,6 +9,74 @@ dY, X and dX (N, C, spatial...) have the type T; Scale, dScale and dBias (C) the
 Arithmetic is float32 (float64 for float64). The statistics may be any values, not only those of X. epsilon is accepted
 for compatibility: saved_inv_std already has it. mode pins cuDNN's mode and has no effect elsewhere.
 
+Where mean and variance are constants, as in inference or with running statistics, dX has only its first term: that is
+DmlBatchNormalizationGrad, with the same sums.
+
 Source: ONNX Runtime Training, com.microsoft 1, which calls cuDNN. Beyond it: bfloat16, any rank from 2 on,
 channels-last arrays by their strides and without a copy, empty arrays, every output optional, dX over dY or X.
+
+A batch in parts: synchronised batch norm
+-----------------------------------------
+Where each device has a part of the batch, and the statistics are those of all parts, the gradient takes two steps:
+
+    BatchNormalizationGradSums       dScale and dBias of one part
+    (the caller)                     adds them up over all parts: an all-reduce
+    BatchNormalizationGradFromSums   dX of one part, with m = count, the elements of each channel in all parts
+
+Parts may be of any sizes, an empty one too. Sums and statistics have one type, float32 where the data have 16 bits:
+nothing is rounded to less, or overflows, before all are added up. The added-up sums are the gradients of Scale and
+bias, to be rounded to the parameters' type if that is narrower. Both steps in NumPy, with two parts that are not equal:
+
+>>> import numpy as np
+>>> import gradkern
+>>> random = np.random.default_rng(0)
+>>> X, dY = random.standard_normal((2, 6, 3, 4, 4))
+>>> scale = random.standard_normal(3)
+>>> mean, inv_std = X.mean((0, 2, 3)), 1 / np.sqrt(X.var((0, 2, 3)) + 1e-5)
+>>> parts = [(dY[:4], X[:4]), (dY[4:], X[4:])]
+
+>>> sums = np.zeros((2, 3))
+>>> for part in parts:
+...     sums += gradkern.run("BatchNormalizationGradSums", *part, mean, inv_std)
+>>> step = "BatchNormalizationGradFromSums"
+>>> dX = [gradkern.run(step, *part, scale, mean, inv_std, *sums, count=6 * 4 * 4).dX for part in parts]
+
+>>> whole = gradkern.run("BatchNormalizationGrad", dY, X, scale, mean, inv_std)
+>>> bool(np.allclose(np.concatenate(dX), whole.dX, rtol=0, atol=1e-14))
+True
+>>> bool(np.allclose(sums, whole[1:], rtol=0, atol=1e-13))
+True
+
+With one process for each device, as in torch.distributed, both sums go into one array and one all-reduce:
+
+    sums = torch.empty(2, C, device=X.device)
+    gradkern.run("BatchNormalizationGradSums", dY, X, mean, inv_std, out={"dScale": sums[0], "dBias": sums[1]})
+    torch.distributed.all_reduce(sums)
+    dX = gradkern.run("BatchNormalizationGradFromSums", dY, X, scale, mean, inv_std, *sums, count=count).dX
+
+These are the two steps of torch.nn.SyncBatchNorm, batch_norm_backward_reduce and batch_norm_backward_elemt, but for the
+second sum: PyTorch's is of D (X - mean), dScale/inv_std.
 """
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+from gradkern.errors import AttributeValueError
+
+__all__ = ["resolve"]
+
+_MOST = 2**63 - 1
+
+
+def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attributes; raises AttributeValueError where the whole batch would be smaller than its part."""
+    part = axes["N"] * prod(axes["spatial"])
+    if "count" in attributes and not part <= attributes["count"] <= _MOST:
+        raise AttributeValueError(
+            f"attribute count is {attributes['count']}; expected {part} to {_MOST}, "
+            f"as X alone has {part} elements of each channel"
+        )
+    return attributes
