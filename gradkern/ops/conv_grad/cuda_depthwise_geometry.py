@@ -236,7 +236,9 @@ def _blocks(shape: Shape, strip: _Strip, which: Device) -> Iterator[tuple[float,
             used *= whole[index] / (axis.tiles * axis.threads)
         copies = sum(_copies(form, each) for each in (form.source, form.strip) if each)
         waiting = (0.5 if stages == 1 else 0.3) / blocks
-        scattered = 1 + 16 / (channels * form.itemsize) if shape.channels_last else 1  # runs of so many bytes
+        scattered = 1.0
+        if shape.channels_last:  # the channels of a position are one run of bytes, and whole rows of strips are best
+            scattered = 1 + 16 / (channels * form.itemsize) + (0.5 if form.columns.tiles > 1 else 0)
         passing = _few(blocks * warps) + waiting
         cost = strip.cost * (1 + copies / strip.instructions) / used * passing * scattered
         yield cost, form.resident(max(1, min(blocks, resident // form.threads)))
@@ -260,9 +262,7 @@ def _threads(shape: Shape, whole: tuple[int, int]) -> Iterator[tuple[tuple[int, 
     """(rows, columns) of strips and channels that a block may have."""
     if shape.channels_last:
         for channels in (32, 16) if shape.channels > 16 else (_power(shape.channels),):
-            # whole rows of strips, where a block has the threads
-            across = max(each for each in _parts(whole[1]) if each * channels <= 2 * _MOST_THREADS)
-            for down in _parts(whole[0]):
+            for down, across in product(_parts(whole[0]), _parts(whole[1])):
                 if channels * down * across <= 2 * _MOST_THREADS:
                     yield (down, across), channels
         return
