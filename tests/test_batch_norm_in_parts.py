@@ -98,6 +98,28 @@ def test_the_sums_may_be_rows_of_one_array_for_one_reduction() -> None:
     assert_close(FROM_SUMS, "dX", dX, reference(WHOLE, inputs)["dX"])
 
 
+@pytest.mark.torch
+def test_parts_of_pytorch_tensors_have_the_gradients_of_pytorch_s_batch_norm() -> None:
+    import torch
+
+    torch.manual_seed(0)
+    X, dY = torch.randn(2, 6, 5, 4, 3, dtype=torch.float64)
+    scale, bias = torch.randn(2, 5, dtype=torch.float64)
+    leaves = [each.clone().requires_grad_() for each in (X, scale, bias)]
+    Y = torch.nn.functional.batch_norm(leaves[0], None, None, leaves[1], leaves[2], training=True, eps=1e-5)
+    expected = torch.autograd.grad(Y, leaves, dY)
+
+    statistics = X.mean((0, 2, 3)), 1 / torch.sqrt(X.var((0, 2, 3), correction=0) + 1e-5)
+    sums = torch.empty(2, 2, 5, dtype=torch.float64)
+    parts = list(zip(dY.split([2, 4]), X.split([2, 4]), sums, strict=True))
+    for *part, (dScale, dBias) in parts:
+        gradkern.run(SUMS, *part, *statistics, out={"dScale": dScale, "dBias": dBias})
+    reduced = sums.sum(0)
+    dX = torch.cat([gradkern.run(FROM_SUMS, *part, scale, *statistics, *reduced, count=72).dX for *part, _ in parts])
+    for name, mine, theirs in zip(("dX", "dScale", "dBias"), (dX, *reduced), expected, strict=True):
+        assert_close(FROM_SUMS, name, mine.numpy(), theirs.numpy())
+
+
 def test_the_count_may_be_any_that_holds_the_part() -> None:
     inputs = batch(TYPES[1], (4, 5, 6)) | {"dScale": np.arange(5.0), "dBias": np.ones(5)}
     for count in (24, 25, 2**40, 2**63 - 1):
