@@ -74,7 +74,9 @@ def test_an_empty_cache_has_no_kernels(show: Shown, folder: Path) -> None:
 
 def test_kernels_of_both_providers_are_counted(show: Shown, folder: Path, kept: tuple[Path, Path]) -> None:
     cpu, cuda = size(folder / "cpu"), size(folder / "cuda")
-    assert show("info")[1] == f"{folder}\n  cpu    1 kernel, {cpu:,} bytes\n  cuda   1 kernel, {cuda:,} bytes\n{NO_SEARCH}"
+    assert (
+        show("info")[1] == f"{folder}\n  cpu    1 kernel, {cpu:,} bytes\n  cuda   1 kernel, {cuda:,} bytes\n{NO_SEARCH}"
+    )
     assert as_json(show, "info") == (
         0,
         {

@@ -193,9 +193,9 @@ def test_attributes_of_a_prepared_plan_are_fixed(provider: FakeProvider) -> None
 @pytest.mark.parametrize(
     ("named", "expected"),
     [
-        ("gpu", "no provider 'gpu' (did you mean cpu?); registered are cpu"),
-        ("cudnn", "no provider 'cudnn'; registered are cpu"),
-        (["cpu"], "no provider ['cpu'] (did you mean cpu?); registered are cpu"),
+        ("gpu", "no provider 'gpu' (did you mean cpu?); registered are cuda, cpu"),
+        ("cudnn", "no provider 'cudnn' (did you mean cuda?); registered are cuda, cpu"),
+        (["cpu"], "no provider ['cpu'] (did you mean cpu?); registered are cuda, cpu"),
     ],
 )
 def test_a_provider_that_is_not_there_is_refused(provider: FakeProvider, named: Any, expected: str) -> None:
