@@ -1,4 +1,4 @@
-"""cuDNN's graph API as C has it: the functions gradkern calls, and the numbers of cudnn_graph.h, in one table.
+"""cuDNN as C has it: the functions gradkern calls, and the numbers of cudnn_graph.h and cudnn_ops.h, in one table.
 
 cudnnBackendSetAttribute and GetAttribute take an attribute by number, the type of its elements by number, a count and
 an address. So each kind of descriptor is listed once with its attributes and their types; everything else has names.
@@ -13,6 +13,9 @@ from enum import IntEnum
 from typing import Any
 
 __all__ = [
+    "BATCH_NORM",
+    "BATCH_NORM_ALONE",
+    "BATCH_NORM_MODES",
     "DATA_TYPES",
     "DESCRIPTOR",
     "FUNCTIONS",
@@ -42,10 +45,44 @@ FUNCTIONS: Mapping[str, tuple[Any, tuple[Any, ...]]] = {  # name -> what it retu
     ),
     "cudnnBackendFinalize": (ctypes.c_int, (_POINTER,)),
     "cudnnBackendExecute": (ctypes.c_int, (_POINTER, _POINTER, _POINTER)),
+    # older functions, of which only those of batch norm compute something that the graph API has no plan for
+    "cudnnCreateTensorDescriptor": (ctypes.c_int, (_POINTER,)),
+    "cudnnDestroyTensorDescriptor": (ctypes.c_int, (_POINTER,)),
+    "cudnnSetTensorNdDescriptor": (ctypes.c_int, (_POINTER, ctypes.c_int, ctypes.c_int, _POINTER, _POINTER)),
+    "cudnnBatchNormalizationBackward": (
+        ctypes.c_int,
+        (
+            *(_POINTER, ctypes.c_int, *(_POINTER,) * 4),  # handle, mode, factors
+            *(_POINTER,) * 6,  # X, dY, dX, each after its descriptor
+            *(_POINTER,) * 4,  # the parameters' descriptor, scale, dScale, dBias
+            *(ctypes.c_double, _POINTER, _POINTER),  # epsilon, mean, inverse standard deviation
+        ),
+    ),
+    "cudnnBatchNormalizationBackwardEx": (
+        ctypes.c_int,
+        (
+            *(_POINTER, ctypes.c_int, ctypes.c_int, *(_POINTER,) * 4),  # handle, mode, operations, factors
+            *(_POINTER,) * 10,  # X, Y, dY, dZ, dX, each after its descriptor
+            *(_POINTER,) * 5,  # the parameters' descriptor, scale, bias, dScale, dBias
+            *(ctypes.c_double, _POINTER, _POINTER, _POINTER),  # epsilon, mean, inverse standard deviation, activation
+            *(_POINTER, _SIZE, _POINTER, _SIZE),  # workspace and reserve space, each before its size
+        ),
+    ),
+    "cudnnGetBatchNormalizationBackwardExWorkspaceSize": (
+        ctypes.c_int,
+        (_POINTER, ctypes.c_int, ctypes.c_int, *(_POINTER,) * 7, _POINTER),
+    ),
+    "cudnnGetBatchNormalizationTrainingExReserveSpaceSize": (
+        ctypes.c_int,
+        (_POINTER, ctypes.c_int, ctypes.c_int, _POINTER, _POINTER, _POINTER),
+    ),
 }
 
 DATA_TYPES: Mapping[str, int] = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}  # cudnnDataType_t
 CROSS_CORRELATION = 1  # of cudnnConvolutionMode_t: what everyone calls a convolution
+BATCH_NORM = 2  # of cudnnBackendNormMode_t
+BATCH_NORM_MODES: Mapping[str, int] = {"spatial": 1, "spatial_persistent": 2}  # of cudnnBatchNormMode_t
+BATCH_NORM_ALONE = 0  # of cudnnBatchNormOps_t: neither an addition nor an activation after it
 
 
 class HeuristicMode(IntEnum):
@@ -104,6 +141,7 @@ DESCRIPTOR = ElementType(15, ctypes.c_void_p)
 BEHAVIOR_NOTE = ElementType(19, ctypes.c_int)
 INT32 = ElementType(23, ctypes.c_int32)
 CHAR = ElementType(24, ctypes.c_char)
+NORM_MODE = ElementType(27, ctypes.c_int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +244,20 @@ KINDS: Mapping[str, Kind] = {
             "sizes": (902, INT64),
             "strides": (903, INT64),
             "id": (906, INT64),
+        },
+    ),
+    "norm_backward": Kind(
+        30,
+        {
+            "mode": (2100, NORM_MODE),
+            "X": (2101, DESCRIPTOR),
+            "mean": (2102, DESCRIPTOR),
+            "inv_std": (2103, DESCRIPTOR),
+            "dY": (2104, DESCRIPTOR),
+            "scale": (2105, DESCRIPTOR),
+            "dScale": (2107, DESCRIPTOR),
+            "dBias": (2108, DESCRIPTOR),
+            "dX": (2109, DESCRIPTOR),
         },
     ),
     "device": Kind(38, {"index": (2700, INT32), "handle": (2701, HANDLE), "json": (2702, CHAR)}),

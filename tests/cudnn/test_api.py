@@ -1,10 +1,12 @@
-"""The table of numbers against the header that cuDNN's wheel brings."""
+"""The table of numbers and functions against the headers that cuDNN's wheel brings."""
 
 from __future__ import annotations
 
+import ctypes
 import re
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,12 +25,15 @@ KINDS = {  # of descriptors, by the part of their C name between CUDNN_BACKEND_ 
     "operation_graph": "OPERATIONGRAPH",
     "variant_pack": "VARIANT_PACK",
     "tensor": "TENSOR",
+    "norm_backward": "OPERATION_NORM_BACKWARD",
     "device": "DEVICEPROP",
 }
 PREFIXES = {  # of the attributes, where it is not CUDNN_ATTR_ and the kind's
     "convolution_backward_filter": "OPERATION_CONVOLUTION_BWD_FILTER",
     "convolution_backward_data": "OPERATION_CONVOLUTION_BWD_DATA",
+    "norm_backward": "OPERATION_NORM_BWD",
 }
+CONVOLUTIONS = ("convolution_backward_filter", "convolution_backward_data")
 ATTRIBUTES = {  # where the C name is not the prefix and ours in capitals
     "convolution.compute_type": "COMP_TYPE",
     "convolution.mode": "CONV_MODE",
@@ -57,9 +62,12 @@ ATTRIBUTES = {  # where the C name is not the prefix and ours in capitals
     "tensor.id": "UNIQUE_ID",
     "device.index": "DEVICE_ID",
     "device.json": "JSON_REPRESENTATION",
-    **{f"{kind}.{name}64": name.upper() for kind in PREFIXES for name in ("alpha", "beta")},
-    **{f"{kind}.convolution": "CONV_DESC" for kind in PREFIXES},
-    **{f"{kind}.{name}": name.upper() for kind in PREFIXES for name in ("dX", "dW", "dY")},
+    **{f"{kind}.{name}64": name.upper() for kind in CONVOLUTIONS for name in ("alpha", "beta")},
+    **{f"{kind}.convolution": "CONV_DESC" for kind in CONVOLUTIONS},
+    **{f"{kind}.{name}": name.upper() for kind in CONVOLUTIONS for name in ("dX", "dW", "dY")},
+    **{f"norm_backward.{name}": f"{name.upper()}DESC" for name in ("X", "dY", "dX")},
+    **{f"norm_backward.{name}": f"{name.upper()}_DESC" for name in ("mean", "scale", "dScale", "dBias")},
+    "norm_backward.inv_std": "INV_VARIANCE_DESC",
 }
 TYPES = {  # cudnnBackendAttributeType_t
     "HANDLE": "HANDLE",
@@ -77,6 +85,7 @@ TYPES = {  # cudnnBackendAttributeType_t
     "BEHAVIOR_NOTE": "BEHAVIOR_NOTE",
     "INT32": "INT32",
     "CHAR": "CHAR",
+    "NORM_MODE": "NORM_MODE",
 }
 DATA_TYPES = {"float32": "FLOAT", "float64": "DOUBLE", "float16": "HALF", "bfloat16": "BFLOAT16"}
 
@@ -88,15 +97,16 @@ def header() -> str:
             files = metadata.files(wheel) or []
         except metadata.PackageNotFoundError:
             continue
-        path = next((Path(str(each.locate())) for each in files if each.name == "cudnn_graph.h"), None)
-        if path is not None and path.exists():
-            return path.read_text()
-    pytest.skip("no wheel of cuDNN is installed, which has the header")
+        names = ("cudnn_graph.h", "cudnn_ops.h")
+        paths = [Path(str(each.locate())) for each in files if each.name in names]
+        if len(paths) == len(names) and all(path.exists() for path in paths):
+            return "\n".join(path.read_text() for path in paths)
+    pytest.skip("no wheel of cuDNN is installed, which has the headers")
 
 
 @pytest.fixture(scope="module")
 def numbers(header: str) -> dict[str, int]:
-    """Every enumerator of the header that is given as a number."""
+    """Every enumerator of the headers that is given as a number."""
     found = re.findall(r"\b(CUDNN_\w+)(?:\s+CUDNN_DEPRECATED_ENUM)?\s*=\s*(-?\d+)\s*[,/ }]", header)
     return {name: int(number) for name, number in found}
 
@@ -117,6 +127,10 @@ def test_types_and_choices_have_the_headers_numbers(numbers: dict[str, int]) -> 
     }
     assert {name: numbers[f"CUDNN_DATA_{c_name}"] for name, c_name in DATA_TYPES.items()} == api.DATA_TYPES
     assert numbers["CUDNN_CROSS_CORRELATION"] == api.CROSS_CORRELATION
+    assert numbers["CUDNN_BATCH_NORM"] == api.BATCH_NORM
+    assert numbers["CUDNN_BATCHNORM_OPS_BN"] == api.BATCH_NORM_ALONE
+    modes = {name: numbers[f"CUDNN_BATCHNORM_{name.upper()}"] for name in api.BATCH_NORM_MODES}
+    assert modes == api.BATCH_NORM_MODES
     for enum, prefix in (
         (api.HeuristicMode, "HEUR_MODE"),
         (api.NumericalNote, "NUMERICAL_NOTE"),
@@ -128,10 +142,28 @@ def test_types_and_choices_have_the_headers_numbers(numbers: dict[str, int]) -> 
         }
 
 
-def test_every_function_has_as_many_arguments_as_in_the_header(header: str) -> None:
+def test_every_function_has_the_headers_arguments(header: str) -> None:
     plain = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
     for name, (_, arguments) in api.FUNCTIONS.items():
         declared = re.search(rf"\b{name}\(([^)]*)\);", plain)
         assert declared is not None, name
-        count = 0 if declared.group(1).strip() == "void" else declared.group(1).count(",") + 1
-        assert count == len(arguments), name
+        texts = [" ".join(each.split()) for each in declared.group(1).split(",")]
+        assert [_ctype(each) for each in texts if each != "void"] == list(arguments), name
+
+
+_OPAQUE = (
+    "cudnnHandle_t",
+    "cudaStream_t",
+    "cudnnBackendDescriptor_t",
+    "cudnnTensorDescriptor_t",
+    "cudnnActivationDescriptor_t",
+)
+
+
+def _ctype(argument: str) -> Any:
+    """What an argument as C has it is in ctypes: an enumerator is an int, all that is opaque is an address."""
+    kind = argument.replace("const ", "").rsplit(" ", 1)[0]
+    if "*" in argument or "[" in argument or kind in _OPAQUE:
+        return ctypes.c_void_p
+    known = {"size_t": ctypes.c_size_t, "int64_t": ctypes.c_int64, "double": ctypes.c_double, "int": ctypes.c_int}
+    return known.get(kind, ctypes.c_int)
