@@ -58,7 +58,7 @@ def _run(program: str, tool: str, tests: list[str], log: Path) -> tuple[bool, st
         subprocess.run([*sanitizer, *pytest], stdout=file, stderr=subprocess.STDOUT, cwd=ROOT, check=False)
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     summaries = [line.lstrip("= ") for line in lines if "SUMMARY:" in line]
-    results = [line.strip("= ") for line in lines if re.search(r"\d+ (passed|failed|error)", line)]
+    results = [line.strip("= ") for line in lines if re.search(r"\d+ (passed|failed|errors? in)", line)]
     text = "; ".join([*summaries[-1:], *results[-1:]]) or "no summary: it did not run to its end"
     clean = bool(summaries and results) and not re.search(r"[1-9]\d* (errors|hazards)", summaries[-1])
     return clean and not re.search(r"failed|error", results[-1]), text
