@@ -1,7 +1,7 @@
 """A libcuda.so.1 whose functions do nothing, for machines without a driver: cuDNN's engines are linked against one.
 
 It is written byte by byte, so that no compiler is needed: an ELF shared library of two segments, one of tables and one
-of code, in which every name is the same function, `return 0`.
+of code, in which every name is one of two functions: `return 0`, or `*first = 1; return 0`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import platform
 import struct
 from pathlib import Path
 
-__all__ = ["NAMES", "load", "machine_is_known", "write"]
+__all__ = ["COMPILING", "NAMES", "load", "machine_is_known", "write"]
 
 NAMES = (  # what cuDNN 9.28's libraries are linked against; what they look up later they may do without
     "cuGetErrorString",
@@ -21,11 +21,45 @@ NAMES = (  # what cuDNN 9.28's libraries are linked against; what they look up l
     "cuTensorMapEncodeIm2col",
     "cuTensorMapEncodeTiled",
 )
+COMPILING = (  # what its engines that compile code look up, and refuse to plan without
+    "cuCtxGetCurrent",
+    "cuCtxGetLimit",
+    "cuCtxPopCurrent",
+    "cuCtxPushCurrent",
+    "cuDeviceGet",
+    "cuDeviceGetCount",
+    "cuDriverGetVersion",
+    "cuGetErrorName",
+    "cuKernelGetAttribute",
+    "cuKernelGetFunction",
+    "cuKernelSetAttribute",
+    "cuLaunchCooperativeKernel",
+    "cuLaunchKernel",
+    "cuLaunchKernelEx",
+    "cuLibraryGetKernel",
+    "cuLibraryLoadData",
+    "cuLibraryLoadFromFile",
+    "cuLibraryUnload",
+    "cuLinkAddData",
+    "cuLinkComplete",
+    "cuLinkCreate",
+    "cuLinkDestroy",
+    "cuOccupancyMaxPotentialClusterSize",
+    "cuStreamGetCtx",
+)
+_GIVING = ("cuKernelGetFunction", "cuLibraryGetKernel", "cuLibraryLoadData")  # a handle, which must not be null
 _SONAME = "libcuda.so.1"
-_MACHINES = {  # e_machine, and `return 0`
-    "x86_64": (62, b"\x31\xc0\xc3"),  # xor eax, eax; ret
-    "aarch64": (183, b"\x00\x00\x80\x52\xc0\x03\x5f\xd6"),  # mov w0, 0; ret
+_MACHINES = {  # e_machine, `return 0`, and `*first = 1; return 0`
+    # xor eax, eax; ret, before it mov qword [rdi], 1
+    "x86_64": (62, b"\x31\xc0\xc3", b"\x48\xc7\x07\x01\x00\x00\x00\x31\xc0\xc3"),
+    # mov w0, 0; ret, before it mov x1, 1; str x1, [x0]
+    "aarch64": (
+        183,
+        b"\x00\x00\x80\x52\xc0\x03\x5f\xd6",
+        b"\x21\x00\x80\xd2\x01\x00\x00\xf9\x00\x00\x80\x52\xc0\x03\x5f\xd6",
+    ),
 }
+_ROOM = 16  # bytes, for each of the two functions
 _PAGE = 1 << 16  # the largest page of these machines
 _DT = {"HASH": 4, "STRTAB": 5, "SYMTAB": 6, "STRSZ": 10, "SYMENT": 11, "SONAME": 14, "NULL": 0}
 
@@ -35,22 +69,24 @@ def machine_is_known() -> bool:
     return platform.system() == "Linux" and platform.machine() in _MACHINES
 
 
-def load(folder: Path) -> ctypes.CDLL:
+def load(folder: Path, names: tuple[str, ...] = NAMES) -> ctypes.CDLL:
     """Write the library into a folder and load it: what asks for libcuda.so.1 in this process then gets it."""
-    return ctypes.CDLL(str(write(folder / _SONAME)), mode=ctypes.RTLD_GLOBAL)
+    return ctypes.CDLL(str(write(folder / _SONAME, names)), mode=ctypes.RTLD_GLOBAL)
 
 
-def write(path: Path) -> Path:
-    machine, code = _MACHINES[platform.machine()]
-    texts = [name.encode() + b"\0" for name in (*NAMES, _SONAME)]
+def write(path: Path, names: tuple[str, ...] = NAMES) -> Path:
+    machine, *functions = _MACHINES[platform.machine()]
+    code = b"".join(each.ljust(_ROOM, b"\0") for each in functions)
+    texts = [name.encode() + b"\0" for name in (*names, _SONAME)]
     places = [1 + sum(map(len, texts[:index])) for index in range(len(texts))]  # a table of strings begins with \0
     strings = b"\0" + b"".join(texts)
     function = 0x12  # global, a function
     symbols = bytes(24) + b"".join(
-        struct.pack("<IBBHQQ", place, function, 0, 1, _PAGE, len(code)) for place in places[: len(NAMES)]
+        struct.pack("<IBBHQQ", place, function, 0, 1, _PAGE + _ROOM * (name in _GIVING), _ROOM)
+        for place, name in zip(places, names, strict=False)
     )
     # a hash table of one bucket: the chain of all symbols
-    count = len(NAMES) + 1
+    count = len(names) + 1
     chain = [0, *range(2, count), 0]
     buckets = struct.pack(f"<{3 + count}I", 1, count, 1, *chain)
 

@@ -43,7 +43,7 @@ def ask(folder: Path, cases: Iterable[Case], variations: int = 0) -> dict[str, A
     """What a process with a driver of no functions and a described H200 finds for these cases."""
     if not stub_driver.machine_is_known():
         pytest.skip("the driver that does nothing is written for Linux on x86-64 or ARM")
-    if not any(_installed(f"nvidia-cudnn-{each}") for each in ("cu12", "cu13")):
+    if not any(installed(f"nvidia-cudnn-{each}") for each in ("cu12", "cu13")):
         pytest.skip("cuDNN is not installed: pip install '.[cu12]'")
     asked = json.dumps({"cases": [asdict(each) for each in cases], "variations": variations})
     command = [sys.executable, str(Path(__file__).with_name("plans.py")), str(folder)]
@@ -52,7 +52,7 @@ def ask(folder: Path, cases: Iterable[Case], variations: int = 0) -> dict[str, A
     return json.loads(done.stdout)
 
 
-def _installed(name: str) -> bool:
+def installed(name: str) -> bool:
     try:
         metadata.version(name)
     except metadata.PackageNotFoundError:
