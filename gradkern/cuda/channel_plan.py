@@ -10,6 +10,7 @@ from typing import Any
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda import cache
 from gradkern.cuda.channels import ARGUMENTS, ChannelForm, Slabs, Walk, choose
+from gradkern.cuda.columns import up
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, load
 from gradkern.cuda.rows import EmptyPlan, device_of
@@ -20,31 +21,51 @@ __all__ = ["ChannelPlan", "plan"]
 
 _HERE = Path(__file__).parent
 _DATA = ("D", "X", "dX")
-_PARAMETERS = ("scale", "mean", "spread")
+_PER_CHANNEL = ("scale", "scale_sum", "bias_sum")  # which have the type of the sums' results, and one order
+_PARAMETERS = ("scale", "mean", "spread", "scale_total", "bias_total")
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelPlan:
-    """One launch with its scratch memory."""
+    """One launch, or one for each pass, with its scratch memory."""
 
     kernel: str
     scratch: int
     launch: Launch
     device: Device
+    totals_at: tuple[int, ...] = ()  # where in the scratch memory each total lies, if they lie there
+    then: Launch | None = None  # the second pass, if it is a launch of its own: who calls it holds device.in_turn
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         counter, buffer = scratch(self.device, stream, self.scratch) if self.scratch else (0, 0)
-        self.launch((*inputs, *outputs, buffer, counter), stream)
+        self.enqueue(inputs, outputs, buffer, counter, stream)
+
+    def enqueue(
+        self, inputs: tuple[int, ...], outputs: tuple[int, ...], buffer: int, counter: int, stream: int
+    ) -> None:
+        """The same in scratch memory that is given."""
+        values = (*inputs, *outputs, buffer, counter)
+        if self.totals_at:
+            values += tuple(buffer + offset for offset in self.totals_at)
+        self.launch(values, stream)
+        if self.then is not None:
+            self.then(values, stream)
 
 
 def plan(
-    call: Call, names: Mapping[str, str], is_kept: Sequence[bool], epsilon: float | None
+    call: Call,
+    names: Mapping[str, str],
+    is_kept: Sequence[bool],
+    epsilon: float | None,
+    elements: int | None = None,
+    launches: int = 1,
 ) -> ChannelPlan | EmptyPlan:
-    """The plan of a batch norm whose statistics are constants, or of sums of D alone: then there is no X.
+    """The plan of a batch norm, or of sums of D alone: then there is no X.
 
     names: the kernel's argument for every tensor of the contract; is_kept: of each axis of X, whether it tells channels
-    apart; epsilon: added to `spread`, which is the variance, or None where that is the inverse standard deviation.
-    Every array has to lie dense in the memory order of X, the parameters in that of its kept axes.
+    apart; epsilon: added to `spread`, which is the variance, or None where that is the inverse standard deviation;
+    elements: of which the statistics of a channel are those, or None where they are constants; launches: 1 or 2, for
+    two passes. Every array has to lie dense in the memory order of X, the parameters in that of its kept axes.
     """
     which = device_of(call)
     tensors = {names[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}
@@ -54,25 +75,42 @@ def plan(
         if not is_dense(tensor, order if len(tensor.shape) == len(order) else None):
             raise Refusal(f"{name}: it does not lie end to end in the memory order of {data}")
     kept_axes = [axis for axis in order if is_kept[axis] and X.shape[axis] != 1]
-    per_channel = tensors["scale" if "scale" in tensors else "bias_sum"][1]
+    per_channel = next(tensors[name][1] for name in _PER_CHANNEL if name in tensors)
     if len(per_channel.shape) != len(order) and kept_axes != sorted(kept_axes):
         raise Refusal(f"{data}: its channels lie in another order than the parameters")
     if 0 in X.shape or not call.outputs:
         return EmptyPlan("empty", 0, which, tuple(each.nbytes for each in call.outputs.values()))
 
     slabs = Slabs.of(merged([X.shape[axis] for axis in order], [is_kept[axis] for axis in order]))
-    form = _form(
-        {name: tensor for name, (_, tensor) in tensors.items()},
-        frozenset(names[name] for name in call.outputs),
-        slabs,
-        epsilon,
-        which,
-    )
+    described = {name: tensor for name, (_, tensor) in tensors.items()}
+    outputs = frozenset(names[name] for name in call.outputs)
+    form = _form(described, outputs, slabs, epsilon, which)
+    second = None
+    if "dX" in outputs and elements is not None:
+        gradient = replace(form, outputs=frozenset({"dX"}), centred=True)
+        if "scale_total" in tensors:
+            form = gradient
+        else:
+            form, second = replace(form, outputs=outputs - {"dX"}, totals=True), replace(gradient, backward=True)
     form, walk = choose(form, slabs, which.processors, which.shared_bytes)
+    given = [*(names[name] for name in (*call.inputs, *call.outputs)), "partial", "counter"]
     adding = form.sums > 0 and not form.direct
     partial = walk.partial_rows * form.column_sums.partial_bytes if adding else 0
-    given = [*(names[name] for name in (*call.inputs, *call.outputs)), "partial", "counter"]
-    return ChannelPlan(name_of(form, walk), partial, _launch(form, walk, which, given, adding), which)
+    kernel = name_of(form, walk)
+    if second is None:
+        return ChannelPlan(kernel, partial, _launch(form, walk, which, given, adding, elements), which)
+
+    given += ["scale_total", "bias_total"]
+    first_total, total = up(partial, 128), up(form.channels * form.itemsize, 128)
+    totals_at = first_total, first_total + total
+    memory = first_total + 2 * total
+    if launches == 1:  # the second pass takes the first one's items
+        then = replace(form, outputs=second.outputs, totals=False, centred=True, backward=True)
+        return ChannelPlan(kernel, memory, _launch(form, walk, which, given, adding, elements, then), which, totals_at)
+    first = _launch(form, walk, which, given, adding, elements)
+    second, walk = choose(second, slabs, which.processors, which.shared_bytes)
+    after = _launch(second, walk, which, given, False, elements)
+    return ChannelPlan(f"{kernel}_then_{name_of(second, walk)}", memory, first, which, totals_at, after)
 
 
 def _form(
@@ -87,7 +125,7 @@ def _form(
     plain = which.capability < (8, 0) or width * itemsize < 4
     return ChannelForm(
         data=data[0].dtype.name,
-        parameter=(tensors["scale"] if "scale" in tensors else tensors["bias_sum"]).dtype.name,
+        parameter=next(tensors[name] for name in _PER_CHANNEL if name in tensors).dtype.name,
         statistic=tensors["spread"].dtype.name if "spread" in tensors else data[0].dtype.name,
         outputs=outputs,
         channels=slabs.channels,
@@ -99,16 +137,24 @@ def _form(
     )
 
 
-def _launch(form: ChannelForm, walk: Walk, which: Device, given: list[str], adding: bool) -> Launch:
+def _launch(
+    form: ChannelForm,
+    walk: Walk,
+    which: Device,
+    given: list[str],
+    adding: bool,
+    elements: int | None = None,
+    then: ChannelForm | None = None,
+) -> Launch:
     def build() -> Any:
         from gradkern.cuda.channel_kernel import build as build_kernel
         from gradkern.cuda.compile import compile_kernel
 
         return compile_kernel(
-            build_kernel(form), len(ARGUMENTS), which.capability, form.threads, form.blocks_per_processor
+            build_kernel(form, then), len(ARGUMENTS), which.capability, form.threads, form.blocks_per_processor
         )
 
-    description = repr(replace(form, outputs=frozenset())) + " ".join(sorted(form.outputs))
+    description = " ".join(_described(each) for each in (form, then) if each is not None)
     key = cache.key_of(_HERE, description, which.capability)
     kernel = load(key, which, lambda: cache.fetch(key, build), form.shared_bytes, 1)
     resident = min(kernel.resident_blocks(form.threads), which.processors * form.blocks_per_processor)
@@ -118,9 +164,15 @@ def _launch(form: ChannelForm, walk: Walk, which: Device, given: list[str], addi
         )
     last = -(-form.sums * form.channels // (4 * form.chunk)) if adding else 0  # what the last step shares out
     grid = min(resident, max(walk.items, last))
-    arguments = [walk.numbers.get(name, 0) for name in ARGUMENTS]
+    numbers = {**walk.numbers, "elements": elements or 0}
+    arguments = [numbers.get(name, 0) for name in ARGUMENTS]
     changing = [ARGUMENTS.index(name) for name in given]
     return Launch(kernel, grid, form.threads, arguments, changing, cooperative=adding)
+
+
+def _described(form: ChannelForm) -> str:
+    """The same in every process, which a set is not."""
+    return repr(replace(form, outputs=frozenset())) + " ".join(sorted(form.outputs))
 
 
 def name_of(form: ChannelForm, walk: Walk) -> str:

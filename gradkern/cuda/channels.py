@@ -26,9 +26,10 @@ __all__ = ["ARGUMENTS", "ChannelForm", "Slabs", "Walk", "choose", "fitted", "wal
 
 NEST = ("n1", "n2", "n3", "n4", "n5")  # sizes of the axes around a slab from the innermost: kept, reduced, kept, ...
 ARGUMENTS = (  # of the kernel: addresses, then numbers
-    *("D", "X", "scale", "mean", "spread", "dX", "scale_sum", "bias_sum", "partial", "counter"),
+    *("D", "X", "scale", "mean", "spread", "dX", "scale_sum", "bias_sum"),
+    *("scale_total", "bias_total", "partial", "counter"),
     *("count", "inner", "length", "row", "tile", "tiles", "rows_each", "rows_over", "groups", "items"),
-    *("lane_bits", "repeats", "parts", "partial_rows", *NEST),
+    *("lane_bits", "repeats", "parts", "partial_rows", "elements", *NEST),
 )
 
 _FLUSH = {False: 0.5, True: 1.5}  # what the end of an item costs, in units of one tile of one row; split or not
@@ -104,6 +105,9 @@ class ChannelForm:
     nested: bool = False  # there are axes around the slabs
     direct: bool = False  # no axis is reduced: every sum is of one element
     long: bool = False  # places within a row need 64 bits
+    totals: bool = False  # both sums are also left unrounded
+    centred: bool = False  # dX has the terms of the sums, which are given unrounded
+    backward: bool = False  # from the last row of the last item to the first
     native_bfloat16: bool = True
     chunk: int = 8  # as in ColumnSums
 
@@ -145,8 +149,23 @@ class ChannelForm:
         return self.stages * self.stage_bytes if self.ring else 0
 
     @property
+    def sums_scale(self) -> bool:
+        """It adds up D (X - mean)."""
+        return self.totals or "scale_sum" in self.outputs
+
+    @property
+    def sums_bias(self) -> bool:
+        """It adds up D."""
+        return self.totals or "bias_sum" in self.outputs
+
+    @property
     def sums(self) -> int:
-        return len(self.outputs & {"scale_sum", "bias_sum"})
+        return self.sums_scale + self.sums_bias
+
+    @property
+    def adders(self) -> int:
+        """Registers for one sum of one vector: two at least, so that additions need not wait for one another."""
+        return self.width if self.split else min(2, self.width)
 
     @property
     def sum_bytes(self) -> int:
@@ -170,7 +189,7 @@ class ChannelForm:
             slices=1,
             sums=max(1, self.sums),
             compute=self.compute,
-            result=self.parameter,
+            result=self.compute if self.totals else self.parameter,
             at=0,
             chunk=self.chunk,
             native_bfloat16=self.native_bfloat16,
@@ -242,7 +261,7 @@ def fitted(form: ChannelForm, slabs: Slabs) -> ChannelForm:
         split=split,
         columns=form.columns and split and slabs.length == 1 and slabs.inner % form.width == 0,
         tail=slabs.count % form.width != 0,
-        direct=not slabs.reduced,
+        direct=not slabs.reduced and not form.totals,
         long=slabs.count * 8 >= 1 << 31,
     )
 

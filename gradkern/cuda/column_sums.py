@@ -21,7 +21,7 @@ with first, second        the local arrays; they are changed (one sum: the same 
                           sums are not read
 
 finish(part, column, value, operand) -> value, an inline device function, turns a finished sum (part 0 or 1) into the
-result before it is rounded; `operand` is an address that only it reads. None: the sum is the result.
+result before it is rounded; only it reads `operand`, an address or a tuple of them. None: the sum is the result.
 
 The order of all additions follows from the spec and the grid alone: the same bits every time.
 """
@@ -37,7 +37,23 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda import intrinsics as i
 from gradkern.cuda.columns import ITEMSIZE, ColumnSums, up
 
-__all__ = ["column_sums"]
+__all__ = ["column_sums", "wait_for_grid"]
+
+
+@cuda.jit(device=True, inline="always")
+def wait_for_grid(counter: int) -> None:
+    """Wait until all threads of all blocks are here; what they have written can be read then.
+
+    The first block turns the counter's top bit once every other has added one: so it is ready for the next time, of
+    any grid.
+    """
+    cuda.syncthreads()  # thread 0's arrival releases what all threads of the block have written
+    if cuda.threadIdx.x == 0:
+        amount = int64(1)
+        if cuda.blockIdx.x == 0:
+            amount = int64(2147483648) - (cuda.gridDim.x - 1)
+        i.grid_wait(counter, i.grid_arrive(counter, amount))
+    cuda.syncthreads()
 
 
 def column_sums(
@@ -71,7 +87,7 @@ def column_sums(
     inline = cuda.jit(device=True, inline="always")
 
     @inline
-    def write_sum(part: int, column: int, value: Any, operand: int, first_result: int, second_result: int) -> None:
+    def write_sum(part: int, column: int, value: Any, operand: Any, first_result: int, second_result: int) -> None:
         """One element of a result, from its finished sum."""
         one = cuda.local.array(1, FLOAT)
         if column < RESULTS:
@@ -85,7 +101,7 @@ def column_sums(
 
     @inline
     def add_over_block(
-        first: Any, second: Any, partial: int, operand: int, first_result: int, second_result: int,
+        first: Any, second: Any, partial: int, operand: Any, first_result: int, second_result: int,
         slice_: int, walker: int, columns: int,
     ) -> None:  # fmt: skip
         """Over the rows a warp takes at once, then over teams; leaves one row of partial sums a block."""
@@ -161,24 +177,16 @@ def column_sums(
 
     @inline
     def add_over_grid(
-        partial: int, counter: int, operand: int, first_result: int, second_result: int, rows: int, walkers: int
+        partial: int, counter: int, operand: Any, first_result: int, second_result: int, rows: int, walkers: int
     ) -> None:
         """Over the blocks: wait for all of them, then each adds the partial rows of some columns, in a fixed order."""
         thread = int32(cuda.threadIdx.x)
         shared = i.shared_memory()
         one, four = cuda.local.array(1, FLOAT), cuda.local.array(4, FLOAT)
         total, ahead = cuda.local.array(4, FLOAT), cuda.local.array(AHEAD_4, FLOAT)
-        # wait for all blocks: the first turns the counter's top bit once every other has added one (so the
-        # counter is ready for the next launch, of any grid)
-        cuda.syncthreads()  # and thread 0's arrival releases what all threads of the block have written
-        if thread == 0:
-            amount = int64(1)
-            if cuda.blockIdx.x == 0:
-                amount = int64(2147483648) - (cuda.gridDim.x - 1)
-            i.grid_wait(counter, i.grid_arrive(counter, amount))
-            if PACED and cuda.blockIdx.x == 0:
-                i.clear(counter + 128)
-        cuda.syncthreads()
+        wait_for_grid(counter)
+        if PACED and thread == 0 and cuda.blockIdx.x == 0:
+            i.clear(counter + 128)
 
         # each block adds the partial rows of some columns, CHUNK threads side by side
         partial_rows = int32(min(int64(walkers), (int64(rows) + TEAMS * ROWS_AT_ONCE - 1) // (TEAMS * ROWS_AT_ONCE)))

@@ -41,7 +41,7 @@ class _Launched:
 def which(monkeypatch: pytest.MonkeyPatch) -> Device:
     device = Device(0, (9, 0), 132, 232448)
     monkeypatch.setattr(channel_plan, "device_of", lambda _call: device)
-    monkeypatch.setattr(channel_plan, "_launch", lambda form, _walk, _which, given, _adding: _Launched(form, given))
+    monkeypatch.setattr(channel_plan, "_launch", lambda form, _walk, _which, given, *_: _Launched(form, given))
     return device
 
 

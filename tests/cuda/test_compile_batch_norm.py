@@ -1,0 +1,103 @@
+"""Batch norm's two passes, in one kernel and apart, compile for every architecture: no spill, vector accesses."""
+
+from __future__ import annotations
+
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+
+from gradkern.cuda import channels
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+SHARED = {(7, 5): 65536, (8, 0): 166912, (9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
+Types = tuple[str, str, str]
+Kind = tuple[Types, tuple[int, int, int], int]  # types; repetitions, channels, elements of each; width
+KINDS: list[Kind] = [
+    ((b, b, f), (64, 256, 3136), 8),
+    ((f, f, f), (64, 256, 3136), 4),
+    ((d, d, d), (64, 256, 3136), 2),
+    ((h, f, f), (8192, 1024, 1), 8),
+    ((f, f, f), (8192, 1024, 1), 4),
+    ((d, d, d), (8192, 1024, 1), 2),
+    ((h, h, h), (64, 2048, 49), 8),  # vectors that two planes share
+    ((h, f, f), (64 * 784, 60, 1), 8),  # and two rows
+    ((f, f, f), (3, 5, 7), 4),  # a vector is left over
+    ((b, b, b), (64, 256, 3136), 1),
+    ((b, b, b), (64, 255, 1), 1),
+    ((f, f, f), (1, 3, 1 << 31), 4),  # long
+]
+Passes = tuple[channels.ChannelForm, ...]
+Made = tuple[channels.ChannelForm, int, int, str]  # form, registers, bytes spilled, PTX
+
+
+def passes(kind: Kind, capability: tuple[int, int]) -> tuple[Passes, ...]:
+    """The forms of the kernels: both passes, the first alone, and the second alone."""
+    types, (reps, inner, length), width = kind
+    slabs = channels.Slabs((), reps, inner, length)
+    plain = capability < (8, 0) or width * channels.ITEMSIZE[types[0]] < 4
+    form = channels.ChannelForm(
+        *types,
+        frozenset({"scale_sum", "bias_sum"}),
+        slabs.channels,
+        None,
+        width,
+        source="plain" if plain else "async",
+        columns=True,
+        totals=True,
+        native_bfloat16=capability >= (8, 0),
+    )
+    gradient = replace(form, outputs=frozenset({"dX"}), totals=False, centred=True, backward=True)
+    first, _ = channels.choose(form, slabs, 132, SHARED[capability])
+    apart, _ = channels.choose(gradient, slabs, 132, SHARED[capability])
+    second = replace(first, outputs=gradient.outputs, totals=False, centred=True, backward=True)
+    return (first, second), (first,), (apart,)
+
+
+def compiled(kind: Kind, capability: tuple[int, int]) -> list[Made]:
+    from gradkern.cuda.channel_kernel import build
+    from gradkern.cuda.compile import compile_kernel
+
+    made = []
+    for forms in passes(kind, capability):
+        form = forms[0]
+        result = compile_kernel(
+            build(*forms), len(channels.ARGUMENTS), capability, form.threads, form.blocks_per_processor
+        )
+        made.append((form, result.registers, result.spilled, result.ptx))
+    return made
+
+
+@pytest.fixture(scope="module")
+def everything() -> dict[tuple[Kind, tuple[int, int]], list[Made]]:
+    wanted = [
+        (kind, capability) for kind in KINDS for capability in SHARED if capability == (9, 0) or kind in KINDS[::3]
+    ]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        return dict(zip(wanted, pool.map(compiled, *zip(*wanted, strict=True)), strict=True))
+
+
+def test_no_kernel_spills_registers(everything: dict[tuple[Kind, tuple[int, int]], list[Made]]) -> None:
+    spills = {
+        which: [spilled for _, _, spilled, _ in made]
+        for which, made in everything.items()
+        if any(spilled or "ld.local" in ptx for _, _, spilled, ptx in made)
+    }
+    assert not spills
+
+
+def test_every_kernel_has_the_vector_accesses_it_means(
+    everything: dict[tuple[Kind, tuple[int, int]], list[Made]],
+) -> None:
+    for which, made in everything.items():
+        for (form, _, _, ptx), walks in zip(made, (2, 1, 1), strict=True):
+            if form.width * form.data_itemsize >= 16:
+                reads = 2 * walks * form.vectors  # of X and D; other reads come on top
+                assert ptx.count("cp.async.cg.shared.global") >= reads * form.ring, which
+                assert ptx.count(f"ld.{'shared' if form.ring else 'global'}.v4.b32") >= reads, which
+            if form.width * form.data_itemsize >= 16 and made[1][0] is not form:
+                assert "st.global.v4.b32" in ptx, which
