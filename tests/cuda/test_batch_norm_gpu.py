@@ -1,0 +1,335 @@
+"""Batch norm's own kernel on a GPU: every type, layout and edge, in one launch and in two, in guarded memory."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+from guarded import Guarded, OnDevice
+from whole_batch_norms import INPUTS, OUTPUTS, Case, case
+
+from gradkern.call import Call, Tensor
+from gradkern.policies import Policy
+
+pytestmark = pytest.mark.gpu
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+TYPES = [(f, f, f), (d, d, d), (h, h, h), (h, h, f), (h, f, f), (b, f, f), (b, b, f), (b, b, b)]
+SHAPES = [
+    (64, 32, 56, 56),
+    (16, 48, 28, 28),
+    (33, 100, 7, 7),
+    (3, 5, 301, 303),
+    (2, 2, 512, 1024),
+    (4, 8, 5, 16, 16),
+    (2, 3, 4, 5, 6, 7),
+    (1000, 1024),
+    (777, 1001),
+    (5000, 3),
+    (100, 70_000),
+    (1_000_003, 1),
+    (1, 457),
+    (1, 1, 1),
+]
+SOME = [(20, 64, 28, 28), (9, 30, 7, 5), (500, 1024)]
+LAUNCHES = pytest.mark.parametrize("launches", [1, 2])
+LAST = pytest.mark.parametrize("last", [False, True], ids=["channels_first", "channels_last"])
+
+
+class Prepared:
+    """A case on the device: guarded arrays, data channels-last if `last`, `offset` elements off alignment."""
+
+    def __init__(
+        self,
+        operands: Case,
+        outputs: tuple[str, ...] = OUTPUTS,
+        launches: int = 1,
+        last: bool = False,
+        offset: int = 0,
+        in_place: str = "",
+        share: tuple[np.ndarray, np.ndarray, int] | None = None,
+    ) -> None:
+        from gradkern.cuda.device import activate, device
+
+        X = operands.inputs["X"]
+        self.order = (0, *range(2, X.ndim), 1) if last else tuple(range(X.ndim))
+        self.shapes = {name: operands.shape(name) for name in outputs}
+        given = dict(operands.inputs)
+        if share is not None:
+            given |= dict(zip(OUTPUTS[1:], share, strict=False))
+        self.host = {name: self.hold(array.shape, array.dtype, offset) for name, array in given.items()}
+        for name, array in given.items():
+            self.host[name].array[...] = (array.transpose(self.order) if array.ndim == X.ndim else array).ravel()
+        self.out = {name: self.hold(shape, operands.kind(name), offset) for name, shape in self.shapes.items()}
+        if in_place:
+            self.out["dX"] = self.host[in_place]
+        inputs = {name: self.tensor(each, given[name].shape) for name, each in self.host.items()}
+        results = {name: self.tensor(each, self.shapes[name]) for name, each in self.out.items()}
+        self.which = device(0)
+        with activate(self.which):
+            if share is None:
+                self.enqueue = self.candidate(inputs, results, launches)
+            else:
+                self.enqueue = self.part(inputs, results, share[2])
+            self.there = {name: OnDevice(each) for name, each in self.host.items()}
+            self.results = {
+                name: self.there[in_place] if in_place and name == "dX" else OnDevice(each)
+                for name, each in self.out.items()
+            }
+
+    def candidate(self, inputs: dict[str, Tensor], results: dict[str, Tensor], launches: int) -> Any:
+        from gradkern.cuda.scratch import scratch
+        from gradkern.ops.batch_norm_grad.kernel import rebuild
+        from gradkern.ops.batch_norm_grad.problem import Problem
+
+        made = rebuild(Problem(*(inputs[name] for name in INPUTS), **results), self.which, {"launches": launches})
+        made.prepare()
+
+        def enqueue(read: tuple[int, ...], write: tuple[int, ...], stream: int) -> None:
+            made(read, write, scratch(self.which, stream, made.workspace)[1], stream)
+
+        return enqueue
+
+    def part(self, inputs: dict[str, Tensor], results: dict[str, Tensor], count: int) -> Any:
+        from gradkern.ops.batch_norm_grad.parts import plan
+
+        name, attributes = "BatchNormalizationGradFromSums", {"count": count}
+        return plan(Call(name, inputs, results, attributes, {}, frozenset(), "cuda:0", Policy()))
+
+    def hold(self, shape: tuple[int, ...], dtype: np.dtype, offset: int) -> Guarded:
+        return Guarded((prod(shape),), dtype, offset * dtype.itemsize)
+
+    def tensor(self, array: Guarded, shape: tuple[int, ...]) -> Tensor:
+        strides, step = [0] * len(shape), array.array.itemsize
+        for axis in reversed(self.order if len(shape) == len(self.order) else range(len(shape))):
+            strides[axis] = step
+            step *= shape[axis]
+        alignment = next(each for each in (16, 8, 4, 2, 1) if array.address % each == 0)
+        return Tensor(array.array.dtype, shape, tuple(strides), alignment)
+
+    def run(self, without: tuple[str, ...] = (), stream: int = 0) -> None:
+        inputs = tuple(0 if name in without else each.address for name, each in self.there.items())
+        self.enqueue(inputs, tuple(each.address for each in self.results.values()), stream)
+
+    def fetch(self) -> dict[str, np.ndarray]:
+        """The results, after a look at every guard."""
+        from gradkern.cuda.device import activate
+
+        with activate(self.which):
+            for each in self.there.values():
+                each.fetch()
+            flat = {name: np.array(each.fetch()) for name, each in self.results.items()}
+        if "dX" in flat:
+            stored = [self.shapes["dX"][axis] for axis in self.order]
+            flat["dX"] = flat["dX"].reshape(stored).transpose(np.argsort(self.order))
+        return flat
+
+    def free(self) -> None:
+        from gradkern.cuda.device import activate
+
+        with activate(self.which):
+            for each in {*self.there.values(), *self.results.values()}:
+                each.free()
+
+
+def check(operands: Case, without: tuple[str, ...] = (), **how: Any) -> None:
+    """Run and compare."""
+    operands.check(results(operands, without, **how))
+
+
+def results(operands: Case, without: tuple[str, ...] = (), **how: Any) -> dict[str, np.ndarray]:
+    prepared = Prepared(operands, **how)
+    prepared.run(without)
+    found = prepared.fetch()
+    prepared.free()
+    return found
+
+
+@LAST
+@pytest.mark.parametrize("types", TYPES, ids=" ".join)
+@pytest.mark.parametrize("sizes", SOME, ids=str)
+def test_every_combination_of_types(sizes: tuple[int, ...], types: tuple[str, str, str], last: bool) -> None:
+    check(case(sizes, *types), last=last)
+
+
+@LAST
+@pytest.mark.parametrize("sizes", SHAPES, ids=str)
+def test_every_shape_in_both_orders(sizes: tuple[int, ...], last: bool) -> None:
+    check(case(sizes, b, b, f), last=last)
+
+
+@LAST
+@pytest.mark.parametrize("types", [(h, f, f), (d, d, d)], ids=" ".join)
+@pytest.mark.parametrize("sizes", [*SOME, (64, 32, 56, 56)], ids=str)
+def test_the_passes_in_a_launch_each(sizes: tuple[int, ...], types: tuple[str, str, str], last: bool) -> None:
+    check(case(sizes, *types), last=last, launches=2)
+
+
+@LAST
+@pytest.mark.parametrize(("types", "offset"), [((b, b, f), 1), ((b, b, f), 4), ((f, f, f), 2)], ids=str)
+@pytest.mark.parametrize("sizes", SOME, ids=str)
+def test_arrays_that_start_anywhere(
+    sizes: tuple[int, ...], types: tuple[str, str, str], offset: int, last: bool
+) -> None:
+    check(case(sizes, *types), offset=offset, last=last)
+
+
+@pytest.mark.parametrize(
+    "outputs", [OUTPUTS[:1], OUTPUTS[1:2], OUTPUTS[2:], OUTPUTS[1:], OUTPUTS[::2], OUTPUTS[:2]], ids=" ".join
+)
+@pytest.mark.parametrize("sizes", SOME, ids=str)
+def test_only_the_wanted_outputs_are_written(sizes: tuple[int, ...], outputs: tuple[str, ...]) -> None:
+    check(case(sizes, h, f, f), outputs=outputs)
+
+
+@pytest.mark.parametrize("sizes", SOME, ids=str)
+def test_what_an_output_does_not_need_is_not_read(sizes: tuple[int, ...]) -> None:
+    operands = case(sizes, h, f, f)
+    check(operands, without=("Scale",), outputs=("dScale",))
+    check(operands, without=("X", "Scale", "saved_mean", "saved_inv_std"), outputs=("dBias",))
+
+
+@LAUNCHES
+@LAST
+@pytest.mark.parametrize("source", ["dY", "X"])
+@pytest.mark.parametrize("sizes", [(64, 64, 56, 56), *SOME], ids=str)
+def test_dX_may_be_written_over_what_it_is_made_from(
+    sizes: tuple[int, ...], source: str, last: bool, launches: int
+) -> None:
+    check(case(sizes, b, f, f), in_place=source, last=last, launches=launches)
+
+
+@LAST
+@pytest.mark.parametrize("types", [(b, b, f), (d, d, d)], ids=" ".join)
+@pytest.mark.parametrize("sizes", SOME, ids=str)
+def test_a_batch_in_two_parts_has_the_gradient_of_the_whole(
+    sizes: tuple[int, ...], types: tuple[str, str, str], last: bool
+) -> None:
+    whole = case(sizes, *types)
+    cut, statistic = sizes[0] // 3, np.dtype(types[2])
+    halves = [{name: whole.inputs[name][each] for name in ("dY", "X")} for each in (slice(cut), slice(cut, None))]
+    parts = [Case({**whole.inputs, **half}) for half in halves]
+    wide = [Case({**part.inputs, "Scale": part.inputs["Scale"].astype(statistic)}) for part in parts]  # sums are T2
+    sums = [results(part, outputs=OUTPUTS[1:], last=last) for part in wide]
+    dScale, dBias = (sums[0][name] + sums[1][name] for name in OUTPUTS[1:])
+    share = dScale, dBias, prod(sizes) // sizes[1]
+    dX = np.concatenate([results(part, outputs=OUTPUTS[:1], last=last, share=share)["dX"] for part in parts])
+    whole.check({"dX": dX})
+    assert dScale.dtype == dBias.dtype == statistic
+    Case({**whole.inputs, "Scale": whole.inputs["Scale"].astype(statistic)}).check({"dScale": dScale, "dBias": dBias})
+
+
+@LAST
+@pytest.mark.parametrize("sizes", SOME, ids=str)
+def test_a_mean_far_from_zero_costs_no_digits(sizes: tuple[int, ...], last: bool) -> None:
+    check(case(sizes, f, far=3000), last=last)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("sizes", SOME[:2], ids=str)
+def test_what_is_not_finite_reaches_exactly_what_depends_on_it(value: float, sizes: tuple[int, ...]) -> None:
+    operands = case(sizes, f)
+    operands.inputs["dY"][7, 11, 3, 2] = value
+    operands.inputs["X"][8, 12, 4, 1] = value
+    check(operands)
+
+
+@LAUNCHES
+@LAST
+@pytest.mark.parametrize("sizes", [(33, 100, 7, 7), (5000, 128), (64, 64, 56, 56)], ids=str)
+def test_a_hundred_runs_give_the_same_bits(sizes: tuple[int, ...], last: bool, launches: int) -> None:
+    prepared = Prepared(case(sizes, b, f, f), last=last, launches=launches)
+    prepared.run()
+    first = {name: result.tobytes() for name, result in prepared.fetch().items()}
+    for _ in range(100):
+        prepared.run()
+        assert {name: result.tobytes() for name, result in prepared.fetch().items()} == first
+    prepared.free()
+
+
+def test_empty_arrays_and_arrays_with_gaps_are_unfit() -> None:
+    from gradkern.cuda.device import device
+    from gradkern.ops.batch_norm_grad.kernel import candidates
+    from gradkern.ops.batch_norm_grad.problem import Problem
+    from gradkern.search.candidate import Unfit
+
+    parameter = Tensor(np.dtype(f), (6,), (4,), 16)
+    for data in (Tensor(np.dtype(f), (0, 6, 4), (96, 16, 4), 16), Tensor(np.dtype(f), (5, 6, 4), (192, 32, 8), 16)):
+        for candidate in candidates(Problem(data, data, parameter, parameter, parameter, data), device(0)):
+            with pytest.raises(Unfit):
+                candidate.prepare()
+
+
+@LAUNCHES
+def test_a_capture_replays(launches: int) -> None:
+    from cuda.bindings import driver
+
+    from gradkern.cuda.device import activate, check, device
+
+    operands = case((20, 64, 28, 28), b, f, f)
+    prepared = Prepared(operands, launches=launches)
+    with activate(device(0)):
+        stream = check(driver.cuStreamCreate(1), "creating a stream")
+        begin = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        check(driver.cuStreamBeginCapture(stream, begin), "beginning a capture")
+        prepared.run(stream=int(stream))
+        graph = check(driver.cuStreamEndCapture(stream), "ending a capture")
+        ready = check(driver.cuGraphInstantiate(graph, 0), "making a graph ready")
+        for _ in range(3):
+            check(driver.cuGraphLaunch(ready, stream), "launching a graph")
+        check(driver.cuStreamSynchronize(stream), "waiting")
+    operands.check(prepared.fetch())
+    prepared.free()
+
+
+@LAUNCHES
+@LAST
+def test_more_than_two_to_the_31_elements(last: bool, launches: int) -> None:
+    """All elements are equal, so that every result is known; the first and the last are looked at."""
+    from cuda.bindings import driver
+
+    from gradkern.cuda.device import activate, check, device
+    from gradkern.cuda.scratch import scratch
+    from gradkern.ops.batch_norm_grad.kernel import rebuild
+    from gradkern.ops.batch_norm_grad.problem import Problem
+
+    images, channels, length = 131_073, 4, 4096
+    count, m = images * channels * length, images * length
+    strides = (channels * length * 2, 2, channels * 2) if last else (channels * length * 2, length * 2, 2)
+    data = Tensor(np.dtype(h), (images, channels, length), strides, 16)
+    parameter, which = Tensor(np.dtype(f), (channels,), (4,), 16), device(0)
+    with activate(which):
+        free, _ = check(driver.cuMemGetInfo(), "asking for memory")
+        if free < 7 * count:
+            pytest.skip("the GPU has too little memory")
+
+        def filled(elements: int, value: float, bits: int = 16) -> int:
+            address = int(check(driver.cuMemAlloc(bits // 8 * elements), "allocating"))
+            word = int(np.array(value, f"float{bits}").view(f"uint{bits}"))
+            write = driver.cuMemsetD16 if bits == 16 else driver.cuMemsetD32
+            check(write(address, word, elements), "filling")
+            return address
+
+        each = 1 / 65536
+        # Scale, mean, 1/deviation: so that xh is 2, and dX = 4*0.5*(each - each - 2*(2*each)) = -8*each
+        read = (filled(count, each), filled(count, 5.0), *(filled(channels, v, 32) for v in (4.0, 1.0, 0.5)))
+        write = (filled(count, np.nan), filled(channels, np.nan, 32), filled(channels, np.nan, 32))
+        made = rebuild(
+            Problem(data, data, *(parameter,) * 3, data, parameter, parameter), which, {"launches": launches}
+        )
+        made.prepare()
+        made(read, write, scratch(which, 0, made.workspace)[1], 0)
+        check(driver.cuCtxSynchronize(), "waiting")
+        sums = [np.empty(channels, np.float32) for _ in range(2)]
+        some = np.empty(1 << 20, np.float16)
+        for host, address in zip(sums, write[1:], strict=True):
+            check(driver.cuMemcpyDtoH(host.ctypes.data, address, host.nbytes), "copying")
+        for at in (0, (1 << 32) - some.nbytes, 2 * count - some.nbytes):
+            check(driver.cuMemcpyDtoH(some.ctypes.data, write[0] + at, some.nbytes), "copying")
+            assert (some == np.float16(-8 * each)).all()
+        for address in (*read, *write):
+            driver.cuMemFree(address)
+    for result, factor in zip(sums, (2, 1), strict=True):
+        np.testing.assert_allclose(result, factor * m * each, rtol=1e-6)
