@@ -26,7 +26,7 @@ from gradkern.errors import (
     UnknownOperatorError,
 )
 from gradkern.policies import Policy, policy
-from gradkern.version import __version__
+from gradkern.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from gradkern.contract import Operator

@@ -187,7 +187,7 @@ def storer(space: str, dtype: str, width: int, native_bfloat16: bool = True) -> 
 
 @cache
 def gatherer(space: str, dtype: str, offsets: tuple[int, ...]) -> Callable[..., Any]:
-    """A device function gather(values, address): values[n] is the element at address + offsets[n], as loaders give it."""
+    """A device function gather(values, address): values[n] is the element at address + offsets[n], as loaders do."""
     if SIMULATED:
         return simulated.gatherer(dtype, offsets)
 
