@@ -26,6 +26,8 @@ from gradkern.cudnn import device, library, tensor
 from gradkern.cudnn.library import CudnnError
 from gradkern.ops.batch_norm_grad import cudnn, cudnn_routes
 from gradkern.search.candidate import Unfit
+from gradkern.search.choose import names
+from gradkern.search.task import ModuleSource, Task
 
 H200 = Device(0, (9, 0), 132, 232448)
 TYPES = {0: "float32", 1: "float64", 2: "float16", 9: "bfloat16"}
@@ -302,6 +304,18 @@ def test_a_failure_says_why(fake: FakeCudnn, rng: np.random.Generator) -> None:
     text = r"cuDNN: running cudnn_NCHW_spatial_persistent failed: batch too large \(CUDNN_STATUS_NOT_SUPPORTED\)"
     with pytest.raises(CudnnError, match=text):
         run(case, older(case)[0], rng)
+
+
+def test_a_search_has_them_from_the_module_by_its_name_and_again_by_their_recipes(fake: FakeCudnn) -> None:
+    problem = NormCase((4, 8, 3, 3), mode="spatial").problem()
+    source = ModuleSource("cudnn", cudnn.__name__, problem, H200)
+    task = Task("BatchNormalizationGrad float32", "", repr(problem), problem.inputs, problem.outputs, 36, (source,))
+    assert names(task) == ["cudnn_NCHW_spatial"]
+    (candidate,) = source.candidates()
+    assert source.rebuild(candidate.recipe).name == candidate.name
+    assert list(source.variations(candidate)) == []
+    with pytest.raises(Unfit, match="no form 'NHWC'"):
+        source.rebuild({**candidate.recipe, "form": "NHWC"})
 
 
 def test_a_candidate_must_be_prepared_first(fake: FakeCudnn) -> None:
