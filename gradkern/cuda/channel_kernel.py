@@ -7,7 +7,7 @@
 
 The first dX takes one pass, with the sums: D and X are read once, each only where an output asks for it, and dX is
 written once. The second needs the sums before it can begin. They are left unrounded as totals, and a second pass goes
-the first one's way back: what that has read last is still in the L2 cache. It subtracts the mean before it multiplies:
+the first one's way back: what that has read last is still on the chip. It subtracts the mean before it multiplies:
 a*D + b*X + c is shorter, but b*X and c lose their digits to each other where the mean is large against the deviation.
 
 r is constant in a channel, so it multiplies the finished sum.
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import cuda
-from numba.cuda import float32, float64, int64
+from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda import intrinsics as i
 from gradkern.cuda.channel_pass import one_pass
@@ -94,9 +94,10 @@ def build(form: ChannelForm, then: ChannelForm | None = None) -> Callable[..., N
         groups: int, items: int, lane_bits: int, repeats: int, parts: int, partial_rows: int, elements: int,
         n1: int, n2: int, n3: int, n4: int, n5: int,
     ) -> None:  # fmt: skip
-        first_pass(D, X, scale, mean, spread, dX, scale_sum, bias_sum, scale_total, bias_total, partial,
+        nest = (n1, n2, n3, n4, n5)  # one argument: from the 31st on Python calls as with *args, which Numba refuses
+        ended = first_pass(D, X, scale, mean, spread, dX, scale_sum, bias_sum, scale_total, bias_total, partial,
                    count, inner, length, row, tile, tiles, rows_each, rows_over,
-                   groups, items, lane_bits, repeats, parts, elements, n1, n2, n3, n4, n5)  # fmt: skip
+                   groups, items, lane_bits, repeats, parts, elements, nest, int32(0))  # fmt: skip
         if SUMS and TOTALS:
             wanted = (spread, scale_sum, bias_sum)
             add_over_grid(partial, counter, wanted, scale_total, bias_total, partial_rows, partial_rows)
@@ -107,6 +108,6 @@ def build(form: ChannelForm, then: ChannelForm | None = None) -> Callable[..., N
             wait_for_grid(counter)
             second_pass(D, X, scale, mean, spread, dX, scale_sum, bias_sum, scale_total, bias_total, partial,
                         count, inner, length, row, tile, tiles, rows_each, rows_over,
-                        groups, items, lane_bits, repeats, parts, elements, n1, n2, n3, n4, n5)  # fmt: skip
+                        groups, items, lane_bits, repeats, parts, elements, nest, ended)  # fmt: skip
 
     return kernel

@@ -23,12 +23,13 @@ __all__ = ["one_pass"]
 def one_pass(form: ChannelForm, inverse: Callable[..., Any], times_inverse: Callable[..., Any]) -> Callable[..., None]:
     """The device function walk_over(...), of all arguments of the kernel but the counter and the partial rows' number.
 
+    The last argument is where in the ring the pass before has ended; it returns where it has itself.
     inverse(spread): a channel's inverse standard deviation; times_inverse(part, channel, value, spread): a finished sum
     from an added-up one.
     """
     THREADS, WIDTH, VECTORS, STAGES = form.threads, form.width, form.vectors, form.stages
     SPLIT, COLUMNS, TAIL, NESTED, DIRECT = form.split, form.columns, form.tail, form.nested, form.direct
-    LONG, RING, BACKWARD = form.long, form.ring, form.backward
+    LONG, RING, BACKWARD, FOUND = form.long, form.ring, form.backward, form.found
     GRADIENT, CENTRED = "dX" in form.outputs, form.centred
     SCALE_SUM, BIAS_SUM, SUMS = form.sums_scale, form.sums_bias, form.sums
     READS_X = SCALE_SUM or CENTRED
@@ -38,7 +39,8 @@ def one_pass(form: ChannelForm, inverse: Callable[..., Any], times_inverse: Call
     ITEM, SUM = form.data_itemsize, form.itemsize
     VECTOR = WIDTH * ITEM
     NEXT = THREADS * VECTOR  # from one vector of a thread to the next
-    STAGE, D_SLOT = form.stage_bytes, VECTORS * NEXT
+    STAGE, D_SLOT, SLOTS = form.stage_bytes, VECTORS * NEXT, form.slots
+    RING_BYTES = SLOTS * STAGE
 
     FLOAT = float64 if form.compute == "float64" else float32
     PLACE = int64 if LONG else int32
@@ -69,6 +71,19 @@ def one_pass(form: ChannelForm, inverse: Callable[..., Any], times_inverse: Call
     @inline
     def next_item(item: int, blocks: int) -> int:
         return int32(item - blocks) if BACKWARD else int32(item + blocks)
+
+    @inline
+    def next_slot(slot: int) -> int:
+        """Of the ring: each row of the way back is where the way there had it."""
+        if BACKWARD:
+            slot = int32(slot - STAGE)
+            if slot < 0:
+                slot = int32(RING_BYTES - STAGE)
+        else:
+            slot = int32(slot + STAGE)
+            if slot == RING_BYTES:
+                slot = int32(0)
+        return slot
 
     @inline
     def is_item(item: int, items: int) -> bool:
@@ -142,8 +157,9 @@ def one_pass(form: ChannelForm, inverse: Callable[..., Any], times_inverse: Call
         scale_total: int, bias_total: int, partial: int,
         count: int, inner: int, length: int, row: int, tile: int, tiles: int, rows_each: int, rows_over: int,
         groups: int, items: int, lane_bits: int, repeats: int, parts: int, elements: int,
-        n1: int, n2: int, n3: int, n4: int, n5: int,
-    ) -> None:  # fmt: skip
+        nest: tuple[int, int, int, int, int], ended: int,
+    ) -> int:  # fmt: skip
+        n1, n2, n3, n4, n5 = nest
         thread, blocks = int32(cuda.threadIdx.x), int32(cuda.gridDim.x)
         inner, length, row, tile, tiles = PLACE(inner), PLACE(length), PLACE(row), PLACE(tile), int32(tiles)
         rows_each, rows_over = int32(rows_each), int32(rows_over)
@@ -162,9 +178,10 @@ def one_pass(form: ChannelForm, inverse: Callable[..., Any], times_inverse: Call
 
         # two walks over the same items: the one asks for rows, the other takes them STAGES - 1 rows later
         item, left, vectors, at, end = ahead_of_all(items, blocks), int32(0), int32(0), int64(0), int64(0)
-        tile_of_row, group, slab, channels_at, taken = int32(0), int32(0), int32(0), int64(0), int32(0)
+        tile_of_row, group, slab, channels_at = int32(0), int32(0), int32(0), int64(0)
+        taken = next_slot(ended) if BACKWARD else int32(ended)
         ahead, ahead_left, ahead_vectors = item, int32(0), int32(0)
-        ahead_at, ahead_end, asked, slot = int64(0), int64(0), int32(0), int32(0)
+        ahead_at, ahead_end, asked, slot, found = int64(0), int64(0), int32(0), taken, int32(0)
         while True:
             if RING:
                 if ahead_left == 0 and is_item(ahead, items):
@@ -174,13 +191,14 @@ def one_pass(form: ChannelForm, inverse: Callable[..., Any], times_inverse: Call
                             ahead, count, row, tile, tiles, rows_each, rows_over, groups
                         )
                 if ahead_left > 0:
-                    fetch(shared + slot, X, D, ahead_at, ahead_vectors, ahead_end)
+                    if FOUND and found < SLOTS:  # as the pass before has left it
+                        found = int32(found + 1)
+                    else:
+                        fetch(shared + slot, X, D, ahead_at, ahead_vectors, ahead_end)
                     ahead_left = int32(ahead_left - 1)
                     ahead_at += step
                 i.commit_copies()
-                slot = int32(slot + STAGE)
-                if slot == STAGES * STAGE:
-                    slot = int32(0)
+                slot = next_slot(slot)
                 if asked < STAGES - 1:
                     asked = int32(asked + 1)
                     continue
@@ -258,9 +276,7 @@ def one_pass(form: ChannelForm, inverse: Callable[..., Any], times_inverse: Call
                             store_vector(dX + here, vector)
             at += step
             left = int32(left - 1)
-            taken = int32(taken + STAGE)
-            if taken == STAGES * STAGE:
-                taken = int32(0)
+            taken = next_slot(taken)
 
             if SUMS and left == 0:
                 if DIRECT:
@@ -279,5 +295,6 @@ def one_pass(form: ChannelForm, inverse: Callable[..., Any], times_inverse: Call
                 else:
                     add_over_tile(scale_sums, bias_sums, partial, slab, group, tile_of_row, vectors, inner, length,
                                   tile, tiles, groups, lane_bits, repeats, parts, n1, n2, n3, n4, n5)  # fmt: skip
+        return taken
 
     return walk_over

@@ -9,7 +9,7 @@ from typing import Any
 
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda import cache
-from gradkern.cuda.channels import ARGUMENTS, ChannelForm, Slabs, Walk, choose
+from gradkern.cuda.channels import ARGUMENTS, ChannelForm, Slabs, Walk, choose, keeping, second_pass
 from gradkern.cuda.columns import up
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, load
@@ -105,8 +105,9 @@ def plan(
     totals_at = first_total, first_total + total
     memory = first_total + 2 * total
     if launches == 1:  # the second pass takes the first one's items
-        then = replace(form, outputs=second.outputs, totals=False, centred=True, backward=True)
-        return ChannelPlan(kernel, memory, _launch(form, walk, which, given, adding, elements, then), which, totals_at)
+        form = keeping(form, which.shared_bytes)
+        launch = _launch(form, walk, which, given, adding, elements, second_pass(form))
+        return ChannelPlan(kernel, memory, launch, which, totals_at)
     first = _launch(form, walk, which, given, adding, elements)
     second, walk = choose(second, slabs, which.processors, which.shared_bytes)
     after = _launch(second, walk, which, given, False, elements)

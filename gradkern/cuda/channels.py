@@ -22,7 +22,7 @@ from math import gcd, prod
 
 from gradkern.cuda.columns import ITEMSIZE, ColumnSums, chunk_of, up
 
-__all__ = ["ARGUMENTS", "ChannelForm", "Slabs", "Walk", "choose", "fitted", "walk"]
+__all__ = ["ARGUMENTS", "ChannelForm", "Slabs", "Walk", "choose", "fitted", "keeping", "second_pass", "walk"]
 
 NEST = ("n1", "n2", "n3", "n4", "n5")  # sizes of the axes around a slab from the innermost: kept, reduced, kept, ...
 ARGUMENTS = (  # of the kernel: addresses, then numbers
@@ -35,6 +35,7 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers
 _FLUSH = {False: 0.5, True: 1.5}  # what the end of an item costs, in units of one tile of one row; split or not
 _MOST_GROUPS = 4096
 _HUGE = 16  # tiles of a plane
+_RESERVED = 1024  # bytes of shared memory that the system takes for each block
 _LINE = 128  # bytes: where a warp's accesses do not begin at a line, they take one more
 
 
@@ -108,6 +109,8 @@ class ChannelForm:
     totals: bool = False  # both sums are also left unrounded
     centred: bool = False  # dX has the terms of the sums, which are given unrounded
     backward: bool = False  # from the last row of the last item to the first
+    kept: int = 0  # rows that the ring holds beside its stages, for the second pass of the same launch
+    found: bool = False  # this is that pass
     native_bfloat16: bool = True
     chunk: int = 8  # as in ColumnSums
 
@@ -144,9 +147,14 @@ class ChannelForm:
         return 2 * self.tile * self.data_itemsize
 
     @property
+    def slots(self) -> int:
+        """Rows that the ring holds."""
+        return self.stages + self.kept
+
+    @property
     def sums_at(self) -> int:
         """Shared memory: the ring | sums of a tile."""
-        return self.stages * self.stage_bytes if self.ring else 0
+        return self.slots * self.stage_bytes if self.ring else 0
 
     @property
     def sums_scale(self) -> bool:
@@ -175,11 +183,12 @@ class ChannelForm:
     @property
     def shared_bytes(self) -> int:
         adding = 0 if self.direct else self.sums * self.sum_bytes
-        return max(self.sums_at + adding, self.column_sums.shared_bytes if adding else 0)
+        last = self.column_sums
+        return max(self.sums_at + adding, last.at + last.shared_bytes if adding else 0)
 
     @property
     def column_sums(self) -> ColumnSums:
-        """The last step: partial rows, one column for each channel. The ring is free by then."""
+        """The last step: partial rows, one column for each channel. The ring is free by then, but for a second pass."""
         return ColumnSums(
             columns=self.channels,
             width=1,
@@ -190,7 +199,7 @@ class ChannelForm:
             sums=max(1, self.sums),
             compute=self.compute,
             result=self.compute if self.totals else self.parameter,
-            at=0,
+            at=self.sums_at if self.kept else 0,
             chunk=self.chunk,
             native_bfloat16=self.native_bfloat16,
         )
@@ -235,6 +244,21 @@ def choose(form: ChannelForm, slabs: Slabs, processors: int, shared_bytes: int) 
             made = replace(made, stages=made.stages - 1)
     found = walk(made, slabs, processors * made.blocks_per_processor)
     return replace(made, nested=prod(found.nest) > 1), found
+
+
+def keeping(form: ChannelForm, shared_bytes: int) -> ChannelForm:
+    """`form` with a ring as large as shared memory allows: what it still holds, a second pass need not read again."""
+    if not form.ring:
+        return form
+    least = replace(form, kept=1)
+    free = (shared_bytes + _RESERVED) // form.blocks_per_processor - _RESERVED - least.shared_bytes
+    return replace(least, kept=1 + free // form.stage_bytes) if free >= 0 else form
+
+
+def second_pass(form: ChannelForm) -> ChannelForm:
+    """dX on the way back of a first pass, which has left the sums unrounded, in the same launch."""
+    outputs = frozenset({"dX"})
+    return replace(form, outputs=outputs, totals=False, centred=True, backward=True, found=form.kept > 0)
 
 
 def _threads(form: ChannelForm) -> ChannelForm:

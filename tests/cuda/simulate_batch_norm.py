@@ -12,7 +12,7 @@ from whole_batch_norms import OUTPUTS, Case
 
 from gradkern.cuda import simulated
 from gradkern.cuda.channel_kernel import build
-from gradkern.cuda.channels import ARGUMENTS, ChannelForm, Slabs, Walk, fitted, walk
+from gradkern.cuda.channels import ARGUMENTS, ChannelForm, Slabs, Walk, fitted, second_pass, walk
 from gradkern.memory import merged
 from gradkern.ops.batch_norm_grad.parts import NAMES
 
@@ -86,11 +86,7 @@ def simulate(
         simulated.launch(build(first, then), blocks, first.threads, 1, first.shared_bytes, arguments)
 
     if len(passes) == 2 and launches == 1:
-        launch(
-            passes[0],
-            walks[0],
-            replace(passes[0], outputs=frozenset({"dX"}), totals=False, centred=True, backward=True),
-        )
+        launch(passes[0], walks[0], second_pass(passes[0]))
     else:
         for each, found in zip(passes, walks, strict=True):
             launch(each, found)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from simulate_batch_norm import simulate
 from whole_batch_norms import OUTPUTS, Case, case
+
+from gradkern.cuda import intrinsics, simulated
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 LAUNCHES = pytest.mark.parametrize("launches", [1, 2])
@@ -47,6 +51,43 @@ def test_every_order_of_axes(sizes: tuple[int, ...], dtype: str, how: dict[str, 
 @pytest.mark.parametrize("sizes", [(9, 5, 12), (9, 40), (3, 2, 700)], ids=str)
 def test_blocks_with_many_items_with_few_and_with_none(sizes: tuple[int, ...], blocks: int) -> None:
     check(case(sizes, f), width=4, blocks=blocks)
+
+
+@pytest.mark.parametrize("kept", [1, 2, 5, 20])
+@pytest.mark.parametrize("sizes", [(9, 5, 12), (70, 24), (40, 3, 7), (2, 2, 1201), (3, 5, 2)], ids=str)
+def test_rows_that_the_first_pass_leaves_on_the_chip_are_used(sizes: tuple[int, ...], kept: int) -> None:
+    check(case(sizes, f), width=4, kept=kept, stages=3)
+    check(case(sizes, f), width=4, kept=kept, stages=2, blocks=3, in_place="X")
+
+
+@pytest.mark.parametrize("sizes", [(16, 4, 32), (80, 32)], ids=str)
+def test_and_not_read_again(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = 0
+
+    def counted(size: int) -> Callable[..., None]:
+        copy = simulated.async_copy(size)
+
+        def count(target: int, source: int) -> None:
+            nonlocal copies
+            with lock:
+                copies += 1
+            copy(target, source)
+
+        return count
+
+    def copied(**how: Any) -> int:
+        nonlocal copies
+        copies = 0
+        check(case(sizes, f), width=4, **how)
+        return copies
+
+    lock = threading.Lock()
+    monkeypatch.setattr(intrinsics, "async_copy", counted)
+    once = copied(outputs=OUTPUTS[1:])
+    assert once == 2 * np.prod(sizes) // 4  # vectors of X and of dY
+    assert copied() == copied(launches=2) == 2 * once
+    assert once < copied(kept=1) < copied() - 2 * 32  # a row is as many vectors as a block has threads
+    assert copied(kept=100) == once
 
 
 @pytest.mark.parametrize("last", [False, True])

@@ -53,8 +53,8 @@ def passes(kind: Kind, capability: tuple[int, int]) -> tuple[Passes, ...]:
     gradient = replace(form, outputs=frozenset({"dX"}), totals=False, centred=True, backward=True)
     first, _ = channels.choose(form, slabs, 132, SHARED[capability])
     apart, _ = channels.choose(gradient, slabs, 132, SHARED[capability])
-    second = replace(first, outputs=gradient.outputs, totals=False, centred=True, backward=True)
-    return (first, second), (first,), (apart,)
+    kept = channels.keeping(first, SHARED[capability])
+    return (kept, channels.second_pass(kept)), (first,), (apart,)
 
 
 def compiled(kind: Kind, capability: tuple[int, int]) -> list[Made]:

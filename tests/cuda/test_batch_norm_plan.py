@@ -1,0 +1,154 @@
+"""From a batch norm to launches of its own kernel, on a machine without a device: which passes, with what, or none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+
+from gradkern.call import Call, Tensor
+from gradkern.cuda import channel_plan
+from gradkern.cuda.device import Device
+from gradkern.cuda.rows import EmptyPlan
+from gradkern.ops.batch_norm_grad import kernel, parts
+from gradkern.ops.batch_norm_grad.problem import Problem
+from gradkern.policies import Policy
+from gradkern.search.candidate import Unfit
+
+COUNTER, WORKSPACE = 7, 1 << 20
+SUMS = ("dScale", "dBias")
+
+
+def tensor(array: np.ndarray) -> Tensor:
+    return Tensor(array.dtype, array.shape, array.strides, 16)
+
+
+def problem(*outputs: str, data: np.ndarray | None = None) -> Problem:
+    X = tensor(np.empty((32, 64, 14, 14), "float16") if data is None else data)
+    parameter = tensor(np.empty(X.shape[1], "float32"))
+    wanted = {name: X if name == "dX" else parameter for name in outputs}
+    return Problem(X, X, parameter, parameter, parameter, **wanted)
+
+
+class Launched:
+    """Stands for a launch: its form, and the values it is called with, by the kernel's names."""
+
+    def __init__(self, form: Any, given: list[str], elements: int, then: Any) -> None:
+        self.form, self.given, self.elements, self.then = form, given, elements, then
+        self.values: dict[str, int] = {}
+
+    def __call__(self, values: tuple[int, ...], stream: int) -> None:
+        self.values = dict(zip(self.given, values, strict=True))
+
+
+@pytest.fixture
+def which(monkeypatch: pytest.MonkeyPatch) -> Device:
+    device = Device(0, (9, 0), 132, 232448)
+    made: list[Launched] = []
+
+    def launch(
+        form: Any, _walk: Any, _which: Any, given: list[str], _adding: bool, elements: int, then: Any = None
+    ) -> Any:
+        made.append(Launched(form, given, elements, then))
+        return made[-1]
+
+    monkeypatch.setattr(channel_plan, "device_of", lambda _call: device)
+    monkeypatch.setattr(channel_plan, "_launch", launch)
+    monkeypatch.setattr(kernel, "scratch", lambda _device, _stream, _size: (COUNTER, 0))
+    return device
+
+
+def launched(candidate: kernel.Channels, outputs: int) -> list[Any]:
+    """The launches of a call whose inputs are at 1, 2, 3, ... and whose outputs are at 11, 12, ..."""
+    candidate.prepare()
+    candidate(tuple(range(1, 6)), tuple(range(11, 11 + outputs)), WORKSPACE, 0)
+    plan: Any = candidate._plan
+    return [each for each in (plan.launch, plan.then) if each is not None]
+
+
+def test_both_passes_are_one_launch_or_two(which: Device) -> None:
+    one, two = kernel.candidates(problem("dX", *SUMS), which)
+    assert one.name != two.name
+    for candidate, count in ((one, 1), (two, 2)):
+        launches = launched(candidate, 3)
+        assert len(launches) == count
+        first, last = launches[0], launches[-1]
+        assert first.form.totals
+        assert first.form.outputs == {"scale_sum", "bias_sum"}
+        second = last.form if last.then is None else last.then
+        assert (second.outputs, second.centred, second.backward) == ({"dX"}, True, True)
+        assert last.elements == 32 * 14 * 14
+        for launch in launches:
+            named = ("D", "X", "scale", "mean", "spread", "dX", "scale_sum", "bias_sum", "counter")
+            assert [launch.values[name] for name in named] == [1, 2, 3, 4, 5, 11, 12, 13, COUNTER]
+            places = sorted(launch.values[name] for name in ("partial", "scale_total", "bias_total"))
+            assert places[0] >= WORKSPACE
+            assert places[-1] + 64 * 4 <= WORKSPACE + candidate.workspace
+            assert min(np.diff(places)) >= 64 * 4
+        again = kernel.rebuild(problem("dX", *SUMS), which, candidate.recipe)
+        assert (again.name, len(launched(again, 3))) == (candidate.name, count)
+
+
+def test_the_ring_of_one_launch_fills_the_shared_memory_and_fits(which: Device) -> None:
+    one, two = (launched(each, 1)[0] for each in kernel.candidates(problem("dX"), which))
+    form = one.form
+    blocks = form.blocks_per_processor
+    assert form.kept > two.form.kept == 0
+    assert one.then.found
+    assert (
+        blocks * (form.shared_bytes + 1024)
+        <= which.shared_bytes + 1024
+        < blocks * (form.shared_bytes + form.stage_bytes + 1024)
+    )
+
+
+def test_sums_alone_are_one_pass(which: Device) -> None:
+    (candidate,) = kernel.candidates(problem("dBias"), which)
+    (launch,) = launched(candidate, 1)
+    assert (launch.form.outputs, launch.form.totals, launch.then) == ({"bias_sum"}, False, None)
+
+
+def test_channels_last_is_taken_as_it_lies(which: Device) -> None:
+    data = np.empty((8, 28, 28, 64), "float16").transpose(0, 3, 1, 2)
+    one, _ = kernel.candidates(problem("dX", data=data), which)
+    (launch,) = launched(one, 1)
+    assert launch.form.columns
+
+
+@pytest.mark.parametrize(
+    "data", [np.empty((4, 8, 6, 6), "float32")[..., ::2], np.empty((0, 8, 6, 6), "float32")], ids=["gaps", "empty"]
+)
+def test_arrays_with_gaps_and_without_elements_are_unfit(which: Device, data: np.ndarray) -> None:
+    for candidate in kernel.candidates(problem("dX", data=data), which):
+        with pytest.raises(Unfit):
+            candidate.prepare()
+
+
+def part(outputs: list[str], images: int = 4, **attributes: int) -> Call:
+    """A call of one of the two steps of a batch in parts."""
+    X, statistic = (tensor(np.empty(shape, "float32")) for shape in ((images, 6, 10), (6,)))
+    names = ["saved_mean", "saved_inv_std"] if outputs != ["dX"] else ["Scale", "saved_mean", "saved_inv_std", *SUMS]
+    inputs = {"dY": X, "X": X, **dict.fromkeys(names, statistic)}
+    results = {name: X if name == "dX" else statistic for name in outputs}
+    return Call("", inputs, results, attributes, {}, frozenset(), "cuda:0", Policy())
+
+
+def test_a_part_has_its_sums_in_one_pass_and_its_gradient_in_another(which: Device) -> None:
+    sums: Any = parts.plan(part([*SUMS]))
+    assert sums.launch.given == ["D", "X", "mean", "spread", "scale_sum", "bias_sum", "partial", "counter"]
+    assert (sums.launch.form.totals, sums.launch.then, sums.then) == (False, None, None)
+    assert sums.scratch > 0
+    gradient: Any = parts.plan(part(["dX"], count=999))
+    read = ["D", "X", "scale", "mean", "spread", "scale_total", "bias_total"]
+    assert gradient.launch.given == [*read, "dX", "partial", "counter"]
+    assert (gradient.launch.form.centred, gradient.launch.elements) == (True, 999)
+    assert (gradient.scratch, gradient.launch.form.sums, gradient.then) == (0, 0, None)
+
+
+def test_the_sums_of_an_empty_part_are_zero(which: Device) -> None:
+    empty = parts.plan(part([*SUMS], images=0))
+    assert isinstance(empty, EmptyPlan)
+    assert empty.sizes == (24, 24)
