@@ -206,7 +206,7 @@ def gatherer(space: str, dtype: str, offsets: tuple[int, ...]) -> Callable[..., 
 
 @cache
 def scatterer(space: str, dtype: str, offsets: tuple[int, ...], native_bfloat16: bool = True) -> Callable[..., Any]:
-    """A device function scatter(address, values): the element at address + offsets[n] is values[n], as storers do it."""
+    """A device function scatter(address, values): the element at address + offsets[n] is values[n], as storers do."""
     if SIMULATED:
         return simulated.scatterer(dtype, offsets)
 
@@ -284,8 +284,8 @@ def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., Any]
             for known, array, index in zip(held, arrays, indices, strict=True):
                 if index not in known:
                     known[index] = builder.load(builder.gep(array, [_WORD(index)]))
-            s, l, r = indices
-            held[0][s] = builder.fma(held[1][l], held[2][r], held[0][s])
+            total, left, right = indices
+            held[0][total] = builder.fma(held[1][left], held[2][right], held[0][total])
         for index, total in held[0].items():
             builder.store(total, builder.gep(arrays[0], [_WORD(index)]))
         return context.get_dummy_value()

@@ -144,8 +144,8 @@ def clipped_scatterer(
 
 def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., None]:
     def add(sums: Any, left: Any, right: Any) -> None:
-        for s, l, r in table:
-            sums[s] += left[l] * right[r]
+        for total, one, other in table:
+            sums[total] += left[one] * right[other]
 
     return add
 

@@ -36,8 +36,8 @@ _FORMS = {  # rank of the problem -> form -> where its tensors get an axis of on
 }
 _Y, _X, _W = 1, 2, 3  # numbers of the tensors in the graph
 
-# Faults that cuDNN does not tell of, by gradient and engine; found with 9.19 on Hopper. Engines keep their numbers: from
-# 9.10 to 9.28 those of one number have the same knobs and notes.
+# Faults that cuDNN does not tell of, by gradient and engine; found with 9.19 on Hopper. Engines keep their numbers:
+# from 9.10 to 9.28 those of one number have the same knobs and notes.
 _ROUNDS_PARTS = {("dW", 24), ("dW", 47), ("dW", 61)}
 """Engines that round partial sums to 16 bits. Of the first two cuDNN says so for float16, but not for bfloat16."""
 _TAKES_ANY_PADS = {("dX", 0), ("dX", 74), ("dW", 0), ("dW", 67)}
