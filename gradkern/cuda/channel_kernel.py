@@ -23,8 +23,8 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda import intrinsics as i
+from gradkern.cuda.channel_form import ChannelForm
 from gradkern.cuda.channel_pass import one_pass
-from gradkern.cuda.channels import ChannelForm
 from gradkern.cuda.column_sums import column_sums, wait_for_grid
 from gradkern.cuda.columns import ITEMSIZE
 

@@ -13,8 +13,8 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda import intrinsics as i
+from gradkern.cuda.channel_form import ChannelForm
 from gradkern.cuda.channel_tile import divider, kept_of, tile_sums
-from gradkern.cuda.channels import ChannelForm
 from gradkern.cuda.columns import ITEMSIZE
 
 __all__ = ["one_pass"]

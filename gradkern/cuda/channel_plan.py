@@ -9,7 +9,8 @@ from typing import Any
 
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda import cache
-from gradkern.cuda.channels import ARGUMENTS, ChannelForm, Slabs, Walk, choose, keeping, second_pass
+from gradkern.cuda.channel_form import ChannelForm, keeping, second_pass
+from gradkern.cuda.channels import ARGUMENTS, Slabs, Walk, choose
 from gradkern.cuda.columns import up
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, load

@@ -9,7 +9,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda import intrinsics as i
-from gradkern.cuda.channels import ChannelForm
+from gradkern.cuda.channel_form import ChannelForm
 
 __all__ = ["divider", "kept_of", "tile_sums"]
 

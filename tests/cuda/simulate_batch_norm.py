@@ -11,8 +11,9 @@ from guarded import Guarded
 from whole_batch_norms import OUTPUTS, Case
 
 from gradkern.cuda import simulated
+from gradkern.cuda.channel_form import ChannelForm, second_pass
 from gradkern.cuda.channel_kernel import build
-from gradkern.cuda.channels import ARGUMENTS, ChannelForm, Slabs, Walk, fitted, second_pass, walk
+from gradkern.cuda.channels import ARGUMENTS, Slabs, Walk, fitted, walk
 from gradkern.memory import merged
 from gradkern.ops.batch_norm_grad.parts import NAMES
 

@@ -11,8 +11,9 @@ from batch_norms import EPSILON, NAMES, OUTPUTS, Case
 from guarded import Guarded
 
 from gradkern.cuda import simulated
+from gradkern.cuda.channel_form import ChannelForm
 from gradkern.cuda.channel_kernel import build
-from gradkern.cuda.channels import ARGUMENTS, ChannelForm, Slabs, Walk, fitted, walk
+from gradkern.cuda.channels import ARGUMENTS, Slabs, Walk, fitted, walk
 from gradkern.memory import merged
 
 

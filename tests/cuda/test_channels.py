@@ -6,7 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gradkern.cuda.channels import ChannelForm, Slabs, Walk, choose, fitted, walk
+from gradkern.cuda.channel_form import ChannelForm
+from gradkern.cuda.channels import Slabs, Walk, choose, fitted, walk
 from gradkern.memory import merged
 
 PROCESSORS, SHARED = 132, 232448

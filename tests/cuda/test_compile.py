@@ -13,6 +13,7 @@ from norms import ALL_OUTPUTS, INVERTIBLE, LAYER, SIMPLIFIED
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.cuda import channels
+from gradkern.cuda.channel_form import ChannelForm
 from gradkern.ops.layer_norm_grad.cuda_form import ARGUMENTS, Form
 from gradkern.ops.layer_norm_grad.cuda_geometry import choose
 
@@ -59,7 +60,7 @@ def batch_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
 
     _, dtype, nest, reps, inner, length, width = kind
     slabs = channels.Slabs(nest, reps, inner, length)
-    form = channels.ChannelForm(
+    form = ChannelForm(
         dtype,
         dtype,
         dtype,

@@ -11,6 +11,8 @@ import pytest
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.cuda import channels
+from gradkern.cuda.channel_form import ChannelForm, keeping, second_pass
+from gradkern.cuda.columns import ITEMSIZE
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 SHARED = {(7, 5): 65536, (8, 0): 166912, (9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
@@ -30,16 +32,16 @@ KINDS: list[Kind] = [
     ((b, b, b), (64, 255, 1), 1),
     ((f, f, f), (1, 3, 1 << 31), 4),  # long
 ]
-Passes = tuple[channels.ChannelForm, ...]
-Made = tuple[channels.ChannelForm, int, int, str]  # form, registers, bytes spilled, PTX
+Passes = tuple[ChannelForm, ...]
+Made = tuple[ChannelForm, int, int, str]  # form, registers, bytes spilled, PTX
 
 
 def passes(kind: Kind, capability: tuple[int, int]) -> tuple[Passes, ...]:
     """The forms of the kernels: both passes, the first alone, and the second alone."""
     types, (reps, inner, length), width = kind
     slabs = channels.Slabs((), reps, inner, length)
-    plain = capability < (8, 0) or width * channels.ITEMSIZE[types[0]] < 4
-    form = channels.ChannelForm(
+    plain = capability < (8, 0) or width * ITEMSIZE[types[0]] < 4
+    form = ChannelForm(
         *types,
         frozenset({"scale_sum", "bias_sum"}),
         slabs.channels,
@@ -53,8 +55,8 @@ def passes(kind: Kind, capability: tuple[int, int]) -> tuple[Passes, ...]:
     gradient = replace(form, outputs=frozenset({"dX"}), totals=False, centred=True, backward=True)
     first, _ = channels.choose(form, slabs, 132, SHARED[capability])
     apart, _ = channels.choose(gradient, slabs, 132, SHARED[capability])
-    kept = channels.keeping(first, SHARED[capability])
-    return (kept, channels.second_pass(kept)), (first,), (apart,)
+    kept = keeping(first, SHARED[capability])
+    return (kept, second_pass(kept)), (first,), (apart,)
 
 
 def compiled(kind: Kind, capability: tuple[int, int]) -> list[Made]:
