@@ -31,13 +31,27 @@ from numba.extending import intrinsic
 
 from gradkern import disk
 
-__all__ = ["FASTMATH", "INLINE", "Kernel", "cache_folder", "clear_cache", "instruction", "kernel", "settings", "target"]
+__all__ = [
+    "AS_WRITTEN",
+    "FASTMATH",
+    "INLINE",
+    "Kernel",
+    "cache_folder",
+    "clear_cache",
+    "instruction",
+    "kernel",
+    "settings",
+    "target",
+]
 
 # Sums may be reordered, which vector code needs, and a zero's sign is free. Nothing lets LLVM forget NaN or Inf. Not
 # "contract": a - b must be 0 where a and b are the same product, and is not when only one of them is rounded.
 FASTMATH = {"reassoc", "nsz"}
 # For functions that kernels call: inlined, so that the loop around them becomes vector code, and not reordered.
 INLINE: Any = {"error_model": "numpy", "fastmath": {"nsz", "contract"}, "forceinline": True}
+# For what is stored, element by element: neither reordered nor contracted. LLVM takes the vector code of a loop only
+# where the arrays lie far enough apart, and elsewhere its scalar code must give the same bits.
+AS_WRITTEN: Any = {**INLINE, "fastmath": {"nsz"}}
 KEPT_VERSIONS = 8
 
 settings: Any = config  # whose names Numba makes at import

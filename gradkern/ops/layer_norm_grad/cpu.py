@@ -11,7 +11,7 @@ from numba import types
 
 from gradkern.call import Call
 from gradkern.cpu import team
-from gradkern.cpu.compile import INLINE, kernel
+from gradkern.cpu.compile import AS_WRITTEN, INLINE, kernel
 from gradkern.cpu.staging import FlatPlan, argument_type
 from gradkern.cpu.storage import destination, load, real, store, zeros
 from gradkern.cpu.sums import BLOCK, SPAN, RowSums, flush, rows_per_task
@@ -28,6 +28,11 @@ def _normalized(X: Any, at: int, column: int, mu: float, r: float, scale: Any, b
     if bias is not None:  # X is the output of the norm
         return (load(X, at) - load(bias, column)) / load(scale, column)
     return (load(X, at) - mu) * r
+
+
+@numba.njit(**AS_WRITTEN)
+def _gradient(g: float, xh: float, m1: float, m2: float, r: float) -> float:
+    return r * (g - m1 - xh * m2)
 
 
 @kernel
@@ -95,7 +100,7 @@ def _rows(
                 for column in range(columns):
                     g = load(Y_grad, first + column) * load(scale, column)
                     xh = _normalized(X, first + column, column, mu, r, scale, bias)
-                    store(target, first + column, r * (g - m1 - xh * m2))
+                    store(target, first + column, _gradient(g, xh, m1, m2, r))
 
             if (row - begin) % BLOCK == BLOCK - 1 or row == end - 1:
                 if scale_sums is not None:

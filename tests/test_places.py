@@ -1,0 +1,65 @@
+"""The same bits wherever arrays lie: LLVM takes the vector code of a loop only where its arrays are not too near."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from samples import inputs_of
+
+import gradkern
+from gradkern.axes import shape_of
+from gradkern.contract import Example
+
+LENGTHS = (3, 17, 26, 40, 53, 70)
+AXES = {
+    "layer_norm_grad": lambda n: {"rows": (2,), "columns": (n,)},
+    "bias_gelu_grad": lambda n: {"rows": (2,), "columns": n},
+    "batch_norm_grad": lambda n: {"N": 2, "C": 2, "spatial": (n,)},
+    "dml_batch_norm_grad": lambda n: {"sizes": (2, 2, n), "statistics": (1, 2, 1)},
+}
+SMALL = [name for name, operator in gradkern.operators().items() if operator.family in AXES]
+
+
+def laid(arrays: dict[str, np.ndarray], order: tuple[str, ...], gap: int) -> dict[str, np.ndarray]:
+    """Copies of the arrays in one buffer, in this order, `gap` bytes apart."""
+    starts, at = {}, 0
+    for name in order:
+        starts[name] = at
+        at += -(-arrays[name].nbytes // 16) * 16 + gap
+    memory = np.empty(at + 64, np.uint8)
+    skip = -memory.ctypes.data % 64
+    placed = {}
+    for name in order:
+        array, start = arrays[name], skip + starts[name]
+        placed[name] = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+        placed[name][...] = array
+    return placed
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("name", SMALL)
+def test_bits_do_not_depend_on_where_arrays_lie(name: str, dtype: str) -> None:
+    operator = gradkern.operators()[name]
+    types = next(row for row in operator.combinations if next(iter(row.values())) == dtype)
+    for length in LENGTHS:
+        attributes = {"Epsilon": 1e-5} if name.startswith("Dml") else {}
+        attributes |= {"count": 2 * length + 4} if name.endswith("FromSums") else {}
+        example = Example(axes=AXES[operator.family](length), attributes=attributes)
+        inputs = inputs_of(operator, types, example, np.random.default_rng(length))
+        shapes = {
+            each.name: shape_of(each.shape, example.axes) if each.shape else inputs[each.like].shape
+            for each in operator.outputs
+        }
+        outputs = {each.name: np.empty(shapes[each.name], types[each.type]) for each in operator.outputs}
+        arrays = {**inputs, **outputs}
+        names = tuple(arrays)
+        big = [each for each in names if arrays[each].size > length]
+        orders = [(*order, *(each for each in names if each not in big)) for order in permutations(big)]
+        expected = None
+        for order, gap in [(names, 1 << 13), *((order, gap) for order in orders for gap in (0, 32, 96))]:
+            placed = laid(arrays, order, gap)
+            out = {each: placed[each] for each in outputs}
+            gradkern.run(name, **{each: placed[each] for each in inputs}, **attributes, out=out)
+            bits = {each: array.tobytes() for each, array in out.items()}
+            expected = expected or bits
+            assert bits == expected, f"{length} elements, {order} {gap} bytes apart: other bits than far apart"
