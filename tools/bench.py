@@ -65,10 +65,10 @@ def main() -> int:
         results = {"schema": SCHEMA, "machine": _machine(options.provider == "cuda"), "rows": rows}
         if options.append and options.json.exists():
             results = _joined(json.loads(options.json.read_text()), results)
-        _write(options.json, json.dumps(results, indent=1).encode())
+        write(options.json, json.dumps(results, indent=1).encode())
         rows = results["rows"]
     if options.plot:
-        _write(options.plot, bench_plot.drawn(rows, options.plot.suffix.lstrip(".") or "png"))
+        write(options.plot, bench_plot.drawn(rows, options.plot.suffix.lstrip(".") or "png"))
     return 0
 
 
@@ -334,7 +334,7 @@ def _processor() -> str:
     )
 
 
-def _write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")

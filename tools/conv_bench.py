@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import statistics
 import sys
 import time
@@ -28,6 +27,7 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
 import torch
+from bench import write
 from conv_layers import LAYERS, NETWORKS, Layer
 from gpu_timing import cold_times, host_seconds, machine
 from peers import torch_peer
@@ -196,14 +196,6 @@ def _groups(rows: list[Row]) -> dict[str, list[Row]]:
 def _machine() -> dict[str, Any]:
     versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(), "gradkern": gradkern.__version__}
     return {**machine(), "versions": versions, "date": time.strftime("%Y-%m-%d")}
-
-
-def write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_bytes(content)
-    partial.replace(path)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.call import Call, Plan, Tensor
 from gradkern.cuda import cache
-from gradkern.cuda.device import Device, activate, check, device
+from gradkern.cuda.device import Device, activate, check
 from gradkern.cuda.launch import Launch, load
+from gradkern.cuda.rows import device_of
 from gradkern.memory import c_strides
 
 __all__ = ["ARGUMENTS", "MOST_AXES", "Gathered", "build", "scattered"]
@@ -41,7 +42,7 @@ class Gathered:
             for tensors in (call.inputs, call.outputs)
         )
         self._plan = make(replace(call, inputs=inputs, outputs=outputs, in_place=frozenset()))
-        self._device = device(int(call.device.partition(":")[2] or 0))
+        self._device = device_of(call)
         self._before = self._copies(call.inputs, names, back=False)
         self._after = self._copies(call.outputs, names, back=True)
         self.kernel = f"{self._plan.kernel} with copies of {', '.join(names)}"

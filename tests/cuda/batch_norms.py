@@ -12,16 +12,6 @@ from tolerance import assert_close, assert_elements_close
 DML = "DmlBatchNormalizationGrad"
 EPSILON = 1e-3
 OUTPUTS = ("OutputGradient", "OutputScaleGradient", "OutputBiasGradient")
-NAMES = {  # contract name -> the kernel's
-    "Input": "X",
-    "InputGradient": "D",
-    "Mean": "mean",
-    "Variance": "spread",
-    "Scale": "scale",
-    "OutputGradient": "dX",
-    "OutputScaleGradient": "scale_sum",
-    "OutputBiasGradient": "bias_sum",
-}
 
 
 @dataclass

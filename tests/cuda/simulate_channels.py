@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from batch_norms import EPSILON, NAMES, OUTPUTS, Case
+from batch_norms import EPSILON, OUTPUTS, Case
 from guarded import Guarded
 
 from gradkern.cuda import simulated
@@ -15,6 +15,7 @@ from gradkern.cuda.channel_form import ChannelForm
 from gradkern.cuda.channel_kernel import build
 from gradkern.cuda.channels import ARGUMENTS, Slabs, Walk, fitted, walk
 from gradkern.memory import merged
+from gradkern.ops.dml_batch_norm_grad.cuda import NAMES
 
 
 def simulate(

@@ -13,7 +13,8 @@ from typing import Any
 from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, device, in_turn
+from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, in_turn
+from gradkern.cuda.rows import device_of
 from gradkern.cuda.scratch import scratch
 from gradkern.errors import ProviderError
 from gradkern.memory import overlaps_itself
@@ -32,7 +33,7 @@ _TOGETHER_SECONDS = 0.5
 
 def plan(call: Call) -> ConvPlan:
     """The plan of the winners, found by an earlier search or by one that is made now."""
-    which = device(int(call.device.partition(":")[2] or 0))
+    which = device_of(call)
     problems = {name: _problem(call, name) for name in call.outputs}
     zeros = tuple(name for name, problem in problems.items() if _is_zero(problem))
     wanted = [name for name, problem in problems.items() if problem.output.size and name not in zeros]
@@ -49,7 +50,7 @@ def plan(call: Call) -> ConvPlan:
 
 def searches(call: Call) -> Mapping[str, tuple[Findings | None, list[str]]]:
     """By gradient, what an earlier search found; where there was none, the candidates that one would try first."""
-    which = device(int(call.device.partition(":")[2] or 0))
+    which = device_of(call)
     found = {}
     for name in call.outputs:
         problem = _problem(call, name)

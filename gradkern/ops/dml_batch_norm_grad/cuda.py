@@ -7,9 +7,9 @@ from gradkern.cuda import channel_plan
 from gradkern.cuda.channel_plan import ChannelPlan
 from gradkern.cuda.rows import EmptyPlan
 
-__all__ = ["plan"]
+__all__ = ["NAMES", "plan"]
 
-_NAMES = {  # contract name -> the kernel's
+NAMES = {  # contract name -> the kernel's
     "Input": "X",
     "InputGradient": "D",
     "Mean": "mean",
@@ -24,4 +24,4 @@ _NAMES = {  # contract name -> the kernel's
 def plan(call: Call) -> ChannelPlan | EmptyPlan:
     sizes, statistics = call.inputs["Input"].shape, call.inputs["Mean"].shape
     is_kept = [kept == size for size, kept in zip(sizes, statistics, strict=True)]
-    return channel_plan.plan(call, _NAMES, is_kept, float(call.attributes["Epsilon"]))
+    return channel_plan.plan(call, NAMES, is_kept, float(call.attributes["Epsilon"]))
