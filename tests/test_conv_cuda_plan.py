@@ -18,6 +18,7 @@ from gradkern.memory import c_strides
 from gradkern.ops.conv_grad import cuda as conv
 from gradkern.ops.conv_grad import resolve
 from gradkern.policies import Policy
+from gradkern.search import plan as search_plan
 from gradkern.search.candidate import Unfit
 from gradkern.search.choose import Choice
 
@@ -75,10 +76,10 @@ class FakeChoice(Choice):
 @pytest.fixture
 def search(monkeypatch: pytest.MonkeyPatch) -> Search:
     made = Search()
-    monkeypatch.setattr(conv, "device", lambda index: DEVICE)
+    monkeypatch.setattr(conv, "device_of", lambda call: DEVICE)
     monkeypatch.setattr(conv, "choose", made)
-    monkeypatch.setattr(conv, "activate", lambda which: nullcontext())
-    monkeypatch.setattr(conv, "scratch", lambda which, stream, size: (0, 4096))
+    monkeypatch.setattr(search_plan, "activate", lambda which: nullcontext())
+    monkeypatch.setattr(search_plan, "scratch", lambda which, stream, size: (0, 4096))
     return made
 
 
@@ -89,9 +90,9 @@ def zeros(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
     def memset(address: int, value: int, size: int, stream: int) -> tuple[Any]:
         written.append((address, size))
-        return (conv.driver.CUresult.CUDA_SUCCESS,)
+        return (search_plan.driver.CUresult.CUDA_SUCCESS,)
 
-    monkeypatch.setattr(conv.driver, "cuMemsetD8Async", memset)
+    monkeypatch.setattr(search_plan.driver, "cuMemsetD8Async", memset)
     return written
 
 
@@ -187,7 +188,7 @@ def test_one_gradient_runs_on_its_own_arrays(search: Search) -> None:
     search.workspaces["dW"] = [100]
     plan = conv.plan(call(outputs=("dW",)))
     plan((1, 2, 3), (4,), 7)
-    candidate = plan._choices["dW"].candidate
+    candidate = plan.choices["dW"].candidate
     assert candidate.runs == [((1, 2), (4,), 4096, 7)]
     assert plan.scratch == 100
 
@@ -195,7 +196,7 @@ def test_one_gradient_runs_on_its_own_arrays(search: Search) -> None:
 def test_several_run_together_each_on_its_own_arrays(search: Search) -> None:
     plan = conv.plan(call())
     plan((1, 2, 3), (4, 5, 6), 7)
-    runs = {name: choice.candidate.runs for name, choice in plan._choices.items()}
+    runs = {name: choice.candidate.runs for name, choice in plan.choices.items()}
     assert runs == {"dX": [((1, 3), (4,), 0, 7)], "dW": [((1, 2), (5,), 0, 7)], "dB": [((1,), (6,), 0, 7)]}
     assert plan.kernel == "dX: fake dX 0; dW: fake dW 0; dB: fake dB 0"
 
@@ -206,7 +207,7 @@ def test_a_workspace_that_cannot_be_had_gives_way_to_the_next(search: Search, mo
             raise OutOfMemoryError(f"CUDA: no {size} bytes")
         return 0, 4096
 
-    monkeypatch.setattr(conv, "scratch", scratch)
+    monkeypatch.setattr(search_plan, "scratch", scratch)
     search.workspaces = {"dX": [100, 80, 40], "dW": [60, 20]}
     plan = conv.plan(call(outputs=("dX", "dW")))
     plan((1, 2, 3), (4, 5), 7)

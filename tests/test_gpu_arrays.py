@@ -1,5 +1,6 @@
 """Arrays on a GPU, whoever made them: taken as they lie, on their framework's stream, and given back in kind."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +48,7 @@ def by_cupy() -> tuple[Callable[[np.ndarray], Any], Callable[[Any], np.ndarray],
 
 
 def by_jax() -> tuple[Callable[[np.ndarray], Any], Callable[[Any], np.ndarray], str]:
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or tests beside this one find no memory
     jax = pytest.importorskip("jax")
     if jax.default_backend() != "gpu":
         pytest.skip("this JAX has no GPU")

@@ -75,7 +75,9 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("operators", nargs="*", metavar="OPERATOR", help="operators to time; by default all")
-    parser.add_argument("--types", default="float32", help="data types, separated by commas; by default float32")
+    parser.add_argument(
+        "--types", default="float32", help="data types, or 'T=float16 T1=float32', separated by commas (%(default)s)"
+    )
     parser.add_argument(
         "--axes", type=json.loads, action="append", help="a size instead of the registry's, as JSON; may be repeated"
     )
@@ -109,7 +111,8 @@ def _work(options: argparse.Namespace) -> Iterator[tuple[str, Operator, Mapping[
     for name, operator in gradkern.operators().items():
         if options.operators and name not in options.operators:
             continue
-        for types in [row for data in options.types.split(",") for row in combinations(operator, data)[:1]]:
+        wanted = [each.replace(" ", ",") for each in options.types.split(",")]
+        for types in [row for each in wanted for row in combinations(operator, each)[:1]]:
             if options.axes:
                 attributes = {key: tuple(v) if isinstance(v, list) else v for key, v in options.attributes.items()}
                 for each in options.axes:

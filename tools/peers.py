@@ -6,11 +6,14 @@ A peer gets gradkern's own inputs and computes the same outputs. None where the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 Peer = Callable[[], Any]
+
+_BATCH_NORM_INPUTS = ("dY", "X", "Scale", "saved_mean", "saved_inv_std")
 
 
 def torch_peer(
@@ -55,6 +58,27 @@ def _compiled_rms_norm(
         return X_grad.to(X.dtype), (D32 * xh).sum(rows).to(scale.dtype) if "scale_grad" in outputs else None
 
     return gradients
+
+
+def cudnn_peer(
+    operator: str, inputs: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]
+) -> Peer | None:
+    """PyTorch's batch norm through cuDNN, which always computes all gradients; "torch" is the one without."""
+    import torch
+
+    if operator != "BatchNormalizationGrad":
+        return None
+    dY, X, scale, mean, inv_std = (_as_tensor(torch, inputs[name]) for name in _BATCH_NORM_INPUTS)
+    epsilon = attributes.get("epsilon", 1e-5)
+    try:  # the forward pass fills the reserve space
+        *_, reserve = torch.ops.aten.cudnn_batch_norm(X, scale, torch.zeros_like(scale), None, None, True, 0.1, epsilon)
+        call = partial(
+            torch.ops.aten.cudnn_batch_norm_backward, X, dY, scale, None, None, mean, inv_std, epsilon, reserve
+        )
+        call()
+    except RuntimeError:  # types and sizes that cuDNN does not take
+        return None
+    return call
 
 
 def liger_peer(
@@ -164,4 +188,4 @@ _TORCH: dict[str, Any] = {
     "DmlBatchNormalizationGrad": _dml_batch_norm,
     "ConvGrad": _conv,
 }
-PEERS = {"torch": torch_peer, "compile": compile_peer, "liger": liger_peer}
+PEERS = {"torch": torch_peer, "cudnn": cudnn_peer, "compile": compile_peer, "liger": liger_peer}

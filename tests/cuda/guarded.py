@@ -39,17 +39,20 @@ class OnDevice:
     def __init__(self, host: Guarded) -> None:
         from cuda.bindings import driver
 
-        self._driver, self.host = driver, host
-        self._start = int(driver.cuMemAlloc(host.buffer.size + 16)[1])
+        from gradkern.cuda.device import check
+
+        self._driver, self._check, self.host = driver, check, host
+        self._start = int(check(driver.cuMemAlloc(host.buffer.size + 16), "allocating an array"))
         # the same distance from a 16-byte boundary as on the host
         self._base = self._start + (host.address - host.start - self._start) % 16
         self.address = self._base + host.start
-        driver.cuMemcpyHtoD(self._base, host.buffer.ctypes.data, host.buffer.size)
+        check(driver.cuMemcpyHtoD(self._base, host.buffer.ctypes.data, host.buffer.size), "copying an array there")
 
     def fetch(self) -> np.ndarray:
         """The array as it is now, after a look at its guards."""
-        self._driver.cuCtxSynchronize()
-        self._driver.cuMemcpyDtoH(self.host.buffer.ctypes.data, self._base, self.host.buffer.size)
+        self._check(self._driver.cuCtxSynchronize(), "computing")
+        copied = self._driver.cuMemcpyDtoH(self.host.buffer.ctypes.data, self._base, self.host.buffer.size)
+        self._check(copied, "copying an array back")
         self.host.check()
         return self.host.array
 

@@ -120,7 +120,7 @@ def test_the_two_steps_of_a_batch_in_parts(which: Device) -> None:
         given = {name: whole.inputs[name][part] if name in ("dY", "X") else whole.inputs[name] for name in names}
         attributes = {"count": more.pop("count")} if more else {}
         read, write = arrays({**given, **more}, outputs, False)
-        plan = parts.plan_step(Call("", tensors(read), tensors(write), attributes, {}, frozenset(), "cuda:0", Policy()))
+        plan = parts.plan(Call("", tensors(read), tensors(write), attributes, {}, frozenset(), "cuda:0", Policy()))
         plan(addresses(read), addresses(write), 0)
         return {name: array for name, (_, array, _) in write.items()}
 

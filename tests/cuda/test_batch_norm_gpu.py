@@ -93,10 +93,10 @@ class Prepared:
         return enqueue
 
     def part(self, inputs: dict[str, Tensor], results: dict[str, Tensor], count: int) -> Any:
-        from gradkern.ops.batch_norm_grad.parts import plan_step
+        from gradkern.ops.batch_norm_grad.parts import plan
 
         name, attributes = "BatchNormalizationGradFromSums", {"count": count}
-        return plan_step(Call(name, inputs, results, attributes, {}, frozenset(), "cuda:0", Policy()))
+        return plan(Call(name, inputs, results, attributes, {}, frozenset(), "cuda:0", Policy()))
 
     def hold(self, shape: tuple[int, ...], dtype: np.dtype, offset: int) -> Guarded:
         return Guarded((prod(shape),), dtype, offset * dtype.itemsize)

@@ -137,11 +137,11 @@ def part(outputs: list[str], images: int = 4, **attributes: int) -> Call:
 
 
 def test_a_part_has_its_sums_in_one_pass_and_its_gradient_in_another(which: Device) -> None:
-    sums: Any = parts.plan_step(part([*SUMS]))
+    sums: Any = parts.plan(part([*SUMS]))
     assert sums.launch.given == ["D", "X", "mean", "spread", "scale_sum", "bias_sum", "partial", "counter"]
     assert (sums.launch.form.totals, sums.launch.then, sums.then) == (False, None, None)
     assert sums.scratch > 0
-    gradient: Any = parts.plan_step(part(["dX"], count=999))
+    gradient: Any = parts.plan(part(["dX"], count=999))
     read = ["D", "X", "scale", "mean", "spread", "scale_total", "bias_total"]
     assert gradient.launch.given == [*read, "dX", "partial", "counter"]
     assert (gradient.launch.form.centred, gradient.launch.elements) == (True, 999)
@@ -149,6 +149,6 @@ def test_a_part_has_its_sums_in_one_pass_and_its_gradient_in_another(which: Devi
 
 
 def test_the_sums_of_an_empty_part_are_zero(which: Device) -> None:
-    empty = parts.plan_step(part([*SUMS], images=0))
+    empty = parts.plan(part([*SUMS], images=0))
     assert isinstance(empty, EmptyPlan)
     assert empty.sizes == (24, 24)

@@ -29,6 +29,7 @@ from gradkern.search.candidate import Note, Unfit
 __all__ = ["Extended", "Form", "Graph", "Operands", "Plain", "Route", "norm_backward"]
 
 _ALIGNED = 16
+_PLAIN_ALIGNED = 4  # where 16-bit data began at an odd multiple of 2 bytes it faulted (9.19, H200)
 _EPSILON = 1e-5  # of no effect where the statistics are given; it only must not be negative
 
 
@@ -104,6 +105,7 @@ class Plain:
         self._mode = BATCH_NORM_MODES[mode]
 
     def prepare(self) -> None:
+        _check_aligned(self.problem, _PLAIN_ALIGNED)
         work = self.problem.work
         self._data = TensorDescriptor(self.problem.dtype, self.form.sizes, self.form.strides)
         self._vector = TensorDescriptor(work, self.form.vector, c_strides(self.form.vector, 1))
@@ -226,8 +228,8 @@ def norm_backward(problem: Problem, form: Form) -> Descriptor:
     return graph(Descriptor("norm_backward", mode=BATCH_NORM, **tensors))
 
 
-def _check_aligned(problem: Problem) -> None:
+def _check_aligned(problem: Problem, alignment: int = _ALIGNED) -> None:
     for name in ("dY", "X", "dX"):
         array = getattr(problem, name)
-        if array is not None and array.alignment < _ALIGNED:
-            raise Unfit(f"{name}: its kernels want arrays at multiples of {_ALIGNED} bytes")
+        if array is not None and array.alignment < alignment:
+            raise Unfit(f"{name}: its kernels want arrays at multiples of {alignment} bytes")

@@ -56,7 +56,7 @@ class Channels:
             device=f"cuda:{which.index}",
             policy=Policy(),
         )
-        self._elements = problem.X.shape[0] * problem.positions
+        self._elements = problem.elements
         self._plan: ChannelPlan | None = None
 
     def prepare(self) -> None:

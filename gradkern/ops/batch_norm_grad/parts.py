@@ -7,7 +7,7 @@ from gradkern.cuda import channel_plan
 from gradkern.cuda.channel_plan import ChannelPlan
 from gradkern.cuda.rows import EmptyPlan
 
-__all__ = ["NAMES", "plan_step"]
+__all__ = ["NAMES", "plan"]
 
 NAMES = {  # contract name -> the kernel's
     "dY": "D",
@@ -22,8 +22,8 @@ NAMES = {  # contract name -> the kernel's
 _TOTALS = {"dScale": "scale_total", "dBias": "bias_total"}  # where they are inputs
 
 
-def plan_step(call: Call) -> ChannelPlan | EmptyPlan:
-    """Of BatchNormalizationGradSums, or of BatchNormalizationGradFromSums. Not in the registry yet: no GPU ran it."""
+def plan(call: Call) -> ChannelPlan | EmptyPlan:
+    """Of BatchNormalizationGradSums or of BatchNormalizationGradFromSums."""
     names = {**NAMES, **{name: _TOTALS[name] for name in _TOTALS if name in call.inputs}}
     is_kept = [axis == 1 for axis in range(len(call.inputs["X"].shape))]
     return channel_plan.plan(call, names, is_kept, None, call.attributes.get("count"))

@@ -50,6 +50,11 @@ class Problem:
         return prod(self.X.shape[2:])
 
     @property
+    def elements(self) -> int:
+        """Elements of a channel."""
+        return self.X.shape[0] * self.positions
+
+    @property
     def inputs(self) -> tuple[Tensor, ...]:
         return self.dY, self.X, self.Scale, self.saved_mean, self.saved_inv_std
 

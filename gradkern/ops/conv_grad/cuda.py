@@ -7,31 +7,29 @@ gradkern's own for depthwise convolutions and for dB. They are one search's; whe
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from math import prod
 from typing import Any
 
-from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
-
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, in_turn
+from gradkern.cuda.device import Device
 from gradkern.cuda.rows import device_of
-from gradkern.cuda.scratch import scratch
-from gradkern.errors import ProviderError
 from gradkern.memory import overlaps_itself
 from gradkern.ops.conv_grad.problem import Problem
 from gradkern.search.candidate import Unfit
-from gradkern.search.choose import Choice, choose, kept, names
+from gradkern.search.choose import choose, kept, names
 from gradkern.search.findings import Findings
+from gradkern.search.plan import Choices, SearchPlan
 from gradkern.search.task import ModuleSource, Source, Task
 from gradkern.search.together import Part, TogetherSource
 
-__all__ = ["ConvPlan", "plan", "searches"]
+__all__ = ["plan", "searches"]
 
 _READS = {"dX": ("dY", "W"), "dW": ("dY", "X"), "dB": ("dY",)}  # what each gradient is computed from
 _TOGETHER_SECONDS = 0.5
 
 
-def plan(call: Call) -> ConvPlan:
+def plan(call: Call) -> SearchPlan:
     """The plan of the winners, found by an earlier search or by one that is made now."""
     which = device_of(call)
     problems = {name: _problem(call, name) for name in call.outputs}
@@ -43,7 +41,8 @@ def plan(call: Call) -> ConvPlan:
     pins = _pins(call.policy.kernel, wanted)
     try:
         choices = {name: choose(_task(problems[name], which), call.policy, which, pins.get(name)) for name in wanted}
-        return ConvPlan(call, which, choices, zeros)
+        places = tuple((list(call.outputs).index(name), call.outputs[name].nbytes) for name in zeros)
+        return SearchPlan(which, choices, partial(_combined, call, which), places)
     except Unfit as unfit:
         raise Refusal(str(unfit)) from unfit
 
@@ -61,63 +60,18 @@ def searches(call: Call) -> Mapping[str, tuple[Findings | None, list[str]]]:
     return found
 
 
-class ConvPlan:
-    """Runs the winners; writes zeros where a gradient sums over nothing."""
-
-    def __init__(self, call: Call, which: Device, choices: Mapping[str, Choice], zeros: tuple[str, ...]) -> None:
-        self._call, self._device = call, which
-        self._choices = dict(choices)
-        self._zeros = tuple((list(call.outputs).index(name), call.outputs[name].nbytes) for name in zeros)
-        self._work = self._combined()
-
-    def _combined(self) -> Part | None:
-        """What computes all that is not zero; two gradients or more in the better of the ways to run them."""
-        inputs, outputs = list(self._call.inputs), list(self._call.outputs)
-        parts = tuple(
-            Part(choice.candidate, tuple(inputs.index(each) for each in _READS[name]), (outputs.index(name),))
-            for name, choice in self._choices.items()
-        )
-        if len(parts) < 2:
-            return parts[0] if parts else None
-        task = _together(self._call, self._device, self._choices, parts)
-        policy = self._call.policy
-        together = choose(task, policy, self._device, seconds=_TOGETHER_SECONDS).candidate
-        return Part(together, tuple(range(len(inputs))), tuple(outputs.index(name) for name in self._choices))
-
-    @property
-    def kernel(self) -> str:
-        """The winner of each gradient, as a policy can pin them."""
-        return "; ".join(f"{name}: {each.candidate.name}" for name, each in self._choices.items()) or "zeros"
-
-    @property
-    def scratch(self) -> int:
-        return self._work.candidate.workspace if self._work else 0
-
-    @property
-    def findings(self) -> Mapping[str, Findings | None]:
-        """By gradient, what the search that chose its kernel found."""
-        return {name: choice.findings for name, choice in self._choices.items()}
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        with activate(self._device), in_turn:
-            if self._work is not None:
-                workspace = self._workspace(stream) if self._work.candidate.workspace else 0
-                self._work.run(inputs, outputs, workspace, stream)
-            for place, size in self._zeros:
-                check(driver.cuMemsetD8Async(outputs[place], 0, size, stream), "writing zeros")
-
-    def _workspace(self, stream: int) -> int:
-        """The address of the workspace. Where it cannot be had, the next candidates with smaller ones take over."""
-        while True:
-            try:
-                return scratch(self._device, stream, self.scratch)[1]
-            except OutOfMemoryError as error:
-                name = max(self._choices, key=lambda each: self._choices[each].candidate.workspace)
-                try:
-                    self._choices[name] = self._choices[name].smaller()
-                    self._work = self._combined()
-                except Unfit as unfit:
-                    raise ProviderError(f"{error}; no other kernel for {name}: {unfit}") from error
+def _combined(call: Call, which: Device, choices: Choices) -> Part | None:
+    """What computes all that is not zero; two gradients or more in the better of the ways to run them."""
+    inputs, outputs = list(call.inputs), list(call.outputs)
+    parts = tuple(
+        Part(choice.candidate, tuple(inputs.index(each) for each in _READS[name]), (outputs.index(name),))
+        for name, choice in choices.items()
+    )
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    task = _together(call, which, choices, parts)
+    together = choose(task, call.policy, which, seconds=_TOGETHER_SECONDS).candidate
+    return Part(together, tuple(range(len(inputs))), tuple(outputs.index(name) for name in choices))
 
 
 def _problem(call: Call, gradient: Any) -> Problem:
@@ -199,7 +153,7 @@ def _by(tensor: Tensor) -> str:
     return "x".join(map(str, tensor.shape))
 
 
-def _together(call: Call, which: Device, choices: Mapping[str, Choice], parts: tuple[Part, ...]) -> Task:
+def _together(call: Call, which: Device, choices: Choices, parts: tuple[Part, ...]) -> Task:
     winners = "; ".join(f"{name}: {choice.candidate.name}" for name, choice in choices.items())
     # numbered as the outputs of this task are, not as those of the call: some of those may be zeros
     parts = tuple(Part(part.candidate, part.inputs, (place,)) for place, part in enumerate(parts))

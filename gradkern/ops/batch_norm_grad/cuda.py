@@ -1,0 +1,78 @@
+"""BatchNormalizationGrad on a GPU: the fastest of gradkern's own kernel and of cuDNN's routes, found by a search.
+
+A pinned `mode` leaves cuDNN's older functions in that mode alone, which are all that knows modes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gradkern.call import Call, Refusal
+from gradkern.cuda import channel_plan
+from gradkern.cuda.channel_plan import ChannelPlan
+from gradkern.cuda.device import Device
+from gradkern.cuda.rows import EmptyPlan, device_of
+from gradkern.memory import overlaps_itself
+from gradkern.ops.batch_norm_grad.parts import NAMES
+from gradkern.ops.batch_norm_grad.problem import Problem
+from gradkern.search.candidate import Unfit
+from gradkern.search.choose import choose, kept, names
+from gradkern.search.findings import Findings
+from gradkern.search.plan import Choices, SearchPlan
+from gradkern.search.task import ModuleSource, Task
+from gradkern.search.together import Part
+
+__all__ = ["plan", "searches"]
+
+_ALL = "all gradients"
+
+
+def plan(call: Call) -> BatchNormPlan | ChannelPlan | EmptyPlan:
+    """The plan of the winner, found by an earlier search or by one that is made now."""
+    if not call.inputs["X"].size:
+        return channel_plan.plan(call, NAMES, [axis == 1 for axis in range(len(call.inputs["X"].shape))], None)
+    for name, tensor in call.outputs.items():
+        if overlaps_itself(tensor):
+            raise Refusal(f"{name}: elements of it share memory")
+    which = device_of(call)
+    try:
+        return BatchNormPlan(which, {_ALL: choose(_task(call, which), call.policy, which, call.policy.kernel)}, _whole)
+    except Unfit as unfit:
+        raise Refusal(str(unfit)) from unfit
+
+
+def searches(call: Call) -> Mapping[str, tuple[Findings | None, list[str]]]:
+    """What an earlier search found; where there was none, the candidates that one would try first."""
+    if not call.inputs["X"].size:
+        return {}
+    task = _task(call, device_of(call))
+    findings = kept(task, call.policy, device_of(call))
+    return {_ALL: (findings, [] if findings else names(task))}
+
+
+class BatchNormPlan(SearchPlan):
+    """One winner computes all gradients."""
+
+    @property
+    def kernel(self) -> str:
+        return self.choices[_ALL].candidate.name
+
+
+def _whole(choices: Choices) -> Part:
+    task, candidate = choices[_ALL].task, choices[_ALL].candidate
+    return Part(candidate, tuple(range(len(task.inputs))), tuple(range(len(task.outputs))))
+
+
+def _task(call: Call, which: Device) -> Task:
+    mode = call.attributes["mode"]
+    problem = Problem(**call.inputs, **call.outputs, mode=mode, in_place=bool(call.in_place))
+    modules = ["kernel", "cudnn"] if mode == "auto" else ["cudnn"]
+    return Task(
+        kind=f"BatchNormalizationGrad {problem.dtype}",
+        detail="x".join(map(str, problem.X.shape)),
+        key=repr(problem),
+        inputs=problem.inputs,
+        outputs=problem.outputs,
+        terms=problem.elements,
+        sources=tuple(ModuleSource(name, f"gradkern.ops.batch_norm_grad.{name}", problem, which) for name in modules),
+    )

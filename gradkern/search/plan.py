@@ -1,0 +1,77 @@
+"""The plan of a call whose kernels were chosen by searches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+
+from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, in_turn
+from gradkern.cuda.scratch import scratch
+from gradkern.errors import ProviderError
+from gradkern.search.candidate import Unfit
+from gradkern.search.choose import Choice
+from gradkern.search.findings import Findings
+from gradkern.search.together import Part
+
+__all__ = ["Choices", "SearchPlan"]
+
+Choices = Mapping[str, Choice]
+"""What was chosen, by what it computes."""
+
+
+class SearchPlan:
+    """Runs the winners, in scratch memory of the stream; writes zeros where a gradient sums over nothing.
+
+    combine  makes of the choices what runs them all on the call's arrays, or None of no choices
+    zeros    (place among the outputs, bytes) of what is all zero
+    """
+
+    def __init__(
+        self,
+        which: Device,
+        choices: Choices,
+        combine: Callable[[Choices], Part | None],
+        zeros: tuple[tuple[int, int], ...] = (),
+    ) -> None:
+        self._device, self._choices, self._combine, self._zeros = which, dict(choices), combine, zeros
+        self._work = combine(self._choices)
+
+    @property
+    def choices(self) -> Choices:
+        return self._choices
+
+    @property
+    def kernel(self) -> str:
+        """The winner for each result, as a policy can pin them."""
+        return "; ".join(f"{name}: {each.candidate.name}" for name, each in self._choices.items()) or "zeros"
+
+    @property
+    def scratch(self) -> int:
+        return self._work.candidate.workspace if self._work else 0
+
+    @property
+    def findings(self) -> Mapping[str, Findings | None]:
+        """By result, what the search that chose its kernel found."""
+        return {name: choice.findings for name, choice in self._choices.items()}
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
+        with activate(self._device), in_turn:
+            if self._work is not None:
+                workspace = self._workspace(stream) if self._work.candidate.workspace else 0
+                self._work.run(inputs, outputs, workspace, stream)
+            for place, size in self._zeros:
+                check(driver.cuMemsetD8Async(outputs[place], 0, size, stream), "writing zeros")
+
+    def _workspace(self, stream: int) -> int:
+        """The address of the workspace. Where it cannot be had, the next candidates with smaller ones take over."""
+        while True:
+            try:
+                return scratch(self._device, stream, self.scratch)[1]
+            except OutOfMemoryError as error:
+                name = max(self._choices, key=lambda each: self._choices[each].candidate.workspace)
+                try:
+                    self._choices[name] = self._choices[name].smaller()
+                    self._work = self._combine(self._choices)
+                except Unfit as unfit:
+                    raise ProviderError(f"{error}; no other kernel for {name}: {unfit}") from error
