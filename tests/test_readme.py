@@ -1,14 +1,22 @@
-"""The README's example runs as it stands, and the errors it quotes are those that callers get."""
+"""What the README says: its example runs, its errors are those that callers get, its convolutions are as measured."""
 
+import importlib
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+import readme
+from conv_layers import Layer
 
 import gradkern
+from gradkern.cudnn.engine import Config
+from gradkern.ops.conv_grad.cudnn import CudnnCandidate
+from gradkern.ops.conv_grad.gemm import Way
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
 EXAMPLE = next(block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "import gradkern" in block)
@@ -42,3 +50,81 @@ def test_a_quoted_error_is_what_the_call_raises(operator: str, inputs: list[np.n
         gradkern.run(operator, *inputs, **attributes)
     quoted = [line.removesuffix(" ...").rstrip(",") for line in QUOTED]
     assert any(str(caught.value).startswith(line) for line in quoted), f"the README does not quote: {caught.value}"
+
+
+def test_no_convolutions_are_in_the_readme_before_they_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "README.md"
+    path.write_text("<!-- begin conv -->\nold\n<!-- end conv -->\n")
+    for name, value in (("ROOT", tmp_path), ("RESULTS", tmp_path), ("PARTS", {"conv": readme.conv})):
+        monkeypatch.setattr(readme, name, value)
+    monkeypatch.setattr(sys, "argv", ["readme.py"])
+    assert readme.main() == 0
+    assert path.read_text() == "<!-- begin conv -->\n<!-- end conv -->\n"
+
+
+CUDNN = CudnnCandidate(None, None, "NCHW", Config(35, ((2, 1),)), frozenset(), None).name
+GEMM = Way("taps", 256 << 20).name
+DEPTHWISE = "depthwise_1x8_threads32x4x1_stages3"
+MEASURED = {  # of dX, dW and all three: the winner, and gradkern's and PyTorch's microseconds
+    Layer("ResNet-50", 128, 64, (56, 56), 64, 3, 2): [(CUDNN, 10, 20), (CUDNN, 40, 20), (CUDNN, 50, 50)],
+    Layer("ResNet-50", 128, 64, (56, 56), 256, 1): [(GEMM, 30, 30), (CUDNN, 40, 80), (CUDNN, 50, 100)],
+    Layer("WaveNet", 8, 128, (16000,), 256, 3, dilation=16): [(GEMM, 10, 40), (GEMM, 50, 50), (GEMM, 50, 100)],
+    Layer("ConvNeXt-T", 64, 96, (56, 56), 96, 7, group=96): [(DEPTHWISE, 10, 80), (DEPTHWISE, 5, 80), (GEMM, 20, 20)],
+}
+
+
+def test_the_convolutions_in_the_readme_are_what_the_benchmark_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The benchmark's own rows, of a GPU that is not there: only winners and times are given."""
+    torch = MagicMock(__version__="2.11.0")
+    torch.backends.cudnn.version.return_value = 91900
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    for name in ("conv_bench", "gpu_timing"):  # to be imported with this torch, and forgotten with it
+        monkeypatch.setitem(sys.modules, name, None)
+        del sys.modules[name]
+    conv_bench = importlib.import_module("conv_bench")
+    winners, times = (iter([row for rows in MEASURED.values() for row in rows]) for _ in range(2))
+
+    def prepare(*_: object, outputs: tuple[str, ...], **__: object) -> SimpleNamespace:
+        winner = next(winners)[0]
+        return SimpleNamespace(kernel="; ".join(f"{name}: {winner}" for name in outputs), scratch=0, _plan=None)
+
+    def cold_times(*_: object) -> dict[str, list[float]]:
+        return {name: [time / 1e6] for name, time in zip(("gradkern", "torch"), next(times)[1:], strict=True)}
+
+    monkeypatch.setattr(gradkern, "prepare", prepare)
+    monkeypatch.setattr(gradkern, "run", lambda *_, **__: None)
+    for name, value in {
+        "LAYERS": tuple(MEASURED),
+        "torch_peer": lambda *_: lambda: None,
+        "cold_times": cold_times,
+        "machine": lambda: {"gpu": "a GPU", "cuda": "13.0", "driver": "580.1"},
+        "_apart": lambda *_: 0.0,
+    }.items():
+        monkeypatch.setattr(conv_bench, name, value)
+    files = tmp_path / "conv.json", tmp_path / "conv.png"
+    command = ["conv_bench.py", "--settings", "bfloat16", "--json", str(files[0]), "--plot", str(files[1])]
+    monkeypatch.setattr(sys, "argv", command)
+    assert conv_bench.main() == 0
+    assert files[1].read_bytes().startswith(b"\x89PNG")
+
+    monkeypatch.setattr(readme, "RESULTS", tmp_path)
+    text = readme.conv()
+    lines = [line for line in text.splitlines() if "bfloat16" in line and line.startswith("|")]
+    assert lines == [
+        "| ResNet-50 | 3×3, 1×1 | 2 | bfloat16, channels-last"
+        " | 50 | 40 | 1.25 | cuDNN 35 (1), GEMM (1) | 100 | 80 | 1.25 | cuDNN 35 (2) |",
+        "| ResNet-50 | 3×3 | 1 | bfloat16, channels-last"
+        " | 20 | 10 | 2.00 | cuDNN 35 (1) | 20 | 40 | 0.50 | cuDNN 35 (1) |",
+        "| ResNet-50 | 1×1 | 1 | bfloat16, channels-last | 30 | 30 | 1.00 | GEMM (1) | 80 | 40 | 2.00 | cuDNN 35 (1) |",
+        "| WaveNet | 3 | 1 | bfloat16, NCL | 40 | 10 | 4.00 | GEMM (1) | 50 | 50 | 1.00 | GEMM (1) |",
+        "| ConvNeXt-T | 7×7 depthwise | 1 | bfloat16, channels-last"
+        " | 80 | 10 | 8.00 | depthwise (1) | 80 | 5 | 16.00 | depthwise (1) |",
+        "| bfloat16 | 2.00 (1.00) | 1.00 (0.50) | 1.59 (1.00) | 8.00 (8.00) | 16.00 (16.00) | 1.00 (1.00) |",
+    ]
+    assert "12 measurements PyTorch takes 2.00 times as long" in text
+    assert "0.50 times at the least (ResNet-50 `64x56x56 -> 64, 3x3/2`, bfloat16, channels-last, dW); in 1 of" in text
+    assert "one a GPU, driver 580.1, CUDA 13.0, torch 2.11.0, cuDNN 9.19.0, gradkern " in text

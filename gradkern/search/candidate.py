@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 __all__ = ["Candidate", "Note", "Unfit"]
 
-Note = Literal["nondeterministic", "tf32", "reduced_precision", "compiles"]
+Note = Literal["nondeterministic", "tf32", "reduced_precision", "compiles", "compiles_once"]
 
 
 class Unfit(Exception):  # noqa: N818  not an error: the search goes on to the next
@@ -21,7 +21,8 @@ class Candidate(Protocol):
                `Policy.kernel` pins it
     origin     candidates of one origin may share a fault (one engine of one library); those of two are independent
     notes      nondeterministic: the bits may differ from run to run; tf32: float32 is multiplied in TF32;
-               reduced_precision: it adds up in less than float32; compiles: its preparation compiles code
+               reduced_precision: it adds up in less than float32; compiles: its preparation compiles code;
+               compiles_once: code that is kept on disk, so that the time for it is no search's
     workspace  bytes of scratch memory, at an address that is a multiple of 256; known once `prepare` has returned
     recipe     all that the module it comes from needs to make it again, as JSON values
     """

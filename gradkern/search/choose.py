@@ -153,7 +153,7 @@ def _searched(
         return Choice(task, _first(task, policy, limits.workspace))
     try:
         with progress(task.title) as tell:
-            race = Race(task, policy, limits, bench, tell, start=start)
+            race = Race(task, policy, limits, bench, tell)
             race.run()
     finally:
         bench.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,10 +37,13 @@ LAST = pytest.mark.parametrize("last", [False, True], ids=["channels_first", "ch
 
 
 @pytest.fixture(autouse=True)
-def quick_searches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Short searches; no plan of another test's."""
+def quick_searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Short searches, kept in a folder of the test's own; no plan of another test's."""
     from gradkern import plan_cache
     from gradkern.ops.batch_norm_grad import cuda
+    from gradkern.search import findings
+
+    monkeypatch.setattr(findings, "folder", lambda: tmp_path)
 
     monkeypatch.setattr(cuda, "choose", partial(cuda.choose, seconds=1.0))
     plan_cache.clear()

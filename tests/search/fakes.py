@@ -33,6 +33,8 @@ class FakeCandidate:
     variants: tuple[FakeCandidate, ...] = ()
     runs: int = 0
     prepared: int = 0
+    compiling: float = 0.0  # seconds that its preparation takes
+    bench: FakeBench | None = None  # whose clock goes on by them
 
     def __post_init__(self) -> None:
         self.origin = self.origin or self.name
@@ -43,6 +45,8 @@ class FakeCandidate:
 
     def prepare(self) -> None:
         self.prepared += 1
+        if self.bench is not None:
+            self.bench.now += self.compiling
         if self.unfit:
             raise Unfit(self.unfit)
 

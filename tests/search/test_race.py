@@ -63,6 +63,16 @@ def test_the_budget_ends_the_search_and_what_was_not_reached_is_named():
     assert len(made.ranking) + len(made.others) == 100
 
 
+@pytest.mark.parametrize(("note", "tried"), [("compiles_once", ["kernel", "a", "b"]), ("compiles", ["kernel", "a"])])
+def test_what_is_compiled_once_and_for_all_takes_no_time_from_the_others(note, tried):
+    bench = FakeBench()
+    kernel = FakeCandidate("kernel", 2e-3, notes=frozenset({note}), compiling=4.0, bench=bench)
+    made = Race(task((kernel, FakeCandidate("a"), FakeCandidate("b"))), Policy(), Limits(100), bench, clock=bench.clock)
+    made.run()
+    assert bench.order[: len(tried)] == tried
+    assert ("b" in reasons(made)) == ("b" not in tried)
+
+
 def test_beyond_the_budget_only_a_second_origin_is_looked_for():
     entrants = FakeCandidate("a", 2.0, "one"), FakeCandidate("b", 2.0, "one"), FakeCandidate("c", 2.0, "two")
     made, bench = race(entrants, seconds=3.0)
@@ -120,7 +130,7 @@ def test_notes_that_the_policy_forbids_never_run(note, policy, reason):
     assert forbidden.prepared == 0
 
 
-@pytest.mark.parametrize("note", ["tf32", "nondeterministic", "compiles"])
+@pytest.mark.parametrize("note", ["tf32", "nondeterministic", "compiles", "compiles_once"])
 def test_notes_that_it_permits_may_win(note):
     made, _ = race((FakeCandidate("quick", 1e-6, notes=frozenset({note})), FakeCandidate("a"), FakeCandidate("b")))
     assert made.ranking[0].name == "quick"

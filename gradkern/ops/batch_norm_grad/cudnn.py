@@ -57,7 +57,7 @@ class CudnnCandidate:
         }
         self._tensors: dict[str, Tensor] = tensors
         self._copied = [name for name, each in tensors.items() if name not in _DATA and not self._is_taken(each)]
-        casts: frozenset[Note] = frozenset({"compiles"} if self._copied else ())
+        casts: frozenset[Note] = frozenset({"compiles_once"} if self._copied else ())
         self.notes = route.notes | casts
         self.workspace = 0
         self._is_ready = False

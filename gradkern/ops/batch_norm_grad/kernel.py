@@ -36,7 +36,7 @@ class Channels:
     """One launch or two; the order of all additions is fixed. Who calls it holds device.in_turn."""
 
     origin = "gradkern channels"
-    notes: frozenset[Note] = frozenset({"compiles"})
+    notes: frozenset[Note] = frozenset({"compiles_once"})
 
     def __init__(self, problem: Problem, which: Device, launches: int) -> None:
         self.device, self.launches = which, launches

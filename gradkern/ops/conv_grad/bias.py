@@ -32,7 +32,7 @@ class ChannelSums:
 
     name = "channel_sums"
     origin = "gradkern channel sums"
-    notes: frozenset[Note] = frozenset({"compiles"})
+    notes: frozenset[Note] = frozenset({"compiles_once"})
     recipe: Mapping[str, Any] = {}
 
     def __init__(self, problem: Problem, which: Device) -> None:

@@ -40,7 +40,7 @@ class Depthwise:
     """One launch, whose blocks take channels, tiles of their planes and a share of the images."""
 
     origin = "gradkern depthwise"
-    notes: frozenset[Note] = frozenset({"compiles"})
+    notes: frozenset[Note] = frozenset({"compiles_once"})
 
     def __init__(self, form: Form, which: Device, images: int) -> None:
         self.form, self.device, self.images = form, which, images

@@ -66,7 +66,7 @@ class GemmCandidate:
         self.workspace = up(self.program.scratch, ALIGNED) + self._cublas_bytes
         self.recipe: Mapping[str, Any] = asdict(way)
         noted: dict[Note, bool] = {"tf32": way.tf32}
-        noted["compiles"] = any(isinstance(step, Move) for step in self.program.steps)
+        noted["compiles_once"] = any(isinstance(step, Move) for step in self.program.steps)
         self.notes = frozenset(note for note, holds in noted.items() if holds)
 
     def prepare(self) -> None:
