@@ -42,6 +42,10 @@ class Bench(Witness, Protocol):
         """Runs with a cold L2."""
         ...
 
+    def alive(self) -> bool:
+        """Whether the device still works: after a fault of a kernel nothing does in this process."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -88,6 +92,10 @@ class CudaBench:
             except BaseException:
                 self.close()
                 raise
+
+    def alive(self) -> bool:
+        with activate(self._which):
+            return driver.cuStreamSynchronize(self._stream)[0] == driver.CUresult.CUDA_SUCCESS
 
     def close(self) -> None:
         with activate(self._which):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from time import monotonic
 
-from gradkern.errors import GradkernError
+from gradkern.errors import GradkernError, ProviderError
 from gradkern.policies import Policy
 from gradkern.search.bench import Bench
 from gradkern.search.candidate import Candidate, Unfit
@@ -173,6 +173,12 @@ class Race:
             self.runners[candidate.name] = _Runner(candidate, source, seconds)
             self._jury.hear(candidate)
         except (Unfit, GradkernError) as error:
+            if not self._bench.alive():
+                raise ProviderError(
+                    f"{self._task.title}: the search ended with a fault of {candidate.name}, after which this process"
+                    f" cannot use the device: {error}; in a new process pin another kernel, or set the policy's search"
+                    " to 'default'"
+                ) from error
             self.runners.pop(candidate.name, None)
             self._refuse(source, candidate, str(error))
 

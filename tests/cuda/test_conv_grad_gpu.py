@@ -154,8 +154,9 @@ def test_all_gradients_of_every_shape_type_and_layout(shape: Shape, dtype: str) 
     plan = planned(run)
     run(plan)
     run.check()
-    unconfirmed = {name: found.others for name, found in plan.findings.items() if not found.confirmed}
-    assert not unconfirmed or unconfirmed.keys() == {"dB"}
+    if "gaps" not in shape.layouts:  # which cuDNN does not take
+        unconfirmed = {name: found.others for name, found in plan.findings.items() if not found.confirmed}
+        assert not unconfirmed or unconfirmed.keys() == {"dB"}
 
 
 def test_arrays_with_gaps_have_all_gradients() -> None:

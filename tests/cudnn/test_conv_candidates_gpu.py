@@ -143,7 +143,7 @@ def test_candidates_compute_the_gradient(
     assert found == {}
 
 
-@pytest.mark.parametrize("offset", [1, 2, 4])
+@pytest.mark.parametrize("offset", [2, 4])
 def test_arrays_may_start_anywhere(offset: int, rng: np.random.Generator, workspace: int) -> None:
     case = Case("dX", GEOMETRIES["3x3"], "float16", "last", alignment=2 * offset)
     arrays = Arrays(case, rng, offset)

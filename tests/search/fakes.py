@@ -10,6 +10,7 @@ import numpy as np
 
 from gradkern.call import Tensor
 from gradkern.cuda.device import Device
+from gradkern.errors import ProviderError
 from gradkern.search.candidate import Unfit
 from gradkern.search.task import Task
 from gradkern.search.trust import Difference
@@ -30,6 +31,7 @@ class FakeCandidate:
     notes: frozenset[Any] = frozenset()
     workspace: int = 0
     unfit: str = ""
+    fault: str = ""  # of the device, when it runs
     variants: tuple[FakeCandidate, ...] = ()
     runs: int = 0
     prepared: int = 0
@@ -86,12 +88,16 @@ class FakeBench:
     kept: list[float] = field(default_factory=list)
     result: float = 0.0
     closed: bool = False
+    dead: bool = False
 
     def clock(self) -> float:
         return self.now
 
     def run(self, candidate: FakeCandidate) -> float:
         self.order.append(candidate.name)
+        if candidate.fault:
+            self.dead = True
+            raise ProviderError(candidate.fault)
         self.result = candidate.result
         return self._took(candidate)
 
@@ -113,6 +119,9 @@ class FakeBench:
     def compare(self, kept: int) -> tuple[Difference, ...]:
         apart = abs(self.result - self.kept[kept])
         return (Difference(apart, apart),)
+
+    def alive(self) -> bool:
+        return not self.dead
 
     def close(self) -> None:
         self.closed = True

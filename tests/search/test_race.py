@@ -3,6 +3,7 @@
 import pytest
 from fakes import UNWRITTEN, FakeBench, FakeCandidate, FakeSource, task
 
+from gradkern.errors import ProviderError
 from gradkern.policies import Policy
 from gradkern.search.candidate import Unfit
 from gradkern.search.race import Limits, Race, several
@@ -29,6 +30,13 @@ def test_the_ranking_is_by_time():
     assert names(made.ranking) == ["b", "c", "a"]
     assert [row.seconds for row in made.ranking] == [1e-3, 2e-3, 3e-3]
     assert made.confirmed
+
+
+def test_a_fault_of_the_device_ends_the_search_with_the_name_of_who_made_it():
+    entrants = FakeCandidate("a"), FakeCandidate("bad", fault="misaligned address"), FakeCandidate("c")
+    text = "a gradient: .*fault of bad, after which this process cannot use the device: misaligned address; in a new"
+    with pytest.raises(ProviderError, match=text):
+        race(entrants)
 
 
 def test_sources_take_turns():

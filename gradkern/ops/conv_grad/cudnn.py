@@ -45,6 +45,11 @@ _TAKES_ANY_PADS = {("dX", 0), ("dX", 74), ("dW", 0), ("dW", 67)}
 arrays (dX 50) or compute another gradient (dW 1, 18, 20); all of those with tensor cores do.
 """
 
+_ALIGNED, _ALIGNED_IN_GROUPS = 4, 16
+"""Bytes of whose multiple the arrays of 16-bit types must begin at. A depthwise convolution on float16 channels last at
+odd multiples of 2 ended with a misaligned address (9.19, H200), though cuDNN had been told of it.
+"""
+
 
 @dataclass(slots=True, eq=False)
 class CudnnCandidate:
@@ -217,6 +222,10 @@ def _graph(problem: Problem, form: str) -> Descriptor:
         raise Unfit(f"cuDNN computes no {problem.gradient} of {problem.dtype}")
     axis = _forms(problem)[form]
     described = {"dY": problem.Y, "X": problem.X, "W": problem.W}
+    least = _ALIGNED if problem.group == 1 else _ALIGNED_IN_GROUPS
+    for name, each in described.items():
+        if each.dtype.itemsize == 2 and each.alignment < least:
+            raise Unfit(f"cuDNN is not trusted with {each.dtype} at odd addresses: {name} is at no multiple of {least}")
     last = _channels_last(problem)
     tensors = {
         name: tensor(number, problem.dtype, *_layout(name, described[name], axis, last), described[name].alignment)
