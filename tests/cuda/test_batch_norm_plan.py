@@ -65,7 +65,7 @@ def launched(candidate: kernel.Channels, outputs: int) -> list[Any]:
     """The launches of a call whose inputs are at 1, 2, 3, ... and whose outputs are at 11, 12, ..."""
     candidate.prepare()
     candidate(tuple(range(1, 6)), tuple(range(11, 11 + outputs)), WORKSPACE, 0)
-    plan: Any = candidate._plan
+    plan: Any = candidate.plan
     return [each for each in (plan.launch, plan.then) if each is not None]
 
 

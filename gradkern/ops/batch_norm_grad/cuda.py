@@ -13,10 +13,11 @@ from gradkern.cuda.channel_plan import ChannelPlan
 from gradkern.cuda.device import Device
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.memory import overlaps_itself
+from gradkern.ops.batch_norm_grad.kernel import Channels
 from gradkern.ops.batch_norm_grad.parts import NAMES
 from gradkern.ops.batch_norm_grad.problem import Problem
 from gradkern.search.candidate import Unfit
-from gradkern.search.choose import choose, kept, names
+from gradkern.search.choose import Choice, choose, kept, names
 from gradkern.search.findings import Findings
 from gradkern.search.plan import Choices, SearchPlan
 from gradkern.search.task import ModuleSource, Task
@@ -36,7 +37,7 @@ def plan(call: Call) -> BatchNormPlan | ChannelPlan | EmptyPlan:
             raise Refusal(f"{name}: elements of it share memory")
     which = device_of(call)
     try:
-        return BatchNormPlan(which, {_ALL: choose(_task(call, which), call.policy, which, call.policy.kernel)}, _whole)
+        return BatchNormPlan(which, choose(_task(call, which), call.policy, which, call.policy.kernel))
     except Unfit as unfit:
         raise Refusal(str(unfit)) from unfit
 
@@ -53,9 +54,20 @@ def searches(call: Call) -> Mapping[str, tuple[Findings | None, list[str]]]:
 class BatchNormPlan(SearchPlan):
     """One winner computes all gradients."""
 
+    def __init__(self, which: Device, choice: Choice) -> None:
+        super().__init__(which, {_ALL: choice}, _whole)
+        winner = choice.candidate
+        self._alone = winner.plan if isinstance(winner, Channels) and winner.launches == 1 else None
+
     @property
     def kernel(self) -> str:
         return self.choices[_ALL].candidate.name
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
+        if self._alone is not None:  # a launch by itself needs no turn, and costs the host far less
+            self._alone(inputs, outputs, stream)
+        else:
+            super().__call__(inputs, outputs, stream)
 
 
 def _whole(choices: Choices) -> Part:

@@ -57,10 +57,10 @@ class Channels:
             policy=Policy(),
         )
         self._elements = problem.elements
-        self._plan: ChannelPlan | None = None
+        self.plan: ChannelPlan | None = None
 
     def prepare(self) -> None:
-        if self._plan is not None:
+        if self.plan is not None:
             return
         is_kept = [axis == 1 for axis in range(len(self._call.inputs["X"].shape))]
         try:
@@ -69,10 +69,10 @@ class Channels:
             raise Unfit(str(refusal)) from refusal
         if not isinstance(made, ChannelPlan):
             raise Unfit("the kernel takes no empty arrays")
-        self._plan, self.workspace = made, made.scratch
+        self.plan, self.workspace = made, made.scratch
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
-        if self._plan is None:
+        if self.plan is None:
             raise RuntimeError("prepare has not been called")
         counter = scratch(self.device, stream, 0)[0]
-        self._plan.enqueue(inputs, outputs, workspace, counter, stream)
+        self.plan.enqueue(inputs, outputs, workspace, counter, stream)

@@ -1,0 +1,157 @@
+"""BatchNormalizationGrad's plan for a GPU, without one: what a call asks a search, and what runs of its answer."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+
+from gradkern.call import Call, Refusal, Tensor
+from gradkern.cuda import channel_plan
+from gradkern.cuda.device import Device
+from gradkern.memory import c_strides
+from gradkern.ops.batch_norm_grad import cuda, kernel
+from gradkern.policies import Policy
+from gradkern.search import plan as search_plan
+from gradkern.search.candidate import Unfit
+from gradkern.search.choose import Choice
+
+DEVICE = Device(0, (9, 0), 132, 232448)
+
+
+@dataclass(eq=False)
+class Fake:
+    name: str = "fake"
+    workspace: int = 100
+    runs: list[Any] = field(default_factory=list)
+
+    def __call__(self, *arguments: Any) -> None:
+        self.runs.append(arguments)
+
+
+class Search:
+    """In place of the search: `winner` is the answer to every task, and what was asked is remembered."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, str | None]] = []
+        self.winner: Any = Fake()
+
+    def __call__(self, task: Any, policy: Policy, which: Device, pin: str | None = None) -> Choice:
+        self.asked.append((task, pin))
+        return Choice(task, self.winner)
+
+
+@pytest.fixture
+def search(monkeypatch: pytest.MonkeyPatch) -> Search:
+    made = Search()
+    for module in (cuda, channel_plan):
+        monkeypatch.setattr(module, "device_of", lambda call: DEVICE)
+    monkeypatch.setattr(cuda, "choose", made)
+    monkeypatch.setattr(search_plan, "activate", lambda which: nullcontext())
+    monkeypatch.setattr(search_plan, "scratch", lambda which, stream, size: (0, 4096))
+    return made
+
+
+def tensor(shape: tuple[int, ...], dtype: str = "float32", **changes: Any) -> Tensor:
+    kind = np.dtype(dtype)
+    return replace(Tensor(kind, shape, c_strides(shape, kind.itemsize), 16), **changes)
+
+
+def call(
+    shape: tuple[int, ...] = (4, 8, 5, 3),
+    outputs: tuple[str, ...] = ("dX", "dScale", "dBias"),
+    policy: Policy | None = None,
+    mode: str = "auto",
+    in_place: frozenset[tuple[str, str]] = frozenset(),
+    **changes: Tensor,
+) -> Call:
+    X, vector = tensor(shape), tensor(shape[1:2])
+    inputs = {"dY": X, "X": X, "Scale": vector, "saved_mean": vector, "saved_inv_std": vector}
+    results = {"dX": X, "dScale": vector, "dBias": vector}
+    for name, changed in changes.items():
+        (inputs if name in inputs else results)[name] = changed
+    wanted = {name: results[name] for name in outputs}
+    attributes = {"epsilon": 1e-5, "mode": mode}
+    return Call("BatchNormalizationGrad", inputs, wanted, attributes, {}, in_place, "cuda:0", policy or Policy())
+
+
+def test_one_search_is_among_our_kernel_and_cudnns_routes(search: Search) -> None:
+    plan = cuda.plan(call())
+    ((task, pin),) = search.asked
+    assert (task.kind, task.detail, task.terms, pin) == ("BatchNormalizationGrad float32", "4x8x5x3", 4 * 15, None)
+    assert [source.name for source in task.sources] == ["kernel", "cudnn"]
+    assert plan.kernel == "fake"
+
+
+@pytest.mark.parametrize("mode", ["spatial", "spatial_persistent"])
+def test_a_pinned_mode_leaves_cudnn_alone(search: Search, mode: str) -> None:
+    cuda.plan(call(mode=mode))
+    ((task, _),) = search.asked
+    assert [(source.name, source.problem.mode) for source in task.sources] == [("cudnn", mode)]
+
+
+def test_a_kernel_is_pinned_by_its_name(search: Search) -> None:
+    cuda.plan(call(policy=Policy(kernel="channels_2_launches")))
+    assert search.asked[0][1] == "channels_2_launches"
+
+
+def test_the_key_tells_apart_all_that_the_answer_depends_on(search: Search) -> None:
+    last = tensor((4, 8, 5, 3), strides=(480, 4, 96, 32))
+    different = [
+        call(),
+        call((4, 8, 3, 5)),
+        call(outputs=("dX",)),
+        call(mode="spatial"),
+        call(in_place=frozenset({("X", "dX")})),
+        call(X=tensor((4, 8, 5, 3), alignment=4)),
+        call(dY=last, X=last, dX=last),
+        call(Scale=tensor((8,), "float64")),
+    ]
+    for each in different:
+        cuda.plan(each)
+    assert len({task.key for task, _ in search.asked}) == len(different)
+
+
+def test_the_winner_runs_on_all_arrays_in_a_workspace(search: Search) -> None:
+    plan = cuda.plan(call(outputs=("dX", "dBias")))
+    plan((1, 2, 3, 4, 5), (6, 7), 9)
+    assert search.winner.runs == [((1, 2, 3, 4, 5), (6, 7), 4096, 9)]
+    assert plan.scratch == 100
+
+
+@pytest.mark.parametrize(("launches", "with_memory"), [(1, ()), (2, (4096, 77))])
+def test_our_kernel_takes_a_turn_only_for_two_launches(
+    search: Search, monkeypatch: pytest.MonkeyPatch, launches: int, with_memory: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr(kernel, "scratch", lambda which, stream, size: (77, 0))
+    problem: Any = cuda._task(call(), DEVICE).sources[0]
+    search.winner = kernel.Channels(problem.problem, DEVICE, launches)
+    made: Any = Fake()
+    made.enqueue = made
+    search.winner.plan, search.winner.workspace = made, 100
+    cuda.plan(call())((1, 2, 3, 4, 5), (6, 7, 8), 9)
+    assert made.runs == [((1, 2, 3, 4, 5), (6, 7, 8), *with_memory, 9)]
+
+
+def test_an_empty_batch_is_not_searched(search: Search) -> None:
+    plan: Any = cuda.plan(call((0, 8, 5)))
+    assert (search.asked, plan.kernel, plan.sizes) == ([], "empty", (0, 32, 32))
+
+
+def test_an_output_that_overlaps_itself_is_refused(search: Search) -> None:
+    with pytest.raises(Refusal, match="dScale: elements of it share memory"):
+        cuda.plan(call(dScale=tensor((8,), strides=(0,))))
+
+
+def test_no_candidate_left_is_a_refusal_with_the_reasons(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: Any, **__: Any) -> Choice:
+        raise Unfit("cudnn: too old")
+
+    monkeypatch.setattr(cuda, "choose", none_left)
+    with pytest.raises(Refusal, match="cudnn: too old"):
+        cuda.plan(call())
