@@ -20,6 +20,7 @@ from gradkern.cuda import cache
 from gradkern.cuda.device import Device, OutOfMemoryError, activate, check
 from gradkern.cuda.launch import Launch, load
 from gradkern.search.candidate import Candidate, Unfit
+from gradkern.search.task import Task
 from gradkern.search.trust import Difference, Witness
 
 __all__ = ["Bench", "CudaBench"]
@@ -29,6 +30,7 @@ FLUSH = 4  # times the L2
 THREADS = 256  # of a block of the kernels in `cuda_data`, which is imported to compile them alone
 MEASURES = 4  # numbers, float64, that every block of `compare` writes
 _ALIGNED = 256
+_PLACES, _MOST_FETCHED = 64, 1 << 32  # elements that are computed in float64, if the inputs are no more bytes than this
 
 
 class Bench(Witness, Protocol):
@@ -66,8 +68,10 @@ class _Buffer:
 class CudaBench:
     """A bench on a GPU. Raises OutOfMemoryError where the device has no room for it."""
 
-    def __init__(self, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], which: Device) -> None:
+    def __init__(self, task: Task, which: Device) -> None:
         self._which = which
+        self._truth = task.truth
+        self._exact: tuple[np.ndarray, np.ndarray] | None = None  # places in the first output, and what is there
         self._memory: list[int] = []
         self._kept: list[list[_Buffer]] = []
         self._workspace, self._room = 0, 0
@@ -76,8 +80,8 @@ class CudaBench:
         with activate(which):
             try:
                 self._stream = _stream(which)
-                self._inputs = [self._buffer(each) for each in inputs]
-                self._outputs = [self._buffer(each) for each in outputs]
+                self._inputs = [self._buffer(each) for each in task.inputs]
+                self._outputs = [self._buffer(each) for each in task.outputs]
                 self._measures = self._allocate(self._blocks * 8 * MEASURES)
                 attribute = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
                 l2 = check(driver.cuDeviceGetAttribute(attribute, which.index), "reading the size of the L2")
@@ -163,6 +167,19 @@ class CudaBench:
             _difference(self._measure(each, copy)) for each, copy in zip(self._outputs, self._kept[kept], strict=True)
         )
 
+    def error(self, kept: int) -> float | None:
+        if self._truth is None or sum(each.nbytes for each in self._inputs) > _MOST_FETCHED:
+            return None
+        with activate(self._which):
+            check(driver.cuStreamSynchronize(self._stream), "keeping a result")
+            if self._exact is None:
+                shape = self._outputs[0].tensor.shape
+                places = np.random.default_rng(0).integers(0, shape, (_PLACES, len(shape)))
+                self._exact = places, self._truth(tuple(map(_fetched, self._inputs)), places)
+            places, exact = self._exact
+            found = _fetched(self._kept[kept][0])[tuple(places.T)].astype(np.float64)
+        return float(np.linalg.norm(found - exact) / (np.linalg.norm(exact) or 1))
+
     def _measure(self, a: _Buffer, b: _Buffer) -> np.ndarray:
         """The four measures of `cuda_data.compare`, of all elements."""
         found = np.empty((self._blocks, MEASURES))
@@ -210,6 +227,14 @@ def _stream(which: Device) -> int:
         handle = check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), "making a stream")
         _streams[which.index] = int(handle)
     return _streams[which.index]
+
+
+def _fetched(buffer: _Buffer) -> np.ndarray:
+    """A copy on the host, lying as the original does."""
+    raw = np.empty(buffer.nbytes, np.uint8)
+    check(driver.cuMemcpyDtoH(raw.ctypes.data, buffer.start, buffer.nbytes), "fetching an array of a search")
+    tensor = buffer.tensor
+    return np.ndarray(tensor.shape, tensor.dtype, raw, buffer.first - buffer.start, tensor.strides)
 
 
 def _difference(measures: np.ndarray) -> Difference:

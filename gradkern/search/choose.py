@@ -11,7 +11,6 @@ from time import monotonic
 from typing import Any
 
 from gradkern import disk
-from gradkern.call import Tensor
 from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, identity
 from gradkern.errors import GradkernError
 from gradkern.policies import Policy
@@ -29,7 +28,7 @@ __all__ = ["Choice", "choose", "kept", "names", "question", "workspace_limit"]
 _SHARE_OF_DEVICE, _SHARE_OF_FREE = 1 / 8, 1 / 2
 _OTHERS_SEARCH = 60.0  # seconds to wait for another process that searches the same
 
-OpenBench = Callable[[tuple[Tensor, ...], tuple[Tensor, ...], Device], Bench]
+OpenBench = Callable[[Task, Device], Bench]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +146,7 @@ def _searched(
 ) -> Choice:
     start = monotonic()
     try:
-        bench = open_bench(task.inputs, task.outputs, which)
+        bench = open_bench(task, which)
     except OutOfMemoryError as error:
         warnings.warn(f"gradkern: {task.title} is not searched: {error}", RuntimeWarning, stacklevel=2)
         return Choice(task, _first(task, policy, limits.workspace))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
+
+import numpy as np
 
 from gradkern.call import Tensor
 from gradkern.search.candidate import Candidate
@@ -68,6 +70,8 @@ class Task:
     inputs, outputs   what the candidates are called with, in order
     terms    how many products are added up in one element of an output, at most
     sources  in the order in which their candidates are tried, in turns
+    truth    the float64 values of the first output at given places, rows of indices, from the inputs as arrays; it is
+             asked where candidates disagree
     """
 
     kind: str
@@ -77,6 +81,7 @@ class Task:
     outputs: tuple[Tensor, ...]
     terms: int
     sources: tuple[Source, ...]
+    truth: Callable[[tuple[np.ndarray, ...], np.ndarray], np.ndarray] | None = None
 
     @property
     def title(self) -> str:

@@ -1,15 +1,17 @@
 """Whose result may be believed: results of independent origins that agree.
 
 Libraries have returned wrong gradients (cuDNN on Hopper: pytorch issues 150700 and 163539), so no result is believed
-on its own. Every result is compared with those before it; those that agree form a camp. The camp with the most origins
-is believed, if it has two at least; a single origin only where nobody else had a result.
+on its own. Every result is compared with those before it; those that agree form a camp. Where there are several camps,
+each is compared with elements computed in float64, if the task can: those within the bound of their type are believed,
+or else the nearest. If it cannot, the camp with the most origins is believed, if it has two at least; a single origin
+only where nobody else had a result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, isnan
 from typing import NamedTuple, Protocol
 
 from gradkern.search.candidate import Candidate
@@ -59,16 +61,26 @@ class Witness(Protocol):
         """Each output against its kept copy."""
         ...
 
+    def error(self, kept: int) -> float | None:
+        """How far the kept copy of the first output is from float64 where that was computed: ||copy - truth|| /
+        ||truth||; None where it cannot be.
+        """
+        ...
+
 
 @dataclass(slots=True)
 class _Camp:
-    """Those who agree with the first of them, and how far those outside who were compared with it are from it."""
+    """Those who agree with the first of them, and how far those outside who were compared with it are from it.
+
+    error: of the first from float64, once it was asked for.
+    """
 
     kept: int
     tf32: bool
     origins: set[str] = field(default_factory=set)
     members: list[str] = field(default_factory=list)
     outside: dict[str, float] = field(default_factory=dict)
+    error: float | None = None
 
 
 class Jury:
@@ -79,6 +91,7 @@ class Jury:
         self._dtypes = tuple(dtypes)
         self._growth = max(1.0, (terms / _MANY_TERMS) ** 0.5)
         self._camps: list[_Camp] = []
+        self._asked = 0  # of how many camps the error is known, or cannot be
         self._fragments: list[str] = []
 
     def hear(self, candidate: Candidate) -> bool:
@@ -111,43 +124,63 @@ class Jury:
 
     @property
     def agreed(self) -> bool:
-        """Whether two origins at least agree on a result, and more than on any other."""
-        camp = self._believed()
-        return camp is not None and len(camp.origins) > 1
+        """Whether two origins at least agree on a result, and more than on any other, or float64 tells who is right."""
+        camps = self._believed()
+        return any(len(camp.origins) > 1 or camp.error is not None for camp in camps)
 
     @property
     def believed(self) -> frozenset[str]:
         """The names of the candidates whose result is believed."""
-        camp = self._believed()
-        return frozenset(camp.members) if camp else frozenset()
+        return frozenset(name for camp in self._believed() for name in camp.members)
 
     def verdicts(self) -> dict[str, Verdict]:
         """On those whose result is not believed: all who left fragments, and all others once one result is believed."""
         fragments = Verdict("it left elements unwritten, wrote others', or made NaN of numbers", True)
         found = dict.fromkeys(self._fragments, fragments)
-        camp = self._believed()
-        if camp is None:
+        camps = self._believed()
+        if not camps:
             return found
-        outside = dict(camp.outside)
+        believed = self.believed
+        camp, *_ = camps
+        outside = {name: apart for name, apart in camp.outside.items() if name not in believed}
         for other in self._camps:
-            if other is not camp:  # whom the camp's first was compared with, where he came later
+            if other not in camps:  # whom the camp's first was compared with, where he came later
                 apart = other.outside.get(camp.members[0], inf)
                 outside |= {name: camp.outside.get(name, apart) for name in other.members}
         agreed = _several(sorted(camp.origins))
         for name, apart in outside.items():
             text = f"its result is {apart:.1e} away from the one that {agreed} agree on"
             found[name] = Verdict(text, not apart < _WRONG)  # NaN is far away
+        for other in self._camps:
+            if other not in camps and other.error is not None:
+                text = f"its result is {other.error:.1e} away from float64"
+                found |= dict.fromkeys(other.members, Verdict(text, not other.error < _WRONG))
         return found
 
     def camps(self) -> str:
         """Who agrees with whom, in words."""
         return "; ".join(_several(sorted(each.origins)) for each in self._camps) or "nobody"
 
-    def _believed(self) -> _Camp | None:
+    def _believed(self) -> list[_Camp]:
+        if len(self._camps) > 1 and self._errors_are_known():
+            near = [camp for camp in self._camps if self._error(camp) <= self._bound(camp)]
+            return near or [camp for camp in [min(self._camps, key=self._error)] if self._error(camp) < _WRONG]
         ranked = sorted(self._camps, key=lambda each: -len(each.origins))
         if len(ranked) > 1 and len(ranked[1].origins) == len(ranked[0].origins):
-            return None
-        return ranked[0] if ranked else None
+            return []
+        return ranked[:1]
+
+    def _errors_are_known(self) -> bool:
+        for camp in self._camps[self._asked :]:
+            camp.error = self._witness.error(camp.kept)
+        self._asked = len(self._camps)
+        return all(camp.error is not None for camp in self._camps)
+
+    def _error(self, camp: _Camp) -> float:
+        return inf if camp.error is None or isnan(camp.error) else camp.error
+
+    def _bound(self, camp: _Camp) -> float:
+        return max(_TF32 if camp.tf32 else 0.0, _ROUNDING[self._dtypes[0]]) * self._growth
 
 
 def _several(names: list[str]) -> str:

@@ -89,6 +89,8 @@ class FakeBench:
     result: float = 0.0
     closed: bool = False
     dead: bool = False
+    truth: float | None = None  # what float64 says, where it is asked
+    asked: list[float] = field(default_factory=list)
 
     def clock(self) -> float:
         return self.now
@@ -122,6 +124,10 @@ class FakeBench:
 
     def alive(self) -> bool:
         return not self.dead
+
+    def error(self, kept: int) -> float | None:
+        self.asked.append(self.kept[kept])
+        return None if self.truth is None else abs(self.kept[kept] - self.truth)
 
     def close(self) -> None:
         self.closed = True

@@ -23,7 +23,7 @@ POLICY = Policy(workspace_limit=1000)
 class Opened(list):
     """Opens benches, and remembers them."""
 
-    def __call__(self, inputs, outputs, which):
+    def __call__(self, task, which):
         self.append(FakeBench())
         return self[-1]
 

@@ -9,8 +9,8 @@ from gradkern.search.candidate import Unfit
 from gradkern.search.race import Limits, Race, several
 
 
-def race(*sources, policy=Policy(), workspace=100, seconds=3.0):  # noqa: B008  frozen
-    bench = FakeBench()
+def race(*sources, policy=Policy(), workspace=100, seconds=3.0, truth=None):  # noqa: B008  frozen
+    bench = FakeBench(truth=truth)
     made = Race(task(*sources), policy, Limits(workspace, seconds), bench, clock=bench.clock)
     made.run()
     return made, bench
@@ -184,6 +184,36 @@ def test_wherever_it_is_heard_how_far_away_it_is_is_known(place):
     entrants.insert(place, FakeCandidate("wrong", result=1.25))
     made, _ = race(tuple(entrants))
     assert [(row.name, row.reason[:21]) for row in made.others] == [("wrong", "its result is 2.5e-01")]
+
+
+def test_where_results_differ_float64_tells_which_is_right_however_many_agree():
+    rough = FakeCandidate("x", 1e-4, result=1.001), FakeCandidate("y", 1e-4, result=1.001)
+    made, bench = race((*rough, FakeCandidate("exact", 1e-3)), truth=1.0)
+    assert names(made.ranking) == ["exact"]
+    assert made.confirmed
+    assert reasons(made) == dict.fromkeys("xy", "its result is 1.0e-03 away from float64")
+    assert bench.asked == [1.001, 1.0]
+
+
+def test_several_results_may_be_near_enough_to_float64():
+    """What is within the bound of it may be further from one another."""
+    made, _ = race((FakeCandidate("low", result=1 - 4e-6), FakeCandidate("high", 5e-4, result=1 + 4e-6)), truth=1.0)
+    assert names(made.ranking) == ["high", "low"]
+    assert reasons(made) == {}
+
+
+def test_where_none_is_near_enough_the_nearest_is_taken_but_nothing_wrong():
+    entrants = FakeCandidate("x", 1e-4, result=1.002), FakeCandidate("y", result=1.001), FakeCandidate("z", result=3.0)
+    made, _ = race(entrants, truth=1.0)
+    assert names(made.ranking) == ["y"]
+    assert reasons(made)["z"] == "its result is 2.0e+00 away from float64"
+    with pytest.raises(Unfit, match="no majority of results agrees"):
+        race((FakeCandidate("x", result=2.0), FakeCandidate("y", result=3.0)), truth=1.0)
+
+
+def test_float64_is_not_asked_where_all_agree():
+    _, bench = race((FakeCandidate("a"), FakeCandidate("b")), truth=5.0)
+    assert bench.asked == []
 
 
 def test_tf32_is_compared_as_tf32():

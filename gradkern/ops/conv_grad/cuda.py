@@ -16,6 +16,7 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.rows import device_of
 from gradkern.memory import overlaps_itself
 from gradkern.ops.conv_grad.problem import Problem
+from gradkern.ops.conv_grad.truth import elements
 from gradkern.search.candidate import Unfit
 from gradkern.search.choose import choose, kept, names
 from gradkern.search.findings import Findings
@@ -123,6 +124,7 @@ def _task(problem: Problem, which: Device) -> Task:
         outputs=(problem.output,),
         terms=_terms(problem),
         sources=_sources(problem, which),
+        truth=None if problem.gradient == "dB" else partial(elements, problem),
     )
 
 

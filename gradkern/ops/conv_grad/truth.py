@@ -1,0 +1,65 @@
+"""Single elements of dX and dW from the definition, in float64: what a search asks where its candidates disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import product
+
+import numpy as np
+
+from gradkern.ops.conv_grad.problem import Problem
+
+__all__ = ["elements"]
+
+Arrays = tuple[np.ndarray, ...]
+
+
+def elements(problem: Problem, inputs: Arrays, places: np.ndarray) -> np.ndarray:
+    """The gradient's elements at these places, a row of indices each; `inputs` are dY and W, or dY and X.
+
+    dW[m, c, k] = sum over n, o of dY[n, m, o] * X[n, c, o*stride + k*dilation - pad]
+    dX[n, c, i] = sum over m, k of dY[n, m, o] * W[m, c, k] where o*stride + k*dilation - pad = i
+    """
+    Y, other = inputs
+    one = _of_data if problem.gradient == "dX" else _of_weights
+    return np.array([one(problem, Y, other, tuple(map(int, place))) for place in places])
+
+
+def _of_weights(problem: Problem, Y: np.ndarray, X: np.ndarray, place: tuple[int, ...]) -> float:
+    m, c, *taps = place
+    channel = m // (Y.shape[1] // problem.group) * (X.shape[1] // problem.group) + c
+    of_Y: list[slice] = []
+    of_X: list[slice] = []
+    axes = zip(taps, X.shape[2:], Y.shape[2:], problem.strides, problem.dilations, problem.pads_begin, strict=True)
+    for k, size, out, stride, dilation, pad in axes:
+        shift = k * dilation - pad
+        first, last = max(0, -(shift // stride)), min(out - 1, (size - 1 - shift) // stride)
+        if first > last:
+            return 0.0
+        of_Y.append(slice(first, last + 1))
+        of_X.append(slice(first * stride + shift, last * stride + shift + 1, stride))
+    left, right = Y[:, m, *of_Y].astype(np.float64), X[:, channel, *of_X].astype(np.float64)
+    return float(np.vdot(left, right))
+
+
+def _of_data(problem: Problem, Y: np.ndarray, W: np.ndarray, place: tuple[int, ...]) -> float:
+    n, channel, *position = place
+    filters, channels = W.shape[0] // problem.group, W.shape[1]
+    group, c = divmod(channel, channels)
+    of_group = slice(group * filters, (group + 1) * filters)
+    axes = zip(position, W.shape[2:], Y.shape[2:], problem.strides, problem.dilations, problem.pads_begin, strict=True)
+    pairs = [list(_meeting(*each)) for each in axes]
+    total = 0.0
+    for each in product(*pairs):
+        taps, outs = zip(*each, strict=True) if each else ((), ())
+        left, right = Y[n, of_group, *outs].astype(np.float64), W[of_group, c, *taps].astype(np.float64)
+        total += float(np.vdot(left, right))
+    return total
+
+
+def _meeting(i: int, taps: int, out: int, stride: int, dilation: int, pad: int) -> Iterable[tuple[int, int]]:
+    """Along one axis, each tap and the element of dY through which it reaches element i of X."""
+    for k in range(taps):
+        o, between = divmod(i + pad - k * dilation, stride)
+        if not between and 0 <= o < out:
+            yield k, o
