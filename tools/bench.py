@@ -44,6 +44,7 @@ from gradkern.contract import Example, Operator
 
 SCHEMA = 1
 ORDERS: dict[str, Callable[[Any], Any]] = {"C": lambda array: array, "channels_last": lambda array: _last(array)}
+_HOST = ("processor", "cores", "system")
 SETTLE_SECONDS, BLOCK_SECONDS = 0.03, 0.1
 Row = dict[str, Any]
 
@@ -138,9 +139,13 @@ def _time(
     plan = gradkern.prepare(name, **arrays, **arguments)
     calls: dict[str, Callable[[], Any]] = {"gradkern": lambda: gradkern.run(name, **arrays, **arguments)}
     for peer in options.peers:
-        call = PEERS[peer](name, arrays, example.attributes, outputs)
-        if call is not None:
-            calls[peer] = call
+        try:
+            call = PEERS[peer](name, arrays, example.attributes, outputs)
+            if call is not None:
+                call()
+                calls[peer] = call
+        except Exception as error:  # a peer that cannot is left out, and the others are timed
+            print(f"{name} by {peer}: {type(error).__name__}: {str(error).splitlines()[0]}", file=sys.stderr)
     times = (gpu.cold_times if gpu else _in_turn)(calls, options.seconds)
     seconds = statistics.median(times["gradkern"])
     flops = _flops(name, plan.call)
@@ -281,11 +286,14 @@ def _print(rows: list[Row]) -> None:
 
 
 def _joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """The rows of two runs; a row measured again replaces the older. Refused where they ran on different machines."""
+    """The rows of two runs; a row measured again replaces the older. Refused where they ran on different machines: of a
+    GPU, the host around it does not matter.
+    """
     apart = {
         key: (before["machine"].get(key), value)
         for key, value in after["machine"].items()
-        if key not in ("commands", "date") and before["machine"].get(key) != value
+        if key not in ("commands", "date", *(_HOST if "gpu" in after["machine"] else ()))
+        and before["machine"].get(key) != value
     }
     if apart:
         sys.exit(f"--append: the file's results come from another machine or other versions: {apart}")

@@ -7,9 +7,8 @@ import math
 import sys
 from typing import Any
 
+from bench_rows import Row, most_measured_type, size_of, type_of
 from matplotlib.figure import Figure
-
-Row = dict[str, Any]
 
 
 def drawn(rows: list[Row], format_: str) -> bytes:
@@ -33,7 +32,7 @@ def _rates(rows: list[Row]) -> Figure:
             draw = _by_size
         draw(panel, here)
         panel.set_ylim(bottom=0)
-        panel.set_title(f"{operator}\n{_type(here[0])}, {', '.join(here[0]['outputs'])}", fontsize=8)
+        panel.set_title(f"{operator}\n{type_of(here[0])}, {', '.join(here[0]['outputs'])}", fontsize=8)
         panel.grid(alpha=0.3)
     for panel in panels.flat[len(operators) :]:
         panel.set_visible(False)
@@ -46,19 +45,16 @@ def _rates(rows: list[Row]) -> Figure:
     return figure
 
 
-_COLORS = {"gradkern": "C0", "torch": "C1", "compile": "C2", "liger": "C3"}
+_COLORS = {"gradkern": "C0", "torch": "C1", "compile": "C2", "liger": "C3", "cudnn": "C4"}
 _LIMIT = "limit: torch.add, same bytes"
 
 
-def _type(row: Row) -> str:
-    return next(iter(row["types"].values()))
-
-
 def _most_measured(rows: list[Row]) -> list[Row]:
-    """The rows of that type and those outputs of which there are most."""
+    """The rows of the type of which there are most, and of those outputs of it."""
     kinds: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        kinds.setdefault((_type(row), *row["outputs"]), []).append(row)
+        if type_of(row) == most_measured_type(rows):
+            kinds.setdefault(tuple(row["outputs"]), []).append(row)
     return max(kinds.values(), key=len)
 
 
@@ -83,8 +79,7 @@ def _by_size(panel: Any, rows: list[Row]) -> None:
         panel.bar([x + place * width for x in range(len(rows))], rates, width, color=_COLORS[name], label=name)
     middle = [x + 0.4 - width / 2 for x in range(len(rows))]
     panel.plot(middle, [row["limit"]["add"] for row in rows], "k_", markersize=30, label=_LIMIT)
-    sizes = ["x".join(map(str, row["axes"].get("sizes", row["size"]))) + f" {row.get('order', '')}" for row in rows]
-    panel.set_xticks(middle, sizes, fontsize=6, rotation=30, ha="right")
+    panel.set_xticks(middle, [size_of(row) for row in rows], fontsize=5, rotation=40, ha="right")
 
 
 def _lines(rows: list[Row]) -> dict[str, list[float]]:

@@ -28,7 +28,7 @@ def drawn(rows: list[Row], format_: str) -> bytes:
             panel.plot(places, ratios, mark, markersize=4, color=f"C{number}", label=setting)
         panel.axhline(1, color="black", linewidth=0.8)
         panel.set_yscale("log", base=2)
-        panel.yaxis.set_major_locator(FixedLocator([0.5, 1, 2, 4, 8, 16, 32]))
+        panel.yaxis.set_major_locator(FixedLocator([1 / 32, 1 / 8, 0.5, 1, 2, 4, 8, 16, 32]))
         panel.yaxis.set_minor_locator(NullLocator())
         panel.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         panel.set_title(f"{outputs}: PyTorch's time / gradkern's", fontsize=9)

@@ -161,8 +161,11 @@ def _dml_batch_norm(
     if list(t["Mean"].shape) != per_channel:
         return None
     mean, variance, scale = (t[name].flatten() for name in ("Mean", "Variance", "Scale"))
+    epsilon = attributes["Epsilon"]
+    # on a GPU it asks for saved statistics though it takes the others
+    saved = (mean.float(), (variance.float() + epsilon).rsqrt()) if data.is_cuda else (None, None)
     return lambda: aten.native_batch_norm_backward(
-        t["InputGradient"], data, scale, mean, variance, None, None, False, attributes["Epsilon"], [True] * 3
+        t["InputGradient"], data, scale, mean, variance, *saved, False, epsilon, [True] * 3
     )
 
 

@@ -21,8 +21,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "tools" / "results"
-Row = dict[str, Any]
-sys.path.insert(0, str(ROOT))
+PEERS = ("torch", "cudnn", "compile", "liger")  # of the benchmark on a GPU
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT)]
+
+import bench_rows
+from bench_rows import Row
 
 import gradkern
 
@@ -83,33 +86,55 @@ def cpu() -> str:
 def h200() -> str:
     """GB/s of the CUDA kernels, the limit and the peers, measured in one run."""
     results = json.loads((RESULTS / "h200.json").read_text())
-    peers = [peer for peer in ("torch", "compile", "liger") if any(peer in row["peers"] for row in results["rows"])]
-    rows = []
-    for row in results["rows"]:
-        times = [f"{row['peers'][peer] / row['microseconds']:.2f}" if peer in row["peers"] else "-" for peer in peers]
-        all_outputs = [each.name for each in gradkern.operators()[row["operator"]].outputs]
-        outputs = "all" if row["outputs"] == all_outputs else ", ".join(row["outputs"])
-        size = _size(row)
-        cells = [f"`{row['operator']}`", size, next(iter(row["types"].values())), outputs, f"{row['microseconds']:.1f}"]
-        cells += [f"{row['gigabytes_per_second']:.0f}", f"{row['share_of_limit']:.3f}"]
-        rows.append([*cells, *times])
+    rows = results["rows"]
     machine = results["machine"]
-    measured = ("µs", "GB/s", "of the limit", *(f"{peer} / gradkern" for peer in peers))
-    head = ("operator", "size", "type", "outputs", *measured)
     names = ("torch", "triton", "liger-kernel", "numba-cuda")
     packages = ", ".join(f"{name} {machine['packages'][name]}" for name in names)
-    return f"{_table(head, rows)}\n\n{_gpu_origin(machine, packages)}."
+    parts = (
+        _ranges(rows),
+        f"<details><summary>Every size</summary>\n\n{_every_size(rows)}\n\n</details>",
+        f"{_gpu_origin(machine, packages)}; `tools/results/h200.json` has the commands.",
+    )
+    return "\n\n".join(parts)
 
 
-def _size(row: Row) -> str:
-    """Rows×columns, or the sizes of the data; with the order in memory where it is not the usual one."""
-    axes = row["axes"]
-    names = ("rows", "columns") if "columns" in axes else ("sizes",) if "sizes" in axes else ("N", "C", "spatial")
-    sizes: list[int] = []
-    for name in names:
-        sizes += axes[name] if isinstance(axes[name], list) else [axes[name]]
-    order = row.get("order")
-    return "×".join(map(str, sizes)) + (f", {order}" if order else "")
+def _ranges(rows: Sequence[Row]) -> str:
+    """A row for each operator, type and set of outputs: the least and the most over all sizes."""
+    kinds: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        kinds.setdefault((f"`{row['operator']}`", bench_rows.type_of(row), _outputs(row)), []).append(row)
+    cells = []
+    for what, each in kinds.items():
+        ratios = [[row["peers"][peer] / row["microseconds"] for row in each if peer in row["peers"]] for peer in PEERS]
+        shares = [row["share_of_limit"] for row in each]
+        cells.append([*what, str(len(each)), _range(shares), *map(_range, ratios)])
+    return _table(("operator", "type", "outputs", "sizes", "of the limit", *_over_gradkern()), cells)
+
+
+def _every_size(rows: Sequence[Row]) -> str:
+    cells = []
+    for row in rows:
+        times = [f"{row['peers'][peer] / row['microseconds']:.2f}" if peer in row["peers"] else "-" for peer in PEERS]
+        what = [f"`{row['operator']}`", bench_rows.size_of(row), bench_rows.type_of(row), _outputs(row)]
+        rate = [f"{row['microseconds']:.1f}", f"{row['gigabytes_per_second']:.0f}", f"{row['share_of_limit']:.3f}"]
+        cells.append([*what, *rate, *times])
+    return _table(("operator", "size", "type", "outputs", "µs", "GB/s", "of the limit", *_over_gradkern()), cells)
+
+
+def _outputs(row: Row) -> str:
+    every = [each.name for each in gradkern.operators()[row["operator"]].outputs]
+    return "all" if row["outputs"] == every else ", ".join(row["outputs"])
+
+
+def _over_gradkern() -> list[str]:
+    return [f"{peer} / gradkern" for peer in PEERS]
+
+
+def _range(numbers: Sequence[float]) -> str:
+    if not numbers:
+        return "-"
+    least, most = f"{min(numbers):.2f}", f"{max(numbers):.2f}"
+    return least if least == most else f"{least} to {most}"
 
 
 def conv() -> str:
