@@ -70,8 +70,8 @@ class Task:
     inputs, outputs   what the candidates are called with, in order
     terms    how many products are added up in one element of an output, at most
     sources  in the order in which their candidates are tried, in turns
-    truth    the float64 values of the first output at given places, rows of indices, from the inputs as arrays; it is
-             asked where candidates disagree
+    truth    the float64 values of the first output at given places, from the inputs as arrays; a row of indices for
+             each place, among which few of the first two axes are different. Asked where candidates disagree
     """
 
     kind: str

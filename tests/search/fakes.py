@@ -91,6 +91,7 @@ class FakeBench:
     dead: bool = False
     truth: float | None = None  # what float64 says, where it is asked
     asked: list[float] = field(default_factory=list)
+    asking: float = 0.0  # seconds that it takes
 
     def clock(self) -> float:
         return self.now
@@ -127,6 +128,7 @@ class FakeBench:
 
     def error(self, kept: int) -> float | None:
         self.asked.append(self.kept[kept])
+        self.now += self.asking
         return None if self.truth is None else abs(self.kept[kept] - self.truth)
 
     def close(self) -> None:

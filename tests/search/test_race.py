@@ -211,6 +211,15 @@ def test_where_none_is_near_enough_the_nearest_is_taken_but_nothing_wrong():
         race((FakeCandidate("x", result=2.0), FakeCandidate("y", result=3.0)), truth=1.0)
 
 
+def test_what_float64_takes_is_no_time_of_the_search():
+    bench = FakeBench(truth=1.0, asking=10.0)
+    entrants = FakeCandidate("a"), FakeCandidate("wrong", result=1.5), FakeCandidate("b", 1e-4)
+    made = Race(task(entrants), Policy(), Limits(100), bench, clock=bench.clock)
+    made.run()
+    assert names(made.ranking) == ["b", "a"]
+    assert bench.now > 20
+
+
 def test_float64_is_not_asked_where_all_agree():
     _, bench = race((FakeCandidate("a"), FakeCandidate("b")), truth=5.0)
     assert bench.asked == []

@@ -21,28 +21,37 @@ def elements(problem: Problem, inputs: Arrays, places: np.ndarray) -> np.ndarray
     dX[n, c, i] = sum over m, k of dY[n, m, o] * W[m, c, k] where o*stride + k*dilation - pad = i
     """
     Y, other = inputs
-    one = _of_data if problem.gradient == "dX" else _of_weights
-    return np.array([one(problem, Y, other, tuple(map(int, place))) for place in places])
+    if problem.gradient == "dX":
+        return np.array([_of_data(problem, Y, other, place) for place in places.tolist()])
+    return _of_weights(problem, Y, other, places.tolist())
 
 
-def _of_weights(problem: Problem, Y: np.ndarray, X: np.ndarray, place: tuple[int, ...]) -> float:
-    m, c, *taps = place
-    channel = m // (Y.shape[1] // problem.group) * (X.shape[1] // problem.group) + c
-    of_Y: list[slice] = []
-    of_X: list[slice] = []
-    axes = zip(taps, X.shape[2:], Y.shape[2:], problem.strides, problem.dilations, problem.pads_begin, strict=True)
+def _of_weights(problem: Problem, Y: np.ndarray, X: np.ndarray, places: list[list[int]]) -> np.ndarray:
+    filters, channels = Y.shape[1] // problem.group, X.shape[1] // problem.group
+    own = [m // filters * channels + c for m, c, *_ in places]  # channels of X
+    of_Y = {m: Y[:, m].astype(np.float64) for m in {m for m, *_ in places}}
+    of_X = {channel: X[:, channel].astype(np.float64) for channel in set(own)}
+    return np.array(
+        [_correlated(problem, of_Y[m], of_X[at], taps) for (m, _, *taps), at in zip(places, own, strict=True)]
+    )
+
+
+def _correlated(problem: Problem, Y: np.ndarray, X: np.ndarray, taps: list[int]) -> float:
+    """The sum over all images and positions where these taps see X."""
+    seen_Y: list[slice] = []
+    seen_X: list[slice] = []
+    axes = zip(taps, X.shape[1:], Y.shape[1:], problem.strides, problem.dilations, problem.pads_begin, strict=True)
     for k, size, out, stride, dilation, pad in axes:
         shift = k * dilation - pad
         first, last = max(0, -(shift // stride)), min(out - 1, (size - 1 - shift) // stride)
         if first > last:
             return 0.0
-        of_Y.append(slice(first, last + 1))
-        of_X.append(slice(first * stride + shift, last * stride + shift + 1, stride))
-    left, right = Y[:, m, *of_Y].astype(np.float64), X[:, channel, *of_X].astype(np.float64)
-    return float(np.vdot(left, right))
+        seen_Y.append(slice(first, last + 1))
+        seen_X.append(slice(first * stride + shift, last * stride + shift + 1, stride))
+    return float(np.vdot(Y[:, *seen_Y], X[:, *seen_X]))
 
 
-def _of_data(problem: Problem, Y: np.ndarray, W: np.ndarray, place: tuple[int, ...]) -> float:
+def _of_data(problem: Problem, Y: np.ndarray, W: np.ndarray, place: list[int]) -> float:
     n, channel, *position = place
     filters, channels = W.shape[0] // problem.group, W.shape[1]
     group, c = divmod(channel, channels)
