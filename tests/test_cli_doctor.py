@@ -101,6 +101,15 @@ def test_missing_packages_are_one_problem_with_one_command(site: Path) -> None:
     assert problems(GPU, 13) == [(text, f"pip install {words}")]
 
 
+@pytest.mark.parametrize(
+    ("version", "found"), [("13.3.1", []), ("12.9.0", ["cuda-bindings 12.9.0 does not fit cuda-python>=13,<14"])]
+)
+def test_the_bindings_stand_for_the_package_that_only_asks_for_them(site: Path, version: str, found: list[str]) -> None:
+    satisfy(site, *(each.text for extra in ("", "cu13") for each in of_extra(extra) if each.name != "cuda-python"))
+    install(site, "cuda-bindings", version)
+    assert [text for text, _ in problems(GPU, 13)] == found
+
+
 def test_a_core_package_is_missed_on_any_machine(site: Path) -> None:
     satisfy(site, *(each.text for each in of_extra("") if each.name != "platformdirs"))
     assert problems(None, 13) == [("platformdirs not installed", "pip install 'platformdirs>=4'")]

@@ -99,32 +99,35 @@ def check_packages(asked: Driver | None, major: int) -> Iterator[Check]:
     """
     core = of_extra("")
     cuda = [each for each in of_extra(EXTRAS[major]) if not each.name.startswith("nvidia-cudnn")]
-    names = dict.fromkeys([*(each.name for each in (*core, *cuda)), *_ALSO])
-    versions = {name: version for name in names if (version := installed(name)) is not None}
+    shown = dict.fromkeys([*(each.name for each in (*core, *cuda)), *_ALSO])
+    versions = {name: version for name in shown if (version := installed(name)) is not None}
     yield fine("packages", ", ".join(f"{name} {version}" for name, version in versions.items()), versions=versions)
     if not core:
         yield problem("packages", "gradkern is neither installed nor a checkout: what it needs is not known")
     needed = [*core, *cuda] if asked and asked.gpus else core
-    missing = [each for each in needed if each.name not in versions]
+    names = {each: each.name if each.name in versions else _HOLDS.get(each.name, each.name) for each in needed}
+    missing = [each for each in needed if names[each] not in versions]
     if missing:
         text = f"{', '.join(each.name for each in missing)} not installed"
         yield problem("packages", text, pip("install", *(each.text for each in missing)))
     for each in needed:
-        if each.name in versions and not each.takes(versions[each.name]):
-            yield _misfit(each, versions[each.name])
+        name = names[each]
+        if name in versions and not each.takes(versions[name]):
+            yield _misfit(each, name, versions[name])
     if asked and asked.gpus and major > asked.version[0] >= min(EXTRAS):
         text = f"cuda-bindings is for CUDA {major}, but the driver runs CUDA {asked.version[0]} at most"
         yield problem("packages", text, pip("install", *(each.text for each in of_extra(EXTRAS[asked.version[0]]))))
 
 
+_HOLDS = {"cuda-python": "cuda-bindings"}
+"""A package that is empty but for what it asks for, and the one of the same version that does its work."""
 _ALSO = ("llvmlite", "cuda-bindings", "nvmath-python", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "torch")
 """Packages worth showing though gradkern does not ask for them, or not by themselves."""
 
 
-def _misfit(each: Requirement, version: str) -> Check:
-    name = f"{each.name} {version}"
-    why = " (numba-cuda cannot be imported with it)" if each.name == "numpy" and installed("numba-cuda") else ""
-    return problem("packages", f"{name} does not fit {each.text}{why}", pip("install", each.text))
+def _misfit(each: Requirement, name: str, version: str) -> Check:
+    why = " (numba-cuda cannot be imported with it)" if name == "numpy" and installed("numba-cuda") else ""
+    return problem("packages", f"{name} {version} does not fit {each.text}{why}", pip("install", each.text))
 
 
 def check_cache() -> Check:
