@@ -106,10 +106,10 @@ def layer_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
 
 
 @pytest.fixture(scope="module")
-def everything() -> dict[tuple[Any, ...], Made]:
-    wanted = [
-        (kind, capability) for kind in KINDS for capability in SHARED if capability == (9, 0) or kind in KINDS[::3]
-    ]
+def everything(request: pytest.FixtureRequest) -> dict[tuple[Any, ...], Made]:
+    """All kinds for 9.0; for all others each sixth, with --long each third."""
+    some = KINDS[:: 3 if request.config.getoption("--long") else 6]
+    wanted = [(kind, capability) for kind in KINDS for capability in SHARED if capability == (9, 0) or kind in some]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=context) as pool:
         return dict(zip(wanted, pool.map(compiled, *zip(*wanted, strict=True)), strict=True))
