@@ -72,7 +72,7 @@ class CudaBench:
     def __init__(self, task: Task, which: Device) -> None:
         self._which = which
         self._truth = task.truth
-        self._exact: tuple[np.ndarray, np.ndarray] | None = None  # places in the first output, and what is there
+        self._exact: list[tuple[np.ndarray, np.ndarray]] = []  # for each output places in it, and what is there
         self._memory: list[int] = []
         self._kept: list[list[_Buffer]] = []
         self._workspace, self._room = 0, 0
@@ -168,17 +168,22 @@ class CudaBench:
             _difference(self._measure(each, copy)) for each, copy in zip(self._outputs, self._kept[kept], strict=True)
         )
 
-    def error(self, kept: int) -> float | None:
+    def errors(self, kept: int) -> tuple[float, ...] | None:
         if self._truth is None or sum(each.nbytes for each in self._inputs) > _MOST_FETCHED:
             return None
         with activate(self._which):
             check(driver.cuStreamSynchronize(self._stream), "keeping a result")
-            if self._exact is None:
-                places = _places(self._outputs[0].tensor.shape)
-                self._exact = places, self._truth(tuple(map(_fetched, self._inputs)), places)
-            places, exact = self._exact
-            found = _fetched(self._kept[kept][0])[tuple(places.T)].astype(np.float64)
-        return float(np.linalg.norm(found - exact) / (np.linalg.norm(exact) or 1))
+            if not self._exact:
+                inputs = tuple(map(_fetched, self._inputs))
+                for number, each in enumerate(self._outputs):
+                    places = _places(each.tensor.shape)
+                    self._exact.append((places, self._truth(number, inputs, places)))
+            found = [_fetched(each) for each in self._kept[kept]]
+        apart = [
+            (result[tuple(places.T)].astype(np.float64) - exact, exact)
+            for result, (places, exact) in zip(found, self._exact, strict=True)
+        ]
+        return tuple(float(np.linalg.norm(wrong) / (np.linalg.norm(exact) or 1)) for wrong, exact in apart)
 
     def _measure(self, a: _Buffer, b: _Buffer) -> np.ndarray:
         """The four measures of `cuda_data.compare`, of all elements."""
@@ -232,6 +237,8 @@ def _stream(which: Device) -> int:
 def _places(shape: tuple[int, ...]) -> np.ndarray:
     """Indices of elements, a row each: all pairs of a few in the first two axes, whatever in the others."""
     random = np.random.default_rng(0)
+    if len(shape) == 1:
+        return random.integers(0, shape, (_OF_EACH**2, 1))
     first, second = (random.integers(0, size, _OF_EACH) for size in shape[:2])
     pairs = np.array(np.meshgrid(first, second)).reshape(2, -1).T
     return np.column_stack([pairs, random.integers(0, shape[2:], (len(pairs), len(shape) - 2))])

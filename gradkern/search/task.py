@@ -70,8 +70,8 @@ class Task:
     inputs, outputs   what the candidates are called with, in order
     terms    how many products are added up in one element of an output, at most
     sources  in the order in which their candidates are tried, in turns
-    truth    the float64 values of the first output at given places, from the inputs as arrays; a row of indices for
-             each place, among which few of the first two axes are different. Asked where candidates disagree
+    truth    the float64 values of one output, by its number, at given places, from the inputs as arrays; a row of
+             indices for each place, few of them different in the first two axes. Asked where candidates disagree
     """
 
     kind: str
@@ -81,7 +81,7 @@ class Task:
     outputs: tuple[Tensor, ...]
     terms: int
     sources: tuple[Source, ...]
-    truth: Callable[[tuple[np.ndarray, ...], np.ndarray], np.ndarray] | None = None
+    truth: Callable[[int, tuple[np.ndarray, ...], np.ndarray], np.ndarray] | None = None
 
     @property
     def title(self) -> str:

@@ -61,9 +61,9 @@ class Witness(Protocol):
         """Each output against its kept copy."""
         ...
 
-    def error(self, kept: int) -> float | None:
-        """How far the kept copy of the first output is from float64 where that was computed: ||copy - truth|| /
-        ||truth||; None where it cannot be.
+    def errors(self, kept: int) -> tuple[float, ...] | None:
+        """How far the kept copy of each output is from float64 where that was computed: ||copy - truth|| / ||truth||;
+        None where it cannot be.
         """
         ...
 
@@ -72,7 +72,7 @@ class Witness(Protocol):
 class _Camp:
     """Those who agree with the first of them, and how far those outside who were compared with it are from it.
 
-    error: of the first from float64, once it was asked for.
+    errors: of the first's outputs from float64, once they were asked for.
     """
 
     kept: int
@@ -80,7 +80,7 @@ class _Camp:
     origins: set[str] = field(default_factory=set)
     members: list[str] = field(default_factory=list)
     outside: dict[str, float] = field(default_factory=dict)
-    error: float | None = None
+    errors: tuple[float, ...] | None = None
 
 
 class Jury:
@@ -91,7 +91,7 @@ class Jury:
         self._dtypes = tuple(dtypes)
         self._growth = max(1.0, (terms / _MANY_TERMS) ** 0.5)
         self._camps: list[_Camp] = []
-        self._asked = 0  # of how many camps the error is known, or cannot be
+        self._asked = 0  # of how many camps the errors are known, or cannot be
         self._fragments: list[str] = []
 
     def hear(self, candidate: Candidate) -> bool:
@@ -126,7 +126,7 @@ class Jury:
     def agreed(self) -> bool:
         """Whether two origins at least agree on a result, and more than on any other, or float64 tells who is right."""
         camps = self._believed()
-        return any(len(camp.origins) > 1 or camp.error is not None for camp in camps)
+        return any(len(camp.origins) > 1 or camp.errors is not None for camp in camps)
 
     @property
     def believed(self) -> frozenset[str]:
@@ -152,9 +152,10 @@ class Jury:
             text = f"its result is {apart:.1e} away from the one that {agreed} agree on"
             found[name] = Verdict(text, not apart < _WRONG)  # NaN is far away
         for other in self._camps:
-            if other not in camps and other.error is not None:
-                text = f"its result is {other.error:.1e} away from float64"
-                found |= dict.fromkeys(other.members, Verdict(text, not other.error < _WRONG))
+            if other not in camps and other.errors is not None:
+                error = max(other.errors)
+                text = f"its result is {error:.1e} away from float64"
+                found |= dict.fromkeys(other.members, Verdict(text, not error < _WRONG))
         return found
 
     def camps(self) -> str:
@@ -163,8 +164,9 @@ class Jury:
 
     def _believed(self) -> list[_Camp]:
         if len(self._camps) > 1 and self._errors_are_known():
-            near = [camp for camp in self._camps if self._error(camp) <= self._bound(camp)]
-            return near or [camp for camp in [min(self._camps, key=self._error)] if self._error(camp) < _WRONG]
+            near = [camp for camp in self._camps if self._beyond(camp) <= 1]
+            nearest = min(self._camps, key=self._beyond)
+            return near or ([nearest] if nearest.errors and max(nearest.errors) < _WRONG else [])
         ranked = sorted(self._camps, key=lambda each: -len(each.origins))
         if len(ranked) > 1 and len(ranked[1].origins) == len(ranked[0].origins):
             return []
@@ -172,15 +174,16 @@ class Jury:
 
     def _errors_are_known(self) -> bool:
         for camp in self._camps[self._asked :]:
-            camp.error = self._witness.error(camp.kept)
+            camp.errors = self._witness.errors(camp.kept)
         self._asked = len(self._camps)
-        return all(camp.error is not None for camp in self._camps)
+        return all(camp.errors is not None for camp in self._camps)
 
-    def _error(self, camp: _Camp) -> float:
-        return inf if camp.error is None or isnan(camp.error) else camp.error
-
-    def _bound(self, camp: _Camp) -> float:
-        return max(_TF32 if camp.tf32 else 0.0, _ROUNDING[self._dtypes[0]]) * self._growth
+    def _beyond(self, camp: _Camp) -> float:
+        """The largest of its errors, as a share of what the output's type may have."""
+        loose = _TF32 if camp.tf32 else 0.0
+        bounds = (max(loose, _ROUNDING[dtype]) * self._growth for dtype in self._dtypes)
+        shares = [error / bound for error, bound in zip(camp.errors or (), bounds, strict=True)]
+        return inf if any(map(isnan, shares)) else max(shares)
 
 
 def _several(names: list[str]) -> str:

@@ -126,10 +126,10 @@ class FakeBench:
     def alive(self) -> bool:
         return not self.dead
 
-    def error(self, kept: int) -> float | None:
+    def errors(self, kept: int) -> tuple[float, ...] | None:
         self.asked.append(self.kept[kept])
         self.now += self.asking
-        return None if self.truth is None else abs(self.kept[kept] - self.truth)
+        return None if self.truth is None else (abs(self.kept[kept] - self.truth),)
 
     def close(self) -> None:
         self.closed = True

@@ -6,6 +6,7 @@ A pinned `mode` leaves cuDNN's older functions in that mode alone, which are all
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda import channel_plan
@@ -16,6 +17,7 @@ from gradkern.memory import overlaps_itself
 from gradkern.ops.batch_norm_grad.kernel import Channels
 from gradkern.ops.batch_norm_grad.parts import NAMES
 from gradkern.ops.batch_norm_grad.problem import Problem
+from gradkern.ops.batch_norm_grad.truth import elements
 from gradkern.search.candidate import Unfit
 from gradkern.search.choose import Choice, choose, kept, names
 from gradkern.search.findings import Findings
@@ -87,4 +89,5 @@ def _task(call: Call, which: Device) -> Task:
         outputs=problem.outputs,
         terms=problem.elements,
         sources=tuple(ModuleSource(name, f"gradkern.ops.batch_norm_grad.{name}", problem, which) for name in modules),
+        truth=partial(elements, problem),
     )
