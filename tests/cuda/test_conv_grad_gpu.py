@@ -321,6 +321,24 @@ def test_a_side_stream_has_a_workspace_of_its_own() -> None:
             run.check()
 
 
+@pytest.mark.parametrize(("dtype", "filters"), [("bfloat16", 64), ("float16", 128)])
+def test_long_sums_of_16_bits_are_right_and_need_no_copies(dtype: str, filters: int) -> None:
+    """Sums of 401,408 products, of which candidates differ by more than the bound: float64 tells which are right."""
+    from gradkern import prepare
+
+    torch = pytest.importorskip("torch")
+    kind = getattr(torch, dtype)
+    shapes = (128, filters, 56, 56), (128, 256, 56, 56), (filters, 256, 1, 1)
+    dY, X, W = (
+        torch.randn(shape, device="cuda").to(kind).contiguous(memory_format=torch.channels_last) for shape in shapes
+    )
+    plan = prepare("ConvGrad", dY, X, W, outputs=["dW"])
+    assert "copies" not in plan.kernel
+    exact = sum(torch.einsum("mhw,chw->mc", y.double(), x.double()) for y, x in zip(dY, X, strict=True))
+    dW = plan(dY, X, W).dW[:, :, 0, 0].double()
+    assert (dW - exact).norm() <= CONV_NORM[dtype] * exact.norm()
+
+
 @pytest.mark.slow
 def test_more_than_2_to_the_31_elements() -> None:
     """1x1 on 2^31 elements and some, in float16: the last image alone gives the last image's dX."""
