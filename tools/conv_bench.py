@@ -130,6 +130,7 @@ def _timed(layer: Layer, setting: str, wanted: Sequence[str], options: argparse.
         apart = _apart(calls["gradkern"](), calls["torch"](), outputs)
         times = cold_times(calls, options.row_seconds)
         ours, theirs = (statistics.median(times[name]) for name in ("gradkern", "torch"))
+        findings = [found for found in getattr(plan._plan, "findings", {}).values() if found]
         row: Row = {
             "network": layer.network,
             "layer": layer.name,
@@ -139,7 +140,8 @@ def _timed(layer: Layer, setting: str, wanted: Sequence[str], options: argparse.
             "kernel": plan.kernel,
             "workspace": plan.scratch,
             "plan_seconds": planned,
-            "struck": sum(len(found.struck) for found in getattr(plan._plan, "findings", {}).values() if found),
+            "struck": sum(len(found.struck) for found in findings),
+            "not_believed": {each.name: each.reason for found in findings for each in found.others if each.seconds},
             "microseconds": ours * 1e6,
             "torch_microseconds": theirs * 1e6,
             "torch_over_gradkern": theirs / ours,
