@@ -144,3 +144,13 @@ def test_a_bench_without_a_truth_says_so(on_host: None) -> None:
         Task("", "", "", tuple(map(described, inputs)), (problem.X,), 1, ()), Device(0, (9, 0), 1, 1)
     )
     assert bench.errors(bench.keep()) is None
+
+
+@pytest.mark.parametrize("shape", [(9,), (5, 7), (3, 4, 5), (2, 3, 4, 5, 6)], ids=str)
+def test_places_are_inside_and_few_in_the_first_axes(shape: tuple[int, ...]) -> None:
+    places = benches._places(shape)
+    assert places.shape == (144, len(shape))
+    assert (places >= 0).all()
+    assert (places < shape).all()
+    if len(shape) > 1:
+        assert all(len(set(places[:, axis].tolist())) <= 12 for axis in (0, 1))
