@@ -230,7 +230,7 @@ def _ask(binder: Binder, provider: str, call: Call) -> Plan:
     reasons = []
     for module in binder.operator.providers[provider]:
         try:
-            return import_module(f"gradkern.ops.{binder.operator.family}.{module}").plan(call)
+            return _made(import_module(f"gradkern.ops.{binder.operator.family}.{module}"), call)
         except Refusal as refusal:
             reasons.append(f"{module}: {refusal}")
         except ImportError as error:
@@ -243,6 +243,14 @@ def _ask(binder: Binder, provider: str, call: Call) -> Plan:
         if names:
             return strided.Gathered(call, names, partial(_ask, binder, provider))
     raise ProviderError(f"{binder.name}: provider {provider!r} cannot take the call: {'; '.join(reasons)}")
+
+
+def _made(module: Any, call: Call) -> Plan:
+    """The module's plan. Where it has no choice, the kernel that the policy pins must be the one it has."""
+    plan, pinned = module.plan(call), call.policy.kernel
+    if pinned not in (None, plan.kernel) and plan.kernel != "empty" and not getattr(module, "HEEDS_PINS", False):
+        raise Refusal(f"has no kernel {pinned!r} for this call; it has {plan.kernel!r}")
+    return plan
 
 
 def _check_version(binder: Binder, domain: str | None, version: int | None) -> None:

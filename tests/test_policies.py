@@ -9,7 +9,7 @@ import pytest
 from calls import FakeProvider, arguments, message
 
 import gradkern
-from gradkern import Policy, PolicyError
+from gradkern import Policy, PolicyError, ProviderError
 from gradkern.policies import current
 
 GELU = "BiasGeluGrad_dX"
@@ -124,3 +124,12 @@ def in_threads(*functions: Callable[[], None]) -> None:
 def test_a_policy_is_frozen() -> None:
     with pytest.raises(AttributeError):
         Policy().search = "default"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", ["BiasGeluGrad_dX", "BatchNormalizationGrad", "LayerNormalizationGrad"])
+def test_a_kernel_that_is_not_there_is_refused_by_every_operator(name: str) -> None:
+    inputs = arguments(name)
+    own = gradkern.prepare(name, **inputs).kernel
+    assert gradkern.prepare(name, **inputs, policy={"kernel": own}).kernel == own
+    text = f"{name}: provider 'cpu' cannot take the call: cpu: has no kernel 'warp' for this call; it has '{own}'"
+    assert message(ProviderError, gradkern.run, name, **inputs, policy={"kernel": "warp"}) == text

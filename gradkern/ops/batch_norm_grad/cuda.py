@@ -25,8 +25,9 @@ from gradkern.search.plan import Choices, SearchPlan
 from gradkern.search.task import ModuleSource, Task
 from gradkern.search.together import Part
 
-__all__ = ["plan", "searches"]
+__all__ = ["HEEDS_PINS", "plan", "searches"]
 
+HEEDS_PINS = True  # of Policy.kernel
 _ALL = "all gradients"
 
 

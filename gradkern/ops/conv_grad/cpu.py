@@ -23,10 +23,11 @@ from gradkern.ops.conv_grad.cpu_gemm import GemmLaunch
 from gradkern.ops.conv_grad.cpu_pointwise import PointwiseLaunch
 from gradkern.ops.conv_grad.geometry import Geometry
 
-__all__ = ["plan"]
+__all__ = ["HEEDS_PINS", "plan"]
 
 DEFAULT_LIMIT = 256 << 20
 
+HEEDS_PINS = True  # of Policy.kernel
 KERNELS = {"pointwise": PointwiseLaunch, "direct": DirectLaunch, "gemm": GemmLaunch}
 
 

@@ -24,8 +24,9 @@ from gradkern.search.plan import Choices, SearchPlan
 from gradkern.search.task import ModuleSource, Source, Task
 from gradkern.search.together import Part, TogetherSource
 
-__all__ = ["plan", "searches"]
+__all__ = ["HEEDS_PINS", "plan", "searches"]
 
+HEEDS_PINS = True  # of Policy.kernel
 _READS = {"dX": ("dY", "W"), "dW": ("dY", "X"), "dB": ("dY",)}  # what each gradient is computed from
 _TOGETHER_SECONDS = 0.5
 
