@@ -17,6 +17,7 @@ from gradkern.cuda.device import Device
 from gradkern.memory import c_strides
 from gradkern.ops.batch_norm_grad import cuda, kernel
 from gradkern.policies import Policy
+from gradkern.search import channels
 from gradkern.search import plan as search_plan
 from gradkern.search.candidate import Unfit
 from gradkern.search.choose import Choice
@@ -128,9 +129,9 @@ def test_the_winner_runs_on_all_arrays_in_a_workspace(search: Search) -> None:
 def test_our_kernel_takes_a_turn_only_for_two_launches(
     search: Search, monkeypatch: pytest.MonkeyPatch, launches: int, with_memory: tuple[int, ...]
 ) -> None:
-    monkeypatch.setattr(kernel, "scratch", lambda which, stream, size: (77, 0))
+    monkeypatch.setattr(channels, "scratch", lambda which, stream, size: (77, 0))
     problem: Any = cuda._task(call(), DEVICE).sources[0]
-    search.winner = kernel.Channels(problem.problem, DEVICE, launches)
+    search.winner = kernel.rebuild(problem.problem, DEVICE, {"launches": launches})
     made: Any = Fake()
     made.enqueue = made
     search.winner.plan, search.winner.workspace = made, 100

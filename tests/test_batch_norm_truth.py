@@ -29,8 +29,7 @@ def test_every_element_is_that_of_the_formula(shape: tuple[int, ...], dtype: str
     tensors: Any = {name: Tensor(array.dtype, array.shape, array.strides, 16) for name, array in inputs.items()}
     of = {"dX": "X", "dScale": "Scale", "dBias": "Scale"}
     problem = Problem(**tensors, **{name: tensors[of[name]] for name in outputs})
-    for number, name in enumerate(outputs):
-        exact = np.asarray(expected[name])
-        places = np.array(list(np.ndindex(exact.shape)))
-        found = elements(problem, number, tuple(inputs.values()), places)
-        np.testing.assert_allclose(found, exact.ravel(), rtol=1e-10, atol=1e-10 * np.abs(exact).max())
+    exact = [np.asarray(expected[name]) for name in outputs]
+    places = tuple(np.array(list(np.ndindex(each.shape))) for each in exact)
+    for found, each in zip(elements(problem, tuple(inputs.values()), places), exact, strict=True):
+        np.testing.assert_allclose(found, each.ravel(), rtol=1e-10, atol=1e-10 * np.abs(each).max())

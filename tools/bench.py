@@ -32,6 +32,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve
 
 import bench_plot
 import numpy as np
+from bench_rows import Row
 from peers import PEERS
 from rich.console import Console
 from rich.progress import track
@@ -46,7 +47,6 @@ SCHEMA = 1
 ORDERS: dict[str, Callable[[Any], Any]] = {"C": lambda array: array, "channels_last": lambda array: _last(array)}
 _HOST = ("processor", "cores", "system")
 SETTLE_SECONDS, BLOCK_SECONDS = 0.03, 0.1
-Row = dict[str, Any]
 
 
 def main() -> int:
@@ -145,7 +145,7 @@ def _time(
                 call()
                 calls[peer] = call
         except Exception as error:  # a peer that cannot is left out, and the others are timed
-            print(f"{name} by {peer}: {type(error).__name__}: {str(error).splitlines()[0]}", file=sys.stderr)
+            print(f"{name} by {peer}: {type(error).__name__}: {str(error).partition(chr(10))[0]}", file=sys.stderr)
     times = (gpu.cold_times if gpu else _in_turn)(calls, options.seconds)
     seconds = statistics.median(times["gradkern"])
     flops = _flops(name, plan.call)

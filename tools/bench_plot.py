@@ -51,9 +51,10 @@ _LIMIT = "limit: torch.add, same bytes"
 
 def _most_measured(rows: list[Row]) -> list[Row]:
     """The rows of the type of which there are most, and of those outputs of it."""
+    dtype = most_measured_type(rows)
     kinds: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        if type_of(row) == most_measured_type(rows):
+        if type_of(row) == dtype:
             kinds.setdefault(tuple(row["outputs"]), []).append(row)
     return max(kinds.values(), key=len)
 

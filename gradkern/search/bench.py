@@ -174,10 +174,9 @@ class CudaBench:
         with activate(self._which):
             check(driver.cuStreamSynchronize(self._stream), "keeping a result")
             if not self._exact:
-                inputs = tuple(map(_fetched, self._inputs))
-                for number, each in enumerate(self._outputs):
-                    places = _places(each.tensor.shape)
-                    self._exact.append((places, self._truth(number, inputs, places)))
+                places = tuple(_places(each.tensor.shape) for each in self._outputs)
+                exact = self._truth(tuple(map(_fetched, self._inputs)), places)
+                self._exact = list(zip(places, exact, strict=True))
             found = [_fetched(each) for each in self._kept[kept]]
         apart = [
             (result[tuple(places.T)].astype(np.float64) - exact, exact)

@@ -12,7 +12,10 @@ import numpy as np
 from gradkern.call import Tensor
 from gradkern.search.candidate import Candidate
 
-__all__ = ["ModuleSource", "Source", "Task"]
+__all__ = ["ModuleSource", "Source", "Task", "Truth"]
+
+Arrays = tuple[np.ndarray, ...]
+Truth = Callable[[Arrays, Arrays], Arrays]
 
 
 class Source(Protocol):
@@ -70,8 +73,8 @@ class Task:
     inputs, outputs   what the candidates are called with, in order
     terms    how many products are added up in one element of an output, at most
     sources  in the order in which their candidates are tried, in turns
-    truth    the float64 values of one output, by its number, at given places, from the inputs as arrays; a row of
-             indices for each place, few of them different in the first two axes. Asked where candidates disagree
+    truth    from the inputs as arrays, the float64 values of every output at given places; for each output an array of
+             places, a row of indices each, few of them different in the first two axes. Asked where candidates disagree
     """
 
     kind: str
@@ -81,7 +84,7 @@ class Task:
     outputs: tuple[Tensor, ...]
     terms: int
     sources: tuple[Source, ...]
-    truth: Callable[[int, tuple[np.ndarray, ...], np.ndarray], np.ndarray] | None = None
+    truth: Truth | None = None
 
     @property
     def title(self) -> str:

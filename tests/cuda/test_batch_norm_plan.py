@@ -16,6 +16,7 @@ from gradkern.cuda.rows import EmptyPlan
 from gradkern.ops.batch_norm_grad import kernel, parts
 from gradkern.ops.batch_norm_grad.problem import Problem
 from gradkern.policies import Policy
+from gradkern.search import channels
 from gradkern.search.candidate import Unfit
 
 COUNTER, WORKSPACE = 7, 1 << 20
@@ -57,11 +58,11 @@ def which(monkeypatch: pytest.MonkeyPatch) -> Device:
 
     monkeypatch.setattr(channel_plan, "device_of", lambda _call: device)
     monkeypatch.setattr(channel_plan, "_launch", launch)
-    monkeypatch.setattr(kernel, "scratch", lambda _device, _stream, _size: (COUNTER, 0))
+    monkeypatch.setattr(channels, "scratch", lambda _device, _stream, _size: (COUNTER, 0))
     return device
 
 
-def launched(candidate: kernel.Channels, outputs: int) -> list[Any]:
+def launched(candidate: channels.ChannelWalk, outputs: int) -> list[Any]:
     """The launches of a call whose inputs are at 1, 2, 3, ... and whose outputs are at 11, 12, ..."""
     candidate.prepare()
     candidate(tuple(range(1, 6)), tuple(range(11, 11 + outputs)), WORKSPACE, 0)

@@ -51,7 +51,7 @@ def test_its_kernel_compiles_and_asks_for_scratch_memory(which: Device, last: bo
     dY = np.empty((8, 28, 28, 64), dtype).transpose(0, 3, 1, 2) if last else np.empty((8, 64, 28, 28), dtype)
     (candidate,) = bias.candidates(problem(dY), which)
     candidate.prepare()
-    launched: Any = candidate._plan.launch  # type: ignore[union-attr]
+    launched: Any = candidate.plan.launch  # type: ignore[union-attr]
     assert launched.given == ["D", "bias_sum", "partial", "counter"]
     assert launched.compiled.spilled == 0
     assert candidate.workspace >= 64 * 4

@@ -5,7 +5,6 @@ Means and inverse standard deviations are random numbers, so never those of X.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import pytest
 from guarded import Guarded, OnDevice
 from norm_cases import NormCase
 from reference import reference
+from scratch_memory import WORKSPACE
 from tolerance import assert_close
 
 if TYPE_CHECKING:
@@ -43,8 +43,6 @@ TYPES = [
     ("bfloat16", "bfloat16", "float32"),
 ]
 GRAPHS = 3  # plans of the graph API that are tried: each compiles
-WORKSPACE = 1 << 28
-POISON = 0xFF
 
 
 class Arrays:
@@ -102,19 +100,6 @@ class Arrays:
     def free(self) -> None:
         for each in self.inputs:
             each.free()
-
-
-@pytest.fixture(scope="module")
-def workspace() -> Iterator[int]:
-    from cuda.bindings import driver
-
-    from gradkern.cuda.device import activate, check, device
-
-    with activate(device(0)):
-        address = int(check(driver.cuMemAlloc(WORKSPACE), "allocating a workspace"))
-        check(driver.cuMemsetD8(address, POISON, WORKSPACE), "poisoning it")
-        yield address
-        driver.cuMemFree(address)
 
 
 def ready(case: NormCase) -> list[CudnnCandidate]:

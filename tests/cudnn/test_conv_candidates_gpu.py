@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import pytest
 from cases import Case, Geometry
 from guarded import Guarded, OnDevice
 from reference import reference
+from scratch_memory import WORKSPACE
 from tolerance import CONV_NORM
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ GEOMETRIES = {
 }
 TF32 = 1e-3
 """What may be lost where float32 is multiplied in TF32."""
-WORKSPACE = 1 << 28
 
 
 class Arrays:
@@ -86,18 +85,6 @@ class Arrays:
     def free(self) -> None:
         for each in self.inputs:
             each.free()
-
-
-@pytest.fixture(scope="module")
-def workspace() -> Iterator[int]:
-    from cuda.bindings import driver
-
-    from gradkern.cuda.device import activate, check, device
-
-    with activate(device(0)):
-        address = int(check(driver.cuMemAlloc(WORKSPACE), "allocating a workspace"))
-        yield address
-        driver.cuMemFree(address)
 
 
 def ready(problem: Problem) -> list[CudnnCandidate]:

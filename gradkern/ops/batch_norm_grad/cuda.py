@@ -14,11 +14,11 @@ from gradkern.cuda.channel_plan import ChannelPlan
 from gradkern.cuda.device import Device
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.memory import overlaps_itself
-from gradkern.ops.batch_norm_grad.kernel import Channels
 from gradkern.ops.batch_norm_grad.parts import NAMES
 from gradkern.ops.batch_norm_grad.problem import Problem
 from gradkern.ops.batch_norm_grad.truth import elements
 from gradkern.search.candidate import Unfit
+from gradkern.search.channels import ChannelWalk
 from gradkern.search.choose import Choice, choose, kept, names
 from gradkern.search.findings import Findings
 from gradkern.search.plan import Choices, SearchPlan
@@ -60,7 +60,7 @@ class BatchNormPlan(SearchPlan):
     def __init__(self, which: Device, choice: Choice) -> None:
         super().__init__(which, {_ALL: choice}, _whole)
         winner = choice.candidate
-        self._alone = winner.plan if isinstance(winner, Channels) and winner.launches == 1 else None
+        self._alone = winner.plan if isinstance(winner, ChannelWalk) and winner.launches == 1 else None
 
     @property
     def kernel(self) -> str:

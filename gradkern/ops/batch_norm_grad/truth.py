@@ -10,23 +10,26 @@ from gradkern.ops.batch_norm_grad.problem import Problem
 
 __all__ = ["elements"]
 
+Arrays = tuple[np.ndarray, ...]
 
-def elements(problem: Problem, output: int, inputs: tuple[np.ndarray, ...], places: np.ndarray) -> np.ndarray:
-    """Elements of an output, by its number among those that are wanted, at these places, a row of indices each."""
+
+def elements(problem: Problem, inputs: Arrays, places: Arrays) -> Arrays:
+    """Elements of the wanted of dX, dScale and dBias, for each of them at places in it, a row of indices each."""
     Y, X, scale, mean, inv_std = inputs
-    name = [name for name in ("dX", "dScale", "dBias") if getattr(problem, name) is not None][output]
-    rows = [tuple(row) for row in places.tolist()]
-    channels = [row[1 if name == "dX" else 0] for row in rows]
+    names = [name for name in ("dX", "dScale", "dBias") if getattr(problem, name) is not None]
+    wanted = {name: [tuple(row) for row in rows.tolist()] for name, rows in zip(names, places, strict=True)}
     sums = {}
-    for c in set(channels):
+    for c in {row[1 if name == "dX" else 0] for name, rows in wanted.items() for row in rows}:
         D, r = Y[:, c].astype(np.float64), float(inv_std[c])
-        sums[c] = float((D * (X[:, c].astype(np.float64) - float(mean[c])) * r).sum()), float(D.sum())
-    if name != "dX":
-        return np.array([sums[c][0 if name == "dScale" else 1] for c in channels])
-    found = []
-    for row, c in zip(rows, channels, strict=True):
-        dScale, dBias = sums[c]
+        xh = (X[:, c].astype(np.float64) - float(mean[c])) * r
+        sums[c] = {"dScale": float((D * xh).sum()), "dBias": float(D.sum())}
+
+    def element(name: str, row: tuple[int, ...]) -> float:
+        if name != "dX":
+            return sums[row[0]][name]
+        c = row[1]
         xh = (float(X[row]) - float(mean[c])) * float(inv_std[c])
-        centred = float(Y[row]) - (dBias + xh * dScale) / problem.elements
-        found.append(float(scale[c]) * float(inv_std[c]) * centred)
-    return np.array(found)
+        centred = float(Y[row]) - (sums[c]["dBias"] + xh * sums[c]["dScale"]) / problem.elements
+        return float(scale[c]) * float(inv_std[c]) * centred
+
+    return tuple(np.array([element(name, row) for row in rows]) for name, rows in wanted.items())

@@ -14,18 +14,16 @@ __all__ = ["elements"]
 Arrays = tuple[np.ndarray, ...]
 
 
-def elements(problem: Problem, output: int, inputs: Arrays, places: np.ndarray) -> np.ndarray:
-    """The gradient's elements at these places, a row of indices each; `inputs` are dY and W, or dY and X. There is one
-    output, number 0.
+def elements(problem: Problem, inputs: Arrays, places: Arrays) -> Arrays:
+    """The gradient's elements at places in it, a row of indices each; `inputs` are dY and W, or dY and X.
 
     dW[m, c, k] = sum over n, o of dY[n, m, o] * X[n, c, o*stride + k*dilation - pad]
     dX[n, c, i] = sum over m, k of dY[n, m, o] * W[m, c, k] where o*stride + k*dilation - pad = i
     """
-    del output
-    Y, other = inputs
+    (Y, other), (rows,) = inputs, places
     if problem.gradient == "dX":
-        return np.array([_of_data(problem, Y, other, place) for place in places.tolist()])
-    return _of_weights(problem, Y, other, places.tolist())
+        return (np.array([_of_data(problem, Y, other, place) for place in rows.tolist()]),)
+    return (_of_weights(problem, Y, other, rows.tolist()),)
 
 
 def _of_weights(problem: Problem, Y: np.ndarray, X: np.ndarray, places: list[list[int]]) -> np.ndarray:
