@@ -87,38 +87,39 @@ def h200() -> str:
     """GB/s of the CUDA kernels, the limit and the peers, measured in one run."""
     results = json.loads((RESULTS / "h200.json").read_text())
     rows = results["rows"]
+    peers = [peer for peer in PEERS if any(peer in row["peers"] for row in rows)]
     machine = results["machine"]
     names = ("torch", "triton", "liger-kernel", "numba-cuda")
     packages = ", ".join(f"{name} {machine['packages'][name]}" for name in names)
     parts = (
-        _ranges(rows),
-        f"<details><summary>Every size</summary>\n\n{_every_size(rows)}\n\n</details>",
+        _ranges(rows, peers),
+        f"<details><summary>Every size</summary>\n\n{_every_size(rows, peers)}\n\n</details>",
         f"{_gpu_origin(machine, packages)}; `tools/results/h200.json` has the commands.",
     )
     return "\n\n".join(parts)
 
 
-def _ranges(rows: Sequence[Row]) -> str:
+def _ranges(rows: Sequence[Row], peers: Sequence[str]) -> str:
     """A row for each operator, type and set of outputs: the least and the most over all sizes."""
     kinds: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         kinds.setdefault((f"`{row['operator']}`", bench_rows.type_of(row), _outputs(row)), []).append(row)
     cells = []
     for what, each in kinds.items():
-        ratios = [[row["peers"][peer] / row["microseconds"] for row in each if peer in row["peers"]] for peer in PEERS]
+        ratios = [[_ratio(row, peer) for row in each if peer in row["peers"]] for peer in peers]
         shares = [row["share_of_limit"] for row in each]
         cells.append([*what, str(len(each)), _range(shares), *map(_range, ratios)])
-    return _table(("operator", "type", "outputs", "sizes", "of the limit", *_over_gradkern()), cells)
+    return _table(("operator", "type", "outputs", "sizes", "of the limit", *_over_gradkern(peers)), cells)
 
 
-def _every_size(rows: Sequence[Row]) -> str:
+def _every_size(rows: Sequence[Row], peers: Sequence[str]) -> str:
     cells = []
     for row in rows:
-        times = [f"{row['peers'][peer] / row['microseconds']:.2f}" if peer in row["peers"] else "-" for peer in PEERS]
+        times = [f"{_ratio(row, peer):.2f}" if peer in row["peers"] else "-" for peer in peers]
         what = [f"`{row['operator']}`", bench_rows.size_of(row), bench_rows.type_of(row), _outputs(row)]
         rate = [f"{row['microseconds']:.1f}", f"{row['gigabytes_per_second']:.0f}", f"{row['share_of_limit']:.3f}"]
         cells.append([*what, *rate, *times])
-    return _table(("operator", "size", "type", "outputs", "µs", "GB/s", "of the limit", *_over_gradkern()), cells)
+    return _table(("operator", "size", "type", "outputs", "µs", "GB/s", "of the limit", *_over_gradkern(peers)), cells)
 
 
 def _outputs(row: Row) -> str:
@@ -126,8 +127,12 @@ def _outputs(row: Row) -> str:
     return "all" if row["outputs"] == every else ", ".join(row["outputs"])
 
 
-def _over_gradkern() -> list[str]:
-    return [f"{peer} / gradkern" for peer in PEERS]
+def _over_gradkern(peers: Sequence[str]) -> list[str]:
+    return [f"{peer} / gradkern" for peer in peers]
+
+
+def _ratio(row: Row, peer: str) -> float:
+    return row["peers"][peer] / row["microseconds"]
 
 
 def _range(numbers: Sequence[float]) -> str:
