@@ -26,7 +26,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
-import torch
+import torch  # pyright: ignore[reportMissingImports]
 from bench import write
 from conv_layers import LAYERS, NETWORKS, Layer
 from gpu_timing import cold_times, host_seconds, machine

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-import torch
+import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.axes import shape_of
 from gradkern.contract import Example, Operator

@@ -20,7 +20,7 @@ def torch_peer(
     operator: str, inputs: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]
 ) -> Peer | None:
     """PyTorch's own operator for the same work, on tensors that share the arrays' memory."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     tensors = {name: _as_tensor(torch, array) for name, array in inputs.items()}
     make = _TORCH.get(operator)
@@ -31,7 +31,7 @@ def compile_peer(
     operator: str, inputs: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]
 ) -> Peer | None:
     """The same under torch.compile, which takes PyTorch's operators apart and fuses them anew."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     torch._dynamo.reset()  # after eight sizes of one function it would compile no more and run it as it is
     if operator == "SimplifiedLayerNormalizationGrad":
@@ -64,7 +64,7 @@ def cudnn_peer(
     operator: str, inputs: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]
 ) -> Peer | None:
     """PyTorch's batch norm through cuDNN, which always computes all gradients; "torch" is the one without."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     if operator != "BatchNormalizationGrad":
         return None
@@ -85,7 +85,7 @@ def liger_peer(
     operator: str, inputs: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]
 ) -> Peer | None:
     """Liger's Triton kernels; their backward pass through autograd, with every gradient."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
     from liger_kernel.ops.layer_norm import LigerLayerNormFunction  # pyright: ignore[reportMissingImports]
     from liger_kernel.ops.rms_norm import LigerRMSNormFunction  # pyright: ignore[reportMissingImports]
 
@@ -126,7 +126,7 @@ def _layer_norm(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], 
 
 def _rms_norm(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]) -> Peer:
     """By autograd, which alone reaches the gradient on every device; the forward pass is not timed."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     X, scale = (t[name].detach().requires_grad_() for name in ("X", "scale"))
     Y = torch.nn.functional.rms_norm(X, X.shape[attributes.get("axis", -1) % X.ndim :], scale.to(X.dtype), 1e-5)

@@ -16,6 +16,7 @@ from gradkern.cuda.device import Device
 from gradkern.ops.batch_norm_grad import kernel, parts
 from gradkern.ops.batch_norm_grad.problem import Problem
 from gradkern.policies import Policy
+from gradkern.search import channels
 
 
 class Kernel:
@@ -61,7 +62,7 @@ def which(monkeypatch: pytest.MonkeyPatch) -> Device:
     monkeypatch.setattr(channel_plan, "Launch", Launch)
     monkeypatch.setattr(channel_plan, "device_of", lambda _call: device)
     buffer = Guarded((1 << 20,), np.uint8)
-    for module in (kernel, channel_plan):
+    for module in (channels, channel_plan):
         monkeypatch.setattr(module, "scratch", lambda *_: (counter.ctypes.data, buffer.address))
     return device
 
