@@ -18,5 +18,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GRADKERN_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(choose, "identity", lambda index: ("a GPU", "a driver"))
     race._slowness.clear()
+    race._loaded.clear()
     choose._warned.clear()
     return tmp_path / "search"

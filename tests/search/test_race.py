@@ -54,6 +54,13 @@ def test_a_slow_one_runs_once_and_those_of_its_origin_run_last_or_not_at_all():
     assert names(made.ranking)[-1] == "slow"
 
 
+@pytest.mark.parametrize("loading", [0.03, 0.3])
+def test_what_is_loaded_in_a_first_run_is_not_slow(loading):
+    ready, loaded = FakeCandidate("a", 1e-4), FakeCandidate("b", 5e-5, loading=loading)
+    made, _ = race((ready, loaded, FakeCandidate("c", 4e-5, "b")))
+    assert names(made.ranking) == ["c", "b", "a"]
+
+
 def test_what_was_slow_for_one_problem_comes_last_for_the_next_of_its_kind():
     def entrants():
         return FakeCandidate("slow", 0.05, "snail"), FakeCandidate("a"), FakeCandidate("b")
