@@ -62,6 +62,11 @@ class ChannelWalk:
             raise Unfit(f"{self.origin} takes no empty arrays")
         self.plan, self.workspace = made, made.scratch
 
+    @property
+    def alone(self) -> ChannelPlan | None:
+        """One launch by itself, in the scratch memory of the stream: it needs no turn."""
+        return self.plan if self.launches == 1 else None
+
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         if self.plan is None:
             raise RuntimeError("prepare has not been called")

@@ -18,7 +18,6 @@ from gradkern.ops.batch_norm_grad.parts import NAMES
 from gradkern.ops.batch_norm_grad.problem import Problem
 from gradkern.ops.batch_norm_grad.truth import elements
 from gradkern.search.candidate import Unfit
-from gradkern.search.channels import ChannelWalk
 from gradkern.search.choose import Choice, choose, kept, names
 from gradkern.search.findings import Findings
 from gradkern.search.plan import Choices, SearchPlan
@@ -59,8 +58,7 @@ class BatchNormPlan(SearchPlan):
 
     def __init__(self, which: Device, choice: Choice) -> None:
         super().__init__(which, {_ALL: choice}, _whole)
-        winner = choice.candidate
-        self._alone = winner.plan if isinstance(winner, ChannelWalk) and winner.launches == 1 else None
+        self._alone = getattr(choice.candidate, "alone", None)
 
     @property
     def kernel(self) -> str:
@@ -81,7 +79,7 @@ def _whole(choices: Choices) -> Part:
 def _task(call: Call, which: Device) -> Task:
     mode = call.attributes["mode"]
     problem = Problem(**call.inputs, **call.outputs, mode=mode, in_place=bool(call.in_place))
-    modules = ["kernel", "cudnn"] if mode == "auto" else ["cudnn"]
+    modules = ["kernel", "whole", "cudnn"] if mode == "auto" else ["cudnn"]
     return Task(
         kind=f"BatchNormalizationGrad {problem.dtype}",
         detail="x".join(map(str, problem.X.shape)),

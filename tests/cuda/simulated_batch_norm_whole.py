@@ -1,0 +1,127 @@
+"""Batch norm's kernel for whole channels under the CUDA simulator; test_simulated runs this file in its own process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+from guarded import Guarded
+from whole_batch_norms import OUTPUTS, Case, case
+
+from gradkern.cuda import simulated
+from gradkern.ops.batch_norm_grad.cuda_whole import build
+from gradkern.ops.batch_norm_grad.cuda_whole_form import ARGUMENTS, forms
+from gradkern.ops.batch_norm_grad.parts import NAMES
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+
+
+def simulate(
+    operands: Case,
+    slices: int = 1,
+    clusters: int = 2,
+    outputs: tuple[str, ...] = OUTPUTS,
+    in_place: str = "",
+    batch: int = 0,
+    slots: int = 0,
+    team: int = 32,
+) -> dict[str, np.ndarray]:
+    """The results of a case; batch and slots: of the ring, by default what a device with much memory would choose."""
+    X = operands.inputs["X"]
+    names = frozenset(NAMES[name] for name in outputs)
+    types = X.dtype.name, operands.inputs["Scale"].dtype.name, operands.inputs["saved_mean"].dtype.name
+    sizes = X.shape[0], X.shape[1], prod(X.shape[2:])
+    form, shares = next(forms(*types, names, sizes, 1 << 20, 1))
+    form = replace(form, threads=team * form.group, slices=slices)
+    shares = replace(shares, images_each=-(-X.shape[0] // slices))
+    if batch:
+        shares = replace(shares, batch=batch, slots=max(slots, -(-shares.images_each // batch)))
+    held = {}
+    for name, array in operands.inputs.items():
+        held[name] = Guarded((array.size,), array.dtype)
+        held[name].array[...] = array.ravel()
+    for name in outputs:
+        held[name] = Guarded((prod(operands.shape(name)),), operands.kind(name))
+    if in_place:
+        held["dX"] = held[in_place]
+    numbers: dict[str, Any] = {NAMES[name]: each.address for name, each in held.items()}
+    numbers |= {name: getattr(shares, name) for name in ARGUMENTS if hasattr(shares, name)}
+    arguments = tuple(np.int64(numbers.get(name, 0)) for name in ARGUMENTS)
+    shared_bytes = form.ring_at + shares.ring_bytes
+    simulated.launch(build(form), clusters * slices, form.threads, slices, shared_bytes, arguments)
+    for guarded in held.values():
+        guarded.check()
+    return {name: np.array(held[name].array).reshape(operands.shape(name)) for name in outputs}
+
+
+def check(operands: Case, **how: Any) -> None:
+    operands.check(simulate(operands, **how))
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+@pytest.mark.parametrize(
+    ("sizes", "dtype"),
+    [
+        ((4, 3, 5, 8), f),  # planes of whole vectors, some rows at once
+        ((6, 3, 8, 16), h),
+        ((4, 4, 6, 6), b),  # two channels at once, four elements a vector
+        ((4, 8, 7, 7), h),  # eight channels, single elements
+        ((4, 4, 3, 3), f),
+        ((3, 2, 300), f),  # a plane is more than a team has threads
+        ((5, 2, 2, 2, 2, 2), d),
+        ((5, 8, 1), f),
+        ((2, 6, 2), d),
+    ],
+    ids=str,
+)
+def test_every_kind_of_plane(sizes: tuple[int, ...], dtype: str, slices: int) -> None:
+    check(case(sizes, dtype), slices=slices)
+
+
+@pytest.mark.parametrize("clusters", [1, 3, 7])
+@pytest.mark.parametrize("slices", [1, 2, 4])
+def test_clusters_with_many_items_with_few_and_with_none(clusters: int, slices: int) -> None:
+    check(case((9, 5, 12), f), clusters=clusters, slices=slices)
+
+
+@pytest.mark.parametrize(("batch", "slots"), [(1, 0), (1, 9), (1, 10), (1, 40), (2, 0), (2, 7), (4, 3), (9, 1)])
+def test_a_ring_of_any_length_is_filled_again(batch: int, slots: int) -> None:
+    check(case((9, 6, 8), f), clusters=1, batch=batch, slots=slots)
+    check(case((9, 6, 8), f), clusters=1, slices=2, batch=batch, slots=slots, in_place="X")
+
+
+@pytest.mark.parametrize("team", [32, 64])
+def test_a_channel_may_have_several_warps(team: int) -> None:
+    check(case((5, 4, 2, 6), f), team=team)
+    check(case((5, 8, 7, 7), h), team=team, slices=2)
+
+
+@pytest.mark.parametrize("types", [(h, h, f), (h, f, f), (b, f, f), (b, b, f), (b, b, b), (h, h, h)], ids=" ".join)
+def test_every_combination_of_types(types: tuple[str, str, str]) -> None:
+    check(case((5, 4, 2, 4), *types), slices=2)
+
+
+@pytest.mark.parametrize("outputs", [OUTPUTS[:1], OUTPUTS[::2], OUTPUTS[:2]], ids=" ".join)
+def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
+    check(case((4, 3, 16), h), outputs=outputs, slices=2)
+
+
+@pytest.mark.parametrize("source", ["dY", "X"])
+def test_dX_may_be_written_over_what_it_is_made_from(source: str) -> None:
+    check(case((9, 5, 12), f), in_place=source, slices=2)
+
+
+def test_a_mean_far_from_zero_costs_no_digits() -> None:
+    check(case((40, 4, 8), f, far=3000), slices=2)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # NumPy's remark on the infinite less the infinite
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_reaches_exactly_what_depends_on_it(value: float) -> None:
+    operands = case((4, 3, 16), f)
+    operands.inputs["dY"][2, 1, 3] = value
+    operands.inputs["X"][1, 2, 5] = value
+    check(operands, slices=2)
