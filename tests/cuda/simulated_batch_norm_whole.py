@@ -51,7 +51,7 @@ def simulate(
     numbers |= {name: getattr(shares, name) for name in ARGUMENTS if hasattr(shares, name)}
     arguments = tuple(np.int64(numbers.get(name, 0)) for name in ARGUMENTS)
     shared_bytes = form.ring_at + shares.ring_bytes
-    simulated.launch(build(form), clusters * slices, form.threads, slices, shared_bytes, arguments)
+    simulated.launch(build(form), clusters * slices, form.block_threads, slices, shared_bytes, arguments)
     for guarded in held.values():
         guarded.check()
     return {name: np.array(held[name].array).reshape(operands.shape(name)) for name in outputs}

@@ -5,10 +5,10 @@
     dX = g (D - bias_sum/m - h r scale_sum/m)
 
 For arrays in the order N C H W. An item is a channel, or as many neighbours as make its part of an image begin at a
-multiple of 16 bytes. A cluster of blocks has one item at a time, each block a part of the images; bulk copies bring
-them into a ring in shared memory. The first pass adds up what arrives and leaves it there. The blocks exchange their
-sums; the second pass takes the ring once more, writes dX, and gives each slot back for an item that comes later: so
-memory is busy while a block adds up, or waits for the others.
+multiple of 16 bytes. A cluster of blocks has one item at a time, each block a part of the images. The last warp of a
+block asks for them by bulk copies, into a ring in shared memory. The others add up what arrives and leave it there,
+exchange their sums with those of the other blocks, and take the ring once more to write dX. Then each slot is free for
+an item that comes later: so memory is busy while a block adds up, or waits for the others.
 
 The order of all additions follows from the form and the launch: the same bits every time.
 """
@@ -36,7 +36,8 @@ def build(form: Form) -> Callable[..., None]:
     VECTOR = WIDTH * ITEMSIZE[form.data]
     PARAMETER, STATISTIC, PAIR = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic], 2 * form.itemsize
     EXCHANGED, TERMS = form.exchanged, SLICES * TEAM_WARPS
-    EXCHANGE_BARRIERS, PAIRS_AT, RING_AT = form.exchange_barriers_at, form.pairs_at, form.ring_at
+    FREE_AT, EXCHANGE_BARRIERS = form.free_barriers_at, form.exchange_barriers_at
+    PAIRS_AT, RING_AT = form.pairs_at, form.ring_at
 
     DOUBLE = form.compute == "float64"
     FLOAT = float64 if DOUBLE else float32
@@ -84,151 +85,165 @@ def build(form: Form) -> Callable[..., None]:
         slice_ = int32(cuda.blockIdx.x % SLICES)
         walker, walkers = int32(cuda.blockIdx.x // SLICES), int32(cuda.gridDim.x // SLICES)
         items, batch, slots, plane, row = int32(items), int32(batch), int32(slots), int32(plane), int32(row)
-        share = FLOAT(1) / FLOAT(elements)
-
         first_image = int32(slice_ * images_each)
         rows = int32(max(min(images_each, images - first_image), int64(0)))
         own = int64(first_image) * image
         half = int32(batch * row)
 
-        # A team's threads walk over the vectors of its channel, across the plane and down the images.
-        plane_bytes = int32(plane * VECTOR)
-        down, first_down = i.quotient(int32(TEAM), plane), i.quotient(member, plane)
-        across, first_across = int32(TEAM - down * plane), int32(member - first_down * plane)
-        at_step, at_carry = int32(down * row + across * VECTOR), int32(row - plane_bytes)
-        out_step, out_carry = int64(down) * image + across * VECTOR, image - plane_bytes
-        first_at = int32(first_down * row + team * plane_bytes + first_across * VECTOR)
-        first_out = own + int64(first_down) * image + team * plane_bytes + first_across * VECTOR
-
         shared = i.shared_memory()
-        exchanged, pairs, ring = shared + EXCHANGE_BARRIERS, shared + PAIRS_AT, shared + RING_AT
-        x, d = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-        one, pair, more = cuda.local.array(1, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)
-        d_sum, dh_sum = cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)
-
-        # the first warp fills the ring; what it asks for next, and where that goes
-        ahead, ahead_row, ahead_slot = walker, int32(0), int32(0)
-        if warp == 0:
-            if warp_lane == 0:
-                each = int32(0)
-                while each < slots:
-                    i.transaction_barrier_init(shared + each * 8, 1)
-                    each = int32(each + 1)
-                if CLUSTER:
-                    i.transaction_barrier_init(exchanged, WARPS)
-                    i.transaction_barrier_init(exchanged + 8, WARPS)
-                i.transaction_barrier_fence()
-            i.warp_barrier()
-            while ahead_slot < slots and ahead < items and rows > 0:
-                at = own + int64(ahead) * row + int64(ahead_row) * image
-                fetch(ring + ahead_slot * (2 * half), shared + ahead_slot * 8, X + at, D + at, row, image,
-                      int32(min(batch, rows - ahead_row)), half)  # fmt: skip
-                ahead_slot = int32(ahead_slot + 1)
-                ahead_row = int32(ahead_row + batch)
-                if ahead_row >= rows:
-                    ahead, ahead_row = int32(ahead + walkers), int32(0)
+        free, exchanged = shared + FREE_AT, shared + EXCHANGE_BARRIERS
+        pairs, ring = shared + PAIRS_AT, shared + RING_AT
+        if thread == 0:
+            each = int32(0)
+            while each < slots:
+                i.transaction_barrier_init(shared + each * 8, 1)
+                i.transaction_barrier_init(free + each * 8, WARPS)
+                each = int32(each + 1)
+            if CLUSTER:
+                i.transaction_barrier_init(exchanged, WARPS)
+                i.transaction_barrier_init(exchanged + 8, WARPS)
+            i.transaction_barrier_fence()
         if CLUSTER:
             i.cluster_barrier()
         else:
             cuda.syncthreads()
 
-        m, r, gain = FLOAT(0), FLOAT(0), FLOAT(0)
-        slot, parity, buffer, exchange_parity = int32(0), int32(0), int32(0), int32(0)
-        item = walker
-        while item < items:
-            channel = int64(item) * GROUP + team
-            load_statistic(one, mean + channel * STATISTIC)
-            m = one[0]
-            load_statistic(one, spread + channel * STATISTIC)
-            r = one[0]
-            load_parameter(one, scale + channel * PARAMETER)
-            gain = one[0] * r
+        item, slot = walker, int32(0)
+        if warp == WARPS:
+            parity = int32(1)  # at first every slot is free
+            while item < items:
+                done = int32(0)
+                while done < rows:
+                    at = own + int64(item) * row + int64(done) * image
+                    i.wait(free + slot * 8, parity)
+                    fetch(ring + slot * (2 * half), shared + slot * 8, X + at, D + at, row, image,
+                          int32(min(batch, rows - done)), half)  # fmt: skip
+                    done = int32(done + batch)
+                    slot = int32(slot + 1)
+                    if slot == slots:
+                        slot, parity = int32(0), int32(parity ^ 1)
+                item = int32(item + walkers)
+        else:
+            x, d = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+            one, pair, more = cuda.local.array(1, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)
+            d_sum, dh_sum = cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)
+            share = FLOAT(1) / FLOAT(elements)
 
-            # first pass: the sums of D and of D (X - mean)
-            d_sum[0] = d_sum[1] = dh_sum[0] = dh_sum[1] = FLOAT(0)
-            first_slot, done = slot, int32(0)
-            while done < rows:
-                i.wait(shared + slot * 8, parity)
-                count = int32(min(batch, rows - done) * plane)
-                at, place, v = int32(slot * (2 * half) + first_at), first_across, member
-                while v < count:
-                    load_vector(x, ring + at)
-                    load_vector(d, ring + at + half)
-                    for e in range(WIDTH):
-                        d_sum[e & 1] += d[e]
-                        dh_sum[e & 1] += d[e] * (x[e] - m)
-                    at, place, v = int32(at + at_step), int32(place + across), int32(v + TEAM)
-                    if place >= plane:
-                        at, place = int32(at + at_carry), int32(place - plane)
-                done = int32(done + batch)
-                slot = int32(slot + 1)
-                if slot == slots:
-                    slot, parity = int32(0), int32(parity ^ 1)
+            # a team's threads walk over the vectors of its channel, across the plane and down the images
+            plane_bytes = int32(plane * VECTOR)
+            down, first_down = i.quotient(int32(TEAM), plane), i.quotient(member, plane)
+            across, first_across = int32(TEAM - down * plane), int32(member - first_down * plane)
+            at_step, at_carry = int32(down * row + across * VECTOR), int32(row - plane_bytes)
+            out_step, out_carry = int64(down) * image + across * VECTOR, image - plane_bytes
+            first_at = int32(first_down * row + team * plane_bytes + first_across * VECTOR)
+            first_out = own + int64(first_down) * image + team * plane_bytes + first_across * VECTOR
 
-            # the channel's sums, over all threads of the cluster that have some of it
-            pair[0], pair[1] = d_sum[0] + d_sum[1], dh_sum[0] + dh_sum[1]
-            sum_pair_over_warp(pair)
-            to = pairs + buffer * (EXCHANGED * PAIR)
-            if CLUSTER:
-                arrived = exchanged + buffer * 8
-                if warp_lane == 0:
-                    i.arrive_and_expect(arrived, SLICES * PAIR)
-                if warp_lane < SLICES:
-                    peer = i.peer_address(to + (slice_ * WARPS + warp) * PAIR, warp_lane)
-                    send_pair(peer, pair[0], pair[1], i.peer_address(arrived, warp_lane))
-                i.wait_cluster(arrived, exchange_parity)
-                exchange_parity = int32(exchange_parity ^ buffer)
-            else:
-                if warp_lane == 0:
-                    store_pair(to + warp * PAIR, pair)
-                cuda.syncthreads()
-            buffer = int32(1 - buffer)  # so that one exchange an item is enough
-            pair[0] = pair[1] = FLOAT(0)
-            for term in range(warp_lane, TERMS, 32):
-                of = term // TEAM_WARPS * WARPS + team * TEAM_WARPS + term % TEAM_WARPS
-                load_pair(more, to + of * PAIR)
-                pair[0] += more[0]
-                pair[1] += more[1]
-            sum_pair_over_warp(pair)
-            shift, slope = pair[0] * share, pair[1] * share * r * r
-            if slice_ == 0 and member == 0:
-                if SCALE_SUM:
-                    one[0] = pair[1] * r
-                    store_parameter(scale_sum + channel * PARAMETER, one)
-                if BIAS_SUM:
-                    one[0] = pair[0]
-                    store_parameter(bias_sum + channel * PARAMETER, one)
+            next_m, next_r, next_scale = FLOAT(0), FLOAT(0), FLOAT(0)
+            if item < items:
+                channel = int64(item) * GROUP + team
+                load_statistic(one, mean + channel * STATISTIC)
+                next_m = one[0]
+                load_statistic(one, spread + channel * STATISTIC)
+                next_r = one[0]
+                load_parameter(one, scale + channel * PARAMETER)
+                next_scale = one[0]
+            parity, buffer, exchange_parity = int32(0), int32(0), int32(0)
+            while item < items:
+                channel = int64(item) * GROUP + team
+                m, r, gain = next_m, next_r, next_scale * next_r
+                if item + walkers < items:
+                    after = int64(item + walkers) * GROUP + team
+                    load_statistic(one, mean + after * STATISTIC)
+                    next_m = one[0]
+                    load_statistic(one, spread + after * STATISTIC)
+                    next_r = one[0]
+                    load_parameter(one, scale + after * PARAMETER)
+                    next_scale = one[0]
 
-            # second pass: dX, and every slot is free for what comes later
-            back, done = first_slot, int32(0)
-            while done < rows:
-                count = int32(min(batch, rows - done) * plane)
-                at, place, v = int32(back * (2 * half) + first_at), first_across, member
-                out = dX + int64(item) * row + int64(done) * image + first_out
-                while v < count:
-                    load_vector(x, ring + at)
-                    load_vector(d, ring + at + half)
-                    for e in range(WIDTH):
-                        x[e] = gain * (d[e] - shift - (x[e] - m) * slope)
-                    store_vector(out, x)
-                    at, place, v = int32(at + at_step), int32(place + across), int32(v + TEAM)
-                    out += out_step
-                    if place >= plane:
-                        at, place = int32(at + at_carry), int32(place - plane)
-                        out += out_carry
-                cuda.syncthreads()
-                if warp == 0 and ahead < items:
-                    at_ahead = own + int64(ahead) * row + int64(ahead_row) * image
-                    fetch(ring + back * (2 * half), shared + back * 8, X + at_ahead, D + at_ahead, row, image,
-                          int32(min(batch, rows - ahead_row)), half)  # fmt: skip
-                    ahead_row = int32(ahead_row + batch)
-                    if ahead_row >= rows:
-                        ahead, ahead_row = int32(ahead + walkers), int32(0)
-                done = int32(done + batch)
-                back = int32(back + 1)
-                if back == slots:
-                    back = int32(0)
-            item = int32(item + walkers)
+                # first pass: the sums of D and of D (X - mean)
+                d_sum[0] = d_sum[1] = dh_sum[0] = dh_sum[1] = FLOAT(0)
+                first_slot, done = slot, int32(0)
+                at, place, v = first_at, first_across, member  # within what a slot holds
+                while done < rows:
+                    count = int32(min(batch, rows - done))
+                    x_at = ring + slot * (2 * half)
+                    i.wait(shared + slot * 8, parity)
+                    while v < count * plane:
+                        load_vector(x, x_at + at)
+                        load_vector(d, x_at + half + at)
+                        for e in range(WIDTH):
+                            d_sum[e & 1] += d[e]
+                            dh_sum[e & 1] += d[e] * (x[e] - m)
+                        at, place, v = int32(at + at_step), int32(place + across), int32(v + TEAM)
+                        if place >= plane:
+                            at, place = int32(at + at_carry), int32(place - plane)
+                    at, v = int32(at - count * row), int32(v - count * plane)
+                    done = int32(done + batch)
+                    slot = int32(slot + 1)
+                    if slot == slots:
+                        slot, parity = int32(0), int32(parity ^ 1)
+
+                # the channel's sums, over all threads of the cluster that have some of it
+                pair[0], pair[1] = d_sum[0] + d_sum[1], dh_sum[0] + dh_sum[1]
+                sum_pair_over_warp(pair)
+                to = pairs + buffer * (EXCHANGED * PAIR)
+                if CLUSTER:
+                    arrived = exchanged + buffer * 8
+                    if warp_lane == 0:
+                        i.arrive_and_expect(arrived, SLICES * PAIR)
+                    if warp_lane < SLICES:
+                        peer = i.peer_address(to + (slice_ * WARPS + warp) * PAIR, warp_lane)
+                        send_pair(peer, pair[0], pair[1], i.peer_address(arrived, warp_lane))
+                    i.wait_cluster(arrived, exchange_parity)
+                    exchange_parity = int32(exchange_parity ^ buffer)
+                else:
+                    if warp_lane == 0:
+                        store_pair(to + warp * PAIR, pair)
+                    i.team_barrier(1, THREADS)
+                buffer = int32(1 - buffer)  # so that one exchange an item is enough
+                pair[0] = pair[1] = FLOAT(0)
+                for term in range(warp_lane, TERMS, 32):
+                    of = term // TEAM_WARPS * WARPS + team * TEAM_WARPS + term % TEAM_WARPS
+                    load_pair(more, to + of * PAIR)
+                    pair[0] += more[0]
+                    pair[1] += more[1]
+                sum_pair_over_warp(pair)
+                shift, slope = pair[0] * share, pair[1] * share * r * r
+                if slice_ == 0 and member == 0:
+                    if SCALE_SUM:
+                        one[0] = pair[1] * r
+                        store_parameter(scale_sum + channel * PARAMETER, one)
+                    if BIAS_SUM:
+                        one[0] = pair[0]
+                        store_parameter(bias_sum + channel * PARAMETER, one)
+
+                # second pass: dX, and every slot is free for what comes later
+                back, done = first_slot, int32(0)
+                at, place, v = first_at, first_across, member
+                out = dX + int64(item) * row + first_out
+                while done < rows:
+                    count = int32(min(batch, rows - done))
+                    x_at = ring + back * (2 * half)
+                    while v < count * plane:
+                        load_vector(x, x_at + at)
+                        load_vector(d, x_at + half + at)
+                        for e in range(WIDTH):
+                            x[e] = gain * (d[e] - shift - (x[e] - m) * slope)
+                        store_vector(out, x)
+                        at, place, v = int32(at + at_step), int32(place + across), int32(v + TEAM)
+                        out += out_step
+                        if place >= plane:
+                            at, place = int32(at + at_carry), int32(place - plane)
+                            out += out_carry
+                    at, v = int32(at - count * row), int32(v - count * plane)
+                    i.warp_barrier()
+                    if warp_lane == 0:
+                        i.arrive_and_expect(free + back * 8, 0)
+                    done = int32(done + batch)
+                    back = int32(back + 1)
+                    if back == slots:
+                        back = int32(0)
+                item = int32(item + walkers)
         if CLUSTER:
             i.cluster_barrier()  # no block leaves while another may still send to it
 

@@ -31,7 +31,7 @@ class Form:
     width: int  # elements of a vector, all of one channel
     group: int  # channels that a block has at a time, with as many threads each
     slices: int  # blocks of a cluster, each with a part of the images
-    threads: int
+    threads: int  # that compute; one warp more copies
     blocks_per_processor: int
 
     @property
@@ -63,10 +63,18 @@ class Form:
         """A block's, where one block alone may have `most`."""
         return (most + _RESERVED) // self.blocks_per_processor - _RESERVED
 
-    # Shared memory: slots' barriers | exchange barriers | exchanged pairs, twice | ring
+    @property
+    def block_threads(self) -> int:
+        return self.threads + 32
+
+    # Shared memory: barriers of full slots, of free ones, of exchanges | exchanged pairs, twice | ring
+    @property
+    def free_barriers_at(self) -> int:
+        return _MOST_SLOTS * 8
+
     @property
     def exchange_barriers_at(self) -> int:
-        return _MOST_SLOTS * 8
+        return 2 * _MOST_SLOTS * 8
 
     @property
     def pairs_at(self) -> int:
@@ -116,7 +124,7 @@ def forms(
     width = gcd(16 // item, length)
     row, most = group * length * item, _THREADS["float64" if data == "float64" else "float32"]
     for blocks in (1, 2):
-        found, threads = 0, most // blocks // (32 * group) * (32 * group)
+        found, threads = 0, (most // blocks - 32) // (32 * group) * (32 * group)
         for slices in _SLICES:
             images_each = -(-images // slices)
             if slices > most_slices or images_each * (slices - 1) >= images or found == 2:

@@ -54,15 +54,15 @@ class WholeChannels:
             return
         form, shares = self._form, self._shares
         kernel = _kernel(form, self._device)
-        resident = kernel.resident_blocks(form.threads, form.slices)
+        resident = kernel.resident_blocks(form.block_threads, form.slices)
         if not resident:
-            raise Unfit(f"no cluster of {form.slices} blocks of {form.threads} threads fits the device")
+            raise Unfit(f"no cluster of {form.slices} blocks of {form.block_threads} threads fits the device")
         wanted = [name for name in ("dX", "dScale", "dBias") if getattr(self._problem, name) is not None]
         given = [NAMES[name] for name in ("dY", "X", "Scale", "saved_mean", "saved_inv_std", *wanted)]
         arguments = [getattr(shares, name, 0) for name in ARGUMENTS]
         changing = [ARGUMENTS.index(name) for name in given]
         grid = min(resident, shares.items * form.slices)
-        self._launch = Launch(kernel, grid, form.threads, arguments, changing, form.slices)
+        self._launch = Launch(kernel, grid, form.block_threads, arguments, changing, form.slices)
 
     def alone(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         """The launch by itself: in any thread, and in whatever context."""
@@ -110,7 +110,7 @@ def _kernel(form: Form, which: Device) -> Kernel:
         from gradkern.ops.batch_norm_grad.cuda_whole import build as build_kernel
 
         return compile_kernel(
-            build_kernel(form), len(ARGUMENTS), which.capability, form.threads, form.blocks_per_processor
+            build_kernel(form), len(ARGUMENTS), which.capability, form.block_threads, form.blocks_per_processor
         )
 
     key = cache.key_of(_HERE, form.description, which.capability)
