@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gradkern.cuda.columns import ITEMSIZE
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.cuda.scratch import scratch
-from gradkern.ops.conv_grad.cuda_depthwise_form import ARGUMENTS, ITEMSIZE, Form
+from gradkern.ops.conv_grad.cuda_depthwise_form import ARGUMENTS, Form
 from gradkern.ops.conv_grad.cuda_depthwise_geometry import Shape, forms
 from gradkern.ops.conv_grad.problem import Problem
 from gradkern.search.candidate import Note, Unfit
