@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.cuda import cache
 from gradkern.cuda.channel_form import ChannelForm, keeping, second_pass
 from gradkern.cuda.channels import ARGUMENTS, Slabs, Walk, choose
 from gradkern.cuda.columns import up
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Launch, load
+from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.cuda.scratch import scratch
 from gradkern.memory import is_dense, memory_order, merged
 
 __all__ = ["ChannelPlan", "plan"]
 
-_HERE = Path(__file__).parent
 _DATA = ("D", "X", "dX")
 _PER_CHANNEL = ("scale", "scale_sum", "bias_sum")  # which have the type of the sums' results, and one order
 _PARAMETERS = ("scale", "mean", "spread", "scale_total", "bias_total")
@@ -148,17 +144,8 @@ def _launch(
     elements: int | None = None,
     then: ChannelForm | None = None,
 ) -> Launch:
-    def build() -> Any:
-        from gradkern.cuda.channel_kernel import build as build_kernel
-        from gradkern.cuda.compile import compile_kernel
-
-        return compile_kernel(
-            build_kernel(form, then), len(ARGUMENTS), which.capability, form.threads, form.blocks_per_processor
-        )
-
-    description = " ".join(_described(each) for each in (form, then) if each is not None)
-    key = cache.key_of(_HERE, description, which.capability)
-    kernel = load(key, which, lambda: cache.fetch(key, build), form.shared_bytes, 1)
+    builder = "gradkern.cuda.channel_kernel:build"
+    kernel = kernel_of_form(which, builder, form, then, arguments=len(ARGUMENTS))
     resident = min(kernel.resident_blocks(form.threads), which.processors * form.blocks_per_processor)
     if not resident:
         raise Refusal(
@@ -170,11 +157,6 @@ def _launch(
     arguments = [numbers.get(name, 0) for name in ARGUMENTS]
     changing = [ARGUMENTS.index(name) for name in given]
     return Launch(kernel, grid, form.threads, arguments, changing, cooperative=adding)
-
-
-def _described(form: ChannelForm) -> str:
-    """The same in every process, which a set is not."""
-    return repr(replace(form, outputs=frozenset())) + " ".join(sorted(form.outputs))
 
 
 def name_of(form: ChannelForm, walk: Walk) -> str:

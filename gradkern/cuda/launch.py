@@ -1,18 +1,25 @@
-"""Loaded kernels and their launches through cuLaunchKernelEx, with everything that does not change kept ready."""
+"""Kernels, from what they are made of to loaded ones, and their launches through cuLaunchKernelEx, with everything that
+does not change kept ready.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, Protocol
 
 from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
-from gradkern.cuda.compile import ENTRY, Compiled
+from gradkern.cuda import cache
+from gradkern.cuda.compile import ENTRY, Compiled, compile_kernel
 from gradkern.cuda.device import Device, activate, check
 
-__all__ = ["Kernel", "Launch", "load"]
+__all__ = ["Form", "Kernel", "Launch", "kernel_of", "kernel_of_form"]
 
 _lock = threading.Lock()
 _loaded: dict[tuple[str, int], Kernel] = {}
@@ -47,13 +54,74 @@ class Kernel:
             return int(check(count, "asking for the clusters")) * cluster
 
 
-def load(key: str, which: Device, compiled: Callable[[], Compiled], shared_bytes: int, cluster: int) -> Kernel:
-    """The kernel on the device, loaded once in a process; `compiled` is asked for when it is not."""
+class Form(Protocol):
+    """A kernel's constants, from which follows what one block of it takes of a multiprocessor."""
+
+    @property
+    def threads(self) -> int: ...
+
+    @property
+    def blocks_per_processor(self) -> int: ...
+
+    @property
+    def shared_bytes(self) -> int: ...
+
+
+def kernel_of_form(which: Device, builder: str, form: Form, *more: Any, arguments: int, cluster: int = 1) -> Kernel:
+    """`kernel_of` the constants `form` and `more`, with the threads and the memory of the form."""
+    return kernel_of(
+        which,
+        builder,
+        form,
+        *more,
+        arguments=arguments,
+        threads=form.threads,
+        blocks_per_processor=form.blocks_per_processor,
+        shared_bytes=form.shared_bytes,
+        cluster=cluster,
+    )
+
+
+def kernel_of(
+    which: Device,
+    builder: str,
+    *constants: Any,
+    arguments: int,
+    threads: int,
+    blocks_per_processor: int = 1,
+    shared_bytes: int = 0,
+    cluster: int = 1,
+) -> Kernel:
+    """The kernel that the builder makes of these constants, on the device: loaded once in a process, and compiled only
+    where the cache on disk does not have it.
+
+    builder: "module:function", by name, as its module imports Numba, which no process with a full cache should load.
+    constants: strings, numbers, None, and dataclasses of those and of sets. With the module's sources they are all that
+    the machine code depends on, and `shared_bytes` and `cluster` follow from them.
+    """
+
+    def compiled() -> Compiled:
+        made = resolve_name(builder)(*constants)
+        return compile_kernel(made, arguments, which.capability, threads, blocks_per_processor)
+
+    package = builder.partition(":")[0].rpartition(".")[0]
+    bounds = f"{arguments} arguments {threads}x{blocks_per_processor}"
+    description = " ".join([builder, bounds, *map(_described, constants)])
+    key = cache.key_of(Path(import_module(package).__path__[0]), description, which.capability)
     with _lock:
         kernel = _loaded.get((key, which.index))
         if kernel is None:
-            kernel = _loaded[key, which.index] = Kernel(compiled(), which, shared_bytes, cluster)
+            made = cache.fetch(key, compiled)
+            kernel = _loaded[key, which.index] = Kernel(made, which, shared_bytes, cluster)
         return kernel
+
+
+def _described(constant: Any) -> str:
+    """The same in every process, which the repr of a set is not."""
+    if not is_dataclass(constant):
+        return repr(constant)
+    values = {each.name: getattr(constant, each.name) for each in fields(constant)}
+    return repr({name: sorted(value) if isinstance(value, frozenset) else value for name, value in values.items()})
 
 
 class Launch:

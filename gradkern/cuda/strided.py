@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.call import Call, Plan, Tensor
-from gradkern.cuda import cache
 from gradkern.cuda.device import Device, activate, check
-from gradkern.cuda.launch import Launch, load
+from gradkern.cuda.launch import Launch, kernel_of
 from gradkern.cuda.rows import device_of
 from gradkern.memory import c_strides
 
@@ -88,15 +85,7 @@ def _dense(tensor: Tensor) -> Tensor:
 
 def _copy(source: Tensor, target: Tensor, which: Device) -> Launch:
     """The launch that copies from the strides of one to those of the other. Its values are their addresses."""
-    name = source.dtype.name
-
-    def compiled() -> Any:
-        from gradkern.cuda.compile import compile_kernel
-
-        return compile_kernel(build(name), ARGUMENTS, which.capability, THREADS)
-
-    key = cache.key_of(Path(__file__).parent, f"strided copy {name}", which.capability)
-    kernel = load(key, which, lambda: cache.fetch(key, compiled), 0, 1)
+    kernel = kernel_of(which, "gradkern.cuda.strided:build", source.dtype.name, arguments=ARGUMENTS, threads=THREADS)
     filled = MOST_AXES - len(source.shape)
     axes = [*[1] * filled, *source.shape], [*[0] * filled, *source.strides], [*[0] * filled, *target.strides]
     arguments = [0, 0, source.size, *(number for each in axes for number in each)]

@@ -6,19 +6,16 @@ before every timed run the L2 is overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.call import Tensor
-from gradkern.cuda import cache
 from gradkern.cuda.device import Device, OutOfMemoryError, activate, check
-from gradkern.cuda.launch import Launch, load
+from gradkern.cuda.launch import Launch, kernel_of
 from gradkern.search.candidate import Candidate, Unfit
 from gradkern.search.task import Task
 from gradkern.search.trust import Difference, Witness
@@ -210,15 +207,8 @@ class CudaBench:
         return self._memory[-1]
 
     def _launch(self, name: str, dtype: str, arguments: int) -> Launch:
-        def compiled() -> Any:
-            from gradkern.cuda.compile import compile_kernel
-            from gradkern.search import cuda_data
-
-            build: Callable[[str], Callable[..., None]] = getattr(cuda_data, name)
-            return compile_kernel(build(dtype), arguments, self._which.capability, THREADS)
-
-        key = cache.key_of(Path(__file__).parent, f"{name} {dtype}", self._which.capability)
-        kernel = load(key, self._which, lambda: cache.fetch(key, compiled), 0, 1)
+        builder = f"gradkern.search.cuda_data:{name}"
+        kernel = kernel_of(self._which, builder, dtype, arguments=arguments, threads=THREADS)
         return Launch(kernel, self._blocks, THREADS, [0] * arguments, changing=range(arguments))
 
 

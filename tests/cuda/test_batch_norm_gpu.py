@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from captured import Capture
 from guarded import Guarded, OnDevice
 from whole_batch_norms import INPUTS, OUTPUTS, Case, case
 
@@ -264,22 +265,14 @@ def test_empty_arrays_and_arrays_with_gaps_are_unfit() -> None:
 
 @LAUNCHES
 def test_a_capture_replays(launches: int) -> None:
-    from cuda.bindings import driver
-
-    from gradkern.cuda.device import activate, check, device
+    from gradkern.cuda.device import activate, device
 
     operands = case((20, 64, 28, 28), b, f, f)
     prepared = Prepared(operands, launches=launches)
     with activate(device(0)):
-        stream = check(driver.cuStreamCreate(1), "creating a stream")
-        begin = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        check(driver.cuStreamBeginCapture(stream, begin), "beginning a capture")
-        prepared.run(stream=int(stream))
-        graph = check(driver.cuStreamEndCapture(stream), "ending a capture")
-        ready = check(driver.cuGraphInstantiate(graph, 0), "making a graph ready")
-        for _ in range(3):
-            check(driver.cuGraphLaunch(ready, stream), "launching a graph")
-        check(driver.cuStreamSynchronize(stream), "waiting")
+        with Capture(mode="THREAD_LOCAL") as capture:
+            prepared.run(stream=capture.stream)
+        capture.replay(times=3)
     operands.check(prepared.fetch())
     prepared.free()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from captured import Capture
 from gelus import EXACT, FAST, assert_right, operands
 from guarded import Guarded, OnDevice
 from reference import reference
@@ -216,43 +217,19 @@ def test_offsets_beyond_2_to_the_31_are_right() -> None:
 
 
 def test_a_captured_graph_gives_the_same_bits_a_hundred_times() -> None:
-    from cuda.bindings import driver
-
-    from gradkern.cuda.device import activate, check, device
+    from gradkern.cuda.device import activate, device
 
     inputs = operands(3000, 1024, b, b)
     expected = run(EXACT, inputs)[0]
     with activate(device(0)):
-        stream = check(driver.cuStreamCreate(1), "creating a stream")
-        with Replayed(stream) as replayed:
-            for got in run(EXACT, inputs, stream=int(stream), times=100, calls=replayed):
-                for name, array in got.items():
-                    assert array.tobytes() == expected[name].tobytes()
+        capture = Capture(mode="THREAD_LOCAL")
 
+        def replayed(plan: Any, *arguments: Any) -> None:
+            if capture.graph is None:
+                with capture:
+                    plan(*arguments)
+            capture.replay()
 
-class Replayed:
-    """Captures the first call of a plan in a graph, and launches that instead of every call."""
-
-    def __init__(self, stream: Any) -> None:
-        self.stream, self.graph = stream, None
-
-    def __enter__(self) -> Replayed:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        from cuda.bindings import driver
-
-        driver.cuGraphExecDestroy(self.graph)
-
-    def __call__(self, plan: Any, *arguments: Any) -> None:
-        from cuda.bindings import driver
-
-        from gradkern.cuda.device import check
-
-        if self.graph is None:
-            mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-            check(driver.cuStreamBeginCapture(self.stream, mode), "beginning a capture")
-            plan(*arguments)
-            captured = check(driver.cuStreamEndCapture(self.stream), "ending a capture")
-            self.graph = check(driver.cuGraphInstantiate(captured, 0), "instantiating a graph")
-        check(driver.cuGraphLaunch(self.graph, self.stream), "launching a graph")
+        for got in run(EXACT, inputs, stream=capture.stream, times=100, calls=replayed):
+            for name, array in got.items():
+                assert array.tobytes() == expected[name].tobytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -43,9 +44,12 @@ def forms(capability: tuple[int, int]) -> set[Form]:
 
 
 def compiled(form: Form, capability: tuple[int, int]) -> tuple[int, str]:
-    from gradkern.ops.conv_grad.moves import compiled
+    from gradkern.cuda.compile import compile_kernel
+    from gradkern.ops.conv_grad.cuda_columns import build
 
-    made = compiled(form, capability)
+    kernel = build(form)
+    arguments = len(signature(kernel).parameters)
+    made = compile_kernel(kernel, arguments, capability, form.threads, form.blocks_per_processor)
     return made.spilled, made.ptx
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from captured import Capture
 from conv_gemm import Setting, Shape, setting
 from guarded import Guarded, OnDevice
 from tolerance import CONV_NORM, assert_close
@@ -119,18 +120,14 @@ def test_a_call_can_be_captured_and_replayed() -> None:
     with activate(device(0)):
         given = setting(SHAPES[4], "dX", "float32")
         running = Running(given, rebuild(given.problem, device(0), {"kind": "columns", "slice_bytes": 1 << 18}))
-        stream = int(check(driver.cuStreamCreate(1), "creating a stream"))
-        running(stream)  # makes this thread's handle
-        check(driver.cuStreamSynchronize(stream), "waiting")
-        begin = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        check(driver.cuStreamBeginCapture(stream, begin), "beginning a capture")
-        running(stream)
-        graph = check(driver.cuStreamEndCapture(stream), "ending a capture")
-        executable = check(driver.cuGraphInstantiate(graph, 0), "instantiating")
+        capture = Capture(mode="THREAD_LOCAL")
+        running(capture.stream)  # makes this thread's handle
+        check(driver.cuStreamSynchronize(capture.stream), "waiting")
+        with capture:
+            running(capture.stream)
         output = running.operands[2]
         check(driver.cuMemsetD8(output.address, 0xFF, given.held[2].size), "poisoning")
-        check(driver.cuGraphLaunch(executable, stream), "replaying")
-        check(driver.cuStreamSynchronize(stream), "waiting")
+        capture.replay()
         assert_close("ConvGrad", "dX", running.result(), given.expected)
         running.free()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from captured import Capture
 from conv_gemm import Shape, lying, per_axis, tensor
 from guarded import OnDevice
 from reference import reference
@@ -251,31 +252,6 @@ def test_a_kept_search_is_used_without_a_bench(monkeypatch: pytest.MonkeyPatch) 
     run.check()
 
 
-class Capture:
-    """A stream whose work is captured, then replayed."""
-
-    def __init__(self) -> None:
-        from cuda.bindings import driver
-
-        from gradkern.cuda.device import check
-
-        self.driver, self.check = driver, check
-        self.stream = int(check(driver.cuStreamCreate(1), "creating a stream"))
-
-    def __enter__(self) -> int:
-        mode = self.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
-        self.check(self.driver.cuStreamBeginCapture(self.stream, mode), "beginning a capture")
-        return self.stream
-
-    def __exit__(self, *_: Any) -> None:
-        self.graph = self.driver.cuStreamEndCapture(self.stream)[1]
-
-    def replay(self) -> None:
-        executable = self.check(self.driver.cuGraphInstantiate(self.graph, 0), "instantiating")
-        self.check(self.driver.cuGraphLaunch(executable, self.stream), "replaying")
-        self.check(self.driver.cuStreamSynchronize(self.stream), "waiting")
-
-
 @pytest.mark.parametrize("streams", [1, 2])
 def test_a_warm_call_can_be_captured_and_replayed(streams: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from cuda.bindings import driver
@@ -284,13 +260,13 @@ def test_a_warm_call_can_be_captured_and_replayed(streams: int, monkeypatch: pyt
     from gradkern.search.together import Together, TogetherSource
 
     monkeypatch.setattr(TogetherSource, "candidates", lambda self: iter([Together(self.parts, self.which, streams)]))
-    run, capture = Run(SHAPES[0]), Capture()
+    run = Run(SHAPES[0])
     with activate(device(0)):
-        plan = planned(run)
+        plan, capture = planned(run), Capture()
         run(plan, capture.stream)
         driver.cuStreamSynchronize(capture.stream)
-        with capture as stream:
-            run(plan, stream)
+        with capture:
+            run(plan, capture.stream)
         for name in run.call.outputs:
             driver.cuMemsetD8(run.there[name].address, 0xFF, run.host[name][1].nbytes)
         capture.replay()
@@ -300,9 +276,11 @@ def test_a_warm_call_can_be_captured_and_replayed(streams: int, monkeypatch: pyt
 def test_a_cold_call_in_a_capture_says_to_warm_it() -> None:
     from gradkern.cuda.device import activate, device
 
-    run, capture = Run(SHAPES[0], outputs=("dX",)), Capture()
-    with activate(device(0)), capture, pytest.raises(ProviderError, match="call once before the capture to warm it"):
-        planned(run)
+    run = Run(SHAPES[0], outputs=("dX",))
+    with activate(device(0)):
+        capture = Capture()
+        with pytest.raises(ProviderError, match="call once before the capture to warm it"), capture:
+            planned(run)
 
 
 def test_a_side_stream_has_a_workspace_of_its_own() -> None:

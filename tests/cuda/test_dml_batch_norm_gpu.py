@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from batch_norms import DML, EPSILON, OUTPUTS, Case, case
+from captured import Capture
 from guarded import Guarded, OnDevice
 
 from gradkern.call import Call, Refusal, Tensor
@@ -237,22 +238,14 @@ def test_a_channel_order_that_is_not_the_parameters_is_refused() -> None:
 
 
 def test_a_capture_replays() -> None:
-    from cuda.bindings import driver
-
-    from gradkern.cuda.device import activate, check, device
+    from gradkern.cuda.device import activate, device
 
     operands = case((20, 64, 28, 28), (1, 64, 1, 1), b)
     prepared = Prepared(operands)
     with activate(device(0)):
-        stream = check(driver.cuStreamCreate(1), "creating a stream")
-        begin = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        check(driver.cuStreamBeginCapture(stream, begin), "beginning a capture")
-        prepared.run(stream=int(stream))
-        graph = check(driver.cuStreamEndCapture(stream), "ending a capture")
-        ready = check(driver.cuGraphInstantiate(graph, 0), "making a graph ready")
-        for _ in range(3):
-            check(driver.cuGraphLaunch(ready, stream), "launching a graph")
-        check(driver.cuStreamSynchronize(stream), "waiting")
+        with Capture(mode="THREAD_LOCAL") as capture:
+            prepared.run(stream=capture.stream)
+        capture.replay(times=3)
     operands.check(prepared.fetch())
 
 

@@ -1,18 +1,30 @@
-"""A launch hands the driver the arguments of its call in the kernel's order, on the right stream and context."""
+"""A kernel is known by all that its code depends on, and compiled only where it must be. A launch hands the driver the
+arguments of its call in the kernel's order, on the right stream and context.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from cuda.bindings import driver
 
+import gradkern
+from gradkern.cuda import cache
 from gradkern.cuda import device as devices
 from gradkern.cuda import launch as launches
+from gradkern.cuda.compile import Compiled
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Launch
+from gradkern.cuda.launch import Launch, kernel_of, kernel_of_form
 from gradkern.errors import ProviderError
 
 CONTEXT, OTHER = 0x1000, 0x2000
@@ -93,3 +105,89 @@ def test_too_few_values_are_refused_and_a_refused_launch_is_an_error(fake: FakeD
     fake.status = driver.CUresult.CUDA_ERROR_INVALID_VALUE
     with pytest.raises(ProviderError, match=r"CUDA: a launch failed: it is broken \(CUDA_ERROR_INVALID_VALUE\)"):
         launch((1, 2), 0)
+
+
+@dataclass(frozen=True)
+class Constants:
+    outputs: frozenset[int]
+    threads: int = 64
+    blocks_per_processor: int = 2
+    shared_bytes: int = 4096
+
+
+BUILDER = "gradkern.search.cuda_data:compare"
+FORM = Constants(frozenset((0, 8)))
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys of the kernels that were asked for in this test, of which none is compiled or loaded."""
+    keys: list[str] = []
+
+    def fetch(key: str, _compiled: Callable[[], Compiled]) -> str:
+        keys.append(key)
+        return key
+
+    monkeypatch.setattr(cache, "fetch", fetch)
+    monkeypatch.setattr(launches, "_loaded", {})
+    monkeypatch.setattr(launches, "Kernel", lambda *given: given)
+    return keys
+
+
+def test_a_kernel_is_loaded_once_on_each_device(fetched: list[str]) -> None:
+    first, again = (kernel_of_form(WHICH, BUILDER, FORM, arguments=4, cluster=2) for _ in range(2))
+    assert first is again
+    assert first == (fetched[0], WHICH, 4096, 2)
+    kernel_of_form(replace(WHICH, index=1), BUILDER, FORM, arguments=4, cluster=2)
+    assert fetched == [fetched[0]] * 2
+
+
+def test_the_key_tells_apart_all_that_is_compiled_in(fetched: list[str]) -> None:
+    bounds = {"arguments": 4, "threads": 64, "blocks_per_processor": 2}
+    kernel_of(WHICH, BUILDER, FORM, **bounds)
+    for name in bounds:
+        kernel_of(WHICH, BUILDER, FORM, **bounds | {name: 3})
+    for constants in ((), (FORM, None), (FORM, FORM), (replace(FORM, outputs=frozenset((0,))),), ("float32",)):
+        kernel_of(WHICH, BUILDER, *constants, **bounds)
+    kernel_of(WHICH, "gradkern.search.cuda_data:fill", FORM, **bounds)
+    kernel_of(WHICH, "gradkern.ops.conv_grad.cuda_columns:build", FORM, **bounds)
+    kernel_of(replace(WHICH, capability=(8, 0)), BUILDER, FORM, **bounds)
+    assert len(set(fetched)) == len(fetched) == 12
+
+
+def test_the_key_is_the_same_in_every_process(fetched: list[str]) -> None:
+    other = replace(FORM, outputs=frozenset((8, 0)))
+    assert repr(other) != repr(FORM)  # equal sets, in the order in which each was made
+    for form in (FORM, other):
+        kernel_of_form(WHICH, BUILDER, form, arguments=4)
+        launches._loaded.clear()
+    assert fetched[0] == fetched[1]
+
+
+def builders() -> list[str]:
+    """All that the sources name, but those of names that are put together."""
+    sources = Path(gradkern.__file__).parent.rglob("*.py")
+    return sorted({each for path in sources for each in re.findall(r'"(gradkern[.\w]+:\w+)"', path.read_text())})
+
+
+def test_every_builder_that_is_named_exists() -> None:
+    assert len(builders()) == 7
+    for each in builders():
+        assert callable(resolve_name(each))
+
+
+def test_a_kernel_that_is_in_the_cache_loads_no_compiler() -> None:
+    code = f"""
+import sys
+before = {{*sys.modules}}  # the .pth file of numba-cuda loads modules at every start
+from gradkern.cuda import cache, launch
+from gradkern.cuda.device import Device
+cache.fetch = lambda key, compiled: None
+launch.Kernel = lambda *given: given
+for builder in {builders()}:
+    launch.kernel_of(Device(0, (9, 0), 132, 232448, None), builder, arguments=1, threads=32)
+print(*sorted(each.partition(".")[0] for each in {{*sys.modules}} - before))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "gradkern" in done.stdout.split()
+    assert not set(done.stdout.split()) & {"numba", "llvmlite"}

@@ -4,26 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from captured import Capture
 
 pytestmark = pytest.mark.gpu
-
-
-@contextmanager
-def capture(stream: Any) -> Iterator[list[Any]]:
-    """What is done on the stream, as a graph."""
-    from cuda.bindings import driver
-
-    from gradkern.cuda.device import check
-
-    mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
-    check(driver.cuStreamBeginCapture(stream, mode), "beginning a capture")
-    graph: list[Any] = []
-    yield graph
-    graph.append(check(driver.cuStreamEndCapture(stream), "ending a capture"))
 
 
 @pytest.fixture
@@ -78,28 +64,28 @@ def test_a_capture_has_memory_of_its_own_until_its_graph_is_destroyed(stream: An
     def ask(size: int = 1000) -> tuple[int, int]:
         return scratch(device(0), int(stream), size)
 
-    with capture(stream) as first:
+    with Capture(stream) as first:
         in_first = ask()
         assert ask() == in_first
         larger = ask(1 << 22)
-    with capture(stream) as second:
+    with Capture(stream) as second:
         in_second = ask()
     assert len({*in_first, *larger, *in_second, *ask()}) == 8
-    executable = check(driver.cuGraphInstantiate(first[0], 0), "instantiating")
-    check(driver.cuGraphDestroy(first[0]), "destroying a graph")
+    executable = check(driver.cuGraphInstantiate(first.graph, 0), "instantiating")
+    check(driver.cuGraphDestroy(first.graph), "destroying a graph")
     time.sleep(0.1)
-    with capture(stream) as third:
+    with Capture(stream) as third:
         assert not {*ask(), *ask(1 << 22)} & {*in_first, *larger}  # the executable graph still uses it
     check(driver.cuGraphExecDestroy(executable), "destroying a graph")
     end = time.monotonic() + 10
-    graphs = [second, third]
+    captures = [second, third]
     while time.monotonic() < end:  # CUDA destroys in its own time
-        with capture(stream) as again:
+        with Capture(stream) as again:
             found = ask(1 << 22)
-        graphs.append(again)
+        captures.append(again)
         if found == larger:
             break
         time.sleep(0.1)
     assert found == larger
-    for each in graphs:
-        driver.cuGraphDestroy(each[0])
+    for each in captures:
+        driver.cuGraphDestroy(each.graph)

@@ -156,11 +156,13 @@ class FakeCudnn:
 class HostLaunch:
     """The cast as its kernel does it, from the arguments in the kernel's order."""
 
-    def __init__(self, kernel: str, grid: int, threads: int, arguments: list[int], changing: range) -> None:
-        _, self.source, self.target, count = kernel.split()
+    def __init__(
+        self, kernel: tuple[str, str, int], grid: int, threads: int, arguments: list[int], changing: range
+    ) -> None:
+        self.source, self.target, self.vectors = kernel
         assert (grid - 1) * threads < arguments[0] <= grid * threads
-        assert list(changing) == [place for vector in range(int(count)) for place in (4 * vector + 1, 4 * vector + 3)]
-        self.vectors, self.arguments, self.changing = int(count), arguments, changing
+        assert list(changing) == [place for each in range(self.vectors) for place in (4 * each + 1, 4 * each + 3)]
+        self.arguments, self.changing = arguments, changing
 
     def __call__(self, values: list[int], stream: int) -> None:
         assert stream == STREAM
@@ -181,8 +183,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCudnn]:
     monkeypatch.setattr(device, "_thread", threading.local())
     monkeypatch.setattr(device, "_idle", {})
     monkeypatch.setattr(cudnn, "description", lambda which: pytest.fail("the older functions need no description"))
-    monkeypatch.setattr(cudnn.cache, "key_of", lambda folder, description, capability: description)
-    monkeypatch.setattr(cudnn, "load", lambda key, *rest: key)
+    monkeypatch.setattr(cudnn, "kernel_of", lambda which, builder, *constants, **bounds: constants)
     monkeypatch.setattr(cudnn, "Launch", HostLaunch)
     yield made
     gc.collect()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from captured import Capture
 from guarded import Guarded, OnDevice
 from norm_cases import NormCase
 from reference import reference
@@ -223,12 +224,9 @@ def test_a_call_can_be_captured_in_a_graph(layout: Any, rng: np.random.Generator
         def replayed(
             inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int, what: Any = candidate
         ) -> None:
-            mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
-            check(driver.cuStreamBeginCapture(stream, mode), "beginning a capture")
-            what(inputs, outputs, workspace, stream)
-            graph = check(driver.cuStreamEndCapture(stream), "ending a capture")
-            runnable = check(driver.cuGraphInstantiate(graph, 0), "making a graph")
-            check(driver.cuGraphLaunch(runnable, stream), "running a graph")
+            with Capture(stream) as capture:
+                what(inputs, outputs, workspace, stream)
+            capture.replay()
 
         results = arrays.run(replayed, workspace, stream)
         for name, result in results.items():

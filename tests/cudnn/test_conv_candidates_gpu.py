@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
 import pytest
+from captured import Capture
 from cases import Case, Geometry
 from guarded import Guarded, OnDevice
 from reference import reference
@@ -172,12 +173,9 @@ def test_a_call_can_be_captured_in_a_graph(rng: np.random.Generator, workspace: 
         def replayed(
             inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int, what: Any = candidate
         ) -> None:
-            mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
-            check(driver.cuStreamBeginCapture(stream, mode), "beginning a capture")
-            what(inputs, outputs, workspace, stream)
-            graph = check(driver.cuStreamEndCapture(stream), "ending a capture")
-            runnable = check(driver.cuGraphInstantiate(graph, 0), "making a graph")
-            check(driver.cuGraphLaunch(runnable, stream), "running a graph")
+            with Capture(stream) as capture:
+                what(inputs, outputs, workspace, stream)
+            capture.replay()
 
         assert arrays.run(replayed, workspace, stream).tobytes() == expected.tobytes(), candidate.name
     arrays.free()

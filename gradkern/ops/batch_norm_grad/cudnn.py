@@ -11,15 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gradkern.call import Tensor
-from gradkern.cuda import cache
 from gradkern.cuda.device import Device, activate
-from gradkern.cuda.launch import Launch, load
+from gradkern.cuda.launch import Launch, kernel_of
 from gradkern.cudnn import engine
 from gradkern.cudnn.api import BATCH_NORM_MODES, DATA_TYPES, HeuristicMode
 from gradkern.cudnn.device import description
@@ -213,19 +211,12 @@ def cast(vectors: Sequence[Tensor], work: str, is_output: bool, which: Device) -
     own, count = vectors[0].dtype.name, len(vectors)
     source, target = (work, own) if is_output else (own, work)
     step = np.dtype(work).itemsize
-
-    def compiled() -> Any:
-        from gradkern.cuda.compile import compile_kernel
-        from gradkern.ops.batch_norm_grad.cuda_cast import ARGUMENTS, build
-
-        return compile_kernel(build(source, target, count), ARGUMENTS, which.capability, _THREADS)
-
-    key = cache.key_of(Path(__file__).parent, f"cast {source} {target} {count}", which.capability)
-    kernel = load(key, which, lambda: cache.fetch(key, compiled), 0, 1)
     channels = vectors[0].shape[0]
     arguments = [channels]
     for each in vectors:
         (stride,) = each.strides
         arguments += [0, step, 0, stride] if is_output else [0, stride, 0, step]
     arguments += [0] * (4 * (3 - count))
+    builder = "gradkern.ops.batch_norm_grad.cuda_cast:build"
+    kernel = kernel_of(which, builder, source, target, count, arguments=len(arguments), threads=_THREADS)
     return Launch(kernel, -(-channels // _THREADS), _THREADS, arguments, changing=range(1, 4 * count, 2))

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
-from pathlib import Path
-from typing import Any
 
 from gradkern.call import Call, Refusal
-from gradkern.cuda import cache
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Launch, load
+from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.cuda.scratch import scratch
 from gradkern.ops.bias_gelu_grad.cuda_form import ARGUMENTS, Form, choose
 
 __all__ = ["plan"]
-
-_HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,9 @@ def plan(call: Call) -> GeluPlan | EmptyPlan:
     numbers |= {f"{name}_stride": form.fold * stride for name, stride in strides.items()}
     arguments = [numbers.get(name, 0) for name in ARGUMENTS]
     given = [*call.inputs, *call.outputs, *(("counter", "partial") if form.stays else ())]
-    kernel, grid = _kernel(form, which), form.tasks(rows // form.fold)
+    builder = "gradkern.ops.bias_gelu_grad.cuda_kernel:build"
+    kernel = kernel_of_form(which, builder, form, arguments=len(ARGUMENTS))
+    grid = form.tasks(rows // form.fold)
     partial = grid // form.slices * form.column_sums.partial_bytes if form.stays else 0
     if form.stays:
         grid = min(grid, kernel.resident_blocks(form.threads))
@@ -62,19 +59,6 @@ def plan(call: Call) -> GeluPlan | EmptyPlan:
     changing = [ARGUMENTS.index(name) for name in given]
     launch = Launch(kernel, grid, form.threads, arguments, changing, cooperative=form.stays)
     return GeluPlan(_name(form), partial, launch, which)
-
-
-def _kernel(form: Form, which: Device) -> Any:
-    def build() -> Any:
-        from gradkern.cuda.compile import compile_kernel
-        from gradkern.ops.bias_gelu_grad.cuda_kernel import build as build_kernel
-
-        return compile_kernel(
-            build_kernel(form), len(ARGUMENTS), which.capability, form.threads, form.blocks_per_processor
-        )
-
-    key = cache.key_of(_HERE, repr(form), which.capability)
-    return load(key, which, lambda: cache.fetch(key, build), form.shared_bytes, 1)
 
 
 def _name(form: Form) -> str:

@@ -15,10 +15,11 @@ from functools import cached_property, lru_cache
 from math import prod
 from typing import Literal
 
+from gradkern.cuda.columns import ITEMSIZE, up
+
 __all__ = ["ARGUMENTS", "ITEMSIZE", "Axis", "Form", "Shared"]
 
 ARGUMENTS = ("source", "strip", "filter", "partial", "counter", "images", "chunks")  # addresses, then numbers
-ITEMSIZE = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 BANKS = 32
 
 
@@ -226,24 +227,24 @@ class Form:
         if flat:
             return Shared(self.channels, rows, columns, 0, columns, rows * columns, vector, True)
         lead = first % vector
-        least = _up(lead + columns, vector)
+        least = up(lead + columns, vector)
         across, strips, item = self.columns.threads, self.strips, self.itemsize
         near = min(32, self.threads)
         best = min(
             (_conflicts(near, strips, across, plane * item, pitch * row_step * item, column_step * item), plane, pitch)
             for pitch in range(least, least + 8 * vector, vector)
-            for plane in range(_up(rows * pitch, vector), rows * pitch + 8 * vector, vector)
+            for plane in range(up(rows * pitch, vector), rows * pitch + 8 * vector, vector)
         )
         return Shared(self.channels, rows, columns, lead, best[2], best[1], vector, False)
 
     # Shared memory: a ring of stages (source, and for dW the strip) | for dX the strip; dW's sums reuse it at the end
     @property
     def source_bytes(self) -> int:
-        return _up(self.source.elements * self.itemsize, 16)
+        return up(self.source.elements * self.itemsize, 16)
 
     @property
     def strip_bytes(self) -> int:
-        return _up(self.strip.elements * self.itemsize, 16) if self.strip else 0
+        return up(self.strip.elements * self.itemsize, 16) if self.strip else 0
 
     @property
     def stage_bytes(self) -> int:
@@ -281,7 +282,3 @@ def _conflicts(threads: int, strips: int, across: int, plane: int, row: int, col
     words = {(member * plane + at // across * row + at % across * column) // 4 for member, at in places}
     banks = [word % BANKS for word in words]
     return max(banks.count(bank) for bank in set(banks))
-
-
-def _up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Literal
 
+from gradkern.cuda.columns import ITEMSIZE
 from gradkern.cuda.device import Device
-from gradkern.ops.conv_grad.cuda_depthwise_form import ITEMSIZE, Axis, Form, Shared
+from gradkern.ops.conv_grad.cuda_depthwise_form import Axis, Form, Shared
 from gradkern.ops.conv_grad.problem import Problem
 from gradkern.search.candidate import Unfit
 
@@ -283,7 +284,3 @@ def _parts(count: int) -> list[int]:
 
 def _power(count: int) -> int:
     return 1 << (count - 1).bit_length()
-
-
-def _up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from gradkern.cuda import cache
+from gradkern.cuda.columns import ITEMSIZE
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Kernel, Launch, load
+from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.cuda.scratch import scratch
-from gradkern.ops.conv_grad.cuda_depthwise_form import ARGUMENTS, ITEMSIZE, Form
+from gradkern.ops.conv_grad.cuda_depthwise_form import ARGUMENTS, Form
 from gradkern.ops.conv_grad.cuda_depthwise_geometry import Shape, forms
 from gradkern.ops.conv_grad.problem import Problem
 from gradkern.search.candidate import Note, Unfit
 
 __all__ = ["Depthwise", "candidates", "rebuild"]
 
-_HERE = Path(__file__).parent
 _START = 0.5  # what a block's start and end cost, in tiles
 _ALONE = 3  # with so many warps a multiprocessor does half of what it can
 
@@ -63,7 +61,8 @@ class Depthwise:
         if self._launch is not None:
             return
         form = self.form
-        kernel = _kernel(form, self.device)
+        builder = "gradkern.ops.conv_grad.cuda_depthwise:build"
+        kernel = kernel_of_form(self.device, builder, form, arguments=len(ARGUMENTS))
         resident = kernel.resident_blocks(form.threads)
         if not resident:
             raise Unfit(f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits")
@@ -87,19 +86,6 @@ class Depthwise:
             (strip, source), (filters,) = inputs, outputs
             counter = scratch(self.device, stream, 0)[0]
         self._launch((source, strip, filters, workspace, counter), stream)
-
-
-def _kernel(form: Form, which: Device) -> Kernel:
-    def build() -> Any:
-        from gradkern.cuda.compile import compile_kernel
-        from gradkern.ops.conv_grad.cuda_depthwise import build as build_kernel
-
-        return compile_kernel(
-            build_kernel(form), len(ARGUMENTS), which.capability, form.threads, form.blocks_per_processor
-        )
-
-    key = cache.key_of(_HERE, repr(form), which.capability)
-    return load(key, which, lambda: cache.fetch(key, build), form.shared_bytes, 1)
 
 
 def _chunks(form: Form, units: int, resident: int, processors: int) -> int:

@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from gradkern.cublas.library import Handle, bindings, handle, workspace_bytes, wrapped
 from gradkern.cublas.product import Product, gemms
+from gradkern.cuda.columns import up
 from gradkern.cuda.device import Device
 from gradkern.ops.conv_grad.gemm_data import data_columns, data_pointwise
-from gradkern.ops.conv_grad.gemm_sides import ALIGNED, Program, Sides, up
+from gradkern.ops.conv_grad.gemm_sides import ALIGNED, Program, Sides
 from gradkern.ops.conv_grad.gemm_taps import data_taps
 from gradkern.ops.conv_grad.gemm_weights import weight_columns, weight_pointwise
 from gradkern.ops.conv_grad.moves import Move, launch

@@ -29,7 +29,7 @@ from gradkern.ops.conv_grad.problem import Problem
 from gradkern.search.candidate import Unfit
 
 __all__ = ["ALIGNED", "OTHER", "OUTPUT", "SCRATCH", "Program", "Sides", "Y", "columns_of", "cut", "pointwise"]
-__all__ += ["slices", "up"]
+__all__ += ["slices"]
 
 Y, OTHER, OUTPUT, SCRATCH = range(4)  # operands: the two inputs, the output, scratch memory
 SHORTEST = 256  # positions of a slice
@@ -116,7 +116,3 @@ def _runs(total: int, count: int) -> Iterator[tuple[int, int]]:
     each = -(-total // count)
     for first in range(0, total, each):
         yield first, min(each, total - first)
-
-
-def up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gradkern.cublas.product import Batch, Matrix, Product
-from gradkern.ops.conv_grad.gemm_sides import ALIGNED, OTHER, SCRATCH, Program, Sides, Y, columns_of, slices, up
+from gradkern.cuda.columns import up
+from gradkern.ops.conv_grad.gemm_sides import ALIGNED, OTHER, SCRATCH, Program, Sides, Y, columns_of, slices
 from gradkern.ops.conv_grad.gemm_views import Grid, PartOfData, Slice
 from gradkern.ops.conv_grad.moves import Layout, Move, Place, pack, sum_taps
 from gradkern.search.candidate import Unfit

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gradkern.cublas.product import Batch, Matrix, Product
+from gradkern.cuda.columns import up
 from gradkern.ops.conv_grad.gemm_sides import (
     ALIGNED,
     OTHER,
@@ -18,7 +19,6 @@ from gradkern.ops.conv_grad.gemm_sides import (
     cut,
     pointwise,
     slices,
-    up,
 )
 from gradkern.ops.conv_grad.gemm_views import Grid, Slice
 from gradkern.ops.conv_grad.moves import Layout, Move, Place, add_shares, gather

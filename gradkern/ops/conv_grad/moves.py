@@ -7,20 +7,16 @@ are in `cuda_columns`, which is loaded where one of them must be compiled.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache as remembered
-from inspect import signature
 from math import gcd, prod
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from gradkern.cuda import cache
 from gradkern.cuda.columns import ITEMSIZE
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Launch, load
+from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.ops.conv_grad.gemm_views import Grid, PartOfData, Residues, Slice, View
 from gradkern.ops.conv_grad.geometry import Geometry
 
-__all__ = ["Form", "Layout", "Move", "Place", "add_shares", "compiled", "gather", "launch", "pack", "scatter"]
+__all__ = ["Form", "Layout", "Move", "Place", "add_shares", "gather", "launch", "pack", "scatter"]
 __all__ += ["sum_taps"]
 
 _NARROW = 1 << 30  # counts below it fit 32 bits, rounded up to whole blocks too
@@ -212,25 +208,6 @@ def add_shares(
 
 def launch(move: Move, which: Device) -> Launch:
     """The move's kernel on the device, compiled and loaded where it is not, and its launch."""
-    key = _key(move.form, which.capability)
-
-    def fetched() -> Any:
-        return cache.fetch(key, lambda: compiled(move.form, which.capability))
-
-    kernel = load(key, which, fetched, move.form.shared_bytes, 1)
+    builder = "gradkern.ops.conv_grad.cuda_columns:build"
+    kernel = kernel_of_form(which, builder, move.form, arguments=len(move.arguments))
     return Launch(kernel, move.blocks, move.form.threads, move.arguments, changing=(0, 1))
-
-
-@remembered
-def _key(form: Form, capability: tuple[int, int]) -> str:
-    return cache.key_of(Path(__file__).parent, repr(form), capability)
-
-
-def compiled(form: Form, capability: tuple[int, int]) -> Any:
-    """The form's kernel in machine code."""
-    from gradkern.cuda.compile import compile_kernel
-    from gradkern.ops.conv_grad.cuda_columns import build
-
-    kernel = build(form)
-    arguments = len(signature(kernel).parameters)
-    return compile_kernel(kernel, arguments, capability, form.threads, form.blocks_per_processor)

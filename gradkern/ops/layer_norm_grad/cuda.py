@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 from gradkern.call import Call, Refusal
-from gradkern.cuda import cache
 from gradkern.cuda.device import Device, in_turn
-from gradkern.cuda.launch import Launch, load
+from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.cuda.scratch import scratch
 from gradkern.ops.layer_norm_grad.cuda_form import ARGUMENTS, Form
@@ -17,7 +14,6 @@ from gradkern.ops.layer_norm_grad.cuda_geometry import choose
 
 __all__ = ["plan"]
 
-_HERE = Path(__file__).parent
 _INPUTS = {  # contract name -> the kernel's
     "Y_grad": "Y_grad",
     "X": "X",
@@ -88,17 +84,9 @@ def _plan(call: Call, form: Form, which: Device, rows: int, strides: dict[str, i
 
 
 def _launch(form: Form, which: Device, arguments: list[int], changing: list[int], rows: int) -> Launch:
-    def build() -> Any:
-        from gradkern.cuda.compile import compile_kernel
-        from gradkern.ops.layer_norm_grad.cuda_kernel import build as build_kernel
-
-        return compile_kernel(
-            build_kernel(form), len(ARGUMENTS), which.capability, form.threads, form.blocks_per_processor
-        )
-
-    key = cache.key_of(_HERE, _describe(form), which.capability)
     cluster = form.slices if form.phase == "whole" else 1
-    kernel = load(key, which, lambda: cache.fetch(key, build), form.shared_bytes, cluster)
+    builder = "gradkern.ops.layer_norm_grad.cuda_kernel:build"
+    kernel = kernel_of_form(which, builder, form, arguments=len(ARGUMENTS), cluster=cluster)
     resident = kernel.resident_blocks(form.threads, cluster) // form.slices * form.slices
     most = which.processors * form.blocks_per_processor // form.slices * form.slices
     resident = min(resident, max(most, form.slices))  # more blocks would leave more partial sums
@@ -113,10 +101,6 @@ def _launch(form: Form, which: Device, arguments: list[int], changing: list[int]
             f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits the device"
         )
     return Launch(kernel, resident, form.threads, arguments, changing, cluster, cooperative=barrier)
-
-
-def _describe(form: Form) -> str:
-    return repr(replace(form, outputs=frozenset())) + " ".join(sorted(form.outputs))
 
 
 def name_of(form: Form) -> str:
