@@ -35,7 +35,7 @@ def simulate(
     types = X.dtype.name, operands.inputs["Scale"].dtype.name, operands.inputs["saved_mean"].dtype.name
     sizes = X.shape[0], X.shape[1], prod(X.shape[2:])
     form, shares = next(forms(*types, names, sizes, 1 << 20, 1))
-    form = replace(form, threads=team * form.group, slices=slices)
+    form = replace(form, threads=32 + team * form.group, slices=slices)
     shares = replace(shares, images_each=-(-X.shape[0] // slices))
     if batch:
         shares = replace(shares, batch=batch, slots=max(slots, -(-shares.images_each // batch)))
@@ -51,7 +51,7 @@ def simulate(
     numbers |= {name: getattr(shares, name) for name in ARGUMENTS if hasattr(shares, name)}
     arguments = tuple(np.int64(numbers.get(name, 0)) for name in ARGUMENTS)
     shared_bytes = form.ring_at + shares.ring_bytes
-    simulated.launch(build(form), clusters * slices, form.block_threads, slices, shared_bytes, arguments)
+    simulated.launch(build(form), clusters * slices, form.threads, slices, shared_bytes, arguments)
     for guarded in held.values():
         guarded.check()
     return {name: np.array(held[name].array).reshape(operands.shape(name)) for name in outputs}

@@ -30,8 +30,8 @@ __all__ = ["build"]
 
 def build(form: Form) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
-    WIDTH, GROUP, SLICES, THREADS, TEAM = form.width, form.group, form.slices, form.threads, form.team_threads
-    WARPS, TEAM_WARPS, CLUSTER = form.threads // 32, form.team_threads // 32, form.slices > 1
+    WIDTH, GROUP, SLICES, ADDERS, TEAM = form.width, form.group, form.slices, form.adders, form.team_threads
+    WARPS, TEAM_WARPS, CLUSTER = form.adders // 32, form.team_threads // 32, form.slices > 1
     SCALE_SUM, BIAS_SUM = "scale_sum" in form.outputs, "bias_sum" in form.outputs
     VECTOR = WIDTH * ITEMSIZE[form.data]
     PARAMETER, STATISTIC, PAIR = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic], 2 * form.itemsize
@@ -199,7 +199,7 @@ def build(form: Form) -> Callable[..., None]:
                 else:
                     if warp_lane == 0:
                         store_pair(to + warp * PAIR, pair)
-                    i.team_barrier(1, THREADS)
+                    i.team_barrier(1, ADDERS)
                 buffer = int32(1 - buffer)  # so that one exchange an item is enough
                 pair[0] = pair[1] = FLOAT(0)
                 for term in range(warp_lane, TERMS, 32):

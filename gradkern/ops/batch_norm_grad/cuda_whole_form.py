@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import gcd
 
 from gradkern.cuda.columns import ITEMSIZE, up
@@ -31,8 +31,9 @@ class Form:
     width: int  # elements of a vector, all of one channel
     group: int  # channels that a block has at a time, with as many threads each
     slices: int  # blocks of a cluster, each with a part of the images
-    threads: int  # that compute; one warp more copies
+    threads: int
     blocks_per_processor: int
+    shared_bytes: int
 
     @property
     def compute(self) -> str:
@@ -45,27 +46,19 @@ class Form:
         return ITEMSIZE[self.compute]
 
     @property
-    def description(self) -> str:
-        """The same in every process, which a set is not."""
-        return repr(replace(self, outputs=frozenset())) + " ".join(sorted(self.outputs))
+    def adders(self) -> int:
+        """Threads that compute; those of the last warp copy."""
+        return self.threads - 32
 
     @property
     def team_threads(self) -> int:
         """Of one channel."""
-        return self.threads // self.group
+        return self.adders // self.group
 
     @property
     def exchanged(self) -> int:
         """Pairs of sums that the warps of a cluster exchange."""
-        return self.slices * self.threads // 32
-
-    def shared_bytes(self, most: int) -> int:
-        """A block's, where one block alone may have `most`."""
-        return (most + _RESERVED) // self.blocks_per_processor - _RESERVED
-
-    @property
-    def block_threads(self) -> int:
-        return self.threads + 32
+        return self.slices * self.adders // 32
 
     # Shared memory: barriers of full slots, of free ones, of exchanges | exchanged pairs, twice | ring
     @property
@@ -124,14 +117,15 @@ def forms(
     width = gcd(16 // item, length)
     row, most = group * length * item, _THREADS["float64" if data == "float64" else "float32"]
     for blocks in (1, 2):
-        found, threads = 0, (most // blocks - 32) // (32 * group) * (32 * group)
+        found, threads = 0, 32 + (most // blocks - 32) // (32 * group) * (32 * group)
+        shared = (shared_bytes + _RESERVED) // blocks - _RESERVED
         for slices in _SLICES:
             images_each = -(-images // slices)
             if slices > most_slices or images_each * (slices - 1) >= images or found == 2:
                 break
-            form = Form(data, parameter, statistic, outputs, width, group, slices, threads, blocks)
-            free = form.shared_bytes(shared_bytes) - form.ring_at
-            batches = -(-images_each // max(1, form.threads * 16 // row))
+            form = Form(data, parameter, statistic, outputs, width, group, slices, threads, blocks, shared)
+            free = shared - form.ring_at
+            batches = -(-images_each // max(1, form.adders * 16 // row))
             batch = -(-images_each // batches)
             slots = min(free // (2 * batch * row), _MOST_SLOTS)
             if slots < -(-images_each // batch):

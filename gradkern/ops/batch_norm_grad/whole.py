@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from gradkern.cuda import cache
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Kernel, Launch, load
+from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.memory import is_dense
 from gradkern.ops.batch_norm_grad.cuda_whole_form import ARGUMENTS, Form, Shares, forms
 from gradkern.ops.batch_norm_grad.parts import NAMES
@@ -17,7 +15,6 @@ from gradkern.search.candidate import Note, Unfit
 
 __all__ = ["WholeChannels", "candidates", "rebuild"]
 
-_HERE = Path(__file__).parent
 _CLUSTERS = (9, 0)  # the first capability with clusters and bulk copies
 _LARGE_CLUSTERS = (9, 10)  # majors that take 16 blocks; others 8
 
@@ -53,16 +50,17 @@ class WholeChannels:
         if self._launch is not None:
             return
         form, shares = self._form, self._shares
-        kernel = _kernel(form, self._device)
-        resident = kernel.resident_blocks(form.block_threads, form.slices)
+        builder = "gradkern.ops.batch_norm_grad.cuda_whole:build"
+        kernel = kernel_of_form(self._device, builder, form, arguments=len(ARGUMENTS), cluster=form.slices)
+        resident = kernel.resident_blocks(form.threads, form.slices)
         if not resident:
-            raise Unfit(f"no cluster of {form.slices} blocks of {form.block_threads} threads fits the device")
+            raise Unfit(f"no cluster of {form.slices} blocks of {form.threads} threads fits the device")
         wanted = [name for name in ("dX", "dScale", "dBias") if getattr(self._problem, name) is not None]
         given = [NAMES[name] for name in ("dY", "X", "Scale", "saved_mean", "saved_inv_std", *wanted)]
         arguments = [getattr(shares, name, 0) for name in ARGUMENTS]
         changing = [ARGUMENTS.index(name) for name in given]
         grid = min(resident, shares.items * form.slices)
-        self._launch = Launch(kernel, grid, form.block_threads, arguments, changing, form.slices)
+        self._launch = Launch(kernel, grid, form.threads, arguments, changing, form.slices)
 
     def alone(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         """The launch by itself: in any thread, and in whatever context."""
@@ -102,17 +100,3 @@ def _forms(problem: Problem, which: Device) -> Iterator[tuple[Form, Shares]]:
         yield made
     if not some:
         raise Unfit("a channel does not fit the shared memory of a cluster of blocks")
-
-
-def _kernel(form: Form, which: Device) -> Kernel:
-    def build() -> Any:
-        from gradkern.cuda.compile import compile_kernel
-        from gradkern.ops.batch_norm_grad.cuda_whole import build as build_kernel
-
-        return compile_kernel(
-            build_kernel(form), len(ARGUMENTS), which.capability, form.block_threads, form.blocks_per_processor
-        )
-
-    key = cache.key_of(_HERE, form.description, which.capability)
-    shared_bytes = form.shared_bytes(which.shared_bytes)
-    return load(key, which, lambda: cache.fetch(key, build), shared_bytes, form.slices)
