@@ -67,8 +67,9 @@ def check(operands: Case, **how: Any) -> None:
     [
         ((4, 3, 5, 8), f),  # planes of whole vectors, some rows at once
         ((6, 3, 8, 16), h),
-        ((4, 4, 6, 6), b),  # two channels at once, four elements a vector
+        ((4, 2, 6, 6), b),  # two channels at once, four elements a vector
         ((4, 8, 7, 7), h),  # eight channels, single elements
+        ((4, 12, 4, 4), f),  # four, as more are no divisor
         ((4, 4, 3, 3), f),
         ((3, 2, 300), f),  # a plane is more than a team has threads
         ((5, 2, 2, 2, 2, 2), d),

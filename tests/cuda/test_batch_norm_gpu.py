@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 import pytest
+from batch_norms_on_gpu import Prepared, check, results
 from captured import Capture
-from guarded import Guarded, OnDevice
-from whole_batch_norms import INPUTS, OUTPUTS, Case, case
+from whole_batch_norms import OUTPUTS, Case, case
 
-from gradkern.call import Call, Tensor
-from gradkern.policies import Policy
+from gradkern.call import Tensor
 
 pytestmark = pytest.mark.gpu
 
@@ -37,115 +35,6 @@ SHAPES = [
 SOME = [(20, 64, 28, 28), (9, 30, 7, 5), (500, 1024)]
 LAUNCHES = pytest.mark.parametrize("launches", [1, 2])
 LAST = pytest.mark.parametrize("last", [False, True], ids=["channels_first", "channels_last"])
-
-
-class Prepared:
-    """A case on the device: guarded arrays, data channels-last if `last`, `offset` elements off alignment."""
-
-    def __init__(
-        self,
-        operands: Case,
-        outputs: tuple[str, ...] = OUTPUTS,
-        launches: int = 1,
-        last: bool = False,
-        offset: int = 0,
-        in_place: str = "",
-        share: tuple[np.ndarray, np.ndarray, int] | None = None,
-    ) -> None:
-        from gradkern.cuda.device import activate, device
-
-        X = operands.inputs["X"]
-        self.order = (0, *range(2, X.ndim), 1) if last else tuple(range(X.ndim))
-        self.shapes = {name: operands.shape(name) for name in outputs}
-        given = dict(operands.inputs)
-        if share is not None:
-            given |= dict(zip(OUTPUTS[1:], share, strict=False))
-        self.host = {name: self.hold(array.shape, array.dtype, offset) for name, array in given.items()}
-        for name, array in given.items():
-            self.host[name].array[...] = (array.transpose(self.order) if array.ndim == X.ndim else array).ravel()
-        self.out = {name: self.hold(shape, operands.kind(name), offset) for name, shape in self.shapes.items()}
-        if in_place:
-            self.out["dX"] = self.host[in_place]
-        inputs = {name: self.tensor(each, given[name].shape) for name, each in self.host.items()}
-        results = {name: self.tensor(each, self.shapes[name]) for name, each in self.out.items()}
-        self.which = device(0)
-        with activate(self.which):
-            if share is None:
-                self.enqueue = self.candidate(inputs, results, launches)
-            else:
-                self.enqueue = self.part(inputs, results, share[2])
-            self.there = {name: OnDevice(each) for name, each in self.host.items()}
-            self.results = {
-                name: self.there[in_place] if in_place and name == "dX" else OnDevice(each)
-                for name, each in self.out.items()
-            }
-
-    def candidate(self, inputs: dict[str, Tensor], results: dict[str, Tensor], launches: int) -> Any:
-        from gradkern.cuda.scratch import scratch
-        from gradkern.ops.batch_norm_grad.kernel import rebuild
-        from gradkern.ops.batch_norm_grad.problem import Problem
-
-        made = rebuild(Problem(*(inputs[name] for name in INPUTS), **results), self.which, {"launches": launches})
-        made.prepare()
-
-        def enqueue(read: tuple[int, ...], write: tuple[int, ...], stream: int) -> None:
-            made(read, write, scratch(self.which, stream, made.workspace)[1], stream)
-
-        return enqueue
-
-    def part(self, inputs: dict[str, Tensor], results: dict[str, Tensor], count: int) -> Any:
-        from gradkern.ops.batch_norm_grad.parts import plan
-
-        name, attributes = "BatchNormalizationGradFromSums", {"count": count}
-        return plan(Call(name, inputs, results, attributes, {}, frozenset(), "cuda:0", Policy()))
-
-    def hold(self, shape: tuple[int, ...], dtype: np.dtype, offset: int) -> Guarded:
-        return Guarded((prod(shape),), dtype, offset * dtype.itemsize)
-
-    def tensor(self, array: Guarded, shape: tuple[int, ...]) -> Tensor:
-        strides, step = [0] * len(shape), array.array.itemsize
-        for axis in reversed(self.order if len(shape) == len(self.order) else range(len(shape))):
-            strides[axis] = step
-            step *= shape[axis]
-        alignment = next(each for each in (16, 8, 4, 2, 1) if array.address % each == 0)
-        return Tensor(array.array.dtype, shape, tuple(strides), alignment)
-
-    def run(self, without: tuple[str, ...] = (), stream: int = 0) -> None:
-        inputs = tuple(0 if name in without else each.address for name, each in self.there.items())
-        self.enqueue(inputs, tuple(each.address for each in self.results.values()), stream)
-
-    def fetch(self) -> dict[str, np.ndarray]:
-        """The results, after a look at every guard."""
-        from gradkern.cuda.device import activate
-
-        with activate(self.which):
-            for each in self.there.values():
-                each.fetch()
-            flat = {name: np.array(each.fetch()) for name, each in self.results.items()}
-        if "dX" in flat:
-            stored = [self.shapes["dX"][axis] for axis in self.order]
-            flat["dX"] = flat["dX"].reshape(stored).transpose(np.argsort(self.order))
-        return flat
-
-    def free(self) -> None:
-        from gradkern.cuda.device import activate
-
-        with activate(self.which):
-            for each in {*self.there.values(), *self.results.values()}:
-                each.free()
-
-
-def check(operands: Case, without: tuple[str, ...] = (), **how: Any) -> None:
-    """Run and compare."""
-    operands.check(results(operands, without, **how))
-
-
-def results(operands: Case, without: tuple[str, ...] = (), **how: Any) -> dict[str, np.ndarray]:
-    prepared = Prepared(operands, **how)
-    prepared.run(without)
-    found = prepared.fetch()
-    prepared.free()
-    return found
 
 
 @LAST

@@ -166,18 +166,18 @@ def build(form: Form) -> Callable[..., None]:
                 at, place, v = first_at, first_across, member  # within what a slot holds
                 while done < rows:
                     count = int32(min(batch, rows - done))
-                    x_at = ring + slot * (2 * half)
+                    vectors, x_at = int32(count * plane), int32(slot * (2 * half))
                     i.wait(shared + slot * 8, parity)
-                    while v < count * plane:
-                        load_vector(x, x_at + at)
-                        load_vector(d, x_at + half + at)
+                    while v < vectors:
+                        load_vector(x, ring + x_at + at)
+                        load_vector(d, ring + x_at + half + at)
                         for e in range(WIDTH):
                             d_sum[e & 1] += d[e]
                             dh_sum[e & 1] += d[e] * (x[e] - m)
                         at, place, v = int32(at + at_step), int32(place + across), int32(v + TEAM)
                         if place >= plane:
                             at, place = int32(at + at_carry), int32(place - plane)
-                    at, v = int32(at - count * row), int32(v - count * plane)
+                    at, v = int32(at - count * row), int32(v - vectors)
                     done = int32(done + batch)
                     slot = int32(slot + 1)
                     if slot == slots:
@@ -223,10 +223,10 @@ def build(form: Form) -> Callable[..., None]:
                 out = dX + int64(item) * row + first_out
                 while done < rows:
                     count = int32(min(batch, rows - done))
-                    x_at = ring + back * (2 * half)
-                    while v < count * plane:
-                        load_vector(x, x_at + at)
-                        load_vector(d, x_at + half + at)
+                    vectors, x_at = int32(count * plane), int32(back * (2 * half))
+                    while v < vectors:
+                        load_vector(x, ring + x_at + at)
+                        load_vector(d, ring + x_at + half + at)
                         for e in range(WIDTH):
                             x[e] = gain * (d[e] - shift - (x[e] - m) * slope)
                         store_vector(out, x)
@@ -235,7 +235,7 @@ def build(form: Form) -> Callable[..., None]:
                         if place >= plane:
                             at, place = int32(at + at_carry), int32(place - plane)
                             out += out_carry
-                    at, v = int32(at - count * row), int32(v - count * plane)
+                    at, v = int32(at - count * row), int32(v - vectors)
                     i.warp_barrier()
                     if warp_lane == 0:
                         i.arrive_and_expect(free + back * 8, 0)

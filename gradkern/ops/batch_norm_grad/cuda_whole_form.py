@@ -14,10 +14,13 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers
     *("D", "X", "scale", "mean", "spread", "dX", "scale_sum", "bias_sum"),
     *("items", "images", "images_each", "batch", "slots", "plane", "row", "image", "elements"),
 )
+# As was best on an H200 with a cold L2: one block on a multiprocessor, with few threads, as every warp pays for each slot
+# of the ring; and slots of about 50 KB, X and D together.
+_THREADS = 256 + 32
+_PART = 25 * 1024  # bytes of X in a slot
+_SHORT, _MOST_GROUP = 512, 8  # bytes of a copy that is too short to be fast; channels at once, a warp each at least
 _SLICES = (1, 2, 4, 8, 16)
 _MOST_SLOTS = 64
-_THREADS = {"float32": 768, "float64": 512}  # on a multiprocessor, by the type of arithmetic: with more, registers spill
-_RESERVED = 1024  # bytes of shared memory that the system takes for each block
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +34,9 @@ class Form:
     width: int  # elements of a vector, all of one channel
     group: int  # channels that a block has at a time, with as many threads each
     slices: int  # blocks of a cluster, each with a part of the images
-    threads: int
-    blocks_per_processor: int
     shared_bytes: int
+    threads: int = _THREADS
+    blocks_per_processor: int = 1
 
     @property
     def compute(self) -> str:
@@ -106,32 +109,27 @@ def forms(
     shared_bytes: int,
     most_slices: int,
 ) -> Iterator[tuple[Form, Shares]]:
-    """Every form that holds its channels on the chip, for N x C x L elements: few blocks with much memory, and many
-    with less; of either the one with the fewest slices, and the one with twice as many, which reads further ahead.
+    """The forms that hold an item of N x C x L elements on the chip: that with the fewest slices, and that with twice as
+    many, whose ring has room for a second item.
     """
     images, channels, length = sizes
     item = ITEMSIZE[data]
     group = 16 // gcd(16, length * item)  # so that every row begins at a multiple of 16 bytes
     if channels % group:
         return
-    width = gcd(16 // item, length)
-    row, most = group * length * item, _THREADS["float64" if data == "float64" else "float32"]
-    for blocks in (1, 2):
-        found, threads = 0, 32 + (most // blocks - 32) // (32 * group) * (32 * group)
-        shared = (shared_bytes + _RESERVED) // blocks - _RESERVED
-        for slices in _SLICES:
-            images_each = -(-images // slices)
-            if slices > most_slices or images_each * (slices - 1) >= images or found == 2:
-                break
-            form = Form(data, parameter, statistic, outputs, width, group, slices, threads, blocks, shared)
-            free = shared - form.ring_at
-            batches = -(-images_each // max(1, form.adders * 16 // row))
-            batch = -(-images_each // batches)
-            slots = min(free // (2 * batch * row), _MOST_SLOTS)
-            if slots < -(-images_each // batch):
-                continue
+    while group * length * item < _SHORT and group < _MOST_GROUP and channels % (2 * group) == 0:
+        group *= 2
+    width, row, image = gcd(16 // item, length), group * length * item, channels * length * item
+    found = 0
+    for slices in _SLICES:
+        images_each = -(-images // slices)
+        if slices > most_slices or images_each * (slices - 1) >= images or found == 2:
+            return
+        form = Form(data, parameter, statistic, outputs, width, group, slices, shared_bytes)
+        batches = -(-images_each * row // _PART)
+        batch = -(-images_each // batches)
+        slots = min((shared_bytes - form.ring_at) // (2 * batch * row), _MOST_SLOTS)
+        if slots * batch >= images_each:
             found += 1
-            plane = length // width
-            image = channels * length * item
-            elements = images * length
-            yield form, Shares(channels // group, images, images_each, batch, slots, plane, row, image, elements)
+            elements, items, plane = images * length, channels // group, length // width
+            yield form, Shares(items, images, images_each, batch, slots, plane, row, image, elements)

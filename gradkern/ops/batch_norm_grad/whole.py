@@ -16,6 +16,7 @@ from gradkern.search.candidate import Note, Unfit
 __all__ = ["WholeChannels", "candidates", "rebuild"]
 
 _CLUSTERS = (9, 0)  # the first capability with clusters and bulk copies
+_LEAST = 256  # bytes of a copy
 _LARGE_CLUSTERS = (9, 10)  # majors that take 16 blocks; others 8
 
 
@@ -28,9 +29,9 @@ def candidates(problem: Problem, which: Device) -> Iterator[WholeChannels]:
 def rebuild(problem: Problem, which: Device, recipe: Mapping[str, Any]) -> WholeChannels:
     """The candidate that had this recipe."""
     for form, shares in _forms(problem, which):
-        if (form.slices, form.blocks_per_processor) == (recipe["slices"], recipe["blocks"]):
+        if form.slices == recipe["slices"]:
             return WholeChannels(problem, which, form, shares)
-    raise Unfit(f"no channel fits {recipe['slices']} blocks, {recipe['blocks']} on a multiprocessor")
+    raise Unfit(f"no channel fits {recipe['slices']} blocks")
 
 
 class WholeChannels:
@@ -41,8 +42,8 @@ class WholeChannels:
     workspace = 0
 
     def __init__(self, problem: Problem, which: Device, form: Form, shares: Shares) -> None:
-        self.name = f"channels_whole_{form.slices}_slices_{form.blocks_per_processor}_blocks"
-        self.recipe = {"slices": form.slices, "blocks": form.blocks_per_processor}
+        self.name = f"whole_channels_{form.slices}_slices"
+        self.recipe = {"slices": form.slices}
         self._problem, self._device, self._form, self._shares = problem, which, form, shares
         self._launch: Launch | None = None
 
@@ -94,9 +95,7 @@ def _forms(problem: Problem, which: Device) -> Iterator[tuple[Form, Shares]]:
         which.shared_bytes,
         most,
     )
-    some = False
-    for made in found:
-        some = True
-        yield made
-    if not some:
-        raise Unfit("a channel does not fit the shared memory of a cluster of blocks")
+    made = [each for each in found if each[1].row >= _LEAST]
+    if not made:
+        raise Unfit("a channel does not fit the shared memory of a cluster of blocks, or its planes are too small")
+    yield from made

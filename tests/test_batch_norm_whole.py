@@ -1,0 +1,98 @@
+"""Which channels the kernel for whole channels takes, and how it shares them out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradkern.call import Tensor
+from gradkern.memory import c_strides
+
+pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
+
+from gradkern.cuda.device import Device
+from gradkern.ops.batch_norm_grad import whole
+from gradkern.ops.batch_norm_grad.cuda_whole_form import forms
+from gradkern.ops.batch_norm_grad.problem import Problem
+from gradkern.search.candidate import Unfit
+
+H200 = Device(0, (9, 0), 132, 232448)
+ALL = frozenset({"dX", "scale_sum", "bias_sum"})
+
+
+def tensor(shape: tuple[int, ...], dtype: str = "float16", **changes: Any) -> Tensor:
+    kind = np.dtype(dtype)
+    return replace(Tensor(kind, shape, c_strides(shape, kind.itemsize), 16), **changes)
+
+
+def problem(shape: tuple[int, ...] = (16, 8, 28, 28), **changes: Any) -> Problem:
+    X, vector = tensor(shape), tensor(shape[1:2], "float32")
+    return replace(Problem(X, X, vector, vector, vector, X, vector, vector), **changes)
+
+
+def made(sizes: tuple[int, int, int], data: str = "float16", memory: int = 232448, most: int = 16) -> list[Any]:
+    return list(forms(data, "float32", "float32", ALL, sizes, memory, most))
+
+
+@pytest.mark.parametrize("data", ["bfloat16", "float16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "sizes", [(64, 256, 3136), (32, 512, 784), (64, 2048, 49), (64, 60, 784), (7, 12, 196), (1, 5, 4096), (3, 16, 9)]
+)
+@pytest.mark.parametrize("memory", [232448, 101376])
+def test_every_form_holds_its_items_and_every_image_is_somebodys(
+    sizes: tuple[int, int, int], data: str, memory: int
+) -> None:
+    images, channels, length = sizes
+    item = np.dtype(data).itemsize if data != "bfloat16" else 2
+    for form, shares in made(sizes, data, memory):
+        assert form.ring_at + shares.ring_bytes <= form.shared_bytes == memory
+        assert shares.slots * shares.batch >= shares.images_each
+        assert shares.images_each * form.slices >= images > shares.images_each * (form.slices - 1)
+        assert (shares.row % 16, shares.image % 16) == (0, 0)
+        assert shares.row == form.group * length * item
+        assert shares.items * form.group == channels
+        assert shares.plane * form.width == length
+        assert form.width * item <= 16
+        assert form.team_threads % 32 == 0
+        assert shares.elements == images * length
+
+
+def test_of_the_slices_that_hold_a_channel_the_fewest_and_twice_as_many() -> None:
+    assert [form.slices for form, _ in made((64, 256, 3136))] == [4, 8]
+    assert [form.slices for form, _ in made((64, 256, 3136), "float32", most=8)] == [8]
+    assert [form.slices for form, _ in made((1, 256, 784))] == [1]
+    assert made((128, 64, 12544)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"dX": None}, "without dX nothing is read twice"),
+        ({"X": tensor((16, 8, 28, 28), alignment=8)}, "X: it does not begin at a multiple of 16 bytes"),
+        ({"dY": tensor((16, 8, 28, 28), strides=(12544, 2, 448, 16))}, "dY: it does not lie end to end in the order"),
+    ],
+)
+def test_what_it_cannot_take_is_refused_with_the_reason(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(Unfit, match=reason):
+        list(whole.candidates(problem(**changes), H200))
+
+
+@pytest.mark.parametrize("shape", [(8192, 1024), (128, 64, 112, 112), (64, 3, 7, 7)])
+def test_channels_too_large_or_too_small_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(Unfit, match="does not fit the shared memory of a cluster of blocks, or its planes are too"):
+        list(whole.candidates(problem(shape), H200))
+
+
+def test_devices_without_clusters_are_refused() -> None:
+    with pytest.raises(Unfit, match=r"from compute capability 9\.0"):
+        list(whole.candidates(problem(), Device(0, (8, 0), 108, 166912)))
+
+
+def test_a_recipe_gives_the_candidate_again() -> None:
+    for candidate in whole.candidates(problem(), H200):
+        assert whole.rebuild(problem(), H200, candidate.recipe).name == candidate.name
+    with pytest.raises(Unfit, match="no channel fits 16 blocks"):
+        whole.rebuild(problem(), H200, {"slices": 16})
