@@ -24,7 +24,7 @@ many times slower a candidate is where its first run is its last.
 """
 _LOADING, _FIRST_LOADING = 0.1, 0.5
 """Seconds of a first run that may be due to the loading of code; and where the origin runs for the first time in the
-process, of its library as well. On the H200 a kernel of 35 microseconds took 28 milliseconds, and its like were put last.
+process, of its library as well. A kernel of 35 microseconds took 28 milliseconds on the H200, and its like came last.
 """
 _SHORT = 0.02  # seconds of a run that may be repeated twice
 _CLOSE, _FINALISTS = 1.3, 6

@@ -14,8 +14,8 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers
     *("D", "X", "scale", "mean", "spread", "dX", "scale_sum", "bias_sum"),
     *("items", "images", "images_each", "batch", "slots", "plane", "row", "image", "elements"),
 )
-# As was best on an H200 with a cold L2: one block on a multiprocessor, with few threads, as every warp pays for each slot
-# of the ring; and slots of about 50 KB, X and D together.
+# As was best on an H200 with a cold L2: one block on a multiprocessor, with few threads, as every warp pays for each
+# slot of the ring; and slots of about 50 KB, X and D together.
 _THREADS = 256 + 32
 _PART = 25 * 1024  # bytes of X in a slot
 _SHORT, _MOST_GROUP = 512, 8  # bytes of a copy that is too short to be fast; channels at once, a warp each at least
@@ -109,8 +109,8 @@ def forms(
     shared_bytes: int,
     most_slices: int,
 ) -> Iterator[tuple[Form, Shares]]:
-    """The forms that hold an item of N x C x L elements on the chip: that with the fewest slices, and that with twice as
-    many, whose ring has room for a second item.
+    """The forms that hold an item of N x C x L elements on the chip: that with the fewest slices, and that with twice
+    as many, whose ring has room for a second item.
     """
     images, channels, length = sizes
     item = ITEMSIZE[data]
