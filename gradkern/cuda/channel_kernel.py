@@ -15,7 +15,6 @@ r is constant in a channel, so it multiplies the finished sum.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +26,7 @@ from gradkern.cuda.channel_form import ChannelForm
 from gradkern.cuda.channel_pass import one_pass
 from gradkern.cuda.column_sums import column_sums, wait_for_grid
 from gradkern.cuda.columns import ITEMSIZE
+from gradkern.cuda.spread import inverse_deviation
 
 __all__ = ["build"]
 
@@ -38,28 +38,12 @@ def build(form: ChannelForm, then: ChannelForm | None = None) -> Callable[..., N
     """
     SUMS, TOTALS, TWO_PASSES = form.sums > 0 and not form.direct, form.totals, then is not None
     SCALE_SUM, BIAS_SUM, SCALE_FIRST = "scale_sum" in form.outputs, "bias_sum" in form.outputs, form.sums_scale
-    VARIANCE, EPSILON = form.epsilon is not None, form.epsilon or 0.0
     PARAMETER, STATISTIC = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic]
-    DOUBLE = form.compute == "float64"
-    FLOAT = float64 if DOUBLE else float32
+    FLOAT = float64 if form.compute == "float64" else float32
     load_statistic = i.loader("global", form.statistic, 1)
     store_result = i.storer("global", form.parameter, 1, form.native_bfloat16)
+    inverse = inverse_deviation(form.compute, form.epsilon)
     inline = cuda.jit(device=True, inline="always")
-
-    @inline
-    def inverse_root(value: Any) -> Any:
-        if DOUBLE:
-            return FLOAT(1) / FLOAT(math.sqrt(value))
-        guess = i.inverse_root_approximate(value)  # and one step of Newton's, which is nothing for 0 and infinity
-        better = guess * (FLOAT(1.5) - FLOAT(0.5) * value * guess * guess)
-        return better if better == better else guess
-
-    @inline
-    def inverse(spread: Any) -> Any:
-        """The inverse standard deviation."""
-        if VARIANCE:
-            return inverse_root(spread + FLOAT(EPSILON))
-        return spread
 
     @inline
     def times_inverse(part: int, channel: int, value: Any, spread: int) -> Any:

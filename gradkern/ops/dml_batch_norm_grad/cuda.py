@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from gradkern.call import Call
+from gradkern.call import Call, Refusal
 from gradkern.cuda import channel_plan
 from gradkern.cuda.channel_plan import ChannelPlan
-from gradkern.cuda.rows import EmptyPlan
+from gradkern.cuda.rows import EmptyPlan, device_of
+from gradkern.cuda.whole_plan import WholePlan, streamed
 
 __all__ = ["NAMES", "plan"]
 
@@ -21,7 +22,20 @@ NAMES = {  # contract name -> the kernel's
 }
 
 
-def plan(call: Call) -> ChannelPlan | EmptyPlan:
+def plan(call: Call) -> ChannelPlan | WholePlan | EmptyPlan:
+    """Statistics per channel of N C H W have a kernel of their own; all others take the walk over channels."""
     sizes, statistics = call.inputs["Input"].shape, call.inputs["Mean"].shape
+    epsilon = float(call.attributes["Epsilon"])
+    if (
+        call.outputs
+        and call.inputs["Input"].size
+        and len(sizes) > 2
+        and statistics == (1, sizes[1], *(1 for _ in sizes[2:]))
+    ):
+        tensors = {NAMES[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}
+        try:
+            return streamed(tensors, device_of(call), epsilon)
+        except Refusal:
+            pass
     is_kept = [kept == size for size, kept in zip(sizes, statistics, strict=True)]
-    return channel_plan.plan(call, NAMES, is_kept, float(call.attributes["Epsilon"]))
+    return channel_plan.plan(call, NAMES, is_kept, epsilon)

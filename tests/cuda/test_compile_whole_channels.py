@@ -1,4 +1,4 @@
-"""Batch norm's kernel for whole channels compiles for every architecture with clusters: no spill, vector accesses."""
+"""The kernel for whole channels compiles for every architecture with clusters: no spill, vector accesses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-from gradkern.ops.batch_norm_grad.cuda_whole_form import ARGUMENTS, Form, forms
+from gradkern.cuda.whole_form import ARGUMENTS, WholeForm, holding, streaming
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 SHARED = {(9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
@@ -23,16 +23,20 @@ KINDS = [  # types; images, channels, elements of a plane
     ((f, f, f), (32, 256, 3136)),
     ((d, d, d), (32, 512, 784)),
 ]
-Made = tuple[Form, int, str]  # form, bytes spilled, PTX
+Made = tuple[WholeForm, int, str]  # form, bytes spilled, PTX
 
 
 def compiled(job: tuple[Any, tuple[int, int]]) -> list[Made]:
     from gradkern.cuda.compile import compile_kernel
-    from gradkern.ops.batch_norm_grad.cuda_whole import build
+    from gradkern.cuda.whole_kernel import build
 
     (types, sizes), capability = job
+    most = 16 if capability[0] < 12 else 8
+    forms = [form for form, _ in holding(WholeForm(*types, ALL, None, True, SHARED[capability]), sizes, most)]
+    found = streaming(WholeForm(*types, ALL, 1e-5, False, SHARED[capability]), sizes, most, 132)
+    forms += [found[0]] if found else []
     made = []
-    for form, _ in forms(*types, ALL, sizes, SHARED[capability], 16 if capability[0] < 12 else 8):
+    for form in forms:
         result = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads)
         made.append((form, result.spilled, result.ptx))
     return made
@@ -56,8 +60,8 @@ def test_no_kernel_spills_registers(everything: dict[Any, list[Made]]) -> None:
 def test_every_kernel_has_the_accesses_it_means(everything: dict[Any, list[Made]]) -> None:
     for made in everything.values():
         for form, _, ptx in made:
-            assert ptx.count("cp.async.bulk.shared::cluster.global") == 2
+            assert ptx.count("cp.async.bulk.shared::cluster.global") == form.parts
             assert ("st.async" in ptx) == (form.slices > 1)
             if form.width * (8 if form.data == d else 4 if form.data == f else 2) == 16:
-                assert ptx.count("ld.shared.v4.b32") >= 4
+                assert ptx.count("ld.shared.v4.b32") >= (4 if form.centred else 2)
                 assert ptx.count("st.global.v4.b32") == 1

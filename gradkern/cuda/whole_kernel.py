@@ -1,14 +1,17 @@
-"""The gradient of a batch norm whose channels stay on the chip between its two passes: memory is read once.
+"""The gradient of a batch norm in one read of memory, for arrays in the order N C H W.
 
-    g = scale r,  h = X - mean                       r: inverse standard deviation of the channel
+    r = spread, or 1 / sqrt(spread + epsilon),  h = X - mean       r: inverse standard deviation of the channel
     bias_sum = sum of D,  scale_sum = r (sum of D h)               over the m elements of a channel
-    dX = g (D - bias_sum/m - h r scale_sum/m)
+    dX = scale r D                                                 where the statistics are constants
+    dX = scale r (D - bias_sum/m - h r scale_sum/m)                where they are those of the elements
 
-For arrays in the order N C H W. An item is a channel, or as many neighbours as make its part of an image begin at a
-multiple of 16 bytes. A cluster of blocks has one item at a time, each block a part of the images. The last warp of a
-block asks for them by bulk copies, into a ring in shared memory. The others add up what arrives and leave it there,
-exchange their sums with those of the other blocks, and take the ring once more to write dX. Then each slot is free for
-an item that comes later: so memory is busy while a block adds up, or waits for the others.
+An item is a channel, or as many neighbours as make its part of an image begin at a multiple of 16 bytes. A cluster of
+blocks has one item at a time, each block a part of the images. The last warp of a block asks for them by bulk copies,
+into a ring in shared memory. The others add up what arrives, and exchange their sums with those of the other blocks.
+
+The first dX is written on the way, and each slot is free then. The second needs the sums, so the item stays in the ring
+until they are known, and a second pass takes it from there. The slots that become free then are filled for a later item
+at once: so memory is busy while a block adds up, or waits for the others.
 
 The order of all additions follows from the form and the launch: the same bits every time.
 """
@@ -23,16 +26,19 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda import intrinsics as i
 from gradkern.cuda.columns import ITEMSIZE
-from gradkern.ops.batch_norm_grad.cuda_whole_form import Form
+from gradkern.cuda.spread import inverse_deviation
+from gradkern.cuda.whole_form import WholeForm
 
 __all__ = ["build"]
 
 
-def build(form: Form) -> Callable[..., None]:
+def build(form: WholeForm) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
     WIDTH, GROUP, SLICES, ADDERS, TEAM = form.width, form.group, form.slices, form.adders, form.team_threads
     WARPS, TEAM_WARPS, CLUSTER = form.adders // 32, form.team_threads // 32, form.slices > 1
     SCALE_SUM, BIAS_SUM = "scale_sum" in form.outputs, "bias_sum" in form.outputs
+    GRADIENT, CENTRED, SUMS = "dX" in form.outputs, form.centred, form.sums
+    PARTS, READS_X = form.parts, form.parts > 1
     VECTOR = WIDTH * ITEMSIZE[form.data]
     PARAMETER, STATISTIC, PAIR = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic], 2 * form.itemsize
     EXCHANGED, TERMS = form.exchanged, SLICES * TEAM_WARPS
@@ -50,6 +56,7 @@ def build(form: Form) -> Callable[..., None]:
     store_pair = i.storer("shared", form.compute, 2)
     shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
     send_pair = i.send_pair_double if DOUBLE else i.send_pair
+    inverse = inverse_deviation(form.compute, form.epsilon)
     inline = cuda.jit(device=True, inline="always")
 
     @inline
@@ -62,15 +69,32 @@ def build(form: Form) -> Callable[..., None]:
             distance = int32(distance // 2)
 
     @inline
-    def fetch(slot: int, barrier: int, X: int, D: int, row: int, image: int, count: int, half: int) -> None:
+    def parameters(mean: int, spread: int, scale: int, channel: int) -> Any:
+        """Of a channel: mean, spread and scale."""
+        one = cuda.local.array(1, FLOAT)
+        m, r, s = FLOAT(0), FLOAT(0), FLOAT(0)
+        if READS_X:
+            load_statistic(one, mean + channel * STATISTIC)
+            m = one[0]
+        if GRADIENT or READS_X:
+            load_statistic(one, spread + channel * STATISTIC)
+            r = one[0]
+        if GRADIENT:
+            load_parameter(one, scale + channel * PARAMETER)
+            s = one[0]
+        return m, r, s
+
+    @inline
+    def fetch(slot: int, barrier: int, X: int, D: int, row: int, image: int, count: int, part: int) -> None:
         """One warp: an item's part of `count` images from X and D on, into a slot; `barrier` counts the bytes."""
         lane = int32(cuda.threadIdx.x % 32)
         if lane == 0:
-            i.arrive_and_expect(barrier, 2 * count * row)
+            i.arrive_and_expect(barrier, PARTS * count * row)
         i.warp_barrier()
         while lane < count:
-            i.bulk_copy(slot + lane * row, X + int64(lane) * image, row, barrier)
-            i.bulk_copy(slot + half + lane * row, D + int64(lane) * image, row, barrier)
+            i.bulk_copy(slot + lane * row, D + int64(lane) * image, row, barrier)
+            if READS_X:
+                i.bulk_copy(slot + part + lane * row, X + int64(lane) * image, row, barrier)
             lane = int32(lane + 32)
 
     def kernel(
@@ -88,7 +112,7 @@ def build(form: Form) -> Callable[..., None]:
         first_image = int32(slice_ * images_each)
         rows = int32(max(min(images_each, images - first_image), int64(0)))
         own = int64(first_image) * image
-        half = int32(batch * row)
+        part = int32(batch * row)  # of a slot, which has D and after it X
 
         shared = i.shared_memory()
         free, exchanged = shared + FREE_AT, shared + EXCHANGE_BARRIERS
@@ -116,8 +140,8 @@ def build(form: Form) -> Callable[..., None]:
                 while done < rows:
                     at = own + int64(item) * row + int64(done) * image
                     i.wait(free + slot * 8, parity)
-                    fetch(ring + slot * (2 * half), shared + slot * 8, X + at, D + at, row, image,
-                          int32(min(batch, rows - done)), half)  # fmt: skip
+                    fetch(ring + slot * (PARTS * part), shared + slot * 8, X + at, D + at, row, image,
+                          int32(min(batch, rows - done)), part)  # fmt: skip
                     done = int32(done + batch)
                     slot = int32(slot + 1)
                     if slot == slots:
@@ -140,48 +164,53 @@ def build(form: Form) -> Callable[..., None]:
 
             next_m, next_r, next_scale = FLOAT(0), FLOAT(0), FLOAT(0)
             if item < items:
-                channel = int64(item) * GROUP + team
-                load_statistic(one, mean + channel * STATISTIC)
-                next_m = one[0]
-                load_statistic(one, spread + channel * STATISTIC)
-                next_r = one[0]
-                load_parameter(one, scale + channel * PARAMETER)
-                next_scale = one[0]
+                next_m, next_r, next_scale = parameters(mean, spread, scale, int64(item) * GROUP + team)
             parity, buffer, exchange_parity = int32(0), int32(0), int32(0)
             while item < items:
                 channel = int64(item) * GROUP + team
-                m, r, gain = next_m, next_r, next_scale * next_r
+                m, r = next_m, inverse(next_r)
+                gain = next_scale * r
                 if item + walkers < items:
-                    after = int64(item + walkers) * GROUP + team
-                    load_statistic(one, mean + after * STATISTIC)
-                    next_m = one[0]
-                    load_statistic(one, spread + after * STATISTIC)
-                    next_r = one[0]
-                    load_parameter(one, scale + after * PARAMETER)
-                    next_scale = one[0]
+                    next_m, next_r, next_scale = parameters(mean, spread, scale, int64(item + walkers) * GROUP + team)
 
-                # first pass: the sums of D and of D (X - mean)
+                # first pass: the sums of D and of D (X - mean), and dX where it does not need them
                 d_sum[0] = d_sum[1] = dh_sum[0] = dh_sum[1] = FLOAT(0)
                 first_slot, done = slot, int32(0)
                 at, place, v = first_at, first_across, member  # within what a slot holds
+                out = dX + int64(item) * row + first_out
                 while done < rows:
                     count = int32(min(batch, rows - done))
-                    vectors, x_at = int32(count * plane), int32(slot * (2 * half))
+                    vectors, d_at = int32(count * plane), int32(slot * (PARTS * part))
                     i.wait(shared + slot * 8, parity)
                     while v < vectors:
-                        load_vector(x, ring + x_at + at)
-                        load_vector(d, ring + x_at + half + at)
+                        load_vector(d, ring + d_at + at)
+                        if READS_X:
+                            load_vector(x, ring + d_at + part + at)
                         for e in range(WIDTH):
-                            d_sum[e & 1] += d[e]
-                            dh_sum[e & 1] += d[e] * (x[e] - m)
+                            if SUMS:
+                                d_sum[e & 1] += d[e]
+                            if READS_X:
+                                dh_sum[e & 1] += d[e] * (x[e] - m)
+                            d[e] = d[e] * gain
+                        if GRADIENT and not CENTRED:
+                            store_vector(out, d)
+                            out += out_step
                         at, place, v = int32(at + at_step), int32(place + across), int32(v + TEAM)
                         if place >= plane:
                             at, place = int32(at + at_carry), int32(place - plane)
+                            out += out_carry
                     at, v = int32(at - count * row), int32(v - vectors)
+                    if not CENTRED:
+                        i.warp_barrier()
+                        if warp_lane == 0:
+                            i.arrive_and_expect(free + slot * 8, 0)
                     done = int32(done + batch)
                     slot = int32(slot + 1)
                     if slot == slots:
                         slot, parity = int32(0), int32(parity ^ 1)
+                if not SUMS:
+                    item = int32(item + walkers)
+                    continue
 
                 # the channel's sums, over all threads of the cluster that have some of it
                 pair[0], pair[1] = d_sum[0] + d_sum[1], dh_sum[0] + dh_sum[1]
@@ -208,7 +237,6 @@ def build(form: Form) -> Callable[..., None]:
                     pair[0] += more[0]
                     pair[1] += more[1]
                 sum_pair_over_warp(pair)
-                shift, slope = pair[0] * share, pair[1] * share * r * r
                 if slice_ == 0 and member == 0:
                     if SCALE_SUM:
                         one[0] = pair[1] * r
@@ -218,31 +246,33 @@ def build(form: Form) -> Callable[..., None]:
                         store_parameter(bias_sum + channel * PARAMETER, one)
 
                 # second pass: dX, and every slot is free for what comes later
-                back, done = first_slot, int32(0)
-                at, place, v = first_at, first_across, member
-                out = dX + int64(item) * row + first_out
-                while done < rows:
-                    count = int32(min(batch, rows - done))
-                    vectors, x_at = int32(count * plane), int32(back * (2 * half))
-                    while v < vectors:
-                        load_vector(x, ring + x_at + at)
-                        load_vector(d, ring + x_at + half + at)
-                        for e in range(WIDTH):
-                            x[e] = gain * (d[e] - shift - (x[e] - m) * slope)
-                        store_vector(out, x)
-                        at, place, v = int32(at + at_step), int32(place + across), int32(v + TEAM)
-                        out += out_step
-                        if place >= plane:
-                            at, place = int32(at + at_carry), int32(place - plane)
-                            out += out_carry
-                    at, v = int32(at - count * row), int32(v - vectors)
-                    i.warp_barrier()
-                    if warp_lane == 0:
-                        i.arrive_and_expect(free + back * 8, 0)
-                    done = int32(done + batch)
-                    back = int32(back + 1)
-                    if back == slots:
-                        back = int32(0)
+                if CENTRED:
+                    shift, slope = pair[0] * share, pair[1] * share * r * r
+                    back, done = first_slot, int32(0)
+                    at, place, v = first_at, first_across, member
+                    out = dX + int64(item) * row + first_out
+                    while done < rows:
+                        count = int32(min(batch, rows - done))
+                        vectors, d_at = int32(count * plane), int32(back * (PARTS * part))
+                        while v < vectors:
+                            load_vector(d, ring + d_at + at)
+                            load_vector(x, ring + d_at + part + at)
+                            for e in range(WIDTH):
+                                d[e] = gain * (d[e] - shift - (x[e] - m) * slope)
+                            store_vector(out, d)
+                            at, place, v = int32(at + at_step), int32(place + across), int32(v + TEAM)
+                            out += out_step
+                            if place >= plane:
+                                at, place = int32(at + at_carry), int32(place - plane)
+                                out += out_carry
+                        at, v = int32(at - count * row), int32(v - vectors)
+                        i.warp_barrier()
+                        if warp_lane == 0:
+                            i.arrive_and_expect(free + back * 8, 0)
+                        done = int32(done + batch)
+                        back = int32(back + 1)
+                        if back == slots:
+                            back = int32(0)
                 item = int32(item + walkers)
         if CLUSTER:
             i.cluster_barrier()  # no block leaves while another may still send to it

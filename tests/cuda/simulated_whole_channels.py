@@ -1,64 +1,78 @@
-"""Batch norm's kernel for whole channels under the CUDA simulator; test_simulated runs this file in its own process."""
+"""The batch norms' kernel for whole channels under the CUDA simulator; test_simulated runs this file by itself."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from math import prod
 from typing import Any
 
+import batch_norms as constant
 import numpy as np
 import pytest
 from guarded import Guarded
 from whole_batch_norms import OUTPUTS, Case, case
 
 from gradkern.cuda import simulated
-from gradkern.ops.batch_norm_grad.cuda_whole import build
-from gradkern.ops.batch_norm_grad.cuda_whole_form import ARGUMENTS, forms
+from gradkern.cuda.whole_form import ARGUMENTS, WholeForm, holding
+from gradkern.cuda.whole_kernel import build
 from gradkern.ops.batch_norm_grad.parts import NAMES
+from gradkern.ops.dml_batch_norm_grad.cuda import NAMES as CONSTANT_NAMES
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
+MEMORY = 1 << 20
 
 
 def simulate(
-    operands: Case,
+    operands: Case | constant.Case,
     slices: int = 1,
     clusters: int = 2,
-    outputs: tuple[str, ...] = OUTPUTS,
+    outputs: tuple[str, ...] = (),
     in_place: str = "",
     batch: int = 0,
     slots: int = 0,
     team: int = 32,
 ) -> dict[str, np.ndarray]:
     """The results of a case; batch and slots: of the ring, by default what a device with much memory would choose."""
-    X = operands.inputs["X"]
-    names = frozenset(NAMES[name] for name in outputs)
-    types = X.dtype.name, operands.inputs["Scale"].dtype.name, operands.inputs["saved_mean"].dtype.name
+    centred = isinstance(operands, Case)
+    names, epsilon = (NAMES, None) if centred else (CONSTANT_NAMES, constant.EPSILON)
+    outputs = outputs or (OUTPUTS if centred else constant.OUTPUTS)
+    arrays = {names[name]: array for name, array in operands.inputs.items()}
+    X, parameter = arrays["X"], arrays["scale"]
+    types = X.dtype.name, parameter.dtype.name, arrays["mean"].dtype.name
+    wanted = frozenset(names[name] for name in outputs)
     sizes = X.shape[0], X.shape[1], prod(X.shape[2:])
-    form, shares = next(forms(*types, names, sizes, 1 << 20, 1))
+    form = WholeForm(*types, wanted, epsilon, centred, MEMORY)
+    form, shares = next(holding(form, sizes, 1))
     form = replace(form, threads=32 + team * form.group, slices=slices)
     shares = replace(shares, images_each=-(-X.shape[0] // slices))
     if batch:
-        shares = replace(shares, batch=batch, slots=max(slots, -(-shares.images_each // batch)))
-    held = {}
-    for name, array in operands.inputs.items():
-        held[name] = Guarded((array.size,), array.dtype)
+        fewest = -(-shares.images_each // batch) if centred else 1
+        shares = replace(shares, batch=batch, slots=max(slots, fewest))
+    held = {name: Guarded((array.size,), array.dtype) for name, array in arrays.items()}
+    for name, array in arrays.items():
         held[name].array[...] = array.ravel()
-    for name in outputs:
-        held[name] = Guarded((prod(operands.shape(name)),), operands.kind(name))
+    shapes = {name: X.shape if names[name] == "dX" else parameter.shape for name in outputs}
+    for name, shape in shapes.items():
+        held[names[name]] = Guarded((prod(shape),), X.dtype if names[name] == "dX" else parameter.dtype)
     if in_place:
         held["dX"] = held[in_place]
-    numbers: dict[str, Any] = {NAMES[name]: each.address for name, each in held.items()}
+    numbers: dict[str, Any] = {name: each.address for name, each in held.items()}
     numbers |= {name: getattr(shares, name) for name in ARGUMENTS if hasattr(shares, name)}
     arguments = tuple(np.int64(numbers.get(name, 0)) for name in ARGUMENTS)
-    shared_bytes = form.ring_at + shares.ring_bytes
+    shared_bytes = form.ring_at + shares.ring_bytes(form)
     simulated.launch(build(form), clusters * slices, form.threads, slices, shared_bytes, arguments)
     for guarded in held.values():
         guarded.check()
-    return {name: np.array(held[name].array).reshape(operands.shape(name)) for name in outputs}
+    return {name: np.array(held[names[name]].array).reshape(shape) for name, shape in shapes.items()}
 
 
-def check(operands: Case, **how: Any) -> None:
+def check(operands: Case | constant.Case, **how: Any) -> None:
     operands.check(simulate(operands, **how))
+
+
+def of_constants(sizes: tuple[int, ...], dtype: str) -> constant.Case:
+    return constant.case(sizes, (1, sizes[1], *(1 for _ in sizes[2:])), dtype)
 
 
 @pytest.mark.parametrize("slices", [1, 2])
@@ -80,24 +94,28 @@ def check(operands: Case, **how: Any) -> None:
 )
 def test_every_kind_of_plane(sizes: tuple[int, ...], dtype: str, slices: int) -> None:
     check(case(sizes, dtype), slices=slices)
+    check(of_constants(sizes, dtype), slices=slices)
 
 
 @pytest.mark.parametrize("clusters", [1, 3, 7])
 @pytest.mark.parametrize("slices", [1, 2, 4])
 def test_clusters_with_many_items_with_few_and_with_none(clusters: int, slices: int) -> None:
     check(case((9, 5, 12), f), clusters=clusters, slices=slices)
+    check(of_constants((9, 5, 12), f), clusters=clusters, slices=slices)
 
 
 @pytest.mark.parametrize(("batch", "slots"), [(1, 0), (1, 9), (1, 10), (1, 40), (2, 0), (2, 7), (4, 3), (9, 1)])
 def test_a_ring_of_any_length_is_filled_again(batch: int, slots: int) -> None:
     check(case((9, 6, 8), f), clusters=1, batch=batch, slots=slots)
     check(case((9, 6, 8), f), clusters=1, slices=2, batch=batch, slots=slots, in_place="X")
+    check(of_constants((9, 6, 8), f), clusters=1, slices=2, batch=batch, slots=max(slots, 2), in_place="D")
 
 
 @pytest.mark.parametrize("team", [32, 64])
 def test_a_channel_may_have_several_warps(team: int) -> None:
     check(case((5, 4, 2, 6), f), team=team)
     check(case((5, 8, 7, 7), h), team=team, slices=2)
+    check(of_constants((5, 8, 7, 7), h), team=team, slices=2)
 
 
 @pytest.mark.parametrize("types", [(h, h, f), (h, f, f), (b, f, f), (b, b, f), (b, b, b), (h, h, h)], ids=" ".join)
@@ -110,9 +128,15 @@ def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
     check(case((4, 3, 16), h), outputs=outputs, slices=2)
 
 
-@pytest.mark.parametrize("source", ["dY", "X"])
+@pytest.mark.parametrize("outputs", [each for n in (1, 2) for each in combinations(constant.OUTPUTS, n)], ids=" ".join)
+def test_only_the_wanted_outputs_are_written_where_statistics_are_constants(outputs: tuple[str, ...]) -> None:
+    check(of_constants((4, 3, 16), h), outputs=outputs, slices=2)
+
+
+@pytest.mark.parametrize("source", ["D", "X"])
 def test_dX_may_be_written_over_what_it_is_made_from(source: str) -> None:
     check(case((9, 5, 12), f), in_place=source, slices=2)
+    check(of_constants((9, 5, 12), f), in_place=source, slices=2)
 
 
 def test_a_mean_far_from_zero_costs_no_digits() -> None:
@@ -126,3 +150,7 @@ def test_what_is_not_finite_reaches_exactly_what_depends_on_it(value: float) -> 
     operands.inputs["dY"][2, 1, 3] = value
     operands.inputs["X"][1, 2, 5] = value
     check(operands, slices=2)
+    constants = of_constants((4, 3, 16), f)
+    constants.inputs["InputGradient"][2, 1, 3] = value
+    constants.inputs["Input"][1, 2, 5] = value
+    check(constants, slices=2)

@@ -1,4 +1,4 @@
-"""Which channels the kernel for whole channels takes, and how it shares them out."""
+"""Which channels the batch norms' kernel for whole channels takes, and how it shares them out."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from gradkern.memory import c_strides
 
 pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
 
+from gradkern.call import Call
 from gradkern.cuda.device import Device
+from gradkern.cuda.whole_form import WholeForm, holding, streaming
 from gradkern.ops.batch_norm_grad import whole
-from gradkern.ops.batch_norm_grad.cuda_whole_form import forms
 from gradkern.ops.batch_norm_grad.problem import Problem
+from gradkern.ops.dml_batch_norm_grad import cuda as dml
+from gradkern.policies import Policy
 from gradkern.search.candidate import Unfit
 
 H200 = Device(0, (9, 0), 132, 232448)
@@ -33,8 +36,16 @@ def problem(shape: tuple[int, ...] = (16, 8, 28, 28), **changes: Any) -> Problem
     return replace(Problem(X, X, vector, vector, vector, X, vector, vector), **changes)
 
 
+def form(data: str = "float16", memory: int = 232448, centred: bool = True) -> WholeForm:
+    return WholeForm(data, "float32", "float32", ALL, None, centred, memory)
+
+
+def constant(data: str, memory: int = 232448) -> WholeForm:
+    return form(data, memory, centred=False)
+
+
 def made(sizes: tuple[int, int, int], data: str = "float16", memory: int = 232448, most: int = 16) -> list[Any]:
-    return list(forms(data, "float32", "float32", ALL, sizes, memory, most))
+    return list(holding(form(data, memory), sizes, most))
 
 
 @pytest.mark.parametrize("data", ["bfloat16", "float16", "float32", "float64"])
@@ -42,14 +53,15 @@ def made(sizes: tuple[int, int, int], data: str = "float16", memory: int = 23244
     "sizes", [(64, 256, 3136), (32, 512, 784), (64, 2048, 49), (64, 60, 784), (7, 12, 196), (1, 5, 4096), (3, 16, 9)]
 )
 @pytest.mark.parametrize("memory", [232448, 101376])
-def test_every_form_holds_its_items_and_every_image_is_somebodys(
+def test_every_form_fits_its_memory_and_every_image_is_somebodys(
     sizes: tuple[int, int, int], data: str, memory: int
 ) -> None:
     images, channels, length = sizes
     item = np.dtype(data).itemsize if data != "bfloat16" else 2
-    for form, shares in made(sizes, data, memory):
-        assert form.ring_at + shares.ring_bytes <= form.shared_bytes == memory
-        assert shares.slots * shares.batch >= shares.images_each
+    found = made(sizes, data, memory)
+    assert all(shares.slots * shares.batch >= shares.images_each for _, shares in found)
+    for form, shares in [*found, *filter(None, [streaming(constant(data, memory), sizes, 16, 132)])]:
+        assert form.ring_at + shares.ring_bytes(form) <= form.shared_bytes == memory
         assert shares.images_each * form.slices >= images > shares.images_each * (form.slices - 1)
         assert (shares.row % 16, shares.image % 16) == (0, 0)
         assert shares.row == form.group * length * item
@@ -65,6 +77,49 @@ def test_of_the_slices_that_hold_a_channel_the_fewest_and_twice_as_many() -> Non
     assert [form.slices for form, _ in made((64, 256, 3136), "float32", most=8)] == [8]
     assert [form.slices for form, _ in made((1, 256, 784))] == [1]
     assert made((128, 64, 12544)) == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "slices"),
+    [
+        ((64, 256, 3136), 1),  # 256 items on 132 multiprocessors: two rounds, nearly full
+        ((128, 64, 12544), 2),
+        ((64, 60, 784), 2),
+        ((64, 33, 784), 4),
+        ((64, 3, 50176), None),  # at most 48 multiprocessors would be busy
+        ((2, 30, 784), None),  # and no more slices than images
+        ((64, 256, 1 << 20), None),  # four parts of a plane do not fit
+    ],
+)
+def test_constant_statistics_take_the_slices_that_keep_most_multiprocessors_busy(
+    sizes: tuple[int, int, int], slices: int | None
+) -> None:
+    found = streaming(constant("float16"), sizes, 16, 132)
+    assert (found and found[0].slices) == slices
+
+
+@pytest.mark.parametrize(
+    ("sizes", "statistics", "taken"),
+    [
+        ((64, 264, 28, 28), (1, 264, 1, 1), True),
+        ((64, 264, 28, 28), (1, 264, 28, 1), False),
+        ((64, 264), (1, 264), False),
+        ((64, 1, 28, 28), (1, 1, 1, 1), False),
+        ((0, 264, 28, 28), (1, 264, 1, 1), False),
+    ],
+)
+def test_directml_takes_it_where_channels_are_the_second_axis_and_many(
+    sizes: tuple[int, ...], statistics: tuple[int, ...], taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradkern.ops.dml_batch_norm_grad.cuda.device_of", lambda call: H200)
+    monkeypatch.setattr("gradkern.cuda.whole_plan.launched", lambda form, shares, which, given: ("whole", given))
+    monkeypatch.setattr(dml.channel_plan, "plan", lambda *_: "walk")
+    data, each = tensor(sizes), tensor(statistics)
+    inputs = {"Input": data, "InputGradient": data, "Mean": each, "Variance": each, "Scale": each}
+    outputs = {"OutputGradient": data, "OutputScaleGradient": each, "OutputBiasGradient": each}
+    call = Call("DmlBatchNormalizationGrad", inputs, outputs, {"Epsilon": 1e-5}, {}, frozenset(), "cuda:0", Policy())
+    given = ["X", "D", "mean", "spread", "scale", "dX", "scale_sum", "bias_sum"]
+    assert dml.plan(call) == (("whole", given) if taken else "walk")
 
 
 @pytest.mark.parametrize(
