@@ -26,12 +26,8 @@ def plan(call: Call) -> ChannelPlan | WholePlan | EmptyPlan:
     """Statistics per channel of N C H W have a kernel of their own; all others take the walk over channels."""
     sizes, statistics = call.inputs["Input"].shape, call.inputs["Mean"].shape
     epsilon = float(call.attributes["Epsilon"])
-    if (
-        call.outputs
-        and call.inputs["Input"].size
-        and len(sizes) > 2
-        and statistics == (1, sizes[1], *(1 for _ in sizes[2:]))
-    ):
+    per_channel = len(sizes) > 2 and statistics == (1, sizes[1], *(1 for _ in sizes[2:]))
+    if per_channel and call.outputs and call.inputs["Input"].size:
         tensors = {NAMES[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}
         try:
             return streamed(tensors, device_of(call), epsilon)
