@@ -261,6 +261,11 @@ def cluster_barrier() -> None:
     _thread()._manager.cluster_barrier.wait(TIMEOUT)
 
 
+def cluster_rank() -> int:
+    block = _block()
+    return block.cluster.index(block)
+
+
 def peer_address(address: int, rank: int) -> int:
     block = _block()
     return int(address) - block.base + block.cluster[int(rank)].base

@@ -33,6 +33,9 @@ KINDS = [  # operator, X, Y_grad, scale, columns, width
     (INVERTIBLE, b, b, b, 5000, 8),
     (LAYER, d, d, d, 512, 2),
     (INVERTIBLE, d, d, d, 4096, 2),
+    (INVERTIBLE, b, b, b, 262144, 8),
+    (LAYER, b, b, b, 262144, 8),
+    (LAYER, h, h, f, 262144, 8),
     (INVERTIBLE, b, b, b, 4097, 1),
     # operator, type, axes around a slab, repetitions, channels, elements of each, width
     (DML, b, (), 64, 256, 3136, 8),
@@ -82,6 +85,12 @@ def layer_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
     from gradkern.cuda.compile import compile_kernel
     from gradkern.ops.layer_norm_grad.cuda_kernel import build
 
+    form = norm_form(kind, capability)
+    result = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
+    return form, result.spilled, result.ptx
+
+
+def norm_form(kind: tuple[Any, ...], capability: tuple[int, int]) -> Form:
     operator, data, upstream, parameter, columns, width = kind
     form = Form(
         operator,
@@ -100,9 +109,7 @@ def layer_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
         aligned=width > 1,
         native_bfloat16=capability >= (8, 0),
     )
-    form = choose(form, 1 << 20, 132, SHARED[capability])
-    result = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
-    return form, result.spilled, result.ptx
+    return choose(form, 1 << 20, 132, SHARED[capability])
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +120,25 @@ def everything(request: pytest.FixtureRequest) -> dict[tuple[Any, ...], Made]:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=context) as pool:
         return dict(zip(wanted, pool.map(compiled, *zip(*wanted, strict=True)), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability", "phase"),
+    [
+        ((LAYER, b, b, b, 262144, 8), (9, 0), "whole"),
+        ((LAYER, h, h, f, 262144, 8), (9, 0), "whole"),
+        ((INVERTIBLE, b, b, b, 262144, 8), (9, 0), "whole"),
+        ((INVERTIBLE, h, h, f, 262144, 8), (9, 0), "given"),  # the parameters' 256 KB leave no room for rows
+        ((LAYER, b, b, b, 262152, 8), (9, 0), "given"),
+        ((LAYER, f, f, f, 262144, 4), (9, 0), "given"),
+        ((LAYER, b, b, b, 262144, 8), (12, 0), "given"),
+    ],
+)
+def test_wide_rows_are_read_once_where_they_fit_a_cluster(
+    kind: tuple[Any, ...], capability: tuple[int, int], phase: str
+) -> None:
+    form = norm_form(kind, capability)
+    assert (form.phase, form.hold) == (phase, phase == "given")
 
 
 def test_no_kernel_spills_registers(everything: dict[tuple[Any, ...], Made]) -> None:

@@ -36,7 +36,9 @@ class Form(ByColumns):
     scale_width: int = 1  # elements of scale, and of bias, that a thread loads at once
     source: str = "bulk"  # how rows reach the block: bulk, async (both into a ring in shared memory) or plain
     phase: str = "whole"  # whole; or, for rows too wide for one cluster: sums (of rows), then given (those sums)
-    hold: bool = True  # keep a row's values in registers between its two passes, rather than read the ring again
+    # keep a row's values in registers between its two passes, rather than read the ring again; if not, a block is one
+    # team of whole warps, and the slices of a row are a cluster
+    hold: bool = True
     aligned: bool = True  # rows of X and Y_grad start at multiples of 16 bytes
     packed: bool = True  # rows of X, of Y_grad and of X_grad lie end to end
     long_rows: bool = False  # row numbers need 64 bits
@@ -147,9 +149,14 @@ class Form(ByColumns):
         return up(self.exchange_at + self.teams * 2 * self.exchange_slots * 2 * self.itemsize, 128)
 
     @property
+    def shared_parameter(self) -> str:
+        """The type of parameters in shared memory: that of arithmetic, or, where rows need the space, as they came."""
+        return self.compute if self.hold else self.parameter
+
+    @property
     def parameter_bytes(self) -> int:
-        """Of one parameter held in shared memory, in the type of arithmetic."""
-        return up(self.lanes * self.vectors * self.width * self.itemsize, 128)
+        """Of one parameter held in shared memory."""
+        return up(self.lanes * self.vectors * self.width * ITEMSIZE[self.shared_parameter], 128)
 
     @property
     def scale_in_registers(self) -> bool:
@@ -158,7 +165,8 @@ class Form(ByColumns):
 
     @property
     def shared_parameters(self) -> int:
-        return (2 if self.invertible else 0) + (0 if self.scale_in_registers else 1)
+        """How many: scale; the invertible norm's bias and, if there is space, 1 / scale."""
+        return (0 if self.scale_in_registers else 1) + ((2 if self.hold else 1) if self.invertible else 0)
 
     @property
     def ring_at(self) -> int:

@@ -29,7 +29,7 @@ _CUT = {1: 1.0, 2: 0.985, 4: 0.96, 8: 0.94, 16: 0.85}  # what it costs to cut a 
 def choose(form: Form, rows: int, processors: int, shared_bytes: int) -> Form:
     """`form` with its threads, slices, stages and final sums filled in; width, types and source are given."""
     few = rows <= 2 * processors
-    made = max(_candidates(form, few), key=lambda each: each[0])[1]
+    made = max(_candidates(form, few, shared_bytes), key=lambda each: each[0])[1]
     made = replace(made, teams=max(1, _threads(made) // made.team_threads))
     if few:
         made = replace(made, teams=max(1, min(made.teams, 4)))
@@ -57,7 +57,7 @@ def choose(form: Form, rows: int, processors: int, shared_bytes: int) -> Form:
     return made
 
 
-def _candidates(form: Form, few: bool) -> Iterator[tuple[float, Form]]:
+def _candidates(form: Form, few: bool, shared_bytes: int) -> Iterator[tuple[float, Form]]:
     """Every way to give the columns to threads, with how good it is."""
     registers = form.itemsize // 4  # of one value
     widest = max(form.data_itemsize, form.upstream_itemsize, form.result_itemsize)
@@ -80,9 +80,12 @@ def _candidates(form: Form, few: bool) -> Iterator[tuple[float, Form]]:
             yield used * (1 / values if few else worth) * one_team * _CUT[slices], made
     if clusters:  # too wide to hold a row in registers: the ring is read twice
         made = replace(form, slices=16, lanes=512, hold=False)
-        vectors = -(-made.slice_columns // (form.width * 512))
-        if vectors * form.width * registers * form.sums <= 32:
-            yield 0.001, replace(made, vectors=vectors)
+        made = replace(made, vectors=-(-made.slice_columns // (form.width * 512)))
+        # Sums may take 32 of a thread's 128 registers; or 64 if rows lie in a ring, in vectors of 8, so that all else
+        # needs few, and X_grad is wanted: without it, the two launches below are one that reads its rows once, too.
+        roomy = form.width == 8 and replace(made, stages=2).shared_bytes <= shared_bytes and "X_grad" in form.outputs
+        if made.per_thread * registers * form.sums <= (64 if roomy else 32):
+            yield 0.001, made
     vectors = max(1, 16 // registers // form.width)  # any number of columns: two launches, slices in separate blocks
     slices = -(-form.columns // (256 * vectors * form.width))
     if slices > 1:

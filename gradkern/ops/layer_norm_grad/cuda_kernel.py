@@ -12,6 +12,9 @@ through shared memory, or between the blocks of a cluster where a row is cut int
 X_grad is written once. At the end (column_sums) each block adds its teams' column sums and writes one row of partial
 sums; after a barrier over the grid all blocks add those rows up, in one fixed order: the same bits every time.
 
+Wide rows leave registers no room for a row's values (not form.hold): the second pass reads the ring again, scale and
+bias stay in shared memory as they came, and all X - mean of a row get their factor r in its sums.
+
 Rows that fit no cluster take two launches: one for s1 and s2 (phase "sums"), one for the rest (phase "given").
 """
 
@@ -25,6 +28,7 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda import intrinsics as i
 from gradkern.cuda.column_sums import column_sums
+from gradkern.cuda.columns import ITEMSIZE
 from gradkern.ops.layer_norm_grad.cuda_form import Form
 
 __all__ = ["build"]
@@ -35,7 +39,10 @@ def build(form: Form) -> Callable[..., None]:
     COLUMNS, WIDTH, LANES, VECTORS, SLICES = form.columns, form.width, form.lanes, form.vectors, form.slices
     TEAMS, TEAM, THREADS, WARPS = form.teams, form.team_threads, form.threads, form.team_threads // 32
     ROWS_AT_ONCE, STAGES, PER_THREAD = form.rows_at_once, form.stages, form.per_thread
-    SLICE, WHOLE_VECTORS, HOLD = form.slice_columns, form.whole_vectors, form.hold
+    SLICE, HOLD = form.slice_columns, form.hold
+    # Not held, it is asked for every vector whether it exists: without these branches the compiler puts off adding to
+    # the sums over rows until it has loaded all the vectors, and runs out of registers.
+    WHOLE_VECTORS = form.whole_vectors if HOLD else 0
     SCALE_HELD = form.scale_in_registers  # one thread's scales in its registers
     ALIGNED, PACKED = form.aligned, form.packed
     HAS_MEAN, INVERTIBLE, CENTRED = form.has_mean, form.invertible, form.centred
@@ -49,21 +56,23 @@ def build(form: Form) -> Callable[..., None]:
     CLUSTER = SLICES > 1 and WHOLE
     EXCHANGE = ROW_TERMS and not GIVEN and (WARPS > 1 or CLUSTER)
     NEEDS_X = ROW_TERMS or SCALE_GRAD
+    R_LATER = not HOLD and not INVERTIBLE  # multiply sums by r rather than each X - mean
 
     X_BYTES, D_BYTES, OUT_BYTES = form.data_itemsize, form.upstream_itemsize, form.result_itemsize
     X_VECTOR, D_VECTOR, OUT_VECTOR = WIDTH * X_BYTES, WIDTH * D_BYTES, WIDTH * OUT_BYTES
-    PARAMETER, STATISTIC, ITEM = form.parameter_itemsize, form.statistic_itemsize, form.itemsize
+    PARAMETER, STATISTIC, HELD = form.parameter_itemsize, form.statistic_itemsize, ITEMSIZE[form.shared_parameter]
     (X_PITCH, D_PITCH), (X_SLOT, D_SLOT) = form.pitch, form.slots
     STAGE = X_SLOT + D_SLOT
     SLOTS, PAIR = form.exchange_slots, 2 * form.itemsize
     EXCHANGE_BARRIERS, PAIRS_AT, RING_AT = form.exchange_barriers_at, form.exchange_at, form.ring_at
     BIAS_AT = form.parameters_at
-    INVERSE_AT = BIAS_AT + form.parameter_bytes
-    SCALE_AT = BIAS_AT + (2 * form.parameter_bytes if INVERTIBLE else 0)
+    INVERSE_AT = BIAS_AT + form.parameter_bytes  # not there if not held
+    SCALE_AT = form.ring_at - form.parameter_bytes
     PACE, ALONE = form.pace, form.alone
     COPIES = 1 if ROWS_AT_ONCE == 1 or PACKED else ROWS_AT_ONCE
 
-    FLOAT = float64 if form.compute == "float64" else float32
+    SINGLE = form.compute == "float32"
+    FLOAT = float32 if SINGLE else float64
     ROW = int64 if form.long_rows else int32
     MINUS_MEAN = -1.0 / COLUMNS
     memory = "shared" if RING else "global"
@@ -75,11 +84,11 @@ def build(form: Form) -> Callable[..., None]:
     AT_ONCE = min(4, -(-SLICE // (SCALE_WIDTH * THREADS)))
     SOME = AT_ONCE * SCALE_WIDTH
     load_statistic = i.loader("global", form.statistic, 1)
-    QUAD = min(WIDTH, 16 // ITEM)
-    PLANES, PLANE = WIDTH // QUAD, LANES * VECTORS * QUAD * ITEM
-    load_quad = i.loader("shared", form.compute, QUAD)
+    QUAD = min(WIDTH, 16 // HELD)
+    PLANES, PLANE = WIDTH // QUAD, LANES * VECTORS * QUAD * HELD
+    load_quad = i.loader("shared", form.shared_parameter, QUAD)
     PIECE = min(QUAD, SCALE_WIDTH)
-    store_piece = i.storer("shared", form.compute, PIECE)
+    store_piece = i.storer("shared", form.shared_parameter, PIECE, form.native_bfloat16)
     load_pair = i.loader("shared", form.compute, 2)
     load_global_pair = i.loader("global", form.compute, 2)
     load_4 = i.loader("shared", form.compute, 4)
@@ -153,15 +162,29 @@ def build(form: Form) -> Callable[..., None]:
     def shared_parameter_at(column: int) -> int:
         """Parameters lie in planes of 16 bytes a vector, so that a warp's loads of 16 bytes meet no bank twice."""
         vector, e = column // WIDTH, column % WIDTH
-        return (e // QUAD) * PLANE + (vector * QUAD + e % QUAD) * ITEM
+        return (e // QUAD) * PLANE + (vector * QUAD + e % QUAD) * HELD
 
     @inline
     def load_shared_parameter(values: Any, at: int, vector: int) -> None:
         quad = cuda.local.array(QUAD, FLOAT)
         for plane in range(PLANES):
-            load_quad(quad, at + plane * PLANE + vector * (QUAD * ITEM))
+            load_quad(quad, at + plane * PLANE + vector * (QUAD * HELD))
             for e in range(QUAD):
                 values[plane * QUAD + e] = quad[e]
+
+    @inline
+    def centre(value: Any, m: Any, bias: Any) -> Any:
+        """X - mean, which is xh / r; for the invertible norm Y - bias, which is xh * scale."""
+        if INVERTIBLE:
+            return value - bias
+        if HAS_MEAN:
+            return value - m
+        return value
+
+    @inline
+    def inverse(value: Any) -> Any:
+        """1 / value: within 1 or 2 units in the last place of a float32."""
+        return i.reciprocal_approximate(value) if SINGLE else FLOAT(1) / value
 
     @inline
     def sum_pair_over_lanes(pair: Any, lanes: int) -> None:
@@ -194,6 +217,10 @@ def build(form: Form) -> Callable[..., None]:
         warp, warp_lane = int32(member // 32), int32(member % 32)
         slice_ = int32(cuda.blockIdx.x % SLICES)
         walker, walkers = int32(cuda.blockIdx.x // SLICES), int32(cuda.gridDim.x // SLICES)
+        if not HOLD:  # the same for its one team, in fewer registers: what is divided above might be negative
+            team, member, lane = int32(0), thread, thread
+            warp, warp_lane = int32(thread >> 5), int32(thread & 31)
+            slice_ = i.cluster_rank()  # and the compiler cannot know from it that a slice has all its vectors
 
         if PACKED:  # constants need no registers
             X_stride, D_stride, out_stride = COLUMNS * X_BYTES, COLUMNS * D_BYTES, COLUMNS * OUT_BYTES
@@ -296,9 +323,10 @@ def build(form: Form) -> Callable[..., None]:
                             first[e] = some_scales[q * SCALE_WIDTH + part * PIECE + e]
                         store_piece(shared + SCALE_AT + at, first)
                         if INVERTIBLE:
-                            for e in range(PIECE):
-                                first[e] = FLOAT(1) / first[e]
-                            store_piece(shared + INVERSE_AT + at, first)
+                            if HOLD:
+                                for e in range(PIECE):
+                                    first[e] = FLOAT(1) / first[e]
+                                store_piece(shared + INVERSE_AT + at, first)
                             for e in range(PIECE):
                                 first[e] = some_biases[q * SCALE_WIDTH + part * PIECE + e]
                             store_piece(shared + BIAS_AT + at, first)
@@ -353,15 +381,12 @@ def build(form: Form) -> Callable[..., None]:
                     for e in range(WIDTH):
                         n = j * WIDTH + e
                         if NEEDS_X:
-                            if INVERTIBLE:  # xh * scale; the division by scale comes later, and s2 does without
-                                h = x[e] - first[e]
-                            elif HAS_MEAN:
-                                h = (x[e] - m) * r
-                            else:
-                                h = x[e] * r
+                            h = centre(x[e], m, first[e])
+                            if HOLD and not INVERTIBLE:
+                                h = h * r
                             p = d[e] * h
-                            if SCALE_GRAD:
-                                scale_sum[n] += p
+                            if SCALE_GRAD:  # invertible: the division by scale comes later, and s2 does without
+                                scale_sum[n] += p * r if R_LATER else p
                             if ROW_TERMS:
                                 w = scales[n] if SCALE_HELD else second[e]
                                 k = d[e] * w
@@ -369,6 +394,8 @@ def build(form: Form) -> Callable[..., None]:
                                     s1[n & 1] += k
                                 if INVERTIBLE:
                                     s2[n & 1] += p
+                                elif R_LATER:
+                                    s2[n & 1] += p * w
                                 else:
                                     s2[n & 1] += k * h
                                 if HOLD:
@@ -379,6 +406,8 @@ def build(form: Form) -> Callable[..., None]:
 
             # the row's s1 and s2, over all its threads
             pair[0], pair[1] = s1[0] + s1[1], s2[0] + s2[1]
+            if R_LATER:
+                pair[1] *= r
             if ROW_TERMS and not GIVEN:
                 sum_pair_over_lanes(pair, min(LANES, 32))
             if EXCHANGE:
@@ -444,11 +473,13 @@ def build(form: Form) -> Callable[..., None]:
             # second pass: X_grad = g * r + (xh * k2 + k1)
             if X_GRAD:
                 k1, k2 = pair[0] * r * FLOAT(MINUS_MEAN), pair[1] * r * FLOAT(MINUS_MEAN)
+                if R_LATER:
+                    k2 *= r
                 out_at = X_grad + int64(mine) * out_stride
                 for j in range(VECTORS):
                     v = lane + j * LANES
                     if valid and (j < WHOLE_VECTORS or v < vectors):
-                        if INVERTIBLE:
+                        if INVERTIBLE and HOLD:
                             load_shared_parameter(third, shared + INVERSE_AT, v)
                         if not HOLD:
                             load_X(x, x_at + v * X_VECTOR)
@@ -461,15 +492,9 @@ def build(form: Form) -> Callable[..., None]:
                             if HOLD:
                                 h, k = xh[n], g[n]
                             else:
-                                if INVERTIBLE:
-                                    h = x[e] - first[e]
-                                elif HAS_MEAN:
-                                    h = (x[e] - m) * r
-                                else:
-                                    h = x[e] * r
-                                k = d[e] * second[e]
+                                h, k = centre(x[e], m, first[e]), d[e] * second[e]
                             if INVERTIBLE:
-                                h = h * third[e]
+                                h = h * (third[e] if HOLD else inverse(second[e]))
                             if CENTRED:
                                 x[e] = k * r + (h * k2 + k1)
                             else:
