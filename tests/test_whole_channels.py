@@ -105,6 +105,8 @@ def test_constant_statistics_take_the_slices_that_keep_most_multiprocessors_busy
         ((64, 264, 28, 28), (1, 264, 28, 1), False),
         ((64, 264), (1, 264), False),
         ((64, 1, 28, 28), (1, 1, 1, 1), False),
+        ((3, 5, 301, 303), (1, 5, 1, 1), False),
+        ((1, 1, 1), (1, 1, 1), False),
         ((0, 264, 28, 28), (1, 264, 1, 1), False),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import gcd
 
 from gradkern.cuda.columns import ITEMSIZE, up
@@ -18,7 +19,8 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers
 # slot of the ring; and slots of about 50 KB, X and D together.
 _THREADS = 256 + 32
 _PART = 25 * 1024  # bytes of X in a slot
-_SHORT, _MOST_GROUP = 512, 8  # bytes of a copy that is too short to be fast; channels at once, a warp each at least
+_LEAST, _SHORT = 256, 512  # bytes of a copy: what is worth it, and what is better made longer by a larger group
+_MOST_GROUP = 8  # a warp each at least
 _SLICES = (1, 2, 4, 8, 16)
 _FEWEST_SLOTS, _MOST_SLOTS = 4, 64
 _BUSY, _WORTH_SLICING = 0.85, 0.03  # of the multiprocessors; how much more of them twice as many slices must keep busy
@@ -119,51 +121,52 @@ def holding(form: WholeForm, sizes: Sizes, most_slices: int) -> Iterator[tuple[W
     """The forms that hold an item on the chip: that with the fewest slices, and that with twice as many, whose ring
     has room for a second item. Types, outputs and memory are given.
     """
-    found = 0
-    for slices in _slices(sizes, most_slices):
-        made, shares = _shared_out(form, sizes, slices)
-        if found < 2 and shares.slots * shares.batch >= shares.images_each:
-            found += 1
-            yield made, shares
+    fit = (each for each in _cuts(form, sizes, most_slices) if each[1].slots * each[1].batch >= each[1].images_each)
+    yield from islice(fit, 2)
 
 
 def streaming(form: WholeForm, sizes: Sizes, most_slices: int, processors: int) -> tuple[WholeForm, Shares] | None:
     """For a form that is not centred, and so can forget what it has read: the slices that keep most multiprocessors
     busy. None where too many would be idle, or a slot is too large.
     """
-    best = 0.0, None
-    for slices in _slices(sizes, most_slices):
-        made, shares = _shared_out(form, sizes, slices)
-        rounds = -(-shares.items // (processors // slices))
-        busy = shares.items * slices / (rounds * processors)
-        if shares.slots >= _FEWEST_SLOTS and busy > best[0] + _WORTH_SLICING:
-            best = busy, (made, shares)
-    return best[1] if best[0] >= _BUSY else None
+    best, found = 0.0, None
+    for made, shares in _cuts(form, sizes, most_slices):
+        rounds = -(-shares.items // (processors // made.slices))
+        busy = shares.items * made.slices / (rounds * processors)
+        if shares.slots >= _FEWEST_SLOTS and busy > best + _WORTH_SLICING:
+            best, found = busy, (made, shares)
+    return found if best >= _BUSY else None
 
 
-def _slices(sizes: Sizes, most: int) -> list[int]:
-    return [each for each in _SLICES if each <= most and -(-sizes[0] // each) * (each - 1) < sizes[0]]
-
-
-def _shared_out(form: WholeForm, sizes: Sizes, slices: int) -> tuple[WholeForm, Shares]:
+def _cuts(form: WholeForm, sizes: Sizes, most: int) -> Iterator[tuple[WholeForm, Shares]]:
+    """The form with every number of slices; none where rows cannot be copied, or are too short to be worth it."""
     images, channels, length = sizes
     item = ITEMSIZE[form.data]
     group = 16 // gcd(16, length * item)  # so that every row begins at a multiple of 16 bytes
     while group * length * item < _SHORT and group < _MOST_GROUP and channels % (2 * group) == 0:
         group *= 2
-    made = replace(form, width=gcd(16 // item, length), group=group, slices=slices)
-    row, images_each = group * length * item, -(-images // slices)
-    batches = -(-images_each // max(1, _PART // row))
-    batch = -(-images_each // batches)
-    slots = min((form.shared_bytes - made.ring_at) // (form.parts * batch * row), _MOST_SLOTS)
-    return made, Shares(
-        items=channels // group,
-        images=images,
-        images_each=images_each,
-        batch=batch,
-        slots=slots,
-        plane=length // made.width,
-        row=row,
-        image=channels * length * item,
-        elements=images * length,
-    )
+    row = group * length * item
+    if channels % group or row < _LEAST:
+        return
+    for slices in _SLICES:
+        images_each = -(-images // slices)
+        if slices > most or images_each * (slices - 1) >= images:
+            return
+        made = replace(form, width=gcd(16 // item, length), group=group, slices=slices)
+        batches = -(-images_each // max(1, _PART // row))
+        batch = -(-images_each // batches)
+        slots = min((form.shared_bytes - made.ring_at) // (form.parts * batch * row), _MOST_SLOTS)
+        yield (
+            made,
+            Shares(
+                items=channels // group,
+                images=images,
+                images_each=images_each,
+                batch=batch,
+                slots=slots,
+                plane=length // made.width,
+                row=row,
+                image=channels * length * item,
+                elements=images * length,
+            ),
+        )

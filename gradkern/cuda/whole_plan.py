@@ -17,7 +17,6 @@ __all__ = ["WholePlan", "held_forms", "launched", "streamed"]
 _CLUSTERS = (9, 0)  # the first capability with clusters and bulk copies
 _LARGE_CLUSTERS = (9, 10)  # majors that take 16 blocks; others 8
 _DATA = ("D", "X", "dX")
-_LEAST = 256  # bytes of a copy that is worth it
 
 Named = Mapping[str, tuple[str, Tensor]]
 """By the kernel's name, the contract's and the tensor; in the order of the call, inputs before outputs."""
@@ -39,8 +38,7 @@ def held_forms(tensors: Named, which: Device) -> Iterator[tuple[WholeForm, Share
     """Where the statistics are those of X. Raises Refusal, with the reason, where a channel cannot stay on the chip."""
     if "dX" not in tensors:
         raise Refusal("without dX nothing is read twice")
-    sizes = _sizes(tensors, which)
-    found = [each for each in holding(_form(tensors, which, None, True), sizes, _most(which)) if _fits(each, sizes)]
+    found = list(holding(_form(tensors, which, None, True), _sizes(tensors, which), _most(which)))
     if not found:
         raise Refusal("a channel does not fit the shared memory of a cluster of blocks, or its planes are too small")
     yield from found
@@ -48,9 +46,9 @@ def held_forms(tensors: Named, which: Device) -> Iterator[tuple[WholeForm, Share
 
 def streamed(tensors: Named, which: Device, epsilon: float) -> WholePlan:
     """Where the statistics are constants. Raises Refusal, with the reason, where the walk over channels is better."""
-    sizes = _sizes(tensors, which)
-    found = streaming(_form(tensors, which, epsilon, False), sizes, _most(which), which.processors)
-    if found is None or not _fits(found, sizes):
+    form = _form(tensors, which, epsilon, False)
+    found = streaming(form, _sizes(tensors, which), _most(which), which.processors)
+    if found is None:
         raise Refusal("its channels would leave multiprocessors idle, or its planes are too small")
     return launched(*found, which, list(tensors))
 
@@ -86,11 +84,6 @@ def _sizes(tensors: Named, which: Device) -> Sizes:
             raise Refusal(f"{known}: it does not begin at a multiple of 16 bytes")
     images, channels, *spatial = tensors["X"][1].shape
     return images, channels, prod(spatial)
-
-
-def _fits(found: tuple[WholeForm, Shares], sizes: Sizes) -> bool:
-    form, shares = found
-    return shares.row >= _LEAST and sizes[1] % form.group == 0
 
 
 def _most(which: Device) -> int:

@@ -13,7 +13,7 @@ import pytest
 from guarded import Guarded
 from whole_batch_norms import OUTPUTS, Case, case
 
-from gradkern.cuda import simulated
+from gradkern.cuda import simulated, whole_form
 from gradkern.cuda.whole_form import ARGUMENTS, WholeForm, holding
 from gradkern.cuda.whole_kernel import build
 from gradkern.ops.batch_norm_grad.parts import NAMES
@@ -21,6 +21,12 @@ from gradkern.ops.dml_batch_norm_grad.cuda import NAMES as CONSTANT_NAMES
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 MEMORY = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planes as small as the simulator wants them are no candidates on a GPU."""
+    monkeypatch.setattr(whole_form, "_LEAST", 0)
 
 
 def simulate(

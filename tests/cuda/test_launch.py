@@ -171,7 +171,7 @@ def builders() -> list[str]:
 
 
 def test_every_builder_that_is_named_exists() -> None:
-    assert len(builders()) == 7
+    assert len(builders()) == 8
     for each in builders():
         assert callable(resolve_name(each))
 
