@@ -121,6 +121,13 @@ def test_every_shape(operator: str, shape: tuple[int, int]) -> None:
     check(make(operator, *shape))
 
 
+@pytest.mark.parametrize("in_place", ["", "Y_grad"])
+@pytest.mark.parametrize("shape", [(40, 262_144), (33, 200_008)], ids=str)
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_rows_that_registers_cannot_hold(operator: str, shape: tuple[int, int], in_place: str) -> None:
+    check(make(operator, *shape), in_place=in_place)
+
+
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_rows_too_wide_for_a_cluster(operator: str) -> None:
     check(make(operator, 3, 600_001))
