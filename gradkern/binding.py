@@ -28,6 +28,7 @@ class Binder:
         self.default_outputs = tuple(each.name for each in operator.outputs if each.default)
         self.result: Any = namedtuple(name, self.outputs)
         self._input_names = frozenset(self.inputs)
+        self._attribute_names = frozenset(operator.attributes)
         self._positions = [f"{name}: input {each}" for each in self.inputs]
         self._wanted: dict[tuple[Any, tuple[str, ...]], tuple[str, ...]] = {}  # what was asked for before, and is right
 
@@ -43,9 +44,8 @@ class Binder:
             inputs = tuple([named.pop(name) for name in self.inputs])
         else:
             inputs, named = self._sort(positional, named)
-        unknown = named.keys() - self.operator.attributes.keys() if named else ()
-        if unknown:
-            raise ArgumentError(self._unknown(sorted(unknown)[0]))
+        if named and not named.keys() <= self._attribute_names:
+            raise ArgumentError(self._unknown(min(named.keys() - self._attribute_names)))
         for value in inputs:
             if value is None:
                 self._require(inputs)
@@ -91,9 +91,9 @@ class Binder:
             )
         if outputs is None and not out:
             return self.default_outputs
-        if outputs is not None and type(outputs) is not tuple:
+        if outputs is not None and type(outputs) is not tuple and type(outputs) is not list:
             return self._choose(outputs, out)
-        asked = outputs, tuple(out or ())
+        asked = None if outputs is None else tuple(outputs), tuple(out or ())
         try:
             known = self._wanted.get(asked)
         except TypeError:  # a name that is none and cannot be hashed
@@ -134,16 +134,15 @@ class Binder:
 
 def attribute_key(attributes: dict[str, Any]) -> AttributeKey:
     """The attributes in a form that can be a key. Types are part of it: 1, 1.0 and True are equal, not the same."""
-    return tuple(sorted((name, *_frozen(value)) for name, value in attributes.items() if value is not None))
+    return tuple(sorted([(name, *_frozen(value)) for name, value in attributes.items() if value is not None]))
 
 
 def _frozen(value: Any) -> tuple[Any, Any]:
     kind = type(value)
-    if kind is int or kind is str:
-        return kind.__name__, value
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        return "ndarray", value.item()
-    if isinstance(value, list | tuple | np.ndarray):
-        items = tuple(value.tolist() if isinstance(value, np.ndarray) else value)
-        return ",".join(type(each).__name__ for each in items), items
-    return type(value).__name__, value
+    if kind is tuple or kind is list:
+        return tuple(map(type, value)), tuple(value)
+    if isinstance(value, np.ndarray):
+        return (kind, value.item()) if value.ndim == 0 else _frozen(value.tolist())
+    if isinstance(value, list | tuple):
+        return _frozen(tuple(value))
+    return kind, value

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 from gradkern.errors import PolicyError
@@ -62,10 +63,23 @@ def merged(change: Policy | Mapping[str, Any] | None) -> Policy:
         return change
     if not isinstance(change, Mapping):
         raise PolicyError(f"policy: expected a gradkern.Policy or a mapping, got {type(change).__name__}")
+    try:
+        return _laid_over(current(), tuple([(name, type(value), value) for name, value in change.items()]))
+    except TypeError:  # a value that cannot be hashed: no policy takes it
+        return _changed(current(), change)
+
+
+@lru_cache(maxsize=256)
+def _laid_over(below: Policy, change: tuple[tuple[str, type, Any], ...]) -> Policy:
+    """`change` has the types of its values, too, as 1 is no True here."""
+    return _changed(below, {name: value for name, _, value in change})
+
+
+def _changed(below: Policy, change: Mapping[str, Any]) -> Policy:
     unknown = [name for name in change if name not in _names]
     if unknown:
         raise PolicyError(f"policy: unknown field {unknown[0]!r}; a policy has {', '.join(_names)}")
-    return replace(current(), **change)
+    return replace(below, **change)
 
 
 @contextmanager

@@ -58,7 +58,7 @@ class BatchNormPlan(SearchPlan):
 
     def __init__(self, which: Device, choice: Choice) -> None:
         super().__init__(which, {_ALL: choice}, _whole)
-        self._alone = getattr(choice.candidate, "alone", None)
+        self._alone = getattr(choice.candidate, "alone", None)  # gradkern's own kernels have it, if they are one launch
 
     @property
     def kernel(self) -> str:
