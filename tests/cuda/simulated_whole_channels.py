@@ -103,14 +103,13 @@ def test_every_kind_of_plane(sizes: tuple[int, ...], dtype: str, slices: int) ->
     check(of_constants(sizes, dtype), slices=slices)
 
 
-@pytest.mark.parametrize("clusters", [1, 3, 7])
-@pytest.mark.parametrize("slices", [1, 2, 4])
+@pytest.mark.parametrize(("clusters", "slices"), [(1, 1), (1, 4), (3, 2), (7, 1)])
 def test_clusters_with_many_items_with_few_and_with_none(clusters: int, slices: int) -> None:
     check(case((9, 5, 12), f), clusters=clusters, slices=slices)
     check(of_constants((9, 5, 12), f), clusters=clusters, slices=slices)
 
 
-@pytest.mark.parametrize(("batch", "slots"), [(1, 0), (1, 9), (1, 10), (1, 40), (2, 0), (2, 7), (4, 3), (9, 1)])
+@pytest.mark.parametrize(("batch", "slots"), [(1, 0), (1, 10), (2, 7), (4, 3), (9, 1)])
 def test_a_ring_of_any_length_is_filled_again(batch: int, slots: int) -> None:
     check(case((9, 6, 8), f), clusters=1, batch=batch, slots=slots)
     check(case((9, 6, 8), f), clusters=1, slices=2, batch=batch, slots=slots, in_place="X")
