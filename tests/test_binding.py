@@ -8,6 +8,7 @@ from calls import OPERATORS, FakeProvider, arguments, message
 
 import gradkern
 from gradkern import ArgumentError, UnknownOperatorError
+from gradkern.binding import attribute_key
 
 LAYER = "LayerNormalizationGrad"
 CONV = "ConvGrad"
@@ -125,6 +126,14 @@ def test_the_result_is_a_named_tuple_in_contract_order(name: str) -> None:
     assert result._fields == tuple(each.name for each in OPERATORS[name].outputs)
     for each, array in zip(OPERATORS[name].outputs, result, strict=True):
         assert (array is not None) == each.default
+
+
+def test_attributes_are_told_apart_by_type_and_value_but_not_by_container() -> None:
+    values = [1, 1.0, True, "1", (1, 1), (1, True), (1.0, 1), (1,), (), ((1, 1),), np.int64(1), np.array(1)]
+    assert len({attribute_key({"a": value}) for value in values}) == len(values)
+    same = [(1, 2), [1, 2], np.array([1, 2])]
+    assert len({attribute_key({"pads": value, "b": None}) for value in same}) == 1
+    assert attribute_key({"a": 1, "b": 2}) == attribute_key({"b": 2, "a": 1})
 
 
 @pytest.mark.parametrize(
