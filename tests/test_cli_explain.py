@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -172,6 +172,23 @@ def test_a_launch_and_the_bound_are_shown(monkeypatch: pytest.MonkeyPatch, provi
         "96 registers a thread, 0 bytes spilled",
         "  bound       10.3 microseconds at 4,900 GB/s, the memory's nominal rate (clock x bus width)",
     ]
+
+
+def test_plans_of_gradkerns_own_kernels_tell_their_launches() -> None:
+    pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
+    from gradkern.cuda.channel_plan import ChannelPlan
+    from gradkern.cuda.whole_plan import WholePlan
+    from gradkern.ops.batch_norm_grad.cuda import BatchNormPlan
+    from gradkern.ops.bias_gelu_grad.cuda import GeluPlan
+
+    one, two, which = (cast(Any, SimpleNamespace()) for _ in range(3))
+    assert GeluPlan("gelu", 0, one, which).launches == WholePlan("whole", one).launches == (one,)
+    assert ChannelPlan("walk", 0, one, which).launches == (one,)
+    assert ChannelPlan("walk", 0, one, which, then=two).launches == (one, two)
+    for alone, launches in ((WholePlan("whole", one), (one,)), (None, ())):
+        task = SimpleNamespace(inputs=(), outputs=())
+        choice: Any = SimpleNamespace(candidate=SimpleNamespace(alone=alone), task=task)
+        assert BatchNormPlan(which, choice).launches == launches
 
 
 def test_a_driver_that_does_not_tell_the_rate_gives_no_bound(

@@ -33,6 +33,10 @@ class ChannelPlan:
     totals_at: tuple[int, ...] = ()  # where in the scratch memory each total lies, if they lie there
     then: Launch | None = None  # the second pass, if it is a launch of its own: who calls it holds device.in_turn
 
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        return (self.launch,) if self.then is None else (self.launch, self.then)
+
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         counter, buffer = scratch(self.device, stream, self.scratch) if self.scratch else (0, 0)
         self.enqueue(inputs, outputs, buffer, counter, stream)

@@ -30,6 +30,10 @@ class WholePlan:
     launch: Launch
     scratch: int = 0
 
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        return (self.launch,)
+
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         self.launch((*inputs, *outputs), stream)
 

@@ -12,7 +12,9 @@ from gradkern.call import Call, Refusal
 from gradkern.cuda import channel_plan
 from gradkern.cuda.channel_plan import ChannelPlan
 from gradkern.cuda.device import Device
+from gradkern.cuda.launch import Launch
 from gradkern.cuda.rows import EmptyPlan, device_of
+from gradkern.cuda.whole_plan import WholePlan
 from gradkern.memory import overlaps_itself
 from gradkern.ops.batch_norm_grad.parts import NAMES
 from gradkern.ops.batch_norm_grad.problem import Problem
@@ -58,11 +60,17 @@ class BatchNormPlan(SearchPlan):
 
     def __init__(self, which: Device, choice: Choice) -> None:
         super().__init__(which, {_ALL: choice}, _whole)
-        self._alone = getattr(choice.candidate, "alone", None)  # gradkern's own kernels have it, if they are one launch
+        # gradkern's own kernels have it, if they are one launch
+        self._alone: ChannelPlan | WholePlan | None = getattr(choice.candidate, "alone", None)
 
     @property
     def kernel(self) -> str:
         return self.choices[_ALL].candidate.name
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """Of a kernel of gradkern's own, in one launch; what libraries launch is not known."""
+        return () if self._alone is None else self._alone.launches
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         if self._alone is not None:  # a launch by itself needs no turn, and costs the host far less

@@ -24,6 +24,10 @@ class GeluPlan:
     launch: Launch
     device: Device
 
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        return (self.launch,)
+
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         if self.scratch:
             self.launch((*inputs, *outputs, *scratch(self.device, stream, self.scratch)), stream)
