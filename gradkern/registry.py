@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Mapping
+from datetime import date
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -125,8 +126,13 @@ def _plain(text: str, lines: Lines, report: Any) -> Any:
             value = yaml.constructor.construct_object(node)
             if isinstance(value, int) and value.bit_length() > 64:
                 raise ValueError("a whole number of more than 64 bits")
+            if not isinstance(value, str | int | float | bytes | date | None):  # a tag made a set of it, say
+                raise TypeError
         except ValueError as error:  # or a day that no month has
             raise MarkedYAMLError(problem=str(error), problem_mark=node.start_mark) from error
+        except (LookupError, TypeError, AttributeError) as error:  # of the parser, where a tag does not fit the text
+            problem = f"{_short(node.value)} is no {node.tag.rpartition(':')[2]}"
+            raise MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
         return value
 
     def build(node: Node, where: tuple[str | int, ...], above: tuple[int, ...]) -> Any:

@@ -174,6 +174,15 @@ def test_any_depth_is_refused_cleanly(opened: str, closed: str, depth: int) -> N
             registry.load(text)
 
 
+@pytest.mark.parametrize(
+    "tag", ["int", "float", "bool", "null", "timestamp", "binary", "str", "set", "omap", "unknown"]
+)
+@pytest.mark.parametrize("text", ["", "x", "-", "_", ".", "2020-13-45", "yes"])
+def test_a_tag_that_does_not_fit_its_text_is_refused_cleanly(tag: str, text: str) -> None:
+    assert_refused_cleanly_or_usable(f"schema: !!{tag} {text}")
+    assert_refused_cleanly_or_usable(f"schema: 1\noperators: {{!!{tag} {text or '~'}: {{}}}}")
+
+
 @settings(bounded, max_examples=10)
 @given(st.integers(1, 12), st.integers(1, 12))
 def test_aliases_of_aliases_take_bounded_time(levels: int, width: int) -> None:
