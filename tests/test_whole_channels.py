@@ -14,6 +14,7 @@ from gradkern.memory import c_strides
 pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
 
 from gradkern.call import Call
+from gradkern.cuda.columns import ITEMSIZE
 from gradkern.cuda.device import Device
 from gradkern.cuda.whole_form import WholeForm, holding, streaming
 from gradkern.ops.batch_norm_grad import whole
@@ -57,17 +58,16 @@ def test_every_form_fits_its_memory_and_every_image_is_somebodys(
     sizes: tuple[int, int, int], data: str, memory: int
 ) -> None:
     images, channels, length = sizes
-    item = np.dtype(data).itemsize if data != "bfloat16" else 2
     found = made(sizes, data, memory)
     assert all(shares.slots * shares.batch >= shares.images_each for _, shares in found)
     for form, shares in [*found, *filter(None, [streaming(constant(data, memory), sizes, 16, 132)])]:
         assert form.ring_at + shares.ring_bytes(form) <= form.shared_bytes == memory
         assert shares.images_each * form.slices >= images > shares.images_each * (form.slices - 1)
         assert (shares.row % 16, shares.image % 16) == (0, 0)
-        assert shares.row == form.group * length * item
+        assert shares.row == form.group * length * ITEMSIZE[data]
         assert shares.items * form.group == channels
         assert shares.plane * form.width == length
-        assert form.width * item <= 16
+        assert form.width * ITEMSIZE[data] <= 16
         assert form.team_threads % 32 == 0
         assert shares.elements == images * length
 

@@ -6,7 +6,8 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from guarded import Guarded, OnDevice
+from captured import Capture
+from guarded import Guarded, OnDevice, described
 from whole_batch_norms import INPUTS, OUTPUTS, Case
 
 from gradkern.call import Call, Tensor
@@ -86,12 +87,7 @@ class Prepared:
         return Guarded((prod(shape),), dtype, offset * dtype.itemsize)
 
     def tensor(self, array: Guarded, shape: tuple[int, ...]) -> Tensor:
-        strides, step = [0] * len(shape), array.array.itemsize
-        for axis in reversed(self.order if len(shape) == len(self.order) else range(len(shape))):
-            strides[axis] = step
-            step *= shape[axis]
-        alignment = next(each for each in (16, 8, 4, 2, 1) if array.address % each == 0)
-        return Tensor(array.array.dtype, shape, tuple(strides), alignment)
+        return described(array, shape, self.order if len(shape) == len(self.order) else range(len(shape)))
 
     def run(self, without: tuple[str, ...] = (), stream: int = 0) -> None:
         inputs = tuple(0 if name in without else each.address for name, each in self.there.items())
@@ -129,3 +125,27 @@ def results(operands: Case, without: tuple[str, ...] = (), **how: Any) -> dict[s
     found = prepared.fetch()
     prepared.free()
     return found
+
+
+def check_the_bits_repeat(operands: Case, **how: Any) -> None:
+    """A hundred runs after the first give what it gave."""
+    prepared = Prepared(operands, **how)
+    prepared.run()
+    first = {name: result.tobytes() for name, result in prepared.fetch().items()}
+    for _ in range(100):
+        prepared.run()
+        assert {name: result.tobytes() for name, result in prepared.fetch().items()} == first
+    prepared.free()
+
+
+def check_a_replay(operands: Case, **how: Any) -> None:
+    """Captured in a graph, and compared after the graph has run."""
+    from gradkern.cuda.device import activate
+
+    prepared = Prepared(operands, **how)
+    with activate(prepared.which):
+        with Capture(mode="THREAD_LOCAL") as capture:
+            prepared.run(stream=capture.stream)
+        capture.replay(times=3)
+    operands.check(prepared.fetch())
+    prepared.free()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+from gradkern.call import Tensor
 
 GUARD = 64
 
@@ -31,6 +34,16 @@ class Guarded:
         index[...] = False
         if (self.buffer[outside] != 0xFF).any():
             raise AssertionError("written outside the array")
+
+
+def described(held: Guarded, shape: tuple[int, ...], order: Sequence[int]) -> Tensor:
+    """A flat guarded array as one of `shape`, dense with its axes in memory order `order`, slowest first."""
+    strides, step = [0] * len(shape), held.array.itemsize
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= shape[axis]
+    alignment = next(each for each in (16, 8, 4, 2, 1) if held.address % each == 0)
+    return Tensor(held.array.dtype, shape, tuple(strides), alignment)
 
 
 class OnDevice:

@@ -6,8 +6,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from batch_norms_on_gpu import Prepared, check, results
-from captured import Capture
+from batch_norms_on_gpu import check, check_a_replay, check_the_bits_repeat, results
 from whole_batch_norms import OUTPUTS, Case, case
 
 from gradkern.call import Tensor
@@ -130,13 +129,7 @@ def test_what_is_not_finite_reaches_exactly_what_depends_on_it(value: float, siz
 @LAST
 @pytest.mark.parametrize("sizes", [(33, 100, 7, 7), (5000, 128), (64, 64, 56, 56)], ids=str)
 def test_a_hundred_runs_give_the_same_bits(sizes: tuple[int, ...], last: bool, launches: int) -> None:
-    prepared = Prepared(case(sizes, b, f, f), last=last, launches=launches)
-    prepared.run()
-    first = {name: result.tobytes() for name, result in prepared.fetch().items()}
-    for _ in range(100):
-        prepared.run()
-        assert {name: result.tobytes() for name, result in prepared.fetch().items()} == first
-    prepared.free()
+    check_the_bits_repeat(case(sizes, b, f, f), last=last, launches=launches)
 
 
 def test_empty_arrays_and_arrays_with_gaps_are_unfit() -> None:
@@ -154,16 +147,7 @@ def test_empty_arrays_and_arrays_with_gaps_are_unfit() -> None:
 
 @LAUNCHES
 def test_a_capture_replays(launches: int) -> None:
-    from gradkern.cuda.device import activate, device
-
-    operands = case((20, 64, 28, 28), b, f, f)
-    prepared = Prepared(operands, launches=launches)
-    with activate(device(0)):
-        with Capture(mode="THREAD_LOCAL") as capture:
-            prepared.run(stream=capture.stream)
-        capture.replay(times=3)
-    operands.check(prepared.fetch())
-    prepared.free()
+    check_a_replay(case((20, 64, 28, 28), b, f, f), launches=launches)
 
 
 @LAUNCHES

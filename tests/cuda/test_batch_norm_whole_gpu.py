@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from batch_norms_on_gpu import Prepared, check
-from captured import Capture
+from batch_norms_on_gpu import check, check_a_replay, check_the_bits_repeat
 from whole_batch_norms import OUTPUTS, case
 
 pytestmark = pytest.mark.gpu
@@ -70,23 +69,8 @@ def test_what_is_not_finite_reaches_exactly_what_depends_on_it(value: float) -> 
 
 @pytest.mark.parametrize(("sizes", "slices"), [((33, 200, 7, 7), 1), ((64, 64, 56, 56), 8)], ids=str)
 def test_a_hundred_runs_give_the_same_bits(sizes: tuple[int, ...], slices: int) -> None:
-    prepared = Prepared(case(sizes, b, f, f), slices=slices)
-    prepared.run()
-    first = {name: result.tobytes() for name, result in prepared.fetch().items()}
-    for _ in range(100):
-        prepared.run()
-        assert {name: result.tobytes() for name, result in prepared.fetch().items()} == first
-    prepared.free()
+    check_the_bits_repeat(case(sizes, b, f, f), slices=slices)
 
 
 def test_a_capture_replays() -> None:
-    from gradkern.cuda.device import activate, device
-
-    operands = case((20, 64, 28, 28), b, f, f)
-    prepared = Prepared(operands, slices=2)
-    with activate(device(0)):
-        with Capture(mode="THREAD_LOCAL") as capture:
-            prepared.run(stream=capture.stream)
-        capture.replay(times=3)
-    operands.check(prepared.fetch())
-    prepared.free()
+    check_a_replay(case((20, 64, 28, 28), b, f, f), slices=2)

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
+from gradkern.cuda.columns import ITEMSIZE
 from gradkern.cuda.whole_form import ARGUMENTS, WholeForm, holding, streaming
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
@@ -62,6 +63,6 @@ def test_every_kernel_has_the_accesses_it_means(everything: dict[Any, list[Made]
         for form, _, ptx in made:
             assert ptx.count("cp.async.bulk.shared::cluster.global") == form.parts
             assert ("st.async" in ptx) == (form.slices > 1)
-            if form.width * (8 if form.data == d else 4 if form.data == f else 2) == 16:
+            if form.width * ITEMSIZE[form.data] == 16:
                 assert ptx.count("ld.shared.v4.b32") >= (4 if form.centred else 2)
                 assert ptx.count("st.global.v4.b32") == 1

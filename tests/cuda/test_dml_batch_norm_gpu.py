@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from batch_norms import DML, EPSILON, OUTPUTS, Case, case
 from captured import Capture
-from guarded import Guarded, OnDevice
+from guarded import Guarded, OnDevice, described
 
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.policies import Policy
@@ -67,8 +67,8 @@ class Prepared:
         self.shapes = shapes
         call = Call(
             operator=DML,
-            inputs={name: self.tensor(each, operands.inputs[name].shape) for name, each in self.host.items()},
-            outputs={name: self.tensor(each, shapes[name]) for name, each in self.out.items()},
+            inputs={name: described(each, operands.inputs[name].shape, self.order) for name, each in self.host.items()},
+            outputs={name: described(each, shapes[name], self.order) for name, each in self.out.items()},
             attributes={"Epsilon": EPSILON},
             axes={"sizes": X.shape, "statistics": statistics},
             in_place=frozenset({(in_place, "OutputGradient")} if in_place else ()),
@@ -85,14 +85,6 @@ class Prepared:
 
     def hold(self, shape: tuple[int, ...], dtype: np.dtype, offset: int) -> Guarded:
         return Guarded((prod(shape),), dtype, offset * dtype.itemsize)
-
-    def tensor(self, array: Guarded, shape: tuple[int, ...]) -> Tensor:
-        strides, step = [0] * len(shape), array.array.itemsize
-        for axis in reversed(self.order):
-            strides[axis] = step
-            step *= shape[axis]
-        alignment = next(each for each in (16, 8, 4, 2, 1) if array.address % each == 0)
-        return Tensor(array.array.dtype, shape, tuple(strides), alignment)
 
     def run(self, without: tuple[str, ...] = (), stream: int = 0) -> None:
         inputs = tuple(0 if name in without else each.address for name, each in self.there.items())
