@@ -138,6 +138,24 @@ def word_loader(space: str, size: int) -> Callable[..., Any]:
 
 
 @cache
+def word_storer(space: str, size: int) -> Callable[..., Any]:
+    """A device function store(address, words): `size` bytes, 4 to 16, from int32 words; `address` is a multiple."""
+    if SIMULATED:
+        return simulated.word_storer(size)
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = cgutils.create_struct_proxy(signature.args[1])(context, builder, values[1]).data
+        words = [builder.load(builder.gep(array, [_WORD(index)])) for index in range(size // 4)]
+        _store_words(builder, space, values[0], 0, words)
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, address: Any, words: Any) -> Any:
+        return types.void(types.int32 if space.startswith("shared") else types.int64, words), lower
+
+    return intrinsic(declare)
+
+
+@cache
 def unpacker(dtype: str, width: int) -> Callable[..., Any]:
     """A device function unpack(values, words, first): the `width` elements in words[first:], as loaders give them."""
     if SIMULATED:
@@ -296,6 +314,52 @@ def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., Any]
     return intrinsic(declare)
 
 
+Operands = tuple[int, tuple[int, int, int, int], int]
+
+
+@cache
+def shared_products(dtype: str, table: tuple[Operands, ...]) -> Callable[..., Any]:
+    """A device function multiply(sums, left, right): a warp's products of matrices of 16-bit `dtype`, summed in float32.
+
+    For every (s, offsets, offset) of the table, in this order: sums[s:s + 4] are the thread's of a 16 x 8 matrix, to
+    which A (16 x 16) times B (16 x 8) is added. The words of A at left + offsets and the two of B at right + offset, in
+    shared memory, are the thread's share, as mma.m16n8k16 has it: lane 4 g + q has of A the rows g, g + 8, g, g + 8, of
+    B the column g, and of the sums the columns 2 q and 2 q + 1 of row g, then of row g + 8. Which two columns of A a
+    word has, the other threads' words and B's must have too; they come in the order of q, then words 2 and 3 of A.
+    """
+    if SIMULATED:
+        return simulated.shared_products(dtype, table)
+    kind = {"float16": "f16", "bfloat16": "bf16"}[dtype]
+    text = (
+        f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32"
+        " {$0,$1,$2,$3}, {$4,$5,$6,$7}, {$8,$9}, {$10,$11,$12,$13};"
+    )
+    constraints = ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4)
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
+        single = ir.FloatType()
+        product = ir.FunctionType(ir.LiteralStructType([single] * 4), [_WORD] * 6 + [single] * 4)
+        held: dict[int, list[Any]] = {}
+        for first, offsets, offset in table:
+            if first not in held:
+                held[first] = [builder.load(builder.gep(array, [_WORD(first + n)])) for n in range(4)]
+            words = [_load_words(builder, "shared", values[1], each, 4)[0] for each in offsets]
+            words += _load_words(builder, "shared", values[2], offset, 8)
+            assembly = ir.InlineAsm(product, text, constraints, False)
+            result = builder.call(assembly, [*words, *held[first]], attrs=("convergent",))
+            held[first] = [builder.extract_value(result, n) for n in range(4)]
+        for first, sums in held.items():
+            for n, each in enumerate(sums):
+                builder.store(each, builder.gep(array, [_WORD(first + n)]))
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, sums: Any, left: Any, right: Any) -> Any:
+        return types.void(sums, types.int32, types.int32), lower
+
+    return intrinsic(declare)
+
+
 def _load_words(builder: Any, space: str, address: Any, offset: int, size: int) -> list[Any]:
     """The words at `address` + `offset`: one load of 2, 4, 8 or 16 bytes (2 bytes come as one 16-bit word)."""
     pointer = "r" if space.startswith("shared") else "l"
@@ -401,6 +465,11 @@ def _round_to_bfloat16(builder: Any, element: Any) -> Any:
 
 store_word = _ptx("store_word", None, "int32 int32", "st.shared.b32 [$0], $1;")  # of shared memory
 load_word = _ptx("load_word", "int32", "int32", "ld.shared.b32 $0, [$1];")
+
+# --- halves of words -------------------------------------------------------------------------------------------------
+
+low_halves = _ptx("low_halves", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x5410;", pure=True)  # of both, in order
+high_halves = _ptx("high_halves", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x7632;", pure=True)
 
 # --- arithmetic ------------------------------------------------------------------------------------------------------
 # The device's own exponential and reciprocal in float32: relative errors near 2^-22; what is subnormal is 0.

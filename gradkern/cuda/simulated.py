@@ -85,6 +85,15 @@ def word_loader(size: int) -> Callable[..., None]:
     return load
 
 
+def word_storer(size: int) -> Callable[..., None]:
+    def store(address: int, words: Any) -> None:
+        if int(address) % size:
+            raise ValueError(f"misaligned store of {size} bytes at {address}")
+        _array(address, "int32", size // 4)[:] = [words[index] for index in range(size // 4)]
+
+    return store
+
+
 def unpacker(dtype: str, width: int) -> Callable[..., None]:
     wide = "float64" if dtype == "float64" else "float32"
     size = width * np.dtype(dtype).itemsize
@@ -148,6 +157,39 @@ def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., None
             sums[total] += left[one] * right[other]
 
     return add
+
+
+def shared_products(dtype: str, table: tuple[Any, ...]) -> Callable[..., None]:
+    kind = np.dtype(dtype)
+
+    def multiply(sums: Any, left: int, right: int) -> None:
+        block, thread = _block(), _thread().thread_id
+        words = [
+            [_array(left + offset, "int32", 1)[0] for offset in offsets] + list(_array(right + last, "int32", 2))
+            for _, offsets, last in table
+        ]
+        if left % 4 or right % 8:
+            raise ValueError(f"misaligned matrices at {left} and {right}")
+        block.exchange[thread] = np.array(words, np.int32).view(kind).astype(np.float32)  # two elements of each word
+        warp_barrier()
+        warp = np.stack([block.exchange[thread // 32 * 32 + lane] for lane in range(32)])
+        warp_barrier()
+        g, q = divmod(thread % 32, 4)
+        for number, (first, _, _) in enumerate(table):
+            shares = warp[:, number].reshape(8, 4, 6, 2)  # row or column, which columns of A, word, element
+            for n in range(4):
+                row = shares[g][:, [1, 3] if n >= 2 else [0, 2]]
+                sums[first + n] += np.float32((row * shares[2 * q + n % 2][:, 4:]).sum())
+
+    return multiply
+
+
+def low_halves(first: int, second: int) -> np.int32:
+    return np.array([first, second], np.int32).view(np.uint16)[[0, 2]].copy().view(np.int32)[0]
+
+
+def high_halves(first: int, second: int) -> np.int32:
+    return np.array([first, second], np.int32).view(np.uint16)[[1, 3]].copy().view(np.int32)[0]
 
 
 def store_word(address: int, word: int) -> None:

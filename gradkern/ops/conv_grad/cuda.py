@@ -135,7 +135,7 @@ def _sources(problem: Problem, which: Device) -> tuple[Source, ...]:
         modules = ["bias"]
     else:
         depthwise = problem.group > 1 and problem.group == problem.X.shape[1]
-        modules = ["depthwise", "cudnn", "gemm"] if depthwise else ["cudnn", "gemm"]
+        modules = ["depthwise_mma", "depthwise", "cudnn", "gemm"] if depthwise else ["cudnn", "gemm"]
     return tuple(ModuleSource(name, f"gradkern.ops.conv_grad.{name}", problem, which) for name in modules)
 
 

@@ -9,8 +9,8 @@ outside the array. A thread holds a strip of the other array and all taps of its
 window's rows, each once, and every element read takes part in up to held columns x taps multiply-adds: enough of them
 for the multiply-adds to be what the kernel waits for, or memory.
 
-dW at its end: each block adds its threads' sums and writes one row of partial sums; after a barrier over the grid all
-threads add those rows up. The order of all sums is fixed: the same bits every time.
+dW at its end: each block adds its threads' sums and writes one row of partial sums, see cuda_depthwise_sums. The order
+of all sums is fixed: the same bits every time.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda import intrinsics as i
 from gradkern.ops.conv_grad.cuda_depthwise_form import ITEMSIZE, Form, Shared
+from gradkern.ops.conv_grad.cuda_depthwise_sums import sums_over_blocks
 
 __all__ = ["build"]
 
@@ -39,11 +40,8 @@ def build(form: Form) -> Callable[..., None]:
     ITEM, SUM = form.itemsize, ITEMSIZE[form.compute]
     SOURCE_IMAGE, SOURCE_CHANNEL = form.source_strides[:2]
     STRIP_IMAGE, STRIP_CHANNEL, STRIP_ROW, STRIP_COLUMN = form.strip_strides
-    FILTER_CHANNEL, FILTER_ROW, FILTER_COLUMN = form.filter_strides
-    COLUMN_TAPS, ALL_TAPS = COLUMNS.taps, form.total_channels * form.taps
+    FILTER_CHANNEL, ALL_TAPS = form.filter_strides[0], form.total_channels * form.taps
     DW, STAGED_OUT, ASYNC = not DX, DX and not LAST, form.asynchronous
-    PARTIAL_COLUMNS = min(8, THREADS)  # of a row of partial sums, read side by side at the end
-    READERS = THREADS // PARTIAL_COLUMNS
     WINDOW = COLUMNS.span
     FLOAT = float64 if form.compute == "float64" else float32
 
@@ -65,10 +63,11 @@ def build(form: Form) -> Callable[..., None]:
         for column in range(COLUMNS.taps)
     )
     load_filter = i.gatherer("global", form.dtype, filter_offsets)
-    store_filter = i.storer("global", form.dtype, 1, form.native_bfloat16)
     store_sums = i.scatterer("shared", form.compute, tuple(tap * THREADS * SUM for tap in range(TAPS)))
-    load_sum, store_sum = i.loader("shared", form.compute, 1), i.storer("shared", form.compute, 1)
-    load_partial, store_partial = i.loader("global", form.compute, 1), i.storer("global", form.compute, 1)
+    load_sum, store_partial = i.loader("shared", form.compute, 1), i.storer("global", form.compute, 1)
+    add_over_blocks = sums_over_blocks(
+        THREADS, TOTAL_CHANNELS, (ROWS.taps, COLUMNS.taps), form.filter_strides, form.dtype, form.native_bfloat16
+    )
     store_zeros = i.storer("shared", "float32", 4)
     wait_for_copies = i.wait_for_copies(STAGES - 1)
     copy_source = _copy(
@@ -100,51 +99,6 @@ def build(form: Form) -> Callable[..., None]:
                 )  # fmt: skip
         if ASYNC:
             i.commit_copies()
-
-    @inline
-    def add_over_blocks(filters: int, partial: int, counter: int, chunks: int, thread: int, shared: int) -> None:
-        """The partial sums of all blocks, in their order: some columns of them at a time, rows shared by threads."""
-        one, ahead = cuda.local.array(1, FLOAT), cuda.local.array(4, FLOAT)
-        i.memory_fence()
-        cuda.syncthreads()
-        if thread == 0:  # the first block turns the counter's top bit once every other has added one
-            amount = int64(1)
-            if cuda.blockIdx.x == 0:
-                amount = int64(2147483648) - (cuda.gridDim.x - 1)
-            i.grid_wait(counter, i.grid_arrive(counter, amount))
-        cuda.syncthreads()
-        reader = int32(thread // PARTIAL_COLUMNS)
-        number = int32(cuda.blockIdx.x * PARTIAL_COLUMNS + thread % PARTIAL_COLUMNS)
-        while number - thread % PARTIAL_COLUMNS < ALL_TAPS:
-            total = FLOAT(0)
-            from_row = i.unseen(reader)
-            at = partial + int64(min(number, ALL_TAPS - 1)) * SUM
-            while from_row < chunks and reader < READERS:
-                for n in range(4):  # independent loads, so that their latencies overlap
-                    load_partial(
-                        one, at + int64(min(int32(from_row + n * READERS), int32(chunks - 1))) * (ALL_TAPS * SUM)
-                    )
-                    ahead[n] = one[0]
-                for n in range(4):
-                    if from_row + n * READERS < chunks:
-                        total += ahead[n]
-                from_row = i.unseen(from_row + 4 * READERS)
-            one[0] = total
-            store_sum(shared + thread * SUM, one)
-            cuda.syncthreads()
-            if thread < PARTIAL_COLUMNS and number < ALL_TAPS:
-                total = FLOAT(0)
-                for other in range(READERS):
-                    load_sum(one, shared + (thread + other * PARTIAL_COLUMNS) * SUM)
-                    total += one[0]
-                one[0] = total
-                channel, tap = int32(number // TAPS), int32(number % TAPS)
-                place = int64(channel) * FILTER_CHANNEL
-                store_filter(
-                    filters + place + (tap // COLUMN_TAPS) * FILTER_ROW + (tap % COLUMN_TAPS) * FILTER_COLUMN, one
-                )
-            cuda.syncthreads()
-            number = int32(number + cuda.gridDim.x * PARTIAL_COLUMNS)
 
     def kernel(source: int, strip: int, filters: int, partial: int, counter: int, images: int, chunks: int) -> None:
         thread = int32(cuda.threadIdx.x)
