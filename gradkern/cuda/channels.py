@@ -39,6 +39,7 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers
 
 _FLUSH = {False: 0.5, True: 1.5}  # what the end of an item costs, in units of one tile of one row; split or not
 _MOST_GROUPS = 4096
+_MOST_ADDED = 256  # by one thread one after another: the errors of a sum in float32 grow as the root of its length
 _HUGE = 16  # tiles of a plane
 _LINE = 128  # bytes: where a warp's accesses do not begin at a line, they take one more
 
@@ -171,6 +172,7 @@ def walk(form: ChannelForm, slabs: Slabs, blocks: int) -> Walk:
     for fold in sorted(folds):
         row = fold * one
         rows = -(-slabs.count // row)
+        fewest_groups = -(-rows // max(1, _MOST_ADDED * form.adders // (form.vectors * width))) if form.sums else 1
         fewest = -(-row // most)
         for tiles in range(fewest, fewest + min(fewest // 8, 32) + 1):
             tile = up(-(-row // tiles), min(_LINE // form.data_itemsize, most))
@@ -179,7 +181,7 @@ def walk(form: ChannelForm, slabs: Slabs, blocks: int) -> Walk:
             runs = slabs.inner if tiles == 1 else -(-tile // length) + 1
             parts = 1 if tiles == 1 else min(tiles, -(-(length - 1) // tile) + 1)
             rows_each = slabs.outer // slabs.outer_kept * (fold if tiles > 1 else 1) * parts
-            for groups in _groups(rows, slabs.outer * tiles, blocks):
+            for groups in _groups(rows, slabs.outer * tiles, blocks, fewest_groups):
                 items = slabs.outer * groups * tiles
                 units = -(-items // blocks) * (-(-rows // groups) + (_FLUSH[form.split] if form.sums else 0))
                 cost = units * (tile / most + 0.1)
@@ -208,7 +210,7 @@ def walk(form: ChannelForm, slabs: Slabs, blocks: int) -> Walk:
     return best[1]
 
 
-def _groups(rows: int, items: int, blocks: int) -> list[int]:
+def _groups(rows: int, items: int, blocks: int, fewest: int) -> list[int]:
     """How many groups to try, of so many rows, where one group makes `items`: those that fill whole rounds."""
     filled = (rounds * blocks // items for rounds in range(1, 17))
-    return sorted({1, *(min(max(1, groups), rows, _MOST_GROUPS) for groups in filled)})
+    return sorted({fewest, *(min(max(fewest, groups), rows, max(fewest, _MOST_GROUPS)) for groups in filled)})

@@ -314,21 +314,17 @@ def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., Any]
     return intrinsic(declare)
 
 
-Operands = tuple[int, tuple[int, int, int, int], int]
-
-
 @cache
-def shared_products(dtype: str, table: tuple[Operands, ...]) -> Callable[..., Any]:
-    """A device function multiply(sums, left, right): a warp's products of matrices of 16-bit `dtype`, summed in float32.
+def matrix_product(dtype: str) -> Callable[..., Any]:
+    """A device function multiply(sums, first, left, right): of a warp, a 16 x 8 matrix of float32, to which A (16 x 16)
+    times B (16 x 8) of 16-bit `dtype` is added: mma.m16n8k16, from compute capability 8.0.
 
-    For every (s, offsets, offset) of the table, in this order: sums[s:s + 4] are the thread's of a 16 x 8 matrix, to
-    which A (16 x 16) times B (16 x 8) is added. The words of A at left + offsets and the two of B at right + offset, in
-    shared memory, are the thread's share, as mma.m16n8k16 has it: lane 4 g + q has of A the rows g, g + 8, g, g + 8, of
-    B the column g, and of the sums the columns 2 q and 2 q + 1 of row g, then of row g + 8. Which two columns of A a
-    word has, the other threads' words and B's must have too; they come in the order of q, then words 2 and 3 of A.
+    Lane 4 g + q has in sums[first:first + 4] the columns 2 q and 2 q + 1 of row g, then of row g + 8; in the words
+    left[0:4] of A the columns 2 q and 2 q + 1 of rows g and g + 8, then the eighth columns after those; in right[0:2]
+    of B the same of its rows, in column g.
     """
     if SIMULATED:
-        return simulated.shared_products(dtype, table)
+        return simulated.matrix_product(dtype)
     kind = {"float16": "f16", "bfloat16": "bf16"}[dtype]
     text = (
         f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32"
@@ -337,25 +333,22 @@ def shared_products(dtype: str, table: tuple[Operands, ...]) -> Callable[..., An
     constraints = ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4)
 
     def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
+        sums, left, right = (
+            cgutils.create_struct_proxy(signature.args[n])(context, builder, values[n]).data for n in (0, 2, 3)
+        )
+        places = [builder.gep(sums, [builder.add(values[1], _WORD(n))]) for n in range(4)]
+        words = [builder.load(builder.gep(left, [_WORD(n)])) for n in range(4)]
+        words += [builder.load(builder.gep(right, [_WORD(n)])) for n in range(2)]
+        words += [builder.load(each) for each in places]
         single = ir.FloatType()
-        product = ir.FunctionType(ir.LiteralStructType([single] * 4), [_WORD] * 6 + [single] * 4)
-        held: dict[int, list[Any]] = {}
-        for first, offsets, offset in table:
-            if first not in held:
-                held[first] = [builder.load(builder.gep(array, [_WORD(first + n)])) for n in range(4)]
-            words = [_load_words(builder, "shared", values[1], each, 4)[0] for each in offsets]
-            words += _load_words(builder, "shared", values[2], offset, 8)
-            assembly = ir.InlineAsm(product, text, constraints, False)
-            result = builder.call(assembly, [*words, *held[first]], attrs=("convergent",))
-            held[first] = [builder.extract_value(result, n) for n in range(4)]
-        for first, sums in held.items():
-            for n, each in enumerate(sums):
-                builder.store(each, builder.gep(array, [_WORD(first + n)]))
+        kind = ir.FunctionType(ir.LiteralStructType([single] * 4), [_WORD] * 6 + [single] * 4)
+        result = builder.call(ir.InlineAsm(kind, text, constraints, False), words, attrs=("convergent",))
+        for n, place in enumerate(places):
+            builder.store(builder.extract_value(result, n), place)
         return context.get_dummy_value()
 
-    def declare(_typing: Any, sums: Any, left: Any, right: Any) -> Any:
-        return types.void(sums, types.int32, types.int32), lower
+    def declare(_typing: Any, sums: Any, first: Any, left: Any, right: Any) -> Any:
+        return types.void(sums, types.int32, left, right), lower
 
     return intrinsic(declare)
 
@@ -470,6 +463,7 @@ load_word = _ptx("load_word", "int32", "int32", "ld.shared.b32 $0, [$1];")
 
 low_halves = _ptx("low_halves", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x5410;", pure=True)  # of both, in order
 high_halves = _ptx("high_halves", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x7632;", pure=True)
+high_and_low = _ptx("high_and_low", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x5432;", pure=True)
 
 # --- arithmetic ------------------------------------------------------------------------------------------------------
 # The device's own exponential and reciprocal in float32: relative errors near 2^-22; what is subnormal is 0.

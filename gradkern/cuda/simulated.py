@@ -159,37 +159,38 @@ def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., None
     return add
 
 
-def shared_products(dtype: str, table: tuple[Any, ...]) -> Callable[..., None]:
+def matrix_product(dtype: str) -> Callable[..., None]:
     kind = np.dtype(dtype)
 
-    def multiply(sums: Any, left: int, right: int) -> None:
+    def multiply(sums: Any, first: int, left: Any, right: Any) -> None:
         block, thread = _block(), _thread().thread_id
-        words = [
-            [_array(left + offset, "int32", 1)[0] for offset in offsets] + list(_array(right + last, "int32", 2))
-            for _, offsets, last in table
-        ]
-        if left % 4 or right % 8:
-            raise ValueError(f"misaligned matrices at {left} and {right}")
-        block.exchange[thread] = np.array(words, np.int32).view(kind).astype(np.float32)  # two elements of each word
+        words = np.array([*(left[n] for n in range(4)), *(right[n] for n in range(2))], np.int32)
+        block.exchange[thread] = words.view(kind).astype(np.float32).reshape(6, 2)
         warp_barrier()
-        warp = np.stack([block.exchange[thread // 32 * 32 + lane] for lane in range(32)])
+        shares = np.stack([block.exchange[thread // 32 * 32 + lane] for lane in range(32)]).reshape(8, 4, 6, 2)
         warp_barrier()
         g, q = divmod(thread % 32, 4)
-        for number, (first, _, _) in enumerate(table):
-            shares = warp[:, number].reshape(8, 4, 6, 2)  # row or column, which columns of A, word, element
-            for n in range(4):
-                row = shares[g][:, [1, 3] if n >= 2 else [0, 2]]
-                sums[first + n] += np.float32((row * shares[2 * q + n % 2][:, 4:]).sum())
+        for n in range(4):
+            row = shares[g][:, [1, 3] if n >= 2 else [0, 2]]
+            sums[first + n] += np.float32((row * shares[2 * q + n % 2][:, 4:]).sum())
 
     return multiply
 
 
+def _halves(first: int, second: int, which: list[int]) -> np.int32:
+    return np.array([first, second], np.int32).view(np.uint16)[which].copy().view(np.int32)[0]
+
+
 def low_halves(first: int, second: int) -> np.int32:
-    return np.array([first, second], np.int32).view(np.uint16)[[0, 2]].copy().view(np.int32)[0]
+    return _halves(first, second, [0, 2])
 
 
 def high_halves(first: int, second: int) -> np.int32:
-    return np.array([first, second], np.int32).view(np.uint16)[[1, 3]].copy().view(np.int32)[0]
+    return _halves(first, second, [1, 3])
+
+
+def high_and_low(first: int, second: int) -> np.int32:
+    return _halves(first, second, [1, 2])
 
 
 def store_word(address: int, word: int) -> None:

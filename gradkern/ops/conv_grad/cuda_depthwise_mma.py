@@ -1,38 +1,46 @@
 """The kernel of a depthwise convolution's dW on tensor cores. `build(form)` binds its constants; see MmaForm.
 
-    dW[k, l] = sum over images, rows h and columns w of dY[h, w] * X[h * stride + k - begin, w * stride + l - begin]
+    dW[k, l] = sum over images, rows h and columns w of dY[h, w] * X[h + k - begin, w + l - begin]
 
-One channel has no matrices, but its shifts make some: for two rows h and h + 1 of dY, the eight rows of X that they
-meet, and 16 columns j of X,
+A channel by itself has no matrices, but its columns make some. Cut the columns of dY into blocks of 8, and sum over
+rows and blocks, but not yet over the columns b of a block:
 
-    A[(d, l), j] = dY[h + d, the w with w * stride + l - begin = j]      16 x 16: every shift of both rows
-    B[j, i]      = X[h * stride + i - begin, j]                          16 x 8
-    (A B)[(d, l), i] = sum over j of what belongs to dW[i - d * stride, l]
+    G_k[c, b] = sum over rows h and blocks j of X[h + k - begin, 8 j + c - begin] * dY[h, 8 j + b]     16 x 8, for each k
+    dW[k, l]  = sum over b of G_k[b + l, b]
 
-so one product of matrices of a warp does what 32 threads would take 64 multiply-adds for. 7 of 8 are used for 7x7 taps.
+which is a product of matrices that sums over 16 pairs (h, j) at a time: two rows of eight blocks, narrow images side by
+side. For 7x7 taps 7 of its 16 multiply-adds are of use, of 16 times as many as the other units have.
 
-How it goes: a block takes some channels of a run of rows of all images (see MmaForm), a few rows at a time. A thread
-has a vector of 8 channels of four columns in registers while the block works on the rows before, then turns it over in
-registers (two columns of one channel make a word) and puts it into shared memory: X into a ring of rows; dY twice, at
-even and at odd columns, so that every shift begins at a word. The matrices' columns j are numbered such that a thread's
-four are side by side. What waits in the end is shared memory: six accesses of a warp for a product.
+How it goes: a block takes some channels of a run of rows of all images (see MmaForm), four rows at a time. Threads copy
+vectors of 8 channels some steps ahead to shared memory, each to a place of its own, then turn them over: two rows of one
+channel make a word, as the products take them. A warp walks down its channels. Of X it holds the pairs of rows that a
+pair of dY meets, (0, 1), (2, 3) and so on, reads one more for each pair of dY, and makes those between, (1, 2), (3, 4),
+from them: six words are read for seven products. The turning over waits behind the products, not before: there are two
+of everything, and one barrier a step.
 
-Tensor cores cut off where others round, so their sums are short: after each step they are added to those of float32.
-What lies outside the arrays is zero in shared memory. An infinity in X makes NaN of each of its channel's taps.
+What lies outside the arrays is zero in shared memory: an infinity in X may make NaN of any tap of its channel. Tensor
+cores cut off where others round, so a run has so few rows that it does not count.
 
-At the end each block writes one row of partial sums, see cuda_depthwise_sums: the same bits every time.
+At the end each run's sums are a row of partial sums, see cuda_depthwise_sums: the same bits every time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from numba import cuda
 from numba.cuda import float32, int32, int64
 
 from gradkern.cuda import intrinsics as i
-from gradkern.ops.conv_grad.cuda_depthwise_mma_form import PRODUCT, WARP_CHANNELS, MmaForm
+from gradkern.ops.conv_grad.cuda_depthwise_mma_form import (
+    BLOCK,
+    OCTET,
+    SLOTS,
+    STAGES,
+    WINDOW,
+    MmaForm,
+)
 from gradkern.ops.conv_grad.cuda_depthwise_sums import sums_over_blocks
 
 __all__ = ["build"]
@@ -40,224 +48,249 @@ __all__ = ["build"]
 inline = cuda.jit(device=True, inline="always")
 
 
+def _mover(form: MmaForm, array: Literal["source", "strip"]) -> tuple[Callable[..., Any], ...]:
+    """How X (source) or dY (strip) reaches shared memory: three device functions.
+
+    place(number)   of that thread: octet of channels, first of two rows of a step, image at a side, column; where
+                    these lie from the block's first channel on; where they go to
+    fetch(raw, start, step, row, side, column, images, mine)   its two rows of two columns on their way to `raw`, or
+                    zeros where they lie outside or are not mine; start: the address of its column in the first image
+    turn(to, raw)   two rows of two columns of eight channels become, for each channel, a word of two rows a column
+    """
+    THREADS, OCTETS, SIDES, PERIOD, STEP_ROWS = form.threads, form.octets, form.sides, form.period, form.step_rows
+    source = array == "source"
+    ROWS, COLUMNS = form.source if source else form.strip
+    IMAGE, ROW, COLUMN = form.source_strides if source else form.strip_strides
+    CHANNEL = 4 * (form.source_channel if source else form.strip_channel)
+    PITCH, SIDE = (4 * each for each in (
+        (form.source_pitch, form.source_side) if source else (form.strip_pitch, form.strip_side)
+    ))  # fmt: skip
+    LEAD, AHEAD = (4 * form.lead, form.ahead) if source else (0, 0)
+    PAD, RAW, TWOS = 4 * form.octet_pad, 16 * THREADS, (COLUMNS + 1) // 2
+    ACROSS, ODD = SIDES * TWOS, COLUMNS % 2 == 1
+    copy = i.async_copy(16)
+    load_vector, store_two = i.word_loader("shared", 16), i.word_storer("shared", 8)
+    store_zeros = i.storer("shared", "float32", 4)
+
+    @inline
+    def place(number: int) -> Any:
+        octet, rest = int32(number % OCTETS), int32(number // OCTETS)
+        pair = int32(rest // ACROSS)
+        rest = int32(rest - pair * ACROSS)
+        side = int32(rest // TWOS)
+        column = int32(2 * (rest - side * TWOS))
+        to = int32(octet * (OCTET * CHANNEL + PAD) + pair * PITCH + side * SIDE + LEAD + column * 4)
+        from_ = int32(octet * (OCTET * 2) + column * COLUMN)
+        return octet, int32(2 * pair), side, column, from_, to
+
+    @inline
+    def fetch(raw: int, start: int, step: int, row: int, side: int, column: int, images: int, mine: bool) -> None:
+        zeros = cuda.local.array(4, float32)
+        for n in range(4):
+            zeros[n] = float32(0)
+        for n in range(2):
+            tall = int32(step * STEP_ROWS + row + AHEAD + n)
+            stack = int32(tall // PERIOD)
+            inner = int32(tall - stack * PERIOD)
+            image = int32(stack * SIDES + side)
+            inside = mine and tall >= 0 and inner < ROWS and image < images
+            there = start + int64(image) * IMAGE + int64(inner) * ROW
+            for m in range(2):
+                if inside and (m == 0 or not ODD or column + 1 < COLUMNS):
+                    copy(raw + (2 * n + m) * RAW, there + m * COLUMN)
+                else:
+                    store_zeros(raw + (2 * n + m) * RAW, zeros)
+        i.commit_copies()
+
+    @inline
+    def turn(to: int, raw: int) -> None:
+        words, two = cuda.local.array(16, int32), cuda.local.array(2, int32)
+        for n in range(4):
+            load_vector(words, 4 * n, raw + n * RAW)
+        for n in range(4):
+            two[0], two[1] = i.low_halves(words[n], words[8 + n]), i.low_halves(words[4 + n], words[12 + n])
+            store_two(to + 2 * n * CHANNEL, two)
+            two[0], two[1] = i.high_halves(words[n], words[8 + n]), i.high_halves(words[4 + n], words[12 + n])
+            store_two(to + (2 * n + 1) * CHANNEL, two)
+
+    return place, fetch, turn
+
+
 def build(form: MmaForm) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
     GROUPS, CHANNELS, TOTAL_CHANNELS, THREADS = form.groups, form.channels, form.total_channels, form.threads
-    OCTETS, SIDES, PERIOD, STEP_ROWS = form.octets, form.sides, form.period, form.step_rows
-    STRIDE, SOURCE_STEP, SOURCE_PERIOD = form.strides[0], form.source_step, form.strides[0] * form.period
-    AHEAD, ARRIVALS, RING = form.ahead, form.arrivals, form.ring
-    SOURCE_ROWS, SOURCE_COLUMNS = form.source
-    STRIP_ROWS, STRIP_COLUMNS = form.strip
-    SOURCE_IMAGE, SOURCE_ROW, SOURCE_COLUMN = form.source_strides
-    STRIP_IMAGE, STRIP_ROW, STRIP_COLUMN = form.strip_strides
-    SOURCE_QUADS, STRIP_QUADS = form.source_quads, form.strip_quads
-    SOURCE_ACROSS, STRIP_ACROSS = SIDES * form.source_quads, SIDES * form.strip_quads
-    SOURCE_PITCH, SOURCE_CHANNEL = 4 * form.source_pitch, 4 * form.source_channel  # from here on in bytes
-    STRIP_PITCH, STRIP_CHANNEL, REGION = 4 * form.strip_pitch, 4 * form.strip_channel, 4 * form.region
-    SOURCE_OCTET, STRIP_OCTET = 8 * SOURCE_CHANNEL + 4 * form.octet_pad, 8 * STRIP_CHANNEL + 4 * form.octet_pad
-    STRIP_AT, SHARED = 4 * form.source_words, form.shared_bytes
-    SPREAD = form.strides[1] == 2  # zeros between the columns of dY
-    ORIGIN, FIRST = form.origin, form.origin - form.begins[1]
-    PIXELS, STRIP_PIXELS, BEFORE = 4, 2 if SPREAD else 5, 0 if SPREAD else 1
-    WORDS = 4 * (PIXELS + STRIP_PIXELS)
-    ROWS, COLUMNS, _ = PRODUCT
-    TAPS, COLUMN_TAPS, SUMS = form.all_taps, form.taps[1], 4 * WARP_CHANNELS
-    MATRIX = ROWS * COLUMNS * 4  # bytes of the sums of one channel
+    SIDES, PERIOD, STRIP_ROWS, BLOCKS = form.sides, form.period, form.strip[0], form.blocks
+    WARP_CHANNELS, STEP_ROWS = form.warp_channels, form.step_rows
+    # shared memory: what is on its way | X, dY of even steps | X, dY of odd steps; here in bytes
+    STAGE, ARRAYS_AT, SHARED = 64 * THREADS, form.raw_bytes, form.shared_bytes
+    SOURCE_BYTES, ARRAYS, PAD = form.source_bytes, form.source_bytes + form.strip_bytes, 4 * form.octet_pad
+    SOURCE_CHANNEL, STRIP_CHANNEL = 4 * form.source_channel, 4 * form.strip_channel
+    SOURCE_PITCH, STRIP_PITCH = 4 * form.source_pitch, 4 * form.strip_pitch
+    SOURCE_SIDE, STRIP_SIDE, SHIFT = 4 * form.source_side, 4 * form.strip_side, 4 * (form.lead - form.begins[1])
+    PAIRS, ROW_TAPS, COLUMN_TAPS, TAPS = form.pairs, form.taps[0], form.taps[1], form.all_taps
+    WARM_STEPS, MATRIX = form.warm_steps, WINDOW * BLOCK * 4
+    WORDS, SUMS = WARP_CHANNELS * PAIRS * 4, WARP_CHANNELS * ROW_TAPS * 4
 
-    load_vector = i.word_loader("global", 16)
-    store_two, store_four = i.word_storer("shared", 8), i.word_storer("shared", 16)
+    wait_for_copies = i.wait_for_copies(STAGES - 1)
     store_zeros = i.storer("shared", "float32", 4)
+    load_word = i.word_loader("shared", 4)
+    multiply = i.matrix_product(form.dtype)
     store_sums, load_sum = i.storer("shared", "float32", 2), i.loader("shared", "float32", 1)
     store_partial = i.storer("global", "float32", 1)
-    multiply = i.shared_products(form.dtype, form.products)
+    place_source, fetch_source, turn_source = _mover(form, "source")
+    place_strip, fetch_strip, turn_strip = _mover(form, "strip")
     add_over_blocks = sums_over_blocks(
         THREADS, TOTAL_CHANNELS, form.taps, form.filter_strides, form.dtype, native_bfloat16=True
     )
 
     @inline
-    def fetch_source(words: Any, start: int, step: int, row: int, side: int, column: int, mine: bool, images: int) -> None:
-        """Four columns of X, of the rows that arrive in this step."""
-        for n in range(4 * PIXELS):
-            words[n] = int32(0)
-        tall = int32(step * SOURCE_STEP + AHEAD + row)
-        stack = int32(tall // SOURCE_PERIOD)
-        row = int32(tall - stack * SOURCE_PERIOD)
-        image = int32(stack * SIDES + side)
-        if mine and tall >= 0 and row < SOURCE_ROWS and image < images:
-            at = start + int64(image) * SOURCE_IMAGE + int64(row) * SOURCE_ROW + int64(column) * SOURCE_COLUMN
-            for pixel in range(PIXELS):
-                if column + pixel < SOURCE_COLUMNS:
-                    load_vector(words, 4 * pixel, at + pixel * SOURCE_COLUMN)
-
-    @inline
-    def fetch_strip(words: Any, start: int, step: int, row: int, side: int, column: int, mine: bool, images: int) -> None:
-        """Of dY the columns that make four elements, and the one before them, of this step's rows."""
-        for n in range(4 * STRIP_PIXELS):
-            words[4 * PIXELS + n] = int32(0)
-        tall = int32(step * STEP_ROWS + row)
-        stack = int32(tall // PERIOD)
-        row = int32(tall - stack * PERIOD)
-        image = int32(stack * SIDES + side)
-        if mine and row < STRIP_ROWS and image < images:
-            at = start + int64(image) * STRIP_IMAGE + int64(row) * STRIP_ROW + int64(column) * STRIP_COLUMN
-            for pixel in range(STRIP_PIXELS):
-                here = column + pixel - BEFORE
-                if here >= 0 and here < STRIP_COLUMNS:
-                    load_vector(words, 4 * (PIXELS + pixel), at + (pixel - BEFORE) * STRIP_COLUMN)
-
-    @inline
-    def put_source(at: int, words: Any, two: Any) -> None:
-        """Words of two columns of one channel each, from words of two channels of one column."""
-        for n in range(4):
-            two[0] = i.low_halves(words[n], words[4 + n])
-            two[1] = i.low_halves(words[8 + n], words[12 + n])
-            store_two(at + 2 * n * SOURCE_CHANNEL, two)
-            two[0] = i.high_halves(words[n], words[4 + n])
-            two[1] = i.high_halves(words[8 + n], words[12 + n])
-            store_two(at + (2 * n + 1) * SOURCE_CHANNEL, two)
-
-    @inline
-    def put_strip(at: int, words: Any, four: Any) -> None:
-        """The same of elements (0, 1), (-1, 0), (2, 3) and (1, 2)."""
-        for n in range(4):
-            p = 16 + n
-            if SPREAD:
-                zero = int32(0)
-                four[0] = i.low_halves(words[p], zero)
-                four[1] = i.low_halves(zero, words[p])
-                four[2] = i.low_halves(words[p + 4], zero)
-                four[3] = i.low_halves(zero, words[p + 4])
-            else:
-                four[0] = i.low_halves(words[p + 4], words[p + 8])
-                four[1] = i.low_halves(words[p], words[p + 4])
-                four[2] = i.low_halves(words[p + 12], words[p + 16])
-                four[3] = i.low_halves(words[p + 8], words[p + 12])
-            store_four(at + 2 * n * STRIP_CHANNEL, four)
-            if SPREAD:
-                zero = int32(0)
-                four[0] = i.high_halves(words[p], zero)
-                four[1] = i.high_halves(zero, words[p])
-                four[2] = i.high_halves(words[p + 4], zero)
-                four[3] = i.high_halves(zero, words[p + 4])
-            else:
-                four[0] = i.high_halves(words[p + 4], words[p + 8])
-                four[1] = i.high_halves(words[p], words[p + 4])
-                four[2] = i.high_halves(words[p + 12], words[p + 16])
-                four[3] = i.high_halves(words[p + 8], words[p + 12])
-            store_four(at + (2 * n + 1) * STRIP_CHANNEL, four)
+    def multiply_rows(
+        sums: Any, window: Any, left: Any, right: Any, source_at: int, strip_at: int, source_of: Any, strip_of: Any
+    ) -> None:
+        """Two rows of dY times all that they meet; of X comes the last pair of rows."""
+        for channel in range(WARP_CHANNELS):
+            first = channel * (PAIRS * 4)
+            for n in range(4):
+                place = source_at + source_of[n // 2] + channel * SOURCE_CHANNEL + n % 2 * (BLOCK * 4)
+                load_word(window, first + (PAIRS - 1) * 4 + n, place)
+            for n in range(2):
+                load_word(right, n, strip_at + strip_of[n] + channel * STRIP_CHANNEL)
+            for tap in range(ROW_TAPS):
+                for n in range(4):
+                    word = first + tap // 2 * 4 + n
+                    if tap % 2 == 0:
+                        left[n] = window[word]
+                    else:
+                        left[n] = i.high_and_low(window[word], window[word + 4])
+                multiply(sums, (channel * ROW_TAPS + tap) * 4, left, right)
+            for n in range((PAIRS - 1) * 4):
+                window[first + n] = window[first + n + 4]
 
     def kernel(source: int, strip: int, filters: int, partial: int, counter: int, images: int, chunks: int) -> None:
         thread, images = int32(cuda.threadIdx.x), int32(images)
-        group, chunk = int32(cuda.blockIdx.x % GROUPS), int32(cuda.blockIdx.x // GROUPS)
-        first_channel = int32(group * CHANNELS)
-        here = int32(min(CHANNELS, TOTAL_CHANNELS - first_channel))
         shared = i.shared_memory()
-        # the steps of this block
         stacks = int32((images + SIDES - 1) // SIDES)
         steps = int32(((stacks - 1) * PERIOD + STRIP_ROWS + STEP_ROWS - 1) // STEP_ROWS)
         share = int32((steps + chunks - 1) // chunks)
-        first = int32(chunk * share)
-        last = int32(min(first + share, steps))
 
-        # what this thread moves
-        octet, place = int32(thread % OCTETS), int32(thread // OCTETS)
-        source_row, source_quad = int32(place // SOURCE_ACROSS), int32(place % SOURCE_ACROSS)
-        strip_row, strip_quad = int32(place // STRIP_ACROSS), int32(place % STRIP_ACROSS)
-        source_side, strip_side = int32(source_quad // SOURCE_QUADS), int32(strip_quad // STRIP_QUADS)
-        source_column = int32(4 * (source_quad - source_side * SOURCE_QUADS))
-        strip_element = int32(4 * (strip_quad - strip_side * STRIP_QUADS))
-        strip_column = int32(strip_element // 2) if SPREAD else strip_element
-        moves_source, moves_strip = source_row < SOURCE_STEP, strip_row < STEP_ROWS
-        mine = octet * 8 < here
-        source_from = source + (int64(first_channel) + octet * 8) * 2
-        strip_from = strip + (int64(first_channel) + octet * 8) * 2
-        source_to = (
-            shared + octet * SOURCE_OCTET + source_row * SOURCE_PITCH + source_side * 16 + source_column * 2
-        )
-        strip_to = (
-            shared + STRIP_AT + octet * STRIP_OCTET
-            + strip_row * STRIP_PITCH + strip_side * REGION + (strip_element + FIRST) * 4
-        )  # fmt: skip
+        # the first half of the block moves X, the other dY
+        moves_source = thread < THREADS // 2
+        raw, arrays = shared + thread * 16, shared + ARRAYS_AT
+        if moves_source:
+            octet, row, side, column, from_, to = place_source(thread)
+        else:
+            octet, row, side, column, from_, to = place_strip(int32(thread - THREADS // 2))
+        moves = row < STEP_ROWS
 
-        # what it multiplies: row `across` of B and rows of A at shift `across`, from its column `down` of A on
+        # what it multiplies: column `across` of the blocks `down` and `down` + 4
         warp, across, down = int32(thread // 32), int32(thread % 32 // 4), int32(thread % 4)
-        warp_octet = int32(warp * WARP_CHANNELS // 8)
-        source_at = (
-            shared + warp_octet * SOURCE_OCTET + (warp * WARP_CHANNELS - warp_octet * 8) * SOURCE_CHANNEL + down * 8
-        )
-        shift = int32(ORIGIN - across)
-        column = int32(down // 2 * (REGION // 4) + down % 2 * 4) if SIDES > 1 else int32(down * 4)
-        strip_at = (
-            shared + STRIP_AT + warp_octet * STRIP_OCTET + (warp * WARP_CHANNELS - warp_octet * 8) * STRIP_CHANNEL
-            + (column + shift + 2 * (shift % 2)) * 4
-        )  # fmt: skip
+        first_octet = int32(warp * WARP_CHANNELS // OCTET)
+        in_octet = int32(warp * WARP_CHANNELS - first_octet * OCTET)
+        source_of, strip_of = cuda.local.array(2, int32), cuda.local.array(2, int32)
+        for n in range(2):
+            slot = int32(down + 4 * n)
+            slot_side = int32(slot // BLOCKS)
+            block = int32(slot - slot_side * BLOCKS)
+            source_of[n] = int32(first_octet * (OCTET * SOURCE_CHANNEL + PAD) + in_octet * SOURCE_CHANNEL + across * 4)
+            strip_of[n] = int32(first_octet * (OCTET * STRIP_CHANNEL + PAD) + in_octet * STRIP_CHANNEL + across * 4)
+            if slot < SIDES * BLOCKS:
+                source_of[n] += slot_side * SOURCE_SIDE + block * (BLOCK * 4) + SHIFT
+                strip_of[n] += slot_side * STRIP_SIDE + block * (BLOCK * 4)
+            else:  # there is no such block: zeros times what is there
+                source_of[n] += SHIFT
+                strip_of[n] += SIDES * STRIP_SIDE
 
-        words, two, four = cuda.local.array(WORDS, int32), cuda.local.array(2, int32), cuda.local.array(4, int32)
-        zeros, one, pair = cuda.local.array(4, float32), cuda.local.array(1, float32), cuda.local.array(2, float32)
-        short, sums = cuda.local.array(SUMS, float32), cuda.local.array(SUMS, float32)
-        for n in range(SUMS):
-            sums[n] = float32(0)
+        window, left, right = cuda.local.array(WORDS, int32), cuda.local.array(4, int32), cuda.local.array(2, int32)
+        zeros, one, pair_of_sums = cuda.local.array(4, float32), cuda.local.array(1, float32), cuda.local.array(2, float32)
+        sums = cuda.local.array(SUMS, float32)
         for n in range(4):
             zeros[n] = float32(0)
-        at = i.unseen(thread * 16)
-        while at < SHARED:  # what lies outside the arrays
-            store_zeros(shared + at, zeros)
-            at = i.unseen(at + THREADS * 16)
-        cuda.syncthreads()
 
-        step, slot = int32(first - (ARRIVALS - 1)), int32(0)  # before the first there are rows of X alone
-        fetch_source(words, source_from, step, source_row, source_side, source_column, mine and moves_source, images)
-        fetch_strip(
-            words, strip_from, step, strip_row, strip_side, strip_column,
-            mine and moves_strip and step >= first, images,
-        )  # fmt: skip
-        while step < last:
-            if moves_source:
-                put_source(source_to + slot * (SOURCE_STEP * SOURCE_PITCH), words, two)
-            if moves_strip:
-                put_strip(strip_to, words, four)
-            following = int32(step + 1)
-            more = mine and following < last
-            fetch_source(
-                words, source_from, following, source_row, source_side, source_column, more and moves_source, images
-            )
-            fetch_strip(
-                words, strip_from, following, strip_row, strip_side, strip_column,
-                more and moves_strip and following >= first, images,
-            )  # fmt: skip
-            cuda.syncthreads()
-            if step >= first:
-                for n in range(SUMS):
-                    short[n] = float32(0)
-                for two_rows in range(STEP_ROWS // 2):
-                    row = int32(slot * SOURCE_STEP + STRIDE * (2 * two_rows + 2) - COLUMNS + across)
-                    if row < 0:
-                        row = int32(row + RING)
-                    multiply(short, strip_at + two_rows * (2 * STRIP_PITCH), source_at + row * SOURCE_PITCH)
-                for n in range(SUMS):
-                    sums[n] += short[n]
-            cuda.syncthreads()
-            slot = int32(slot + 1) if slot < ARRIVALS - 1 else int32(0)
-            step = following
+        item = int32(cuda.blockIdx.x)
+        while item < GROUPS * chunks:
+            group, chunk = int32(item % GROUPS), int32(item // GROUPS)
+            first_channel = int32(group * CHANNELS)
+            here = int32(min(CHANNELS, TOTAL_CHANNELS - first_channel))
+            mine = moves and octet * OCTET < here
+            start = (source if moves_source else strip) + int64(first_channel) * 2 + from_
+            first = int32(chunk * share)
+            last = int32(min(first + share, steps))
 
-        # sums 0 and 1 of a channel are at row `across` of its matrix, 2 and 3 eight rows below: the other row of dY
-        for channel in range(WARP_CHANNELS):
-            place = shared + (warp * WARP_CHANNELS + channel) * MATRIX + (across * COLUMNS + down * 2) * 4
-            for half in range(2):
-                pair[0], pair[1] = sums[4 * channel + 2 * half], sums[4 * channel + 2 * half + 1]
-                store_sums(place + half * (MATRIX // 2), pair)
-        cuda.syncthreads()
-        number = i.unseen(thread)
-        while number < here * TAPS:
-            whose, tap = int32(number // TAPS), int32(number % TAPS)
-            row_tap, column_tap = int32(tap // COLUMN_TAPS), int32(tap % COLUMN_TAPS)
-            place = shared + whose * MATRIX + (column_tap * COLUMNS + row_tap) * 4
-            load_sum(one, place)
-            total = one[0]
-            load_sum(one, place + MATRIX // 2 + STRIDE * 4)
-            one[0] = total + one[0]
-            store_partial(partial + (int64(chunk) * (TOTAL_CHANNELS * TAPS) + first_channel * TAPS + number) * 4, one)
-            number = i.unseen(number + THREADS)
+            at = i.unseen(thread * 16)
+            while at < SHARED:  # what lies outside the arrays
+                store_zeros(shared + at, zeros)
+                at = i.unseen(at + THREADS * 16)
+            for n in range(SUMS):
+                sums[n] = float32(0)
+            for n in range(WORDS):
+                window[n] = int32(0)
+            cuda.syncthreads()
+
+            # copies are STAGES + 1 steps ahead of the products, the turning over is one
+            step, stage, odd = int32(first - WARM_STEPS), int32(0), int32(0)
+            for n in range(STAGES):
+                asked = int32(step + n)
+                if moves_source:
+                    fetch_source(raw + n * STAGE, start, asked, row, side, column, images, mine and asked < last)
+                else:
+                    asks = mine and asked >= first and asked < last
+                    fetch_strip(raw + n * STAGE, start, asked, row, side, column, images, asks)
+            ahead = int32(step - 1)
+            while step < last:
+                # first the turning over alone, then the products of a step while the next is turned over
+                wait_for_copies()
+                if ahead >= step:
+                    cuda.syncthreads()
+                asked = int32(ahead + STAGES + 1)
+                if moves_source:
+                    if moves:
+                        turn_source(arrays + (1 - odd) * ARRAYS + to, raw + stage)
+                    fetch_source(raw + stage, start, asked, row, side, column, images, mine and asked < last)
+                else:
+                    if moves:
+                        turn_strip(arrays + (1 - odd) * ARRAYS + SOURCE_BYTES + to, raw + stage)
+                    asks = mine and asked >= first and asked < last
+                    fetch_strip(raw + stage, start, asked, row, side, column, images, asks)
+                stage = int32(stage + STAGE) if stage < (STAGES - 1) * STAGE else int32(0)
+                if ahead >= step:
+                    source_at = arrays + odd * ARRAYS
+                    strip_at = source_at + SOURCE_BYTES
+                    for two in range(STEP_ROWS // 2):
+                        multiply_rows(
+                            sums, window, left, right, source_at + two * SOURCE_PITCH, strip_at + two * STRIP_PITCH,
+                            source_of, strip_of,
+                        )  # fmt: skip
+                    step = int32(step + 1)
+                ahead = int32(ahead + 1)
+                odd = int32(1 - odd)
+            cuda.syncthreads()
+
+            # a warp's matrices one channel after another: sums 0 and 1 are of row `across`, 2 and 3 of the eighth after
+            matrices = shared + warp * (ROW_TAPS * MATRIX)
+            for channel in range(WARP_CHANNELS):
+                for tap in range(ROW_TAPS):
+                    for half in range(2):
+                        for n in range(2):
+                            pair_of_sums[n] = sums[(channel * ROW_TAPS + tap) * 4 + 2 * half + n]
+                        place = matrices + tap * MATRIX + half * (MATRIX // 2) + (across * BLOCK + down * 2) * 4
+                        store_sums(place, pair_of_sums)
+                i.warp_barrier()
+                tap = int32(thread % 32)
+                whose = int32(warp * WARP_CHANNELS + channel)
+                while tap < TAPS and whose < here:
+                    row_tap = int32(tap // COLUMN_TAPS)
+                    at = matrices + row_tap * MATRIX + (tap - row_tap * COLUMN_TAPS) * (BLOCK * 4)
+                    total = float32(0)
+                    for n in range(BLOCK):
+                        load_sum(one, at + n * ((BLOCK + 1) * 4))
+                        total += one[0]
+                    one[0] = total
+                    place = int64(chunk) * TOTAL_CHANNELS + first_channel + whose
+                    store_partial(partial + (place * TAPS + tap) * 4, one)
+                    tap = int32(tap + 32)
+                i.warp_barrier()
+            cuda.syncthreads()
+            item = int32(item + cuda.gridDim.x)
         add_over_blocks(filters, partial, counter, chunks, thread, shared)
 
     return kernel

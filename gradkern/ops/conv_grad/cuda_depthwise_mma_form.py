@@ -1,46 +1,47 @@
 """The constants one kernel of a depthwise dW on tensor cores is made for, and where things lie in shared memory.
 
-The images stand one above another, as one tall image with rows of zeros between them, and a block takes some channels
-of a run of its rows, `step_rows` rows of dY at a time. Planes of at most 8 columns stand side by side, two by two.
+The images stand one above another, as one tall image with rows of zeros between them; narrow ones stand side by side as
+well. A block takes some channels of a run of its rows, a few at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import ceil
 
 from gradkern.cuda.columns import up
 from gradkern.cuda.device import Device
 from gradkern.ops.conv_grad.cuda_depthwise_geometry import Shape
 from gradkern.search.candidate import Unfit
 
-__all__ = ["PRODUCT", "WARP_CHANNELS", "MmaForm", "forms"]
+__all__ = ["OCTET", "SLOTS", "STAGES", "WINDOW", "MmaForm", "forms"]
 
-WARP_CHANNELS = 4  # of one warp
+STAGES = 2  # steps whose copies are on their way
 OCTET = 8  # channels that one access of 16 bytes moves
-PRODUCT = 16, 8, 16  # rows and columns of one product of matrices, and what it sums over
-_WORD = 4
+SLOTS = 8  # blocks of BLOCK columns of dY that one product of matrices takes
+BLOCK, WINDOW = 8, 16  # columns of dY, and those of X that they meet: of one product of matrices
+VARIANTS = [(32, 2, 4), (16, 2, 4), (16, 1, 8), (32, 1, 4), (32, 1, 8), (16,1,4)]
 _REGISTERS = 128  # of a thread, at most
-_SHIFTS = 8  # of dY, side by side in a product: no more taps in a row
+_MOST_PRODUCTS = 512  # in one sum: tensor cores cut off where others round
 
 
 @dataclass(frozen=True)
 class MmaForm:
     """Sizes are (rows, columns), strides of arrays in bytes: from image to image, row to row and column to column.
 
-    channels    of a block
-    step_rows   rows of dY between two barriers, an even number
+    channels       of a block
+    warp_channels  of a warp
+    step_rows      rows of dY between two barriers, an even number
     """
 
     dtype: str
     total_channels: int
     channels: int
+    warp_channels: int
     step_rows: int
     source: tuple[int, int]  # X
     strip: tuple[int, int]  # dY
     taps: tuple[int, int]
-    strides: tuple[int, int]
     begins: tuple[int, int]
     source_strides: tuple[int, int, int]
     strip_strides: tuple[int, int, int]
@@ -49,7 +50,7 @@ class MmaForm:
 
     @property
     def threads(self) -> int:
-        return self.channels // WARP_CHANNELS * 32
+        return self.channels // self.warp_channels * 32
 
     @property
     def octets(self) -> int:
@@ -64,85 +65,80 @@ class MmaForm:
         return self.taps[0] * self.taps[1]
 
     @property
+    def blocks(self) -> int:
+        """Of columns, in a row of dY."""
+        return -(-self.strip[1] // BLOCK)
+
+    @property
     def sides(self) -> int:
         """Images side by side."""
-        return 2 if max(self.source[1], self.strip[1] * self.strides[1]) <= 8 else 1
+        return SLOTS // self.blocks
 
     @property
     def period(self) -> int:
-        """Rows of dY from one image to the next below it: far enough that no row meets another image's."""
-        begin, last = self.begins[0], self.strides[0] * (self.strip[0] - 1)
-        return ceil(max(self.source[0] + begin, last + self.taps[0] - begin, last + 1) / self.strides[0])
+        """Rows from one image to the next below it: so far that no row of dY meets another image's of X."""
+        begin = self.begins[0]
+        return max(self.source[0] + begin, self.strip[0] - 1 + self.taps[0] - begin, self.strip[0])
+
+    @property
+    def pairs(self) -> int:
+        """Of rows of X, that a pair of rows of dY meets."""
+        return self.taps[0] // 2 + 1
+
+    @property
+    def ahead(self) -> int:
+        """The first row of X that comes with the first of dY: the last pair that this meets."""
+        return 2 * (self.pairs - 1) - self.begins[0]
+
+    @property
+    def warm_steps(self) -> int:
+        """Before a block's first, for the pairs of X that came before."""
+        return -(-(self.pairs - 1) * 2 // self.step_rows)
 
     def steps(self, images: int) -> int:
         """Of all images."""
         stacks = -(-images // self.sides)
         return -(-((stacks - 1) * self.period + self.strip[0]) // self.step_rows)
 
-    # X in shared memory, in words of two elements: channel | a ring of rows | columns
+    def chunks(self, images: int, blocks: int) -> int:
+        """Into how many runs of steps to cut them, where so many blocks take channels `groups` at a time."""
+        steps = self.steps(images)
+        rounds = -(-steps * self.step_rows // 2 // (blocks // self.groups * _MOST_PRODUCTS))
+        share = -(-steps // (rounds * (blocks // self.groups)))
+        return -(-steps // share)
+
+    # Arrays in shared memory, in words of two rows: channel | pair of rows | image at a side | column
     @property
-    def source_step(self) -> int:
-        """Rows of X that arrive in a step."""
-        return self.strides[0] * self.step_rows
+    def lead(self) -> int:
+        """Columns before X's first, an even number of them."""
+        return up(self.begins[1], 2)
 
     @property
-    def ahead(self) -> int:
-        """The first row of X that arrives in step 0."""
-        return PRODUCT[1] - 2 * self.strides[0] - self.begins[0]
+    def source_side(self) -> int:
+        """Words from side to side of X: blocks that one warp reads together lie in different banks."""
+        read = BLOCK * (self.blocks - 1) + WINDOW + self.lead - self.begins[1]
+        return _apart(up(max(read, self.lead + up(self.source[1], 2)), 2), self.blocks)
 
     @property
-    def arrivals(self) -> int:
-        """Of rows, that are kept: so many steps' as one step reads."""
-        return ceil((self.strides[0] * (self.step_rows - 2) + PRODUCT[1]) / self.source_step)
-
-    @property
-    def ring(self) -> int:
-        """Rows of X that are kept."""
-        return self.arrivals * self.source_step
-
-    @property
-    def parts(self) -> int:
-        """Products along a row: into how many the columns of X are cut."""
-        return 1 if self.sides > 1 else -(-self.source[1] // PRODUCT[2])
-
-    @property
-    def source_quads(self) -> int:
-        """Vectors of four columns of an image's row."""
-        return -(-self.source[1] // 4)
+    def strip_side(self) -> int:
+        return _apart(BLOCK * self.blocks, self.blocks)
 
     @property
     def source_pitch(self) -> int:
-        """Words from row to row: rows that are read together, eight words of each, lie in different banks."""
-        return next(n for n in range(self.parts * 8, self.parts * 8 + 32) if n % 32 in (8, 24))
-
-    @property
-    def source_channel(self) -> int:
-        return self.ring * self.source_pitch
-
-    # dY in shared memory: channel | row | pairs of words, elements (2u, 2u + 1) and (2u - 1, 2u) for each u
-    @property
-    def origin(self) -> int:
-        """The element that stands for X's column 0 at shift 0: column w of dY is at w * stride + origin - begin."""
-        return _SHIFTS - 1 + (self.begins[1] - (_SHIFTS - 1)) % 4
-
-    @property
-    def strip_quads(self) -> int:
-        """Vectors of four elements of an image's row, zeros between those of a stride among them."""
-        return self.strip[1] // 4 + 1 if self.strides[1] == 1 else -(-self.strip[1] // 2)
-
-    @property
-    def region(self) -> int:
-        """Elements of an image's row, which are words, as each element is there twice."""
-        read = (8 if self.sides > 1 else 16 * self.parts) + self.origin + 1
-        return up(max(read, 4 * self.strip_quads + self.origin - self.begins[1]), 4)
+        return self.sides * self.source_side
 
     @property
     def strip_pitch(self) -> int:
-        return self.sides * self.region
+        """With one more block, of zeros, for slots without one."""
+        return self.sides * self.strip_side + BLOCK
+
+    @property
+    def source_channel(self) -> int:
+        return up(self.step_rows // 2 * self.source_pitch, 4)
 
     @property
     def strip_channel(self) -> int:
-        return self.step_rows * self.strip_pitch
+        return up(self.step_rows // 2 * self.strip_pitch, 4)
 
     @property
     def octet_pad(self) -> int:
@@ -150,31 +146,38 @@ class MmaForm:
         return 32 // self.octets
 
     @property
-    def source_words(self) -> int:
-        return self.channels * self.source_channel + self.octets * self.octet_pad
+    def source_bytes(self) -> int:
+        return 4 * (self.channels * self.source_channel + self.octets * self.octet_pad)
 
     @property
-    def strip_words(self) -> int:
-        return self.channels * self.strip_channel + self.octets * self.octet_pad
+    def strip_bytes(self) -> int:
+        return 4 * (self.channels * self.strip_channel + self.octets * self.octet_pad)
+
+    @property
+    def raw_bytes(self) -> int:
+        """What the threads have on its way, each four vectors a stage."""
+        return STAGES * self.threads * 64
+
+    @property
+    def sums_bytes(self) -> int:
+        """At the end, of one channel of each warp."""
+        return self.threads // 32 * self.taps[0] * WINDOW * BLOCK * 4
 
     @property
     def shared_bytes(self) -> int:
-        sums = self.channels * PRODUCT[0] * PRODUCT[1]
-        return _WORD * up(max(self.source_words + self.strip_words, sums), 4)
+        return max(self.raw_bytes + 2 * (self.source_bytes + self.strip_bytes), self.sums_bytes)
 
-    @property
-    def products(self) -> tuple[tuple[int, tuple[int, int, int, int], int], ...]:
-        """What a warp multiplies for two rows of dY: (first sum, where the left and the right matrix are, in bytes)."""
-        row = self.strip_pitch
-        return tuple(
-            (
-                4 * channel,
-                tuple(_WORD * (channel * self.strip_channel + 16 * part + n) for n in (0, row, 2, row + 2)),
-                _WORD * (channel * self.source_channel + 8 * part),
-            )
-            for part in range(self.parts)
-            for channel in range(WARP_CHANNELS)
-        )  # type: ignore[return-value]
+
+def _apart(least: int, blocks: int) -> int:
+    """Words from side to side, at least so many, with which four slots lie in different banks, whichever four."""
+
+    def banks(side: int) -> list[list[int]]:
+        starts = [slot // blocks * side + slot % blocks * BLOCK for slot in range(SLOTS // blocks * blocks)]
+        return [[start % 32 // 8 if start % 8 == 0 else -1 for start in starts[half : half + 4]] for half in (0, 4)]
+
+    return next(
+        side for side in range(up(least, 2), least + 64, 2) if all(len(set(each)) == len(each) for each in banks(side))
+    ) if SLOTS // blocks > 1 and blocks < 4 else up(least, 2)
 
 
 def forms(shape: Shape, which: Device) -> Iterator[MmaForm]:
@@ -183,29 +186,27 @@ def forms(shape: Shape, which: Device) -> Iterator[MmaForm]:
     if reason:
         raise Unfit(reason)
     found = False
-    for channels in (32, 16):
+    for channels, warp_channels, step_rows in VARIANTS:
         made = MmaForm(
             shape.dtype,
             shape.channels,
             channels,
-            2,
+            warp_channels,
+            step_rows,
             shape.source,
             shape.strip,
             shape.taps,
-            shape.strides,
             shape.begins,
             (shape.source_strides[0], *shape.source_strides[2:]),
             (shape.strip_strides[0], *shape.strip_strides[2:]),
             shape.filter_strides,
         )
-        rows = _step_rows(made)
-        made = replace(made, step_rows=rows)
-        if rows and made.shared_bytes <= which.shared_bytes:
+        if made.shared_bytes <= which.shared_bytes:
             blocks = min(which.shared_bytes // (made.shared_bytes + 1024), 65536 // (_REGISTERS * made.threads))
             found = True
             yield replace(made, blocks_per_processor=max(1, blocks))
     if not found:
-        raise Unfit(f"rows of {shape.source[1]} columns have no room in shared memory")
+        raise Unfit("its rows have no room in shared memory")
 
 
 def _unfit(shape: Shape, which: Device) -> str:
@@ -214,19 +215,16 @@ def _unfit(shape: Shape, which: Device) -> str:
         return "tensor cores compute the dW of channels-last arrays of 16-bit types"
     if which.capability < (8, 0):
         return "tensor cores of this device do not have these products"
-    vector = 16
     strides = (*shape.source_strides[:1], *shape.source_strides[2:], *shape.strip_strides[:1], *shape.strip_strides[2:])
-    aligned = min(shape.source_alignment, shape.strip_alignment) >= vector
-    if shape.channels % OCTET or not aligned or any(each % vector for each in strides):
+    aligned = min(shape.source_alignment, shape.strip_alignment) >= 16
+    if shape.channels % OCTET or not aligned or any(each % 16 for each in strides):
         return "tensor cores take channels in vectors of 8, at multiples of 16 bytes"
-    if shape.dilations != (1, 1) or shape.strides[1] > 2 or shape.taps[1] > _SHIFTS or shape.begins[1] >= _SHIFTS:
-        return f"tensor cores take up to {_SHIFTS} taps in a row, without dilation, with strides of 1 and 2"
-    if shape.taps[0] + shape.strides[0] > PRODUCT[1]:
-        return f"two rows of dY meet more than {PRODUCT[1]} rows of X"
+    if shape.strides != (1, 1) or shape.dilations != (1, 1):
+        return "tensor cores take no stride and no dilation"
+    if shape.taps[1] > WINDOW - BLOCK + 1 or shape.taps[0] > 8:
+        return f"tensor cores take up to 8x{WINDOW - BLOCK + 1} taps"
+    across = SLOTS * BLOCK
+    sides = SLOTS // -(-shape.strip[1] // BLOCK) if shape.strip[1] <= across else 0
+    if not sides or sides * up(shape.source[1], 2) > across or shape.begins[1] > across:
+        return f"tensor cores take rows of up to {across} columns"
     return ""
-
-
-def _step_rows(form: MmaForm) -> int:
-    """The most rows of dY for which a thread has one vector of each array to move; 0 where there is none."""
-    quads = form.sides * max(form.strip_quads, form.strides[0] * form.source_quads)
-    return next((n for n in (16, 8, 4, 2) if n * quads * form.octets <= form.threads), 0)

@@ -40,24 +40,24 @@ class DepthwiseMma:
         self.form, self.device, self.images = form, which, images
         self.workspace = 0
         self._launch: Launch | None = None
-        self.name = f"depthwise_mma_{form.channels}_channels_{form.step_rows}_rows"
-        self.recipe = {"channels": form.channels}
+        self.name = f"depthwise_mma_{form.channels}x{form.warp_channels}_channels_{form.step_rows}_rows"
+        self.recipe = {"channels": [form.channels, form.warp_channels], "rows": form.step_rows}
 
     def prepare(self) -> None:
         if self._launch is not None:
             return
-        form, steps = self.form, self.form.steps(self.images)
+        form = self.form
         builder = "gradkern.ops.conv_grad.cuda_depthwise_mma:build"
         kernel = kernel_of_form(self.device, builder, form, arguments=len(ARGUMENTS))
-        most = kernel.resident_blocks(form.threads) // form.groups
-        if not most:
+        resident = kernel.resident_blocks(form.threads)
+        if resident < form.groups:
             raise Unfit(f"{form.groups} blocks of {form.shared_bytes} bytes of shared memory do not fit")
-        share = -(-steps // most)
-        chunks = -(-steps // share)
+        chunks = form.chunks(self.images, resident)
         arguments = [{"images": self.images, "chunks": chunks}.get(name, 0) for name in ARGUMENTS]
         self.workspace = 4 * chunks * form.total_channels * form.all_taps
         addresses = range(ARGUMENTS.index("images"))
-        self._launch = Launch(kernel, form.groups * chunks, form.threads, arguments, addresses, cooperative=True)
+        self._launch = Launch(
+            kernel, min(form.groups * chunks, resident), form.threads, arguments, addresses, cooperative=True)
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         if self._launch is None:
