@@ -544,6 +544,9 @@ def async_copy(size: int) -> Callable[..., Any]:
     return _ptx("async_copy", None, "int32 int64", f"cp.async.{cached}.shared.global [$0], [$1], {size};")
 
 
+copy_or_zeros = _ptx(  # (shared destination, global source, bytes): 16 bytes, those after the first so many are zeros
+    "copy_or_zeros", None, "int32 int64 int32", "cp.async.cg.shared.global [$0], [$1], 16, $2;"
+)
 commit_copies = _ptx("commit_copies", None, "", "cp.async.commit_group;")
 
 

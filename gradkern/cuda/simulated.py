@@ -292,6 +292,12 @@ def async_copy(size: int) -> Callable[..., None]:
     return copy
 
 
+def copy_or_zeros(target: int, source: int, size: int) -> None:
+    ctypes.memset(int(target), 0, 16)
+    if size:
+        async_copy(16)(target, source)
+
+
 def commit_copies() -> None:
     pass
 

@@ -26,7 +26,7 @@ At the end each run's sums are a row of partial sums, see cuda_depthwise_sums: t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from numba import cuda
@@ -49,12 +49,13 @@ inline = cuda.jit(device=True, inline="always")
 
 
 def _mover(form: MmaForm, array: Literal["source", "strip"]) -> tuple[Callable[..., Any], ...]:
-    """How X (source) or dY (strip) reaches shared memory: three device functions.
+    """How X (source) or dY (strip) reaches shared memory: four device functions.
 
     place(number)   of that thread: octet of channels, first of two rows of a step, image at a side, column; where
                     these lie from the block's first channel on; where they go to
-    fetch(raw, start, step, row, side, column, images, mine)   its two rows of two columns on their way to `raw`, or
-                    zeros where they lie outside or are not mine; start: the address of its column in the first image
+    start(step, row, side)   the row within its image, and the image, of the first of the two rows at this step
+    fetch(raw, start, row, image, column, images, mine)   two rows of two columns on their way to `raw`, zeros for those
+                    that lie outside or are not mine; start: the address of the column in the first image
     turn(to, raw)   two rows of two columns of eight channels become, for each channel, a word of two rows a column
     """
     THREADS, OCTETS, SIDES, PERIOD, STEP_ROWS = form.threads, form.octets, form.sides, form.period, form.step_rows
@@ -66,11 +67,10 @@ def _mover(form: MmaForm, array: Literal["source", "strip"]) -> tuple[Callable[.
         (form.source_pitch, form.source_side) if source else (form.strip_pitch, form.strip_side)
     ))  # fmt: skip
     LEAD, AHEAD = (4 * form.lead, form.ahead) if source else (0, 0)
+    FAR = -(-(form.warm_steps * STEP_ROWS + max(0, -AHEAD)) // PERIOD)
     PAD, RAW, TWOS = 4 * form.octet_pad, 16 * THREADS, (COLUMNS + 1) // 2
     ACROSS, ODD = SIDES * TWOS, COLUMNS % 2 == 1
-    copy = i.async_copy(16)
     load_vector, store_two = i.word_loader("shared", 16), i.word_storer("shared", 8)
-    store_zeros = i.storer("shared", "float32", 4)
 
     @inline
     def place(number: int) -> Any:
@@ -84,27 +84,30 @@ def _mover(form: MmaForm, array: Literal["source", "strip"]) -> tuple[Callable[.
         return octet, int32(2 * pair), side, column, from_, to
 
     @inline
-    def fetch(raw: int, start: int, step: int, row: int, side: int, column: int, images: int, mine: bool) -> None:
-        zeros = cuda.local.array(4, float32)
-        for n in range(4):
-            zeros[n] = float32(0)
+    def start(step: int, row: int, side: int) -> Any:
+        tall = int32(step * STEP_ROWS + row + AHEAD + FAR * PERIOD)  # not negative
+        stack = i.quotient(tall, int32(PERIOD))
+        return int32(tall - stack * PERIOD), int32((stack - FAR) * SIDES + side)
+
+    @inline
+    def fetch(raw: int, start: int, row: int, image: int, column: int, images: int, mine: bool) -> None:
+        raw = i.unseen(raw)
         for n in range(2):
-            tall = int32(step * STEP_ROWS + row + AHEAD + n)
-            stack = int32(tall // PERIOD)
-            inner = int32(tall - stack * PERIOD)
-            image = int32(stack * SIDES + side)
-            inside = mine and tall >= 0 and inner < ROWS and image < images
-            there = start + int64(image) * IMAGE + int64(inner) * ROW
+            if n == 1:
+                row = int32(row + 1)
+                if row == PERIOD:
+                    row, image = int32(0), int32(image + SIDES)
+            inside = mine and row < ROWS and image >= 0 and image < images
+            there = start + int64(image) * IMAGE + int64(row) * ROW
             for m in range(2):
-                if inside and (m == 0 or not ODD or column + 1 < COLUMNS):
-                    copy(raw + (2 * n + m) * RAW, there + m * COLUMN)
-                else:
-                    store_zeros(raw + (2 * n + m) * RAW, zeros)
+                size = int32(16) if inside and (m == 0 or not ODD or column + 1 < COLUMNS) else int32(0)
+                i.copy_or_zeros(raw + (2 * n + m) * RAW, there + m * COLUMN, size)
         i.commit_copies()
 
     @inline
     def turn(to: int, raw: int) -> None:
         words, two = cuda.local.array(16, int32), cuda.local.array(2, int32)
+        to, raw = i.unseen(to), i.unseen(raw)
         for n in range(4):
             load_vector(words, 4 * n, raw + n * RAW)
         for n in range(4):
@@ -113,7 +116,55 @@ def _mover(form: MmaForm, array: Literal["source", "strip"]) -> tuple[Callable[.
             two[0], two[1] = i.high_halves(words[n], words[8 + n]), i.high_halves(words[4 + n], words[12 + n])
             store_two(to + (2 * n + 1) * CHANNEL, two)
 
-    return place, fetch, turn
+    return place, start, fetch, turn
+
+
+def _rows(form: MmaForm, number: int) -> Callable[..., None]:
+    """multiply(sums, window, x, later_x, dy, later_dy): two rows of dY, number `number` of two steps, times all that they
+    meet; of X comes the last pair of rows, to the place in the window of that which has passed. The others are where a
+    thread's columns of the step begin, of the first four blocks and of the last four.
+    """
+    PAIRS, ROW_TAPS, WARP_CHANNELS = form.pairs, form.taps[0], form.warp_channels
+    SOURCE_CHANNEL, STRIP_CHANNEL = 4 * form.source_channel, 4 * form.strip_channel
+    SOURCE_ROW, STRIP_ROW = (number % (form.step_rows // 2) * 4 * each for each in (form.source_pitch, form.strip_pitch))
+    load_word, multiply = i.word_loader("shared", 4), i.matrix_product(form.dtype)
+    LAST = (number + PAIRS - 1) % PAIRS
+
+    @inline
+    def rows(sums: Any, window: Any, x: int, later_x: int, dy: int, later_dy: int) -> None:
+        left, right = cuda.local.array(4, int32), cuda.local.array(2, int32)
+        for channel in range(WARP_CHANNELS):
+            for n in range(2):
+                place, word = SOURCE_ROW + channel * SOURCE_CHANNEL + n * (BLOCK * 4), (channel * PAIRS + LAST) * 4 + n
+                load_word(window, word, x + place)
+                load_word(window, word + 2, later_x + place)
+            load_word(right, 0, dy + (STRIP_ROW + channel * STRIP_CHANNEL))
+            load_word(right, 1, later_dy + (STRIP_ROW + channel * STRIP_CHANNEL))
+            for tap in range(ROW_TAPS):
+                first = (channel * PAIRS + (number + tap // 2) % PAIRS) * 4
+                for n in range(4):
+                    if tap % 2 == 0:
+                        left[n] = window[first + n]
+                    else:
+                        second = (channel * PAIRS + (number + tap // 2 + 1) % PAIRS) * 4
+                        left[n] = i.high_and_low(window[first + n], window[second + n])
+                multiply(sums, (channel * ROW_TAPS + tap) * 4, left, right)
+
+    return rows
+
+
+def _in_turn(steps: Sequence[Callable[..., None]]) -> Callable[..., None]:
+    """One device function that calls all of `steps`."""
+    if len(steps) == 1:
+        return steps[0]
+    first, rest = steps[0], _in_turn(steps[1:])
+
+    @inline
+    def both(sums: Any, window: Any, x: int, later_x: int, dy: int, later_dy: int) -> None:
+        first(sums, window, x, later_x, dy, later_dy)
+        rest(sums, window, x, later_x, dy, later_dy)
+
+    return both
 
 
 def build(form: MmaForm) -> Callable[..., None]:
@@ -125,46 +176,56 @@ def build(form: MmaForm) -> Callable[..., None]:
     STAGE, ARRAYS_AT, SHARED = 64 * THREADS, form.raw_bytes, form.shared_bytes
     SOURCE_BYTES, ARRAYS, PAD = form.source_bytes, form.source_bytes + form.strip_bytes, 4 * form.octet_pad
     SOURCE_CHANNEL, STRIP_CHANNEL = 4 * form.source_channel, 4 * form.strip_channel
-    SOURCE_PITCH, STRIP_PITCH = 4 * form.source_pitch, 4 * form.strip_pitch
     SOURCE_SIDE, STRIP_SIDE, SHIFT = 4 * form.source_side, 4 * form.strip_side, 4 * (form.lead - form.begins[1])
     PAIRS, ROW_TAPS, COLUMN_TAPS, TAPS = form.pairs, form.taps[0], form.taps[1], form.all_taps
     WARM_STEPS, MATRIX = form.warm_steps, WINDOW * BLOCK * 4
     WORDS, SUMS = WARP_CHANNELS * PAIRS * 4, WARP_CHANNELS * ROW_TAPS * 4
 
+    TURNS = STEP_ROWS % PAIRS
     wait_for_copies = i.wait_for_copies(STAGES - 1)
     store_zeros = i.storer("shared", "float32", 4)
-    load_word = i.word_loader("shared", 4)
-    multiply = i.matrix_product(form.dtype)
+    rows = [_rows(form, number) for number in range(STEP_ROWS)]  # two at a time: those of an even step, then an odd one's
+    multiply_even, multiply_odd = _in_turn(rows[: STEP_ROWS // 2]), _in_turn(rows[STEP_ROWS // 2 :])
     store_sums, load_sum = i.storer("shared", "float32", 2), i.loader("shared", "float32", 1)
     store_partial = i.storer("global", "float32", 1)
-    place_source, fetch_source, turn_source = _mover(form, "source")
-    place_strip, fetch_strip, turn_strip = _mover(form, "strip")
+    place_source, start_source, fetch_source, turn_source = _mover(form, "source")
+    place_strip, start_strip, fetch_strip, turn_strip = _mover(form, "strip")
     add_over_blocks = sums_over_blocks(
         THREADS, TOTAL_CHANNELS, form.taps, form.filter_strides, form.dtype, native_bfloat16=True
     )
 
     @inline
-    def multiply_rows(
-        sums: Any, window: Any, left: Any, right: Any, source_at: int, strip_at: int, source_of: Any, strip_of: Any
-    ) -> None:
-        """Two rows of dY times all that they meet; of X comes the last pair of rows."""
+    def turn_window(window: Any) -> None:
+        """After two steps: each pair of rows to where the first of the next two steps looks for it."""
         for channel in range(WARP_CHANNELS):
-            first = channel * (PAIRS * 4)
             for n in range(4):
-                place = source_at + source_of[n // 2] + channel * SOURCE_CHANNEL + n % 2 * (BLOCK * 4)
-                load_word(window, first + (PAIRS - 1) * 4 + n, place)
-            for n in range(2):
-                load_word(right, n, strip_at + strip_of[n] + channel * STRIP_CHANNEL)
-            for tap in range(ROW_TAPS):
-                for n in range(4):
-                    word = first + tap // 2 * 4 + n
-                    if tap % 2 == 0:
-                        left[n] = window[word]
-                    else:
-                        left[n] = i.high_and_low(window[word], window[word + 4])
-                multiply(sums, (channel * ROW_TAPS + tap) * 4, left, right)
-            for n in range((PAIRS - 1) * 4):
-                window[first + n] = window[first + n + 4]
+                kept = window[channel * PAIRS * 4 + n]
+                for pair in range(PAIRS - 1):
+                    window[(channel * PAIRS + pair) * 4 + n] = window[(channel * PAIRS + pair + 1) * 4 + n]
+                window[(channel * PAIRS + PAIRS - 1) * 4 + n] = kept
+
+    @inline
+    def fetch(
+        slot: int, moves_source: bool, raw: int, start: int, row: int, image: int, column: int, images: int, asks: bool
+    ) -> None:
+        if moves_source:
+            fetch_source(raw + slot * STAGE, start, row, image, column, images, asks)
+        else:
+            fetch_strip(raw + slot * STAGE, start, row, image, column, images, asks)
+
+    @inline
+    def turn_over(slot: int, moves_source: bool, moves: bool, to: int, raw: int) -> None:
+        if moves_source and moves:
+            turn_source(to + slot * ARRAYS, raw + slot * STAGE)
+        elif moves:
+            turn_strip(to + (slot * ARRAYS + SOURCE_BYTES), raw + slot * STAGE)
+
+    @inline
+    def next_step(row: int, image: int, step: int) -> Any:
+        row = int32(row + STEP_ROWS)
+        if row >= PERIOD:
+            row, image = int32(row - PERIOD), int32(image + SIDES)
+        return row, image, int32(step + 1)
 
     def kernel(source: int, strip: int, filters: int, partial: int, counter: int, images: int, chunks: int) -> None:
         thread, images = int32(cuda.threadIdx.x), int32(images)
@@ -192,7 +253,7 @@ def build(form: MmaForm) -> Callable[..., None]:
             slot_side = int32(slot // BLOCKS)
             block = int32(slot - slot_side * BLOCKS)
             source_of[n] = int32(first_octet * (OCTET * SOURCE_CHANNEL + PAD) + in_octet * SOURCE_CHANNEL + across * 4)
-            strip_of[n] = int32(first_octet * (OCTET * STRIP_CHANNEL + PAD) + in_octet * STRIP_CHANNEL + across * 4)
+            strip_of[n] = int32(SOURCE_BYTES + first_octet * (OCTET * STRIP_CHANNEL + PAD) + in_octet * STRIP_CHANNEL + across * 4)
             if slot < SIDES * BLOCKS:
                 source_of[n] += slot_side * SOURCE_SIDE + block * (BLOCK * 4) + SHIFT
                 strip_of[n] += slot_side * STRIP_SIDE + block * (BLOCK * 4)
@@ -200,9 +261,8 @@ def build(form: MmaForm) -> Callable[..., None]:
                 source_of[n] += SHIFT
                 strip_of[n] += SIDES * STRIP_SIDE
 
-        window, left, right = cuda.local.array(WORDS, int32), cuda.local.array(4, int32), cuda.local.array(2, int32)
+        window, sums = cuda.local.array(WORDS, int32), cuda.local.array(SUMS, float32)
         zeros, one, pair_of_sums = cuda.local.array(4, float32), cuda.local.array(1, float32), cuda.local.array(2, float32)
-        sums = cuda.local.array(SUMS, float32)
         for n in range(4):
             zeros[n] = float32(0)
 
@@ -216,7 +276,7 @@ def build(form: MmaForm) -> Callable[..., None]:
             first = int32(chunk * share)
             last = int32(min(first + share, steps))
 
-            at = i.unseen(thread * 16)
+            at = i.unseen(ARRAYS_AT + thread * 16)
             while at < SHARED:  # what lies outside the arrays
                 store_zeros(shared + at, zeros)
                 at = i.unseen(at + THREADS * 16)
@@ -226,43 +286,49 @@ def build(form: MmaForm) -> Callable[..., None]:
                 window[n] = int32(0)
             cuda.syncthreads()
 
-            # copies are STAGES + 1 steps ahead of the products, the turning over is one
-            step, stage, odd = int32(first - WARM_STEPS), int32(0), int32(0)
-            for n in range(STAGES):
-                asked = int32(step + n)
-                if moves_source:
-                    fetch_source(raw + n * STAGE, start, asked, row, side, column, images, mine and asked < last)
-                else:
-                    asks = mine and asked >= first and asked < last
-                    fetch_strip(raw + n * STAGE, start, asked, row, side, column, images, asks)
-            ahead = int32(step - 1)
+            # the turning over is one step ahead of the products, the copies are two more: step n's are in slot n % 2
+            step = int32(first - WARM_STEPS)
+            asked = step
+            if moves_source:
+                asked_row, asked_image = start_source(step, row, side)
+            else:
+                asked_row, asked_image = start_strip(step, row, side)
+            for slot in range(2):
+                asks = mine and asked < last and (moves_source or asked >= first)
+                fetch(slot, moves_source, raw, start, asked_row, asked_image, column, images, asks)
+                asked_row, asked_image, asked = next_step(asked_row, asked_image, asked)
+            wait_for_copies()
+            turn_over(0, moves_source, moves, arrays + to, raw)
+            asks = mine and asked < last and (moves_source or asked >= first)
+            fetch(0, moves_source, raw, start, asked_row, asked_image, column, images, asks)
+            asked_row, asked_image, asked = next_step(asked_row, asked_image, asked)
             while step < last:
-                # first the turning over alone, then the products of a step while the next is turned over
                 wait_for_copies()
-                if ahead >= step:
-                    cuda.syncthreads()
-                asked = int32(ahead + STAGES + 1)
-                if moves_source:
-                    if moves:
-                        turn_source(arrays + (1 - odd) * ARRAYS + to, raw + stage)
-                    fetch_source(raw + stage, start, asked, row, side, column, images, mine and asked < last)
-                else:
-                    if moves:
-                        turn_strip(arrays + (1 - odd) * ARRAYS + SOURCE_BYTES + to, raw + stage)
-                    asks = mine and asked >= first and asked < last
-                    fetch_strip(raw + stage, start, asked, row, side, column, images, asks)
-                stage = int32(stage + STAGE) if stage < (STAGES - 1) * STAGE else int32(0)
-                if ahead >= step:
-                    source_at = arrays + odd * ARRAYS
-                    strip_at = source_at + SOURCE_BYTES
-                    for two in range(STEP_ROWS // 2):
-                        multiply_rows(
-                            sums, window, left, right, source_at + two * SOURCE_PITCH, strip_at + two * STRIP_PITCH,
-                            source_of, strip_of,
-                        )  # fmt: skip
-                    step = int32(step + 1)
-                ahead = int32(ahead + 1)
-                odd = int32(1 - odd)
+                cuda.syncthreads()
+                turn_over(1, moves_source, moves, arrays + to, raw)
+                asks = mine and asked < last and (moves_source or asked >= first)
+                fetch(1, moves_source, raw, start, asked_row, asked_image, column, images, asks)
+                asked_row, asked_image, asked = next_step(asked_row, asked_image, asked)
+                multiply_even(
+                    sums, window, i.unseen(arrays + source_of[0]), i.unseen(arrays + source_of[1]),
+                    i.unseen(arrays + strip_of[0]), i.unseen(arrays + strip_of[1]),
+                )  # fmt: skip
+                step = int32(step + 1)
+                if step == last:
+                    break
+                wait_for_copies()
+                cuda.syncthreads()
+                turn_over(0, moves_source, moves, arrays + to, raw)
+                asks = mine and asked < last and (moves_source or asked >= first)
+                fetch(0, moves_source, raw, start, asked_row, asked_image, column, images, asks)
+                asked_row, asked_image, asked = next_step(asked_row, asked_image, asked)
+                multiply_odd(
+                    sums, window, i.unseen(arrays + ARRAYS + source_of[0]), i.unseen(arrays + ARRAYS + source_of[1]),
+                    i.unseen(arrays + ARRAYS + strip_of[0]), i.unseen(arrays + ARRAYS + strip_of[1]),
+                )  # fmt: skip
+                for _ in range(TURNS):
+                    turn_window(window)
+                step = int32(step + 1)
             cuda.syncthreads()
 
             # a warp's matrices one channel after another: sums 0 and 1 are of row `across`, 2 and 3 of the eighth after

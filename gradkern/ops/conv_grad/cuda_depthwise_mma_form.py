@@ -20,7 +20,7 @@ STAGES = 2  # steps whose copies are on their way
 OCTET = 8  # channels that one access of 16 bytes moves
 SLOTS = 8  # blocks of BLOCK columns of dY that one product of matrices takes
 BLOCK, WINDOW = 8, 16  # columns of dY, and those of X that they meet: of one product of matrices
-VARIANTS = [(32, 2, 4), (16, 2, 4), (16, 1, 8), (32, 1, 4), (32, 1, 8), (16,1,4)]
+VARIANTS = [(32, 2, 4), (16, 2, 4)]
 _REGISTERS = 128  # of a thread, at most
 _MOST_PRODUCTS = 512  # in one sum: tensor cores cut off where others round
 
@@ -78,7 +78,7 @@ class MmaForm:
     def period(self) -> int:
         """Rows from one image to the next below it: so far that no row of dY meets another image's of X."""
         begin = self.begins[0]
-        return max(self.source[0] + begin, self.strip[0] - 1 + self.taps[0] - begin, self.strip[0])
+        return max(self.source[0] + begin, self.strip[0] - 1 + self.taps[0] - begin, self.strip[0], self.step_rows)
 
     @property
     def pairs(self) -> int:
