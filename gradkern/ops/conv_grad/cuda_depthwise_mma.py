@@ -257,8 +257,8 @@ def build(form: MmaForm) -> Callable[..., None]:
             if slot < SIDES * BLOCKS:
                 source_of[n] += slot_side * SOURCE_SIDE + block * (BLOCK * 4) + SHIFT
                 strip_of[n] += slot_side * STRIP_SIDE + block * (BLOCK * 4)
-            else:  # there is no such block: zeros times what is there
-                source_of[n] += SHIFT
+            else:  # there is no such block: the first's of X, which lies in banks of its own, times zeros
+                source_of[n] = source_of[0]
                 strip_of[n] += SIDES * STRIP_SIDE
 
         window, sums = cuda.local.array(WORDS, int32), cuda.local.array(SUMS, float32)

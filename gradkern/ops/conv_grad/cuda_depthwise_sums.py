@@ -13,6 +13,8 @@ from gradkern.cuda.column_sums import wait_for_grid
 
 __all__ = ["sums_over_blocks"]
 
+AHEAD = 8  # loads of one thread at a time
+
 inline = cuda.jit(device=True, inline="always")
 
 
@@ -23,12 +25,10 @@ def sums_over_blocks(
     of a cooperative launch have called it.
 
     A row of partial sums has every tap of every channel; strides are those of dW, in bytes. The order of all additions
-    is fixed. shared: the address of 8 bytes for each thread.
+    follows from the grid alone. shared: the address of 8 bytes for each thread.
     """
     THREADS, TAPS, COLUMN_TAPS, ALL_TAPS = threads, taps[0] * taps[1], taps[1], channels * taps[0] * taps[1]
     FILTER_CHANNEL, FILTER_ROW, FILTER_COLUMN = strides
-    COLUMNS = min(8, threads)  # of a row of partial sums, read side by side
-    READERS = threads // COLUMNS
     compute = "float64" if dtype == "float64" else "float32"
     SUM, FLOAT = ITEMSIZE[compute], float64 if compute == "float64" else float32
     store_filter = i.storer("global", dtype, 1, native_bfloat16)
@@ -37,31 +37,39 @@ def sums_over_blocks(
 
     @inline
     def add(filters: int, partial: int, counter: int, chunks: int, thread: int, shared: int) -> None:
-        one, ahead = cuda.local.array(1, FLOAT), cuda.local.array(4, FLOAT)
+        one, ahead = cuda.local.array(1, FLOAT), cuda.local.array(AHEAD, FLOAT)
         wait_for_grid(counter)
-        reader = int32(thread // COLUMNS)
-        number = int32(cuda.blockIdx.x * COLUMNS + thread % COLUMNS)
-        while number - thread % COLUMNS < ALL_TAPS:
+        # a block takes so many columns that all blocks together take all, if it has the threads; rows are shared out
+        blocks = int32(cuda.gridDim.x)
+        columns = int32(min((ALL_TAPS + blocks - 1) // blocks, THREADS))
+        readers = i.quotient(int32(THREADS), columns)
+        reader = i.quotient(thread, columns)
+        column = int32(thread - reader * columns)
+        first = int32(cuda.blockIdx.x * columns)
+        while first < ALL_TAPS:
+            number = int32(first + column)
             total = FLOAT(0)
             from_row = i.unseen(reader)
             at = partial + int64(min(number, ALL_TAPS - 1)) * SUM
-            while from_row < chunks and reader < READERS:
-                for n in range(4):  # independent loads, so that their latencies overlap
-                    row = min(int32(from_row + n * READERS), int32(chunks - 1))
+            while from_row < chunks and reader < readers:
+                for n in range(AHEAD):  # independent loads, so that their latencies overlap
+                    row = min(int32(from_row + n * readers), int32(chunks - 1))
                     load_partial(one, at + int64(row) * (ALL_TAPS * SUM))
                     ahead[n] = one[0]
-                for n in range(4):
-                    if from_row + n * READERS < chunks:
+                for n in range(AHEAD):
+                    if from_row + n * readers < chunks:
                         total += ahead[n]
-                from_row = i.unseen(from_row + 4 * READERS)
+                from_row = i.unseen(from_row + AHEAD * readers)
             one[0] = total
             store_sum(shared + thread * SUM, one)
             cuda.syncthreads()
-            if thread < COLUMNS and number < ALL_TAPS:
+            if thread < columns and number < ALL_TAPS:
                 total = FLOAT(0)
-                for other in range(READERS):
-                    load_sum(one, shared + (thread + other * COLUMNS) * SUM)
+                other = i.unseen(thread)
+                while other < readers * columns:
+                    load_sum(one, shared + other * SUM)
                     total += one[0]
+                    other = i.unseen(other + columns)
                 one[0] = total
                 channel, tap = int32(number // TAPS), int32(number % TAPS)
                 place = int64(channel) * FILTER_CHANNEL
@@ -69,6 +77,6 @@ def sums_over_blocks(
                     filters + place + (tap // COLUMN_TAPS) * FILTER_ROW + (tap % COLUMN_TAPS) * FILTER_COLUMN, one
                 )
             cuda.syncthreads()
-            number = int32(number + cuda.gridDim.x * COLUMNS)
+            first = int32(first + blocks * columns)
 
     return add
