@@ -33,11 +33,13 @@ class Known:
         """The addresses of tensors that are like these; None for others."""
         if not self._guard(*values):
             return None
-        addresses = tuple([each.data_ptr() for each in values])
-        bits = 0
-        for address in addresses:
-            bits |= address
-        return None if bits & 15 or 0 in addresses else addresses
+        addresses = []
+        for each in values:
+            address = each.data_ptr()
+            if address & 15 or not address:
+                return None
+            addresses.append(address)
+        return tuple(addresses)
 
 
 _known: dict[Any, list[Known]] = {}
