@@ -20,7 +20,7 @@ from gradkern.checking import check
 from gradkern.errors import GradkernError, ProviderError, UnknownOperatorError
 from gradkern.operands import Operands, Pairs, read, views_of
 from gradkern.plans import PlanCache
-from gradkern.policies import Policy, merged
+from gradkern.policies import USUAL, Policy, merged
 from gradkern.prepared import Prepared
 from gradkern.providers import unavailable
 from gradkern.spelling import nearest
@@ -157,7 +157,7 @@ def _find(
         in_place,
         kind.device,
         provider,
-        in_force,
+        None if in_force is USUAL else in_force,  # a policy's hash is worked out in Python
     )
     try:
         entry = plan_cache.get(signature)
