@@ -15,7 +15,7 @@ from gradkern.spelling import nearest
 
 __all__ = ["Binder", "attribute_key"]
 
-AttributeKey = tuple[tuple[str, Any, Any], ...]
+AttributeKey = tuple[tuple[str, tuple[Any, Any]], ...]
 
 
 class Binder:
@@ -147,21 +147,36 @@ class Binder:
 
 def attribute_key(attributes: dict[str, Any]) -> AttributeKey:
     """The attributes in a form that can be a key. Types are part of it: 1, 1.0 and True are equal, not the same."""
-    key: list[tuple[str, Any, Any]] = []
+    key: list[tuple[str, Any]] = []
     for name, value in attributes.items():
         kind = type(value)
-        if kind in _SCALARS:  # these and the next are what calls have; _frozen knows them too, and is a call more
-            key.append((name, kind, value))
-        elif kind is tuple or kind is list:
-            key.append((name, (*map(type, value),), (*value,)))
+        if kind in _SCALARS:  # what calls have most is not left to _frozen, which costs a call more
+            key.append((name, (kind, value)))
+        elif kind is tuple:
+            key.append((name, _tuples.get(id(value)) or _of_tuple(value)))
+        elif kind is list:
+            key.append((name, ((*map(type, value),), (*value,))))
         elif value is not None:
-            key.append((name, *_frozen(value)))
+            key.append((name, _frozen(value)))
     if len(key) > 1:
         key.sort()
     return tuple(key)
 
 
 _SCALARS = frozenset([bool, float, int, str])
+_MOST = 256
+_tuples: dict[int, tuple[Any, Any]] = {}
+"""Of tuples seen before, such as those a caller's code has as constants, what they are in a key, by their ids. They are
+in there themselves and stay, so no other has the id; they hold only scalars, so they never change. The first ones fill
+it: tuples that are made anew for every call are not put in and out for ever.
+"""
+
+
+def _of_tuple(value: tuple[Any, ...]) -> tuple[Any, Any]:
+    frozen = (*map(type, value),), value
+    if len(_tuples) < _MOST and _SCALARS.issuperset(frozen[0]):
+        _tuples[id(value)] = frozen
+    return frozen
 
 
 def _frozen(value: Any) -> tuple[Any, Any]:
