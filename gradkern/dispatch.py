@@ -149,9 +149,9 @@ def _find(
     arrays, attributes = binder.bind(inputs, named)
     wanted = binder.wanted(outputs, out)
     attributed = attribute_key(attributes) if attributes else ()
-    torch = sys.modules.get("torch")
     asked = None
-    if not out and torch is not None and type(arrays[0]) is torch.Tensor:
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)  # not there while another thread imports PyTorch
+    if type(arrays[0]) is tensor and not out:
         try:
             in_force = merged(policy)
             asked = (op, wanted, attributed, provider, None if in_force is USUAL else in_force, arrays[0].shape)
