@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from gradkern.spelling import nearest
 
 __all__ = ["Binder", "attribute_key"]
 
-AttributeKey = tuple[tuple[str, Any, Any], ...]
+AttributeKey = tuple[tuple[str, tuple[Any, Any]], ...]
 
 
 class Binder:
@@ -28,6 +29,12 @@ class Binder:
         self.default_outputs = tuple(each.name for each in operator.outputs if each.default)
         self.result: Any = namedtuple(name, self.outputs)
         self._input_names = frozenset(self.inputs)
+        # All inputs out of named arguments. itemgetter is fastest, but of a single name it makes no tuple.
+        self._picked: Callable[[dict[str, Any]], tuple[Any, ...]] = (
+            itemgetter(*self.inputs)
+            if len(self.inputs) > 1
+            else lambda named: tuple([named[name] for name in self.inputs])
+        )
         self._attribute_names = frozenset(operator.attributes)
         self._positions = [f"{name}: input {each}" for each in self.inputs]
         self._wanted: dict[tuple[Any, tuple[str, ...]], tuple[str, ...]] = {}  # what was asked for before, and is right
@@ -40,11 +47,17 @@ class Binder:
         """Inputs in contract order (None for an optional one not given), and the attributes as they came."""
         if len(positional) == len(self.inputs) and (not named or self._input_names.isdisjoint(named)):
             inputs: tuple[Any, ...] = positional
-        elif not positional and self._input_names <= named.keys():
-            inputs = tuple([named.pop(name) for name in self.inputs])
-        else:
+        elif positional:
             inputs, named = self._sort(positional, named)
-        if named and not named.keys() <= self._attribute_names:
+        else:
+            try:
+                inputs = self._picked(named)
+            except KeyError:
+                inputs, named = self._sort(positional, named)
+            else:
+                for name in self.inputs:
+                    del named[name]
+        if named and not self._attribute_names.issuperset(named):
             raise ArgumentError(self._unknown(min(named.keys() - self._attribute_names)))
         for value in inputs:
             if value is None:
@@ -134,15 +147,41 @@ class Binder:
 
 def attribute_key(attributes: dict[str, Any]) -> AttributeKey:
     """The attributes in a form that can be a key. Types are part of it: 1, 1.0 and True are equal, not the same."""
-    return tuple(sorted([(name, *_frozen(value)) for name, value in attributes.items() if value is not None]))
+    key: list[tuple[str, Any]] = []
+    for name, value in attributes.items():
+        kind = type(value)
+        if kind in _SCALARS:  # what calls have most is not left to _frozen, which costs a call more
+            key.append((name, (kind, value)))
+        elif kind is tuple:
+            key.append((name, _tuples.get(id(value)) or _of_tuple(value)))
+        elif kind is list:
+            key.append((name, ((*map(type, value),), (*value,))))
+        elif value is not None:
+            key.append((name, _frozen(value)))
+    if len(key) > 1:
+        key.sort()
+    return tuple(key)
+
+
+_SCALARS = frozenset([bool, float, int, str])
+_MOST = 256
+_tuples: dict[int, tuple[Any, Any]] = {}
+"""Of tuples seen before, such as those a caller's code has as constants, what they are in a key, by their ids. They are
+in there themselves and stay, so no other has the id; they hold only scalars, so they never change. The first ones fill
+it: tuples that are made anew for every call are not put in and out for ever.
+"""
+
+
+def _of_tuple(value: tuple[Any, ...]) -> tuple[Any, Any]:
+    frozen = (*map(type, value),), value
+    if len(_tuples) < _MOST and _SCALARS.issuperset(frozen[0]):
+        _tuples[id(value)] = frozen
+    return frozen
 
 
 def _frozen(value: Any) -> tuple[Any, Any]:
-    kind = type(value)
-    if kind is tuple or kind is list:
-        return tuple(map(type, value)), tuple(value)
     if isinstance(value, np.ndarray):
-        return (kind, value.item()) if value.ndim == 0 else _frozen(value.tolist())
+        return (type(value), value.item()) if value.ndim == 0 else _frozen(value.tolist())
     if isinstance(value, list | tuple):
-        return _frozen(tuple(value))
-    return kind, value
+        return tuple(map(type, value)), tuple(value)
+    return type(value), value

@@ -73,6 +73,7 @@ class _Torch:
     def __init__(self, index: int) -> None:
         self.device = f"cuda:{index}"
         torch = sys.modules["torch"]
+        self._several = torch.cuda.device_count() > 1
         current = getattr(torch._C, "_cuda_getCurrentRawStream", None)
         self.stream: Callable[[], int] = (
             partial(current, index) if current else lambda: torch.cuda.current_stream(index).cuda_stream
@@ -83,7 +84,7 @@ class _Torch:
         name, item = tensor.dtype.name, tensor.dtype.itemsize
         strides = tuple(step // item for step in tensor.strides)
         shape, dtype, device = tensor.shape, getattr(torch, name), torch.device(self.device)
-        index = device.index
+        index, several = device.index, self._several
         # The allocator without the dispatcher before it, as torch.compile's own code calls it: a third of the time.
         direct = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
         direct = getattr(direct, "_empty_strided_cuda", None)
@@ -94,7 +95,7 @@ class _Torch:
                 with torch.cuda.stream(torch.cuda.ExternalStream(handle, device)):
                     return new(None)
             array = None if direct is None else direct(shape, strides, dtype)
-            if array is None or array.get_device() != index:  # it knows the current device only
+            if array is None or (several and array.get_device() != index):  # it knows the current device only
                 array = torch.empty_strided(shape, strides, dtype=dtype, device=device)
             return array, array.data_ptr()
 

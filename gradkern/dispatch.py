@@ -2,28 +2,30 @@
 
 A plan is made once per signature and cached. The contract is checked when the plan is made: the same signature gets the
 same verdict, so a warm call pays for one look-up. What depends on addresses (an `out` that overlaps an input) is
-checked at every call.
+checked at every call. Calls on plain tensors of a GPU like those of an earlier call need no signature to find its plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Hashable, Mapping
 from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
 from gradkern import registry
-from gradkern.arrays import HOST, NUMPY, View
+from gradkern.arrays import HOST, NUMPY, Kind, View
 from gradkern.binding import Binder, attribute_key
 from gradkern.call import Call, Plan, Refusal, Tensor
 from gradkern.checking import check
-from gradkern.errors import GradkernError, ProviderError, UnknownOperatorError
-from gradkern.operands import Operands, Pairs, read, views_of
-from gradkern.plans import PlanCache
-from gradkern.policies import Policy, merged
+from gradkern.errors import GradkernError, PolicyError, ProviderError, UnknownOperatorError
+from gradkern.operands import Pairs, read, views_of
+from gradkern.plans import Kept, PlanCache
+from gradkern.policies import USUAL, Policy, merged
 from gradkern.prepared import Prepared
 from gradkern.providers import unavailable
 from gradkern.spelling import nearest
+from gradkern.tensors import Known, recognised
 
 __all__ = ["Prepared", "plan_cache", "plan_for", "prepare", "run"]
 
@@ -62,9 +64,11 @@ def run(
 
     >>> gradkern.run("ConvGrad", dY, X, W, pads=[1, 1, 1, 1]).dW
     """
-    entry, arrays, operands = _find(op, inputs, outputs, out, provider, policy, domain, version, named)
-    _, buffers, kind, _, out_buffers, _ = operands
-    entry.require_apart(arrays, buffers, out, out_buffers)
+    entry, arrays, buffers, kind, out_buffers = _find(
+        op, inputs, outputs, out, provider, policy, domain, version, named
+    )
+    if out:
+        entry.require_apart(arrays, buffers, out, out_buffers)
     return entry.execute(buffers, kind, out, out_buffers, stream)
 
 
@@ -88,8 +92,7 @@ def prepare(
     >>> plan.kernel, plan.scratch
     >>> grads = plan(dY, X, scale, mean, inv_std)
     """
-    entry, _, _ = _find(op, inputs, outputs, out, provider, policy, domain, version, named)
-    return entry
+    return _find(op, inputs, outputs, out, provider, policy, domain, version, named)[0]
 
 
 def plan_for(
@@ -136,8 +139,8 @@ def _find(
     domain: str | None,
     version: int | None,
     named: dict[str, Any],
-) -> tuple[Prepared, tuple[Any, ...], Operands]:
-    """The plan for these arguments, cached or made, and the arrays it runs on."""
+) -> tuple[Prepared, tuple[Any, ...], tuple[Any, ...], Kind, tuple[Any, ...]]:
+    """The plan for these arguments, cached or made; the arrays; and as in Operands buffers, kind and out_buffers."""
     binder = _binders().get(op) if isinstance(op, str) else None
     if binder is None:
         raise _unknown(op)
@@ -145,19 +148,34 @@ def _find(
         _check_version(binder, domain, version)
     arrays, attributes = binder.bind(inputs, named)
     wanted = binder.wanted(outputs, out)
-    operands = read(binder, arrays, out)
-    keys, _, kind, out_names, _, in_place = operands
+    attributed = attribute_key(attributes) if attributes else ()
+    asked = None
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)  # not there while another thread imports PyTorch
+    if type(arrays[0]) is tensor and not out:
+        try:
+            in_force = merged(policy)
+            asked = (op, wanted, attributed, provider, None if in_force is USUAL else in_force, arrays[0].shape)
+            seen = _seen.get(asked, ())
+        except (PolicyError, TypeError):  # they come again below, after what is wrong with the arrays
+            seen = ()
+        for known, kept, kind in seen:
+            addresses = known.addresses(arrays)
+            if addresses is not None:
+                entry = plan_cache.again(kept)
+                if entry is not None:
+                    return entry, arrays, addresses, kind, ()
+    keys, buffers, kind, out_names, out_buffers, in_place = read(binder, arrays, out)
     in_force = merged(policy)
     signature = (
         op,
         wanted,
-        attribute_key(attributes) if attributes else (),
+        attributed,
         keys,
         out_names,
         in_place,
         kind.device,
         provider,
-        in_force,
+        None if in_force is USUAL else in_force,  # a policy's hash is worked out in Python
     )
     try:
         entry = plan_cache.get(signature)
@@ -167,7 +185,27 @@ def _find(
     if entry is None:
         views, given, in_place = views_of(binder, arrays, out)
         entry = _plan(signature, binder, views, attributes, wanted, given, in_place, provider, in_force)
-    return entry, arrays, operands
+    elif asked is not None and kind.device != HOST:
+        _remember(asked, arrays, plan_cache.kept(signature), kind)
+    return entry, arrays, buffers, kind, out_buffers
+
+
+_MOST, _MOST_ALIKE = 1024, 16
+_seen: dict[Hashable, tuple[tuple[Known, Kept[Prepared], Kind], ...]] = {}
+"""Of calls made before on plain tensors of a GPU, by all that was asked and the first tensor's shape: the tensors, as
+their guard recognises others like them, and where the plan is kept. To make a signature and look it up costs more.
+"""
+
+
+def _remember(asked: Hashable, arrays: tuple[Any, ...], kept: Kept[Prepared] | None, kind: Kind) -> None:
+    """Let the next call like this one find its plan in `_seen`. Threads may do so at once: one of them is forgotten."""
+    known = recognised(arrays)
+    if known is None or kept is None:
+        return
+    if len(_seen) >= _MOST:
+        _seen.clear()
+    others = [each for each in _seen.get(asked, ()) if each[0] is not known and each[1].entry is not None]
+    _seen[asked] = (*others[1 - _MOST_ALIKE :], (known, kept, kind))
 
 
 def _plan(

@@ -7,7 +7,7 @@ tensors on a GPU. All others are looked at through their views.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ Pairs = frozenset[tuple[str, str]]
 _NONE: Pairs = frozenset()
 
 
-Operands = tuple[tuple[Any, ...], tuple[Any, ...], Kind, tuple[str, ...], tuple[Any, ...], Pairs]
+Operands = tuple[Hashable, tuple[Any, ...], Kind, tuple[str, ...], tuple[Any, ...], Pairs]
 """The arrays as a warm call needs them:
 
 keys          all a plan may know of every input (None for an optional one not given), then of the arrays in `out`

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from gradkern.errors import PolicyError
 
-__all__ = ["Policy", "changes", "current", "merged", "policy"]
+__all__ = ["USUAL", "Policy", "changes", "current", "merged", "policy"]
 
 Search = Literal["exhaustive", "heuristic", "default"]
 
@@ -51,7 +51,10 @@ class Policy:
 
 
 _names = tuple(field.name for field in fields(Policy))
-_current: ContextVar[Policy] = ContextVar("gradkern_policy", default=Policy())  # noqa: B039  frozen
+USUAL = Policy()
+"""What is in force if nobody says else: the one object that `merged` returns for policies equal to it."""
+
+_current: ContextVar[Policy] = ContextVar("gradkern_policy", default=USUAL)
 current = _current.get
 
 
@@ -60,7 +63,7 @@ def merged(change: Policy | Mapping[str, Any] | None) -> Policy:
     if change is None:
         return current()
     if isinstance(change, Policy):
-        return change
+        return USUAL if change == USUAL else change
     if not isinstance(change, Mapping):
         raise PolicyError(f"policy: expected a gradkern.Policy or a mapping, got {type(change).__name__}")
     try:
@@ -72,7 +75,7 @@ def merged(change: Policy | Mapping[str, Any] | None) -> Policy:
 @lru_cache(maxsize=256)
 def _laid_over(below: Policy, change: tuple[tuple[str, type, Any], ...]) -> Policy:
     """`change` has the types of its values, too, as 1 is no True here."""
-    return _changed(below, {name: value for name, _, value in change})
+    return merged(_changed(below, {name: value for name, _, value in change}))
 
 
 def _changed(below: Policy, change: Mapping[str, Any]) -> Policy:
@@ -103,5 +106,5 @@ def _as_dict(value: Policy) -> dict[str, Any]:
 
 def changes(value: Policy) -> dict[str, Any]:
     """The fields of a policy that are not as in `Policy()`."""
-    usual = _as_dict(Policy())
+    usual = _as_dict(USUAL)
     return {name: each for name, each in _as_dict(value).items() if each != usual[name]}

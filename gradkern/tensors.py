@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 __all__ = ["Known", "alignment", "of_tensors", "recognised"]
@@ -26,18 +26,20 @@ class Known:
 
     __slots__ = ("_guard", "index", "keys")
 
-    def __init__(self, guard: Callable[..., bool], keys: tuple[Any, ...], index: int) -> None:
+    def __init__(self, guard: Callable[..., bool], keys: str, index: int) -> None:
         self._guard, self.keys, self.index = guard, keys, index
 
     def addresses(self, values: tuple[Any, ...]) -> tuple[int, ...] | None:
         """The addresses of tensors that are like these; None for others."""
         if not self._guard(*values):
             return None
-        addresses = tuple([each.data_ptr() for each in values])
-        bits = 0
-        for address in addresses:
-            bits |= address
-        return None if bits & 15 or 0 in addresses else addresses
+        addresses = []
+        for each in values:
+            address = each.data_ptr()
+            if address & 15 or not address:
+                return None
+            addresses.append(address)
+        return tuple(addresses)
 
 
 _known: dict[Any, list[Known]] = {}
@@ -48,8 +50,10 @@ def alignment(address: int) -> int:
     return (address | 16) & -(address | 16)
 
 
-def of_tensors(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...], int] | None:
+def of_tensors(values: tuple[Any, ...]) -> tuple[str, tuple[int, ...], int] | None:
     """Of plain tensors on one device, keys that say what View.key does, the addresses, and the number of the device.
+
+    The keys are a string: it keeps its hash, which tuples work out at every look-up.
 
     The first of them is known to be a plain tensor. None where another needs a closer look: a subclass, one with a
     gradient or a lazy sign, on another device, without memory, or of a layout without strides.
@@ -67,7 +71,7 @@ def recognised(values: tuple[Any, ...]) -> Known | None:
     return next((known for known in alike if known.addresses(values) is not None), None)
 
 
-def _read(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...], int] | None:
+def _read(values: tuple[Any, ...]) -> tuple[str, tuple[int, ...], int] | None:
     plain = sys.modules["torch"].Tensor
     index = values[0].get_device()
     keys, addresses = [], []
@@ -83,12 +87,16 @@ def _read(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...], in
             addresses.append(address)
     except RuntimeError:  # what has no memory or no strides raises when asked for them
         return None
+    text = _text(tuple(keys))
     if all(aligned == 16 for *_, aligned in keys):
-        _remember(values, tuple(keys), index)
-    return tuple(keys), tuple(addresses), index
+        _remember(values, text, index)
+    return text, tuple(addresses), index
 
 
-def _remember(values: tuple[Any, ...], keys: tuple[Any, ...], index: int) -> None:
+_text = lru_cache(maxsize=4096)(repr)
+
+
+def _remember(values: tuple[Any, ...], keys: str, index: int) -> None:
     guards = _guards()
     if guards is None or len(set(map(id, values))) < len(values):  # one tensor given twice fits no guard
         return

@@ -7,7 +7,7 @@ import pytest
 from calls import OPERATORS, FakeProvider, arguments, message
 
 import gradkern
-from gradkern import ArgumentError, UnknownOperatorError
+from gradkern import ArgumentError, UnknownOperatorError, binding
 from gradkern.binding import attribute_key
 
 LAYER = "LayerNormalizationGrad"
@@ -134,6 +134,19 @@ def test_attributes_are_told_apart_by_type_and_value_but_not_by_container() -> N
     same = [(1, 2), [1, 2], np.array([1, 2])]
     assert len({attribute_key({"pads": value, "b": None}) for value in same}) == 1
     assert attribute_key({"a": 1, "b": 2}) == attribute_key({"b": 2, "a": 1})
+
+
+def test_tuples_that_come_and_go_are_not_mistaken_for_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binding, "_tuples", {})
+    constant = (1, 2)
+    for number in range(2 * binding._MOST):
+        for value in ((number, 1), (number, True), (number, 1.0), constant):
+            assert attribute_key({"pads": value}) == (("pads", (tuple(map(type, value)), value)),)
+    assert len(binding._tuples) == binding._MOST
+    assert binding._tuples[id(constant)][1] is constant
+    kept = set(binding._tuples)
+    attribute_key({"pads": ([1],)})
+    assert set(binding._tuples) == kept
 
 
 @pytest.mark.parametrize(
