@@ -182,7 +182,7 @@ def build(form: MmaForm) -> Callable[..., None]:
     WORDS, SUMS = WARP_CHANNELS * PAIRS * 4, WARP_CHANNELS * ROW_TAPS * 4
 
     TURNS = STEP_ROWS % PAIRS
-    wait_for_copies = i.wait_for_copies(STAGES - 1)
+    wait_for_copies, wait_for_all_copies = i.wait_for_copies(STAGES - 1), i.wait_for_copies(0)
     store_zeros = i.storer("shared", "float32", 4)
     rows = [_rows(form, number) for number in range(STEP_ROWS)]  # two at a time: those of an even step, then an odd one's
     multiply_even, multiply_odd = _in_turn(rows[: STEP_ROWS // 2]), _in_turn(rows[STEP_ROWS // 2 :])
@@ -276,15 +276,10 @@ def build(form: MmaForm) -> Callable[..., None]:
             first = int32(chunk * share)
             last = int32(min(first + share, steps))
 
-            at = i.unseen(ARRAYS_AT + thread * 16)
-            while at < SHARED:  # what lies outside the arrays
-                store_zeros(shared + at, zeros)
-                at = i.unseen(at + THREADS * 16)
             for n in range(SUMS):
                 sums[n] = float32(0)
             for n in range(WORDS):
                 window[n] = int32(0)
-            cuda.syncthreads()
 
             # the turning over is one step ahead of the products, the copies are two more: step n's are in slot n % 2
             step = int32(first - WARM_STEPS)
@@ -297,6 +292,12 @@ def build(form: MmaForm) -> Callable[..., None]:
                 asks = mine and asked < last and (moves_source or asked >= first)
                 fetch(slot, moves_source, raw, start, asked_row, asked_image, column, images, asks)
                 asked_row, asked_image, asked = next_step(asked_row, asked_image, asked)
+            if item < cuda.gridDim.x:  # what lies outside the arrays, once
+                at = i.unseen(ARRAYS_AT + thread * 16)
+                while at < SHARED:
+                    store_zeros(shared + at, zeros)
+                    at = i.unseen(at + THREADS * 16)
+                cuda.syncthreads()
             wait_for_copies()
             turn_over(0, moves_source, moves, arrays + to, raw)
             asks = mine and asked < last and (moves_source or asked >= first)
@@ -329,9 +330,10 @@ def build(form: MmaForm) -> Callable[..., None]:
                 for _ in range(TURNS):
                     turn_window(window)
                 step = int32(step + 1)
+            wait_for_all_copies()  # zeros that nobody needs
             cuda.syncthreads()
 
-            # a warp's matrices one channel after another: sums 0 and 1 are of row `across`, 2 and 3 of the eighth after
+            # a warp's matrices, one channel after another: sums 0 and 1 are of row `across`, 2 and 3 of the eighth after
             matrices = shared + warp * (ROW_TAPS * MATRIX)
             for channel in range(WARP_CHANNELS):
                 for tap in range(ROW_TAPS):
