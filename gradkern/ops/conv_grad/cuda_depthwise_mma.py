@@ -74,10 +74,11 @@ def _mover(form: MmaForm, array: Literal["source", "strip"]) -> tuple[Callable[.
 
     @inline
     def place(number: int) -> Any:
-        octet, rest = int32(number % OCTETS), int32(number // OCTETS)
-        pair = int32(rest // ACROSS)
+        rest = i.quotient(number, int32(OCTETS))
+        octet = int32(number - rest * OCTETS)
+        pair = i.quotient(rest, int32(ACROSS))
         rest = int32(rest - pair * ACROSS)
-        side = int32(rest // TWOS)
+        side = i.quotient(rest, int32(TWOS))
         column = int32(2 * (rest - side * TWOS))
         to = int32(octet * (OCTET * CHANNEL + PAD) + pair * PITCH + side * SIDE + LEAD + column * 4)
         from_ = int32(octet * (OCTET * 2) + column * COLUMN)
@@ -230,9 +231,9 @@ def build(form: MmaForm) -> Callable[..., None]:
     def kernel(source: int, strip: int, filters: int, partial: int, counter: int, images: int, chunks: int) -> None:
         thread, images = int32(cuda.threadIdx.x), int32(images)
         shared = i.shared_memory()
-        stacks = int32((images + SIDES - 1) // SIDES)
-        steps = int32(((stacks - 1) * PERIOD + STRIP_ROWS + STEP_ROWS - 1) // STEP_ROWS)
-        share = int32((steps + chunks - 1) // chunks)
+        stacks = i.quotient(int32(images + SIDES - 1), int32(SIDES))
+        steps = i.quotient(int32((stacks - 1) * PERIOD + STRIP_ROWS + STEP_ROWS - 1), int32(STEP_ROWS))
+        share = i.quotient(int32(steps + chunks - 1), int32(chunks))
 
         # the first half of the block moves X, the other dY
         moves_source = thread < THREADS // 2
@@ -244,13 +245,13 @@ def build(form: MmaForm) -> Callable[..., None]:
         moves = row < STEP_ROWS
 
         # what it multiplies: column `across` of the blocks `down` and `down` + 4
-        warp, across, down = int32(thread // 32), int32(thread % 32 // 4), int32(thread % 4)
-        first_octet = int32(warp * WARP_CHANNELS // OCTET)
+        warp, across, down = int32(thread >> 5), int32(thread >> 2 & 7), int32(thread & 3)
+        first_octet = i.quotient(int32(warp * WARP_CHANNELS), int32(OCTET))
         in_octet = int32(warp * WARP_CHANNELS - first_octet * OCTET)
         source_of, strip_of = cuda.local.array(2, int32), cuda.local.array(2, int32)
         for n in range(2):
             slot = int32(down + 4 * n)
-            slot_side = int32(slot // BLOCKS)
+            slot_side = i.quotient(slot, int32(BLOCKS))
             block = int32(slot - slot_side * BLOCKS)
             source_of[n] = int32(first_octet * (OCTET * SOURCE_CHANNEL + PAD) + in_octet * SOURCE_CHANNEL + across * 4)
             strip_of[n] = int32(SOURCE_BYTES + first_octet * (OCTET * STRIP_CHANNEL + PAD) + in_octet * STRIP_CHANNEL + across * 4)
@@ -268,7 +269,8 @@ def build(form: MmaForm) -> Callable[..., None]:
 
         item = int32(cuda.blockIdx.x)
         while item < GROUPS * chunks:
-            group, chunk = int32(item % GROUPS), int32(item // GROUPS)
+            chunk = i.quotient(item, int32(GROUPS))
+            group = int32(item - chunk * GROUPS)
             first_channel = int32(group * CHANNELS)
             here = int32(min(CHANNELS, TOTAL_CHANNELS - first_channel))
             mine = moves and octet * OCTET < here
@@ -276,34 +278,43 @@ def build(form: MmaForm) -> Callable[..., None]:
             first = int32(chunk * share)
             last = int32(min(first + share, steps))
 
+            # the turning over is one step ahead of the products, the copies are two more: step n's are in slot n % 2
+            begin = int32(first - WARM_STEPS)
+            asked = begin
+            if moves_source:
+                asked_row, asked_image = start_source(begin, row, side)
+            else:
+                asked_row, asked_image = start_strip(begin, row, side)
+            while asked < begin + STAGES:
+                asks = mine and asked < last and (moves_source or asked >= first)
+                fetch(i.unseen(asked - begin), moves_source, raw, start, asked_row, asked_image, column, images, asks)
+                asked_row, asked_image, asked = next_step(asked_row, asked_image, asked)
+            at = i.unseen(ARRAYS_AT + thread * 16)
+            while at < SHARED:  # what lies outside the arrays
+                store_zeros(shared + at, zeros)
+                at = i.unseen(at + THREADS * 16)
             for n in range(SUMS):
                 sums[n] = float32(0)
             for n in range(WORDS):
                 window[n] = int32(0)
-
-            # the turning over is one step ahead of the products, the copies are two more: step n's are in slot n % 2
-            step = int32(first - WARM_STEPS)
-            asked = step
-            if moves_source:
-                asked_row, asked_image = start_source(step, row, side)
-            else:
-                asked_row, asked_image = start_strip(step, row, side)
-            for slot in range(2):
-                asks = mine and asked < last and (moves_source or asked >= first)
-                fetch(slot, moves_source, raw, start, asked_row, asked_image, column, images, asks)
-                asked_row, asked_image, asked = next_step(asked_row, asked_image, asked)
-            if item < cuda.gridDim.x:  # what lies outside the arrays, once
-                at = i.unseen(ARRAYS_AT + thread * 16)
-                while at < SHARED:
-                    store_zeros(shared + at, zeros)
-                    at = i.unseen(at + THREADS * 16)
+            step = int32(begin - 1)
+            while True:
+                wait_for_copies()
                 cuda.syncthreads()
-            wait_for_copies()
-            turn_over(0, moves_source, moves, arrays + to, raw)
-            asks = mine and asked < last and (moves_source or asked >= first)
-            fetch(0, moves_source, raw, start, asked_row, asked_image, column, images, asks)
-            asked_row, asked_image, asked = next_step(asked_row, asked_image, asked)
-            while step < last:
+                turn_over(0, moves_source, moves, arrays + to, raw)
+                asks = mine and asked < last and (moves_source or asked >= first)
+                fetch(0, moves_source, raw, start, asked_row, asked_image, column, images, asks)
+                asked_row, asked_image, asked = next_step(asked_row, asked_image, asked)
+                if step >= begin:  # the first time there is nothing yet
+                    multiply_odd(
+                        sums, window, i.unseen(arrays + ARRAYS + source_of[0]), i.unseen(arrays + ARRAYS + source_of[1]),
+                        i.unseen(arrays + ARRAYS + strip_of[0]), i.unseen(arrays + ARRAYS + strip_of[1]),
+                    )  # fmt: skip
+                    for _ in range(TURNS):
+                        turn_window(window)
+                step = int32(step + 1)
+                if step >= last:
+                    break
                 wait_for_copies()
                 cuda.syncthreads()
                 turn_over(1, moves_source, moves, arrays + to, raw)
@@ -315,48 +326,31 @@ def build(form: MmaForm) -> Callable[..., None]:
                     i.unseen(arrays + strip_of[0]), i.unseen(arrays + strip_of[1]),
                 )  # fmt: skip
                 step = int32(step + 1)
-                if step == last:
+                if step >= last:
                     break
-                wait_for_copies()
-                cuda.syncthreads()
-                turn_over(0, moves_source, moves, arrays + to, raw)
-                asks = mine and asked < last and (moves_source or asked >= first)
-                fetch(0, moves_source, raw, start, asked_row, asked_image, column, images, asks)
-                asked_row, asked_image, asked = next_step(asked_row, asked_image, asked)
-                multiply_odd(
-                    sums, window, i.unseen(arrays + ARRAYS + source_of[0]), i.unseen(arrays + ARRAYS + source_of[1]),
-                    i.unseen(arrays + ARRAYS + strip_of[0]), i.unseen(arrays + ARRAYS + strip_of[1]),
-                )  # fmt: skip
-                for _ in range(TURNS):
-                    turn_window(window)
-                step = int32(step + 1)
             wait_for_all_copies()  # zeros that nobody needs
             cuda.syncthreads()
 
-            # a warp's matrices, one channel after another: sums 0 and 1 are of row `across`, 2 and 3 of the eighth after
-            matrices = shared + warp * (ROW_TAPS * MATRIX)
-            for channel in range(WARP_CHANNELS):
-                for tap in range(ROW_TAPS):
-                    for half in range(2):
-                        for n in range(2):
-                            pair_of_sums[n] = sums[(channel * ROW_TAPS + tap) * 4 + 2 * half + n]
-                        place = matrices + tap * MATRIX + half * (MATRIX // 2) + (across * BLOCK + down * 2) * 4
-                        store_sums(place, pair_of_sums)
-                i.warp_barrier()
-                tap = int32(thread % 32)
-                whose = int32(warp * WARP_CHANNELS + channel)
-                while tap < TAPS and whose < here:
-                    row_tap = int32(tap // COLUMN_TAPS)
-                    at = matrices + row_tap * MATRIX + (tap - row_tap * COLUMN_TAPS) * (BLOCK * 4)
-                    total = float32(0)
-                    for n in range(BLOCK):
-                        load_sum(one, at + n * ((BLOCK + 1) * 4))
-                        total += one[0]
-                    one[0] = total
-                    place = int64(chunk) * TOTAL_CHANNELS + first_channel + whose
-                    store_partial(partial + (place * TAPS + tap) * 4, one)
-                    tap = int32(tap + 32)
-                i.warp_barrier()
+            # the matrices take the place of the arrays: sums 0 and 1 are of row `across`, 2 and 3 of the eighth after it
+            place = shared + warp * (WARP_CHANNELS * ROW_TAPS * MATRIX) + (across * BLOCK + down * 2) * 4
+            for number in range(WARP_CHANNELS * ROW_TAPS):
+                for half in range(2):
+                    for n in range(2):
+                        pair_of_sums[n] = sums[4 * number + 2 * half + n]
+                    store_sums(place + (number * MATRIX + half * (MATRIX // 2)), pair_of_sums)
+            cuda.syncthreads()
+            number = i.unseen(thread)
+            while number < here * TAPS:
+                row_of_taps = i.quotient(number, int32(COLUMN_TAPS))  # of a channel and a row of taps, one matrix
+                at = shared + row_of_taps * MATRIX + (number - row_of_taps * COLUMN_TAPS) * (BLOCK * 4)
+                total = float32(0)
+                for n in range(BLOCK):
+                    load_sum(one, at + n * ((BLOCK + 1) * 4))
+                    total += one[0]
+                one[0] = total
+                place = int64(chunk) * TOTAL_CHANNELS + first_channel
+                store_partial(partial + (place * TAPS + number) * 4, one)
+                number = i.unseen(number + THREADS)
             cuda.syncthreads()
             item = int32(item + cuda.gridDim.x)
         add_over_blocks(filters, partial, counter, chunks, thread, shared)

@@ -160,8 +160,8 @@ class MmaForm:
 
     @property
     def sums_bytes(self) -> int:
-        """At the end, of one channel of each warp."""
-        return self.threads // 32 * self.taps[0] * WINDOW * BLOCK * 4
+        """At the end, of all channels."""
+        return self.channels * self.taps[0] * WINDOW * BLOCK * 4
 
     @property
     def shared_bytes(self) -> int:

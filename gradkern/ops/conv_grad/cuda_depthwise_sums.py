@@ -41,7 +41,7 @@ def sums_over_blocks(
         wait_for_grid(counter)
         # a block takes so many columns that all blocks together take all, if it has the threads; rows are shared out
         blocks = int32(cuda.gridDim.x)
-        columns = int32(min((ALL_TAPS + blocks - 1) // blocks, THREADS))
+        columns = min(i.quotient(int32(ALL_TAPS + blocks - 1), blocks), int32(THREADS))
         readers = i.quotient(int32(THREADS), columns)
         reader = i.quotient(thread, columns)
         column = int32(thread - reader * columns)
@@ -71,11 +71,11 @@ def sums_over_blocks(
                     total += one[0]
                     other = i.unseen(other + columns)
                 one[0] = total
-                channel, tap = int32(number // TAPS), int32(number % TAPS)
-                place = int64(channel) * FILTER_CHANNEL
-                store_filter(
-                    filters + place + (tap // COLUMN_TAPS) * FILTER_ROW + (tap % COLUMN_TAPS) * FILTER_COLUMN, one
-                )
+                channel = i.quotient(number, int32(TAPS))
+                tap = int32(number - channel * TAPS)
+                row = i.quotient(tap, int32(COLUMN_TAPS))
+                place = int64(channel) * FILTER_CHANNEL + int64(row) * FILTER_ROW
+                store_filter(filters + place + int64(tap - row * COLUMN_TAPS) * FILTER_COLUMN, one)
             cuda.syncthreads()
             first = int32(first + blocks * columns)
 
