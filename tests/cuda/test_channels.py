@@ -78,3 +78,17 @@ def test_no_block_has_much_more_to_do_than_the_average(target: tuple[int, int, i
         rows = found.rows_each + (line % found.groups < found.rows_over)
         work[item % blocks] += rows * min(found.tile, found.row - tile * found.tile)
     assert max(work) <= 1.1 * slabs.count / blocks
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+@pytest.mark.parametrize("width", [8, 4, 1])
+def test_no_thread_adds_up_long_sums(last: bool, width: int) -> None:
+    """2048 elements one after another, of a plane of 2^20, had errors of 1.7e-6 of the terms where 1e-6 is promised."""
+    for sizes in [(33, 64, 1 << 20), (128, 64, 12544), (1 << 24, 3, 1), (4096, 8, 1000)]:
+        axes = [(size, number == 1) for number, size in enumerate(sizes)]
+        slabs = Slabs.of(merged(*zip(*([axes[0], axes[2], axes[1]] if last else axes), strict=True)))
+        if slabs.count % width:
+            continue
+        form, found = choose(form_of(slabs, width), slabs, PROCESSORS, SHARED)
+        rows = found.rows_each + (found.rows_over > 0)
+        assert rows * form.vectors * form.width // form.adders <= 256, sizes

@@ -24,6 +24,29 @@ CASES = [
 ]
 
 
+MMA_CASES = [
+    Depthwise("dW", 2, 96, (56, 56), (7, 7), pads=(3, 3, 3, 3), dtype="bfloat16", channels_last=True),
+    Depthwise("dW", 2, 240, (28, 28), (5, 5), pads=(2, 2, 2, 2), dtype="float16", channels_last=True),
+]
+
+
+def compiled_mma(index: int, capability: tuple[int, int]) -> dict[str, Any]:
+    from gradkern.cuda.compile import compile_kernel
+    from gradkern.ops.conv_grad.cuda_depthwise_form import ARGUMENTS
+    from gradkern.ops.conv_grad.cuda_depthwise_geometry import Shape
+    from gradkern.ops.conv_grad.cuda_depthwise_mma import build
+    from gradkern.ops.conv_grad.cuda_depthwise_mma_form import STEP_ROWS, WARP_CHANNELS, forms
+
+    form = next(forms(Shape.of(make(MMA_CASES[index])[0]), Device(0, capability, 132, SHARED[capability])))
+    made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
+    return {
+        "spilled": made.spilled,
+        "products": made.ptx.count("mma.sync"),
+        "expected": STEP_ROWS * WARP_CHANNELS * form.taps[0],  # of two steps
+        "ptx": made.ptx,
+    }
+
+
 def compiled(index: int, capability: tuple[int, int]) -> dict[str, Any]:
     from gradkern.cuda.compile import compile_kernel
     from gradkern.ops.conv_grad.cuda_depthwise import build
@@ -65,3 +88,13 @@ def test_every_multiply_add_of_a_strip_is_one_instruction(everything: dict[Any, 
 def test_copies_are_asynchronous_where_the_device_can(everything: dict[Any, dict[str, Any]]) -> None:
     for which, made in everything.items():
         assert ("cp.async." in made["ptx"]) == made["asynchronous"], which
+
+
+def test_on_tensor_cores_every_product_of_two_steps_is_one_instruction_and_all_stays_in_registers() -> None:
+    wanted = [(0, (9, 0)), (1, (8, 0)), (1, (12, 0))]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        for which, made in zip(wanted, pool.map(compiled_mma, *zip(*wanted, strict=True)), strict=True):
+            assert "ld.local" not in made["ptx"], which
+            assert made["spilled"] <= 64, which
+            assert made["products"] == made["expected"], which

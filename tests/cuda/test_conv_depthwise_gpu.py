@@ -18,20 +18,19 @@ LAYOUTS = pytest.mark.parametrize("last", [False, True], ids=["channels_first", 
 SAME = {3: (1, 1, 1, 1), 5: (2, 2, 2, 2), 7: (3, 3, 3, 3)}
 
 
-def run(case: Depthwise, times: int = 1) -> list[np.ndarray]:
+def run(case: Depthwise, times: int = 1, on_tensor_cores: bool = False) -> list[np.ndarray]:
     """The output of every candidate, each checked."""
     from gradkern.cuda.device import activate, device
     from gradkern.cuda.scratch import scratch
-    from gradkern.ops.conv_grad.depthwise import candidates
+    from gradkern.ops.conv_grad import depthwise, depthwise_mma
 
     results = []
     which = device(0)
-    for index in range(2):
-        problem, arrays, out, expected = make(case)
-        found = list(candidates(problem, which))
-        if index >= len(found):
+    candidates = (depthwise_mma if on_tensor_cores else depthwise).candidates
+    for index, candidate in enumerate(candidates(make(case)[0], which)):
+        if index == 2:
             break
-        candidate = found[index]
+        _, arrays, out, expected = make(case)
         output = {"dX": "X", "dW": "W"}[case.gradient]
         with activate(which):
             there = {name: OnDevice(each) for name, each in arrays.items()}
@@ -45,6 +44,7 @@ def run(case: Depthwise, times: int = 1) -> list[np.ndarray]:
                 each.free()
         assert_close("ConvGrad", f"{case.gradient} of {candidate.name}", out, expected)
         results.append(np.array(out))
+    assert results
     return results
 
 
@@ -107,3 +107,64 @@ def test_the_same_call_gives_the_same_bits(gradient: str, last: bool) -> None:
     case = Depthwise(gradient, 16, 32, (28, 28), (7, 7), pads=SAME[7], channels_last=last)
     for first, again in zip(run(case), run(case, times=5), strict=True):
         assert first.tobytes() == again.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [b, h])
+@pytest.mark.parametrize(
+    ("images", "channels", "size", "kernel"),
+    [
+        (5, 96, (56, 56), 7),
+        (9, 40, (28, 28), 7),
+        (64, 64, (14, 14), 7),
+        (65, 48, (7, 7), 7),
+        (3, 240, (28, 28), 5),
+        (33, 72, (14, 14), 5),
+        (4, 16, (13, 21), 3),
+        (2, 8, (31, 63), 3),
+        (1, 8, (5, 3), 3),
+    ],
+    ids=lambda each: str(each).replace(" ", ""),
+)
+def test_tensor_cores(dtype: str, images: int, channels: int, size: tuple[int, int], kernel: int) -> None:
+    case = Depthwise("dW", images, channels, size, (kernel,) * 2, pads=SAME[kernel], dtype=dtype, channels_last=True)
+    run(case, on_tensor_cores=True)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"spatial": (9, 20), "kernel": (8, 9), "pads": (7, 0, 0, 8)},
+        {"spatial": (12, 30), "kernel": (2, 4)},
+        {"spatial": (17, 11), "kernel": (6, 1), "pads": (0, 2, 9, 1)},
+        {"spatial": (4, 9), "kernel": (1, 1)},
+        {"spatial": (3, 4), "kernel": (7, 7), "pads": (3, 3, 3, 3)},
+        {"spatial": (10, 10), "kernel": (3, 3), "pads": (1, 1, 1, 1), "spread": 8},
+    ],
+    ids=lambda how: "x".join(map(str, how["spatial"])),
+)
+def test_tensor_cores_on_every_geometry(how: dict[str, Any]) -> None:
+    run(Depthwise("dW", 7, 24, dtype=h, channels_last=True, **how), on_tensor_cores=True)
+
+
+def test_tensor_cores_give_the_same_bits() -> None:
+    case = Depthwise("dW", 64, 32, (28, 28), (7, 7), pads=SAME[7], dtype=b, channels_last=True)
+    for again in range(2, 12):
+        for first, other in zip(run(case, on_tensor_cores=True), run(case, again, on_tensor_cores=True), strict=True):
+            assert first.tobytes() == other.tobytes()
+
+
+def test_tensor_cores_leave_other_channels_alone_where_one_has_an_infinity() -> None:
+    """Compared with float64 where it is finite."""
+    import torch
+
+    import gradkern
+
+    X, dY = (torch.randn(3, 14, 14, 32, device="cuda").half().permute(0, 3, 1, 2) for _ in range(2))
+    W = torch.zeros(32, 1, 7, 7, device="cuda").half()
+    X[1, 5, 3, 3] = float("inf")
+    settings = {"pads": [3] * 4, "group": 32, "outputs": ["dW"]}
+    dW = gradkern.run("ConvGrad", dY, X, W, policy={"kernel": "depthwise_mma_32_channels"}, **settings).dW
+    exact = torch.nn.grad.conv2d_weight(X.double(), W.shape, dY.double(), padding=3, groups=32)
+    others = [channel for channel in range(32) if channel != 5]
+    assert not torch.isfinite(dW[5]).all()
+    assert (dW[others].double() - exact[others]).norm() <= 3e-4 * exact[others].norm()

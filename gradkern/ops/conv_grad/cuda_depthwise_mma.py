@@ -5,21 +5,21 @@
 A channel by itself has no matrices, but its columns make some. Cut the columns of dY into blocks of 8, and sum over
 rows and blocks, but not yet over the columns b of a block:
 
-    G_k[c, b] = sum over rows h and blocks j of X[h + k - begin, 8 j + c - begin] * dY[h, 8 j + b]     16 x 8, for each k
+    G_k[c, b] = sum over rows h and blocks j of X[h + k - begin, 8 j + c - begin] * dY[h, 8 j + b]     16 x 8, each k
     dW[k, l]  = sum over b of G_k[b + l, b]
 
 which is a product of matrices that sums over 16 pairs (h, j) at a time: two rows of eight blocks, narrow images side by
-side. For 7x7 taps 7 of its 16 multiply-adds are of use, of 16 times as many as the other units have.
+side. For 7x7 taps 7 of its 16 multiply-adds are of use, and tensor cores have 16 times as many as the other units.
 
-How it goes: a block takes some channels of a run of rows of all images (see MmaForm), four rows at a time. Threads copy
-vectors of 8 channels some steps ahead to shared memory, each to a place of its own, then turn them over: two rows of one
-channel make a word, as the products take them. A warp walks down its channels. Of X it holds the pairs of rows that a
-pair of dY meets, (0, 1), (2, 3) and so on, reads one more for each pair of dY, and makes those between, (1, 2), (3, 4),
-from them: six words are read for seven products. The turning over waits behind the products, not before: there are two
-of everything, and one barrier a step.
+How it goes: a block takes some channels of a run of rows of all images (see MmaForm), a few rows at a time. Threads
+copy vectors of 8 channels to shared memory, each to a place of its own, some steps ahead; then they turn them over, so
+that two rows of one channel make a word, as products take them. A warp walks down its channels. Of X it holds the pairs
+of rows that a pair of dY meets, (0, 1), (2, 3) and so on; for each pair of dY it reads one more, and makes those
+between, (1, 2), (3, 4), from them: six words are read for seven products. One barrier a step is enough, as there are
+two of everything: a step's products and the turning over of the next lie between the same barriers.
 
 What lies outside the arrays is zero in shared memory: an infinity in X may make NaN of any tap of its channel. Tensor
-cores cut off where others round, so a run has so few rows that it does not count.
+cores cut off where others round; a run has so few rows that it does not count.
 
 At the end each run's sums are a row of partial sums, see cuda_depthwise_sums: the same bits every time.
 """
@@ -36,8 +36,9 @@ from gradkern.cuda import intrinsics as i
 from gradkern.ops.conv_grad.cuda_depthwise_mma_form import (
     BLOCK,
     OCTET,
-    SLOTS,
     STAGES,
+    STEP_ROWS,
+    WARP_CHANNELS,
     WINDOW,
     MmaForm,
 )
@@ -58,7 +59,7 @@ def _mover(form: MmaForm, array: Literal["source", "strip"]) -> tuple[Callable[.
                     that lie outside or are not mine; start: the address of the column in the first image
     turn(to, raw)   two rows of two columns of eight channels become, for each channel, a word of two rows a column
     """
-    THREADS, OCTETS, SIDES, PERIOD, STEP_ROWS = form.threads, form.octets, form.sides, form.period, form.step_rows
+    THREADS, OCTETS, SIDES, PERIOD = form.threads, form.octets, form.sides, form.period
     source = array == "source"
     ROWS, COLUMNS = form.source if source else form.strip
     IMAGE, ROW, COLUMN = form.source_strides if source else form.strip_strides
@@ -121,13 +122,13 @@ def _mover(form: MmaForm, array: Literal["source", "strip"]) -> tuple[Callable[.
 
 
 def _rows(form: MmaForm, number: int) -> Callable[..., None]:
-    """multiply(sums, window, x, later_x, dy, later_dy): two rows of dY, number `number` of two steps, times all that they
-    meet; of X comes the last pair of rows, to the place in the window of that which has passed. The others are where a
-    thread's columns of the step begin, of the first four blocks and of the last four.
+    """multiply(sums, window, x, later_x, dy, later_dy): two rows of dY, number `number` of two steps, times all that
+    they meet; of X comes the last pair of rows, to the place in the window of that which has passed. The others are
+    where a thread's columns of the step begin, of the first four blocks and of the last four.
     """
-    PAIRS, ROW_TAPS, WARP_CHANNELS = form.pairs, form.taps[0], form.warp_channels
+    PAIRS, ROW_TAPS = form.pairs, form.taps[0]
     SOURCE_CHANNEL, STRIP_CHANNEL = 4 * form.source_channel, 4 * form.strip_channel
-    SOURCE_ROW, STRIP_ROW = (number % (form.step_rows // 2) * 4 * each for each in (form.source_pitch, form.strip_pitch))
+    SOURCE_ROW, STRIP_ROW = (number % (STEP_ROWS // 2) * 4 * each for each in (form.source_pitch, form.strip_pitch))
     load_word, multiply = i.word_loader("shared", 4), i.matrix_product(form.dtype)
     LAST = (number + PAIRS - 1) % PAIRS
 
@@ -172,7 +173,6 @@ def build(form: MmaForm) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
     GROUPS, CHANNELS, TOTAL_CHANNELS, THREADS = form.groups, form.channels, form.total_channels, form.threads
     SIDES, PERIOD, STRIP_ROWS, BLOCKS = form.sides, form.period, form.strip[0], form.blocks
-    WARP_CHANNELS, STEP_ROWS = form.warp_channels, form.step_rows
     # shared memory: what is on its way | X, dY of even steps | X, dY of odd steps; here in bytes
     STAGE, ARRAYS_AT, SHARED = 64 * THREADS, form.raw_bytes, form.shared_bytes
     SOURCE_BYTES, ARRAYS, PAD = form.source_bytes, form.source_bytes + form.strip_bytes, 4 * form.octet_pad
@@ -185,7 +185,7 @@ def build(form: MmaForm) -> Callable[..., None]:
     TURNS = STEP_ROWS % PAIRS
     wait_for_copies, wait_for_all_copies = i.wait_for_copies(STAGES - 1), i.wait_for_copies(0)
     store_zeros = i.storer("shared", "float32", 4)
-    rows = [_rows(form, number) for number in range(STEP_ROWS)]  # two at a time: those of an even step, then an odd one's
+    rows = [_rows(form, number) for number in range(STEP_ROWS)]  # two by two: those of an even step, then an odd one's
     multiply_even, multiply_odd = _in_turn(rows[: STEP_ROWS // 2]), _in_turn(rows[STEP_ROWS // 2 :])
     store_sums, load_sum = i.storer("shared", "float32", 2), i.loader("shared", "float32", 1)
     store_partial = i.storer("global", "float32", 1)
@@ -249,12 +249,13 @@ def build(form: MmaForm) -> Callable[..., None]:
         first_octet = i.quotient(int32(warp * WARP_CHANNELS), int32(OCTET))
         in_octet = int32(warp * WARP_CHANNELS - first_octet * OCTET)
         source_of, strip_of = cuda.local.array(2, int32), cuda.local.array(2, int32)
+        own_source = int32(first_octet * (OCTET * SOURCE_CHANNEL + PAD) + in_octet * SOURCE_CHANNEL + across * 4)
+        own_strip = int32(first_octet * (OCTET * STRIP_CHANNEL + PAD) + in_octet * STRIP_CHANNEL + across * 4)
         for n in range(2):
             slot = int32(down + 4 * n)
             slot_side = i.quotient(slot, int32(BLOCKS))
             block = int32(slot - slot_side * BLOCKS)
-            source_of[n] = int32(first_octet * (OCTET * SOURCE_CHANNEL + PAD) + in_octet * SOURCE_CHANNEL + across * 4)
-            strip_of[n] = int32(SOURCE_BYTES + first_octet * (OCTET * STRIP_CHANNEL + PAD) + in_octet * STRIP_CHANNEL + across * 4)
+            source_of[n], strip_of[n] = own_source, int32(own_strip + SOURCE_BYTES)
             if slot < SIDES * BLOCKS:
                 source_of[n] += slot_side * SOURCE_SIDE + block * (BLOCK * 4) + SHIFT
                 strip_of[n] += slot_side * STRIP_SIDE + block * (BLOCK * 4)
@@ -263,7 +264,7 @@ def build(form: MmaForm) -> Callable[..., None]:
                 strip_of[n] += SIDES * STRIP_SIDE
 
         window, sums = cuda.local.array(WORDS, int32), cuda.local.array(SUMS, float32)
-        zeros, one, pair_of_sums = cuda.local.array(4, float32), cuda.local.array(1, float32), cuda.local.array(2, float32)
+        zeros, one, two = cuda.local.array(4, float32), cuda.local.array(1, float32), cuda.local.array(2, float32)
         for n in range(4):
             zeros[n] = float32(0)
 
@@ -306,9 +307,10 @@ def build(form: MmaForm) -> Callable[..., None]:
                 fetch(0, moves_source, raw, start, asked_row, asked_image, column, images, asks)
                 asked_row, asked_image, asked = next_step(asked_row, asked_image, asked)
                 if step >= begin:  # the first time there is nothing yet
+                    at = arrays + ARRAYS
                     multiply_odd(
-                        sums, window, i.unseen(arrays + ARRAYS + source_of[0]), i.unseen(arrays + ARRAYS + source_of[1]),
-                        i.unseen(arrays + ARRAYS + strip_of[0]), i.unseen(arrays + ARRAYS + strip_of[1]),
+                        sums, window, i.unseen(at + source_of[0]), i.unseen(at + source_of[1]),
+                        i.unseen(at + strip_of[0]), i.unseen(at + strip_of[1]),
                     )  # fmt: skip
                     for _ in range(TURNS):
                         turn_window(window)
@@ -321,9 +323,10 @@ def build(form: MmaForm) -> Callable[..., None]:
                 asks = mine and asked < last and (moves_source or asked >= first)
                 fetch(1, moves_source, raw, start, asked_row, asked_image, column, images, asks)
                 asked_row, asked_image, asked = next_step(asked_row, asked_image, asked)
+                at = arrays
                 multiply_even(
-                    sums, window, i.unseen(arrays + source_of[0]), i.unseen(arrays + source_of[1]),
-                    i.unseen(arrays + strip_of[0]), i.unseen(arrays + strip_of[1]),
+                    sums, window, i.unseen(at + source_of[0]), i.unseen(at + source_of[1]),
+                    i.unseen(at + strip_of[0]), i.unseen(at + strip_of[1]),
                 )  # fmt: skip
                 step = int32(step + 1)
                 if step >= last:
@@ -331,13 +334,13 @@ def build(form: MmaForm) -> Callable[..., None]:
             wait_for_all_copies()  # zeros that nobody needs
             cuda.syncthreads()
 
-            # the matrices take the place of the arrays: sums 0 and 1 are of row `across`, 2 and 3 of the eighth after it
+            # the matrices take the arrays' place: sums 0 and 1 are of row `across`, 2 and 3 of the eighth after it
             place = shared + warp * (WARP_CHANNELS * ROW_TAPS * MATRIX) + (across * BLOCK + down * 2) * 4
             for number in range(WARP_CHANNELS * ROW_TAPS):
                 for half in range(2):
                     for n in range(2):
-                        pair_of_sums[n] = sums[4 * number + 2 * half + n]
-                    store_sums(place + (number * MATRIX + half * (MATRIX // 2)), pair_of_sums)
+                        two[n] = sums[4 * number + 2 * half + n]
+                    store_sums(place + (number * MATRIX + half * (MATRIX // 2)), two)
             cuda.syncthreads()
             number = i.unseen(thread)
             while number < here * TAPS:

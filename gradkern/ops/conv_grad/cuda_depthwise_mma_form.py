@@ -14,13 +14,14 @@ from gradkern.cuda.device import Device
 from gradkern.ops.conv_grad.cuda_depthwise_geometry import Shape
 from gradkern.search.candidate import Unfit
 
-__all__ = ["OCTET", "SLOTS", "STAGES", "WINDOW", "MmaForm", "forms"]
+__all__ = ["BLOCK", "OCTET", "SLOTS", "STAGES", "STEP_ROWS", "WARP_CHANNELS", "WINDOW", "MmaForm", "forms"]
 
+WARP_CHANNELS = 2  # of one warp, whose sums are in its registers
+STEP_ROWS = 4  # of dY, between two barriers
 STAGES = 2  # steps whose copies are on their way
 OCTET = 8  # channels that one access of 16 bytes moves
 SLOTS = 8  # blocks of BLOCK columns of dY that one product of matrices takes
 BLOCK, WINDOW = 8, 16  # columns of dY, and those of X that they meet: of one product of matrices
-VARIANTS = [(32, 2, 4), (16, 2, 4)]
 _REGISTERS = 128  # of a thread, at most
 _MOST_PRODUCTS = 512  # in one sum: tensor cores cut off where others round
 
@@ -29,16 +30,12 @@ _MOST_PRODUCTS = 512  # in one sum: tensor cores cut off where others round
 class MmaForm:
     """Sizes are (rows, columns), strides of arrays in bytes: from image to image, row to row and column to column.
 
-    channels       of a block
-    warp_channels  of a warp
-    step_rows      rows of dY between two barriers, an even number
+    channels  of a block
     """
 
     dtype: str
     total_channels: int
     channels: int
-    warp_channels: int
-    step_rows: int
     source: tuple[int, int]  # X
     strip: tuple[int, int]  # dY
     taps: tuple[int, int]
@@ -50,7 +47,7 @@ class MmaForm:
 
     @property
     def threads(self) -> int:
-        return self.channels // self.warp_channels * 32
+        return self.channels // WARP_CHANNELS * 32
 
     @property
     def octets(self) -> int:
@@ -78,7 +75,7 @@ class MmaForm:
     def period(self) -> int:
         """Rows from one image to the next below it: so far that no row of dY meets another image's of X."""
         begin = self.begins[0]
-        return max(self.source[0] + begin, self.strip[0] - 1 + self.taps[0] - begin, self.strip[0], self.step_rows)
+        return max(self.source[0] + begin, self.strip[0] - 1 + self.taps[0] - begin, self.strip[0], STEP_ROWS)
 
     @property
     def pairs(self) -> int:
@@ -93,17 +90,17 @@ class MmaForm:
     @property
     def warm_steps(self) -> int:
         """Before a block's first, for the pairs of X that came before."""
-        return -(-(self.pairs - 1) * 2 // self.step_rows)
+        return -(-(self.pairs - 1) * 2 // STEP_ROWS)
 
     def steps(self, images: int) -> int:
         """Of all images."""
         stacks = -(-images // self.sides)
-        return -(-((stacks - 1) * self.period + self.strip[0]) // self.step_rows)
+        return -(-((stacks - 1) * self.period + self.strip[0]) // STEP_ROWS)
 
     def chunks(self, images: int, blocks: int) -> int:
         """Into how many runs of steps to cut them, where so many blocks take channels `groups` at a time."""
         steps = self.steps(images)
-        rounds = -(-steps * self.step_rows // 2 // (blocks // self.groups * _MOST_PRODUCTS))
+        rounds = -(-steps * STEP_ROWS // 2 // (blocks // self.groups * _MOST_PRODUCTS))
         share = -(-steps // (rounds * (blocks // self.groups)))
         return -(-steps // share)
 
@@ -134,11 +131,11 @@ class MmaForm:
 
     @property
     def source_channel(self) -> int:
-        return up(self.step_rows // 2 * self.source_pitch, 4)
+        return up(STEP_ROWS // 2 * self.source_pitch, 4)
 
     @property
     def strip_channel(self) -> int:
-        return up(self.step_rows // 2 * self.strip_pitch, 4)
+        return up(STEP_ROWS // 2 * self.strip_pitch, 4)
 
     @property
     def octet_pad(self) -> int:
@@ -169,15 +166,11 @@ class MmaForm:
 
 
 def _apart(least: int, blocks: int) -> int:
-    """Words from side to side, at least so many, with which four slots lie in different banks, whichever four."""
-
-    def banks(side: int) -> list[list[int]]:
-        starts = [slot // blocks * side + slot % blocks * BLOCK for slot in range(SLOTS // blocks * blocks)]
-        return [[start % 32 // 8 if start % 8 == 0 else -1 for start in starts[half : half + 4]] for half in (0, 4)]
-
-    return next(
-        side for side in range(up(least, 2), least + 64, 2) if all(len(set(each)) == len(each) for each in banks(side))
-    ) if SLOTS // blocks > 1 and blocks < 4 else up(least, 2)
+    """Words from side to side, at least so many: such that the first four slots, and the last, lie in different banks
+    where several sides are among them.
+    """
+    step = {1: 8, 2: 16}.get(blocks)  # in words, between the sides of four slots
+    return next(n for n in range(up(least, 2), least + 64, 2) if step is None or n % (2 * step) == step)
 
 
 def forms(shape: Shape, which: Device) -> Iterator[MmaForm]:
@@ -186,13 +179,11 @@ def forms(shape: Shape, which: Device) -> Iterator[MmaForm]:
     if reason:
         raise Unfit(reason)
     found = False
-    for channels, warp_channels, step_rows in VARIANTS:
+    for channels in (32, 16):
         made = MmaForm(
             shape.dtype,
             shape.channels,
             channels,
-            warp_channels,
-            step_rows,
             shape.source,
             shape.strip,
             shape.taps,

@@ -8,8 +8,8 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda import intrinsics as i
-from gradkern.cuda.columns import ITEMSIZE
 from gradkern.cuda.column_sums import wait_for_grid
+from gradkern.cuda.columns import ITEMSIZE
 
 __all__ = ["sums_over_blocks"]
 

@@ -40,8 +40,8 @@ class DepthwiseMma:
         self.form, self.device, self.images = form, which, images
         self.workspace = 0
         self._launch: Launch | None = None
-        self.name = f"depthwise_mma_{form.channels}x{form.warp_channels}_channels_{form.step_rows}_rows"
-        self.recipe = {"channels": [form.channels, form.warp_channels], "rows": form.step_rows}
+        self.name = f"depthwise_mma_{form.channels}_channels"
+        self.recipe = {"channels": form.channels}
 
     def prepare(self) -> None:
         if self._launch is not None:
@@ -57,7 +57,8 @@ class DepthwiseMma:
         self.workspace = 4 * chunks * form.total_channels * form.all_taps
         addresses = range(ARGUMENTS.index("images"))
         self._launch = Launch(
-            kernel, min(form.groups * chunks, resident), form.threads, arguments, addresses, cooperative=True)
+            kernel, min(form.groups * chunks, resident), form.threads, arguments, addresses, cooperative=True
+        )
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         if self._launch is None:
