@@ -164,7 +164,7 @@ def conv() -> str:
         "are channels-last, except in 1-D; dense is what is not depthwise:",
         _means(rows),
         f"The plan of one gradient took {statistics.median(searches):.1f} s in the median and {max(searches):.1f} s at "
-        "most, with its search where none was kept on disk.",
+        "most, with its search, and its kernels' compilation, where none was kept on disk.",
         f"{_gpu_origin(machine, packages)}; `{command}` measures it anew.",
         "![PyTorch's time over gradkern's for every layer, type and gradient](tools/results/conv.png)",
     )
