@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
@@ -98,3 +99,19 @@ def test_on_tensor_cores_every_product_of_two_steps_is_one_instruction_and_all_s
             assert "ld.local" not in made["ptx"], which
             assert made["spilled"] <= 64, which
             assert made["products"] == made["expected"], which
+
+
+def test_candidates_are_made_again_from_what_the_store_keeps_of_them() -> None:
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    from gradkern.ops.conv_grad import depthwise, depthwise_mma
+    from gradkern.search.candidate import Unfit
+
+    problem, which = make(MMA_CASES[1])[0], Device(0, (9, 0), 132, SHARED[9, 0])
+    for module in (depthwise, depthwise_mma):
+        found = list(module.candidates(problem, which))
+        assert len({each.name for each in found}) == 2
+        for each in found:
+            again = module.rebuild(problem, which, json.loads(json.dumps(each.recipe)))
+            assert (again.name, again.form) == (each.name, each.form)
+    with pytest.raises(Unfit, match="64 channels"):
+        depthwise_mma.rebuild(problem, which, {"channels": 64})

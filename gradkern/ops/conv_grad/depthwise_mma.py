@@ -26,8 +26,10 @@ def candidates(problem: Problem, which: Device) -> Iterator[DepthwiseMma]:
 
 def rebuild(problem: Problem, which: Device, recipe: Mapping[str, Any]) -> DepthwiseMma:
     """The candidate that had this recipe."""
-    found = (each for each in candidates(problem, which) if each.recipe == recipe)
-    return next(found)
+    for candidate in candidates(problem, which):
+        if candidate.recipe == recipe:
+            return candidate
+    raise Unfit(f"no kernel takes {recipe['channels']} channels here")
 
 
 class DepthwiseMma:
