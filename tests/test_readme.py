@@ -1,7 +1,6 @@
 """What the README says: its example runs, its errors are those that callers get, its convolutions are as measured."""
 
 import importlib
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +18,9 @@ from gradkern.ops.conv_grad.cudnn import CudnnCandidate
 from gradkern.ops.conv_grad.gemm import Way
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
-EXAMPLE = next(block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "import gradkern" in block)
-QUOTED = next(block for block in re.findall(r"```\n(.*?)```", README, re.DOTALL) if "ConvGrad:" in block).splitlines()
+BLOCKS = README.split("```")[1::2]
+EXAMPLE = next(block.removeprefix("python") for block in BLOCKS if "import gradkern" in block)
+QUOTED = next(block for block in BLOCKS if "ConvGrad:" in block).strip().splitlines()
 
 
 def test_the_example_runs_with_numpy_alone() -> None:
@@ -49,6 +49,8 @@ def test_a_quoted_error_is_what_the_call_raises(operator: str, inputs: list[np.n
     with pytest.raises(gradkern.GradkernError) as caught:
         gradkern.run(operator, *inputs, **attributes)
     quoted = [line.removesuffix(" ...").rstrip(",") for line in QUOTED]
+    assert len(quoted) == 3
+    assert all(quoted)
     assert any(str(caught.value).startswith(line) for line in quoted), f"the README does not quote: {caught.value}"
 
 
