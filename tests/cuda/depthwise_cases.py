@@ -10,6 +10,7 @@ import numpy as np
 from guarded import Guarded
 
 from gradkern.call import Tensor
+from gradkern.ops.conv_grad.cuda_depthwise_form import ARGUMENTS
 from gradkern.ops.conv_grad.problem import Problem
 
 
@@ -70,6 +71,23 @@ def make(case: Depthwise) -> tuple[Problem, dict[str, Guarded], np.ndarray, np.n
         case.gradient, tensors["dY"], tensors["X"], tensors["W"], None, case.channels, strides, dilations, begins, ends
     )
     return problem, held, arrays[output], reference(case, wide)
+
+
+def arguments(
+    case: Depthwise, arrays: dict[str, Guarded], partial: Guarded, counter: np.ndarray, chunks: int
+) -> tuple[np.int64, ...]:
+    """Of a kernel, by the order it has them in."""
+    source, strip = ("dY", "X") if case.gradient == "dX" else ("X", "dY")
+    named = {
+        "source": arrays[source].address,
+        "strip": arrays[strip].address,
+        "filter": arrays["W"].address,
+        "partial": partial.address,
+        "counter": counter.ctypes.data,
+        "images": case.images,
+        "chunks": chunks,
+    }
+    return tuple(np.int64(named[name]) for name in ARGUMENTS)
 
 
 def reference(case: Depthwise, wide: dict[str, np.ndarray]) -> np.ndarray:

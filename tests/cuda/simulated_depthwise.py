@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from depthwise_cases import Depthwise, make
+from depthwise_cases import Depthwise, arguments, make
 from guarded import Guarded
 from tolerance import assert_close
 
 from gradkern.cuda import simulated
 from gradkern.cuda.device import Device
 from gradkern.ops.conv_grad.cuda_depthwise import build
-from gradkern.ops.conv_grad.cuda_depthwise_form import ARGUMENTS, Form
+from gradkern.ops.conv_grad.cuda_depthwise_form import Form
 from gradkern.ops.conv_grad.cuda_depthwise_geometry import Shape, forms
 
 DEVICE = Device(0, (9, 0), 132, 232448)
@@ -36,20 +36,10 @@ def check(
 
 def run(case: Depthwise, form: Form, chunks: int, grid: int) -> Form:
     _, arrays, out, expected = make(case)
-    source, strip = ("dY", "X") if case.gradient == "dX" else ("X", "dY")
     partial = Guarded((chunks, form.total_channels * form.taps), form.compute)
     counter = np.zeros(64, np.uint32)
-    named = {
-        "source": arrays[source].address,
-        "strip": arrays[strip].address,
-        "filter": arrays["W"].address,
-        "partial": partial.address,
-        "counter": counter.ctypes.data,
-        "images": case.images,
-        "chunks": chunks,
-    }
-    arguments = tuple(np.int64(named[name]) for name in ARGUMENTS)
-    simulated.launch(build(form), grid, form.threads, 1, form.shared_bytes, arguments)
+    given = arguments(case, arrays, partial, counter, chunks)
+    simulated.launch(build(form), grid, form.threads, 1, form.shared_bytes, given)
     for each in (*arrays.values(), partial):
         each.check()
     assert_close("ConvGrad", case.gradient, out, expected)

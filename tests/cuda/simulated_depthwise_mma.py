@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from depthwise_cases import Depthwise, make
+from depthwise_cases import Depthwise, arguments, make
 from guarded import Guarded
 from tolerance import assert_close
 
 from gradkern.cuda import simulated
 from gradkern.cuda.device import Device
-from gradkern.ops.conv_grad.cuda_depthwise_form import ARGUMENTS
 from gradkern.ops.conv_grad.cuda_depthwise_geometry import Shape
 from gradkern.ops.conv_grad.cuda_depthwise_mma import build
 from gradkern.ops.conv_grad.cuda_depthwise_mma_form import MmaForm, forms
@@ -31,18 +30,9 @@ def check(case: Depthwise, chunks: int = 1, grid: int | None = None) -> MmaForm:
     _, arrays, out, expected = make(case)
     partial = Guarded((chunks, form.total_channels * form.all_taps), "float32")
     counter = np.zeros(64, np.uint32)
-    named = {
-        "source": arrays["X"].address,
-        "strip": arrays["dY"].address,
-        "filter": arrays["W"].address,
-        "partial": partial.address,
-        "counter": counter.ctypes.data,
-        "images": case.images,
-        "chunks": chunks,
-    }
-    arguments = tuple(np.int64(named[name]) for name in ARGUMENTS)
+    given = arguments(case, arrays, partial, counter, chunks)
     blocks = form.groups * chunks if grid is None else grid
-    simulated.launch(build(form), blocks, form.threads, 1, form.shared_bytes, arguments)
+    simulated.launch(build(form), blocks, form.threads, 1, form.shared_bytes, given)
     for each in (*arrays.values(), partial):
         each.check()
     assert_close("ConvGrad", "dW", out, expected)
