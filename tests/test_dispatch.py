@@ -231,9 +231,10 @@ def test_a_named_provider_runs_or_says_why_it_cannot(provider: FakeProvider, mon
 def test_the_first_module_that_does_not_refuse_makes_the_plan(
     provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    providing(
-        monkeypatch, first=refusing("too small"), missing=None, second=provider.plan, third=refusing("never asked")
-    )
+    def third(call: Any) -> Any:
+        pytest.fail("a module was asked after one that made the plan")
+
+    providing(monkeypatch, first=refusing("too small"), missing=None, second=provider.plan, third=third)
     assert gradkern.prepare(GELU, **arguments(GELU)).kernel == "fake"
 
 

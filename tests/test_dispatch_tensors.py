@@ -199,5 +199,8 @@ def test_what_is_remembered_has_a_bound(planner: Planner, monkeypatch: pytest.Mo
 
 def test_tensors_on_the_host_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "_seen", {})
+    monkeypatch.setattr(tensors, "_known", {})
+    assert tensors.of_tensors(tuple(given(GELU).values())) is not None
+    assert tensors._known  # known, as tensors of a GPU are
     warm(GELU)
     assert not dispatch._seen

@@ -60,7 +60,9 @@ def test_every_form_fits_its_memory_and_every_image_is_somebodys(
     images, channels, length = sizes
     found = made(sizes, data, memory)
     assert all(shares.slots * shares.batch >= shares.images_each for _, shares in found)
-    for form, shares in [*found, *filter(None, [streaming(constant(data, memory), sizes, 16, 132)])]:
+    forms = [*found, *filter(None, [streaming(constant(data, memory), sizes, 16, 132)])]
+    assert forms or length == 9 or memory == 101376  # of short rows and large planes in little memory there is none
+    for form, shares in forms:
         assert form.ring_at + shares.ring_bytes(form) <= form.shared_bytes == memory
         assert shares.images_each * form.slices >= images > shares.images_each * (form.slices - 1)
         assert (shares.row % 16, shares.image % 16) == (0, 0)
