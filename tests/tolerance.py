@@ -35,6 +35,10 @@ def assert_close(
     exact = result.astype(np.float64)
     finite = np.isfinite(reference) & (np.abs(reference) <= float(ml_dtypes.finfo(result.dtype).max))
     np.testing.assert_array_equal(np.isnan(exact), np.isnan(reference), err_msg=f"{operator}.{name}: NaN")
+    beyond, most = ~finite & ~np.isnan(reference), float(ml_dtypes.finfo(result.dtype).max)
+    message = f"{operator}.{name} {result.dtype}: where the reference is beyond the type's numbers"
+    np.testing.assert_array_equal(np.sign(exact[beyond]), np.sign(reference[beyond]), err_msg=message)
+    assert (np.abs(exact[beyond]) >= 0.99 * most).all(), message
     wrong, scale = np.linalg.norm((exact - reference)[finite]), np.linalg.norm(reference[finite])
     scale = scale if terms is None else max(scale, float(np.linalg.norm(terms)))
     limit = norm_of(operator, result.dtype, result.size)

@@ -64,6 +64,7 @@ def make(case: Depthwise) -> tuple[Problem, dict[str, Guarded], np.ndarray, np.n
     for name, array in arrays.items():
         if name != output:
             array[...] = random.standard_normal(array.shape).astype(array.dtype)
+            held[name].freeze()
     wide = {name: array.astype(np.float64) for name, array in arrays.items() if name != output}
     tensors = {name: Tensor(a.dtype, a.shape, a.strides, _alignment(held[name].address)) for name, a in arrays.items()}
     strides, dilations, begins, ends = (tuple(axis[n] for axis in case.per_axis) for n in (2, 3, 4, 5))

@@ -25,8 +25,19 @@ class Guarded:
         strides = (step, *(kind.itemsize,) * (len(shape) - 1))
         self.array = np.ndarray(shape, kind, self.buffer, self.start, strides)
         self.address = self.buffer.ctypes.data + self.start
+        self._frozen: np.ndarray | None = None
+
+    def freeze(self) -> None:
+        """What is in it now must stay: an input."""
+        self._frozen = self.buffer.copy()
+
+    def poison(self) -> None:
+        """As before anything was written: an output that a second run must write again."""
+        self.buffer[...] = 0xFF
 
     def check(self) -> None:
+        if self._frozen is not None and (self.buffer != self._frozen).any():
+            raise AssertionError("an input was written")
         outside = np.ones(self.buffer.size, bool)
         index = np.ndarray(
             (*self.array.shape, self.array.itemsize), bool, outside, self.start, (*self.array.strides, 1)

@@ -63,6 +63,8 @@ def simulate(
         flat = array.transpose(order).ravel() if name in ("dY", "X") else array.ravel()
         held[name] = Guarded(flat.shape, flat.dtype, offset * flat.itemsize)
         held[name].array[...] = flat
+        if name != in_place:
+            held[name].freeze()
     for name in outputs:
         kind = case.kind(name)
         held[name] = Guarded((prod(case.shape(name)),), kind, offset * kind.itemsize)

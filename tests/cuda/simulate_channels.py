@@ -42,6 +42,8 @@ def simulate(
     held = {name: Guarded((array.size,), X.dtype, offset * X.itemsize) for name, array in case.inputs.items()}
     for name, array in case.inputs.items():
         held[name].array[...] = array.ravel()
+        if name != in_place:
+            held[name].freeze()
     shapes = {name: X.shape if name == "OutputGradient" else statistics for name in outputs}
     for name, shape in shapes.items():
         held[name] = Guarded((prod(shape),), X.dtype, offset * X.itemsize)

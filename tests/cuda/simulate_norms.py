@@ -20,6 +20,8 @@ def simulate(
         wide = array.itemsize * columns + 48 if strides and array.ndim == 2 else None
         held[name] = Guarded(array.shape, array.dtype, offset if array.ndim == 2 else 0, wide)
         held[name].array[...] = array
+        if name != in_place:
+            held[name].freeze()
     kinds = {"X_grad": form.result, "scale_grad": form.parameter, "bias_grad": form.parameter}
     for name in form.outputs:
         shape = (rows, columns) if name == "X_grad" else (columns,)
@@ -53,6 +55,7 @@ def simulate(
     for each in held.values():
         each.check()
     scratch.check()
+    row_sums.check()
     return [
         text for name in form.outputs if (text := disagreement(name, np.array(held[name].array), case.gradients[name]))
     ]

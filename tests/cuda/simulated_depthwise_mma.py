@@ -90,7 +90,7 @@ def test_planes_of_two_columns() -> None:
         Depthwise("dW", 2, 8, (6, 6), (3, 3), dtype=h, channels_last=True, spread=4),
         Depthwise("dW", 2, 8, (6, 6), (3, 3), (2, 2), dtype=h, channels_last=True),
         Depthwise("dW", 2, 8, (6, 6), (2, 2), (1, 1), (2, 1), dtype=h, channels_last=True),
-        Depthwise("dW", 2, 8, (6, 20), (3, 10), dtype=h, channels_last=True),
+        Depthwise("dW", 2, 8, (6, 16), (3, 10), pads=(0, 4, 0, 5), dtype=h, channels_last=True),
         Depthwise("dW", 2, 8, (20, 6), (9, 3), dtype=h, channels_last=True),
         Depthwise("dW", 2, 8, (6, 70), (3, 3), dtype=h, channels_last=True),
     ],

@@ -58,6 +58,8 @@ def simulate(
     held = {name: Guarded((array.size,), array.dtype) for name, array in arrays.items()}
     for name, array in arrays.items():
         held[name].array[...] = array.ravel()
+        if name != in_place:
+            held[name].freeze()
     shapes = {name: X.shape if names[name] == "dX" else parameter.shape for name in outputs}
     for name, shape in shapes.items():
         held[names[name]] = Guarded((prod(shape),), X.dtype if names[name] == "dX" else parameter.dtype)

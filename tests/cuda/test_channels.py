@@ -77,6 +77,7 @@ def test_no_block_has_much_more_to_do_than_the_average(target: tuple[int, int, i
         line, tile = divmod(item, found.tiles)
         rows = found.rows_each + (line % found.groups < found.rows_over)
         work[item % blocks] += rows * min(found.tile, found.row - tile * found.tile)
+    assert sum(work) >= slabs.count
     assert max(work) <= 1.1 * slabs.count / blocks
 
 

@@ -86,6 +86,7 @@ class FakeBench:
 
     now: float = 0.0
     order: list[str] = field(default_factory=list)
+    timed: list[str] = field(default_factory=list)  # in the order of the repeats
     kept: list[float] = field(default_factory=list)
     result: float = 0.0
     closed: bool = False
@@ -106,6 +107,7 @@ class FakeBench:
         return self._took(candidate)
 
     def times(self, candidate: FakeCandidate, repeats: int) -> list[float]:
+        self.timed += [candidate.name] * repeats
         return [self._took(candidate) for _ in range(repeats)]
 
     def _took(self, candidate: FakeCandidate) -> float:

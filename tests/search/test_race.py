@@ -97,8 +97,9 @@ def test_beyond_the_budget_only_a_second_origin_is_looked_for():
 
 def test_the_fastest_are_timed_again_in_turns():
     near, far = FakeCandidate("near", 1.1e-3), FakeCandidate("far", 2e-3)
-    made, _ = race((FakeCandidate("best"), near, far))
+    made, bench = race((FakeCandidate("best"), near, far))
     assert names(made.ranking) == ["best", "near", "far"]
+    assert bench.timed[-40:] == ["best", "near"] * 20
     assert (near.runs, far.runs) == (3 + 20, 3)
 
 
