@@ -181,8 +181,8 @@ def build(form: MmaForm) -> Callable[..., None]:
     PAIRS, ROW_TAPS, COLUMN_TAPS, TAPS = form.pairs, form.taps[0], form.taps[1], form.all_taps
     WARM_STEPS, MATRIX = form.warm_steps, WINDOW * BLOCK * 4
     WORDS, SUMS = WARP_CHANNELS * PAIRS * 4, WARP_CHANNELS * ROW_TAPS * 4
+    TURNS = STEP_ROWS % PAIRS  # of the window, after the STEP_ROWS pairs of two steps
 
-    TURNS = STEP_ROWS % PAIRS
     wait_for_copies, wait_for_all_copies = i.wait_for_copies(STAGES - 1), i.wait_for_copies(0)
     store_zeros = i.storer("shared", "float32", 4)
     rows = [_rows(form, number) for number in range(STEP_ROWS)]  # two by two: those of an even step, then an odd one's
@@ -206,27 +206,30 @@ def build(form: MmaForm) -> Callable[..., None]:
                 window[(channel * PAIRS + PAIRS - 1) * 4 + n] = kept
 
     @inline
-    def fetch(
-        slot: int, moves_source: bool, raw: int, start: int, row: int, image: int, column: int, images: int, asks: bool
-    ) -> None:
+    def ask(
+        slot: int, moves_source: bool, mine: bool, raw: int, start: int, column: int, images: int,
+        row: int, image: int, step: int, first: int, last: int,
+    ) -> Any:  # fmt: skip
+        """A step's vectors on their way to the slot, dY's from the first on; row, image and number of the next step."""
+        asks = mine and step < last and (moves_source or step >= first)
         if moves_source:
             fetch_source(raw + slot * STAGE, start, row, image, column, images, asks)
         else:
             fetch_strip(raw + slot * STAGE, start, row, image, column, images, asks)
-
-    @inline
-    def turn_over(slot: int, moves_source: bool, moves: bool, to: int, raw: int) -> None:
-        if moves_source and moves:
-            turn_source(to + slot * ARRAYS, raw + slot * STAGE)
-        elif moves:
-            turn_strip(to + (slot * ARRAYS + SOURCE_BYTES), raw + slot * STAGE)
-
-    @inline
-    def next_step(row: int, image: int, step: int) -> Any:
         row = int32(row + STEP_ROWS)
         if row >= PERIOD:
             row, image = int32(row - PERIOD), int32(image + SIDES)
         return row, image, int32(step + 1)
+
+    @inline
+    def turn_over(slot: int, moves_source: bool, moves: bool, to: int, raw: int) -> None:
+        """What has come to the slot, into the arrays of that number, which all have done with by then."""
+        wait_for_copies()
+        cuda.syncthreads()
+        if moves_source and moves:
+            turn_source(to + slot * ARRAYS, raw + slot * STAGE)
+        elif moves:
+            turn_strip(to + (slot * ARRAYS + SOURCE_BYTES), raw + slot * STAGE)
 
     def kernel(source: int, strip: int, filters: int, partial: int, counter: int, images: int, chunks: int) -> None:
         thread, images = int32(cuda.threadIdx.x), int32(images)
@@ -279,7 +282,7 @@ def build(form: MmaForm) -> Callable[..., None]:
             first = int32(chunk * share)
             last = int32(min(first + share, steps))
 
-            # the turning over is one step ahead of the products, the copies are two more: step n's are in slot n % 2
+            # the turning over is one step ahead of the products, the copies are two more (STAGES): step n's in slot n % 2
             begin = int32(first - WARM_STEPS)
             asked = begin
             if moves_source:
@@ -287,9 +290,10 @@ def build(form: MmaForm) -> Callable[..., None]:
             else:
                 asked_row, asked_image = start_strip(begin, row, side)
             while asked < begin + STAGES:
-                asks = mine and asked < last and (moves_source or asked >= first)
-                fetch(i.unseen(asked - begin), moves_source, raw, start, asked_row, asked_image, column, images, asks)
-                asked_row, asked_image, asked = next_step(asked_row, asked_image, asked)
+                asked_row, asked_image, asked = ask(
+                    i.unseen(asked - begin), moves_source, mine, raw, start, column, images,
+                    asked_row, asked_image, asked, first, last,
+                )  # fmt: skip
             at = i.unseen(ARRAYS_AT + thread * 16)
             while at < SHARED:  # what lies outside the arrays
                 store_zeros(shared + at, zeros)
@@ -300,12 +304,11 @@ def build(form: MmaForm) -> Callable[..., None]:
                 window[n] = int32(0)
             step = int32(begin - 1)
             while True:
-                wait_for_copies()
-                cuda.syncthreads()
                 turn_over(0, moves_source, moves, arrays + to, raw)
-                asks = mine and asked < last and (moves_source or asked >= first)
-                fetch(0, moves_source, raw, start, asked_row, asked_image, column, images, asks)
-                asked_row, asked_image, asked = next_step(asked_row, asked_image, asked)
+                asked_row, asked_image, asked = ask(
+                    0, moves_source, mine, raw, start, column, images,
+                    asked_row, asked_image, asked, first, last,
+                )  # fmt: skip
                 if step >= begin:  # the first time there is nothing yet
                     at = arrays + ARRAYS
                     multiply_odd(
@@ -317,16 +320,14 @@ def build(form: MmaForm) -> Callable[..., None]:
                 step = int32(step + 1)
                 if step >= last:
                     break
-                wait_for_copies()
-                cuda.syncthreads()
                 turn_over(1, moves_source, moves, arrays + to, raw)
-                asks = mine and asked < last and (moves_source or asked >= first)
-                fetch(1, moves_source, raw, start, asked_row, asked_image, column, images, asks)
-                asked_row, asked_image, asked = next_step(asked_row, asked_image, asked)
-                at = arrays
+                asked_row, asked_image, asked = ask(
+                    1, moves_source, mine, raw, start, column, images,
+                    asked_row, asked_image, asked, first, last,
+                )  # fmt: skip
                 multiply_even(
-                    sums, window, i.unseen(at + source_of[0]), i.unseen(at + source_of[1]),
-                    i.unseen(at + strip_of[0]), i.unseen(at + strip_of[1]),
+                    sums, window, i.unseen(arrays + source_of[0]), i.unseen(arrays + source_of[1]),
+                    i.unseen(arrays + strip_of[0]), i.unseen(arrays + strip_of[1]),
                 )  # fmt: skip
                 step = int32(step + 1)
                 if step >= last:
