@@ -25,15 +25,15 @@ from gradkern.errors import (
     ShapeError,
     UnknownOperatorError,
 )
-from gradkern.policies import Policy, policy
+from gradkern.policy import Policy, policy
 from gradkern.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from gradkern.contract import Operator
-    from gradkern.dispatch import plan_cache, prepare, run
-    from gradkern.prepared import Prepared
-    from gradkern.recording import recorded
-    from gradkern.registry import operators
+    from gradkern.contract.registry import operators
+    from gradkern.contract.schema import Operator
+    from gradkern.dispatch.prepared import Prepared
+    from gradkern.dispatch.recording import recorded
+    from gradkern.dispatch.run import plan_cache, prepare, run
 
 __all__ = [
     "ArgumentError",
@@ -60,13 +60,13 @@ __all__ = [
 ]
 
 _LATER = {
-    "Operator": "contract",
-    "Prepared": "prepared",
-    "operators": "registry",
-    "plan_cache": "dispatch",
-    "prepare": "dispatch",
-    "recorded": "recording",
-    "run": "dispatch",
+    "Operator": "contract.schema",
+    "Prepared": "dispatch.prepared",
+    "operators": "contract.registry",
+    "plan_cache": "dispatch.run",
+    "prepare": "dispatch.run",
+    "recorded": "dispatch.recording",
+    "run": "dispatch.run",
 }
 """Public names that need NumPy or the registry, and their modules."""
 

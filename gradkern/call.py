@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gradkern.policies import Policy
+from gradkern.policy import Policy
 
 __all__ = ["Call", "Plan", "Refusal", "Tensor"]
 

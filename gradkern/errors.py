@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
 __all__ = [
     "ArgumentError",
     "AttributeValueError",
@@ -15,6 +19,7 @@ __all__ = [
     "RegistryError",
     "ShapeError",
     "UnknownOperatorError",
+    "nearest",
 ]
 
 
@@ -64,3 +69,10 @@ class ProviderError(GradkernError, RuntimeError):
 
 class RegistryError(GradkernError, ValueError):
     """registry.yaml is refused; the message lists every mistake as file:line: path: reason."""
+
+
+def nearest(name: Any, known: Iterable[str]) -> str:
+    """` (did you mean ...?)` for a misspelt name, or nothing."""
+    lower = {each.lower(): each for each in known}
+    close = get_close_matches(str(name).lower(), lower, n=3, cutoff=0.6)
+    return f" (did you mean {' or '.join(lower[each] for each in close)}?)" if close else ""

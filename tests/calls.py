@@ -12,7 +12,7 @@ from samples import inputs_of
 
 import gradkern
 from gradkern.call import Call
-from gradkern.contract import Example
+from gradkern.contract.schema import Example
 
 OPERATORS = gradkern.operators()
 

@@ -13,7 +13,7 @@ import pytest
 from calls import FakeProvider
 
 import gradkern
-from gradkern.providers import unavailable
+from gradkern.system.providers import unavailable
 
 hypothesis.settings.register_profile("dev", max_examples=30, deadline=None)
 hypothesis.settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True, print_blob=True)

@@ -10,8 +10,9 @@ import pytest
 from calls import FakeProvider, OnDevice, WithInterface, arguments, message
 
 import gradkern
-from gradkern import ArgumentError, DeviceError, DTypeError, OutputError, ProviderError, dispatch
-from gradkern.binding import Binder
+from gradkern import ArgumentError, DeviceError, DTypeError, OutputError, ProviderError
+from gradkern.contract.binder import Binder
+from gradkern.dispatch import run
 
 GELU, CONV = "BiasGeluGrad_dX", "ConvGrad"
 
@@ -222,7 +223,7 @@ def test_arrays_on_a_device_without_provider_are_refused(
     provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = gradkern.operators()[GELU].model_copy(update={"providers": {"cpu": ("cpu",)}})
-    monkeypatch.setitem(dispatch._binders(), GELU, Binder(GELU, alone))
+    monkeypatch.setitem(run._binders(), GELU, Binder(GELU, alone))
     given = {key: OnDevice(array, (2, 0)) for key, array in arguments(GELU).items()}
     expected = f"{GELU}: the arrays are on cuda:0; registered providers are cpu"
     assert message(ProviderError, gradkern.run, GELU, **given) == expected

@@ -12,15 +12,16 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.cuda import channel_plan
+from gradkern.channel_kernels import candidate as channel_candidate
+from gradkern.channel_kernels import streaming_plan
 from gradkern.cuda.device import Device
-from gradkern.memory import c_strides
-from gradkern.ops.batch_norm_grad import cuda, kernel
-from gradkern.policies import Policy
-from gradkern.search import channels
+from gradkern.ops.batch_norm.cuda import plan as batch_norm
+from gradkern.ops.batch_norm.cuda import streaming
+from gradkern.policy import Policy
 from gradkern.search import plan as search_plan
 from gradkern.search.candidate import Unfit
-from gradkern.search.choose import Choice
+from gradkern.search.tuner import Choice
+from gradkern.strides import c_strides
 
 DEVICE = Device(0, (9, 0), 132, 232448)
 
@@ -42,7 +43,7 @@ class Search:
         self.asked: list[tuple[Any, str | None]] = []
         self.winner: Any = Fake()
 
-    def __call__(self, task: Any, policy: Policy, which: Device, pin: str | None = None) -> Choice:
+    def __call__(self, task: Any, policy: Policy, device: Device, pin: str | None = None) -> Choice:
         self.asked.append((task, pin))
         return Choice(task, self.winner)
 
@@ -50,11 +51,11 @@ class Search:
 @pytest.fixture
 def search(monkeypatch: pytest.MonkeyPatch) -> Search:
     made = Search()
-    for module in (cuda, channel_plan):
+    for module in (batch_norm, streaming_plan):
         monkeypatch.setattr(module, "device_of", lambda call: DEVICE)
-    monkeypatch.setattr(cuda, "choose", made)
-    monkeypatch.setattr(search_plan, "activate", lambda which: nullcontext())
-    monkeypatch.setattr(search_plan, "scratch", lambda which, stream, size: (0, 4096))
+    monkeypatch.setattr(batch_norm, "choose", made)
+    monkeypatch.setattr(search_plan, "activate", lambda device: nullcontext())
+    monkeypatch.setattr(search_plan, "scratch", lambda device, stream, size: (0, 4096))
     return made
 
 
@@ -82,7 +83,7 @@ def call(
 
 
 def test_one_search_is_among_our_kernel_and_cudnns_routes(search: Search) -> None:
-    plan = cuda.plan(call())
+    plan = batch_norm.plan(call())
     ((task, pin),) = search.asked
     assert (task.kind, task.detail, task.terms, pin) == ("BatchNormalizationGrad float32", "4x8x5x3", 4 * 15, None)
     assert [source.name for source in task.sources] == ["kernel", "whole", "cudnn"]
@@ -91,13 +92,13 @@ def test_one_search_is_among_our_kernel_and_cudnns_routes(search: Search) -> Non
 
 @pytest.mark.parametrize("mode", ["spatial", "spatial_persistent"])
 def test_a_pinned_mode_leaves_cudnn_alone(search: Search, mode: str) -> None:
-    cuda.plan(call(mode=mode))
+    batch_norm.plan(call(mode=mode))
     ((task, _),) = search.asked
     assert [(source.name, source.problem.mode) for source in task.sources] == [("cudnn", mode)]
 
 
 def test_a_kernel_is_pinned_by_its_name(search: Search) -> None:
-    cuda.plan(call(policy=Policy(kernel="channels_2_launches")))
+    batch_norm.plan(call(policy=Policy(kernel="channels_2_launches")))
     assert search.asked[0][1] == "channels_2_launches"
 
 
@@ -114,12 +115,12 @@ def test_the_key_tells_apart_all_that_the_answer_depends_on(search: Search) -> N
         call(Scale=tensor((8,), "float64")),
     ]
     for each in different:
-        cuda.plan(each)
+        batch_norm.plan(each)
     assert len({task.key for task, _ in search.asked}) == len(different)
 
 
 def test_the_winner_runs_on_all_arrays_in_a_workspace(search: Search) -> None:
-    plan = cuda.plan(call(outputs=("dX", "dBias")))
+    plan = batch_norm.plan(call(outputs=("dX", "dBias")))
     plan((1, 2, 3, 4, 5), (6, 7), 9)
     assert search.winner.runs == [((1, 2, 3, 4, 5), (6, 7), 4096, 9)]
     assert plan.scratch == 100
@@ -129,30 +130,30 @@ def test_the_winner_runs_on_all_arrays_in_a_workspace(search: Search) -> None:
 def test_our_kernel_takes_a_turn_only_for_two_launches(
     search: Search, monkeypatch: pytest.MonkeyPatch, launches: int, with_memory: tuple[int, ...]
 ) -> None:
-    monkeypatch.setattr(channels, "scratch", lambda which, stream, size: (77, 0))
-    problem: Any = cuda._task(call(), DEVICE).sources[0]
-    search.winner = kernel.rebuild(problem.problem, DEVICE, {"launches": launches})
+    monkeypatch.setattr(channel_candidate, "scratch", lambda device, stream, size: (77, 0))
+    problem: Any = batch_norm._task(call(), DEVICE).sources[0]
+    search.winner = streaming.rebuild(problem.problem, DEVICE, {"launches": launches})
     made: Any = Fake()
     made.enqueue = made
     search.winner.plan, search.winner.workspace = made, 100
-    cuda.plan(call())((1, 2, 3, 4, 5), (6, 7, 8), 9)
+    batch_norm.plan(call())((1, 2, 3, 4, 5), (6, 7, 8), 9)
     assert made.runs == [((1, 2, 3, 4, 5), (6, 7, 8), *with_memory, 9)]
 
 
 def test_an_empty_batch_is_not_searched(search: Search) -> None:
-    plan: Any = cuda.plan(call((0, 8, 5)))
+    plan: Any = batch_norm.plan(call((0, 8, 5)))
     assert (search.asked, plan.kernel, plan.sizes) == ([], "empty", (0, 32, 32))
 
 
 def test_an_output_that_overlaps_itself_is_refused(search: Search) -> None:
     with pytest.raises(Refusal, match="dScale: elements of it share memory"):
-        cuda.plan(call(dScale=tensor((8,), strides=(0,))))
+        batch_norm.plan(call(dScale=tensor((8,), strides=(0,))))
 
 
 def test_no_candidate_left_is_a_refusal_with_the_reasons(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(*_: Any, **__: Any) -> Choice:
         raise Unfit("cudnn: too old")
 
-    monkeypatch.setattr(cuda, "choose", none_left)
+    monkeypatch.setattr(batch_norm, "choose", none_left)
     with pytest.raises(Refusal, match="cudnn: too old"):
-        cuda.plan(call())
+        batch_norm.plan(call())

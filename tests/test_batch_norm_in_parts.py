@@ -10,7 +10,7 @@ from test_operators import bits
 from tolerance import assert_close, assert_elements_close
 
 import gradkern
-from gradkern.ops import batch_norm_grad
+from gradkern.ops import batch_norm
 
 WHOLE, SUMS, FROM_SUMS = "BatchNormalizationGrad", "BatchNormalizationGradSums", "BatchNormalizationGradFromSums"
 OPERATORS = gradkern.operators()
@@ -164,5 +164,5 @@ def test_sums_that_were_rounded_to_16_bits_are_refused() -> None:
 
 
 def test_the_documentation_s_example_gives_what_it_says() -> None:
-    failed, tried = doctest.testmod(batch_norm_grad)
+    failed, tried = doctest.testmod(batch_norm)
     assert (failed, tried > 10) == (0, True)

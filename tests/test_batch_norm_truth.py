@@ -10,8 +10,8 @@ import pytest
 from reference import reference
 
 from gradkern.call import Tensor
-from gradkern.ops.batch_norm_grad.problem import Problem
-from gradkern.ops.batch_norm_grad.truth import elements
+from gradkern.ops.batch_norm.cuda.problem import Problem
+from gradkern.ops.batch_norm.cuda.reference import elements
 
 INPUTS = ("dY", "X", "Scale", "saved_mean", "saved_inv_std")
 

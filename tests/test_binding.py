@@ -7,8 +7,9 @@ import pytest
 from calls import OPERATORS, FakeProvider, arguments, message
 
 import gradkern
-from gradkern import ArgumentError, UnknownOperatorError, binding
-from gradkern.binding import attribute_key
+from gradkern import ArgumentError, UnknownOperatorError
+from gradkern.contract import binder
+from gradkern.contract.binder import attribute_key
 
 LAYER = "LayerNormalizationGrad"
 CONV = "ConvGrad"
@@ -137,16 +138,16 @@ def test_attributes_are_told_apart_by_type_and_value_but_not_by_container() -> N
 
 
 def test_tuples_that_come_and_go_are_not_mistaken_for_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binding, "_tuples", {})
+    monkeypatch.setattr(binder, "_tuples", {})
     constant = (1, 2)
-    for number in range(2 * binding._MOST):
+    for number in range(2 * binder._MOST):
         for value in ((number, 1), (number, True), (number, 1.0), constant):
             assert attribute_key({"pads": value}) == (("pads", (tuple(map(type, value)), value)),)
-    assert len(binding._tuples) == binding._MOST
-    assert binding._tuples[id(constant)][1] is constant
-    kept = set(binding._tuples)
+    assert len(binder._tuples) == binder._MOST
+    assert binder._tuples[id(constant)][1] is constant
+    kept = set(binder._tuples)
     attribute_key({"pads": ([1],)})
-    assert set(binding._tuples) == kept
+    assert set(binder._tuples) == kept
 
 
 @pytest.mark.parametrize(
@@ -206,7 +207,7 @@ def test_outputs_that_cannot_be_are_refused(asked: dict[str, Any], expected: str
 
 
 def test_an_output_that_is_not_optional_cannot_be_left_out() -> None:
-    from gradkern.binding import Binder
+    from gradkern.contract.binder import Binder
 
     contract = OPERATORS[GELU]
     always = contract.model_copy(

@@ -15,8 +15,10 @@ import pytest
 from ruamel.yaml import YAML
 
 import gradkern
-from gradkern import cli, providers, registry
-from gradkern.contract import Operator
+from gradkern import cli
+from gradkern.contract import registry
+from gradkern.contract.schema import Operator
+from gradkern.system import providers
 
 LIST_OPS = Path(__file__).parents[1] / "tools" / "list_ops.py"
 OPERATORS = gradkern.operators()

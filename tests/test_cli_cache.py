@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 import gradkern
-from gradkern import cli, disk
+from gradkern import cli
 from gradkern.cli import caches
 from gradkern.cpu.compile import Kernel, cache_folder
 from gradkern.cuda import cache as cubins
 from gradkern.cuda.compile import Compiled
-from gradkern.search import findings
+from gradkern.search import store
+from gradkern.system import cache_files
 
 Shown = Callable[..., tuple[int, str, str]]
 KEY = "0123456789abcdef" * 4
@@ -221,7 +222,7 @@ def test_what_cannot_be_removed_is_exit_code_one(
 @pytest.fixture
 def search(folder: Path) -> Path:
     """One search, kept as searches are."""
-    findings.save(findings.Findings("ConvGrad dX", {"task": "a problem"}, (), (), True, 1.5))
+    store.save(store.Findings("ConvGrad dX", {"task": "a problem"}, (), (), True, 1.5))
     (path,) = (folder / "search").iterdir()
     return path
 
@@ -256,8 +257,8 @@ def test_a_damaged_search_is_found(
 
 
 def test_both_providers_keep_kernels_where_disk_says(folder: Path) -> None:
-    assert cache_folder().parent == disk.folder("cpu") == folder / "cpu"
-    assert cubins.folder() == disk.folder("cuda") == folder / "cuda"
+    assert cache_folder().parent == cache_files.folder("cpu") == folder / "cpu"
+    assert cubins.folder() == cache_files.folder("cuda") == folder / "cuda"
 
 
 def test_without_the_variable_the_folder_is_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -265,8 +266,8 @@ def test_without_the_variable_the_folder_is_the_users_own(monkeypatch: pytest.Mo
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
-    assert "gradkern" in disk.root().parts
-    assert disk.root().is_relative_to(tmp_path) or sys.platform == "win32"
+    assert "gradkern" in cache_files.root().parts
+    assert cache_files.root().is_relative_to(tmp_path) or sys.platform == "win32"
 
 
 @pytest.mark.parametrize("arguments", [["cache"], ["cache", "burn"], ["cache", "info", "--repair"]])

@@ -12,12 +12,13 @@ from calls import FakeProvider
 from sites import FakeCudnn, cudnn, install, only, satisfy
 
 import gradkern
-from gradkern import cli, driver
+from gradkern import cli
 from gradkern.cli import doctor, libraries
 from gradkern.cli.checks import Check, absent, fine, problem
 from gradkern.cli.doctor import check_cache, check_driver, check_packages, check_provider
-from gradkern.driver import Driver, Gpu
-from gradkern.packages import of_extra
+from gradkern.system import driver
+from gradkern.system.driver import Driver, Gpu
+from gradkern.system.packages import of_extra
 
 H200 = Gpu(0, "NVIDIA H200", (9, 0), 150_109_880_320, 4.9e12)
 GPU = Driver((13, 0), (H200,))

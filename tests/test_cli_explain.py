@@ -12,13 +12,15 @@ import pytest
 from calls import FakeProvider
 
 import gradkern
-from gradkern import cli, dispatch, driver
-from gradkern.binding import Binder
+from gradkern import cli
 from gradkern.cli import explain, sizes
 from gradkern.cli.sizes import Wanted, example_of, types_of
-from gradkern.dispatch import plan_for
-from gradkern.driver import Driver, Gpu
-from gradkern.search.findings import Findings, Row
+from gradkern.contract.binder import Binder
+from gradkern.dispatch import run
+from gradkern.dispatch.run import plan_for
+from gradkern.search.store import Findings, Row
+from gradkern.system import driver
+from gradkern.system.driver import Driver, Gpu
 
 LN, AXES = "LayerNormalizationGrad", '{"rows": [4096], "columns": [1024]}'
 OPERATORS = gradkern.operators()
@@ -152,9 +154,9 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, bandwidth: float) -> dict[str, Any
 def test_arrays_are_described_as_new_ones_on_the_first_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     name, fake = "BiasGeluGrad_dX", FakeProvider()
     operator = OPERATORS[name].model_copy(update={"providers": {"cuda": ("cuda",)}})
-    monkeypatch.setattr(dispatch, "_binders", lambda: {name: Binder(name, operator)})
-    monkeypatch.setattr(dispatch, "unavailable", lambda provider: None)
-    monkeypatch.setitem(sys.modules, "gradkern.ops.bias_gelu_grad.cuda", fake)
+    monkeypatch.setattr(run, "_binders", lambda: {name: Binder(name, operator)})
+    monkeypatch.setattr(run, "unavailable", lambda provider: None)
+    monkeypatch.setitem(sys.modules, "gradkern.ops.bias_gelu.cuda.plan", fake)
     plan = Wanted(name, operator, operator.examples[0], operator.combinations[0]).plan("cuda")
     (call,) = fake.calls
     assert (plan.provider, call.device) == ("cuda", "cuda:0")
@@ -176,19 +178,19 @@ def test_a_launch_and_the_bound_are_shown(monkeypatch: pytest.MonkeyPatch, provi
 
 def test_plans_of_gradkerns_own_kernels_tell_their_launches() -> None:
     pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
-    from gradkern.cuda.channel_plan import ChannelPlan
-    from gradkern.cuda.whole_plan import WholePlan
-    from gradkern.ops.batch_norm_grad.cuda import BatchNormPlan
-    from gradkern.ops.bias_gelu_grad.cuda import GeluPlan
+    from gradkern.channel_kernels.persistent_plan import WholePlan
+    from gradkern.channel_kernels.streaming_plan import ChannelPlan
+    from gradkern.ops.batch_norm.cuda.plan import BatchNormPlan
+    from gradkern.ops.bias_gelu.cuda.plan import GeluPlan
 
-    one, two, which = (cast(Any, SimpleNamespace()) for _ in range(3))
-    assert GeluPlan("gelu", 0, one, which).launches == WholePlan("whole", one).launches == (one,)
-    assert ChannelPlan("walk", 0, one, which).launches == (one,)
-    assert ChannelPlan("walk", 0, one, which, then=two).launches == (one, two)
+    one, two, device = (cast(Any, SimpleNamespace()) for _ in range(3))
+    assert GeluPlan("gelu", 0, one, device).launches == WholePlan("whole", one).launches == (one,)
+    assert ChannelPlan("walk", 0, one, device).launches == (one,)
+    assert ChannelPlan("walk", 0, one, device, then=two).launches == (one, two)
     for alone, launches in ((WholePlan("whole", one), (one,)), (None, ())):
         task = SimpleNamespace(inputs=(), outputs=())
         choice: Any = SimpleNamespace(candidate=SimpleNamespace(alone=alone), task=task)
-        assert BatchNormPlan(which, choice).launches == launches
+        assert BatchNormPlan(device, choice).launches == launches
 
 
 def test_a_driver_that_does_not_tell_the_rate_gives_no_bound(
@@ -292,8 +294,8 @@ def searching(monkeypatch: pytest.MonkeyPatch) -> Callable[[Findings | None], Se
 
     def make(found: Findings | None) -> Searching:
         fake = Searching(found)
-        monkeypatch.setitem(sys.modules, "gradkern.ops.layer_norm_grad.cuda", fake)
-        for module in (dispatch, sizes):
+        monkeypatch.setitem(sys.modules, "gradkern.ops.layer_norm.cuda.plan", fake)
+        for module in (run, sizes):
             monkeypatch.setattr(module, "unavailable", lambda provider: None)
         monkeypatch.setattr(explain.driver, "ask", lambda: None)
         return fake

@@ -233,7 +233,7 @@ def test_operators_without_the_provider_are_left_out(
     assert cli.main(["warmup", "--provider", "tpu"]) == 1
     assert capsys.readouterr().err == NOTHING
     changed = OPERATORS[GELU].model_copy(update={"providers": {"tpu": ("tpu",)}})
-    monkeypatch.setattr("gradkern.registry.operators", lambda: {**OPERATORS, GELU: changed})
+    monkeypatch.setattr("gradkern.contract.registry.operators", lambda: {**OPERATORS, GELU: changed})
     assert show()[0] == 0
     assert {call.operator for call in provider.calls} == OPERATORS.keys() - {GELU}
 

@@ -14,13 +14,13 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device, OutOfMemoryError
 from gradkern.errors import ProviderError
-from gradkern.memory import c_strides
-from gradkern.ops.conv_grad import cuda as conv
-from gradkern.ops.conv_grad import resolve
-from gradkern.policies import Policy
+from gradkern.ops.conv import resolve
+from gradkern.ops.conv.cuda import plan as conv
+from gradkern.policy import Policy
 from gradkern.search import plan as search_plan
 from gradkern.search.candidate import Unfit
-from gradkern.search.choose import Choice
+from gradkern.search.tuner import Choice
+from gradkern.strides import c_strides
 
 DEVICE = Device(0, (9, 0), 132, 232448)
 
@@ -52,7 +52,7 @@ class Search:
         self.pins: list[str | None] = []
         self.workspaces: dict[str, list[int]] = {}
 
-    def __call__(self, task: Any, policy: Policy, which: Device, pin: str | None = None, seconds: float = 3.0) -> Any:
+    def __call__(self, task: Any, policy: Policy, device: Device, pin: str | None = None, seconds: float = 3.0) -> Any:
         self.tasks.append(task)
         self.pins.append(pin)
         if task.kind == "ConvGrad together":
@@ -78,8 +78,8 @@ def search(monkeypatch: pytest.MonkeyPatch) -> Search:
     made = Search()
     monkeypatch.setattr(conv, "device_of", lambda call: DEVICE)
     monkeypatch.setattr(conv, "choose", made)
-    monkeypatch.setattr(search_plan, "activate", lambda which: nullcontext())
-    monkeypatch.setattr(search_plan, "scratch", lambda which, stream, size: (0, 4096))
+    monkeypatch.setattr(search_plan, "activate", lambda device: nullcontext())
+    monkeypatch.setattr(search_plan, "scratch", lambda device, stream, size: (0, 4096))
     return made
 
 
@@ -202,7 +202,7 @@ def test_several_run_together_each_on_its_own_arrays(search: Search) -> None:
 
 
 def test_a_workspace_that_cannot_be_had_gives_way_to_the_next(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
-    def scratch(which: Device, stream: int, size: int) -> tuple[int, int]:
+    def scratch(device: Device, stream: int, size: int) -> tuple[int, int]:
         if size > 50:
             raise OutOfMemoryError(f"CUDA: no {size} bytes")
         return 0, 4096

@@ -12,8 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gradkern.errors import AttributeValueError, GradkernError, ShapeError
-from gradkern.ops.conv_grad import resolve
-from gradkern.ops.conv_grad.geometry import Geometry, Window
+from gradkern.ops.conv import resolve
+from gradkern.ops.conv.geometry import Geometry, Window
 
 DEFAULTS: dict[str, Any] = {
     "kernel_shape": None,

@@ -16,8 +16,8 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from gradkern.call import Tensor
 from gradkern.cuda.device import Device
-from gradkern.ops.conv_grad.problem import Problem
-from gradkern.ops.conv_grad.truth import elements
+from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.ops.conv.cuda.reference import elements
 from gradkern.search import bench as benches
 from gradkern.search.task import Task
 
@@ -110,8 +110,8 @@ class HostDriver:
 def on_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benches, "driver", HostDriver())
     monkeypatch.setattr(benches, "check", lambda answer, doing: answer[1] if len(answer) > 1 else None)
-    monkeypatch.setattr(benches, "activate", lambda which: nullcontext())
-    monkeypatch.setattr(benches, "_stream", lambda which: 0)
+    monkeypatch.setattr(benches, "activate", lambda device: nullcontext())
+    monkeypatch.setattr(benches, "_stream", lambda device: 0)
     monkeypatch.setattr(benches.CudaBench, "_launch", lambda *_: lambda *_: None)
 
 

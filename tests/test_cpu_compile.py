@@ -8,8 +8,8 @@ import pytest
 
 from gradkern.cpu import compile as compiling
 from gradkern.cpu.compile import Kernel, cache_folder, clear_cache
-from gradkern.cpu.storage import array_type, load, real, store
-from gradkern.cpu.team import QUEUE, take
+from gradkern.cpu.element_types import array_type, load, real, store
+from gradkern.cpu.threads import QUEUE, take
 
 FLOAT = array_type(np.dtype(np.float32))
 

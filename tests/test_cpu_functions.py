@@ -8,9 +8,9 @@ import pytest
 from scipy.special import expit, ndtr
 
 from gradkern.cpu.compile import Kernel, kernel
-from gradkern.cpu.functions import exact_gelu_gradient, exp_of_negative, fast_gelu_gradient
-from gradkern.cpu.storage import array_type, load, store
-from gradkern.cpu.team import QUEUE, take
+from gradkern.cpu.element_types import array_type, load, store
+from gradkern.cpu.gelu import exact_gelu_gradient, exp_of_negative, fast_gelu_gradient
+from gradkern.cpu.threads import QUEUE, take
 
 
 @kernel

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradkern.call import Call, Tensor
-from gradkern.cpu.channels import Runs
-from gradkern.cpu.staging import FlatPlan
-from gradkern.cpu.storage import OVER_DATA, OVER_UPSTREAM
-from gradkern.memory import is_dense
-from gradkern.policies import Policy
+from gradkern.cpu.batch_norm import Runs
+from gradkern.cpu.element_types import OVER_DATA, OVER_UPSTREAM
+from gradkern.cpu.flat_plan import FlatPlan
+from gradkern.policy import Policy
+from gradkern.strides import is_dense
 
 
 def tensor(array: np.ndarray) -> Tensor:

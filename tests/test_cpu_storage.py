@@ -7,10 +7,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gradkern.cpu import storage
+from gradkern.cpu import element_types
 from gradkern.cpu.compile import Kernel
-from gradkern.cpu.storage import array_type, load, real, store
-from gradkern.cpu.team import QUEUE, take
+from gradkern.cpu.element_types import array_type, load, real, store
+from gradkern.cpu.threads import QUEUE, take
 
 HALF, BFLOAT = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
 FLOAT = np.dtype(np.float32)
@@ -28,7 +28,7 @@ def copy(queue, source, target):
 def convert(source: np.ndarray, dtype: np.dtype) -> np.ndarray:
     target = np.empty(source.size, dtype)
     compiled = Kernel(copy)(QUEUE, array_type(source.dtype), array_type(dtype))
-    seen = (array.view(storage.storage(array.dtype)) for array in (source, target))
+    seen = (array.view(element_types.storage(array.dtype)) for array in (source, target))
     compiled(np.array((0, 1)), *seen)
     return target
 
@@ -37,8 +37,8 @@ def convert(source: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def half_conversion(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     if request.param == "by bits":  # what a CPU without float16 instructions runs
         monkeypatch.setenv("GRADKERN_CACHE_DIR", str(tmp_path))
-        monkeypatch.setattr(storage, "from_half", storage.half_by_bits)
-        monkeypatch.setattr(storage, "to_half", storage.round_by_bits)
+        monkeypatch.setattr(element_types, "from_half", element_types.half_by_bits)
+        monkeypatch.setattr(element_types, "to_half", element_types.round_by_bits)
 
 
 @pytest.mark.usefixtures("half_conversion")

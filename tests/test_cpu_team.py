@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import gradkern
-from gradkern.cpu import team
+from gradkern.cpu import threads
 from gradkern.cpu.compile import kernel, settings
-from gradkern.cpu.storage import array_type, load, real, store
-from gradkern.cpu.team import QUEUE, take
+from gradkern.cpu.element_types import array_type, load, real, store
+from gradkern.cpu.threads import QUEUE, take
 
 
 @kernel
@@ -24,23 +24,23 @@ def count(queue, array):
 
 
 @pytest.fixture
-def threads(monkeypatch: pytest.MonkeyPatch):
+def choose_threads(monkeypatch: pytest.MonkeyPatch):
     def choose(number: int) -> None:
         monkeypatch.setattr(settings, "NUMBA_NUM_THREADS", number)
-        monkeypatch.setattr(team, "WORTH_A_THREAD", 1)
-        team._pool.cache_clear()
+        monkeypatch.setattr(threads, "WORTH_A_THREAD", 1)
+        threads._pool.cache_clear()
 
     yield choose
-    team._pool.cache_clear()
+    threads._pool.cache_clear()
 
 
 @pytest.mark.parametrize("number", [1, 2, 7])
-def test_every_task_runs_once(threads, number: int) -> None:
-    threads(number)
+def test_every_task_runs_once(choose_threads, number: int) -> None:
+    choose_threads(number)
     array = np.zeros(100_000, np.float32)
-    team.run(count(QUEUE, array_type(array.dtype)), array.size, array.nbytes, array)
+    threads.run(count(QUEUE, array_type(array.dtype)), array.size, array.nbytes, array)
     np.testing.assert_array_equal(array, 1)
-    assert team._pool.cache_info().currsize == (number > 1)  # helpers were asked
+    assert threads._pool.cache_info().currsize == (number > 1)  # helpers were asked
 
 
 def calls(rng: np.random.Generator):
@@ -55,18 +55,18 @@ def calls(rng: np.random.Generator):
     yield "BatchNormalizationGrad", swapped, ("dX", "dScale", "dBias")
 
 
-def test_results_are_the_same_bits_for_any_number_of_threads(threads, rng: np.random.Generator) -> None:
+def test_results_are_the_same_bits_for_any_number_of_threads(choose_threads, rng: np.random.Generator) -> None:
     for name, inputs, outputs in calls(rng):
-        threads(1)
+        choose_threads(1)
         alone = gradkern.run(name, **inputs, outputs=outputs)
         for number in (2, 5):
-            threads(number)
+            choose_threads(number)
             for mine, theirs in zip(alone, gradkern.run(name, **inputs, outputs=outputs), strict=True):
                 np.testing.assert_array_equal(mine.view(np.int32), theirs.view(np.int32))
 
 
-def test_many_threads_may_call_at_once(threads, rng: np.random.Generator) -> None:
-    threads(3)
+def test_many_threads_may_call_at_once(choose_threads, rng: np.random.Generator) -> None:
+    choose_threads(3)
     cases = [(case, gradkern.run(case[0], **case[1], outputs=case[2])) for case in calls(rng)]
     start = threading.Barrier(8)
 
@@ -97,7 +97,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-@pytest.mark.skipif(not hasattr(team.os, "fork"), reason="no fork on this system")
+@pytest.mark.skipif(not hasattr(threads.os, "fork"), reason="no fork on this system")
 def test_a_forked_child_computes_too_and_with_helpers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_NUM_THREADS", "2")
     done = subprocess.run(

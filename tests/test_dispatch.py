@@ -10,9 +10,10 @@ import pytest
 from calls import OPERATORS, FakeProvider, arguments, message
 
 import gradkern
-from gradkern import ArgumentError, DataError, OutputError, ProviderError, dispatch
-from gradkern.binding import Binder
+from gradkern import ArgumentError, DataError, OutputError, ProviderError
 from gradkern.call import Refusal
+from gradkern.contract.binder import Binder
+from gradkern.dispatch import run
 
 GELU, LAYER, CONV = "BiasGeluGrad_dX", "LayerNormalizationGrad", "ConvGrad"
 FAMILY = f"gradkern.ops.{OPERATORS[GELU].family}"
@@ -53,7 +54,7 @@ def test_an_optional_input_may_be_left_out(provider: FakeProvider, monkeypatch: 
     contract = OPERATORS[LAYER]
     optional = [each.model_copy(update={"optional": each.name == "mean"}) for each in contract.inputs]
     binder = Binder(LAYER, contract.model_copy(update={"inputs": tuple(optional)}))
-    monkeypatch.setitem(dispatch._binders(), LAYER, binder)
+    monkeypatch.setitem(run._binders(), LAYER, binder)
     given = arguments(LAYER, mean=None)
     plan = gradkern.prepare(LAYER, **given)
     gradkern.run(LAYER, **given)
@@ -105,7 +106,7 @@ def test_a_prepared_plan_is_the_one_run_would_use(provider: FakeProvider) -> Non
 
 def test_a_prepared_plan_runs_without_look_up(provider: FakeProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = gradkern.prepare(GELU, **arguments(GELU), outputs=["dB"])
-    monkeypatch.setattr(dispatch, "_find", None)
+    monkeypatch.setattr(run, "_find", None)
     given = arguments(GELU)
     for result in (plan(**given), plan(*given.values()), plan(given["dY"], X=given["X"], B=given["B"])):
         assert result.dX is None
@@ -206,7 +207,7 @@ def test_a_provider_that_is_not_there_is_refused(provider: FakeProvider, named: 
 def providing(monkeypatch: pytest.MonkeyPatch, **modules: Any) -> None:
     """Let the CPU provider of an operator have these modules; None is one that is not there."""
     contract = OPERATORS[GELU].model_copy(update={"providers": {"cpu": tuple(modules), "cuda": ("cuda",)}})
-    monkeypatch.setitem(dispatch._binders(), GELU, Binder(GELU, contract))
+    monkeypatch.setitem(run._binders(), GELU, Binder(GELU, contract))
     for name, plan in modules.items():
         if plan is not None:
             monkeypatch.setitem(sys.modules, f"{FAMILY}.{name}", SimpleNamespace(plan=plan))
@@ -222,7 +223,7 @@ def refusing(reason: str) -> Any:
 def test_a_named_provider_runs_or_says_why_it_cannot(provider: FakeProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     providing(monkeypatch, cpu=provider.plan)
     why = {"cuda": "no NVIDIA GPU: the CUDA driver is not installed"}
-    monkeypatch.setattr("gradkern.dispatch.unavailable", why.get)
+    monkeypatch.setattr("gradkern.dispatch.run.unavailable", why.get)
     expected = f"{GELU}: provider 'cuda' cannot run here: no NVIDIA GPU: the CUDA driver is not installed"
     assert message(ProviderError, gradkern.run, GELU, **arguments(GELU), provider="cuda") == expected
     assert gradkern.prepare(GELU, **arguments(GELU), provider="cpu").provider == "cpu"

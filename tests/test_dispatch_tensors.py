@@ -13,9 +13,11 @@ import pytest
 from calls import OPERATORS, arguments, message
 
 import gradkern
-from gradkern import ArgumentError, PolicyError, ProviderError, dispatch, operands, plan_cache, tensors
-from gradkern.arrays import View
-from gradkern.plans import Statistics
+from gradkern import ArgumentError, PolicyError, ProviderError, plan_cache
+from gradkern.arrays import torch_guards
+from gradkern.arrays.kind import View
+from gradkern.dispatch import operands, run
+from gradkern.dispatch.plan_cache import Statistics
 
 GELU, LAYER = "BiasGeluGrad_dX", "LayerNormalizationGrad"
 
@@ -68,19 +70,19 @@ def planner(monkeypatch: pytest.MonkeyPatch) -> Planner:
 
     def elsewhere(binder: Any, arrays: Any, out: Any) -> Any:
         made.reads += 1
-        found = None if out or not arrays[0].is_cpu else tensors.of_tensors(arrays)
+        found = None if out or not arrays[0].is_cpu else torch_guards.of_tensors(arrays)
         return read(binder, arrays, out) if found is None else (found[0], found[1], kind, (), (), frozenset())
 
     def views(binder: Any, arrays: Any, out: Any) -> Any:
         seen = input_views(binder, arrays)
         return tuple(View(each.key, each.buffer, kind.device, kind) for each in seen if each), {}, frozenset()
 
-    monkeypatch.setattr(tensors, "_known", {})
-    monkeypatch.setattr(dispatch, "_seen", {})
-    monkeypatch.setattr(dispatch, "read", elsewhere)
-    monkeypatch.setattr(dispatch, "views_of", views)
-    monkeypatch.setattr(dispatch, "unavailable", lambda provider: None)
-    monkeypatch.setattr(dispatch, "_ask", made.plan)
+    monkeypatch.setattr(torch_guards, "_known", {})
+    monkeypatch.setattr(run, "_seen", {})
+    monkeypatch.setattr(run, "read", elsewhere)
+    monkeypatch.setattr(run, "views_of", views)
+    monkeypatch.setattr(run, "unavailable", lambda provider: None)
+    monkeypatch.setattr(run, "_ask", made.plan)
     return made
 
 
@@ -178,29 +180,29 @@ def test_a_plan_that_the_cache_forgot_is_made_again(planner: Planner, monkeypatc
     warm(LAYER)
     warm(GELU)
     assert [each.operator for each in planner.calls] == [GELU, GELU, LAYER, GELU]
-    assert all(len(each) == 1 for each in dispatch._seen.values())
+    assert all(len(each) == 1 for each in run._seen.values())
 
 
 def test_what_is_remembered_has_a_bound(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    monkeypatch.setattr(dispatch, "_MOST", 3)
-    monkeypatch.setattr(dispatch, "_MOST_ALIKE", 2)
+    monkeypatch.setattr(run, "_MOST", 3)
+    monkeypatch.setattr(run, "_MOST_ALIKE", 2)
     for size in range(1, 6):
         warm(GELU, dY=np.zeros((6, size), np.float32), X=np.zeros((6, size), np.float32), B=np.zeros(size, np.float32))
-    assert len(dispatch._seen) <= 3
+    assert len(run._seen) <= 3
     call = given(GELU)
     for order in range(1, 5):  # of one shape, told apart by their strides
         call["X"] = torch.zeros(6, 40 * order)[:, ::order]
         for _ in range(3):
             gradkern.run(GELU, **call)
-    assert all(len(each) <= 2 for each in dispatch._seen.values())
+    assert all(len(each) <= 2 for each in run._seen.values())
 
 
 def test_tensors_on_the_host_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "_seen", {})
-    monkeypatch.setattr(tensors, "_known", {})
-    assert tensors.of_tensors(tuple(given(GELU).values())) is not None
-    assert tensors._known  # known, as tensors of a GPU are
+    monkeypatch.setattr(run, "_seen", {})
+    monkeypatch.setattr(torch_guards, "_known", {})
+    assert torch_guards.of_tensors(tuple(given(GELU).values())) is not None
+    assert torch_guards._known  # known, as tensors of a GPU are
     warm(GELU)
-    assert not dispatch._seen
+    assert not run._seen

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gradkern import driver
-from gradkern.driver import Driver, Gpu
+from gradkern.system import driver
+from gradkern.system.driver import Driver, Gpu
 
 ATTRIBUTES = {36: 3_201_000, 37: 6144, 75: 9, 76: 0}  # an H200's, as its driver says
 
@@ -40,8 +40,8 @@ class FakeLibrary:
         memory._obj.value = 150_109_880_320
         return 0
 
-    def cuDeviceGetAttribute(self, value: Any, which: int, handle: Any) -> int:
-        value._obj.value = ATTRIBUTES[which]
+    def cuDeviceGetAttribute(self, value: Any, device: int, handle: Any) -> int:
+        value._obj.value = ATTRIBUTES[device]
         return self.status.get("cuDeviceGetAttribute", 0)
 
     def cuGetErrorString(self, status: int, text: Any) -> int:

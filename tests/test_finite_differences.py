@@ -14,7 +14,7 @@ from test_operators import attributes_of, cases, every_output, sample
 from tolerance import norm_of
 
 import gradkern
-from gradkern.contract import Example, Operator
+from gradkern.contract.schema import Example, Operator
 
 EPSILON = 0.1  # large, so that no row of few columns bends within the step of a difference
 Arrays = dict[str, np.ndarray]

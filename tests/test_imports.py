@@ -25,7 +25,7 @@ def test_importing_gradkern_loads_nothing_but_the_standard_library() -> None:
 
 
 def test_importing_the_dispatcher_loads_neither_numba_nor_a_framework() -> None:
-    assert not roots_after_import("gradkern.dispatch") & {"numba", "llvmlite", "torch", "cuda", "rich"}
+    assert not roots_after_import("gradkern.dispatch.run") & {"numba", "llvmlite", "torch", "cuda", "rich"}
 
 
 def test_importing_the_command_line_loads_no_arrays() -> None:

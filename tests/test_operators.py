@@ -11,7 +11,7 @@ from tolerance import assert_close, assert_elements_close
 
 import gradkern
 from gradkern.cli.sizes import named
-from gradkern.contract import Example, Operator
+from gradkern.contract.schema import Example, Operator
 
 OPERATORS = gradkern.operators()
 ELEMENTWISE = {"X_grad", "dX", "OutputGradient"}

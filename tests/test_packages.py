@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from sites import cudnn, install, only
 
-from gradkern import packages
-from gradkern.packages import Requirement, damaged, installed, libraries, of_extra, pip, requirements
+from gradkern.system import packages
+from gradkern.system.packages import Requirement, damaged, installed, libraries, of_extra, pip, requirements
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
 

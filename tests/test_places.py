@@ -7,8 +7,8 @@ import pytest
 from samples import inputs_of
 
 import gradkern
-from gradkern.axes import shape_of
-from gradkern.contract import Example
+from gradkern.contract.axes import shape_of
+from gradkern.contract.schema import Example
 
 LENGTHS = (3, 17, 26, 40, 53, 70)
 AXES = {

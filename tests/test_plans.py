@@ -11,7 +11,7 @@ from calls import FakePlan, FakeProvider, arguments
 
 import gradkern
 from gradkern import ArgumentError, ShapeError, plan_cache
-from gradkern.plans import PlanCache, Statistics
+from gradkern.dispatch.plan_cache import PlanCache, Statistics
 
 GELU, LAYER = "BiasGeluGrad_dX", "LayerNormalizationGrad"
 

@@ -10,7 +10,7 @@ from calls import FakeProvider, arguments, message
 
 import gradkern
 from gradkern import Policy, PolicyError, ProviderError
-from gradkern.policies import current, merged
+from gradkern.policy import current, merged
 
 GELU = "BiasGeluGrad_dX"
 FIELDS = "search, allow_tf32, deterministic, workspace_limit, kernel"

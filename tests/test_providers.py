@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gradkern import driver, providers
-from gradkern.driver import Driver, Gpu
+from gradkern.system import driver, providers
+from gradkern.system.driver import Driver, Gpu
 
 H200 = Gpu(0, "NVIDIA H200", (9, 0), 150_109_880_320, 4.9e12)
 

@@ -14,8 +14,8 @@ from conv_layers import Layer
 
 import gradkern
 from gradkern.cudnn.engine import Config
-from gradkern.ops.conv_grad.cudnn import CudnnCandidate
-from gradkern.ops.conv_grad.gemm import Way
+from gradkern.ops.conv.cuda.cudnn import CudnnCandidate
+from gradkern.ops.conv.cuda.gemm.candidates import Way
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
 BLOCKS = README.split("```")[1::2]

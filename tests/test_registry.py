@@ -14,8 +14,8 @@ import pytest
 from calls import FakeProvider
 
 import gradkern
-from gradkern import registry
-from gradkern.axes import shape_of
+from gradkern.contract import registry
+from gradkern.contract.axes import shape_of
 
 ROOT = Path(__file__).parents[1]
 OPERATORS = gradkern.operators()

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from gradkern import cli, registry
-from gradkern.binding import Binder
-from gradkern.contract import Operator
+from gradkern import cli
+from gradkern.contract import registry
+from gradkern.contract.binder import Binder
+from gradkern.contract.schema import Operator
 from gradkern.errors import RegistryError
 
 TEXT = registry.path().read_text(encoding="utf-8")

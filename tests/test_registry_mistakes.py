@@ -4,7 +4,7 @@
 
 import pytest
 
-from gradkern import registry
+from gradkern.contract import registry
 from gradkern.errors import RegistryError
 
 MINIMAL = """\

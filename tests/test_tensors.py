@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from gradkern import tensors
-from gradkern.arrays import view
+from gradkern.arrays import torch_guards
+from gradkern.arrays.torch_guards import alignment, of_tensors
+from gradkern.arrays.view import view
 from gradkern.errors import ArgumentError
-from gradkern.tensors import alignment, of_tensors
 
 pytestmark = pytest.mark.torch
 
@@ -24,11 +24,11 @@ pytestmark = pytest.mark.torch
 def guard(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
     torch = pytest.importorskip("torch")
     torch.empty(1)
-    monkeypatch.setattr(tensors, "_known", {})
+    monkeypatch.setattr(torch_guards, "_known", {})
     if request.param == "without":
-        monkeypatch.setattr(tensors, "_guards", lambda: None)
+        monkeypatch.setattr(torch_guards, "_guards", lambda: None)
     yield request.param != "without"
-    assert bool(tensors._known) == (request.param != "without")
+    assert bool(torch_guards._known) == (request.param != "without")
 
 
 def pair(torch: Any) -> tuple[Any, Any]:
@@ -163,13 +163,13 @@ def test_no_tensor_is_kept_alive() -> None:
 def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    monkeypatch.setattr(tensors, "_MOST", 5)
-    monkeypatch.setattr(tensors, "_MOST_ALIKE", 3)
+    monkeypatch.setattr(torch_guards, "_MOST", 5)
+    monkeypatch.setattr(torch_guards, "_MOST_ALIKE", 3)
     for size in range(1, 12):
         for other in range(1, 6):
             assert of_tensors((torch.randn(size), torch.randn(other))) is not None
-    assert len(tensors._known) <= 5
-    assert all(len(each) <= 3 for each in tensors._known.values())
+    assert len(torch_guards._known) <= 5
+    assert all(len(each) <= 3 for each in torch_guards._known.values())
 
 
 def test_a_guard_that_lets_pass_what_it_must_not_is_left_alone(monkeypatch: pytest.MonkeyPatch, guard: bool) -> None:
@@ -181,7 +181,7 @@ def test_a_guard_that_lets_pass_what_it_must_not_is_left_alone(monkeypatch: pyte
         def check(self, *_: Any) -> bool:
             return True
 
-    find = tensors._guards.__wrapped__ if guard else None
+    find = torch_guards._guards.__wrapped__ if guard else None
     pair(torch)
     if find is None:
         return

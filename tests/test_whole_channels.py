@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from gradkern.call import Tensor
-from gradkern.memory import c_strides
+from gradkern.strides import c_strides
 
 pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
 
 from gradkern.call import Call
-from gradkern.cuda.columns import ITEMSIZE
+from gradkern.channel_kernels.persistent_form import WholeForm, holding, streaming
 from gradkern.cuda.device import Device
-from gradkern.cuda.whole_form import WholeForm, holding, streaming
-from gradkern.ops.batch_norm_grad import whole
-from gradkern.ops.batch_norm_grad.problem import Problem
-from gradkern.ops.dml_batch_norm_grad import cuda as dml
-from gradkern.policies import Policy
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.ops.batch_norm.cuda import persistent
+from gradkern.ops.batch_norm.cuda.problem import Problem
+from gradkern.ops.dml_batch_norm import cuda as dml
+from gradkern.policy import Policy
 from gradkern.search.candidate import Unfit
 
 H200 = Device(0, (9, 0), 132, 232448)
@@ -115,8 +115,10 @@ def test_constant_statistics_take_the_slices_that_keep_most_multiprocessors_busy
 def test_directml_takes_it_where_channels_are_the_second_axis_and_many(
     sizes: tuple[int, ...], statistics: tuple[int, ...], taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradkern.ops.dml_batch_norm_grad.cuda.device_of", lambda call: H200)
-    monkeypatch.setattr("gradkern.cuda.whole_plan.launched", lambda form, shares, which, given: ("whole", given))
+    monkeypatch.setattr("gradkern.ops.dml_batch_norm.cuda.device_of", lambda call: H200)
+    monkeypatch.setattr(
+        "gradkern.channel_kernels.persistent_plan.launched", lambda form, shares, device, given: ("whole", given)
+    )
     monkeypatch.setattr(dml.channel_plan, "plan", lambda *_: "walk")
     data, each = tensor(sizes), tensor(statistics)
     inputs = {"Input": data, "InputGradient": data, "Mean": each, "Variance": each, "Scale": each}
@@ -136,22 +138,22 @@ def test_directml_takes_it_where_channels_are_the_second_axis_and_many(
 )
 def test_what_it_cannot_take_is_refused_with_the_reason(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(Unfit, match=reason):
-        list(whole.candidates(problem(**changes), H200))
+        list(persistent.candidates(problem(**changes), H200))
 
 
 @pytest.mark.parametrize("shape", [(8192, 1024), (128, 64, 112, 112), (64, 3, 7, 7)])
 def test_channels_too_large_or_too_small_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(Unfit, match="does not fit the shared memory of a cluster of blocks, or its planes are too"):
-        list(whole.candidates(problem(shape), H200))
+        list(persistent.candidates(problem(shape), H200))
 
 
 def test_devices_without_clusters_are_refused() -> None:
     with pytest.raises(Unfit, match=r"from compute capability 9\.0"):
-        list(whole.candidates(problem(), Device(0, (8, 0), 108, 166912)))
+        list(persistent.candidates(problem(), Device(0, (8, 0), 108, 166912)))
 
 
 def test_a_recipe_gives_the_candidate_again() -> None:
-    for candidate in whole.candidates(problem(), H200):
-        assert whole.rebuild(problem(), H200, candidate.recipe).name == candidate.name
+    for candidate in persistent.candidates(problem(), H200):
+        assert persistent.rebuild(problem(), H200, candidate.recipe).name == candidate.name
     with pytest.raises(Unfit, match="no channel fits 16 blocks"):
-        whole.rebuild(problem(), H200, {"slices": 16})
+        persistent.rebuild(problem(), H200, {"slices": 16})

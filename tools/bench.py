@@ -41,7 +41,7 @@ from samples import inputs_of
 
 import gradkern
 from gradkern.cli.sizes import combinations, named
-from gradkern.contract import Example, Operator
+from gradkern.contract.schema import Example, Operator
 
 SCHEMA = 1
 ORDERS: dict[str, Callable[[Any], Any]] = {"C": lambda array: array, "channels_last": lambda array: _last(array)}

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.axes import shape_of
-from gradkern.contract import Example, Operator
+from gradkern.contract.axes import shape_of
+from gradkern.contract.schema import Example, Operator
 
 FLUSH_BYTES = 256 << 20  # several times the L2 of any GPU so far
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import ml_dtypes  # noqa: F401  makes "bfloat16" a NumPy type name
 import numpy as np
 
-from gradkern.axes import shape_of
-from gradkern.contract import Example, Input, Operator
+from gradkern.contract.axes import shape_of
+from gradkern.contract.schema import Example, Input, Operator
 
 
 def inputs_of(

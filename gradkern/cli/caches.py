@@ -17,8 +17,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gradkern import __version__, disk
+from gradkern import __version__
 from gradkern.cli import DONE, FAILED, JSON_SCHEMA
+from gradkern.system import cache_files
 
 __all__ = ["count", "kernels", "run", "searches", "size"]
 
@@ -38,7 +39,7 @@ Answer = tuple[dict[str, Any], list[str], int]
 
 def count() -> tuple[int, int]:
     """How many kernels are kept, and how many searches."""
-    found = {name: sum(1 for _ in _entries(name)) for name in disk.KEPT}
+    found = {name: sum(1 for _ in _entries(name)) for name in cache_files.KEPT}
     searched = found.pop("search")
     return sum(found.values()), searched
 
@@ -55,14 +56,14 @@ def searches(number: int) -> str:
 
 def size() -> int:
     """How many bytes all that is kept takes."""
-    return sum(_bytes(name) for name in disk.KEPT)
+    return sum(_bytes(name) for name in cache_files.KEPT)
 
 
 def _info(_: argparse.Namespace) -> Answer:
-    reason = disk.why_not_writable()
-    facts: dict[str, Any] = {"folder": str(disk.root()), "writable": reason is None, "providers": {}}
-    lines = [f"{disk.root()}" + (f" (cannot be written: {reason}; nothing is kept)" if reason else "")]
-    for name in disk.KEPT:
+    reason = cache_files.why_not_writable()
+    facts: dict[str, Any] = {"folder": str(cache_files.root()), "writable": reason is None, "providers": {}}
+    lines = [f"{cache_files.root()}" + (f" (cannot be written: {reason}; nothing is kept)" if reason else "")]
+    for name in cache_files.KEPT:
         entries, taken = list(_entries(name)), _bytes(name)
         if name == "search":
             facts["searches"] = {"kept": len(entries), "bytes": taken}
@@ -77,7 +78,7 @@ def _info(_: argparse.Namespace) -> Answer:
 
 def _verify(options: argparse.Namespace) -> Answer:
     checked, bad = {}, []
-    for name in disk.KEPT:
+    for name in cache_files.KEPT:
         entries = list(_entries(name))
         checked[name] = len(entries)
         bad += [(entry, reason) for entry in entries if (reason := _fault(name, entry)) is not None]
@@ -95,7 +96,7 @@ def _verify(options: argparse.Namespace) -> Answer:
     if bad and not options.repair:
         lines.append("remove the bad ones: gradkern cache verify --repair")
     facts = {
-        "folder": str(disk.root()),
+        "folder": str(cache_files.root()),
         "checked": checked,
         "bad": [{"path": str(entry), "reason": reason, "removed": entry not in kept} for entry, reason in bad],
     }
@@ -104,12 +105,12 @@ def _verify(options: argparse.Namespace) -> Answer:
 
 def _clear(_: argparse.Namespace) -> Answer:
     (found, searched), taken = count(), size()
-    left = [folder for folder in map(disk.folder, disk.KEPT) if folder.exists() and not _remove(folder)]
+    left = [folder for folder in map(cache_files.folder, cache_files.KEPT) if folder.exists() and not _remove(folder)]
     for folder in left:
         print(f"{folder} cannot be removed whole", file=sys.stderr)
     numbers = {"kernels": found, "searches": searched, "bytes": taken}
-    facts = {"folder": str(disk.root()), **numbers, "left": [str(each) for each in left]}
-    line = f"removed {kernels(found)} and {searches(searched)}, {taken:,} bytes, from {disk.root()}"
+    facts = {"folder": str(cache_files.root()), **numbers, "left": [str(each) for each in left]}
+    line = f"removed {kernels(found)} and {searches(searched)}, {taken:,} bytes, from {cache_files.root()}"
     return facts, [line], FAILED if left else DONE
 
 
@@ -118,15 +119,15 @@ def _entries(name: str) -> Iterator[Path]:
     it is compiled.
     """
     if name == "cuda":
-        yield from sorted(disk.folder(name).glob("*.cubin"))
+        yield from sorted(cache_files.folder(name).glob("*.cubin"))
     elif name == "search":
-        yield from sorted(disk.folder(name).glob("*.json"))
+        yield from sorted(cache_files.folder(name).glob("*.json"))
     else:
-        yield from sorted(each for each in disk.folder(name).glob("*/*") if any(each.rglob("*.nbi")))
+        yield from sorted(each for each in cache_files.folder(name).glob("*/*") if any(each.rglob("*.nbi")))
 
 
 def _bytes(name: str) -> int:
-    return sum(path.stat().st_size for path in disk.folder(name).rglob("*") if path.is_file())
+    return sum(path.stat().st_size for path in cache_files.folder(name).rglob("*") if path.is_file())
 
 
 def _fault(name: str, entry: Path) -> str | None:
@@ -135,7 +136,7 @@ def _fault(name: str, entry: Path) -> str | None:
         if name == "cuda":
             import_module("gradkern.cuda.cache").read(entry)
         elif name == "search":
-            import_module("gradkern.search.findings").read(entry)
+            import_module("gradkern.search.store").read(entry)
         else:
             _check_numba(entry)
     except OSError as error:

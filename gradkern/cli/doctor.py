@@ -17,14 +17,15 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from gradkern import __version__, disk, driver
+from gradkern import __version__
 from gradkern.cli import DONE, FAILED, JSON_SCHEMA
 from gradkern.cli.caches import count, kernels, size
 from gradkern.cli.checks import Check, absent, fine, problem
 from gradkern.cli.libraries import check_cudnn, check_nvvm
-from gradkern.driver import Driver
-from gradkern.libraries import cuda_major
-from gradkern.packages import EXTRAS, Requirement, installed, of_extra, pip
+from gradkern.system import cache_files, driver
+from gradkern.system.driver import Driver
+from gradkern.system.libraries import cuda_major
+from gradkern.system.packages import EXTRAS, Requirement, installed, of_extra, pip
 
 __all__ = ["run"]
 
@@ -133,7 +134,7 @@ def _misfit(each: Requirement, name: str, version: str) -> Check:
 def check_cache() -> Check:
     """The folder of compiled kernels."""
     try:
-        folder, reason = str(disk.root()), disk.why_not_writable()
+        folder, reason = str(cache_files.root()), cache_files.why_not_writable()
     except ImportError as error:
         return problem("cache", f"no folder is known: {error}")
     if reason is not None:
@@ -161,8 +162,8 @@ def _compute(provider: str) -> str | None:
     import numpy as np
 
     import gradkern
-    from gradkern.arrays import dtype_of
-    from gradkern.axes import shape_of
+    from gradkern.arrays.kind import dtype_of
+    from gradkern.contract.axes import shape_of
 
     name = next((name for name, each in gradkern.operators().items() if provider in each.providers), None)
     if name is None:

@@ -10,13 +10,14 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from gradkern import __version__, driver
+from gradkern import __version__
 from gradkern.cli import DONE, JSON_SCHEMA
 from gradkern.cli.sizes import Wanted, arrays_of, example_of, find, named, types_of, usable
-from gradkern.contract import Example, Operator
+from gradkern.contract.schema import Example, Operator
+from gradkern.dispatch.prepared import Prepared
 from gradkern.errors import ArgumentError
-from gradkern.policies import merged
-from gradkern.prepared import Prepared
+from gradkern.policy import merged
+from gradkern.system import driver
 
 __all__ = ["run"]
 

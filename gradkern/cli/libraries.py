@@ -8,8 +8,8 @@ from importlib import metadata
 from typing import Any
 
 from gradkern.cli.checks import Check, absent, fine, problem
-from gradkern.libraries import cudnn_fault, cudnn_wheels, find, install_cudnn
-from gradkern.packages import EXTRAS, of_extra, pip
+from gradkern.system.libraries import cudnn_fault, cudnn_wheels, find, install_cudnn
+from gradkern.system.packages import EXTRAS, of_extra, pip
 
 __all__ = ["check_cudnn", "check_nvvm"]
 

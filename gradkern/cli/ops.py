@@ -10,11 +10,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gradkern import __version__, registry
+from gradkern import __version__
 from gradkern.cli import DONE, FAILED, JSON_SCHEMA
-from gradkern.contract import Attribute, Flat, Input, Ones, Operator, Output, Shape
-from gradkern.providers import unavailable
-from gradkern.spelling import nearest
+from gradkern.contract import registry
+from gradkern.contract.schema import Attribute, Flat, Input, Ones, Operator, Output, Shape
+from gradkern.errors import nearest
+from gradkern.system.providers import unavailable
 
 __all__ = ["run"]
 

@@ -8,18 +8,17 @@ from typing import Any
 
 import pydantic
 
-from gradkern import registry
-from gradkern.arrays import HOST, dtype_of
-from gradkern.axes import shape_of
-from gradkern.consistency import example_mistakes
-from gradkern.contract import Example, Operator
-from gradkern.dispatch import plan_for
-from gradkern.errors import ArgumentError, DTypeError, ProviderError, UnknownOperatorError
-from gradkern.policies import merged
-from gradkern.prepared import Prepared
-from gradkern.providers import unavailable
-from gradkern.recording import usual
-from gradkern.spelling import nearest
+from gradkern.arrays.kind import HOST, dtype_of
+from gradkern.contract import registry
+from gradkern.contract.axes import shape_of
+from gradkern.contract.consistency import example_mistakes
+from gradkern.contract.schema import Example, Operator
+from gradkern.dispatch.prepared import Prepared
+from gradkern.dispatch.recording import usual
+from gradkern.dispatch.run import plan_for
+from gradkern.errors import ArgumentError, DTypeError, ProviderError, UnknownOperatorError, nearest
+from gradkern.policy import merged
+from gradkern.system.providers import unavailable
 
 __all__ = ["Wanted", "arrays_of", "combinations", "example_of", "find", "named", "types_of", "usable"]
 

@@ -11,22 +11,24 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gradkern import disk, registry
 from gradkern.cli import DONE, FAILED
 from gradkern.cli.caches import count, kernels, searches
 from gradkern.cli.sizes import Wanted, arrays_of, combinations, example_of, find, named, types_of, usable
+from gradkern.contract import registry
 from gradkern.errors import ArgumentError, GradkernError
-from gradkern.providers import unavailable
+from gradkern.system import cache_files
+from gradkern.system.providers import unavailable
 
 __all__ = ["run"]
 
 
 def run(options: argparse.Namespace) -> int:
     """Plan every call that the command line means, each on every provider it means."""
-    reason = disk.why_not_writable()
+    reason = cache_files.why_not_writable()
     if reason is not None:
         print(
-            f"nothing can be kept in {disk.root()}: {reason}; GRADKERN_CACHE_DIR names another folder", file=sys.stderr
+            f"nothing can be kept in {cache_files.root()}: {reason}; GRADKERN_CACHE_DIR names another folder",
+            file=sys.stderr,
         )
         return FAILED
     wanted = list(_calls(options) if options.calls else _registered(options))
@@ -50,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
                 print(f"{label} on {provider}: {kernel}, {time.perf_counter() - began:.2f} s", flush=True)
     seconds = time.perf_counter() - start
     new, searched = (now - then for now, then in zip(count(), before, strict=True))
-    made = f"{kernels(new)} and {searches(searched)} new in {disk.root()}"
+    made = f"{kernels(new)} and {searches(searched)} new in {cache_files.root()}"
     print(f"{len(work) - failed} plans in {seconds:.1f} s, {made}")
     if failed:
         print(f"{failed} failed", file=sys.stderr)

@@ -29,7 +29,7 @@ from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
-from gradkern import disk
+from gradkern.system import cache_files
 
 __all__ = [
     "AS_WRITTEN",
@@ -116,12 +116,12 @@ def instruction(function: Callable[..., Any]) -> Any:
 
 def cache_folder() -> Path:
     """Where this version's compiled kernels are kept, for this CPU."""
-    return disk.folder("cpu") / _version()
+    return cache_files.folder("cpu") / _version()
 
 
 def clear_cache() -> None:
     """Remove every compiled kernel from the disk. Kernels already loaded stay."""
-    shutil.rmtree(disk.folder("cpu"), ignore_errors=True)
+    shutil.rmtree(cache_files.folder("cpu"), ignore_errors=True)
 
 
 @cache
@@ -135,7 +135,7 @@ def target() -> tuple[str, str, str]:
 def _version() -> str:
     """A digest of all that compiled code depends on beside its own signature."""
     package = Path(__file__).parents[1]
-    sources = sorted([*package.glob("cpu/*.py"), *package.glob("ops/*/cpu*.py")])
+    sources = sorted([*package.glob("cpu/*.py"), *package.glob("ops/*/cpu.py"), *package.glob("ops/*/cpu/*.py")])
     digest = hashlib.sha256()
     for part in (sys.version, numba.__version__, np.__version__, *target()):
         digest.update(f"{part}\n".encode())

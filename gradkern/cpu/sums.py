@@ -14,10 +14,10 @@ import numba
 import numpy as np
 from numba import types
 
-from gradkern.cpu import team
+from gradkern.cpu import threads
 from gradkern.cpu.compile import INLINE, kernel
-from gradkern.cpu.storage import array_type, load, real, store
-from gradkern.cpu.team import QUEUE, take
+from gradkern.cpu.element_types import array_type, load, real, store
+from gradkern.cpu.threads import QUEUE, take
 
 __all__ = ["BLOCK", "PARTIAL", "SPAN", "RowSums", "flush", "fold", "rows_per_task"]
 
@@ -100,4 +100,4 @@ class RowSums:
     def add(self, partials: Sequence[np.ndarray | None], totals: Sequence[np.ndarray | None]) -> None:
         """Add up the partial sums into the totals."""
         if self._compiled is not None:
-            team.run(self._compiled, self._tasks, self.nbytes, *partials, *totals, *self._shape)
+            threads.run(self._compiled, self._tasks, self.nbytes, *partials, *totals, *self._shape)

@@ -36,19 +36,19 @@ def bindings() -> Any:
     return cublas
 
 
-def workspace_bytes(which: Device) -> int:
+def workspace_bytes(device: Device) -> int:
     """What NVIDIA recommends; with less, the products that split their sums are not chosen."""
-    return 32 << 20 if which.capability >= (9, 0) else 4 << 20
+    return 32 << 20 if device.capability >= (9, 0) else 4 << 20
 
 
 class Handle:
     """A cuBLAS context. It multiplies float32 in float32 unless a call asks otherwise, and adds up in no less."""
 
-    def __init__(self, which: Device) -> None:
+    def __init__(self, device: Device) -> None:
         self.cublas = bindings()
         self._used: tuple[int, int, int] | None = None
-        self._device = which
-        with activate(which), wrapped("creating a handle"):
+        self._device = device
+        with activate(device), wrapped("creating a handle"):
             self.address: int = self.cublas.create()
             mode = self.cublas.Math.DISALLOW_REDUCED_PRECISION_REDUCTION  # and DEFAULT_MATH, which is 0
             self.cublas.set_math_mode(self.address, mode)
@@ -70,15 +70,15 @@ class Handle:
                 self.cublas.destroy(self.address)
 
 
-def handle(which: Device) -> Handle:
+def handle(device: Device) -> Handle:
     """This thread's handle on the device, made on first use (not while a graph is captured)."""
     try:
-        return _threads.handles[which.index]
+        return _threads.handles[device.index]
     except AttributeError:
         _threads.handles = {}
     except KeyError:
         pass
-    made = _threads.handles[which.index] = Handle(which)
+    made = _threads.handles[device.index] = Handle(device)
     return made
 
 

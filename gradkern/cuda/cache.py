@@ -15,8 +15,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from gradkern import disk
 from gradkern.cuda.compile import Compiled
+from gradkern.system import cache_files
 
 __all__ = ["fetch", "folder", "key_of", "read"]
 
@@ -27,7 +27,7 @@ _COMPILERS = ("nvidia-nvjitlink", "nvidia-nvvm", "nvidia-cuda-nvcc")  # each wit
 
 def folder() -> Path:
     """Where kernels are kept."""
-    return disk.folder("cuda")
+    return cache_files.folder("cuda")
 
 
 def read(path: Path) -> Compiled:
@@ -36,10 +36,10 @@ def read(path: Path) -> Compiled:
 
 
 def key_of(sources: Path, description: str, capability: tuple[int, int]) -> str:
-    """The name of one kernel: its sources (a folder's cuda*.py), constants, device, and all that compiles it."""
+    """The name of one kernel: sources (device_code, its own folder), constants, device, and all that compiles it."""
     parts = [
-        _sources(Path(__file__).parent, "*.py"),
-        _sources(sources, "cuda*.py"),
+        _sources(Path(__file__).parent / "device_code", "*.py"),
+        _sources(sources, "*.py"),
         _versions(),
         description,
         capability,
@@ -58,7 +58,7 @@ def fetch(key: str, build: Callable[[], Compiled]) -> Compiled:
         warnings.warn(f"gradkern: {path} is rebuilt: {error}", RuntimeWarning, stacklevel=2)
     compiled = build()
     with contextlib.suppress(OSError):  # an unwritable cache: the kernel lives in this process only
-        disk.replace(path, _encode(compiled, key))
+        cache_files.replace(path, _encode(compiled, key))
     return compiled
 
 
@@ -87,11 +87,11 @@ def _version(name: str) -> str:
 def _encode(compiled: Compiled, key: str) -> bytes:
     header = json.dumps({"key": key, "registers": compiled.registers, "spilled": compiled.spilled}).encode()
     body = len(header).to_bytes(4, "little") + header + compiled.cubin
-    return disk.sealed(_MAGIC, body)
+    return cache_files.sealed(_MAGIC, body)
 
 
 def _decode(data: bytes, key: str) -> Compiled:
-    body = disk.opened(_MAGIC, data)
+    body = cache_files.opened(_MAGIC, data)
     length = int.from_bytes(body[:4], "little")
     header = json.loads(body[4 : 4 + length])
     if header["key"] != key:

@@ -12,7 +12,7 @@ from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.errors import ProviderError
 
-__all__ = ["Device", "OutOfMemoryError", "activate", "check", "device", "identity", "in_turn"]
+__all__ = ["Device", "OutOfMemoryError", "activate", "check", "get_device", "identity", "in_turn"]
 
 in_turn = threading.Lock()
 """Held while work that uses a stream's scratch memory twice is enqueued: two threads may share the stream."""
@@ -49,7 +49,7 @@ class Device:
 
 
 @cache
-def device(index: int) -> Device:
+def get_device(index: int) -> Device:
     """The device with this index and its primary context, the one every framework uses."""
     check(driver.cuInit(0), "cuInit")
     handle = check(driver.cuDeviceGet(index), f"looking for device {index}")
@@ -57,8 +57,8 @@ def device(index: int) -> Device:
     names = driver.CUdevice_attribute
 
     def attribute(name: str) -> int:
-        which = getattr(names, f"CU_DEVICE_ATTRIBUTE_{name}")
-        return int(check(driver.cuDeviceGetAttribute(which, handle), f"reading {name}"))
+        device = getattr(names, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(check(driver.cuDeviceGetAttribute(device, handle), f"reading {name}"))
 
     capability = (attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR"))
     shared = attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
@@ -68,7 +68,7 @@ def device(index: int) -> Device:
 @cache
 def identity(index: int) -> tuple[str, str]:
     """The device's name, and its driver: what a measurement holds for."""
-    handle = check(driver.cuDeviceGet(device(index).index), f"looking for device {index}")
+    handle = check(driver.cuDeviceGet(get_device(index).index), f"looking for device {index}")
     name = check(driver.cuDeviceGetName(256, handle), "reading a device's name").split(b"\0")[0].decode()
     try:  # the driver itself tells only which CUDA it runs
         release = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
@@ -82,8 +82,8 @@ class activate:  # noqa: N801  used as a function is
 
     __slots__ = ("_context", "_pushed")
 
-    def __init__(self, which: Device) -> None:
-        self._context = which.context
+    def __init__(self, device: Device) -> None:
+        self._context = device.context
         self._pushed = False
 
     def __enter__(self) -> None:

@@ -28,11 +28,11 @@ _loaded: dict[tuple[str, int], Kernel] = {}
 class Kernel:
     """A kernel loaded on a device."""
 
-    def __init__(self, compiled: Compiled, which: Device, shared_bytes: int, cluster: int = 1) -> None:
-        self.device = which
+    def __init__(self, compiled: Compiled, device: Device, shared_bytes: int, cluster: int = 1) -> None:
+        self.device = device
         self.registers, self.spilled = compiled.registers, compiled.spilled
         self.shared_bytes = shared_bytes
-        with activate(which):
+        with activate(device):
             self._module = check(driver.cuModuleLoadData(compiled.cubin), "loading a kernel")
             self.function = check(driver.cuModuleGetFunction(self._module, ENTRY.encode()), "finding a kernel")
             attributes = driver.CUfunction_attribute
@@ -67,10 +67,10 @@ class Form(Protocol):
     def shared_bytes(self) -> int: ...
 
 
-def kernel_of_form(which: Device, builder: str, form: Form, *more: Any, arguments: int, cluster: int = 1) -> Kernel:
+def kernel_of_form(device: Device, builder: str, form: Form, *more: Any, arguments: int, cluster: int = 1) -> Kernel:
     """`kernel_of` the constants `form` and `more`, with the threads and the memory of the form."""
     return kernel_of(
-        which,
+        device,
         builder,
         form,
         *more,
@@ -83,7 +83,7 @@ def kernel_of_form(which: Device, builder: str, form: Form, *more: Any, argument
 
 
 def kernel_of(
-    which: Device,
+    device: Device,
     builder: str,
     *constants: Any,
     arguments: int,
@@ -102,17 +102,17 @@ def kernel_of(
 
     def compiled() -> Compiled:
         made = resolve_name(builder)(*constants)
-        return compile_kernel(made, arguments, which.capability, threads, blocks_per_processor)
+        return compile_kernel(made, arguments, device.capability, threads, blocks_per_processor)
 
     package = builder.partition(":")[0].rpartition(".")[0]
     bounds = f"{arguments} arguments {threads}x{blocks_per_processor}"
     description = " ".join([builder, bounds, *map(_described, constants)])
-    key = cache.key_of(Path(import_module(package).__path__[0]), description, which.capability)
+    key = cache.key_of(Path(import_module(package).__path__[0]), description, device.capability)
     with _lock:
-        kernel = _loaded.get((key, which.index))
+        kernel = _loaded.get((key, device.index))
         if kernel is None:
             made = cache.fetch(key, compiled)
-            kernel = _loaded[key, which.index] = Kernel(made, which, shared_bytes, cluster)
+            kernel = _loaded[key, device.index] = Kernel(made, device, shared_bytes, cluster)
         return kernel
 
 

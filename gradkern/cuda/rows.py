@@ -8,7 +8,7 @@ from math import prod
 from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.cuda.device import Device, activate, check, device
+from gradkern.cuda.device import Device, activate, check, get_device
 
 __all__ = ["EmptyPlan", "device_of", "require_flat", "row_stride", "size_of"]
 
@@ -31,7 +31,7 @@ class EmptyPlan:
 
 def device_of(call: Call) -> Device:
     """The device whose memory the call's arrays are in."""
-    return device(int(call.device.partition(":")[2] or 0))
+    return get_device(int(call.device.partition(":")[2] or 0))
 
 
 def size_of(axis: int | tuple[int, ...]) -> int:

@@ -27,20 +27,20 @@ _LEAST_BYTES = 1 << 20
 _lock = threading.Lock()
 
 
-def scratch(which: Device, stream: int, size: int) -> tuple[int, int]:
+def scratch(device: Device, stream: int, size: int) -> tuple[int, int]:
     """(address of the counter, address of `size` bytes) for a launch on this stream; cleared when they are new."""
     if stream > _LEGACY:
         status, capturing = driver.cuStreamIsCapturing(stream)
         if status:  # as where no context is current in this thread
-            with activate(which):
+            with activate(device):
                 capturing = check(driver.cuStreamIsCapturing(stream), "asking for a stream's capture")
         if capturing:
-            return _of_capture(which, stream, size)
+            return _of_capture(device, stream, size)
         if stream == _PER_THREAD:
-            stream = _of_this_thread(which)
-    held = _streams.get((which.index, stream))
+            stream = _of_this_thread(device)
+    held = _streams.get((device.index, stream))
     if held is None or held.size < size:
-        held = _grown(which, stream, size)
+        held = _grown(device, stream, size)
     return held.counter, held.buffer
 
 
@@ -54,29 +54,29 @@ class _Scratch:
 _streams: dict[tuple[int, int], _Scratch] = {}
 
 
-def _grown(which: Device, stream: int, size: int) -> _Scratch:
+def _grown(device: Device, stream: int, size: int) -> _Scratch:
     """More for a stream. What it had is not freed, a launch may just be given it; all together is twice the largest."""
     with _lock:
-        held = _streams.get((which.index, stream))
+        held = _streams.get((device.index, stream))
         if held is None or held.size < size:
             larger = max(size, 2 * held.size if held else _LEAST_BYTES)
-            held = _streams[which.index, stream] = _Scratch(*_allocated(which, larger), larger)
+            held = _streams[device.index, stream] = _Scratch(*_allocated(device, larger), larger)
     return held
 
 
-def _of_this_thread(which: Device) -> int:
+def _of_this_thread(device: Device) -> int:
     """What stands for the default stream of the calling thread: its handle is the same in every thread."""
-    with activate(which):
+    with activate(device):
         return -int(check(driver.cuStreamGetId(_PER_THREAD), "asking for a stream's number"))
 
 
-def _allocated(which: Device, size: int) -> tuple[int, int]:
+def _allocated(device: Device, size: int) -> tuple[int, int]:
     """A counter and a buffer, both zero: padding is read with what lies before it, and thrown away.
 
     The memory is no part of a graph, so it can be had, and cleared on a stream apart, while streams are captured.
     """
     exchange = driver.cuThreadExchangeStreamCaptureMode
-    with activate(which):
+    with activate(device):
         before = check(exchange(driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED), "allowing allocations")
         try:
             size += _COUNTER_BYTES
@@ -122,21 +122,21 @@ class _Captured(_Scratch):
 _graphs: list[_Captured] = []
 
 
-def _of_capture(which: Device, stream: int, size: int) -> tuple[int, int]:
+def _of_capture(device: Device, stream: int, size: int) -> tuple[int, int]:
     """The scratch memory of the capture that the stream is in."""
-    with activate(which):
+    with activate(device):
         status, number, graph = check(driver.cuStreamGetCaptureInfo(stream), "asking for a stream's capture")[:3]
         if status != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE:
             check((driver.CUresult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,), "a launch")
         user = stream, int(number)
         with _lock:
-            fitting = [each for each in _graphs if each.device == which.index and each.size >= size]
+            fitting = [each for each in _graphs if each.device == device.index and each.size >= size]
             held = next((each for each in fitting if each.user == user), None)
             if held is None:
                 held = next((each for each in fitting if each.destroyed.lowered()), None)
                 if held is None:
                     larger = max(size, _LEAST_BYTES)
-                    held = _Captured(*_allocated(which, larger), larger, which.index, user)
+                    held = _Captured(*_allocated(device, larger), larger, device.index, user)
                     _graphs.append(held)
                 held.user = user
                 _tie(held.destroyed, graph)

@@ -14,9 +14,9 @@ __all__ = ["Handle", "description", "handle"]
 
 
 @cache
-def description(which: Device) -> Descriptor:
+def description(device: Device) -> Descriptor:
     """The device as cuDNN's heuristics, engines and plans see it."""
-    return Descriptor("device", index=which.index)
+    return Descriptor("device", index=device.index)
 
 
 class Handle:

@@ -8,9 +8,9 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any
 
-from gradkern import libraries
 from gradkern.cudnn.api import FUNCTIONS
 from gradkern.errors import ProviderError
+from gradkern.system import libraries
 
 __all__ = ["OLDEST", "CudnnError", "CudnnMissingError", "check", "library", "version"]
 

@@ -17,8 +17,8 @@ from gradkern.call import Tensor
 from gradkern.cuda.device import Device, OutOfMemoryError, activate, check
 from gradkern.cuda.launch import Launch, kernel_of
 from gradkern.search.candidate import Candidate, Unfit
+from gradkern.search.crosscheck import Difference, Witness
 from gradkern.search.task import Task
-from gradkern.search.trust import Difference, Witness
 
 __all__ = ["Bench", "CudaBench"]
 
@@ -66,23 +66,23 @@ class _Buffer:
 class CudaBench:
     """A bench on a GPU. Raises OutOfMemoryError where the device has no room for it."""
 
-    def __init__(self, task: Task, which: Device) -> None:
-        self._which = which
+    def __init__(self, task: Task, device: Device) -> None:
+        self._device = device
         self._truth = task.truth
         self._exact: list[tuple[np.ndarray, np.ndarray]] = []  # for each output places in it, and what is there
         self._memory: list[int] = []
         self._kept: list[list[_Buffer]] = []
         self._workspace, self._room = 0, 0
         self._events: list[Any] = []
-        self._blocks = 8 * which.processors
-        with activate(which):
+        self._blocks = 8 * device.processors
+        with activate(device):
             try:
-                self._stream = _stream(which)
+                self._stream = _stream(device)
                 self._inputs = [self._buffer(each) for each in task.inputs]
                 self._outputs = [self._buffer(each) for each in task.outputs]
                 self._measures = self._allocate(self._blocks * 8 * MEASURES)
                 attribute = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
-                l2 = check(driver.cuDeviceGetAttribute(attribute, which.index), "reading the size of the L2")
+                l2 = check(driver.cuDeviceGetAttribute(attribute, device.index), "reading the size of the L2")
                 self._flush_bytes = FLUSH * int(l2) or 1
                 self._flush = self._allocate(self._flush_bytes)
                 for each in self._outputs:  # or the search would have less time where it has to be compiled
@@ -96,11 +96,11 @@ class CudaBench:
                 raise
 
     def alive(self) -> bool:
-        with activate(self._which):
+        with activate(self._device):
             return driver.cuStreamSynchronize(self._stream)[0] == driver.CUresult.CUDA_SUCCESS
 
     def close(self) -> None:
-        with activate(self._which):
+        with activate(self._device):
             for event in self._events:
                 driver.cuEventDestroy(event)
             for address in self._memory:
@@ -110,13 +110,13 @@ class CudaBench:
         self._events, self._memory, self._workspace = [], [], 0
 
     def run(self, candidate: Candidate) -> float:
-        with activate(self._which):
+        with activate(self._device):
             for each in self._outputs:
                 check(driver.cuMemsetD8Async(each.start, POISON, each.nbytes, self._stream), "poisoning outputs")
             return self._timed(candidate, 1)[0]
 
     def times(self, candidate: Candidate, repeats: int) -> list[float]:
-        with activate(self._which):
+        with activate(self._device):
             return self._timed(candidate, repeats)
 
     def _timed(self, candidate: Candidate, repeats: int) -> list[float]:
@@ -151,7 +151,7 @@ class CudaBench:
         return all(self._measure(each, each)[2] == each.tensor.size for each in self._outputs)
 
     def keep(self) -> int:
-        with activate(self._which):
+        with activate(self._device):
             copies = []
             for each in self._outputs:
                 copy = self._buffer(each.tensor)
@@ -168,7 +168,7 @@ class CudaBench:
     def errors(self, kept: int) -> tuple[float, ...] | None:
         if self._truth is None or sum(each.nbytes for each in self._inputs) > _MOST_FETCHED:
             return None
-        with activate(self._which):
+        with activate(self._device):
             check(driver.cuStreamSynchronize(self._stream), "keeping a result")
             if not self._exact:
                 places = tuple(_places(each.tensor.shape) for each in self._outputs)
@@ -184,7 +184,7 @@ class CudaBench:
     def _measure(self, a: _Buffer, b: _Buffer) -> np.ndarray:
         """The four measures of `cuda_data.compare`, of all elements."""
         found = np.empty((self._blocks, MEASURES))
-        with activate(self._which):
+        with activate(self._device):
             launch = self._launch("compare", a.tensor.dtype.name, 4)
             launch((a.start, b.start, a.elements, self._measures), self._stream)
             check(
@@ -207,20 +207,20 @@ class CudaBench:
         return self._memory[-1]
 
     def _launch(self, name: str, dtype: str, arguments: int) -> Launch:
-        builder = f"gradkern.search.cuda_data:{name}"
-        kernel = kernel_of(self._which, builder, dtype, arguments=arguments, threads=THREADS)
+        builder = f"gradkern.search.kernels:{name}"
+        kernel = kernel_of(self._device, builder, dtype, arguments=arguments, threads=THREADS)
         return Launch(kernel, self._blocks, THREADS, [0] * arguments, changing=range(arguments))
 
 
 _streams: dict[int, int] = {}
 
 
-def _stream(which: Device) -> int:
+def _stream(device: Device) -> int:
     """The device's stream for searches: one, as scratch memory is kept for every stream there ever was."""
-    if which.index not in _streams:
+    if device.index not in _streams:
         handle = check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), "making a stream")
-        _streams[which.index] = int(handle)
-    return _streams[which.index]
+        _streams[device.index] = int(handle)
+    return _streams[device.index]
 
 
 def _places(shape: tuple[int, ...]) -> np.ndarray:

@@ -10,9 +10,9 @@ from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, in_t
 from gradkern.cuda.scratch import scratch
 from gradkern.errors import ProviderError
 from gradkern.search.candidate import Unfit
-from gradkern.search.choose import Choice
-from gradkern.search.findings import Findings
-from gradkern.search.together import Part
+from gradkern.search.store import Findings
+from gradkern.search.streams import Part
+from gradkern.search.tuner import Choice
 
 __all__ = ["Choices", "SearchPlan"]
 
@@ -29,12 +29,12 @@ class SearchPlan:
 
     def __init__(
         self,
-        which: Device,
+        device: Device,
         choices: Choices,
         combine: Callable[[Choices], Part | None],
         zeros: tuple[tuple[int, int], ...] = (),
     ) -> None:
-        self._device, self._choices, self._combine, self._zeros = which, dict(choices), combine, zeros
+        self._device, self._choices, self._combine, self._zeros = device, dict(choices), combine, zeros
         self._work = combine(self._choices)
 
     @property

@@ -46,17 +46,17 @@ class ModuleSource:
     name: str
     module: str
     problem: Any
-    which: Any
+    device: Any
 
     def version(self) -> str:
         asked = getattr(import_module(self.module), "version", None)
         return "" if asked is None else str(asked())
 
     def candidates(self) -> Iterator[Candidate]:
-        return import_module(self.module).candidates(self.problem, self.which)
+        return import_module(self.module).candidates(self.problem, self.device)
 
     def rebuild(self, recipe: Mapping[str, Any]) -> Candidate:
-        return import_module(self.module).rebuild(self.problem, self.which, recipe)
+        return import_module(self.module).rebuild(self.problem, self.device, recipe)
 
     def variations(self, candidate: Candidate) -> Iterator[Candidate]:
         asked = getattr(import_module(self.module), "variations", None)

@@ -11,7 +11,7 @@ from guarded import Guarded, OnDevice, described
 from whole_batch_norms import INPUTS, OUTPUTS, Case
 
 from gradkern.call import Call, Tensor
-from gradkern.policies import Policy
+from gradkern.policy import Policy
 
 
 class Prepared:
@@ -31,7 +31,7 @@ class Prepared:
         in_place: str = "",
         share: tuple[np.ndarray, np.ndarray, int] | None = None,
     ) -> None:
-        from gradkern.cuda.device import activate, device
+        from gradkern.cuda.device import activate, get_device
 
         X = operands.inputs["X"]
         self.order = (0, *range(2, X.ndim), 1) if last else tuple(range(X.ndim))
@@ -47,8 +47,8 @@ class Prepared:
             self.out["dX"] = self.host[in_place]
         inputs = {name: self.tensor(each, given[name].shape) for name, each in self.host.items()}
         results = {name: self.tensor(each, self.shapes[name]) for name, each in self.out.items()}
-        self.which = device(0)
-        with activate(self.which):
+        self.device = get_device(0)
+        with activate(self.device):
             if share is None:
                 self.enqueue = self.candidate(inputs, results, launches, slices)
             else:
@@ -61,24 +61,24 @@ class Prepared:
 
     def candidate(self, inputs: dict[str, Tensor], results: dict[str, Tensor], launches: int, slices: int) -> Any:
         from gradkern.cuda.scratch import scratch
-        from gradkern.ops.batch_norm_grad import kernel, whole
-        from gradkern.ops.batch_norm_grad.problem import Problem
+        from gradkern.ops.batch_norm.cuda import persistent, streaming
+        from gradkern.ops.batch_norm.cuda.problem import Problem
 
         problem = Problem(*(inputs[name] for name in INPUTS), **results)
         made: Any
         if slices:
-            made = whole.rebuild(problem, self.which, {"slices": slices})
+            made = persistent.rebuild(problem, self.device, {"slices": slices})
         else:
-            made = kernel.rebuild(problem, self.which, {"launches": launches})
+            made = streaming.rebuild(problem, self.device, {"launches": launches})
         made.prepare()
 
         def enqueue(read: tuple[int, ...], write: tuple[int, ...], stream: int) -> None:
-            made(read, write, scratch(self.which, stream, made.workspace)[1], stream)
+            made(read, write, scratch(self.device, stream, made.workspace)[1], stream)
 
         return enqueue
 
     def part(self, inputs: dict[str, Tensor], results: dict[str, Tensor], count: int) -> Any:
-        from gradkern.ops.batch_norm_grad.parts import plan
+        from gradkern.ops.batch_norm.cuda.sync import plan
 
         name, attributes = "BatchNormalizationGradFromSums", {"count": count}
         return plan(Call(name, inputs, results, attributes, {}, frozenset(), "cuda:0", Policy()))
@@ -97,7 +97,7 @@ class Prepared:
         """The results, after a look at every guard."""
         from gradkern.cuda.device import activate
 
-        with activate(self.which):
+        with activate(self.device):
             for each in self.there.values():
                 each.fetch()
             flat = {name: np.array(each.fetch()) for name, each in self.results.items()}
@@ -109,7 +109,7 @@ class Prepared:
     def free(self) -> None:
         from gradkern.cuda.device import activate
 
-        with activate(self.which):
+        with activate(self.device):
             for each in {*self.there.values(), *self.results.values()}:
                 each.free()
 
@@ -143,7 +143,7 @@ def check_a_replay(operands: Case, **how: Any) -> None:
     from gradkern.cuda.device import activate
 
     prepared = Prepared(operands, **how)
-    with activate(prepared.which):
+    with activate(prepared.device):
         with Capture(mode="THREAD_LOCAL") as capture:
             prepared.run(stream=capture.stream)
         capture.replay(times=3)

@@ -19,9 +19,9 @@ from reference import reference
 from gradkern.call import Tensor
 from gradkern.cublas.product import Product, gemms
 from gradkern.cuda.device import Device
-from gradkern.ops.conv_grad.gemm_sides import Program
-from gradkern.ops.conv_grad.moves import Move
-from gradkern.ops.conv_grad.problem import Problem
+from gradkern.ops.conv.cuda.gemm.im2col import Move
+from gradkern.ops.conv.cuda.gemm.program import Program
+from gradkern.ops.conv.cuda.problem import Problem
 
 DEVICE = Device(0, (9, 0), 132, 232448)
 
@@ -276,11 +276,11 @@ def _packed(values: list[int], item: int) -> Iterator[tuple[int, int]]:
     phases, (filter_step, channel_step), phase_steps = values[:3], values[3:5], values[5:8]
     taps, tap_steps, (group, filter_, phase, tap) = values[8:11], values[11:14], values[14:]
     for m in range(total // (prod(phases) * channels)):
-        for h, which in enumerate(np.ndindex(*phases)):
+        for h, device in enumerate(np.ndindex(*phases)):
             for c in range(channels):
                 for t, inside in enumerate(np.ndindex(*taps)):
                     source = m * filter_step + c * channel_step
-                    source += sum(a * b for a, b in zip(which, phase_steps, strict=True))
+                    source += sum(a * b for a, b in zip(device, phase_steps, strict=True))
                     source += sum(a * b for a, b in zip(inside, tap_steps, strict=True))
                     yield source, m // filters * group + m % filters * filter_ + h * phase + t * tap + c * item
 

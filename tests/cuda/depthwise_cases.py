@@ -10,8 +10,8 @@ import numpy as np
 from guarded import Guarded
 
 from gradkern.call import Tensor
-from gradkern.ops.conv_grad.cuda_depthwise_form import ARGUMENTS
-from gradkern.ops.conv_grad.problem import Problem
+from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
+from gradkern.ops.conv.cuda.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ import numpy as np
 from guarded import Guarded
 from whole_batch_norms import OUTPUTS, Case
 
-from gradkern.cuda import simulated
-from gradkern.cuda.channel_form import ChannelForm, second_pass
-from gradkern.cuda.channel_kernel import build
-from gradkern.cuda.channels import ARGUMENTS, Slabs, Walk, fitted, walk
-from gradkern.memory import merged
-from gradkern.ops.batch_norm_grad.parts import NAMES
+from gradkern.channel_kernels.streaming_form import ChannelForm, second_pass
+from gradkern.channel_kernels.streaming_kernel import build
+from gradkern.channel_kernels.streaming_tiling import ARGUMENTS, Slabs, Walk, fitted, walk
+from gradkern.cuda.device_code import simulated
+from gradkern.ops.batch_norm.cuda.sync import NAMES
+from gradkern.strides import merged
 
 
 def simulate(

@@ -10,12 +10,12 @@ import numpy as np
 from batch_norms import EPSILON, OUTPUTS, Case
 from guarded import Guarded
 
-from gradkern.cuda import simulated
-from gradkern.cuda.channel_form import ChannelForm
-from gradkern.cuda.channel_kernel import build
-from gradkern.cuda.channels import ARGUMENTS, Slabs, Walk, fitted, walk
-from gradkern.memory import merged
-from gradkern.ops.dml_batch_norm_grad.cuda import NAMES
+from gradkern.channel_kernels.streaming_form import ChannelForm
+from gradkern.channel_kernels.streaming_kernel import build
+from gradkern.channel_kernels.streaming_tiling import ARGUMENTS, Slabs, Walk, fitted, walk
+from gradkern.cuda.device_code import simulated
+from gradkern.ops.dml_batch_norm.cuda import NAMES
+from gradkern.strides import merged
 
 
 def simulate(

@@ -6,9 +6,9 @@ import numpy as np
 from guarded import Guarded
 from norms import Case, disagreement
 
-from gradkern.cuda import simulated
-from gradkern.ops.layer_norm_grad.cuda_form import ARGUMENTS, Form
-from gradkern.ops.layer_norm_grad.cuda_kernel import build
+from gradkern.cuda.device_code import simulated
+from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, Form
+from gradkern.ops.layer_norm.cuda.kernel import build
 
 
 def simulate(

@@ -11,7 +11,7 @@ import pytest
 from simulate_batch_norm import simulate
 from whole_batch_norms import OUTPUTS, Case, case
 
-from gradkern.cuda import intrinsics, simulated
+from gradkern.cuda.device_code import intrinsics, simulated
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 LAUNCHES = pytest.mark.parametrize("launches", [1, 2])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from guarded import Guarded
 
-from gradkern.cuda import simulated
-from gradkern.ops.batch_norm_grad.cuda_cast import ARGUMENTS, build
+from gradkern.cuda.device_code import simulated
+from gradkern.ops.batch_norm.cuda.cast_kernel import ARGUMENTS, build
 
 GRID, THREADS, COUNT = 2, 32, 150
 

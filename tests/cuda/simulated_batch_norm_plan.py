@@ -12,13 +12,14 @@ from guarded import Guarded
 from whole_batch_norms import INPUTS, OUTPUTS, case
 
 from gradkern.call import Call, Tensor
-from gradkern.cuda import channel_plan, simulated
+from gradkern.channel_kernels import candidate as channel_candidate
+from gradkern.channel_kernels import streaming_plan
 from gradkern.cuda.device import Device
+from gradkern.cuda.device_code import simulated
 from gradkern.cuda.launch import Form
-from gradkern.ops.batch_norm_grad import kernel, parts
-from gradkern.ops.batch_norm_grad.problem import Problem
-from gradkern.policies import Policy
-from gradkern.search import channels
+from gradkern.ops.batch_norm.cuda import streaming, sync
+from gradkern.ops.batch_norm.cuda.problem import Problem
+from gradkern.policy import Policy
 
 
 class Kernel:
@@ -31,7 +32,7 @@ class Kernel:
         return 100
 
 
-def kernel_of_form(_which: Device, builder: str, form: Form, *more: Any, arguments: int) -> Kernel:
+def kernel_of_form(_device: Device, builder: str, form: Form, *more: Any, arguments: int) -> Kernel:
     """Stands for launch.kernel_of_form."""
     return Kernel(resolve_name(builder)(form, *more), form.shared_bytes)
 
@@ -60,14 +61,14 @@ class Launch:
 
 
 @pytest.fixture
-def which(monkeypatch: pytest.MonkeyPatch) -> Device:
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     """A device of one multiprocessor, which runs kernels as Python."""
     device, counter = Device(0, (9, 0), 1, 232448), np.zeros(64, np.uint32)
-    monkeypatch.setattr(channel_plan, "kernel_of_form", kernel_of_form)
-    monkeypatch.setattr(channel_plan, "Launch", Launch)
-    monkeypatch.setattr(channel_plan, "device_of", lambda _call: device)
+    monkeypatch.setattr(streaming_plan, "kernel_of_form", kernel_of_form)
+    monkeypatch.setattr(streaming_plan, "Launch", Launch)
+    monkeypatch.setattr(streaming_plan, "device_of", lambda _call: device)
     buffer = Guarded((1 << 20,), np.uint8)
-    for module in (channels, channel_plan):
+    for module in (channel_candidate, streaming_plan):
         monkeypatch.setattr(module, "scratch", lambda *_: (counter.ctypes.data, buffer.address))
     return device
 
@@ -102,14 +103,14 @@ def tensors(of: Arrays) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("last", [False, True], ids=["channels_first", "channels_last"])
 @pytest.mark.parametrize("outputs", [OUTPUTS, OUTPUTS[:1], OUTPUTS[1:2]], ids=" ".join)
-def test_every_candidate_computes_the_gradients(which: Device, outputs: tuple[str, ...], last: bool) -> None:
+def test_every_candidate_computes_the_gradients(device: Device, outputs: tuple[str, ...], last: bool) -> None:
     operands = case((40, 24, 5, 7), "float16", "float16", "float32")
     shapes = {name: (operands.shape(name), operands.kind(name)) for name in outputs}
     read, _ = arrays({name: operands.inputs[name] for name in INPUTS}, {}, last)
     for launches in (1, 2):
         _, write = arrays({}, shapes, last)
         problem = Problem(*tensors(read).values(), **tensors(write))
-        candidate = kernel.rebuild(problem, which, {"launches": launches})
+        candidate = streaming.rebuild(problem, device, {"launches": launches})
         candidate.prepare()
         workspace = Guarded((candidate.workspace,), np.uint8)
         candidate(addresses(read), addresses(write), workspace.address, 0)
@@ -118,7 +119,7 @@ def test_every_candidate_computes_the_gradients(which: Device, outputs: tuple[st
         operands.check({name: array for name, (_, array, _) in write.items()})
 
 
-def test_the_two_steps_of_a_batch_in_parts(which: Device) -> None:
+def test_the_two_steps_of_a_batch_in_parts(device: Device) -> None:
     whole = case((30, 10, 16), "bfloat16", "float32", "float32")
 
     def step(outputs: dict[str, Any], part: slice, **more: Any) -> dict[str, np.ndarray]:
@@ -126,7 +127,7 @@ def test_the_two_steps_of_a_batch_in_parts(which: Device) -> None:
         given = {name: whole.inputs[name][part] if name in ("dY", "X") else whole.inputs[name] for name in names}
         attributes = {"count": more.pop("count")} if more else {}
         read, write = arrays({**given, **more}, outputs, False)
-        plan = parts.plan(Call("", tensors(read), tensors(write), attributes, {}, frozenset(), "cuda:0", Policy()))
+        plan = sync.plan(Call("", tensors(read), tensors(write), attributes, {}, frozenset(), "cuda:0", Policy()))
         plan(addresses(read), addresses(write), 0)
         return {name: array for name, (_, array, _) in write.items()}
 

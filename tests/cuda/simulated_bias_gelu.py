@@ -9,9 +9,9 @@ import pytest
 from gelus import EXACT, FAST, assert_right, operands
 from guarded import Guarded
 
-from gradkern.cuda import simulated
-from gradkern.ops.bias_gelu_grad.cuda_form import ARGUMENTS, Form
-from gradkern.ops.bias_gelu_grad.cuda_kernel import build
+from gradkern.cuda.device_code import simulated
+from gradkern.ops.bias_gelu.cuda.form import ARGUMENTS, Form
+from gradkern.ops.bias_gelu.cuda.kernel import build
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 BOTH = ("dX", "dB")

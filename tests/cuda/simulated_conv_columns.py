@@ -12,10 +12,10 @@ import pytest
 from conv_gemm import DEVICE, Host, Shape, setting
 from tolerance import assert_close
 
-from gradkern.cuda import simulated
-from gradkern.ops.conv_grad import gemm, moves
-from gradkern.ops.conv_grad.cuda_columns import build
-from gradkern.ops.conv_grad.gemm import Way
+from gradkern.cuda.device_code import simulated
+from gradkern.ops.conv.cuda.gemm import candidates, im2col
+from gradkern.ops.conv.cuda.gemm.candidates import Way
+from gradkern.ops.conv.cuda.gemm.im2col_kernel import build
 
 NHWC = ("nhwc", "nhwc", "nhwc")
 
@@ -23,21 +23,21 @@ NHWC = ("nhwc", "nhwc", "nhwc")
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a warp, and slices of a few positions."""
-    monkeypatch.setattr("gradkern.ops.conv_grad.gemm_sides.SHORTEST", 7)
-    monkeypatch.setattr(moves, "Form", partial(moves.Form, threads=32))
+    monkeypatch.setattr("gradkern.ops.conv.cuda.gemm.program.SHORTEST", 7)
+    monkeypatch.setattr(im2col, "Form", partial(im2col.Form, threads=32))
 
 
-def run(step: moves.Move, addresses: tuple[int, int]) -> None:
+def run(step: im2col.Move, addresses: tuple[int, int]) -> None:
     arguments = tuple(np.int64(value) for value in (*addresses, *step.arguments[2:]))
     simulated.launch(build(step.form), step.blocks, step.form.threads, 1, step.form.shared_bytes, arguments)
 
 
-def check(shape: Shape, gradient: str, way: Way, dtype: str, offset: int = 0) -> list[moves.Form]:
+def check(shape: Shape, gradient: str, way: Way, dtype: str, offset: int = 0) -> list[im2col.Form]:
     """Compute the gradient; the forms of the kernels that did."""
     given = setting(shape, gradient, dtype, offset=offset)
-    program = gemm._program(given.problem, DEVICE, way)
+    program = candidates._program(given.problem, DEVICE, way)
     assert_close("ConvGrad", gradient, Host(given, program.scratch, run).run(program), given.expected)
-    return [step.form for step in program.steps if isinstance(step, moves.Move)]
+    return [step.form for step in program.steps if isinstance(step, im2col.Move)]
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
@@ -88,7 +88,7 @@ def test_the_products_of_all_taps_are_added(layouts: tuple[str, str, str], dtype
 
 
 def test_counts_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moves, "_NARROW", 0)
+    monkeypatch.setattr(im2col, "_NARROW", 0)
     for layouts in (("nchw",) * 3, NHWC):
         shape = Shape(2, 2, 4, 4, (5, 4), (3, 2), begin=(1, 0), end=(1, 1), layouts=layouts)
         assert all(form.wide for form in check(shape, "dX", Way("columns", 1 << 20), "float32"))

@@ -10,11 +10,11 @@ from depthwise_cases import Depthwise, arguments, make
 from guarded import Guarded
 from tolerance import assert_close
 
-from gradkern.cuda import simulated
 from gradkern.cuda.device import Device
-from gradkern.ops.conv_grad.cuda_depthwise import build
-from gradkern.ops.conv_grad.cuda_depthwise_form import Form
-from gradkern.ops.conv_grad.cuda_depthwise_geometry import Shape, forms
+from gradkern.cuda.device_code import simulated
+from gradkern.ops.conv.cuda.depthwise.form import Form
+from gradkern.ops.conv.cuda.depthwise.kernel import build
+from gradkern.ops.conv.cuda.depthwise.tiling import Shape, forms
 
 DEVICE = Device(0, (9, 0), 132, 232448)
 b, h, f, d = "bfloat16", "float16", "float32", "float64"

@@ -8,11 +8,11 @@ from depthwise_cases import Depthwise, arguments, make
 from guarded import Guarded
 from tolerance import assert_close
 
-from gradkern.cuda import simulated
 from gradkern.cuda.device import Device
-from gradkern.ops.conv_grad.cuda_depthwise_geometry import Shape
-from gradkern.ops.conv_grad.cuda_depthwise_mma import build
-from gradkern.ops.conv_grad.cuda_depthwise_mma_form import MmaForm, forms
+from gradkern.cuda.device_code import simulated
+from gradkern.ops.conv.cuda.depthwise.mma_form import MmaForm, forms
+from gradkern.ops.conv.cuda.depthwise.mma_kernel import build
+from gradkern.ops.conv.cuda.depthwise.tiling import Shape
 from gradkern.search.candidate import Unfit
 
 DEVICE = Device(0, (9, 0), 132, 232448)

@@ -8,7 +8,7 @@ import pytest
 from norms import ALL_OUTPUTS, INVERTIBLE, LAYER, SIMPLIFIED, case
 from simulate_norms import simulate
 
-from gradkern.ops.layer_norm_grad.cuda_form import Form
+from gradkern.ops.layer_norm.cuda.form import Form
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 

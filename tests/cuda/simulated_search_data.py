@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from guarded import Guarded
 
-from gradkern.cuda import simulated
-from gradkern.search import cuda_data
+from gradkern.cuda.device_code import simulated
+from gradkern.search import kernels
 from gradkern.search.bench import MEASURES, THREADS
 
 GRID, COUNT = 2, 1500
@@ -18,7 +18,7 @@ TYPES = ["float32", "float64", "float16", "bfloat16"]
 def filled(dtype: str, seed: int) -> Guarded:
     made = Guarded((COUNT,), dtype)
     arguments = tuple(np.int64(each) for each in (made.address, COUNT, seed))
-    simulated.launch(cuda_data.fill(dtype), GRID, THREADS, 1, 0, arguments)
+    simulated.launch(kernels.fill(dtype), GRID, THREADS, 1, 0, arguments)
     made.check()
     return made
 
@@ -26,7 +26,7 @@ def filled(dtype: str, seed: int) -> Guarded:
 def measured(a: Guarded, b: Guarded) -> np.ndarray:
     result = Guarded((1, MEASURES), "float64")  # one block: Numba's simulator has one shared array for all blocks
     arguments = tuple(np.int64(each) for each in (a.address, b.address, COUNT, result.address))
-    simulated.launch(cuda_data.compare(a.array.dtype.name), 1, THREADS, 1, 0, arguments)
+    simulated.launch(kernels.compare(a.array.dtype.name), 1, THREADS, 1, 0, arguments)
     result.check()
     return result.array[0].copy()
 

@@ -13,11 +13,12 @@ import pytest
 from guarded import Guarded
 from whole_batch_norms import OUTPUTS, Case, case
 
-from gradkern.cuda import simulated, whole_form
-from gradkern.cuda.whole_form import ARGUMENTS, WholeForm, holding
-from gradkern.cuda.whole_kernel import build
-from gradkern.ops.batch_norm_grad.parts import NAMES
-from gradkern.ops.dml_batch_norm_grad.cuda import NAMES as CONSTANT_NAMES
+from gradkern.channel_kernels import persistent_form
+from gradkern.channel_kernels.persistent_form import ARGUMENTS, WholeForm, holding
+from gradkern.channel_kernels.persistent_kernel import build
+from gradkern.cuda.device_code import simulated
+from gradkern.ops.batch_norm.cuda.sync import NAMES
+from gradkern.ops.dml_batch_norm.cuda import NAMES as CONSTANT_NAMES
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 MEMORY = 1 << 20
@@ -26,7 +27,7 @@ MEMORY = 1 << 20
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planes as small as the simulator wants them are no candidates on a GPU."""
-    monkeypatch.setattr(whole_form, "_LEAST", 0)
+    monkeypatch.setattr(persistent_form, "_LEAST", 0)
 
 
 def simulate(

@@ -133,14 +133,14 @@ def test_a_hundred_runs_give_the_same_bits(sizes: tuple[int, ...], last: bool, l
 
 
 def test_empty_arrays_and_arrays_with_gaps_are_unfit() -> None:
-    from gradkern.cuda.device import device
-    from gradkern.ops.batch_norm_grad.kernel import candidates
-    from gradkern.ops.batch_norm_grad.problem import Problem
+    from gradkern.cuda.device import get_device
+    from gradkern.ops.batch_norm.cuda.problem import Problem
+    from gradkern.ops.batch_norm.cuda.streaming import candidates
     from gradkern.search.candidate import Unfit
 
     parameter = Tensor(np.dtype(f), (6,), (4,), 16)
     for data in (Tensor(np.dtype(f), (0, 6, 4), (96, 16, 4), 16), Tensor(np.dtype(f), (5, 6, 4), (192, 32, 8), 16)):
-        for candidate in candidates(Problem(data, data, parameter, parameter, parameter, data), device(0)):
+        for candidate in candidates(Problem(data, data, parameter, parameter, parameter, data), get_device(0)):
             with pytest.raises(Unfit):
                 candidate.prepare()
 
@@ -156,17 +156,17 @@ def test_more_than_two_to_the_31_elements(last: bool, launches: int) -> None:
     """All elements are equal, so that every result is known; the first and the last are looked at."""
     from cuda.bindings import driver
 
-    from gradkern.cuda.device import activate, check, device
+    from gradkern.cuda.device import activate, check, get_device
     from gradkern.cuda.scratch import scratch
-    from gradkern.ops.batch_norm_grad.kernel import rebuild
-    from gradkern.ops.batch_norm_grad.problem import Problem
+    from gradkern.ops.batch_norm.cuda.problem import Problem
+    from gradkern.ops.batch_norm.cuda.streaming import rebuild
 
     images, channels, length = 131_073, 4, 4096
     count, m = images * channels * length, images * length
     strides = (channels * length * 2, 2, channels * 2) if last else (channels * length * 2, length * 2, 2)
     data = Tensor(np.dtype(h), (images, channels, length), strides, 16)
-    parameter, which = Tensor(np.dtype(f), (channels,), (4,), 16), device(0)
-    with activate(which):
+    parameter, device = Tensor(np.dtype(f), (channels,), (4,), 16), get_device(0)
+    with activate(device):
         free, _ = check(driver.cuMemGetInfo(), "asking for memory")
         if free < 7 * count:
             pytest.skip("the GPU has too little memory")
@@ -183,10 +183,10 @@ def test_more_than_two_to_the_31_elements(last: bool, launches: int) -> None:
         read = (filled(count, each), filled(count, 5.0), *(filled(channels, v, 32) for v in (4.0, 1.0, 0.5)))
         write = (filled(count, np.nan), filled(channels, np.nan, 32), filled(channels, np.nan, 32))
         made = rebuild(
-            Problem(data, data, *(parameter,) * 3, data, parameter, parameter), which, {"launches": launches}
+            Problem(data, data, *(parameter,) * 3, data, parameter, parameter), device, {"launches": launches}
         )
         made.prepare()
-        made(read, write, scratch(which, 0, made.workspace)[1], 0)
+        made(read, write, scratch(device, 0, made.workspace)[1], 0)
         check(driver.cuCtxSynchronize(), "waiting")
         sums = [np.empty(channels, np.float32) for _ in range(2)]
         some = np.empty(1 << 20, np.float16)

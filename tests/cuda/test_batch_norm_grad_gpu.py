@@ -40,12 +40,12 @@ LAST = pytest.mark.parametrize("last", [False, True], ids=["channels_first", "ch
 def quick_searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Short searches, kept in a folder of the test's own; no plan of another test's."""
     from gradkern import plan_cache
-    from gradkern.ops.batch_norm_grad import cuda
-    from gradkern.search import findings
+    from gradkern.ops.batch_norm.cuda import plan
+    from gradkern.search import store
 
-    monkeypatch.setattr(findings, "folder", lambda: tmp_path)
+    monkeypatch.setattr(store, "folder", lambda: tmp_path)
 
-    monkeypatch.setattr(cuda, "choose", partial(cuda.choose, seconds=1.0))
+    monkeypatch.setattr(plan, "choose", partial(plan.choose, seconds=1.0))
     plan_cache.clear()
     yield
     plan_cache.clear()

@@ -10,13 +10,13 @@ import pytest
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.call import Call, Tensor
-from gradkern.cuda import channel_plan
+from gradkern.channel_kernels import candidate as channel_candidate
+from gradkern.channel_kernels import streaming_plan
 from gradkern.cuda.device import Device
 from gradkern.cuda.rows import EmptyPlan
-from gradkern.ops.batch_norm_grad import kernel, parts
-from gradkern.ops.batch_norm_grad.problem import Problem
-from gradkern.policies import Policy
-from gradkern.search import channels
+from gradkern.ops.batch_norm.cuda import streaming, sync
+from gradkern.ops.batch_norm.cuda.problem import Problem
+from gradkern.policy import Policy
 from gradkern.search.candidate import Unfit
 
 COUNTER, WORKSPACE = 7, 1 << 20
@@ -46,23 +46,23 @@ class Launched:
 
 
 @pytest.fixture
-def which(monkeypatch: pytest.MonkeyPatch) -> Device:
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     device = Device(0, (9, 0), 132, 232448)
     made: list[Launched] = []
 
     def launch(
-        form: Any, _walk: Any, _which: Any, given: list[str], _adding: bool, elements: int, then: Any = None
+        form: Any, _walk: Any, _device: Any, given: list[str], _adding: bool, elements: int, then: Any = None
     ) -> Any:
         made.append(Launched(form, given, elements, then))
         return made[-1]
 
-    monkeypatch.setattr(channel_plan, "device_of", lambda _call: device)
-    monkeypatch.setattr(channel_plan, "_launch", launch)
-    monkeypatch.setattr(channels, "scratch", lambda _device, _stream, _size: (COUNTER, 0))
+    monkeypatch.setattr(streaming_plan, "device_of", lambda _call: device)
+    monkeypatch.setattr(streaming_plan, "_launch", launch)
+    monkeypatch.setattr(channel_candidate, "scratch", lambda _device, _stream, _size: (COUNTER, 0))
     return device
 
 
-def launched(candidate: channels.ChannelWalk, outputs: int) -> list[Any]:
+def launched(candidate: channel_candidate.ChannelWalk, outputs: int) -> list[Any]:
     """The launches of a call whose inputs are at 1, 2, 3, ... and whose outputs are at 11, 12, ..."""
     candidate.prepare()
     candidate(tuple(range(1, 6)), tuple(range(11, 11 + outputs)), WORKSPACE, 0)
@@ -70,8 +70,8 @@ def launched(candidate: channels.ChannelWalk, outputs: int) -> list[Any]:
     return [each for each in (plan.launch, plan.then) if each is not None]
 
 
-def test_both_passes_are_one_launch_or_two(which: Device) -> None:
-    one, two = kernel.candidates(problem("dX", *SUMS), which)
+def test_both_passes_are_one_launch_or_two(device: Device) -> None:
+    one, two = streaming.candidates(problem("dX", *SUMS), device)
     assert one.name != two.name
     for candidate, count in ((one, 1), (two, 2)):
         launches = launched(candidate, 3)
@@ -89,32 +89,32 @@ def test_both_passes_are_one_launch_or_two(which: Device) -> None:
             assert places[0] >= WORKSPACE
             assert places[-1] + 64 * 4 <= WORKSPACE + candidate.workspace
             assert min(np.diff(places)) >= 64 * 4
-        again = kernel.rebuild(problem("dX", *SUMS), which, candidate.recipe)
+        again = streaming.rebuild(problem("dX", *SUMS), device, candidate.recipe)
         assert (again.name, len(launched(again, 3))) == (candidate.name, count)
 
 
-def test_the_ring_of_one_launch_fills_the_shared_memory_and_fits(which: Device) -> None:
-    one, two = (launched(each, 1)[0] for each in kernel.candidates(problem("dX"), which))
+def test_the_ring_of_one_launch_fills_the_shared_memory_and_fits(device: Device) -> None:
+    one, two = (launched(each, 1)[0] for each in streaming.candidates(problem("dX"), device))
     form = one.form
     blocks = form.blocks_per_processor
     assert form.kept > two.form.kept == 0
     assert one.then.found
     assert (
         blocks * (form.shared_bytes + 1024)
-        <= which.shared_bytes + 1024
+        <= device.shared_bytes + 1024
         < blocks * (form.shared_bytes + form.stage_bytes + 1024)
     )
 
 
-def test_sums_alone_are_one_pass(which: Device) -> None:
-    (candidate,) = kernel.candidates(problem("dBias"), which)
+def test_sums_alone_are_one_pass(device: Device) -> None:
+    (candidate,) = streaming.candidates(problem("dBias"), device)
     (launch,) = launched(candidate, 1)
     assert (launch.form.outputs, launch.form.totals, launch.then) == ({"bias_sum"}, False, None)
 
 
-def test_channels_last_is_taken_as_it_lies(which: Device) -> None:
+def test_channels_last_is_taken_as_it_lies(device: Device) -> None:
     data = np.empty((8, 28, 28, 64), "float16").transpose(0, 3, 1, 2)
-    one, _ = kernel.candidates(problem("dX", data=data), which)
+    one, _ = streaming.candidates(problem("dX", data=data), device)
     (launch,) = launched(one, 1)
     assert launch.form.columns
 
@@ -122,8 +122,8 @@ def test_channels_last_is_taken_as_it_lies(which: Device) -> None:
 @pytest.mark.parametrize(
     "data", [np.empty((4, 8, 6, 6), "float32")[..., ::2], np.empty((0, 8, 6, 6), "float32")], ids=["gaps", "empty"]
 )
-def test_arrays_with_gaps_and_without_elements_are_unfit(which: Device, data: np.ndarray) -> None:
-    for candidate in kernel.candidates(problem("dX", data=data), which):
+def test_arrays_with_gaps_and_without_elements_are_unfit(device: Device, data: np.ndarray) -> None:
+    for candidate in streaming.candidates(problem("dX", data=data), device):
         with pytest.raises(Unfit):
             candidate.prepare()
 
@@ -137,19 +137,19 @@ def part(outputs: list[str], images: int = 4, **attributes: int) -> Call:
     return Call("", inputs, results, attributes, {}, frozenset(), "cuda:0", Policy())
 
 
-def test_a_part_has_its_sums_in_one_pass_and_its_gradient_in_another(which: Device) -> None:
-    sums: Any = parts.plan(part([*SUMS]))
+def test_a_part_has_its_sums_in_one_pass_and_its_gradient_in_another(device: Device) -> None:
+    sums: Any = sync.plan(part([*SUMS]))
     assert sums.launch.given == ["D", "X", "mean", "spread", "scale_sum", "bias_sum", "partial", "counter"]
     assert (sums.launch.form.totals, sums.launch.then, sums.then) == (False, None, None)
     assert sums.scratch > 0
-    gradient: Any = parts.plan(part(["dX"], count=999))
+    gradient: Any = sync.plan(part(["dX"], count=999))
     read = ["D", "X", "scale", "mean", "spread", "scale_total", "bias_total"]
     assert gradient.launch.given == [*read, "dX", "partial", "counter"]
     assert (gradient.launch.form.centred, gradient.launch.elements) == (True, 999)
     assert (gradient.scratch, gradient.launch.form.sums, gradient.then) == (0, 0, None)
 
 
-def test_the_sums_of_an_empty_part_are_zero(which: Device) -> None:
-    empty = parts.plan(part([*SUMS], images=0))
+def test_the_sums_of_an_empty_part_are_zero(device: Device) -> None:
+    empty = sync.plan(part([*SUMS], images=0))
     assert isinstance(empty, EmptyPlan)
     assert empty.sizes == (24, 24)

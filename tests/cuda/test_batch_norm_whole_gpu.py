@@ -27,9 +27,9 @@ SHAPES = [  # and slices
 
 @pytest.fixture(autouse=True)
 def _clusters() -> None:
-    from gradkern.cuda.device import device
+    from gradkern.cuda.device import get_device
 
-    if device(0).capability < (9, 0):
+    if get_device(0).capability < (9, 0):
         pytest.skip("clusters need compute capability 9.0")
 
 

@@ -12,7 +12,7 @@ from guarded import Guarded, OnDevice
 from reference import reference
 
 from gradkern.call import Call, Tensor
-from gradkern.policies import Policy
+from gradkern.policy import Policy
 
 pytestmark = pytest.mark.gpu
 
@@ -46,8 +46,8 @@ def run(
 
     `calls` is called with the plan and its arguments in place of the plan.
     """
-    from gradkern.cuda.device import activate, device
-    from gradkern.ops.bias_gelu_grad.cuda import plan
+    from gradkern.cuda.device import activate, get_device
+    from gradkern.ops.bias_gelu.cuda.plan import plan
 
     rows, columns = inputs["X"].shape
 
@@ -72,7 +72,7 @@ def run(
         device="cuda:0",
         policy=Policy(),
     )
-    with activate(device(0)):
+    with activate(get_device(0)):
         there = {name: OnDevice(each) for name, each in host.items()}
         results = {
             name: there[in_place] if each is host.get(in_place) else OnDevice(each) for name, each in out.items()
@@ -180,8 +180,8 @@ def test_the_same_call_gives_the_same_bits(shape: tuple[int, int]) -> None:
 def test_offsets_beyond_2_to_the_31_are_right() -> None:
     from cuda.bindings import driver
 
-    from gradkern.cuda.device import activate, check, device
-    from gradkern.ops.bias_gelu_grad.cuda import plan
+    from gradkern.cuda.device import activate, check, get_device
+    from gradkern.ops.bias_gelu.cuda.plan import plan
 
     rows, columns = (1 << 20) + 77, 2048
     matrix, vector = (
@@ -199,7 +199,7 @@ def test_offsets_beyond_2_to_the_31_are_right() -> None:
     )
     one = int(np.ones(1, b).view(np.uint16)[0])
     last = np.empty((3, columns), b)
-    with activate(device(0)):
+    with activate(get_device(0)):
         X, B, dX, dB = (
             check(driver.cuMemAlloc(each.nbytes), "allocating") for each in (matrix, vector, matrix, vector)
         )
@@ -217,11 +217,11 @@ def test_offsets_beyond_2_to_the_31_are_right() -> None:
 
 
 def test_a_captured_graph_gives_the_same_bits_a_hundred_times() -> None:
-    from gradkern.cuda.device import activate, device
+    from gradkern.cuda.device import activate, get_device
 
     inputs = operands(3000, 1024, b, b)
     expected = run(EXACT, inputs)[0]
-    with activate(device(0)):
+    with activate(get_device(0)):
         capture = Capture(mode="THREAD_LOCAL")
 
         def replayed(plan: Any, *arguments: Any) -> None:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gradkern.cuda.channel_form import ChannelForm
-from gradkern.cuda.channels import Slabs, Walk, choose, fitted, walk
-from gradkern.memory import merged
+from gradkern.channel_kernels.streaming_form import ChannelForm
+from gradkern.channel_kernels.streaming_tiling import Slabs, Walk, choose, fitted, walk
+from gradkern.strides import merged
 
 PROCESSORS, SHARED = 132, 232448
 OUTPUTS = frozenset({"dX", "scale_sum", "bias_sum"})

@@ -12,10 +12,10 @@ from norms import ALL_OUTPUTS, INVERTIBLE, LAYER, SIMPLIFIED
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-from gradkern.cuda import channels
-from gradkern.cuda.channel_form import ChannelForm
-from gradkern.ops.layer_norm_grad.cuda_form import ARGUMENTS, Form
-from gradkern.ops.layer_norm_grad.cuda_geometry import choose
+from gradkern.channel_kernels import streaming_tiling
+from gradkern.channel_kernels.streaming_form import ChannelForm
+from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, Form
+from gradkern.ops.layer_norm.cuda.tiling import choose
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 SHARED = {(7, 5): 65536, (8, 0): 166912, (9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
@@ -58,11 +58,11 @@ def compiled(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
 
 
 def batch_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
-    from gradkern.cuda.channel_kernel import build
+    from gradkern.channel_kernels.streaming_kernel import build
     from gradkern.cuda.compile import compile_kernel
 
     _, dtype, nest, reps, inner, length, width = kind
-    slabs = channels.Slabs(nest, reps, inner, length)
+    slabs = streaming_tiling.Slabs(nest, reps, inner, length)
     form = ChannelForm(
         dtype,
         dtype,
@@ -75,15 +75,15 @@ def batch_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
         columns=True,
         native_bfloat16=capability >= (8, 0),
     )
-    form, _ = channels.choose(form, slabs, 132, SHARED[capability])
-    arguments = len(channels.ARGUMENTS)
+    form, _ = streaming_tiling.choose(form, slabs, 132, SHARED[capability])
+    arguments = len(streaming_tiling.ARGUMENTS)
     result = compile_kernel(build(form), arguments, capability, form.threads, form.blocks_per_processor)
     return form, result.spilled, result.ptx
 
 
 def layer_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
     from gradkern.cuda.compile import compile_kernel
-    from gradkern.ops.layer_norm_grad.cuda_kernel import build
+    from gradkern.ops.layer_norm.cuda.kernel import build
 
     form = norm_form(kind, capability)
     result = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
@@ -142,7 +142,7 @@ def test_wide_rows_are_read_once_where_they_fit_a_cluster(
 
 
 def test_no_kernel_spills_registers(everything: dict[tuple[Any, ...], Made]) -> None:
-    spills = {which: spilled for which, (_, spilled, _) in everything.items() if spilled != 0}
+    spills = {device: spilled for device, (_, spilled, _) in everything.items() if spilled != 0}
     assert not spills
 
 

@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-from gradkern.cuda import channels
-from gradkern.cuda.channel_form import ChannelForm, keeping, second_pass
-from gradkern.cuda.columns import ITEMSIZE
+from gradkern.channel_kernels import streaming_tiling
+from gradkern.channel_kernels.streaming_form import ChannelForm, keeping, second_pass
+from gradkern.cuda.device_code.columns import ITEMSIZE
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 SHARED = {(7, 5): 65536, (8, 0): 166912, (9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
@@ -39,7 +39,7 @@ Made = tuple[ChannelForm, int, int, str]  # form, registers, bytes spilled, PTX
 def passes(kind: Kind, capability: tuple[int, int]) -> tuple[Passes, ...]:
     """The forms of the kernels: both passes; on one architecture also the first alone and the second alone."""
     types, (reps, inner, length), width = kind
-    slabs = channels.Slabs((), reps, inner, length)
+    slabs = streaming_tiling.Slabs((), reps, inner, length)
     plain = capability < (8, 0) or width * ITEMSIZE[types[0]] < 4
     form = ChannelForm(
         *types,
@@ -53,24 +53,24 @@ def passes(kind: Kind, capability: tuple[int, int]) -> tuple[Passes, ...]:
         native_bfloat16=capability >= (8, 0),
     )
     gradient = replace(form, outputs=frozenset({"dX"}), totals=False, centred=True, backward=True)
-    first, _ = channels.choose(form, slabs, 132, SHARED[capability])
+    first, _ = streaming_tiling.choose(form, slabs, 132, SHARED[capability])
     kept = keeping(first, SHARED[capability])
     both = kept, second_pass(kept)
     if capability != (9, 0):
         return (both,)
-    apart, _ = channels.choose(gradient, slabs, 132, SHARED[capability])
+    apart, _ = streaming_tiling.choose(gradient, slabs, 132, SHARED[capability])
     return both, (first,), (apart,)
 
 
 def compiled(kind: Kind, capability: tuple[int, int]) -> list[Made]:
-    from gradkern.cuda.channel_kernel import build
+    from gradkern.channel_kernels.streaming_kernel import build
     from gradkern.cuda.compile import compile_kernel
 
     made = []
     for forms in passes(kind, capability):
         form = forms[0]
         result = compile_kernel(
-            build(*forms), len(channels.ARGUMENTS), capability, form.threads, form.blocks_per_processor
+            build(*forms), len(streaming_tiling.ARGUMENTS), capability, form.threads, form.blocks_per_processor
         )
         made.append((form, result.registers, result.spilled, result.ptx))
     return made
@@ -90,8 +90,8 @@ def everything(request: pytest.FixtureRequest) -> dict[tuple[Kind, tuple[int, in
 
 def test_no_kernel_spills_registers(everything: dict[tuple[Kind, tuple[int, int]], list[Made]]) -> None:
     spills = {
-        which: [spilled for _, _, spilled, _ in made]
-        for which, made in everything.items()
+        device: [spilled for _, _, spilled, _ in made]
+        for device, made in everything.items()
         if any(spilled or "ld.local" in ptx for _, _, spilled, ptx in made)
     }
     assert not spills
@@ -100,11 +100,11 @@ def test_no_kernel_spills_registers(everything: dict[tuple[Kind, tuple[int, int]
 def test_every_kernel_has_the_vector_accesses_it_means(
     everything: dict[tuple[Kind, tuple[int, int]], list[Made]],
 ) -> None:
-    for which, made in everything.items():
+    for device, made in everything.items():
         for number, (form, _, _, ptx) in enumerate(made):
             walks, writes = (2, True) if number == 0 else (1, number == 2)
             if form.width * form.data_itemsize >= 16:
                 reads = 2 * walks * form.vectors  # of X and D; other reads come on top
-                assert ptx.count("cp.async.cg.shared.global") >= reads * form.ring, which
-                assert ptx.count(f"ld.{'shared' if form.ring else 'global'}.v4.b32") >= reads, which
-                assert ("st.global.v4.b32" in ptx) == writes, which
+                assert ptx.count("cp.async.cg.shared.global") >= reads * form.ring, device
+                assert ptx.count(f"ld.{'shared' if form.ring else 'global'}.v4.b32") >= reads, device
+                assert ("st.global.v4.b32" in ptx) == writes, device

@@ -14,7 +14,7 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 )
 def test_it_compiles_without_a_spill(source: str, target: str, capability: tuple[int, int]) -> None:
     from gradkern.cuda.compile import compile_kernel
-    from gradkern.ops.batch_norm_grad.cuda_cast import ARGUMENTS, build
+    from gradkern.ops.batch_norm.cuda.cast_kernel import ARGUMENTS, build
 
     made = compile_kernel(build(source, target, 3), ARGUMENTS, capability, 256)
     assert made.spilled == 0

@@ -12,8 +12,8 @@ from gelus import EXACT, FAST
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-from gradkern.cuda.columns import ITEMSIZE
-from gradkern.ops.bias_gelu_grad.cuda_form import ARGUMENTS, Form, choose
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.ops.bias_gelu.cuda.form import ARGUMENTS, Form, choose
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 TYPES = [(b, b), (b, f), (h, h), (h, f), (f, f), (d, d)]
@@ -31,7 +31,7 @@ KINDS: list[Kind] = [  # operator, types, rows, columns, fold, outputs, capabili
 
 def compiled(kind: Kind) -> tuple[Form, int, str]:
     from gradkern.cuda.compile import compile_kernel
-    from gradkern.ops.bias_gelu_grad.cuda_kernel import build
+    from gradkern.ops.bias_gelu.cuda.kernel import build
 
     operator, (data, parameter), rows, columns, fold, outputs, capability = kind
     width = 16 // ITEMSIZE[data]

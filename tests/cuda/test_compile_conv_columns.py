@@ -15,8 +15,8 @@ pytest.importorskip("nvmath", reason="nvmath-python is not installed")
 from conv_gemm import Shape, setting
 
 from gradkern.cuda.device import Device
-from gradkern.ops.conv_grad import gemm
-from gradkern.ops.conv_grad.moves import Form, Move
+from gradkern.ops.conv.cuda.gemm import candidates
+from gradkern.ops.conv.cuda.gemm.im2col import Form, Move
 
 CAPABILITIES = [(7, 5), (8, 0), (9, 0), (10, 0), (12, 0)]
 NHWC = ("nhwc", "nhwc", "nhwc")
@@ -30,14 +30,14 @@ SHAPES = [
 
 def forms(capability: tuple[int, int]) -> set[Form]:
     """What the candidates of the shapes would launch; for one capability of several types."""
-    which = Device(0, capability, 132, 65536)
+    device = Device(0, capability, 132, 65536)
     most = capability == (9, 0)
     types = ("float64", "float32", "bfloat16") if most else ("float32",) if capability < (8, 0) else ("bfloat16",)
     found: set[Form] = set()
     for shape in SHAPES if most else SHAPES[:2]:
         for dtype in types if shape.group == 1 else types[-1:]:
             for gradient in ("dX", "dW"):
-                made = gemm.candidates(setting(shape, gradient, dtype).problem, which)
+                made = candidates.candidates(setting(shape, gradient, dtype).problem, device)
                 steps = (step for each in made for step in each.program.steps)
                 found |= {step.form for step in steps if isinstance(step, Move)}
     return found
@@ -45,7 +45,7 @@ def forms(capability: tuple[int, int]) -> set[Form]:
 
 def compiled(form: Form, capability: tuple[int, int]) -> tuple[int, str]:
     from gradkern.cuda.compile import compile_kernel
-    from gradkern.ops.conv_grad.cuda_columns import build
+    from gradkern.ops.conv.cuda.gemm.im2col_kernel import build
 
     kernel = build(form)
     arguments = len(signature(kernel).parameters)
@@ -61,7 +61,7 @@ def everything() -> dict[tuple[Form, tuple[int, int]], tuple[int, str]]:
 
 
 def test_no_kernel_spills_registers(everything: dict[Any, tuple[int, str]]) -> None:
-    assert {which: spilled for which, (spilled, _) in everything.items() if spilled} == {}
+    assert {device: spilled for device, (spilled, _) in everything.items() if spilled} == {}
     assert {form.kernel for form, _ in everything} == {"gather", "scatter", "pack", "add_shares", "sum_taps"}
 
 

@@ -33,10 +33,10 @@ MMA_CASES = [
 
 def compiled_mma(index: int, capability: tuple[int, int]) -> dict[str, Any]:
     from gradkern.cuda.compile import compile_kernel
-    from gradkern.ops.conv_grad.cuda_depthwise_form import ARGUMENTS
-    from gradkern.ops.conv_grad.cuda_depthwise_geometry import Shape
-    from gradkern.ops.conv_grad.cuda_depthwise_mma import build
-    from gradkern.ops.conv_grad.cuda_depthwise_mma_form import STEP_ROWS, WARP_CHANNELS, forms
+    from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
+    from gradkern.ops.conv.cuda.depthwise.mma_form import STEP_ROWS, WARP_CHANNELS, forms
+    from gradkern.ops.conv.cuda.depthwise.mma_kernel import build
+    from gradkern.ops.conv.cuda.depthwise.tiling import Shape
 
     form = next(forms(Shape.of(make(MMA_CASES[index])[0]), Device(0, capability, 132, SHARED[capability])))
     made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
@@ -50,9 +50,9 @@ def compiled_mma(index: int, capability: tuple[int, int]) -> dict[str, Any]:
 
 def compiled(index: int, capability: tuple[int, int]) -> dict[str, Any]:
     from gradkern.cuda.compile import compile_kernel
-    from gradkern.ops.conv_grad.cuda_depthwise import build
-    from gradkern.ops.conv_grad.cuda_depthwise_form import ARGUMENTS
-    from gradkern.ops.conv_grad.cuda_depthwise_geometry import Shape, forms
+    from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
+    from gradkern.ops.conv.cuda.depthwise.kernel import build
+    from gradkern.ops.conv.cuda.depthwise.tiling import Shape, forms
 
     shape = Shape.of(make(CASES[index])[0])
     form = next(forms(shape, Device(0, capability, 132, SHARED[capability])))
@@ -75,43 +75,43 @@ def everything() -> dict[tuple[int, tuple[int, int]], dict[str, Any]]:
 
 
 def test_strips_taps_and_windows_stay_in_registers(everything: dict[Any, dict[str, Any]]) -> None:
-    for which, made in everything.items():
-        assert "ld.local" not in made["ptx"], which
-        assert made["spilled"] <= 64, which  # of some hundred registers; measured, it costs nothing
+    for device, made in everything.items():
+        assert "ld.local" not in made["ptx"], device
+        assert made["spilled"] <= 64, device  # of some hundred registers; measured, it costs nothing
 
 
 def test_every_multiply_add_of_a_strip_is_one_instruction(everything: dict[Any, dict[str, Any]]) -> None:
-    assert {which: made["multiply_adds"] for which, made in everything.items()} == {
-        which: made["expected"] for which, made in everything.items()
+    assert {device: made["multiply_adds"] for device, made in everything.items()} == {
+        device: made["expected"] for device, made in everything.items()
     }
 
 
 def test_copies_are_asynchronous_where_the_device_can(everything: dict[Any, dict[str, Any]]) -> None:
-    for which, made in everything.items():
-        assert ("cp.async." in made["ptx"]) == made["asynchronous"], which
+    for device, made in everything.items():
+        assert ("cp.async." in made["ptx"]) == made["asynchronous"], device
 
 
 def test_on_tensor_cores_every_product_of_two_steps_is_one_instruction_and_all_stays_in_registers() -> None:
     wanted = [(0, (9, 0)), (1, (8, 0)), (1, (12, 0))]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=context) as pool:
-        for which, made in zip(wanted, pool.map(compiled_mma, *zip(*wanted, strict=True)), strict=True):
-            assert "ld.local" not in made["ptx"], which
-            assert made["spilled"] <= 64, which
-            assert made["products"] == made["expected"], which
+        for device, made in zip(wanted, pool.map(compiled_mma, *zip(*wanted, strict=True)), strict=True):
+            assert "ld.local" not in made["ptx"], device
+            assert made["spilled"] <= 64, device
+            assert made["products"] == made["expected"], device
 
 
 def test_candidates_are_made_again_from_what_the_store_keeps_of_them() -> None:
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
-    from gradkern.ops.conv_grad import depthwise, depthwise_mma
+    from gradkern.ops.conv.cuda.depthwise import candidates, mma_candidates
     from gradkern.search.candidate import Unfit
 
-    problem, which = make(MMA_CASES[1])[0], Device(0, (9, 0), 132, SHARED[9, 0])
-    for module in (depthwise, depthwise_mma):
-        found = list(module.candidates(problem, which))
+    problem, device = make(MMA_CASES[1])[0], Device(0, (9, 0), 132, SHARED[9, 0])
+    for module in (candidates, mma_candidates):
+        found = list(module.candidates(problem, device))
         assert len({each.name for each in found}) == 2
         for each in found:
-            again = module.rebuild(problem, which, json.loads(json.dumps(each.recipe)))
+            again = module.rebuild(problem, device, json.loads(json.dumps(each.recipe)))
             assert (again.name, again.form) == (each.name, each.form)
     with pytest.raises(Unfit, match="64 channels"):
-        depthwise_mma.rebuild(problem, which, {"channels": 64})
+        mma_candidates.rebuild(problem, device, {"channels": 64})

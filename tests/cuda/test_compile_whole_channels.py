@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-from gradkern.cuda.columns import ITEMSIZE
-from gradkern.cuda.whole_form import ARGUMENTS, WholeForm, holding, streaming
+from gradkern.channel_kernels.persistent_form import ARGUMENTS, WholeForm, holding, streaming
+from gradkern.cuda.device_code.columns import ITEMSIZE
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 SHARED = {(9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
@@ -28,8 +28,8 @@ Made = tuple[WholeForm, int, str]  # form, bytes spilled, PTX
 
 
 def compiled(job: tuple[Any, tuple[int, int]]) -> list[Made]:
+    from gradkern.channel_kernels.persistent_kernel import build
     from gradkern.cuda.compile import compile_kernel
-    from gradkern.cuda.whole_kernel import build
 
     (types, sizes), capability = job
     most = 16 if capability[0] < 12 else 8

@@ -8,7 +8,7 @@ from guarded import Guarded, OnDevice
 from tolerance import assert_close
 
 from gradkern.call import Tensor
-from gradkern.ops.conv_grad.problem import Problem
+from gradkern.ops.conv.cuda.problem import Problem
 
 pytestmark = pytest.mark.gpu
 
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.gpu
 @pytest.mark.parametrize("last", [False, True], ids=["channels_first", "channels_last"])
 @pytest.mark.parametrize("shape", [(16, 64, 28, 28), (3, 17, 5, 7), (4, 3, 1000), (2, 8, 4, 6, 6), (1, 5, 1)], ids=str)
 def test_the_sums_of_every_channel(dtype: str, last: bool, shape: tuple[int, ...]) -> None:
-    from gradkern.cuda.device import activate, device
+    from gradkern.cuda.device import activate, get_device
     from gradkern.cuda.scratch import scratch
-    from gradkern.ops.conv_grad.bias import candidates
+    from gradkern.ops.conv.cuda.bias import candidates
 
     stored = (shape[0], *shape[2:], shape[1]) if last else shape
     held, out = Guarded((1, int(np.prod(stored))), dtype), Guarded((shape[1],), dtype)
@@ -28,12 +28,12 @@ def test_the_sums_of_every_channel(dtype: str, last: bool, shape: tuple[int, ...
     assert np.shares_memory(dY, held.array)
 
     tensors = [Tensor(each.dtype, each.shape, each.strides, 16) for each in (dY, out.array)]
-    which = device(0)
-    (candidate,) = candidates(Problem("dB", tensors[0], None, None, tensors[1]), which)
-    with activate(which):
+    device = get_device(0)
+    (candidate,) = candidates(Problem("dB", tensors[0], None, None, tensors[1]), device)
+    with activate(device):
         there, result = OnDevice(held), OnDevice(out)
         candidate.prepare()
-        _, workspace = scratch(which, 0, candidate.workspace)
+        _, workspace = scratch(device, 0, candidate.workspace)
         candidate((there.address,), (result.address,), workspace, 0)
         got = np.array(result.fetch())
         there.fetch()

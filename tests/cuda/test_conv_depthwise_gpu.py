@@ -20,22 +20,22 @@ SAME = {3: (1, 1, 1, 1), 5: (2, 2, 2, 2), 7: (3, 3, 3, 3)}
 
 def run(case: Depthwise, times: int = 1, on_tensor_cores: bool = False) -> list[np.ndarray]:
     """The output of every candidate, each checked."""
-    from gradkern.cuda.device import activate, device
+    from gradkern.cuda.device import activate, get_device
     from gradkern.cuda.scratch import scratch
-    from gradkern.ops.conv_grad import depthwise, depthwise_mma
+    from gradkern.ops.conv.cuda.depthwise import candidates, mma_candidates
 
     results = []
-    which = device(0)
-    candidates = (depthwise_mma if on_tensor_cores else depthwise).candidates
-    for index, candidate in enumerate(candidates(make(case)[0], which)):
+    device = get_device(0)
+    module = mma_candidates if on_tensor_cores else candidates
+    for index, candidate in enumerate(module.candidates(make(case)[0], device)):
         if index == 2:
             break
         _, arrays, out, expected = make(case)
         output = {"dX": "X", "dW": "W"}[case.gradient]
-        with activate(which):
+        with activate(device):
             there = {name: OnDevice(each) for name, each in arrays.items()}
             candidate.prepare()
-            _, workspace = scratch(which, 0, candidate.workspace)
+            _, workspace = scratch(device, 0, candidate.workspace)
             inputs = there["dY"].address, there["W" if case.gradient == "dX" else "X"].address
             for _ in range(times):
                 candidate(inputs, (there[output].address,), workspace, 0)

@@ -40,9 +40,9 @@ class Running:
     """A setting on the GPU, for one candidate."""
 
     def __init__(self, given: Setting, candidate: Any) -> None:
-        from gradkern.cuda.device import device
+        from gradkern.cuda.device import get_device
 
-        self.given, self.candidate, self.device = given, candidate, device(0)
+        self.given, self.candidate, self.device = given, candidate, get_device(0)
         candidate.prepare()
         self.scratch = OnDevice(Guarded((candidate.workspace + 256,), np.uint8))
         self.operands = [OnDevice(each) for each in given.held]
@@ -63,14 +63,14 @@ class Running:
 
 def all_of(shape: Shape, gradient: str, dtype: str, offset: int = 0) -> int:
     """Run every candidate twice; how many there were."""
-    from gradkern.cuda.device import activate, device
-    from gradkern.ops.conv_grad.gemm import candidates, rebuild
+    from gradkern.cuda.device import activate, get_device
+    from gradkern.ops.conv.cuda.gemm.candidates import candidates, rebuild
 
-    with activate(device(0)):
-        names = list(candidates(setting(shape, gradient, dtype, offset=offset).problem, device(0)))
+    with activate(get_device(0)):
+        names = list(candidates(setting(shape, gradient, dtype, offset=offset).problem, get_device(0)))
         for each in names:
             given = setting(shape, gradient, dtype, offset=offset)
-            running = Running(given, rebuild(given.problem, device(0), each.recipe))
+            running = Running(given, rebuild(given.problem, get_device(0), each.recipe))
             running()
             first = running.result()
             if "tf32" in each.notes:
@@ -104,8 +104,8 @@ def test_arrays_may_begin_anywhere(gradient: str) -> None:
 
 
 def test_short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradkern.ops.conv_grad.gemm.SLICE", 1 << 18)
-    monkeypatch.setattr("gradkern.ops.conv_grad.gemm.SMALLER", 1 << 16)
+    monkeypatch.setattr("gradkern.ops.conv.cuda.gemm.candidates.SLICE", 1 << 18)
+    monkeypatch.setattr("gradkern.ops.conv.cuda.gemm.candidates.SMALLER", 1 << 16)
     for gradient in ("dX", "dW"):
         for shape in (SHAPES[4], SHAPES[5], SHAPES[7], SHAPES[13]):
             assert all_of(shape, gradient, "float32") >= 2
@@ -114,12 +114,12 @@ def test_short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_call_can_be_captured_and_replayed() -> None:
     from cuda.bindings import driver
 
-    from gradkern.cuda.device import activate, check, device
-    from gradkern.ops.conv_grad.gemm import rebuild
+    from gradkern.cuda.device import activate, check, get_device
+    from gradkern.ops.conv.cuda.gemm.candidates import rebuild
 
-    with activate(device(0)):
+    with activate(get_device(0)):
         given = setting(SHAPES[4], "dX", "float32")
-        running = Running(given, rebuild(given.problem, device(0), {"kind": "columns", "slice_bytes": 1 << 18}))
+        running = Running(given, rebuild(given.problem, get_device(0), {"kind": "columns", "slice_bytes": 1 << 18}))
         capture = Capture(mode="THREAD_LOCAL")
         running(capture.stream)  # makes this thread's handle
         check(driver.cuStreamSynchronize(capture.stream), "waiting")
@@ -137,9 +137,9 @@ def test_more_than_2_to_the_31_elements() -> None:
     """A 1x3 convolution whose X has 2^31 elements and some: both gradients, looked at where they are known."""
     torch = pytest.importorskip("torch")
     from gradkern.call import Tensor
-    from gradkern.cuda.device import activate, device
-    from gradkern.ops.conv_grad.gemm import candidates
-    from gradkern.ops.conv_grad.problem import Problem
+    from gradkern.cuda.device import activate, get_device
+    from gradkern.ops.conv.cuda.gemm.candidates import candidates
+    from gradkern.ops.conv.cuda.problem import Problem
 
     images, channels, length = 3, 64, 11_200_001
     X = torch.randn(images, channels, length, device="cuda", dtype=torch.float16)
@@ -153,7 +153,7 @@ def test_more_than_2_to_the_31_elements() -> None:
     def described(array: Any) -> Tensor:
         return Tensor(item, tuple(array.shape), tuple(2 * each for each in array.stride()), 16)
 
-    with activate(device(0)):
+    with activate(get_device(0)):
         problem = Problem("dW", described(dY), described(X), described(W), None, 1, (1,), (1,), (1,), (1,))
         padded = {place: torch.zeros(channels, 3, device="cuda", dtype=torch.float64) for place in where}
         for (image, place), seen in padded.items():
@@ -162,7 +162,7 @@ def test_more_than_2_to_the_31_elements() -> None:
                     seen[:, tap] = X[image, :, place + tap - 1].double()
         dW = sum(dY[image, :, place].double()[:, None, None] * seen for (image, place), seen in padded.items())
         for gradient, inputs, output in (("dW", (dY, X), W.clone()), ("dX", (dY, W), torch.empty_like(X))):
-            for each in candidates(replace(problem, gradient=gradient), device(0)):
+            for each in candidates(replace(problem, gradient=gradient), get_device(0)):
                 each.prepare()
                 scratch = torch.full((each.workspace + 256,), 255, device="cuda", dtype=torch.uint8)
                 output.fill_(float("nan"))

@@ -13,8 +13,8 @@ pytest.importorskip("nvmath", reason="nvmath-python is not installed")
 from conv_gemm import DEVICE, Host, Shape, defined, setting
 from tolerance import assert_close
 
-from gradkern.ops.conv_grad import gemm
-from gradkern.ops.conv_grad.gemm import Way
+from gradkern.ops.conv.cuda.gemm import candidates
+from gradkern.ops.conv.cuda.gemm.candidates import Way
 from gradkern.search.candidate import Unfit
 
 NHWC = ("nhwc", "nhwc", "nhwc")
@@ -52,14 +52,14 @@ WAYS = {
 
 @pytest.fixture(autouse=True)
 def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradkern.ops.conv_grad.gemm_sides.SHORTEST", 7)
+    monkeypatch.setattr("gradkern.ops.conv.cuda.gemm.program.SHORTEST", 7)
 
 
 def run(shape: Shape, gradient: str, way: Way, dtype: str = "float32", offset: int = 0) -> bool:
     """Whether the way fits; if it does, its result is right."""
     given = setting(shape, gradient, dtype, offset=offset)
     try:
-        program = gemm._program(given.problem, DEVICE, way)
+        program = candidates._program(given.problem, DEVICE, way)
     except Unfit:
         return False
     host = Host(given, program.scratch, lambda *_: None)
@@ -96,23 +96,23 @@ def test_arrays_may_begin_anywhere(gradient: str) -> None:
 @pytest.mark.parametrize("shape", SHAPES[:14], ids=str)
 def test_a_recipe_makes_the_same_candidate_again(shape: Shape, gradient: str) -> None:
     problem = setting(shape, gradient, "float32").problem
-    found = list(gemm.candidates(problem, DEVICE))
+    found = list(candidates.candidates(problem, DEVICE))
     assert len({each.name for each in found}) == len(found)
     for each in found:
-        again = gemm.rebuild(problem, DEVICE, dict(each.recipe))
+        again = candidates.rebuild(problem, DEVICE, dict(each.recipe))
         assert (again.name, again.workspace, again.notes) == (each.name, each.workspace, each.notes)
         assert ("tf32" in each.notes) == ("tf32" in each.name)
 
 
 def test_larger_slices_are_a_variation_where_there_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = setting(SHAPES[4], "dX", "float32").problem
-    whole = list(gemm.candidates(problem, DEVICE))
+    whole = list(candidates.candidates(problem, DEVICE))
     assert [each.way.kind for each in whole] == ["columns", "columns", "taps"] * 2  # without TF32, and with it
-    assert [list(gemm.variations(each)) for each in whole] == [[]] * len(whole)
-    monkeypatch.setattr(gemm, "SLICE", 600)
-    for each in gemm.candidates(problem, DEVICE):
-        larger = [other.way for other in gemm.variations(each)]
-        assert larger == [replace(each.way, slice_bytes=gemm.LARGER)] * (each.way.slice_bytes == 600)
+    assert [list(candidates.variations(each)) for each in whole] == [[]] * len(whole)
+    monkeypatch.setattr(candidates, "SLICE", 600)
+    for each in candidates.candidates(problem, DEVICE):
+        larger = [other.way for other in candidates.variations(each)]
+        assert larger == [replace(each.way, slice_bytes=candidates.LARGER)] * (each.way.slice_bytes == 600)
 
 
 def test_a_call_without_elements_has_no_candidates() -> None:
@@ -120,14 +120,14 @@ def test_a_call_without_elements_has_no_candidates() -> None:
     empty = replace(given, Y=replace(given.Y, shape=(0, *given.Y.shape[1:])))
     assert given.X is not None
     empty = replace(empty, X=replace(given.X, shape=(0, *given.X.shape[1:])))
-    assert list(gemm.candidates(empty, DEVICE)) == []
+    assert list(candidates.candidates(empty, DEVICE)) == []
 
 
 def test_offsets_beyond_32_bits_stay_whole() -> None:
     """A slice of the second image of two of 2^31 elements: what the launch is told, by hand."""
     from gradkern.call import Tensor
-    from gradkern.ops.conv_grad.moves import Move
-    from gradkern.ops.conv_grad.problem import Problem
+    from gradkern.ops.conv.cuda.gemm.im2col import Move
+    from gradkern.ops.conv.cuda.problem import Problem
 
     item, side = 4, 1 << 15
     image = side * side * 2
@@ -138,8 +138,8 @@ def test_offsets_beyond_32_bits_stay_whole() -> None:
     ones = (1, 1)
     problem = Problem("dW", described, described, W, None, 1, ones, ones, ones, ones)
     with pytest.raises(Unfit, match="launches"):
-        gemm._program(problem, DEVICE, Way("columns", 32 << 20))
-    program = gemm._program(problem, DEVICE, Way("columns", 1 << 30))
+        candidates._program(problem, DEVICE, Way("columns", 32 << 20))
+    program = candidates._program(problem, DEVICE, Way("columns", 1 << 30))
     last = [step for step in program.steps if isinstance(step, Move) and step.form.kernel == "gather"][-1]
     names = dict(zip(("images", "channels", "group", "start", "count"), last.arguments[2:7], strict=True))
     assert last.places[0].offset == item * image

@@ -18,8 +18,8 @@ from tolerance import CONV_NORM, assert_close
 
 from gradkern.call import Call
 from gradkern.errors import ProviderError
-from gradkern.ops.conv_grad import resolve
-from gradkern.policies import Policy
+from gradkern.ops.conv import resolve
+from gradkern.policy import Policy
 
 pytestmark = pytest.mark.gpu
 
@@ -53,10 +53,10 @@ SHAPES = [
 @pytest.fixture(autouse=True)
 def quick_searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Short searches, kept in a folder of the test's own; what they warn about is not what is tested."""
-    from gradkern.ops.conv_grad import cuda as conv
-    from gradkern.search import findings
+    from gradkern.ops.conv.cuda import plan as conv
+    from gradkern.search import store
 
-    monkeypatch.setattr(findings, "folder", lambda: tmp_path)
+    monkeypatch.setattr(store, "folder", lambda: tmp_path)
     monkeypatch.setattr(conv, "choose", partial(conv.choose, seconds=1.0))
     monkeypatch.setattr(conv, "_TOGETHER_SECONDS", 0.1)
     with warnings.catch_warnings():
@@ -114,9 +114,9 @@ class Run:
             device="cuda:0",
             policy=policy,
         )
-        from gradkern.cuda.device import activate, device
+        from gradkern.cuda.device import activate, get_device
 
-        with activate(device(0)):
+        with activate(get_device(0)):
             self.there = {name: OnDevice(each) for name, (each, _) in self.host.items()}
 
     def __call__(self, plan: Any, stream: int = 0) -> None:
@@ -127,9 +127,9 @@ class Run:
 
     def results(self) -> dict[str, np.ndarray]:
         """The outputs, after a look at all guards."""
-        from gradkern.cuda.device import activate, device
+        from gradkern.cuda.device import activate, get_device
 
-        with activate(device(0)):
+        with activate(get_device(0)):
             for each in self.there.values():
                 each.fetch()
         return {name: self.host[name][1].copy() for name in self.call.outputs}
@@ -143,7 +143,7 @@ class Run:
 
 
 def planned(run: Run) -> Any:
-    from gradkern.ops.conv_grad.cuda import plan
+    from gradkern.ops.conv.cuda.plan import plan
 
     return plan(run.call)
 
@@ -256,12 +256,12 @@ def test_a_kept_search_is_used_without_a_bench(monkeypatch: pytest.MonkeyPatch) 
 def test_a_warm_call_can_be_captured_and_replayed(streams: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from cuda.bindings import driver
 
-    from gradkern.cuda.device import activate, device
-    from gradkern.search.together import Together, TogetherSource
+    from gradkern.cuda.device import activate, get_device
+    from gradkern.search.streams import Together, TogetherSource
 
-    monkeypatch.setattr(TogetherSource, "candidates", lambda self: iter([Together(self.parts, self.which, streams)]))
+    monkeypatch.setattr(TogetherSource, "candidates", lambda self: iter([Together(self.parts, self.device, streams)]))
     run = Run(SHAPES[0])
-    with activate(device(0)):
+    with activate(get_device(0)):
         plan, capture = planned(run), Capture()
         run(plan, capture.stream)
         driver.cuStreamSynchronize(capture.stream)
@@ -274,10 +274,10 @@ def test_a_warm_call_can_be_captured_and_replayed(streams: int, monkeypatch: pyt
 
 
 def test_a_cold_call_in_a_capture_says_to_warm_it() -> None:
-    from gradkern.cuda.device import activate, device
+    from gradkern.cuda.device import activate, get_device
 
     run = Run(SHAPES[0], outputs=("dX",))
-    with activate(device(0)):
+    with activate(get_device(0)):
         capture = Capture()
         with pytest.raises(ProviderError, match="call once before the capture to warm it"), capture:
             planned(run)
@@ -286,9 +286,9 @@ def test_a_cold_call_in_a_capture_says_to_warm_it() -> None:
 def test_a_side_stream_has_a_workspace_of_its_own() -> None:
     from cuda.bindings import driver
 
-    from gradkern.cuda.device import activate, check, device
+    from gradkern.cuda.device import activate, check, get_device
 
-    with activate(device(0)):
+    with activate(get_device(0)):
         streams = [int(check(driver.cuStreamCreate(1), "creating a stream")) for _ in range(2)]
         runs = [Run(SHAPES[0]) for _ in streams]
         plan = planned(runs[0])

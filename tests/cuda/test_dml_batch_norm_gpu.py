@@ -12,7 +12,7 @@ from captured import Capture
 from guarded import Guarded, OnDevice, described
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.policies import Policy
+from gradkern.policy import Policy
 
 pytestmark = pytest.mark.gpu
 
@@ -52,8 +52,8 @@ class Prepared:
         offset: int = 0,
         in_place: str = "",
     ) -> None:
-        from gradkern.cuda.device import activate, device
-        from gradkern.ops.dml_batch_norm_grad.cuda import plan
+        from gradkern.cuda.device import activate, get_device
+        from gradkern.ops.dml_batch_norm.cuda import plan
 
         X, statistics = operands.inputs["Input"], operands.inputs["Mean"].shape
         self.order = order or tuple(range(X.ndim))
@@ -75,7 +75,7 @@ class Prepared:
             device="cuda:0",
             policy=Policy(),
         )
-        with activate(device(0)):
+        with activate(get_device(0)):
             self.plan = plan(call)
             self.there = {name: OnDevice(each) for name, each in self.host.items()}
             self.results = {
@@ -92,10 +92,10 @@ class Prepared:
 
     def fetch(self) -> dict[str, np.ndarray]:
         """The results, after a look at every guard."""
-        from gradkern.cuda.device import activate, device
+        from gradkern.cuda.device import activate, get_device
 
         back = np.argsort(self.order)
-        with activate(device(0)):
+        with activate(get_device(0)):
             for each in self.there.values():
                 each.fetch()
             flat = {name: np.array(each.fetch()) for name, each in self.results.items()}
@@ -105,9 +105,9 @@ class Prepared:
         }
 
     def free(self) -> None:
-        from gradkern.cuda.device import activate, device
+        from gradkern.cuda.device import activate, get_device
 
-        with activate(device(0)):
+        with activate(get_device(0)):
             for each in {*self.there.values(), *self.results.values()}:
                 each.free()
 
@@ -191,9 +191,9 @@ def test_a_hundred_runs_give_the_same_bits(sizes: tuple[int, ...]) -> None:
 
 
 def test_strided_arrays_are_refused_and_copied_by_the_dispatcher() -> None:
-    from gradkern.cuda.device import activate, device
-    from gradkern.cuda.strided import Gathered
-    from gradkern.dispatch import plan_for
+    from gradkern.cuda.contiguous import Gathered
+    from gradkern.cuda.device import activate, get_device
+    from gradkern.dispatch.run import plan_for
 
     operands = case((6, 10, 8), (1, 10, 1), f)
     inputs = dict(operands.inputs)
@@ -204,7 +204,7 @@ def test_strided_arrays_are_refused_and_copied_by_the_dispatcher() -> None:
     host["Input"].array[:, :80] = inputs["Input"].reshape(6, 80)
     tensors = {name: Tensor(np.dtype(np.float32), array.shape, array.strides, 16) for name, array in inputs.items()}
     tensors["Input"] = Tensor(np.dtype(np.float32), (6, 10, 8), (400, 32, 4), 16)
-    with activate(device(0)):
+    with activate(get_device(0)):
         prepared = plan_for(DML, tensors, device="cuda:0", Epsilon=EPSILON)
         assert isinstance(prepared._plan, Gathered)
         out = {name: Guarded((each.size,), np.float32) for name, each in prepared.call.outputs.items()}
@@ -218,7 +218,7 @@ def test_strided_arrays_are_refused_and_copied_by_the_dispatcher() -> None:
 
 
 def test_a_channel_order_that_is_not_the_parameters_is_refused() -> None:
-    from gradkern.ops.dml_batch_norm_grad.cuda import plan
+    from gradkern.ops.dml_batch_norm.cuda import plan
 
     like = Tensor(np.dtype(np.float32), (4, 5, 6), (120, 4, 20), 16)
     parameter = Tensor(np.dtype(np.float32), (1, 5, 6), (120, 24, 4), 16)
@@ -230,11 +230,11 @@ def test_a_channel_order_that_is_not_the_parameters_is_refused() -> None:
 
 
 def test_a_capture_replays() -> None:
-    from gradkern.cuda.device import activate, device
+    from gradkern.cuda.device import activate, get_device
 
     operands = case((20, 64, 28, 28), (1, 64, 1, 1), b)
     prepared = Prepared(operands)
-    with activate(device(0)):
+    with activate(get_device(0)):
         with Capture(mode="THREAD_LOCAL") as capture:
             prepared.run(stream=capture.stream)
         capture.replay(times=3)
@@ -246,8 +246,8 @@ def test_more_than_two_to_the_31_elements(statistics: tuple[int, ...]) -> None:
     """All elements are equal, so that sums are known; the last ones are looked at."""
     from cuda.bindings import driver
 
-    from gradkern.cuda.device import activate, check, device
-    from gradkern.ops.dml_batch_norm_grad.cuda import plan
+    from gradkern.cuda.device import activate, check, get_device
+    from gradkern.ops.dml_batch_norm.cuda import plan
 
     sizes = (131_073, 4, 4096)
     count, channels = prod(sizes), prod(statistics)
@@ -257,7 +257,7 @@ def test_more_than_two_to_the_31_elements(statistics: tuple[int, ...]) -> None:
     inputs = {"Input": data, "InputGradient": data, "Mean": parameter, "Variance": parameter, "Scale": parameter}
     outputs = {"OutputGradient": data, "OutputScaleGradient": parameter, "OutputBiasGradient": parameter}
     axes = {"sizes": sizes, "statistics": statistics}
-    with activate(device(0)):
+    with activate(get_device(0)):
         free, _ = check(driver.cuMemGetInfo(), "asking for memory")
         if free < 7 * count:
             pytest.skip("the GPU has too little memory")

@@ -115,7 +115,7 @@ class Constants:
     shared_bytes: int = 4096
 
 
-BUILDER = "gradkern.search.cuda_data:compare"
+BUILDER = "gradkern.search.kernels:compare"
 FORM = Constants(frozenset((0, 8)))
 
 
@@ -149,8 +149,8 @@ def test_the_key_tells_apart_all_that_is_compiled_in(fetched: list[str]) -> None
         kernel_of(WHICH, BUILDER, FORM, **bounds | {name: 3})
     for constants in ((), (FORM, None), (FORM, FORM), (replace(FORM, outputs=frozenset((0,))),), ("float32",)):
         kernel_of(WHICH, BUILDER, *constants, **bounds)
-    kernel_of(WHICH, "gradkern.search.cuda_data:fill", FORM, **bounds)
-    kernel_of(WHICH, "gradkern.ops.conv_grad.cuda_columns:build", FORM, **bounds)
+    kernel_of(WHICH, "gradkern.search.kernels:fill", FORM, **bounds)
+    kernel_of(WHICH, "gradkern.ops.conv.cuda.gemm.im2col_kernel:build", FORM, **bounds)
     kernel_of(replace(WHICH, capability=(8, 0)), BUILDER, FORM, **bounds)
     assert len(set(fetched)) == len(fetched) == 12
 

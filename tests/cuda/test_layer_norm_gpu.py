@@ -11,7 +11,7 @@ from guarded import Guarded, OnDevice
 from norms import ALL_OUTPUTS, INVERTIBLE, LAYER, SIMPLIFIED, Case, case, disagreement, gradients
 
 from gradkern.call import Call, Tensor
-from gradkern.policies import Policy
+from gradkern.policy import Policy
 
 pytestmark = pytest.mark.gpu
 
@@ -50,8 +50,8 @@ def run(
     times: int = 1,
 ) -> dict[str, np.ndarray]:
     """The wanted outputs; `offset` elements off alignment, rows `spread` elements further apart than they are long."""
-    from gradkern.cuda.device import activate, device
-    from gradkern.ops.layer_norm_grad.cuda import plan
+    from gradkern.cuda.device import activate, get_device
+    from gradkern.ops.layer_norm.cuda.plan import plan
 
     rows, columns = operands.inputs["Y_grad"].shape
     wanted = outputs or ALL_OUTPUTS[operands.operator]
@@ -80,7 +80,7 @@ def run(
         device="cuda:0",
         policy=Policy(),
     )
-    with activate(device(0)):
+    with activate(get_device(0)):
         there = {name: OnDevice(each) for name, each in host.items()}
         results = {
             name: there[in_place] if each is host.get(in_place) else OnDevice(each) for name, each in out.items()

@@ -16,9 +16,9 @@ pytestmark = pytest.mark.gpu
 def stream() -> Iterator[Any]:
     from cuda.bindings import driver
 
-    from gradkern.cuda.device import activate, check, device
+    from gradkern.cuda.device import activate, check, get_device
 
-    with activate(device(0)):
+    with activate(get_device(0)):
         made = check(driver.cuStreamCreate(1), "creating a stream")
         yield made
         driver.cuStreamSynchronize(made)
@@ -26,14 +26,14 @@ def stream() -> Iterator[Any]:
 
 
 def test_a_stream_keeps_its_memory_and_shares_it_with_no_other(stream: Any) -> None:
-    from gradkern.cuda.device import device
+    from gradkern.cuda.device import get_device
     from gradkern.cuda.scratch import scratch
 
-    mine = scratch(device(0), int(stream), 1000)
-    assert scratch(device(0), int(stream), 500) == mine
-    others = [scratch(device(0), other, 1000) for other in (0, 2)]
+    mine = scratch(get_device(0), int(stream), 1000)
+    assert scratch(get_device(0), int(stream), 500) == mine
+    others = [scratch(get_device(0), other, 1000) for other in (0, 2)]
     assert len({mine, *others}) == 3
-    larger = scratch(device(0), int(stream), 1 << 22)
+    larger = scratch(get_device(0), int(stream), 1 << 22)
     assert not set(larger) & set(mine)
 
 
@@ -41,14 +41,14 @@ def test_the_default_streams_of_two_threads_share_nothing() -> None:
     from concurrent.futures import ThreadPoolExecutor
     from threading import Barrier
 
-    from gradkern.cuda.device import device
+    from gradkern.cuda.device import get_device
     from gradkern.cuda.scratch import scratch
 
     both = Barrier(2)
 
     def ask(_: int) -> tuple[int, int]:
         both.wait()
-        return scratch(device(0), 2, 1000)
+        return scratch(get_device(0), 2, 1000)
 
     with ThreadPoolExecutor(2) as threads:
         one, other = threads.map(ask, range(2))
@@ -58,11 +58,11 @@ def test_the_default_streams_of_two_threads_share_nothing() -> None:
 def test_a_capture_has_memory_of_its_own_until_its_graph_is_destroyed(stream: Any) -> None:
     from cuda.bindings import driver
 
-    from gradkern.cuda.device import check, device
+    from gradkern.cuda.device import check, get_device
     from gradkern.cuda.scratch import scratch
 
     def ask(size: int = 1000) -> tuple[int, int]:
-        return scratch(device(0), int(stream), size)
+        return scratch(get_device(0), int(stream), size)
 
     with Capture(stream) as first:
         in_first = ask()

@@ -9,8 +9,8 @@ import ml_dtypes  # noqa: F401  NumPy then knows bfloat16
 import numpy as np
 
 from gradkern.call import Tensor
-from gradkern.memory import c_strides
-from gradkern.ops.batch_norm_grad.problem import Problem
+from gradkern.ops.batch_norm.cuda.problem import Problem
+from gradkern.strides import c_strides
 
 __all__ = ["NormCase"]
 

@@ -15,10 +15,10 @@ from typing import Any
 import stub_driver
 from norm_cases import NormCase
 
-import gradkern.ops.batch_norm_grad.cudnn as cudnn
+import gradkern.ops.batch_norm.cuda.cudnn as cudnn
 from gradkern.cuda.device import Device
 from gradkern.cudnn.descriptor import Descriptor
-from gradkern.ops.batch_norm_grad import cudnn_routes
+from gradkern.ops.batch_norm.cuda import cudnn_calls
 from gradkern.search.candidate import Unfit
 
 PROPERTIES = Path(__file__).parent / "h200_device_properties.json"
@@ -28,9 +28,9 @@ H200 = Device(0, (9, 0), 132, 232448)
 def main() -> None:
     stub_driver.load(Path(sys.argv[1]), stub_driver.NAMES + stub_driver.COMPILING)
     described = Descriptor("device", json=PROPERTIES.read_bytes())
-    cudnn.description = cudnn_routes.description = lambda which: described
+    cudnn.description = cudnn_calls.description = lambda device: described
     answers = [_answer(NormCase.of(each["case"]), each["finish"]) for each in json.load(sys.stdin)]
-    cudnn_routes.norm_backward.cache_clear()
+    cudnn_calls.norm_backward.cache_clear()
     gc.collect()
     json.dump(answers, sys.stdout)
 

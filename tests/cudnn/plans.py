@@ -15,13 +15,13 @@ from typing import Any
 import stub_driver
 from cases import Case
 
-import gradkern.ops.conv_grad.cudnn as cudnn
+import gradkern.ops.conv.cuda.cudnn as cudnn
 from gradkern.cuda.device import Device
 from gradkern.cudnn.descriptor import Descriptor
 from gradkern.cudnn.library import library
-from gradkern.policies import Policy
+from gradkern.policy import Policy
 from gradkern.search.candidate import Unfit
-from gradkern.search.race import ready
+from gradkern.search.trials import ready
 
 PROPERTIES = Path(__file__).parent / "h200_device_properties.json"
 H200 = Device(0, (9, 0), 132, 232448)
@@ -36,7 +36,7 @@ POLICIES = {
 def main() -> None:
     stub_driver.load(Path(sys.argv[1]))
     described = Descriptor("device", json=PROPERTIES.read_bytes())
-    cudnn.description = lambda which: described
+    cudnn.description = lambda device: described
     asked = json.load(sys.stdin)
     alive = _Count()
     answers = [_answer(Case.of(case), asked["variations"]) for case in asked["cases"]]

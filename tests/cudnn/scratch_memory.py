@@ -14,9 +14,9 @@ def poisoned() -> Iterator[int]:
     """The address of WORKSPACE bytes in which every number is NaN; freed when the iterator goes on."""
     from cuda.bindings import driver
 
-    from gradkern.cuda.device import activate, check, device
+    from gradkern.cuda.device import activate, check, get_device
 
-    with activate(device(0)):
+    with activate(get_device(0)):
         address = int(check(driver.cuMemAlloc(WORKSPACE), "allocating a workspace"))
         check(driver.cuMemsetD8(address, _POISON, WORKSPACE), "poisoning it")
         yield address

@@ -24,10 +24,10 @@ from gradkern.call import Tensor
 from gradkern.cuda.device import Device
 from gradkern.cudnn import device, library, tensor
 from gradkern.cudnn.library import CudnnError
-from gradkern.ops.batch_norm_grad import cudnn, cudnn_routes
+from gradkern.ops.batch_norm.cuda import cudnn, cudnn_calls
 from gradkern.search.candidate import Unfit
-from gradkern.search.choose import names
 from gradkern.search.task import ModuleSource, Task
+from gradkern.search.tuner import names
 
 H200 = Device(0, (9, 0), 132, 232448)
 TYPES = {0: "float32", 1: "float64", 2: "float16", 9: "bfloat16"}
@@ -178,12 +178,12 @@ class HostLaunch:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCudnn]:
     made = FakeCudnn()
-    for module in (device, library, tensor, cudnn_routes):
+    for module in (device, library, tensor, cudnn_calls):
         monkeypatch.setattr(module, "library", lambda: made)
     monkeypatch.setattr(device, "_thread", threading.local())
     monkeypatch.setattr(device, "_idle", {})
-    monkeypatch.setattr(cudnn, "description", lambda which: pytest.fail("the older functions need no description"))
-    monkeypatch.setattr(cudnn, "kernel_of", lambda which, builder, *constants, **bounds: constants)
+    monkeypatch.setattr(cudnn, "description", lambda device: pytest.fail("the older functions need no description"))
+    monkeypatch.setattr(cudnn, "kernel_of", lambda device, builder, *constants, **bounds: constants)
     monkeypatch.setattr(cudnn, "Launch", HostLaunch)
     yield made
     gc.collect()

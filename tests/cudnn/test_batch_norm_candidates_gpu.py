@@ -18,7 +18,7 @@ from scratch_memory import WORKSPACE
 from tolerance import assert_close
 
 if TYPE_CHECKING:
-    from gradkern.ops.batch_norm_grad.cudnn import CudnnCandidate
+    from gradkern.ops.batch_norm.cuda.cudnn import CudnnCandidate
 
 pytestmark = pytest.mark.gpu
 
@@ -105,11 +105,11 @@ class Arrays:
 
 def ready(case: NormCase) -> list[CudnnCandidate]:
     """The candidates that can run."""
-    from gradkern.cuda.device import device
-    from gradkern.ops.batch_norm_grad.cudnn import candidates
+    from gradkern.cuda.device import get_device
+    from gradkern.ops.batch_norm.cuda.cudnn import candidates
     from gradkern.search.candidate import Unfit
 
-    every = list(candidates(case.problem(), device(0)))
+    every = list(candidates(case.problem(), get_device(0)))
     graphs = (each for each in every if each.recipe["route"] == "graph")
     found = []
     for candidate in [*(each for each in every if each.recipe["route"] != "graph"), *islice(graphs, GRAPHS)]:
@@ -197,7 +197,7 @@ def test_very_many_images_or_channels_are_right_or_refused(
 def test_bits_repeat_and_a_rebuilt_candidate_has_the_same(
     dtype: str, layout: Any, rng: np.random.Generator, workspace: int
 ) -> None:
-    from gradkern.ops.batch_norm_grad.cudnn import rebuild
+    from gradkern.ops.batch_norm.cuda.cudnn import rebuild
 
     arrays = Arrays(NormCase(SHAPES["large planes"], dtype, layout), rng)
     for candidate in ready(arrays.case):

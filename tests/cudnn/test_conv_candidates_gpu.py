@@ -16,8 +16,8 @@ from scratch_memory import WORKSPACE
 from tolerance import CONV_NORM
 
 if TYPE_CHECKING:
-    from gradkern.ops.conv_grad.cudnn import CudnnCandidate
-    from gradkern.ops.conv_grad.problem import Problem
+    from gradkern.ops.conv.cuda.cudnn import CudnnCandidate
+    from gradkern.ops.conv.cuda.problem import Problem
 
 pytestmark = pytest.mark.gpu
 
@@ -90,12 +90,12 @@ class Arrays:
 
 def ready(problem: Problem) -> list[CudnnCandidate]:
     """The candidates that can run; those that add up in less than float32 are never chosen, and left out."""
-    from gradkern.cuda.device import device
-    from gradkern.ops.conv_grad.cudnn import candidates
+    from gradkern.cuda.device import get_device
+    from gradkern.ops.conv.cuda.cudnn import candidates
     from gradkern.search.candidate import Unfit
 
     found = []
-    for candidate in candidates(problem, device(0)):
+    for candidate in candidates(problem, get_device(0)):
         try:
             candidate.prepare()
         except Unfit:
@@ -148,7 +148,7 @@ def test_large_float32_numbers_do_not_overflow(gradient: Any, rng: np.random.Gen
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_bits_repeat_and_a_rebuilt_candidate_has_the_same(dtype: str, rng: np.random.Generator, workspace: int) -> None:
-    from gradkern.ops.conv_grad.cudnn import rebuild
+    from gradkern.ops.conv.cuda.cudnn import rebuild
 
     arrays = Arrays(Case("dW", GEOMETRIES["3x3"], dtype, "last"), rng)
     for candidate in ready(arrays.problem):
@@ -184,13 +184,13 @@ def test_a_call_can_be_captured_in_a_graph(rng: np.random.Generator, workspace: 
 def test_threads_share_a_candidate(rng: np.random.Generator) -> None:
     from cuda.bindings import driver
 
-    from gradkern.cuda.device import activate, check, device
+    from gradkern.cuda.device import activate, check, get_device
 
     arrays = Arrays(Case("dX", GEOMETRIES["3x3"], "float16", "last"), rng)
     candidate = ready(arrays.problem)[0]
 
     def run(_: int) -> list[bytes]:
-        with activate(device(0)):
+        with activate(get_device(0)):
             stream = int(check(driver.cuStreamCreate(1), "making a stream"))
             own = int(check(driver.cuMemAlloc(candidate.workspace + 256), "allocating a workspace"))
             return [arrays.run(candidate, own, stream).tobytes() for _ in range(20)]

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from sites import cudnn, install, only
 
-from gradkern import libraries
 from gradkern.cudnn import library
 from gradkern.cudnn.api import FUNCTIONS
 from gradkern.cudnn.library import CudnnError, CudnnMissingError
 from gradkern.errors import ProviderError
+from gradkern.system import libraries
 
 
 class FakeLibrary:

@@ -13,11 +13,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of the test's own, and nothing learned from other tests."""
-    from gradkern.search import choose, race
+    from gradkern.search import trials, tuner
 
     monkeypatch.setenv("GRADKERN_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(choose, "identity", lambda index: ("a GPU", "a driver"))
-    race._slowness.clear()
-    race._loaded.clear()
-    choose._warned.clear()
+    monkeypatch.setattr(tuner, "identity", lambda index: ("a GPU", "a driver"))
+    trials._slowness.clear()
+    trials._loaded.clear()
+    tuner._warned.clear()
     return tmp_path / "search"

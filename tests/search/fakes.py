@@ -12,8 +12,8 @@ from gradkern.call import Tensor
 from gradkern.cuda.device import Device
 from gradkern.errors import ProviderError
 from gradkern.search.candidate import Unfit
+from gradkern.search.crosscheck import Difference
 from gradkern.search.task import Task
-from gradkern.search.trust import Difference
 
 TENSOR = Tensor(np.dtype("float32"), (4, 4), (16, 4), 16)
 DEVICE = Device(0, (9, 0), 132, 232448)

@@ -11,11 +11,11 @@ import pytest
 from fakes import DEVICE, FakeBench, FakeCandidate, FakeSource, task
 
 from gradkern.cuda.device import OutOfMemoryError
-from gradkern.policies import Policy
-from gradkern.search import choose as choosing
-from gradkern.search import findings as store
+from gradkern.policy import Policy
+from gradkern.search import store
+from gradkern.search import tuner as choosing
 from gradkern.search.candidate import Unfit
-from gradkern.search.choose import choose, kept
+from gradkern.search.tuner import choose, kept
 
 POLICY = Policy(workspace_limit=1000)
 
@@ -23,7 +23,7 @@ POLICY = Policy(workspace_limit=1000)
 class Opened(list):
     """Opens benches, and remembers them."""
 
-    def __call__(self, task, which):
+    def __call__(self, task, device):
         self.append(FakeBench())
         return self[-1]
 

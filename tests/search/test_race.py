@@ -4,9 +4,9 @@ import pytest
 from fakes import UNWRITTEN, FakeBench, FakeCandidate, FakeSource, task
 
 from gradkern.errors import ProviderError
-from gradkern.policies import Policy
+from gradkern.policy import Policy
 from gradkern.search.candidate import Unfit
-from gradkern.search.race import Limits, Race, several
+from gradkern.search.trials import Limits, Race, several
 
 
 def race(*sources, policy=Policy(), workspace=100, seconds=3.0, truth=None):  # noqa: B008  frozen

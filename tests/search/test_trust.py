@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fakes import FakeCandidate
 
-from gradkern.search.trust import Difference, Jury
+from gradkern.search.crosscheck import Difference, Jury
 
 
 class Outputs:

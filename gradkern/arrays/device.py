@@ -1,0 +1,260 @@
+"""Arrays on an NVIDIA GPU: PyTorch, CuPy, Numba, JAX, and whatever has DLPack on CUDA or __cuda_array_interface__.
+
+Loaded with the first array that is not on the host. New outputs come from the allocator of the first input's framework.
+Work runs on that framework's current stream, where its own operators would run; a library without one (JAX) is read and
+written in the order of the legacy default stream, and waits for its outputs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from gradkern.arrays.kind import Maker, View, dtype_of
+from gradkern.arrays.torch_guards import alignment
+from gradkern.call import Tensor
+from gradkern.errors import ArgumentError
+from gradkern.strides import c_strides
+from gradkern.system.providers import unavailable
+
+__all__ = [
+    "of_cuda_interface",
+    "of_dlpack",
+    "of_torch",
+    "stream_handle",
+    "torch_kind",
+]
+
+LEGACY_DEFAULT_STREAM = 1  # CU_STREAM_LEGACY
+
+
+def stream_handle(stream: Any, where: str) -> int:
+    """The CUstream of what a caller gives as a stream: an int, or an object of cuda.core, PyTorch or CuPy."""
+    if isinstance(stream, int) and not isinstance(stream, bool) and stream >= 0:
+        return stream
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        pair: Any = protocol() if callable(protocol) else protocol
+        return int(pair[1])
+    for name in ("cuda_stream", "ptr"):
+        handle = getattr(stream, name, None)
+        if isinstance(handle, int):
+            return handle
+    raise ArgumentError(
+        f"{where}: stream is of type {type(stream).__name__}; expected a handle (int), or a stream of cuda.core, "
+        "PyTorch or CuPy, or one with __cuda_stream__"
+    )
+
+
+# --- PyTorch -------------------------------------------------------------------------------------------------------
+
+
+def of_torch(value: Any, where: str) -> View:
+    """A CUDA tensor that `gradkern.arrays.view` has found to be strided, with memory and without gradient."""
+    address = value.data_ptr()
+    name = str(value.dtype).removeprefix("torch.")
+    if name not in _TORCH_TYPES:
+        raise ArgumentError(f"{where} is a tensor of type {value.dtype}, which NumPy does not have")
+    dtype = dtype_of(name)
+    strides = tuple(step * dtype.itemsize for step in value.stride())
+    kind = torch_kind(value.get_device())
+    return View((dtype, tuple(value.shape), strides, alignment(address)), address, kind.device, kind)
+
+
+_TORCH_TYPES = {"float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"}
+
+
+class _Torch:
+    def __init__(self, index: int) -> None:
+        self.device = f"cuda:{index}"
+        torch = sys.modules["torch"]
+        self._several = torch.cuda.device_count() > 1
+        current = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        self.stream: Callable[[], int] = (
+            partial(current, index) if current else lambda: torch.cuda.current_stream(index).cuda_stream
+        )
+
+    def maker(self, tensor: Tensor) -> Maker:
+        torch = sys.modules["torch"]
+        name, item = tensor.dtype.name, tensor.dtype.itemsize
+        strides = tuple(step // item for step in tensor.strides)
+        shape, dtype, device = tensor.shape, getattr(torch, name), torch.device(self.device)
+        index, several = device.index, self._several
+        # The allocator without the dispatcher before it, as torch.compile's own code calls it: a third of the time.
+        direct = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+        direct = getattr(direct, "_empty_strided_cuda", None)
+
+        def new(stream: int | None) -> tuple[Any, int]:
+            if stream is not None:
+                handle = 0 if stream == LEGACY_DEFAULT_STREAM else stream  # PyTorch knows it by this name
+                with torch.cuda.stream(torch.cuda.ExternalStream(handle, device)):
+                    return new(None)
+            array = None if direct is None else direct(shape, strides, dtype)
+            if array is None or (several and array.get_device() != index):  # it knows the current device only
+                array = torch.empty_strided(shape, strides, dtype=dtype, device=device)
+            return array, array.data_ptr()
+
+        return new
+
+    finish = None
+
+
+torch_kind = cache(_Torch)
+
+# --- CuPy, Numba and other holders of __cuda_array_interface__ ----------------------------------------------------
+
+
+def of_cuda_interface(value: Any, where: str) -> View:
+    """An array that describes its memory by __cuda_array_interface__ (version 2 or 3)."""
+    if type(value).__module__.partition(".")[0] == "cupy":
+        kind = _cupy_kind(value.device.id)
+        address = value.data.ptr
+        return View((value.dtype, value.shape, value.strides, alignment(address)), address, kind.device, kind)
+    try:
+        interface = value.__cuda_array_interface__
+        dtype, shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
+        address, read_only = interface["data"]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ArgumentError(f"{where} has a __cuda_array_interface__ that cannot be read: {error!r}") from error
+    if interface.get("mask") is not None:
+        raise ArgumentError(f"{where} is a masked array, whose mask would be lost")
+    strides = interface.get("strides") or c_strides(shape, dtype.itemsize)
+    index = _device_of(address) if address else 0
+    numba = type(value).__module__.partition(".")[0] == "numba"
+    kind = _numba_kind(index) if numba else _buffer_kind(index, None)
+    return View((dtype, shape, tuple(strides), alignment(address)), address, kind.device, kind, not read_only)
+
+
+def _device_of(address: int) -> int:
+    """The number of the device that memory is on, from the driver."""
+    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+
+    attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    status, index = driver.cuPointerGetAttribute(attribute, address)
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise ArgumentError(f"the driver does not know the address {address:#x} of an array: {status.name}")
+    return int(index)
+
+
+class _Cupy:
+    def __init__(self, index: int) -> None:
+        self.device = f"cuda:{index}"
+        self._index = index
+
+    def stream(self) -> int:
+        return sys.modules["cupy"].cuda.get_current_stream(self._index).ptr
+
+    def maker(self, tensor: Tensor) -> Maker:
+        cupy = sys.modules["cupy"]
+        device = cupy.cuda.Device(self._index)
+
+        def new(stream: int | None) -> tuple[Any, int]:
+            with device, nullcontext() if stream is None else cupy.cuda.ExternalStream(stream, self._index):
+                array = cupy.ndarray(tensor.shape, tensor.dtype, strides=tensor.strides)
+            return array, array.data.ptr
+
+        return new
+
+    finish = None
+
+
+class _Numba:
+    def __init__(self, index: int) -> None:
+        self.device = f"cuda:{index}"
+        self._index = index
+
+    def stream(self) -> int:
+        return LEGACY_DEFAULT_STREAM
+
+    def maker(self, tensor: Tensor) -> Maker:
+        cuda = sys.modules["numba.cuda"]
+
+        def new(stream: int | None) -> tuple[Any, int]:
+            with cuda.gpus[self._index]:
+                array = cuda.device_array(tensor.shape, tensor.dtype, strides=tensor.strides)
+            return array, array.__cuda_array_interface__["data"][0]
+
+        return new
+
+    finish = None
+
+
+_cupy_kind, _numba_kind = cache(_Cupy), cache(_Numba)
+
+# --- whatever speaks DLPack ----------------------------------------------------------------------------------------
+
+
+def of_dlpack(value: Any, where: str, index: int) -> View:
+    """An array that speaks DLPack and is on CUDA."""
+    if hasattr(value, "__cuda_array_interface__") and type(value).__module__.partition(".")[0] == "cupy":
+        return of_cuda_interface(value, where)
+    if unavailable("cuda"):  # where the array is, is enough for the error that says that no provider can take it
+        dtype, shape = getattr(value, "dtype", None), tuple(getattr(value, "shape", ()))
+        return View((dtype, shape, c_strides(shape, 1), 1), 0, f"cuda:{index}", _buffer_kind(index, None))
+    from cuda.core.utils import StridedMemoryView  # pyright: ignore[reportMissingImports]
+
+    try:
+        memory = StridedMemoryView.from_dlpack(value, stream_ptr=LEGACY_DEFAULT_STREAM)
+        dtype = np.dtype(memory.dtype)
+    except Exception as error:
+        raise ArgumentError(f"{where} cannot be taken by DLPack: {error}") from error
+    shape = tuple(memory.shape)
+    steps = memory.strides
+    strides = c_strides(shape, dtype.itemsize) if steps is None else tuple(step * dtype.itemsize for step in steps)
+    namespace = getattr(value, "__array_namespace__", None)
+    kind = _buffer_kind(index, None if namespace is None else namespace())
+    key = (dtype, shape, strides, alignment(memory.ptr))
+    return View(key, memory.ptr, kind.device, kind, not memory.readonly)
+
+
+class _Buffer:
+    """Outputs in memory of cuda.core's pool, handed to the library by DLPack, or as cuda.core's own view."""
+
+    def __init__(self, index: int, namespace: Any) -> None:
+        self.device = f"cuda:{index}"
+        self._index, self._namespace = index, namespace
+
+    def stream(self) -> int:
+        return LEGACY_DEFAULT_STREAM
+
+    def maker(self, tensor: Tensor) -> Maker:
+        from cuda.core import Device, Stream  # pyright: ignore[reportAttributeAccessIssue]
+        from cuda.core.utils import StridedMemoryView  # pyright: ignore[reportMissingImports]
+
+        from gradkern.cuda.device import activate, get_device
+
+        here, owner = get_device(self._index), Device(self._index)
+        steps = tuple(step // tensor.dtype.itemsize for step in tensor.strides)
+        seen_as = tensor.dtype
+        if self._namespace is not None and seen_as.name == "bfloat16":  # which cuda.core does not export by DLPack
+            seen_as = np.dtype(np.uint16)
+
+        def new(stream: int | None) -> tuple[Any, int]:
+            with activate(here):
+                owner.set_current()  # cuda.core wants it from every thread; it is the context that is active already
+                place = owner.default_stream if stream is None else Stream.from_handle(stream)
+                buffer = owner.allocate(max(tensor.nbytes, 1), stream=place)
+            memory = StridedMemoryView.from_buffer(buffer, shape=tensor.shape, strides=steps, dtype=seen_as)
+            return memory, memory.ptr
+
+        return new
+
+    def finish(self, array: Any) -> Any:
+        if self._namespace is None:
+            return array
+        from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+
+        from gradkern.cuda.device import activate, check, get_device
+
+        with activate(get_device(self._index)):  # the library reads on streams of its own
+            check(driver.cuStreamSynchronize(LEGACY_DEFAULT_STREAM), "waiting for outputs")
+        result = self._namespace.from_dlpack(array)
+        return result.view(dtype_of("bfloat16")) if array.dtype == np.uint16 else result
+
+
+_buffer_kind = cache(_Buffer)

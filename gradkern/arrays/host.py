@@ -1,0 +1,114 @@
+"""Arrays on the host, seen as NumPy arrays: NumPy's own, PyTorch's, and those of whatever speaks DLPack."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from gradkern.arrays.kind import HOST, Kind, Maker, View, dtype_of
+from gradkern.call import Tensor
+from gradkern.strides import c_strides
+
+__all__ = ["NUMPY", "TORCH", "dlpack_kind", "of_numpy", "torch_as_numpy"]
+
+
+def of_numpy(array: np.ndarray, kind: Kind) -> View:
+    flags = array.flags
+    dtype = array.dtype
+    alignment = dtype.itemsize if flags.aligned else 1
+    return View((dtype, array.shape, array.strides, alignment), array, HOST, kind, flags.writeable)
+
+
+class _Numpy:
+    """NumPy arrays, and host arrays that name no library to go back to."""
+
+    device = HOST
+
+    def maker(self, tensor: Tensor) -> Maker:
+        shape, dtype, strides = tensor.shape, tensor.dtype, tensor.strides
+        make = (
+            partial(np.empty, shape, dtype)
+            if strides == c_strides(shape, dtype.itemsize)
+            else partial(np.ndarray, shape, dtype, strides=strides)
+        )
+
+        def new(stream: int | None) -> tuple[np.ndarray, np.ndarray]:
+            array = make()
+            return array, array
+
+        return new
+
+    finish = None
+
+    def stream(self) -> None:
+        return None
+
+
+NUMPY = _Numpy()
+
+
+# --- PyTorch -------------------------------------------------------------------------------------------------------
+
+
+def torch_as_numpy(value: Any, torch: Any) -> np.ndarray:
+    """The tensor's memory as a NumPy array; bfloat16, which torch will not export, by way of int16."""
+    if value.dtype is torch.bfloat16:
+        return value.view(torch.int16).numpy().view(dtype_of("bfloat16"))
+    return value.numpy()
+
+
+class _Torch:
+    """PyTorch tensors on the CPU."""
+
+    device = HOST
+
+    def maker(self, tensor: Tensor) -> Maker:
+        torch = sys.modules["torch"]
+        strides = tuple(stride // tensor.dtype.itemsize for stride in tensor.strides)
+        make = partial(torch.empty_strided, tensor.shape, strides, dtype=getattr(torch, tensor.dtype.name))
+
+        def new(stream: int | None) -> tuple[Any, np.ndarray]:
+            array = make()
+            return array, torch_as_numpy(array, torch)
+
+        return new
+
+    finish = None
+
+    def stream(self) -> None:
+        return None
+
+
+TORCH = _Torch()
+
+
+# --- libraries of the array API standard -----------------------------------------------------------------------------
+
+
+class _Dlpack:
+    """Arrays of a library that follows the array API standard: made as NumPy arrays, handed over by DLPack."""
+
+    device = HOST
+
+    def __init__(self, namespace: Any) -> None:
+        self._namespace = namespace
+
+    def maker(self, tensor: Tensor) -> Maker:
+        return NUMPY.maker(tensor)
+
+    def finish(self, array: np.ndarray) -> Any:
+        try:
+            return self._namespace.from_dlpack(array)
+        except (BufferError, RuntimeError, TypeError, ValueError):  # bfloat16 again
+            return self._namespace.asarray(array)
+
+    def stream(self) -> None:
+        return None
+
+
+@cache
+def dlpack_kind(namespace: Any) -> Kind:
+    return _Dlpack(namespace)

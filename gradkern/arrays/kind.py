@@ -1,0 +1,112 @@
+"""What an array is to gradkern: its kind (whose it is, and how to make another) and its view (what a plan may know)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from gradkern.call import Tensor
+
+__all__ = ["HOST", "Kind", "Maker", "View", "dtype_of", "overlap", "same_memory", "span", "type_name"]
+
+HOST = "cpu"
+
+Maker = Callable[[int | None], tuple[Any, Any]]
+"""Makes an array, for use on a stream (None: the framework's current one), and the buffer a plan writes it through."""
+
+
+class Kind(Protocol):
+    """One framework's arrays on one device."""
+
+    @property
+    def device(self) -> str:
+        """HOST, or "cuda:0"."""
+        ...
+
+    def stream(self) -> int | None:
+        """The framework's current stream on the device; None on the host."""
+        ...
+
+    def maker(self, tensor: Tensor) -> Maker:
+        """What makes new uninitialised arrays of this type, shape and memory order."""
+        ...
+
+    @property
+    def finish(self) -> Callable[[Any], Any] | None:
+        """What makes of a written array the one the caller gets; None where it is that one."""
+        ...
+
+
+class View(NamedTuple):
+    """One array: what a plan may know of it (its key), what it runs on (buffer), and whose it is."""
+
+    key: tuple[Any, ...]  # dtype, shape, byte strides, alignment
+    buffer: Any  # NumPy array on the host, address on a GPU
+    device: str
+    kind: Kind
+    writable: bool = True
+
+    @property
+    def tensor(self) -> Tensor:
+        return Tensor(*self.key)
+
+
+# --- memory --------------------------------------------------------------------------------------------------------
+
+
+def overlap(one: View, other: View) -> bool:
+    """Whether two arrays on one device have a byte in common. Where that is too hard to decide, the answer is yes.
+
+    On a GPU only the outermost bytes are compared, so that arrays interleaved in one buffer count as overlapping.
+    """
+    start, end = span(one.key, one.buffer)
+    other_start, other_end = span(other.key, other.buffer)
+    if start >= other_end or other_start >= end:
+        return False
+    if one.device != HOST:
+        return True
+    try:
+        return bool(np.shares_memory(one.buffer, other.buffer, max_work=100_000))  # pyright: ignore[reportArgumentType]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def span(key: tuple[Any, ...], buffer: Any) -> tuple[int, int]:
+    """The addresses of an array's first byte and of the one after its last."""
+    low, high = _extent(key)
+    address = buffer if isinstance(buffer, int) else buffer.__array_interface__["data"][0]
+    return address + low, address + high
+
+
+@lru_cache(maxsize=4096)
+def _extent(key: tuple[Any, ...]) -> tuple[int, int]:
+    return Tensor(*key).extent
+
+
+def same_memory(one: View, other: View) -> bool:
+    """Whether two views are the same elements in the same order."""
+    same = one.key[:3] == other.key[:3] and one.device == other.device
+    return same and span(one.key, one.buffer) == span(other.key, other.buffer)
+
+
+# --- types ---------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _bfloat16() -> np.dtype:
+    import ml_dtypes
+
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def dtype_of(name: str) -> np.dtype:
+    """The NumPy dtype of a registry type name; bfloat16 is ml_dtypes'."""
+    return _bfloat16() if name == "bfloat16" else np.dtype(name)
+
+
+def type_name(value: Any) -> str:
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"

@@ -1,0 +1,74 @@
+"""The walk over channels of gradkern/cuda/channels as a candidate: for the families that add up channels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gradkern.call import Call, Refusal, Tensor
+from gradkern.channel_kernels.streaming_plan import ChannelPlan, plan
+from gradkern.cuda.device import Device
+from gradkern.cuda.scratch import scratch
+from gradkern.policy import Policy
+from gradkern.search.candidate import Note, Unfit
+
+__all__ = ["ChannelWalk"]
+
+
+class ChannelWalk:
+    """One launch, or two for two passes; the order of all additions is fixed. Who calls it holds device.in_turn.
+
+    names: the kernel's argument for every tensor; elements: of which the statistics of a channel are those, or None.
+    """
+
+    notes: frozenset[Note] = frozenset({"compiles_once"})
+
+    def __init__(
+        self,
+        name: str,
+        origin: str,
+        recipe: Mapping[str, Any],
+        device: Device,
+        inputs: Mapping[str, Tensor],
+        outputs: Mapping[str, Tensor],
+        names: Mapping[str, str],
+        elements: int | None = None,
+        launches: int = 1,
+    ) -> None:
+        self.name, self.origin, self.recipe, self.launches = name, origin, recipe, launches
+        self.workspace = 0
+        self.plan: ChannelPlan | None = None
+        self._device, self._names, self._elements = device, names, elements
+        self._call = Call(
+            operator=origin,
+            inputs=inputs,
+            outputs=outputs,
+            attributes={},
+            axes={},
+            in_place=frozenset(),
+            device=f"cuda:{device.index}",
+            policy=Policy(),
+        )
+
+    def prepare(self) -> None:
+        if self.plan is not None:
+            return
+        is_kept = [axis == 1 for axis in range(len(self._call.inputs["dY"].shape))]
+        try:
+            made = plan(self._call, self._names, is_kept, None, self._elements, self.launches)
+        except Refusal as refusal:
+            raise Unfit(str(refusal)) from refusal
+        if not isinstance(made, ChannelPlan):
+            raise Unfit(f"{self.origin} takes no empty arrays")
+        self.plan, self.workspace = made, made.scratch
+
+    @property
+    def alone(self) -> ChannelPlan | None:
+        """One launch by itself, in the scratch memory of the stream: it needs no turn."""
+        return self.plan if self.launches == 1 else None
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
+        if self.plan is None:
+            raise RuntimeError("prepare has not been called")
+        counter = scratch(self._device, stream, 0)[0]
+        self.plan.enqueue(inputs, outputs, workspace, counter, stream)

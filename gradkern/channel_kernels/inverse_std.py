@@ -1,0 +1,37 @@
+"""A channel's inverse standard deviation, from what a batch norm is given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64
+
+from gradkern.cuda.device_code import intrinsics as i
+
+__all__ = ["inverse_deviation"]
+
+
+def inverse_deviation(compute: str, epsilon: float | None) -> Callable[..., Any]:
+    """The device function inverse(spread): 1 / sqrt(spread + epsilon), or spread itself where epsilon is None."""
+    VARIANCE, EPSILON, DOUBLE = epsilon is not None, epsilon or 0.0, compute == "float64"
+    FLOAT = float64 if DOUBLE else float32
+    inline = cuda.jit(device=True, inline="always")
+
+    @inline
+    def inverse_root(value: Any) -> Any:
+        if DOUBLE:
+            return FLOAT(1) / FLOAT(math.sqrt(value))
+        guess = i.inverse_root_approximate(value)  # and one step of Newton's, which is nothing for 0 and infinity
+        better = guess * (FLOAT(1.5) - FLOAT(0.5) * value * guess * guess)
+        return better if better == better else guess
+
+    @inline
+    def inverse(spread: Any) -> Any:
+        if VARIANCE:
+            return inverse_root(spread + FLOAT(EPSILON))
+        return spread
+
+    return inverse

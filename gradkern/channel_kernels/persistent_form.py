@@ -1,0 +1,172 @@
+"""What is bound when the kernel for whole channels is compiled, and how the channels of an array are shared out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import gcd
+
+from gradkern.cuda.device_code.columns import ITEMSIZE, up
+
+__all__ = ["ARGUMENTS", "Shares", "Sizes", "WholeForm", "holding", "streaming"]
+
+ARGUMENTS = (  # of the kernel: addresses, then numbers
+    *("D", "X", "scale", "mean", "spread", "dX", "scale_sum", "bias_sum"),
+    *("items", "images", "images_each", "batch", "slots", "plane", "row", "image", "elements"),
+)
+# As was best on an H200 with a cold L2: one block on a multiprocessor, with few threads, as every warp pays for each
+# slot of the ring; and slots of about 50 KB, X and D together.
+_THREADS = 256 + 32
+_PART = 25 * 1024  # bytes of X in a slot
+_LEAST, _SHORT = 256, 512  # bytes of a copy: what is worth it, and what is better made longer by a larger group
+_MOST_GROUP = 8  # a warp each at least
+_SLICES = (1, 2, 4, 8, 16)
+_FEWEST_SLOTS, _MOST_SLOTS = 4, 64
+_BUSY, _WORTH_SLICING = 0.85, 0.03  # of the multiprocessors; how much more of them twice as many slices must keep busy
+
+
+@dataclass(frozen=True, slots=True)
+class WholeForm:
+    """All that is bound when the kernel is compiled. The sizes of Shares are arguments of the launch."""
+
+    data: str  # type of D, X and dX
+    parameter: str  # of scale and of the sums
+    statistic: str  # of mean and spread
+    outputs: frozenset[str]  # of dX, scale_sum, bias_sum
+    epsilon: float | None  # spread is the variance, to which this is added; None: spread is 1/standard deviation
+    centred: bool  # dX has the terms of the sums: channels stay on the chip until these are known
+    shared_bytes: int
+    width: int = 1  # elements of a vector, all of one channel
+    group: int = 1  # channels that a block has at a time, with as many threads each
+    slices: int = 1  # blocks of a cluster, each with a part of the images
+    threads: int = _THREADS
+    blocks_per_processor: int = 1
+
+    @property
+    def compute(self) -> str:
+        """The type of all arithmetic."""
+        return "float64" if self.data == "float64" else "float32"
+
+    @property
+    def itemsize(self) -> int:
+        """Of the type of arithmetic."""
+        return ITEMSIZE[self.compute]
+
+    @property
+    def sums(self) -> bool:
+        """Sums are wanted, or needed."""
+        return self.centred or bool(self.outputs & {"scale_sum", "bias_sum"})
+
+    @property
+    def parts(self) -> int:
+        """Arrays that are read: D, and X if somebody needs it."""
+        return 2 if self.centred or "scale_sum" in self.outputs else 1
+
+    @property
+    def adders(self) -> int:
+        """Threads that compute; those of the last warp copy."""
+        return self.threads - 32
+
+    @property
+    def team_threads(self) -> int:
+        """Of one channel."""
+        return self.adders // self.group
+
+    @property
+    def exchanged(self) -> int:
+        """Pairs of sums that the warps of a cluster exchange."""
+        return self.slices * self.adders // 32
+
+    # Shared memory: barriers of full slots, of free ones, of exchanges | exchanged pairs, twice | ring
+    @property
+    def free_barriers_at(self) -> int:
+        return _MOST_SLOTS * 8
+
+    @property
+    def exchange_barriers_at(self) -> int:
+        return 2 * _MOST_SLOTS * 8
+
+    @property
+    def pairs_at(self) -> int:
+        return self.exchange_barriers_at + 2 * 8
+
+    @property
+    def ring_at(self) -> int:
+        return up(self.pairs_at + 2 * self.exchanged * 2 * self.itemsize, 128)
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The sizes of one launch: arguments of the kernel by these names."""
+
+    items: int  # groups of channels
+    images: int
+    images_each: int  # of a block; the last of a cluster may have fewer
+    batch: int  # images that one slot of the ring holds of an item
+    slots: int
+    plane: int  # vectors of one channel in one image
+    row: int  # bytes of an item in one image
+    image: int  # bytes from image to image
+    elements: int  # of a channel
+
+    def ring_bytes(self, form: WholeForm) -> int:
+        return self.slots * form.parts * self.batch * self.row
+
+
+Sizes = tuple[int, int, int]  # N x C x L elements
+
+
+def holding(form: WholeForm, sizes: Sizes, most_slices: int) -> Iterator[tuple[WholeForm, Shares]]:
+    """The forms that hold an item on the chip: that with the fewest slices, and that with twice as many, whose ring
+    has room for a second item. Types, outputs and memory are given.
+    """
+    fit = (each for each in _cuts(form, sizes, most_slices) if each[1].slots * each[1].batch >= each[1].images_each)
+    yield from islice(fit, 2)
+
+
+def streaming(form: WholeForm, sizes: Sizes, most_slices: int, processors: int) -> tuple[WholeForm, Shares] | None:
+    """For a form that is not centred, and so can forget what it has read: the slices that keep most multiprocessors
+    busy. None where too many would be idle, or a slot is too large.
+    """
+    best, found = 0.0, None
+    for made, shares in _cuts(form, sizes, most_slices):
+        rounds = -(-shares.items // (processors // made.slices))
+        busy = shares.items * made.slices / (rounds * processors)
+        if shares.slots >= _FEWEST_SLOTS and busy > best + _WORTH_SLICING:
+            best, found = busy, (made, shares)
+    return found if best >= _BUSY else None
+
+
+def _cuts(form: WholeForm, sizes: Sizes, most: int) -> Iterator[tuple[WholeForm, Shares]]:
+    """The form with every number of slices; none where rows cannot be copied, or are too short to be worth it."""
+    images, channels, length = sizes
+    item = ITEMSIZE[form.data]
+    group = 16 // gcd(16, length * item)  # so that every row begins at a multiple of 16 bytes
+    while group * length * item < _SHORT and group < _MOST_GROUP and channels % (2 * group) == 0:
+        group *= 2
+    row = group * length * item
+    if channels % group or row < _LEAST:
+        return
+    for slices in _SLICES:
+        images_each = -(-images // slices)
+        if slices > most or images_each * (slices - 1) >= images:
+            return
+        made = replace(form, width=gcd(16 // item, length), group=group, slices=slices)
+        batches = -(-images_each // max(1, _PART // row))
+        batch = -(-images_each // batches)
+        slots = min((form.shared_bytes - made.ring_at) // (form.parts * batch * row), _MOST_SLOTS)
+        yield (
+            made,
+            Shares(
+                items=channels // group,
+                images=images,
+                images_each=images_each,
+                batch=batch,
+                slots=slots,
+                plane=length // made.width,
+                row=row,
+                image=channels * length * item,
+                elements=images * length,
+            ),
+        )

@@ -1,0 +1,280 @@
+"""The gradient of a batch norm in one read of memory, for arrays in the order N C H W.
+
+    r = spread, or 1 / sqrt(spread + epsilon),  h = X - mean       r: inverse standard deviation of the channel
+    bias_sum = sum of D,  scale_sum = r (sum of D h)               over the m elements of a channel
+    dX = scale r D                                                 where the statistics are constants
+    dX = scale r (D - bias_sum/m - h r scale_sum/m)                where they are those of the elements
+
+An item is a channel, or as many neighbours as make its part of an image begin at a multiple of 16 bytes. A cluster of
+blocks has one item at a time, each block a part of the images. The last warp of a block asks for them by bulk copies,
+into a ring in shared memory. The others add up what arrives, and exchange their sums with those of the other blocks.
+
+The first dX is written on the way, and each slot is free then. The second needs the sums, so the item stays in the ring
+until they are known, and a second pass takes it from there. The slots that become free then are filled for a later item
+at once: so memory is busy while a block adds up, or waits for the others.
+
+The order of all additions follows from the form and the launch: the same bits every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.channel_kernels.inverse_std import inverse_deviation
+from gradkern.channel_kernels.persistent_form import WholeForm
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.columns import ITEMSIZE
+
+__all__ = ["build"]
+
+
+def build(form: WholeForm) -> Callable[..., None]:
+    """The kernel for `form`, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
+    WIDTH, GROUP, SLICES, ADDERS, TEAM = form.width, form.group, form.slices, form.adders, form.team_threads
+    WARPS, TEAM_WARPS, CLUSTER = form.adders // 32, form.team_threads // 32, form.slices > 1
+    SCALE_SUM, BIAS_SUM = "scale_sum" in form.outputs, "bias_sum" in form.outputs
+    GRADIENT, CENTRED, SUMS = "dX" in form.outputs, form.centred, form.sums
+    PARTS, READS_X = form.parts, form.parts > 1
+    VECTOR = WIDTH * ITEMSIZE[form.data]
+    PARAMETER, STATISTIC, PAIR = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic], 2 * form.itemsize
+    EXCHANGED, TERMS = form.exchanged, SLICES * TEAM_WARPS
+    FREE_AT, EXCHANGE_BARRIERS = form.free_barriers_at, form.exchange_barriers_at
+    PAIRS_AT, RING_AT = form.pairs_at, form.ring_at
+
+    DOUBLE = form.compute == "float64"
+    FLOAT = float64 if DOUBLE else float32
+    load_vector = i.loader("shared", form.data, WIDTH)
+    store_vector = i.storer("global", form.data, WIDTH)
+    load_parameter = i.loader("global", form.parameter, 1)
+    store_parameter = i.storer("global", form.parameter, 1)
+    load_statistic = i.loader("global", form.statistic, 1)
+    load_pair = i.loader("shared", form.compute, 2)
+    store_pair = i.storer("shared", form.compute, 2)
+    shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
+    send_pair = i.send_pair_double if DOUBLE else i.send_pair
+    inverse = inverse_deviation(form.compute, form.epsilon)
+    inline = cuda.jit(device=True, inline="always")
+
+    @inline
+    def sum_pair_over_warp(pair: Any) -> None:
+        """Every lane gets the same sum."""
+        distance = int32(16)
+        while distance > 0:
+            pair[0] += shuffle_xor(pair[0], distance)
+            pair[1] += shuffle_xor(pair[1], distance)
+            distance = int32(distance // 2)
+
+    @inline
+    def parameters(mean: int, spread: int, scale: int, channel: int) -> Any:
+        """Of a channel: mean, spread and scale."""
+        one = cuda.local.array(1, FLOAT)
+        m, r, s = FLOAT(0), FLOAT(0), FLOAT(0)
+        if READS_X:
+            load_statistic(one, mean + channel * STATISTIC)
+            m = one[0]
+        if GRADIENT or READS_X:
+            load_statistic(one, spread + channel * STATISTIC)
+            r = one[0]
+        if GRADIENT:
+            load_parameter(one, scale + channel * PARAMETER)
+            s = one[0]
+        return m, r, s
+
+    @inline
+    def fetch(slot: int, barrier: int, X: int, D: int, row: int, image: int, count: int, part: int) -> None:
+        """One warp: an item's part of `count` images from X and D on, into a slot; `barrier` counts the bytes."""
+        lane = int32(cuda.threadIdx.x % 32)
+        if lane == 0:
+            i.arrive_and_expect(barrier, PARTS * count * row)
+        i.warp_barrier()
+        while lane < count:
+            i.bulk_copy(slot + lane * row, D + int64(lane) * image, row, barrier)
+            if READS_X:
+                i.bulk_copy(slot + part + lane * row, X + int64(lane) * image, row, barrier)
+            lane = int32(lane + 32)
+
+    def kernel(
+        D: int, X: int, scale: int, mean: int, spread: int, dX: int, scale_sum: int, bias_sum: int,
+        items: int, images: int, images_each: int, batch: int, slots: int, plane: int, row: int, image: int,
+        elements: int,
+    ) -> None:  # fmt: skip
+        thread = int32(cuda.threadIdx.x)
+        warp, warp_lane = int32(thread // 32), int32(thread % 32)
+        team = int32(thread // TEAM)
+        member = int32(thread - team * TEAM)
+        slice_ = int32(cuda.blockIdx.x % SLICES)
+        walker, walkers = int32(cuda.blockIdx.x // SLICES), int32(cuda.gridDim.x // SLICES)
+        items, batch, slots, plane, row = int32(items), int32(batch), int32(slots), int32(plane), int32(row)
+        first_image = int32(slice_ * images_each)
+        rows = int32(max(min(images_each, images - first_image), int64(0)))
+        own = int64(first_image) * image
+        part = int32(batch * row)  # of a slot, which has D and after it X
+
+        shared = i.shared_memory()
+        free, exchanged = shared + FREE_AT, shared + EXCHANGE_BARRIERS
+        pairs, ring = shared + PAIRS_AT, shared + RING_AT
+        if thread == 0:
+            each = int32(0)
+            while each < slots:
+                i.transaction_barrier_init(shared + each * 8, 1)
+                i.transaction_barrier_init(free + each * 8, WARPS)
+                each = int32(each + 1)
+            if CLUSTER:
+                i.transaction_barrier_init(exchanged, WARPS)
+                i.transaction_barrier_init(exchanged + 8, WARPS)
+            i.transaction_barrier_fence()
+        if CLUSTER:
+            i.cluster_barrier()
+        else:
+            cuda.syncthreads()
+
+        item, slot = walker, int32(0)
+        if warp == WARPS:
+            parity = int32(1)  # at first every slot is free
+            while item < items:
+                done = int32(0)
+                while done < rows:
+                    at = own + int64(item) * row + int64(done) * image
+                    i.wait(free + slot * 8, parity)
+                    fetch(ring + slot * (PARTS * part), shared + slot * 8, X + at, D + at, row, image,
+                          int32(min(batch, rows - done)), part)  # fmt: skip
+                    done = int32(done + batch)
+                    slot = int32(slot + 1)
+                    if slot == slots:
+                        slot, parity = int32(0), int32(parity ^ 1)
+                item = int32(item + walkers)
+        else:
+            x, d = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+            one, pair, more = cuda.local.array(1, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)
+            d_sum, dh_sum = cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)
+            share = FLOAT(1) / FLOAT(elements)
+
+            # a team's threads walk over the vectors of its channel, across the plane and down the images
+            plane_bytes = int32(plane * VECTOR)
+            down, first_down = i.quotient(int32(TEAM), plane), i.quotient(member, plane)
+            across, first_across = int32(TEAM - down * plane), int32(member - first_down * plane)
+            at_step, at_carry = int32(down * row + across * VECTOR), int32(row - plane_bytes)
+            out_step, out_carry = int64(down) * image + across * VECTOR, image - plane_bytes
+            first_at = int32(first_down * row + team * plane_bytes + first_across * VECTOR)
+            first_out = own + int64(first_down) * image + team * plane_bytes + first_across * VECTOR
+
+            next_m, next_r, next_scale = FLOAT(0), FLOAT(0), FLOAT(0)
+            if item < items:
+                next_m, next_r, next_scale = parameters(mean, spread, scale, int64(item) * GROUP + team)
+            parity, buffer, exchange_parity = int32(0), int32(0), int32(0)
+            while item < items:
+                channel = int64(item) * GROUP + team
+                m, r = next_m, inverse(next_r)
+                gain = next_scale * r
+                if item + walkers < items:
+                    next_m, next_r, next_scale = parameters(mean, spread, scale, int64(item + walkers) * GROUP + team)
+
+                # first pass: the sums of D and of D (X - mean), and dX where it does not need them
+                d_sum[0] = d_sum[1] = dh_sum[0] = dh_sum[1] = FLOAT(0)
+                first_slot, done = slot, int32(0)
+                at, place, v = first_at, first_across, member  # within what a slot holds
+                out = dX + int64(item) * row + first_out
+                while done < rows:
+                    count = int32(min(batch, rows - done))
+                    vectors, d_at = int32(count * plane), int32(slot * (PARTS * part))
+                    i.wait(shared + slot * 8, parity)
+                    while v < vectors:
+                        load_vector(d, ring + d_at + at)
+                        if READS_X:
+                            load_vector(x, ring + d_at + part + at)
+                        for e in range(WIDTH):
+                            if SUMS:
+                                d_sum[e & 1] += d[e]
+                            if READS_X:
+                                dh_sum[e & 1] += d[e] * (x[e] - m)
+                            d[e] = d[e] * gain
+                        if GRADIENT and not CENTRED:
+                            store_vector(out, d)
+                            out += out_step
+                        at, place, v = int32(at + at_step), int32(place + across), int32(v + TEAM)
+                        if place >= plane:
+                            at, place = int32(at + at_carry), int32(place - plane)
+                            out += out_carry
+                    at, v = int32(at - count * row), int32(v - vectors)
+                    if not CENTRED:
+                        i.warp_barrier()
+                        if warp_lane == 0:
+                            i.arrive_and_expect(free + slot * 8, 0)
+                    done = int32(done + batch)
+                    slot = int32(slot + 1)
+                    if slot == slots:
+                        slot, parity = int32(0), int32(parity ^ 1)
+                if not SUMS:
+                    item = int32(item + walkers)
+                    continue
+
+                # the channel's sums, over all threads of the cluster that have some of it
+                pair[0], pair[1] = d_sum[0] + d_sum[1], dh_sum[0] + dh_sum[1]
+                sum_pair_over_warp(pair)
+                to = pairs + buffer * (EXCHANGED * PAIR)
+                if CLUSTER:
+                    arrived = exchanged + buffer * 8
+                    if warp_lane == 0:
+                        i.arrive_and_expect(arrived, SLICES * PAIR)
+                    if warp_lane < SLICES:
+                        peer = i.peer_address(to + (slice_ * WARPS + warp) * PAIR, warp_lane)
+                        send_pair(peer, pair[0], pair[1], i.peer_address(arrived, warp_lane))
+                    i.wait_cluster(arrived, exchange_parity)
+                    exchange_parity = int32(exchange_parity ^ buffer)
+                else:
+                    if warp_lane == 0:
+                        store_pair(to + warp * PAIR, pair)
+                    i.team_barrier(1, ADDERS)
+                buffer = int32(1 - buffer)  # so that one exchange an item is enough
+                pair[0] = pair[1] = FLOAT(0)
+                for term in range(warp_lane, TERMS, 32):
+                    of = term // TEAM_WARPS * WARPS + team * TEAM_WARPS + term % TEAM_WARPS
+                    load_pair(more, to + of * PAIR)
+                    pair[0] += more[0]
+                    pair[1] += more[1]
+                sum_pair_over_warp(pair)
+                if slice_ == 0 and member == 0:
+                    if SCALE_SUM:
+                        one[0] = pair[1] * r
+                        store_parameter(scale_sum + channel * PARAMETER, one)
+                    if BIAS_SUM:
+                        one[0] = pair[0]
+                        store_parameter(bias_sum + channel * PARAMETER, one)
+
+                # second pass: dX, and every slot is free for what comes later
+                if CENTRED:
+                    shift, slope = pair[0] * share, pair[1] * share * r * r
+                    back, done = first_slot, int32(0)
+                    at, place, v = first_at, first_across, member
+                    out = dX + int64(item) * row + first_out
+                    while done < rows:
+                        count = int32(min(batch, rows - done))
+                        vectors, d_at = int32(count * plane), int32(back * (PARTS * part))
+                        while v < vectors:
+                            load_vector(d, ring + d_at + at)
+                            load_vector(x, ring + d_at + part + at)
+                            for e in range(WIDTH):
+                                d[e] = gain * (d[e] - shift - (x[e] - m) * slope)
+                            store_vector(out, d)
+                            at, place, v = int32(at + at_step), int32(place + across), int32(v + TEAM)
+                            out += out_step
+                            if place >= plane:
+                                at, place = int32(at + at_carry), int32(place - plane)
+                                out += out_carry
+                        at, v = int32(at - count * row), int32(v - vectors)
+                        i.warp_barrier()
+                        if warp_lane == 0:
+                            i.arrive_and_expect(free + back * 8, 0)
+                        done = int32(done + batch)
+                        back = int32(back + 1)
+                        if back == slots:
+                            back = int32(0)
+                item = int32(item + walkers)
+        if CLUSTER:
+            i.cluster_barrier()  # no block leaves while another may still send to it
+
+    return kernel

@@ -1,0 +1,94 @@
+"""From the tensors of a batch norm to a launch of the kernel in `whole_kernel`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from gradkern.call import Refusal, Tensor
+from gradkern.channel_kernels.persistent_form import ARGUMENTS, Shares, Sizes, WholeForm, holding, streaming
+from gradkern.cuda.device import Device
+from gradkern.cuda.launch import Launch, kernel_of_form
+from gradkern.strides import is_dense
+
+__all__ = ["WholePlan", "held_forms", "launched", "streamed"]
+
+_CLUSTERS = (9, 0)  # the first capability with clusters and bulk copies
+_LARGE_CLUSTERS = (9, 10)  # majors that take 16 blocks; others 8
+_DATA = ("D", "X", "dX")
+
+Named = Mapping[str, tuple[str, Tensor]]
+"""By the kernel's name, the contract's and the tensor; in the order of the call, inputs before outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholePlan:
+    """One launch without scratch memory: in any thread, and in whatever context."""
+
+    kernel: str
+    launch: Launch
+    scratch: int = 0
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        return (self.launch,)
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
+        self.launch((*inputs, *outputs), stream)
+
+
+def held_forms(tensors: Named, device: Device) -> Iterator[tuple[WholeForm, Shares]]:
+    """Where the statistics are those of X. Raises Refusal, with the reason, where a channel cannot stay on the chip."""
+    if "dX" not in tensors:
+        raise Refusal("without dX nothing is read twice")
+    found = list(holding(_form(tensors, device, None, True), _sizes(tensors, device), _most(device)))
+    if not found:
+        raise Refusal("a channel does not fit the shared memory of a cluster of blocks, or its planes are too small")
+    yield from found
+
+
+def streamed(tensors: Named, device: Device, epsilon: float) -> WholePlan:
+    """Where the statistics are constants. Raises Refusal, with the reason, where the walk over channels is better."""
+    form = _form(tensors, device, epsilon, False)
+    found = streaming(form, _sizes(tensors, device), _most(device), device.processors)
+    if found is None:
+        raise Refusal("its channels would leave multiprocessors idle, or its planes are too small")
+    return launched(*found, device, list(tensors))
+
+
+def launched(form: WholeForm, shares: Shares, device: Device, given: list[str]) -> WholePlan:
+    """given: the kernel's names of the tensors, in the order in which their addresses will come."""
+    builder = "gradkern.channel_kernels.persistent_kernel:build"
+    kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS), cluster=form.slices)
+    resident = kernel.resident_blocks(form.threads, form.slices)
+    if not resident:
+        raise Refusal(f"no cluster of {form.slices} blocks of {form.threads} threads fits the device")
+    arguments = [getattr(shares, name, 0) for name in ARGUMENTS]
+    changing = [ARGUMENTS.index(name) for name in given]
+    grid = min(resident, shares.items * form.slices)
+    launch = Launch(kernel, grid, form.threads, arguments, changing, form.slices)
+    return WholePlan(f"whole_channels_{form.slices}x{form.group}x{form.width}", launch)
+
+
+def _form(tensors: Named, device: Device, epsilon: float | None, centred: bool) -> WholeForm:
+    types = {name: tensor.dtype.name for name, (_, tensor) in tensors.items()}
+    parameter = next(types[name] for name in ("scale", "scale_sum", "bias_sum") if name in types)
+    outputs = frozenset(types) & {"dX", "scale_sum", "bias_sum"}
+    return WholeForm(types["D"], parameter, types["spread"], outputs, epsilon, centred, device.shared_bytes)
+
+
+def _sizes(tensors: Named, device: Device) -> Sizes:
+    if device.capability < _CLUSTERS:
+        raise Refusal("it needs clusters of blocks, from compute capability 9.0")
+    for name, (known, tensor) in tensors.items():
+        if not is_dense(tensor):
+            raise Refusal(f"{known}: it does not lie end to end in the order N, C, ...")
+        if name in _DATA and tensor.alignment % 16:
+            raise Refusal(f"{known}: it does not begin at a multiple of 16 bytes")
+    images, channels, *spatial = tensors["X"][1].shape
+    return images, channels, prod(spatial)
+
+
+def _most(device: Device) -> int:
+    return 16 if device.capability[0] in _LARGE_CLUSTERS else 8

@@ -1,0 +1,151 @@
+"""What is bound when a kernel over channels is compiled. Nothing here imports Numba."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums
+
+__all__ = ["ChannelForm", "keeping", "second_pass"]
+
+_RESERVED = 1024  # bytes of shared memory that the system takes for each block
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelForm:
+    """All that is bound when the kernel is compiled. The sizes of a Walk are arguments of the launch.
+
+    A vector is `width` elements; a thread has `vectors` of them of every row: vector j of thread t is number
+    t + j * threads of the tile.
+    """
+
+    data: str  # type of D, X and dX
+    parameter: str  # of scale and of the results of the sums
+    statistic: str  # of mean and spread
+    outputs: frozenset[str]  # of dX, scale_sum, bias_sum
+    channels: int
+    epsilon: float | None  # spread is the variance, to which this is added; None: spread is 1/standard deviation
+    width: int
+    vectors: int = 1
+    threads: int = 256
+    stages: int = 3
+    blocks_per_processor: int = 2
+    source: str = "async"  # how elements reach a thread: async (through a ring in shared memory) or plain
+    split: bool = False  # a vector may hold elements of several channels
+    columns: bool = False  # runs are single elements, and vectors of parameters can be loaded whole
+    tail: bool = False  # the array does not end at the end of a vector
+    nested: bool = False  # there are axes around the slabs
+    direct: bool = False  # no axis is reduced: every sum is of one element
+    long: bool = False  # places within a row need 64 bits
+    totals: bool = False  # both sums are also left unrounded
+    centred: bool = False  # dX has the terms of the sums, which are given unrounded
+    backward: bool = False  # from the last row of the last item to the first
+    kept: int = 0  # rows that the ring holds beside its stages, for the second pass of the same launch
+    found: bool = False  # this is that pass
+    native_bfloat16: bool = True
+    chunk: int = 8  # as in ColumnSums
+
+    @property
+    def compute(self) -> str:
+        """The type of all arithmetic."""
+        return "float64" if self.data == "float64" else "float32"
+
+    @property
+    def itemsize(self) -> int:
+        """Of the type of arithmetic."""
+        return ITEMSIZE[self.compute]
+
+    @property
+    def data_itemsize(self) -> int:
+        return ITEMSIZE[self.data]
+
+    @property
+    def values(self) -> int:
+        """Parameters, and sums, of one vector."""
+        return self.width if self.split else 1
+
+    @property
+    def ring(self) -> bool:
+        return self.source == "async"
+
+    @property
+    def tile(self) -> int:
+        """The most elements of a tile."""
+        return self.threads * self.vectors * self.width
+
+    @property
+    def stage_bytes(self) -> int:
+        return 2 * self.tile * self.data_itemsize
+
+    @property
+    def slots(self) -> int:
+        """Rows that the ring holds."""
+        return self.stages + self.kept
+
+    @property
+    def sums_at(self) -> int:
+        """Shared memory: the ring | sums of a tile."""
+        return self.slots * self.stage_bytes if self.ring else 0
+
+    @property
+    def sums_scale(self) -> bool:
+        """It adds up D (X - mean)."""
+        return self.totals or "scale_sum" in self.outputs
+
+    @property
+    def sums_bias(self) -> bool:
+        """It adds up D."""
+        return self.totals or "bias_sum" in self.outputs
+
+    @property
+    def sums(self) -> int:
+        return self.sums_scale + self.sums_bias
+
+    @property
+    def adders(self) -> int:
+        """Registers for one sum of one vector: two at least, so that additions need not wait for one another."""
+        return self.width if self.split else min(2, self.width)
+
+    @property
+    def sum_bytes(self) -> int:
+        """Of one sum of every vector (or element) of a tile."""
+        return self.threads * self.vectors * self.values * self.itemsize
+
+    @property
+    def shared_bytes(self) -> int:
+        adding = 0 if self.direct else self.sums * self.sum_bytes
+        last = self.column_sums
+        return max(self.sums_at + adding, last.at + last.shared_bytes if adding else 0)
+
+    @property
+    def column_sums(self) -> ColumnSums:
+        """The last step: partial rows, one column for each channel. The ring is free by then, but for a second pass."""
+        return ColumnSums(
+            columns=self.channels,
+            width=1,
+            lanes=self.threads,
+            vectors=1,
+            teams=1,
+            slices=1,
+            sums=max(1, self.sums),
+            compute=self.compute,
+            result=self.compute if self.totals else self.parameter,
+            at=self.sums_at if self.kept else 0,
+            chunk=self.chunk,
+            native_bfloat16=self.native_bfloat16,
+        )
+
+
+def keeping(form: ChannelForm, shared_bytes: int) -> ChannelForm:
+    """`form` with a ring as large as shared memory allows: what it still holds, a second pass need not read again."""
+    if not form.ring:
+        return form
+    least = replace(form, kept=1)
+    free = (shared_bytes + _RESERVED) // form.blocks_per_processor - _RESERVED - least.shared_bytes
+    return replace(least, kept=1 + free // form.stage_bytes) if free >= 0 else form
+
+
+def second_pass(form: ChannelForm) -> ChannelForm:
+    """dX on the way back of a first pass, which has left the sums unrounded, in the same launch."""
+    outputs = frozenset({"dX"})
+    return replace(form, outputs=outputs, totals=False, centred=True, backward=True, found=form.kept > 0)

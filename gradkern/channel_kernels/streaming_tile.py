@@ -1,0 +1,164 @@
+"""The end of an item of the walk over channels: from the sums of each thread's vectors to those of each run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.channel_kernels.streaming_form import ChannelForm
+from gradkern.cuda.device_code import intrinsics as i
+
+__all__ = ["divider", "kept_of", "tile_sums"]
+
+
+@cuda.jit(device=True, inline="always")
+def kept_of(slab: int, n1: int, n2: int, n3: int, n4: int, n5: int) -> int:
+    """A slab's index over the kept axes around it."""
+    inner, rest = slab % n1, slab // n1 // n2
+    return ((rest // n3 // n4) % n5 * n3 + rest % n3) * n1 + inner
+
+
+def divider(form: ChannelForm) -> Callable[..., Any]:
+    """The device function divide(value, divisor) of places within a row, neither negative."""
+    LONG = form.long
+
+    @cuda.jit(device=True, inline="always")
+    def divide(value: int, divisor: int) -> int:
+        return value // divisor if LONG else i.quotient(int32(value), int32(divisor))
+
+    return divide
+
+
+def tile_sums(form: ChannelForm) -> Callable[..., None]:
+    """The device function add_over_tile: every run's sums into the item's partial rows."""
+    THREADS, WIDTH, VECTORS = form.threads, form.width, form.vectors
+    SPLIT, NESTED, LONG = form.split, form.nested, form.long
+    SCALE_SUM, BIAS_SUM = form.sums_scale, form.sums_bias
+    VALUES, ADDERS = form.values, form.adders
+    GRAIN = 1 if SPLIT else WIDTH  # elements that are added up together
+    SUM, SUMS_AT = form.itemsize, form.sums_at
+    BIAS_AT = SUMS_AT + (form.sum_bytes if SCALE_SUM else 0)
+    ROW = form.column_sums.partial_bytes
+    BIAS_ROW = form.column_sums.padded_columns * SUM if SCALE_SUM else 0
+
+    DOUBLE = form.compute == "float64"
+    FLOAT = float64 if DOUBLE else float32
+    PLACE = int64 if LONG else int32
+    store_values = i.storer("shared", form.compute, VALUES)
+    load_sum = i.loader("shared", form.compute, 1)
+    store_sum = i.storer("global", form.compute, 1)
+    shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
+    divide = divider(form)
+    inline = cuda.jit(device=True, inline="always")
+
+    @inline
+    def reduced_of(slab: int, n1: int, n2: int, n3: int, n4: int, n5: int) -> int:
+        """A slab's index over the reduced axes around it."""
+        inner, rest = slab // n1 % n2, slab // n1 // n2 // n3
+        return (rest // n4 // n5 * n4 + rest % n4) * n2 + inner
+
+    @inline
+    def add_run(at: int, first: int, last: int, step: int) -> Any:
+        """Every `step`-th of the sums of a tile from `first` on."""
+        one = cuda.local.array(1, FLOAT)
+        total = FLOAT(0)
+        while first < last:
+            load_sum(one, at + int32(first) * SUM)
+            total += one[0]
+            first = int32(first + step)
+        return total
+
+    @inline
+    def add_over_tile(
+        scale_sums: Any, bias_sums: Any, partial: int, slab: int, group: int, tile_of_row: int, vectors: int,
+        inner: int, length: int, tile: int, tiles: int, groups: int, lane_bits: int, repeats: int, parts: int,
+        n1: int, n2: int, n3: int, n4: int, n5: int,
+    ) -> None:  # fmt: skip
+        """Every run's sums over the block's threads, `lanes` of them for a run, into the item's partial rows."""
+        thread = int32(cuda.threadIdx.x)
+        shared = i.shared_memory()
+        some, one = cuda.local.array(VALUES, FLOAT), cuda.local.array(1, FLOAT)
+        cuda.syncthreads()  # the item before has been added up
+        for j in range(VECTORS):
+            to = shared + SUMS_AT + (j * THREADS + thread) * (VALUES * SUM)
+            for v in range(VALUES):
+                some[v] = scale_sums[j * ADDERS + v]
+                if ADDERS > VALUES:
+                    some[v] += scale_sums[j * ADDERS + 1]
+            if SCALE_SUM:
+                store_values(to, some)
+            for v in range(VALUES):
+                some[v] = bias_sums[j * ADDERS + v]
+                if ADDERS > VALUES:
+                    some[v] += bias_sums[j * ADDERS + 1]
+            if BIAS_SUM:
+                store_values(to + (BIAS_AT - SUMS_AT), some)
+        cuda.syncthreads()
+
+        whole = tiles == 1  # the row is the tile: it has every channel, `repeats` times
+        grains = PLACE(length // GRAIN)  # of a run
+        first = PLACE(tile_of_row * (tile // GRAIN))  # of the tile's
+        here = int32(vectors * VALUES)
+        lowest = PLACE(divide(first, grains))
+        runs = int32(inner) if whole else int32(divide(first + here - 1, grains) - lowest + 1)
+        times = int32(repeats) if whole else int32(1)
+        lanes = int32(1 << lane_bits)
+        lane = int32(thread & (lanes - 1))
+        # where a run has fewer grains than lanes, the lanes share out its repetitions
+        short = grains < lanes
+        time_step, grain_step = (lanes, int32(1)) if short else (int32(1), lanes)
+        first_time, first_grain = (lane, int32(0)) if short else (int32(0), lane)
+        device = int32(thread >> lane_bits)
+        warp_first = int32(thread // 32 * 32 >> lane_bits)  # the same for all lanes of a warp: they shuffle together
+        while warp_first < runs:
+            s, b = FLOAT(0), FLOAT(0)
+            run = PLACE(lowest + device)
+            time = first_time
+            while device < runs and time < times:
+                start = PLACE((run + PLACE(time) * inner) * grains - first)
+                stop = int32(min(PLACE(start + grains), PLACE(here)))
+                start = int32(max(start, PLACE(0)) + first_grain)
+                if SCALE_SUM:
+                    s += add_run(shared + SUMS_AT, start, stop, grain_step)
+                if BIAS_SUM:
+                    b += add_run(shared + BIAS_AT, start, stop, grain_step)
+                time = int32(time + time_step)
+            distance = int32(lanes // 2)
+            while distance > 0:
+                s += shuffle_xor(s, distance)
+                b += shuffle_xor(b, distance)
+                distance = int32(distance // 2)
+            if device < runs and lane == 0:
+                first_tile = divide(run * length, tile)
+                last_tile = min(int64(tiles - 1), int64(divide(run * length + length - 1, tile)))
+                line, channel, number = int64(0), int64(run), int64(group)
+                if not whole:
+                    line = int64(divide(run, inner))
+                    channel = run - line * inner
+                    number = int64(group) * repeats + line
+                if NESTED:
+                    channel += int64(kept_of(slab, n1, n2, n3, n4, n5)) * inner
+                    number += int64(reduced_of(slab, n1, n2, n3, n4, n5)) * groups * (1 if whole else repeats)
+                part = tile_of_row - first_tile
+                to_row = partial + (number * parts + part) * ROW + channel * SUM
+                if SCALE_SUM:
+                    one[0] = s
+                    store_sum(to_row, one)
+                if BIAS_SUM:
+                    one[0] = b
+                    store_sum(to_row + BIAS_ROW, one)
+                while tile_of_row == last_tile and part + 1 < parts:  # a run on fewer tiles than others
+                    part += 1
+                    to_row += ROW
+                    one[0] = FLOAT(0)
+                    if SCALE_SUM:
+                        store_sum(to_row, one)
+                    if BIAS_SUM:
+                        store_sum(to_row + BIAS_ROW, one)
+            device = int32(device + (THREADS >> lane_bits))
+            warp_first = int32(warp_first + (THREADS >> lane_bits))
+
+    return add_over_tile

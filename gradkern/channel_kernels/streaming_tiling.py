@@ -1,0 +1,216 @@
+"""How a kernel walks over an array whose axes are kept (they tell channels apart) or reduced. Nothing here is Numba's.
+
+In memory, axes of one kind beside each other are one axis, so the axes alternate. The innermost three are
+
+    reps (reduced) x inner (kept) x length (reduced), together a slab; the axes around them make `outer` slabs:
+
+N C H W is N x C x HW; channels-last and matrices are N x C x 1; one mean for all is N x 1 x 1; and so on. A slab is
+seen as rows: a row is `fold` repetitions, as many as fill a block's threads, or fewer where one is enough. A row is cut
+into tiles of equal width; a block takes a tile and, of the rows, every `groups`-th. So a thread keeps its own places
+within the row, whose channels do not change: it loads their parameters once, adds up in registers, and all blocks
+together move through memory as one dense front. An item is that work: (slab, group, tile), in the order of memory.
+
+At an item's end its block adds the sums of each run (`length` elements of one channel) and writes them to a partial
+row, one sum for each channel; a run that several tiles share has several partial rows. The rows are added up in the
+order of their numbers, by gradkern/cuda/column_sums: the same bits every time.
+
+Where dX needs the sums, a second pass walks over the items. In one launch every block then takes its own items again,
+the last row first: what the first pass has read last is still in the block's shared memory, and what it has read before
+that in the L2 cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import gcd, prod
+
+from gradkern.channel_kernels.streaming_form import ChannelForm
+from gradkern.cuda.device_code.columns import chunk_of, up
+
+__all__ = ["ARGUMENTS", "Slabs", "Walk", "choose", "fitted", "walk"]
+
+NEST = ("n1", "n2", "n3", "n4", "n5")  # sizes of the axes around a slab from the innermost: kept, reduced, kept, ...
+ARGUMENTS = (  # of the kernel: addresses, then numbers
+    *("D", "X", "scale", "mean", "spread", "dX", "scale_sum", "bias_sum"),
+    *("scale_total", "bias_total", "partial", "counter"),
+    *("count", "inner", "length", "row", "tile", "tiles", "rows_each", "rows_over", "groups", "items"),
+    *("lane_bits", "repeats", "parts", "partial_rows", "elements", *NEST),
+)
+
+_FLUSH = {False: 0.5, True: 1.5}  # what the end of an item costs, in units of one tile of one row; split or not
+_MOST_GROUPS = 4096
+_MOST_ADDED = 256  # by one thread one after another: the errors of a sum in float32 grow as the root of its length
+_HUGE = 16  # tiles of a plane
+_LINE = 128  # bytes: where a warp's accesses do not begin at a line, they take one more
+
+
+@dataclass(frozen=True, slots=True)
+class Slabs:
+    """The merged axes of a dense array: see the module."""
+
+    nest: tuple[int, ...]  # axes around a slab, from the innermost: kept, reduced, kept, ...
+    reps: int
+    inner: int
+    length: int
+
+    @staticmethod
+    def of(axes: list[tuple[int, bool]]) -> Slabs:
+        """From (size, is kept) of each axis in memory order, neighbours of one kind merged."""
+        rest = list(axes)
+        length = rest.pop()[0] if rest and not rest[-1][1] else 1
+        inner = rest.pop()[0] if rest else 1
+        reps = rest.pop()[0] if rest else 1
+        return Slabs(tuple(size for size, _ in reversed(rest)), reps, inner, length)
+
+    @property
+    def count(self) -> int:
+        """Elements of a slab."""
+        return self.reps * self.inner * self.length
+
+    @property
+    def outer(self) -> int:
+        return prod(self.nest)
+
+    @property
+    def outer_kept(self) -> int:
+        return prod(self.nest[0::2])
+
+    @property
+    def channels(self) -> int:
+        return self.outer_kept * self.inner
+
+    @property
+    def reduced(self) -> bool:
+        """Some channel has more than one element."""
+        return self.outer * self.count > self.channels
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The sizes of one walk: arguments of the kernel by these names."""
+
+    count: int  # elements of a slab
+    inner: int
+    length: int
+    row: int  # elements of a row; the last row of a slab may have fewer
+    tile: int  # elements of a tile; the last of a row may have fewer
+    tiles: int  # of a row
+    rows_each: int  # of a group
+    rows_over: int  # so many groups have one row more
+    groups: int
+    items: int
+    lane_bits: int  # 1 << lane_bits threads add up one run at an item's end
+    repeats: int  # repetitions in a row
+    parts: int  # tiles that one run may touch
+    partial_rows: int
+    nest: tuple[int, ...] = (1,) * len(NEST)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        named = {name: getattr(self, name) for name in ARGUMENTS if name in Walk.__slots__}
+        return {**named, **dict(zip(NEST, self.nest, strict=True))}
+
+
+def choose(form: ChannelForm, slabs: Slabs, processors: int, shared_bytes: int) -> tuple[ChannelForm, Walk]:
+    """`form` with its threads and stages, and the walk; types, outputs, width, source and alignment are given."""
+    made = _threads(fitted(form, slabs))
+    made = replace(made, chunk=chunk_of(max(1, made.sums), made.channels, made.threads, processors))
+    while made.shared_bytes * made.blocks_per_processor > shared_bytes:
+        if made.stages > 3:
+            made = replace(made, stages=made.stages - 1)
+        elif made.blocks_per_processor > 1:
+            made = replace(made, blocks_per_processor=made.blocks_per_processor - 1)
+        else:
+            made = replace(made, stages=made.stages - 1)
+    found = walk(made, slabs, processors * made.blocks_per_processor)
+    return replace(made, nested=prod(found.nest) > 1), found
+
+
+def _threads(form: ChannelForm) -> ChannelForm:
+    """Threads, vectors and stages: as was best on an H200 with a cold L2, of those without a spilled register.
+
+    That is 64 to 128 KB of rows in flight on a multiprocessor, with many small blocks where parameters and sums need
+    few registers, and few where they need many.
+    """
+    vectors = 16 // (form.width * form.data_itemsize)
+    if form.source == "plain":
+        return replace(form, vectors=vectors if form.split else max(vectors, 2), blocks_per_processor=2)
+    if form.split:
+        stages, blocks = 8, 2
+    else:
+        stages, blocks = (4, 2) if form.long else (3, 3)
+    return replace(form, vectors=vectors, stages=stages, blocks_per_processor=blocks)
+
+
+def fitted(form: ChannelForm, slabs: Slabs) -> ChannelForm:
+    """`form` with what follows from the axes alone."""
+    split = slabs.length % form.width != 0 and (slabs.inner > 1 or not slabs.reduced)
+    return replace(
+        form,
+        split=split,
+        columns=form.columns and split and slabs.length == 1 and slabs.inner % form.width == 0,
+        tail=slabs.count % form.width != 0,
+        direct=not slabs.reduced and not form.totals,
+        long=slabs.count * 8 >= 1 << 31,
+    )
+
+
+def walk(form: ChannelForm, slabs: Slabs, blocks: int) -> Walk:
+    """The walk for so many blocks at a time: the folds, tiles and groups with which they are done first."""
+    if not slabs.nest and slabs.length >= _HUGE * form.tile and slabs.length % form.width == 0 and not form.direct:
+        slabs = Slabs((slabs.inner, slabs.reps), 1, 1, slabs.length)  # each plane a slab: fewer parts
+    width, most = form.width, form.tile
+    reps, length = slabs.reps, slabs.length
+    if slabs.inner == 1 and not form.direct:  # a slab is all of one channel: a row is a tile
+        reps, length = -(-slabs.count // most), most
+    one = slabs.inner * length  # elements of a repetition
+    step = width // gcd(one, width)  # so many make whole vectors
+    folds = {max(step, min(most // one, reps) // step * step)}
+    if one > most // 2:
+        folds |= {step * times for times in range(1, 9) if step * times <= max(step, reps)}
+    best: tuple[float, Walk] | None = None
+    for fold in sorted(folds):
+        row = fold * one
+        rows = -(-slabs.count // row)
+        fewest_groups = -(-rows // max(1, _MOST_ADDED * form.adders // (form.vectors * width))) if form.sums else 1
+        fewest = -(-row // most)
+        for tiles in range(fewest, fewest + min(fewest // 8, 32) + 1):
+            tile = up(-(-row // tiles), min(_LINE // form.data_itemsize, most))
+            if tile * (tiles - 1) >= row:
+                continue
+            runs = slabs.inner if tiles == 1 else -(-tile // length) + 1
+            parts = 1 if tiles == 1 else min(tiles, -(-(length - 1) // tile) + 1)
+            rows_each = slabs.outer // slabs.outer_kept * (fold if tiles > 1 else 1) * parts
+            for groups in _groups(rows, slabs.outer * tiles, blocks, fewest_groups):
+                items = slabs.outer * groups * tiles
+                units = -(-items // blocks) * (-(-rows // groups) + (_FLUSH[form.split] if form.sums else 0))
+                cost = units * (tile / most + 0.1)
+                if best is None or cost < best[0]:
+                    best = (
+                        cost,
+                        Walk(
+                            count=slabs.count,
+                            inner=slabs.inner,
+                            length=length,
+                            row=row,
+                            tile=tile,
+                            tiles=tiles,
+                            rows_each=rows // groups,
+                            rows_over=rows % groups,
+                            groups=groups,
+                            items=items,
+                            lane_bits=min(5, max(0, (form.threads // runs).bit_length() - 1)),
+                            repeats=fold,
+                            parts=parts,
+                            partial_rows=rows_each * groups,
+                            nest=(*slabs.nest, *(1,) * len(NEST))[: len(NEST)],
+                        ),
+                    )
+    assert best is not None
+    return best[1]
+
+
+def _groups(rows: int, items: int, blocks: int, fewest: int) -> list[int]:
+    """How many groups to try, of so many rows, where one group makes `items`: those that fill whole rounds."""
+    filled = (rounds * blocks // items for rounds in range(1, 17))
+    return sorted({fewest, *(min(max(fewest, groups), rows, max(fewest, _MOST_GROUPS)) for groups in filled)})

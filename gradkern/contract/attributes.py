@@ -1,0 +1,111 @@
+"""The values of a call's attributes: of the contract's type, within its bounds, with its defaults filled in."""
+
+from __future__ import annotations
+
+import numbers
+import operator as operators
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gradkern.contract.schema import Attribute, Operator
+from gradkern.errors import AttributeValueError, nearest
+
+__all__ = ["attribute_values", "dimension", "per_dimension"]
+
+
+def attribute_values(operator: Operator, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Every attribute of the contract: the given value as a plain Python one, else the default, else None."""
+    values: dict[str, Any] = {}
+    for name, attribute in operator.attributes.items():
+        value = given.get(name)
+        if value is not None:
+            values[name] = _value(name, attribute, value)
+        elif attribute.required:
+            raise AttributeValueError(f"attribute {name} is missing; it has no default ({attribute.doc})")
+        else:
+            values[name] = None if attribute.type == "type" else attribute.default
+    return values
+
+
+def _value(name: str, attribute: Attribute, value: Any) -> Any:
+    match attribute.type:
+        case "int":
+            return _bounded(name, attribute, _integer(name, value, "an int"))
+        case "float":
+            if isinstance(value, bool) or not isinstance(value, numbers.Real):
+                raise AttributeValueError(f"attribute {name} is {value!r}; expected a float")
+            try:
+                return _bounded(name, attribute, float(value))
+            except OverflowError:
+                raise AttributeValueError(f"attribute {name} is an int too large for a float") from None
+        case "ints":
+            if isinstance(value, np.ndarray):
+                value = value.tolist()
+            if not isinstance(value, list | tuple):
+                raise AttributeValueError(f"attribute {name} is {value!r}; expected a list of ints")
+            return tuple(_bounded(name, attribute, _integer(name, each, "a list of ints")) for each in value)
+        case "string":
+            if not isinstance(value, str):
+                raise AttributeValueError(f"attribute {name} is {value!r}; expected a string")
+            if attribute.allowed and value not in attribute.allowed:
+                hint = nearest(value, attribute.allowed)
+                raise AttributeValueError(
+                    f"attribute {name} is {value!r}{hint}; allowed are {', '.join(attribute.allowed)}"
+                )
+            return value
+        case "type":
+            return _type_name(name, value)
+
+
+def _integer(name: str, value: Any, expected: str) -> int:
+    if isinstance(value, bool | np.bool_):
+        raise AttributeValueError(f"attribute {name} is {value!r}; expected {expected}")
+    try:
+        return operators.index(value)
+    except TypeError:
+        raise AttributeValueError(f"attribute {name} is {value!r}; expected {expected}") from None
+
+
+def _bounded(name: str, attribute: Attribute, value: Any) -> Any:
+    if attribute.minimum is not None and not value >= attribute.minimum:  # `not >=` refuses NaN too
+        raise AttributeValueError(
+            f"attribute {name} has the value {value!r}; the least allowed is {attribute.minimum!r}"
+        )
+    return value
+
+
+def _type_name(name: str, value: Any) -> str:
+    """The registry's name of a type given as a name, a NumPy type, or another library's (torch.float16)."""
+    text = str(value).removeprefix("torch.")
+    try:
+        return np.dtype(text if text in ("float16", "float32", "float64") else value).name
+    except (TypeError, ValueError, SyntaxError):  # NumPy parses what looks like a list of types
+        if text == "bfloat16":
+            return text
+        raise AttributeValueError(f"attribute {name} is {value!r}; expected the name of a type") from None
+
+
+def dimension(name: str, value: int, of: str, rank: int) -> int:
+    """An axis attribute counted from the front."""
+    if not -rank <= value < rank:
+        span = f"allowed are {-rank} to {rank - 1}" if rank else "it has no axis"
+        raise AttributeValueError(f"attribute {name} is {value}, but input {of} has rank {rank}; {span}")
+    return value % rank
+
+
+def per_dimension(operator: Operator, values: dict[str, Any], axes: Mapping[str, Any]) -> None:
+    """Give lists their length: one value (or `times` of them) for every dimension of a group of axes."""
+    for name, attribute in operator.attributes.items():
+        if attribute.per is None:
+            continue
+        rank = len(axes[attribute.per])
+        if isinstance(values[name], int):
+            values[name] = (values[name],) * (rank * attribute.times)
+        elif values[name] is not None and len(values[name]) != rank * attribute.times:
+            each = "one" if attribute.times == 1 else str(attribute.times)
+            raise AttributeValueError(
+                f"attribute {name} has {len(values[name])} values, {values[name]}; "
+                f"expected {rank * attribute.times}, {each} for every one of the {rank} {attribute.per} dimensions"
+            )

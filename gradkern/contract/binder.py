@@ -1,0 +1,186 @@
+"""Who is who in a call: arguments by position and name become inputs, attributes and wanted outputs."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from gradkern.contract.schema import Operator
+from gradkern.errors import ArgumentError, nearest
+
+__all__ = ["Binder", "attribute_key"]
+
+AttributeKey = tuple[tuple[str, tuple[Any, Any]], ...]
+
+
+class Binder:
+    """The names of one operator, ready to sort the arguments of a call by."""
+
+    def __init__(self, name: str, operator: Operator) -> None:
+        self.name = name
+        self.operator = operator
+        self.inputs = tuple(each.name for each in operator.inputs)
+        self.outputs = tuple(each.name for each in operator.outputs)
+        self.default_outputs = tuple(each.name for each in operator.outputs if each.default)
+        self.result: Any = namedtuple(name, self.outputs)
+        self._input_names = frozenset(self.inputs)
+        # All inputs out of named arguments. itemgetter is fastest, but of a single name it makes no tuple.
+        self._picked: Callable[[dict[str, Any]], tuple[Any, ...]] = (
+            itemgetter(*self.inputs)
+            if len(self.inputs) > 1
+            else lambda named: tuple([named[name] for name in self.inputs])
+        )
+        self._attribute_names = frozenset(operator.attributes)
+        self._positions = [f"{name}: input {each}" for each in self.inputs]
+        self._wanted: dict[tuple[Any, tuple[str, ...]], tuple[str, ...]] = {}  # what was asked for before, and is right
+
+    def where(self, index: int) -> str:
+        """How errors name the input of that position."""
+        return self._positions[index]
+
+    def bind(self, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Inputs in contract order (None for an optional one not given), and the attributes as they came."""
+        if len(positional) == len(self.inputs) and (not named or self._input_names.isdisjoint(named)):
+            inputs: tuple[Any, ...] = positional
+        elif positional:
+            inputs, named = self._sort(positional, named)
+        else:
+            try:
+                inputs = self._picked(named)
+            except KeyError:
+                inputs, named = self._sort(positional, named)
+            else:
+                for name in self.inputs:
+                    del named[name]
+        if named and not self._attribute_names.issuperset(named):
+            raise ArgumentError(self._unknown(min(named.keys() - self._attribute_names)))
+        for value in inputs:
+            if value is None:
+                self._require(inputs)
+        return inputs, named
+
+    def _sort(self, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if len(positional) > len(self.inputs):
+            raise ArgumentError(
+                f"{self.name}: {len(positional)} inputs given; it takes {len(self.inputs)}: {', '.join(self.inputs)}"
+            )
+        given = dict(zip(self.inputs, positional, strict=False))
+        attributes = {}
+        for name, value in named.items():
+            if name not in self._input_names:
+                attributes[name] = value
+            elif name in given:
+                place = self.inputs.index(name) + 1
+                raise ArgumentError(f"{self.name}: input {name} is given twice, by name and as number {place}")
+            else:
+                given[name] = value
+        return tuple(given.get(name) for name in self.inputs), attributes
+
+    def _require(self, inputs: tuple[Any, ...]) -> None:
+        missing = [
+            each.name
+            for each, value in zip(self.operator.inputs, inputs, strict=True)
+            if value is None and not each.optional
+        ]
+        if missing:
+            word = "input" if len(missing) == 1 else "inputs"
+            raise ArgumentError(f"{self.name}: {word} {', '.join(missing)} missing; it takes {', '.join(self.inputs)}")
+
+    def _unknown(self, name: str) -> str:
+        known = [*self.inputs, *self.operator.attributes]
+        attributes = ", ".join(self.operator.attributes) or "none"
+        return f"{self.name}: unknown argument {name!r}{nearest(name, known)}; its attributes are {attributes}"
+
+    def wanted(self, outputs: Any, out: Mapping[str, Any] | None) -> tuple[str, ...]:
+        """The outputs to compute, in contract order: those named, or the default ones and those that `out` names."""
+        if out is not None and not isinstance(out, Mapping):
+            raise ArgumentError(
+                f"{self.name}: out is a {type(out).__name__}; expected a mapping from output names to arrays"
+            )
+        if outputs is None and not out:
+            return self.default_outputs
+        if outputs is not None and type(outputs) is not tuple and type(outputs) is not list:
+            return self._choose(outputs, out)
+        asked = None if outputs is None else tuple(outputs), tuple(out or ())
+        try:
+            known = self._wanted.get(asked)
+        except TypeError:  # a name that is none and cannot be hashed
+            return self._choose(outputs, out)
+        if known is None:
+            known = self._wanted[asked] = self._choose(outputs, out)
+        return known
+
+    def _choose(self, outputs: Any, out: Mapping[str, Any] | None) -> tuple[str, ...]:
+        if outputs is None:
+            names = list(dict.fromkeys((*self.default_outputs, *(out or ()))))
+        else:
+            try:
+                names = [outputs] if isinstance(outputs, str) else list(outputs)
+            except TypeError:
+                raise ArgumentError(f"{self.name}: outputs is {outputs!r}; expected names of outputs") from None
+        for name in names:
+            if not isinstance(name, str) or name not in self.outputs:
+                hint = nearest(name, self.outputs)
+                raise ArgumentError(
+                    f"{self.name}: unknown output {name!r}{hint}; its outputs are {', '.join(self.outputs)}"
+                )
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise ArgumentError(f"{self.name}: output {twice[0]!r} is wanted twice")
+        for name in out or ():
+            if name not in names:
+                raise ArgumentError(
+                    f"{self.name}: out has an array for {name!r}, which is not among the wanted outputs"
+                )
+        for each in self.operator.outputs:
+            if each.name not in names and not each.optional:
+                raise ArgumentError(f"{self.name}: output {each.name} is not optional; outputs leaves it out")
+        if not names:
+            raise ArgumentError(f"{self.name}: outputs is empty; name at least one of {', '.join(self.outputs)}")
+        return tuple(name for name in self.outputs if name in names)
+
+
+def attribute_key(attributes: dict[str, Any]) -> AttributeKey:
+    """The attributes in a form that can be a key. Types are part of it: 1, 1.0 and True are equal, not the same."""
+    key: list[tuple[str, Any]] = []
+    for name, value in attributes.items():
+        kind = type(value)
+        if kind in _SCALARS:  # what calls have most is not left to _frozen, which costs a call more
+            key.append((name, (kind, value)))
+        elif kind is tuple:
+            key.append((name, _tuples.get(id(value)) or _of_tuple(value)))
+        elif kind is list:
+            key.append((name, ((*map(type, value),), (*value,))))
+        elif value is not None:
+            key.append((name, _frozen(value)))
+    if len(key) > 1:
+        key.sort()
+    return tuple(key)
+
+
+_SCALARS = frozenset([bool, float, int, str])
+_MOST = 256
+_tuples: dict[int, tuple[Any, Any]] = {}
+"""Of tuples seen before, such as those a caller's code has as constants, what they are in a key, by their ids. They are
+in there themselves and stay, so no other has the id; they hold only scalars, so they never change. The first ones fill
+it: tuples that are made anew for every call are not put in and out for ever.
+"""
+
+
+def _of_tuple(value: tuple[Any, ...]) -> tuple[Any, Any]:
+    frozen = (*map(type, value),), value
+    if len(_tuples) < _MOST and _SCALARS.issuperset(frozen[0]):
+        _tuples[id(value)] = frozen
+    return frozen
+
+
+def _frozen(value: Any) -> tuple[Any, Any]:
+    if isinstance(value, np.ndarray):
+        return (type(value), value.item()) if value.ndim == 0 else _frozen(value.tolist())
+    if isinstance(value, list | tuple):
+        return tuple(map(type, value)), tuple(value)
+    return type(value), value

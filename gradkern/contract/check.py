@@ -1,0 +1,143 @@
+"""The contract, checked: a call's arrays and attributes against the registry's entry. What passes becomes a Call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from gradkern.arrays.kind import HOST, View, dtype_of
+from gradkern.call import Call, Tensor
+from gradkern.contract.attributes import attribute_values, dimension, per_dimension
+from gradkern.contract.axes import match, shape_of
+from gradkern.contract.schema import Operator
+from gradkern.errors import DTypeError, GradkernError, OutputError
+from gradkern.policy import Policy
+from gradkern.strides import c_strides, dense_like, overlaps_itself
+
+__all__ = ["check"]
+
+Resolve = Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
+
+
+def check(
+    name: str,
+    operator: Operator,
+    inputs: Mapping[str, View],
+    attributes: Mapping[str, Any],
+    wanted: tuple[str, ...],
+    out: Mapping[str, View],
+    in_place: frozenset[tuple[str, str]],
+    policy: Policy,
+    resolve: Resolve | None,
+) -> Call:
+    """The checked call, with the type, shape and strides of every wanted output.
+
+    Raises a GradkernError that names operator, argument, what was expected and what came.
+    """
+    device = next(iter(inputs.values())).device
+    try:
+        tensors = {key: Tensor(*view.key) for key, view in inputs.items()}
+        values = attribute_values(operator, attributes)
+        types = _types(operator, tensors, values, out)
+        for key, attribute in operator.attributes.items():
+            if attribute.axis_of is not None:
+                values[key] = dimension(key, values[key], attribute.axis_of, len(tensors[attribute.axis_of].shape))
+        axes = match(operator, tensors, values)
+        per_dimension(operator, values, axes)
+        if resolve is not None:
+            values = {**values, **resolve(axes, values)}
+        outputs = {
+            each.name: _output(operator, each.name, types, axes, tensors, out.get(each.name), in_place, device)
+            for each in operator.outputs
+            if each.name in wanted
+        }
+    except GradkernError as error:
+        raise type(error)(f"{name}: {error}") from None
+    return Call(name, tensors, outputs, values, axes, in_place, device, policy)
+
+
+def _types(
+    operator: Operator, tensors: Mapping[str, Tensor], values: Mapping[str, Any], out: Mapping[str, View]
+) -> dict[str, str]:
+    """The type of every type variable, by name."""
+    types: dict[str, str] = {}
+    first: dict[str, str] = {}
+    for each in operator.inputs:
+        if each.name not in tensors:
+            continue
+        dtype = tensors[each.name].dtype
+        variable = each.type
+        allowed = {row[variable]: None for row in operator.combinations}
+        if dtype.name not in allowed:
+            raise DTypeError(f"input {each.name} has type {dtype.name}; {variable} allows {', '.join(allowed)}")
+        if not dtype.isnative:
+            raise DTypeError(
+                f"input {each.name} has type {dtype.name} in foreign byte order; expected the machine's own"
+            )
+        if types.setdefault(variable, dtype.name) != dtype.name:
+            raise DTypeError(
+                f"input {each.name} has type {dtype.name}, but input {first[variable]} has {types[variable]}; "
+                f"both are of type {variable}"
+            )
+        first.setdefault(variable, each.name)
+    for key, attribute in operator.attributes.items():
+        variable = attribute.binds
+        if variable is not None:
+            arrays = [out[each.name] for each in operator.outputs if each.type == variable and each.name in out]
+            named = values[key] or (arrays[0].key[0].name if arrays else None)
+            types[variable] = named or types[str(attribute.default)]
+    if not any(all(row[variable] == name for variable, name in types.items()) for row in operator.combinations):
+        came = ", ".join(f"{variable}={name}" for variable, name in types.items())
+        rows = "; ".join(", ".join(f"{key}={value}" for key, value in row.items()) for row in operator.combinations)
+        raise DTypeError(f"the types {came} are not registered together; registered are {rows}")
+    return types
+
+
+def _output(
+    operator: Operator,
+    name: str,
+    types: Mapping[str, str],
+    axes: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    given: View | None,
+    in_place: frozenset[tuple[str, str]],
+    device: str,
+) -> Tensor:
+    """What an output will be: as contract and inputs say, or the `out` array where that fits."""
+    output = next(each for each in operator.outputs if each.name == name)
+    dtype = dtype_of(types[output.type])
+    if output.like is not None:
+        model = tensors[output.like]
+        shape = model.shape
+        strides = dense_like(model, shape, dtype)
+    else:
+        shape = shape_of(output.shape or (), axes)
+        strides = c_strides(shape, dtype.itemsize)
+    if given is None:
+        # Every allocator of device memory aligns to 256 bytes or more; on the host nothing depends on it.
+        return Tensor(dtype, shape, strides, dtype.itemsize if device == HOST else 16)
+    tensor = given.tensor
+    if tensor.dtype != dtype or not tensor.dtype.isnative:
+        raise OutputError(f"out {name} has type {_type(tensor.dtype)}; expected {dtype.name}")
+    if tensor.shape != shape:
+        raise OutputError(f"out {name} has shape {tensor.shape}; expected {shape}")
+    if overlaps_itself(tensor):
+        raise OutputError(f"out {name} has strides {tensor.strides}, by which its elements share memory")
+    orders = {_order(shape, each) for each in (strides, c_strides(shape, dtype.itemsize))}
+    if _order(shape, tensor.strides) not in orders and not any(target == name for _, target in in_place):
+        raise OutputError(
+            f"out {name} has strides {tensor.strides} in bytes; expected memory without gaps in C order"
+            + (f" or in the order of input {output.like}" if len(orders) > 1 else "")
+        )
+    return tensor
+
+
+def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides that matter: those of axes with more than one element; of an empty array, none."""
+    return () if 0 in shape else tuple(stride for size, stride in zip(shape, strides, strict=True) if size != 1)
+
+
+def _type(dtype: np.dtype) -> str:
+    return dtype.name if dtype.isnative else f"{dtype.name} in foreign byte order"

@@ -1,0 +1,176 @@
+"""registry.yaml read into contracts. A bad file is refused with every mistake, as registry.yaml:LINE: path: reason."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Mapping
+from datetime import date
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pydantic
+from ruamel.yaml import YAML, YAMLError
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+
+from gradkern.contract.consistency import mistakes
+from gradkern.contract.schema import Operator
+from gradkern.errors import RegistryError
+
+__all__ = ["load", "operators", "path"]
+
+SCHEMA = 1
+_MOST_NODES = 100_000
+"""Aliases can make a small file stand for an endless one; the real registry has about 2500 nodes."""
+Lines = dict[tuple[str | int, ...], int]
+
+
+@cache
+def operators() -> Mapping[str, Operator]:
+    """The contract of every operator by name: a read-only mapping, sorted by name.
+
+    >>> gradkern.operators()["ConvGrad"].inputs[0].name
+    'dY'
+    """
+    return load(path().read_text(encoding="utf-8"))
+
+
+def path() -> Path:
+    """Where registry.yaml is: inside the package when installed, beside it in a checkout."""
+    here = Path(__file__).parents[1]
+    inside = here / "registry.yaml"
+    return inside if inside.exists() else here.parent / "registry.yaml"
+
+
+def load(text: str, name: str = "registry.yaml") -> Mapping[str, Operator]:
+    """Contracts from the text of a registry file.
+
+    Raises RegistryError, whose message has one line `name:LINE: path: reason` for every mistake.
+    """
+    found: list[tuple[int, str, str]] = []
+    lines: Lines = {}
+
+    def report(where: tuple[str | int, ...], reason: str) -> None:
+        found.append((_line(lines, where), _path(where), reason))
+
+    try:
+        data = _plain(text, lines, report)
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise RegistryError(f"{name}:{line}: registry: {problem}") from error
+    except RecursionError as error:
+        raise RegistryError(f"{name}:1: registry: is nested too deeply") from error
+    result = _operators(data, report)
+    if found:
+        raise RegistryError("\n".join(f"{name}:{line}: {where}: {reason}" for line, where, reason in sorted(found)))
+    return MappingProxyType(dict(sorted(result.items())))
+
+
+def _operators(data: Any, report: Any) -> dict[str, Operator]:
+    result: dict[str, Operator] = {}
+    if not isinstance(data, dict):
+        report((), "expected a mapping with schema and operators")
+        return result
+    for key in data.keys() - {"schema", "operators"}:
+        report((key,), "unknown key; expected schema and operators")
+    if data.get("schema") != SCHEMA or isinstance(data.get("schema"), bool):
+        report(("schema",), f"is {data.get('schema')!r}; this gradkern reads schema {SCHEMA}")
+    entries = data.get("operators")
+    if not isinstance(entries, dict) or not entries:
+        report(("operators",), "expected a mapping of operators, at least one")
+        return result
+    for name, entry in entries.items():
+        if not (isinstance(name, str) and name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
+            report(("operators", name), "an operator's name is letters, digits and _, and no word of Python")
+            continue
+        try:
+            operator = Operator.model_validate(entry)
+        except pydantic.ValidationError as error:
+            for each in error.errors(include_url=False):
+                where = each["loc"][:-1] if each["loc"][-1:] == ("[key]",) else each["loc"]
+                report(("operators", name, *where), _reason(each))
+        else:
+            result[name] = operator
+            for where, reason in mistakes(operator):
+                report(("operators", name, *where), reason)
+    return result
+
+
+def _reason(error: Any) -> str:
+    kind = error["type"]
+    if kind == "extra_forbidden":
+        return "unknown key"
+    if kind == "missing":
+        return "is missing"
+    text = error["msg"][:1].lower() + error["msg"][1:]
+    return f"{text}, got {_short(error['input'])}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _plain(text: str, lines: Lines, report: Any) -> Any:
+    """The file as tuples, dicts and scalars, with the line of every part noted and every repeated key reported."""
+    yaml = YAML(typ="safe", pure=True)
+    root = yaml.compose(text)
+    budget = _MOST_NODES
+
+    def scalar(node: Node) -> Any:
+        try:
+            value = yaml.constructor.construct_object(node)
+            if isinstance(value, int) and value.bit_length() > 64:
+                raise ValueError("a whole number of more than 64 bits")
+            if not isinstance(value, str | int | float | bytes | date | None):  # a tag made a set of it, say
+                raise TypeError
+        except ValueError as error:  # or a day that no month has
+            raise MarkedYAMLError(problem=str(error), problem_mark=node.start_mark) from error
+        except (LookupError, TypeError, AttributeError) as error:  # of the parser, where a tag does not fit the text
+            problem = f"{_short(node.value)} is no {node.tag.rpartition(':')[2]}"
+            raise MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
+        return value
+
+    def build(node: Node, where: tuple[str | int, ...], above: tuple[int, ...]) -> Any:
+        nonlocal budget
+        budget -= 1
+        if budget < 0 or id(node) in above:
+            raise YAMLError("aliases make the file endless")
+        lines.setdefault(where, node.start_mark.line + 1)
+        above = (*above, id(node))
+        if isinstance(node, MappingNode):
+            result: dict[Any, Any] = {}
+            for key_node, value_node in node.value:
+                if isinstance(key_node, MappingNode | SequenceNode):
+                    report(where, "a key is a list or a mapping; expected a name")
+                    continue
+                key = scalar(key_node)
+                if key in result:
+                    lines[*where, key] = key_node.start_mark.line + 1
+                    report((*where, key), "is there twice")
+                    continue
+                result[key] = build(value_node, (*where, key), above)
+                lines[*where, key] = key_node.start_mark.line + 1
+            return result
+        if isinstance(node, SequenceNode):
+            return tuple(build(each, (*where, index), above) for index, each in enumerate(node.value))
+        return scalar(node)
+
+    return None if root is None else build(root, (), ())
+
+
+def _path(where: tuple[str | int, ...]) -> str:
+    """The parts of a path with dots between them; a key that would not stay on one line is quoted."""
+    names = [str(part) for part in where]
+    return ".".join(name if name.isprintable() else repr(name) for name in names) or "registry"
+
+
+def _line(lines: Lines, where: tuple[str | int, ...]) -> int:
+    """The line of a part, or of the nearest part around it that is in the file."""
+    while where and where not in lines:
+        where = where[:-1]
+    return lines.get(where, 1)

@@ -1,0 +1,134 @@
+"""How the caller's arrays become the flat arrays that kernels take, and the plan that does it on every call.
+
+An array that is dense in the wanted order of axes is taken as it is, viewed flat and in its storage type: no copy. Any
+other input is copied, at the cost of one more pass over it; any other output is written to scratch and copied back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from gradkern.call import Call, Tensor
+from gradkern.cpu.element_types import OVER_DATA, OVER_DATA_TYPE, OVER_UPSTREAM, OVER_UPSTREAM_TYPE, array_type, storage
+from gradkern.strides import is_dense
+
+__all__ = ["FlatPlan", "argument_type"]
+
+Order = tuple[int, ...] | None
+Launch = Callable[[list[Any], list[Any]], None]
+Over = tuple[str, str]
+Flatten = Callable[[np.ndarray], Any]
+
+
+def argument_type(call: Call, name: str, over: Over | None = None, order: Order = None) -> Any:
+    """Numba's type of what the launch of a FlatPlan gets for this tensor; none if the call has no such tensor."""
+    if name in call.outputs:
+        marker = _marker(call, name, over, order)
+        if marker is not None:
+            return OVER_UPSTREAM_TYPE if marker is OVER_UPSTREAM else OVER_DATA_TYPE
+    tensor = call.inputs.get(name) or call.outputs.get(name)
+    return types.none if tensor is None else array_type(tensor.dtype)
+
+
+def _marker(call: Call, output: str, over: Over | None, order: Order) -> Any:
+    """What stands for an output that is written over an input's own array; None for an array of its own."""
+    if over is not None and is_dense(call.outputs[output], order):
+        for name, marker in zip(over, (OVER_UPSTREAM, OVER_DATA), strict=True):
+            if (name, output) in call.in_place:
+                return marker
+    return None
+
+
+class FlatPlan:
+    """A plan whose launch sees flat arrays.
+
+    launch   takes the inputs in the order of the call, and the outputs in that of `outputs`: None where not wanted,
+             OVER_UPSTREAM or OVER_DATA where written over the first or the second of the inputs that `over` names
+    orders   the memory order of axes the launch wants, by tensor name; the tensors not named come in C order
+    scratch  bytes the launch itself allocates
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        *,
+        kernel: str,
+        outputs: Sequence[str],
+        launch: Launch,
+        over: Over | None = None,
+        orders: Mapping[str, Order] | None = None,
+        scratch: int = 0,
+    ) -> None:
+        orders = orders or {}
+        self.kernel = kernel
+        self._launch = launch
+        self._readers = [_reader(tensor, orders.get(name)) for name, tensor in call.inputs.items()]
+        self._writers = [_writer(tensor, orders.get(name)) for name, tensor in call.outputs.items()]
+        for number, name in enumerate(call.outputs):
+            marker = _marker(call, name, over, orders.get(name))
+            if marker is not None:
+                self._writers[number] = lambda array, marker=marker: marker
+        self._places = [outputs.index(name) for name in call.outputs]
+        self._nothing: list[Any] = [None] * len(outputs)
+        self._copied = [
+            (index, orders.get(name))
+            for index, (name, tensor) in enumerate(call.outputs.items())
+            if not is_dense(tensor, orders.get(name))
+        ]
+        self.scratch = scratch + sum(
+            tensor.nbytes
+            for tensors in (call.inputs, call.outputs)
+            for name, tensor in tensors.items()
+            if not is_dense(tensor, orders.get(name))
+        )
+
+    def __call__(self, inputs: tuple[np.ndarray, ...], outputs: tuple[np.ndarray, ...], stream: Any = None) -> None:
+        read = [reader(array) for reader, array in zip(self._readers, inputs, strict=True)]
+        write = self._nothing.copy()
+        for place, writer, array in zip(self._places, self._writers, outputs, strict=True):
+            write[place] = writer(array)
+        self._launch(read, write)
+        for index, order in self._copied:
+            target, flat = _in_order(outputs[index], order), write[self._places[index]]
+            target[...] = flat.view(target.dtype).reshape(target.shape)
+
+
+def _reader(tensor: Tensor, order: Order) -> Flatten:
+    if not is_dense(tensor, order):
+        seen_as = storage(tensor.dtype)
+        return lambda array: np.array(_in_order(array, order), order="C").reshape(-1).view(seen_as)
+    flat = _flat(tensor, order)
+    return lambda array: flat(array) if array.flags.writeable else np.asarray(_Writeable(flat(array)))
+
+
+def _writer(tensor: Tensor, order: Order) -> Flatten:
+    if not is_dense(tensor, order):
+        size, seen_as = tensor.size, storage(tensor.dtype)
+        return lambda array: np.empty(size, seen_as)
+    return _flat(tensor, order)
+
+
+def _flat(tensor: Tensor, order: Order) -> Flatten:
+    """The view of a dense array. It costs a call's time again and again: no step that is not needed."""
+    seen_as = storage(tensor.dtype)
+    if order is not None and order != tuple(range(len(order))):
+        return lambda array: array.transpose(order).reshape(-1).view(seen_as)
+    if seen_as != tensor.dtype:
+        return lambda array: array.reshape(-1).view(seen_as)
+    return lambda array: array.reshape(-1)
+
+
+def _in_order(array: np.ndarray, order: Order) -> np.ndarray:
+    return array if order is None else array.transpose(order)
+
+
+class _Writeable:
+    """A read-only array under another flag: Numba types the two apart and would compile every kernel twice."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}

@@ -1,0 +1,235 @@
+"""The end of a kernel that adds up rows: from sums in each thread's registers to the result of every column.
+
+A kernel describes its columns by a ColumnSums (gradkern/cuda/columns.py) and asks for two device functions:
+
+    add_over_block, add_over_grid = column_sums(spec, finish)
+
+It is launched cooperatively (but for `alone`), its blocks stay, and a thread keeps the sums of its own columns, over
+all rows it sees, in one local array of per_thread values for each sum; all start from zero, also where a thread has no
+column. After the last row every thread of every block calls
+
+    add_over_block(first, second, partial, operand, first_result, second_result, slice_, walker, columns)
+    if not alone: add_over_grid(partial, counter, operand, first_result, second_result, rows, walkers)
+
+with first, second        the local arrays; they are changed (one sum: the same array twice)
+     partial              address of walkers * spec.partial_bytes of scratch memory, 16-byte aligned
+     counter              address of the stream's counter (device.scratch): zero, or as the last launch left it
+     first_result, ...    addresses of the results, one for each column (one sum: the same address twice)
+     slice_, walker       blockIdx.x % slices and // slices; walkers = gridDim.x // slices
+     columns              how many columns this block's slice has
+     rows                 walker w sees rows if and only if w < ceil(rows / (teams * rows_at_once)); the others' partial
+                          sums are not read
+
+finish(part, column, value, operand) -> value, an inline device function, turns a finished sum (part 0 or 1) into the
+result before it is rounded; only it reads `operand`, an address or a tuple of them. None: the sum is the result.
+
+The order of all additions follows from the spec and the grid alone: the same bits every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums, up
+
+__all__ = ["column_sums", "wait_for_grid"]
+
+
+@cuda.jit(device=True, inline="always")
+def wait_for_grid(counter: int) -> None:
+    """Wait until all threads of all blocks are here; what they have written can be read then.
+
+    The first block turns the counter's top bit once every other has added one: so it is ready for the next time, of
+    any grid.
+    """
+    cuda.syncthreads()  # thread 0's arrival releases what all threads of the block have written
+    if cuda.threadIdx.x == 0:
+        amount = int64(1)
+        if cuda.blockIdx.x == 0:
+            amount = int64(2147483648) - (cuda.gridDim.x - 1)
+        i.grid_wait(counter, i.grid_arrive(counter, amount))
+    cuda.syncthreads()
+
+
+def column_sums(
+    spec: ColumnSums, finish: Callable[..., Any] | None = None
+) -> tuple[Callable[..., None], Callable[..., None]]:
+    """The device functions add_over_block and add_over_grid for `spec`."""
+    COLUMNS, WIDTH, LANES, VECTORS = spec.columns, spec.width, spec.lanes, spec.vectors
+    TEAMS, TEAM, THREADS, ROWS_AT_ONCE = spec.teams, spec.team_threads, spec.threads, spec.rows_at_once
+    SLICE, WHOLE_VECTORS, PER_THREAD = spec.slice_columns, spec.whole_vectors, spec.per_thread
+    SUMS, TWO, FINISH, PACED, ALONE = spec.sums, spec.sums == 2, finish is not None, spec.paced, spec.alone
+    RESULT, ITEM, AT = ITEMSIZE[spec.result], spec.itemsize, spec.at
+    SLICE_4 = up(SLICE, 4)
+    PADDED, CHUNK = spec.padded_columns, spec.chunk
+    FOLD, FOLDED, RESULTS, PADDED_RESULTS = spec.fold, spec.fold > 1, COLUMNS // spec.fold, spec.padded_results
+    ITEMS = SUMS * PADDED_RESULTS // (4 * CHUNK)
+    WALKERS, BLOCK_WARPS = THREADS // CHUNK, THREADS // 32
+    AHEAD = max(2, min(6, -(-160 // WALKERS)))  # most grids have at most 160 partial rows; 8 spilled once
+    AHEAD_4 = 4 * AHEAD
+    FLOAT = float64 if spec.compute == "float64" else float32
+
+    store_result = i.storer("global", spec.result, 1, spec.native_bfloat16)
+    load_one = i.loader("shared", spec.compute, 1)
+    load_4 = i.loader("shared", spec.compute, 4)
+    load_global_4 = i.loader("global", spec.compute, 4)
+    load_global_one = i.loader("global", spec.compute, 1)
+    store_vector = i.storer("shared", spec.compute, WIDTH)
+    store_global_vector = i.storer("global", spec.compute, WIDTH)
+    store_4 = i.storer("shared", spec.compute, 4)
+    store_partial_4 = i.storer("global", spec.compute, 4)
+    shuffle_xor = i.shuffle_xor_double if spec.compute == "float64" else i.shuffle_xor
+    inline = cuda.jit(device=True, inline="always")
+
+    @inline
+    def write_sum(part: int, column: int, value: Any, operand: Any, first_result: int, second_result: int) -> None:
+        """One element of a result, from its finished sum."""
+        one = cuda.local.array(1, FLOAT)
+        if column < RESULTS:
+            if FINISH:
+                value = finish(part, column, value, operand)
+            one[0] = value
+            if part == 0:
+                store_result(first_result + int64(column) * RESULT, one)
+            else:
+                store_result(second_result + int64(column) * RESULT, one)
+
+    @inline
+    def add_over_block(
+        first: Any, second: Any, partial: int, operand: Any, first_result: int, second_result: int,
+        slice_: int, walker: int, columns: int,
+    ) -> None:  # fmt: skip
+        """Over the rows a warp takes at once, then over teams; leaves one row of partial sums a block."""
+        thread = int32(cuda.threadIdx.x)
+        team = int32(thread // TEAM)
+        member = int32(thread - team * TEAM)
+        lane, sub = int32(member % LANES), int32(member // LANES)
+        vectors, first_column = int32(columns // WIDTH), slice_ * SLICE
+        shared = i.shared_memory()
+        x = cuda.local.array(WIDTH, FLOAT)
+        four, total = cuda.local.array(4, FLOAT), cuda.local.array(4, FLOAT)
+        distance = int32(LANES)
+        while distance < 32:
+            for n in range(PER_THREAD):
+                first[n] += shuffle_xor(first[n], distance)
+                if TWO:
+                    second[n] += shuffle_xor(second[n], distance)
+            distance = int32(distance * 2)
+        out_at = partial + (int64(walker) * SUMS * PADDED + first_column) * ITEM
+        team_at = shared + AT + team * (SUMS * SLICE_4 * ITEM)
+        # What lay there is free. Twice, here and below: after one barrier alone racecheck reports a hazard between its
+        # two sides where a team has passed fewer barriers of its own than another (having no row, say). It errs: the
+        # machine code has BAR.SYNC 0 of all threads between the store and the load it names, and it reports as well
+        # `if (team == 0) bar.sync 1, 64; s[t] = t; __syncthreads(); x = s[127 - t];` in 128 threads.
+        cuda.syncthreads()
+        cuda.syncthreads()
+        for j in range(VECTORS):
+            v = lane + j * LANES
+            if sub == 0 and (j < WHOLE_VECTORS or v < vectors):
+                for e in range(WIDTH):
+                    x[e] = first[j * WIDTH + e]
+                if TEAMS == 1 and not ALONE:
+                    store_global_vector(out_at + v * (WIDTH * ITEM), x)
+                else:
+                    store_vector(team_at + v * (WIDTH * ITEM), x)
+                if TWO:
+                    for e in range(WIDTH):
+                        x[e] = second[j * WIDTH + e]
+                    if TEAMS == 1 and not ALONE:
+                        store_global_vector(out_at + (PADDED + v * WIDTH) * ITEM, x)
+                    else:
+                        store_vector(team_at + (SLICE_4 + v * WIDTH) * ITEM, x)
+        if TEAMS > 1 or ALONE:
+            cuda.syncthreads()
+            cuda.syncthreads()
+            column = i.unseen(4 * thread)
+            while column < columns:
+                for part in range(SUMS):
+                    for e in range(4):
+                        total[e] = FLOAT(0)
+                    for other in range(TEAMS):
+                        load_4(four, shared + AT + ((other * SUMS + part) * SLICE_4 + column) * ITEM)
+                        for e in range(4):
+                            total[e] += four[e]
+                    if ALONE:
+                        for e in range(4):
+                            if column + e < columns:
+                                where = first_column + column + e
+                                write_sum(part, where, total[e], operand, first_result, second_result)
+                    else:  # what lies beyond the last column goes into the padding of the partial row
+                        store_partial_4(out_at + (part * PADDED + column) * ITEM, total)
+                column = i.unseen(column + 4 * THREADS)
+
+    @inline
+    def load_folded(values: Any, partial: int, column: int, row: int) -> None:
+        """Four columns of the partial sums where each column of the result is there FOLD times: each time is a row."""
+        one = cuda.local.array(1, FLOAT)
+        walker, part = int64(row // FOLD), column // PADDED_RESULTS
+        at = (walker * SUMS + part) * PADDED + (row - walker * FOLD) * RESULTS
+        for e in range(4):
+            load_global_one(one, partial + (at + min(column - part * PADDED_RESULTS + e, RESULTS - 1)) * ITEM)
+            values[e] = one[0]
+
+    @inline
+    def add_over_grid(
+        partial: int, counter: int, operand: Any, first_result: int, second_result: int, rows: int, walkers: int
+    ) -> None:
+        """Over the blocks: wait for all of them, then each adds the partial rows of some columns, in a fixed order."""
+        thread = int32(cuda.threadIdx.x)
+        shared = i.shared_memory()
+        one, four = cuda.local.array(1, FLOAT), cuda.local.array(4, FLOAT)
+        total, ahead = cuda.local.array(4, FLOAT), cuda.local.array(AHEAD_4, FLOAT)
+        wait_for_grid(counter)
+        if PACED and thread == 0 and cuda.blockIdx.x == 0:
+            i.clear(counter + 128)
+
+        # each block adds the partial rows of some columns, CHUNK threads side by side
+        partial_rows = int32(min(int64(walkers), (int64(rows) + TEAMS * ROWS_AT_ONCE - 1) // (TEAMS * ROWS_AT_ONCE)))
+        if FOLDED:
+            partial_rows = int32(partial_rows * FOLD)
+        across, down = int32(thread % CHUNK), int32(thread // CHUNK)
+        last = shared + AT
+        for item in range(cuda.blockIdx.x, ITEMS, cuda.gridDim.x):
+            column_at = partial + (int64(item) * CHUNK + across) * (4 * ITEM)
+            for e in range(4):
+                total[e] = FLOAT(0)
+            start = i.unseen(down)
+            while start < partial_rows:
+                for q in range(AHEAD):  # independent loads, so that their latencies overlap
+                    from_row = min(int32(start + q * WALKERS), int32(partial_rows - 1))
+                    if not FOLDED:
+                        load_global_4(four, column_at + int64(from_row) * (SUMS * PADDED * ITEM))
+                    else:
+                        load_folded(four, partial, (int64(item) * CHUNK + across) * 4, from_row)
+                    for e in range(4):
+                        ahead[q * 4 + e] = four[e]
+                for q in range(AHEAD):
+                    if start + q * WALKERS < partial_rows:
+                        for e in range(4):
+                            total[e] += ahead[q * 4 + e]
+                start = i.unseen(start + AHEAD * WALKERS)
+            distance = int32(CHUNK)
+            while distance < 32:
+                for e in range(4):
+                    total[e] += shuffle_xor(total[e], distance)
+                distance = int32(distance * 2)
+            if thread % 32 < CHUNK:
+                store_4(last + (thread // 32 * CHUNK + across) * (4 * ITEM), total)
+            cuda.syncthreads()
+            if thread < 4 * CHUNK:
+                value = FLOAT(0)
+                for other in range(BLOCK_WARPS):
+                    load_one(one, last + (other * (4 * CHUNK) + thread) * ITEM)
+                    value += one[0]
+                column = int64(item) * (4 * CHUNK) + thread
+                part = column // PADDED_RESULTS
+                column -= part * PADDED_RESULTS
+                write_sum(part, column, value, operand, first_result, second_result)
+            cuda.syncthreads()
+
+    return add_over_block, add_over_grid

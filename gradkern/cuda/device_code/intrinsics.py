@@ -1,0 +1,600 @@
+"""Device functions that Numba does not have: vector access by address, asynchronous copies, barriers, clusters.
+
+This is the only module that uses Numba's extension API and inline PTX. A kernel sees memory as addresses (int): global
+memory by 64-bit address, shared memory by 32-bit address, as PTX does; so a launch passes 8 bytes per tensor, and one
+access moves up to 16 bytes (Numba's own array accesses promise only the element's alignment and are never widened).
+
+Under the CUDA simulator (NUMBA_ENABLE_CUDASIM=1) every function here is its plain form in `simulated`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from numba.cuda import types
+from numba.cuda.core import config
+
+SIMULATED = bool(config.ENABLE_CUDASIM)
+if SIMULATED:
+    from gradkern.cuda.device_code import simulated
+else:
+    from llvmlite import ir
+    from numba.cuda import cgutils
+    from numba.cuda.extending import intrinsic
+
+    _WORD = ir.IntType(32)
+    _LLVM = {
+        "int32": (ir.IntType(32), "r"),
+        "int64": (ir.IntType(64), "l"),
+        "float32": (ir.FloatType(), "f"),
+        "float64": (ir.DoubleType(), "d"),
+    }
+
+_ITEMSIZE = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
+
+
+def _ptx(name: str, result: str | None, arguments: str, text: str, pure: bool = False) -> Callable[..., Any]:
+    """The device function `name`: inline PTX that takes and returns scalars of the named types.
+
+    Not pure means that it is executed as often and in the order written, and that memory may change under it.
+    """
+    if SIMULATED:
+        return getattr(simulated, name)
+    takes = arguments.split()
+    returned = _LLVM[result] if result else (ir.VoidType(), "")
+    constraints = [f"={returned[1]}"] if result else []
+    constraints += [_LLVM[each][1] for each in takes] + ([] if pure else ["~{memory}"])
+    signature = getattr(types, result or "void")(*[getattr(types, each) for each in takes])
+
+    def lower(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        kind = ir.FunctionType(returned[0], [_LLVM[each][0] for each in takes])
+        function = ir.InlineAsm(kind, text, ",".join(constraints), not pure)
+        # convergent: which threads execute it together matters, so it is not moved under another condition
+        call = builder.call(function, list(values), attrs=() if pure else ("convergent",))
+        return call if result else context.get_dummy_value()
+
+    def declare(_typing: Any, *_arguments: Any) -> Any:
+        return signature, lower
+
+    names = ["typing", *(f"argument{index}" for index in range(len(takes)))]  # Numba reads the arity off the signature
+    parameters = [inspect.Parameter(each, inspect.Parameter.POSITIONAL_OR_KEYWORD) for each in names]
+    declare.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    declare.__name__ = name
+    return intrinsic(declare)
+
+
+if SIMULATED:
+    shared_memory = simulated.shared_memory
+else:
+
+    @intrinsic
+    def shared_memory(_typing: Any) -> Any:
+        """The address of the block's dynamic shared memory."""
+
+        def lower(_context: Any, builder: Any, _signature: Any, _values: Any) -> Any:
+            name = "gradkern_shared_memory"
+            memory = builder.module.globals.get(name)
+            if memory is None:
+                memory = ir.GlobalVariable(builder.module, ir.ArrayType(ir.IntType(8), 0), name, addrspace=3)
+                memory.linkage, memory.align = "external", 128
+            return builder.ptrtoint(memory, _WORD)
+
+        return types.int32(), lower
+
+
+# --- vector access ---------------------------------------------------------------------------------------------------
+
+
+@cache
+def loader(space: str, dtype: str, width: int) -> Callable[..., Any]:
+    """A device function load(values, address): `width` elements of `dtype` at `address`, as float32 (float64 stays).
+
+    `values` is a local array of at least `width`; `address` must be a multiple of min(16, width * itemsize). Loads
+    are never reordered with barriers, nor with stores to the same memory by this thread (X_grad may be X).
+    """
+    if SIMULATED:
+        return simulated.loader(dtype, width)
+    size = width * _ITEMSIZE[dtype]
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
+        words: list[Any] = []
+        for offset in range(0, size, 16):
+            words += _load_words(builder, space, values[1], offset, min(16, size - offset))
+        for index, element in enumerate(_from_words(builder, words, dtype, width)):
+            builder.store(element, builder.gep(array, [_WORD(index)]))
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, values: Any, address: Any) -> Any:
+        return types.void(values, types.int32 if space.startswith("shared") else types.int64), lower
+
+    return intrinsic(declare)
+
+
+@cache
+def word_loader(space: str, size: int) -> Callable[..., Any]:
+    """A device function load(words, first, address): `size` bytes, 2 to 16, into the int32 words[first:].
+
+    For loads that are under way while others are used: an `unpacker` widens them then, so that they need no more
+    registers than bytes. `address` must be a multiple of `size`.
+    """
+    if SIMULATED:
+        return simulated.word_loader(size)
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
+        for index, word in enumerate(_load_words(builder, space, values[2], 0, size)):
+            whole = builder.zext(word, _WORD) if size == 2 else word
+            builder.store(whole, builder.gep(array, [builder.add(values[1], _WORD(index))]))
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, words: Any, first: Any, address: Any) -> Any:
+        return types.void(words, types.int32, types.int32 if space.startswith("shared") else types.int64), lower
+
+    return intrinsic(declare)
+
+
+@cache
+def word_storer(space: str, size: int) -> Callable[..., Any]:
+    """A device function store(address, words): `size` bytes, 4 to 16, from int32 words; `address` is a multiple."""
+    if SIMULATED:
+        return simulated.word_storer(size)
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = cgutils.create_struct_proxy(signature.args[1])(context, builder, values[1]).data
+        words = [builder.load(builder.gep(array, [_WORD(index)])) for index in range(size // 4)]
+        _store_words(builder, space, values[0], 0, words)
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, address: Any, words: Any) -> Any:
+        return types.void(types.int32 if space.startswith("shared") else types.int64, words), lower
+
+    return intrinsic(declare)
+
+
+@cache
+def unpacker(dtype: str, width: int) -> Callable[..., Any]:
+    """A device function unpack(values, words, first): the `width` elements in words[first:], as loaders give them."""
+    if SIMULATED:
+        return simulated.unpacker(dtype, width)
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array, packed = (
+            cgutils.create_struct_proxy(signature.args[index])(context, builder, values[index]).data for index in (0, 1)
+        )
+        count = max(1, width * _ITEMSIZE[dtype] // 4)
+        words = [builder.load(builder.gep(packed, [builder.add(values[2], _WORD(index))])) for index in range(count)]
+        if width * _ITEMSIZE[dtype] == 2:
+            words = [builder.trunc(words[0], ir.IntType(16))]
+        for index, element in enumerate(_from_words(builder, words, dtype, width)):
+            builder.store(element, builder.gep(array, [_WORD(index)]))
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, values: Any, words: Any, first: Any) -> Any:
+        return types.void(values, words, types.int32), lower
+
+    return intrinsic(declare)
+
+
+@cache
+def storer(space: str, dtype: str, width: int, native_bfloat16: bool = True) -> Callable[..., Any]:
+    """A device function store(address, values): rounds `width` values to `dtype`, to nearest even, and writes them.
+
+    native_bfloat16: the device converts to bfloat16 itself (compute capability 8.0 and newer).
+    """
+    if SIMULATED:
+        return simulated.storer(dtype, width)
+    size = width * _ITEMSIZE[dtype]
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = cgutils.create_struct_proxy(signature.args[1])(context, builder, values[1]).data
+        elements = [builder.load(builder.gep(array, [_WORD(index)])) for index in range(width)]
+        words = _to_words(builder, elements, dtype, native_bfloat16)
+        for offset in range(0, size, 16):
+            _store_words(builder, space, values[0], offset, words[offset // 4 : offset // 4 + 4])
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, address: Any, values: Any) -> Any:
+        return types.void(types.int32 if space.startswith("shared") else types.int64, values), lower
+
+    return intrinsic(declare)
+
+
+@cache
+def gatherer(space: str, dtype: str, offsets: tuple[int, ...]) -> Callable[..., Any]:
+    """A device function gather(values, address): values[n] is the element at address + offsets[n], as loaders do."""
+    if SIMULATED:
+        return simulated.gatherer(dtype, offsets)
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
+        for index, offset in enumerate(offsets):
+            words = _load_words(builder, space, values[1], offset, _ITEMSIZE[dtype])
+            builder.store(_from_words(builder, words, dtype, 1)[0], builder.gep(array, [_WORD(index)]))
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, values: Any, address: Any) -> Any:
+        return types.void(values, types.int32 if space.startswith("shared") else types.int64), lower
+
+    return intrinsic(declare)
+
+
+@cache
+def scatterer(space: str, dtype: str, offsets: tuple[int, ...], native_bfloat16: bool = True) -> Callable[..., Any]:
+    """A device function scatter(address, values): the element at address + offsets[n] is values[n], as storers do."""
+    if SIMULATED:
+        return simulated.scatterer(dtype, offsets)
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = cgutils.create_struct_proxy(signature.args[1])(context, builder, values[1]).data
+        for index, offset in enumerate(offsets):
+            element = builder.load(builder.gep(array, [_WORD(index)]))
+            words = _to_words(builder, [element], dtype, native_bfloat16)
+            _store_words(builder, space, values[0], offset, words)
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, address: Any, values: Any) -> Any:
+        return types.void(types.int32 if space.startswith("shared") else types.int64, values), lower
+
+    return intrinsic(declare)
+
+
+@cache
+def clipped_scatterer(
+    dtype: str, sizes: tuple[int, int], steps: tuple[int, int], limits: tuple[int, int], native_bfloat16: bool = True
+) -> Callable[..., Any]:
+    """A device function scatter(address, values, row, column): a tile of `sizes` elements to global memory.
+
+    The tile's first element is at `address` and at (row, column) of an array of `limits` elements; `steps` are the
+    bytes from row to row and column to column. What lies outside the array is left out, without a branch for each.
+    """
+    if SIMULATED:
+        return simulated.clipped_scatterer(dtype, sizes, steps, limits)
+    bits = 8 * _ITEMSIZE[dtype]
+    letter = {16: "h", 32: "r", 64: "l"}[bits]
+    text = "{{ .reg .pred p; setp.ne.s32 p, $2, 0; @p st.global.b{bits} [$0+{offset}], $1; }}"
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = cgutils.create_struct_proxy(signature.args[1])(context, builder, values[1]).data
+        inside = [  # compared as unsigned numbers, what is before the array is far behind it
+            [builder.icmp_unsigned("<", builder.add(first, _WORD(n)), _WORD(limit)) for n in range(size)]
+            for first, size, limit in zip(values[2:], sizes, limits, strict=True)
+        ]
+        for row in range(sizes[0]):
+            for column in range(sizes[1]):
+                element = builder.load(builder.gep(array, [_WORD(row * sizes[1] + column)]))
+                if dtype == "float64":
+                    word = builder.bitcast(element, ir.IntType(64))
+                else:
+                    word = _to_words(builder, [element], dtype, native_bfloat16)[0]
+                within = builder.zext(builder.and_(inside[0][row], inside[1][column]), _WORD)
+                kind = ir.FunctionType(ir.VoidType(), [values[0].type, word.type, _WORD])
+                line = text.format(bits=bits, offset=row * steps[0] + column * steps[1])
+                builder.call(ir.InlineAsm(kind, line, f"l,{letter},r,~{{memory}}", True), [values[0], word, within])
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, address: Any, values: Any, row: Any, column: Any) -> Any:
+        return types.void(types.int64, values, types.int32, types.int32), lower
+
+    return intrinsic(declare)
+
+
+@cache
+def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., Any]:
+    """A device function add(sums, left, right): sums[s] += left[l] * right[r] for every (s, l, r), in this order.
+
+    Straight-line code, whatever its length: the arrays stay in registers, which no loop that the compiler leaves
+    rolled up would allow.
+    """
+    if SIMULATED:
+        return simulated.multiply_adds(table)
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        arrays = [
+            cgutils.create_struct_proxy(kind)(context, builder, value).data
+            for kind, value in zip(signature.args, values, strict=True)
+        ]
+        held: list[dict[int, Any]] = [{}, {}, {}]
+        for indices in table:
+            for known, array, index in zip(held, arrays, indices, strict=True):
+                if index not in known:
+                    known[index] = builder.load(builder.gep(array, [_WORD(index)]))
+            total, left, right = indices
+            held[0][total] = builder.fma(held[1][left], held[2][right], held[0][total])
+        for index, total in held[0].items():
+            builder.store(total, builder.gep(arrays[0], [_WORD(index)]))
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, sums: Any, left: Any, right: Any) -> Any:
+        return types.void(sums, left, right), lower
+
+    return intrinsic(declare)
+
+
+@cache
+def matrix_product(dtype: str) -> Callable[..., Any]:
+    """A device function multiply(sums, first, left, right): of a warp, a 16 x 8 matrix of float32, to which A (16 x 16)
+    times B (16 x 8) of 16-bit `dtype` is added: mma.m16n8k16, from compute capability 8.0.
+
+    Lane 4 g + q has in sums[first:first + 4] the columns 2 q and 2 q + 1 of row g, then of row g + 8; in the words
+    left[0:4] of A the columns 2 q and 2 q + 1 of rows g and g + 8, then the eighth columns after those; in right[0:2]
+    of B the same of its rows, in column g.
+    """
+    if SIMULATED:
+        return simulated.matrix_product(dtype)
+    kind = {"float16": "f16", "bfloat16": "bf16"}[dtype]
+    text = (
+        f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32"
+        " {$0,$1,$2,$3}, {$4,$5,$6,$7}, {$8,$9}, {$10,$11,$12,$13};"
+    )
+    constraints = ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4)
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        sums, left, right = (
+            cgutils.create_struct_proxy(signature.args[n])(context, builder, values[n]).data for n in (0, 2, 3)
+        )
+        places = [builder.gep(sums, [builder.add(values[1], _WORD(n))]) for n in range(4)]
+        words = [builder.load(builder.gep(left, [_WORD(n)])) for n in range(4)]
+        words += [builder.load(builder.gep(right, [_WORD(n)])) for n in range(2)]
+        words += [builder.load(each) for each in places]
+        single = ir.FloatType()
+        kind = ir.FunctionType(ir.LiteralStructType([single] * 4), [_WORD] * 6 + [single] * 4)
+        result = builder.call(ir.InlineAsm(kind, text, constraints, False), words, attrs=("convergent",))
+        for n, place in enumerate(places):
+            builder.store(builder.extract_value(result, n), place)
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, sums: Any, first: Any, left: Any, right: Any) -> Any:
+        return types.void(sums, types.int32, left, right), lower
+
+    return intrinsic(declare)
+
+
+def _load_words(builder: Any, space: str, address: Any, offset: int, size: int) -> list[Any]:
+    """The words at `address` + `offset`: one load of 2, 4, 8 or 16 bytes (2 bytes come as one 16-bit word)."""
+    pointer = "r" if space.startswith("shared") else "l"
+    if size == 2:
+        kind = ir.FunctionType(ir.IntType(16), [address.type])
+        text, constraints = f"ld.{space}.b16 $0, [$1+{offset}];", f"=h,{pointer},~{{memory}}"
+        return [builder.call(ir.InlineAsm(kind, text, constraints, True), [address])]
+    count = size // 4
+    results = ",".join(f"${index}" for index in range(count))
+    text = f"ld.{space}{_vector(count)}.b32 {{{results}}}, [${count}+{offset}];"
+    constraints = ",".join(["=r"] * count + [pointer, "~{memory}"])
+    if count == 1:
+        text = f"ld.{space}.b32 $0, [$1+{offset}];"
+        kind = ir.FunctionType(_WORD, [address.type])
+        return [builder.call(ir.InlineAsm(kind, text, constraints, True), [address])]
+    kind = ir.FunctionType(ir.LiteralStructType([_WORD] * count), [address.type])
+    loaded = builder.call(ir.InlineAsm(kind, text, constraints, True), [address])
+    return [builder.extract_value(loaded, index) for index in range(count)]
+
+
+def _store_words(builder: Any, space: str, address: Any, offset: int, words: list[Any]) -> None:
+    pointer = "r" if space.startswith("shared") else "l"
+    count = len(words)
+    half = words[0].type.width == 16
+    operands = ",".join(f"${index + 1}" for index in range(count))
+    text = f"st.{space}{_vector(count)}.{'b16' if half else 'b32'} [$0+{offset}], " + (
+        f"{{{operands}}};" if count > 1 else f"{operands};"
+    )
+    constraints = ",".join([pointer] + ["h" if half else "r"] * count + ["~{memory}"])
+    kind = ir.FunctionType(ir.VoidType(), [address.type] + [word.type for word in words])
+    builder.call(ir.InlineAsm(kind, text, constraints, True), [address, *words])
+
+
+def _vector(count: int) -> str:
+    return "" if count == 1 else f".v{count}"
+
+
+def _from_words(builder: Any, words: list[Any], dtype: str, width: int) -> list[Any]:
+    """The elements packed in `words`, widened to float32; float64 stays."""
+    single, double = ir.FloatType(), ir.DoubleType()
+    if dtype == "float32":
+        return [builder.bitcast(word, single) for word in words]
+    if dtype == "float64":
+        long = ir.IntType(64)
+        pairs = [
+            builder.or_(builder.zext(low, long), builder.shl(builder.zext(high, long), long(32)))
+            for low, high in zip(words[0::2], words[1::2], strict=True)
+        ]
+        return [builder.bitcast(pair, double) for pair in pairs]
+    if width == 1:
+        halves = [words[0]]
+        if dtype == "bfloat16":
+            return [builder.bitcast(builder.shl(builder.zext(words[0], _WORD), _WORD(16)), single)]
+    elif dtype == "bfloat16":  # a bfloat16 is the upper half of a float32
+        return [
+            builder.bitcast(bits, single)
+            for word in words
+            for bits in (builder.shl(word, _WORD(16)), builder.and_(word, _WORD(0xFFFF0000)))
+        ]
+    else:
+        half = ir.IntType(16)
+        halves = [builder.trunc(bits, half) for word in words for bits in (word, builder.lshr(word, _WORD(16)))]
+    widen = ir.InlineAsm(ir.FunctionType(single, [ir.IntType(16)]), "cvt.f32.f16 $0, $1;", "=f,h", False)
+    return [builder.call(widen, [each]) for each in halves]
+
+
+def _to_words(builder: Any, elements: list[Any], dtype: str, native_bfloat16: bool) -> list[Any]:
+    if dtype == "float32":
+        return [builder.bitcast(element, _WORD) for element in elements]
+    if dtype == "float64":
+        long = ir.IntType(64)
+        pairs = [builder.bitcast(element, long) for element in elements]
+        return [builder.trunc(part, _WORD) for pair in pairs for part in (pair, builder.lshr(pair, long(32)))]
+    half, single = ir.IntType(16), ir.FloatType()
+    if dtype == "bfloat16" and not native_bfloat16:
+        halves = [_round_to_bfloat16(builder, element) for element in elements]
+    elif len(elements) == 1:
+        name = "bf16" if dtype == "bfloat16" else "f16"
+        text = f"cvt.rn.{name}.f32 $0, $1;"
+        return [builder.call(ir.InlineAsm(ir.FunctionType(half, [single]), text, "=h,f", False), elements)]
+    elif dtype == "bfloat16":
+        pack = ir.InlineAsm(ir.FunctionType(_WORD, [single, single]), "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", False)
+        return [builder.call(pack, pair) for pair in zip(elements[0::2], elements[1::2], strict=True)]
+    else:
+        narrow = ir.InlineAsm(ir.FunctionType(half, [single]), "cvt.rn.f16.f32 $0, $1;", "=h,f", False)
+        halves = [builder.call(narrow, [element]) for element in elements]
+    if len(halves) == 1:
+        return halves
+    return [
+        builder.or_(builder.zext(low, _WORD), builder.shl(builder.zext(high, _WORD), _WORD(16)))
+        for low, high in zip(halves[0::2], halves[1::2], strict=True)
+    ]
+
+
+def _round_to_bfloat16(builder: Any, element: Any) -> Any:
+    """Round to nearest even by integers, for devices without the conversion; a NaN stays one (quiet)."""
+    bits = builder.bitcast(element, _WORD)
+    odd = builder.and_(builder.lshr(bits, _WORD(16)), _WORD(1))
+    rounded = builder.lshr(builder.add(bits, builder.add(odd, _WORD(0x7FFF))), _WORD(16))
+    nan = builder.fcmp_unordered("uno", element, element)
+    return builder.trunc(builder.select(nan, _WORD(0x7FFF), rounded), ir.IntType(16))
+
+
+store_word = _ptx("store_word", None, "int32 int32", "st.shared.b32 [$0], $1;")  # of shared memory
+load_word = _ptx("load_word", "int32", "int32", "ld.shared.b32 $0, [$1];")
+
+# --- halves of words -------------------------------------------------------------------------------------------------
+
+low_halves = _ptx("low_halves", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x5410;", pure=True)  # of both, in order
+high_halves = _ptx("high_halves", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x7632;", pure=True)
+high_and_low = _ptx("high_and_low", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x5432;", pure=True)
+
+# --- arithmetic ------------------------------------------------------------------------------------------------------
+# The device's own exponential and reciprocal in float32: relative errors near 2^-22; what is subnormal is 0.
+
+exp2_approximate = _ptx("exp2_approximate", "float32", "float32", "ex2.approx.ftz.f32 $0, $1;", pure=True)
+inverse_root_approximate = _ptx(  # of 1 / sqrt(x); subnormal x are taken
+    "inverse_root_approximate", "float32", "float32", "rsqrt.approx.f32 $0, $1;", pure=True
+)
+reciprocal_approximate = _ptx("reciprocal_approximate", "float32", "float32", "rcp.approx.ftz.f32 $0, $1;", pure=True)
+
+# Both not negative. Numba divides in 64 bits, which takes a subroutine, and a cold launch waits for its instructions.
+quotient = _ptx("quotient", "int32", "int32 int32", "div.u32 $0, $1, $2;", pure=True)
+
+
+@cache
+def at_most(native: bool) -> Callable[..., Any]:
+    """f(value, bound): the lesser, or NaN where `value` is. native: compute capability 8.0 and newer have it."""
+    text = "{ .reg .pred p; setp.gt.f32 p, $1, $2; selp.f32 $0, $2, $1, p; }"
+    return _ptx("at_most", "float32", "float32 float32", "min.NaN.f32 $0, $1, $2;" if native else text, pure=True)
+
+
+# --- the block: barriers, shuffles -----------------------------------------------------------------------------------
+
+team_barrier = _ptx("team_barrier", None, "int32 int32", "bar.sync $0, $1;")  # (number 1..15, threads)
+warp_barrier = _ptx("warp_barrier", None, "", "bar.warp.sync 0xffffffff;")
+shuffle_xor = _ptx("shuffle_xor", "float32", "float32 int32", "shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;")
+shuffle_xor_double = _ptx(
+    "shuffle_xor_double",
+    "float64",
+    "float64 int32",
+    "{ .reg .b32 l, h; mov.b64 {l, h}, $1; shfl.sync.bfly.b32 l, l, $2, 0x1f, 0xffffffff;"
+    " shfl.sync.bfly.b32 h, h, $2, 0x1f, 0xffffffff; mov.b64 $0, {l, h}; }",
+)
+
+# The value itself, which the compiler cannot know: a loop whose counter passes through it is not unrolled. For loops
+# outside the hot path: a cold launch waits for its instructions to come from memory.
+unseen = _ptx("unseen", "int32", "int32", "mov.b32 $0, $1;")
+
+# --- asynchronous copies into shared memory --------------------------------------------------------------------------
+# A transaction barrier (mbarrier) counts arrivals and bytes; `wait` returns once the phase of the given parity is over.
+
+transaction_barrier_init = _ptx(
+    "transaction_barrier_init", None, "int32 int32", "mbarrier.init.shared::cta.b64 [$0], $1;"
+)
+transaction_barrier_fence = _ptx(  # makes the initialised barriers known to the copy engine and to the cluster
+    "transaction_barrier_fence", None, "", "fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;"
+)
+arrive_and_expect = _ptx(
+    "arrive_and_expect", None, "int32 int32", "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
+)
+wait = _ptx(
+    "wait",
+    None,
+    "int32 int32",
+    "{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra done; bra again; done: }",
+)
+wait_cluster = _ptx(  # the same for what another block of the cluster has written
+    "wait_cluster",
+    None,
+    "int32 int32",
+    "{ .reg .pred p; again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [$0], $1;"
+    " @p bra done; bra again; done: }",
+)
+bulk_copy = _ptx(  # (shared destination, global source, bytes, barrier), all but the barrier multiples of 16
+    "bulk_copy",
+    None,
+    "int32 int64 int32 int32",
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];",
+)
+
+
+@cache
+def async_copy(size: int) -> Callable[..., Any]:
+    """copy(shared destination, global source) of 4, 8 or 16 bytes by one thread, from compute capability 8.0."""
+    if SIMULATED:
+        return simulated.async_copy(size)
+    cached = "cg" if size == 16 else "ca"
+    return _ptx("async_copy", None, "int32 int64", f"cp.async.{cached}.shared.global [$0], [$1], {size};")
+
+
+copy_or_zeros = _ptx(  # (shared destination, global source, bytes): 16 bytes, those after the first so many are zeros
+    "copy_or_zeros", None, "int32 int64 int32", "cp.async.cg.shared.global [$0], [$1], 16, $2;"
+)
+commit_copies = _ptx("commit_copies", None, "", "cp.async.commit_group;")
+
+
+@cache
+def wait_for_copies(newest: int) -> Callable[..., Any]:
+    """wait() until all but the `newest` committed groups of this thread's copies have arrived."""
+    if SIMULATED:
+        return simulated.no_wait
+    return _ptx("wait_for_copies", None, "", f"cp.async.wait_group {newest};")
+
+
+# --- clusters --------------------------------------------------------------------------------------------------------
+
+cluster_barrier = _ptx(
+    "cluster_barrier", None, "", "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+)
+cluster_rank = _ptx("cluster_rank", "int32", "", "mov.u32 $0, %cluster_ctarank;", pure=True)  # the block's number in it
+peer_address = _ptx("peer_address", "int32", "int32 int32", "mapa.shared::cluster.u32 $0, $1, $2;", pure=True)
+send_pair = _ptx(  # (peer's address, two values, peer's transaction barrier): 8 bytes of its expected bytes
+    "send_pair",
+    None,
+    "int32 float32 float32 int32",
+    "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [$0], {$1,$2}, [$3];",
+)
+send_pair_double = _ptx(
+    "send_pair_double",
+    None,
+    "int32 float64 float64 int32",
+    "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f64 [$0], {$1,$2}, [$3];",
+)
+
+# --- the grid --------------------------------------------------------------------------------------------------------
+
+grid_arrive = _ptx(  # add to the counter, returning what it was before; orders this thread's earlier writes before it
+    "grid_arrive",
+    "int32",
+    "int64 int64",
+    "{ .reg .b32 a; cvt.u32.u64 a, $2; atom.add.acq_rel.gpu.global.u32 $0, [$1], a; }",
+)
+grid_wait = _ptx(  # until the counter's top bit differs from the given value's
+    "grid_wait",
+    None,
+    "int64 int32",
+    "{ .reg .pred p; .reg .b32 v; again: ld.acquire.gpu.global.u32 v, [$0]; xor.b32 v, v, $1;"
+    " setp.ge.s32 p, v, 0; @p bra again; }",
+)
+report = _ptx("report", None, "int64", "red.relaxed.gpu.global.add.u32 [$0], 1;")  # one more, of what others look at
+take = _ptx("take", "int32", "int64", "atom.relaxed.gpu.global.add.u32 $0, [$1], 1;")  # the same, returning what it was
+look = _ptx("look", "int32", "int64", "ld.relaxed.gpu.global.u32 $0, [$1];")
+clear = _ptx("clear", None, "int64", "st.relaxed.gpu.global.u32 [$0], 0;")
+memory_fence = _ptx("memory_fence", None, "", "fence.acq_rel.gpu;")

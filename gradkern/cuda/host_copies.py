@@ -1,0 +1,83 @@
+"""Host arrays on a GPU, when the caller names the provider: copied there, computed, copied back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+
+from gradkern.call import Call, Plan, Tensor
+from gradkern.cuda.device import activate, check, get_device
+from gradkern.strides import c_strides
+
+__all__ = ["Staged"]
+
+DEVICE = "cuda:0"
+ALIGNMENT = 16  # of every address the driver allocates, and more
+
+
+class Staged:
+    """A plan for NumPy arrays that runs another one on the first GPU. It returns when the results are on the host."""
+
+    def __init__(self, call: Call, make: Callable[[Call], Plan]) -> None:
+        self._inputs = tuple(_on_device(tensor) for tensor in call.inputs.values())
+        self._outputs = tuple(_on_device(tensor) for tensor in call.outputs.values())
+        there = replace(
+            call,
+            inputs=dict(zip(call.inputs, self._inputs, strict=True)),
+            outputs=dict(zip(call.outputs, self._outputs, strict=True)),
+            in_place=frozenset(),
+            device=DEVICE,
+        )
+        self._plan = make(there)
+        self._device = get_device(0)
+        self.kernel = self._plan.kernel
+        self.scratch = self._plan.scratch + sum(max(each.nbytes, 1) for each in (*self._inputs, *self._outputs))
+
+    def __call__(self, inputs: tuple[np.ndarray, ...], outputs: tuple[np.ndarray, ...], stream: int | None) -> None:
+        stream = stream or 0
+        addresses: list[int] = []
+        with activate(self._device):
+            try:
+                for tensor in (*self._inputs, *self._outputs):
+                    answer = driver.cuMemAllocAsync(max(tensor.nbytes, 1), stream)
+                    addresses.append(int(check(answer, "allocating memory for host arrays")))
+                read, written = tuple(addresses[: len(inputs)]), tuple(addresses[len(inputs) :])
+                held = [_laid_out(array, tensor) for array, tensor in zip(inputs, self._inputs, strict=True)]
+                for address, array in zip(read, held, strict=True):
+                    answer = driver.cuMemcpyHtoDAsync(address, _address(array), array.nbytes, stream)
+                    check(answer, "copying to the device")
+                self._plan(read, written, stream)
+                results = [_empty(tensor) for tensor in self._outputs]
+                for address, array in zip(written, results, strict=True):
+                    answer = driver.cuMemcpyDtoHAsync(_address(array), address, array.nbytes, stream)
+                    check(answer, "copying to the host")
+                check(driver.cuStreamSynchronize(stream), "waiting for the results")
+            finally:
+                for address in addresses:
+                    driver.cuMemFreeAsync(address, stream)
+        for array, result in zip(outputs, results, strict=True):
+            array[...] = result
+
+
+def _on_device(tensor: Tensor) -> Tensor:
+    return replace(tensor, strides=c_strides(tensor.shape, tensor.dtype.itemsize), alignment=ALIGNMENT)
+
+
+def _empty(tensor: Tensor) -> np.ndarray:
+    return np.ndarray(tensor.shape, tensor.dtype, strides=tensor.strides)
+
+
+def _laid_out(array: np.ndarray, tensor: Tensor) -> np.ndarray:
+    """The array with the strides of its copy on the device."""
+    if array.strides == tensor.strides and array.flags.aligned:
+        return array
+    copy = _empty(tensor)
+    copy[...] = array
+    return copy
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]

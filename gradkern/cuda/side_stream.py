@@ -1,0 +1,45 @@
+"""A second stream beside a caller's, for work that does not depend on what the first does meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+
+from gradkern.cuda.device import Device, activate, check
+
+__all__ = ["Fork", "fork"]
+
+
+class Fork:
+    """The stream beside one stream of one device. What it does is captured with that stream, as events tie the two."""
+
+    def __init__(self, device: Device, beside: int) -> None:
+        streams, events = driver.CUstream_flags, driver.CUevent_flags
+        with activate(device):
+            handle = check(driver.cuStreamCreate(streams.CU_STREAM_NON_BLOCKING), "making a second stream")
+            self._before, self._after = (
+                check(driver.cuEventCreate(events.CU_EVENT_DISABLE_TIMING), "making an event") for _ in range(2)
+            )
+        self.stream = int(handle)
+        self._handle: Any = handle
+        self._beside = driver.CUstream(beside)
+
+    def split(self) -> None:
+        """From here on the second stream runs, after all that is in the first now."""
+        check(driver.cuEventRecord(self._before, self._beside), "splitting a stream")
+        check(driver.cuStreamWaitEvent(self._handle, self._before, 0), "splitting a stream")
+
+    def join(self) -> None:
+        """From here on the first stream waits for all that is in the second now."""
+        check(driver.cuEventRecord(self._after, self._handle), "joining streams")
+        check(driver.cuStreamWaitEvent(self._beside, self._after, 0), "joining streams")
+
+
+_forks: dict[tuple[int, int], Fork] = {}
+
+
+def fork(device: Device, stream: int) -> Fork:
+    """The one beside this stream. Threads that share the stream take turns: `in_turn` is held from split to join."""
+    found = _forks.get((device.index, stream))
+    return found or _forks.setdefault((device.index, stream), Fork(device, stream))

@@ -1,0 +1,183 @@
+"""The arrays of one call: what its signature holds of them, where they lie, and which are the same memory.
+
+Done at every call, so the arrays that matter most are looked at as lightly as they allow: NumPy arrays, and plain
+tensors on a GPU. All others are looked at through their views.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+
+from gradkern.arrays.host import NUMPY
+from gradkern.arrays.kind import Kind, View, overlap, same_memory, span
+from gradkern.arrays.torch_guards import of_tensors
+from gradkern.arrays.view import device_arrays, view
+from gradkern.contract.binder import Binder
+from gradkern.errors import DeviceError, OutputError
+
+__all__ = ["Operands", "Pairs", "read", "views_of"]
+
+Pairs = frozenset[tuple[str, str]]
+_NONE: Pairs = frozenset()
+
+
+Operands = tuple[Hashable, tuple[Any, ...], Kind, tuple[str, ...], tuple[Any, ...], Pairs]
+"""The arrays as a warm call needs them:
+
+keys          all a plan may know of every input (None for an optional one not given), then of the arrays in `out`
+buffers       of the inputs given, what the plan runs on
+kind          whose arrays they are
+out_names     of the arrays in `out`, in contract order
+out_buffers
+in_place      the (input, output) pairs that are one array
+
+A plain tuple: one with names costs as much to make as two attributes of a tensor cost to read.
+"""
+
+
+def read(binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] | None) -> Operands:
+    """The operands of a call. Arrays of equal keys and kind have equal views."""
+    keys: list[Any] = []
+    for array in arrays:
+        if type(array) is not np.ndarray:
+            break
+        dtype = array.dtype
+        keys.append((dtype, array.shape, array.strides, dtype.itemsize if array.flags.aligned else 1))
+    else:
+        return _with_out(binder, arrays, tuple(keys), arrays, NUMPY, out)
+    torch = sys.modules.get("torch")
+    if torch is not None and type(arrays[0]) is torch.Tensor and arrays[0].is_cuda:
+        operands = _of_tensors(binder, arrays, out)
+        if operands is not None:
+            return operands
+    views = input_views(binder, arrays)
+    keys = [None if each is None else each.key for each in views]
+    given = [each for each in views if each is not None]
+    return _with_out(binder, arrays, tuple(keys), tuple([each.buffer for each in given]), given[0].kind, out)
+
+
+def _with_out(
+    binder: Binder,
+    arrays: tuple[Any, ...],
+    keys: tuple[Any, ...],
+    buffers: tuple[Any, ...],
+    kind: Kind,
+    out: Mapping[str, Any] | None,
+) -> Operands:
+    if not out:
+        return (keys, buffers, kind, (), (), _NONE)
+    given, in_place = out_views(binder, arrays, keys, buffers, kind.device, out)
+    names = [name for name in binder.outputs if name in given]
+    if len(names) != len(given):
+        binder.wanted(names, out)  # raises, naming the one that is no output
+    keys = (*keys, *[given[name].key for name in names])
+    return (keys, buffers, kind, tuple(names), tuple([given[name].buffer for name in names]), in_place)
+
+
+def _of_tensors(binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] | None) -> Operands | None:
+    """The operands where all are plain tensors on one GPU; None where one needs a closer look.
+
+    An `out` array at an input's address is taken to be that input: the contract is asked when the plan is made, and
+    the plan compares the rest of the memory (Prepared.execute).
+    """
+    if not out:
+        found = of_tensors(arrays)
+        return None if found is None else (found[0], found[1], device_arrays().torch_kind(found[2]), (), (), _NONE)
+    names = tuple([name for name in binder.outputs if name in out])
+    found = of_tensors((*arrays, *[out[name] for name in names]))
+    if found is None or len(names) != len(out):
+        return None
+    keys, addresses, index = found
+    read, written = addresses[: len(arrays)], addresses[len(arrays) :]
+    in_place = _NONE
+    if len(set(addresses)) < len(addresses):
+        in_place = frozenset(
+            (source, name)
+            for source, address in zip(binder.inputs, read, strict=True)
+            for name, other in zip(names, written, strict=True)
+            if address == other
+        )
+    return (keys, read, device_arrays().torch_kind(index), names, written, in_place)
+
+
+def input_views(binder: Binder, arrays: tuple[Any, ...]) -> tuple[View | None, ...]:
+    """Views of the inputs, in contract order, all on one device; None for an optional one not given."""
+    views: list[Any] = []
+    places = set()
+    for index, array in enumerate(arrays):
+        each = None if array is None else view(array, binder.where(index))
+        views.append(each)
+        if each is not None:
+            places.add(each.device)
+    if len(places) > 1:
+        named = zip(binder.inputs, views, strict=True)
+        text = ", ".join(f"input {name} on {each.device}" for name, each in named if each is not None)
+        raise DeviceError(f"{binder.name}: the arrays are on different devices: {text}")
+    return tuple(views)
+
+
+def views_of(
+    binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] | None
+) -> tuple[tuple[View | None, ...], dict[str, View], Pairs]:
+    """Views of the inputs and of `out`, and the (input, output) pairs that are one array: what a plan is made from."""
+    views = input_views(binder, arrays)
+    if not out:
+        return views, {}, _NONE
+    given = [each for each in views if each is not None]
+    keys, buffers = tuple(each.key for each in given), tuple(each.buffer for each in given)
+    return views, *out_views(binder, arrays, keys, buffers, given[0].device, out)
+
+
+def out_views(
+    binder: Binder,
+    arrays: tuple[Any, ...],
+    keys: tuple[Any, ...],
+    buffers: tuple[Any, ...],
+    device: str,
+    out: Mapping[str, Any],
+) -> tuple[dict[str, View], Pairs]:
+    """Views of the `out` arrays, and the (input, output) pairs that are one array. Any other overlap is an error.
+
+    keys are those of the inputs' views.
+    """
+    found: dict[str, View] = {}
+    spans = [span(key, buffer) for key, buffer in zip([key for key in keys if key is not None], buffers, strict=True)]
+    pairs: list[tuple[str, str]] = []
+    for name, array in out.items():
+        one = view(array, f"{binder.name}: out {name}")
+        if one.device != device:
+            first = binder.inputs[0]
+            raise DeviceError(f"{binder.name}: out {name} is on {one.device}, but input {first} on {device}")
+        if not one.writable:
+            raise OutputError(f"{binder.name}: out {name} is read-only")
+        start, end = span(one.key, one.buffer)
+        for other_start, other_end in spans:
+            if start < other_end and other_start < end:
+                pairs += _shared(binder, name, one, input_views(binder, arrays))
+                break
+        for other, each in found.items():
+            if overlap(one, each):
+                raise OutputError(f"{binder.name}: out {name} overlaps out {other}")
+        found[name] = one
+    return found, frozenset(pairs)
+
+
+def _shared(binder: Binder, name: str, one: View, views: tuple[View | None, ...]) -> list[tuple[str, str]]:
+    """The pairs of an `out` array with the inputs that are the same array, where that is permitted."""
+    pairs = []
+    permitted = binder.operator.in_place_pairs
+    for source, each in zip(binder.inputs, views, strict=True):
+        if each is None or not overlap(one, each):
+            continue
+        if not same_memory(one, each):
+            raise OutputError(f"{binder.name}: out {name} overlaps input {source} without being that array")
+        if (source, name) not in permitted:
+            allowed = sorted(pair[0] for pair in permitted if pair[1] == name)
+            may = f"it may be that of {' or '.join(allowed)}" if allowed else "it may be that of no input"
+            raise OutputError(f"{binder.name}: out {name} is the array of input {source}; {may}")
+        pairs.append((source, name))
+    return pairs

@@ -1,0 +1,60 @@
+"""The calls of a real run, described so that another process can plan them ahead of time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gradkern.arrays.kind import HOST
+from gradkern.call import Call, Tensor
+from gradkern.contract import registry
+from gradkern.contract.axes import shape_of
+from gradkern.dispatch.run import plan_cache
+from gradkern.policy import changes
+from gradkern.strides import c_strides
+
+__all__ = ["recorded", "usual"]
+
+_ALIGNMENT = 16  # of new arrays on a GPU, at least
+
+
+def recorded() -> list[dict[str, Any]]:
+    """The calls that this process has planned, each as a line of `gradkern warmup --calls FILE` has it.
+
+    >>> file.writelines(json.dumps(call) + "\\n" for call in gradkern.recorded())
+    """
+    return [_described(plan.call) for plan in plan_cache.entries()]
+
+
+def usual(dtype: Any, shape: tuple[int, ...], device: str) -> Tensor:
+    """A new array in C order: what a line need not describe."""
+    return Tensor(dtype, shape, c_strides(shape, dtype.itemsize), dtype.itemsize if device == HOST else _ALIGNMENT)
+
+
+def _described(call: Call) -> dict[str, Any]:
+    operator = registry.operators()[call.operator]
+    tensors = {**call.inputs, **call.outputs}
+    types = {each.type: tensors[each.name].dtype.name for each in _all(operator) if each.name in tensors}
+    line: dict[str, Any] = {"op": call.operator, "axes": dict(call.axes), "types": types, "outputs": list(call.outputs)}
+    strides, alignment = {}, {}
+    for each in operator.inputs:
+        tensor = call.inputs.get(each.name)
+        shape = shape_of(each.shape, call.axes)
+        if tensor is not None and tensor.shape == shape:  # not one of its other shapes, which are planned alike
+            new = usual(tensor.dtype, shape, call.device)
+            if tensor.strides != new.strides:
+                strides[each.name] = tensor.strides
+            if tensor.alignment != new.alignment:
+                alignment[each.name] = tensor.alignment
+    attributes = {name: value for name, value in call.attributes.items() if value is not None}
+    optional: Mapping[str, Any] = {
+        "attributes": attributes,
+        "strides": strides,
+        "alignment": alignment,
+        "policy": changes(call.policy),
+    }
+    return line | {key: value for key, value in optional.items() if value}
+
+
+def _all(operator: Any) -> tuple[Any, ...]:
+    return (*operator.inputs, *operator.outputs)

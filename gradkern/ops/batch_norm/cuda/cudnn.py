@@ -1,0 +1,222 @@
+"""BatchNormalizationGrad by cuDNN: each of its routes, in each of its modes or with each choice of its knobs that cuDNN
+proposes, is a candidate.
+
+What cuDNN wants otherwise than the caller has it goes through the workspace: scale, statistics and gradients of the
+parameters of another type than the arithmetic's, or with gaps; and what nobody wants of the outputs: it computes all.
+dX over dY or X is refused: cuDNN does not say that it may lie there, and a search, whose arrays all have memory of
+their own, could not find out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from typing import Any
+
+import numpy as np
+
+from gradkern.call import Tensor
+from gradkern.cuda.device import Device, activate
+from gradkern.cuda.launch import Launch, kernel_of
+from gradkern.cudnn import engine
+from gradkern.cudnn.api import BATCH_NORM_MODES, DATA_TYPES, HeuristicMode
+from gradkern.cudnn.device import description
+from gradkern.cudnn.engine import Config
+from gradkern.cudnn.library import CudnnError
+from gradkern.cudnn.library import version as library_version
+from gradkern.ops.batch_norm.cuda.cudnn_calls import Extended, Form, Graph, Operands, Plain, Route, norm_backward
+from gradkern.ops.batch_norm.cuda.problem import Problem
+from gradkern.search.candidate import Note, Unfit
+from gradkern.strides import is_dense
+
+__all__ = ["CudnnCandidate", "candidates", "rebuild", "version"]
+
+_INPUTS = {"dY": "dY", "X": "X", "Scale": "scale", "saved_mean": "mean", "saved_inv_std": "inv_std"}
+_OUTPUTS = ("dX", "dScale", "dBias")
+_DATA = ("dY", "X", "dX")
+_MOST_ELEMENTS = (1 << 31) - 1
+_MOST_ADDED = 1 << 17
+"""Elements of a channel that spatial mode adds up in float32 with an error below 1e-6 of the sum; with 280,000 it was
+1.1e-6, with a million 4e-6 (9.19, H200).
+"""
+_ALIGNED = 256  # bytes between what lies in the workspace
+_VECTORS_ALIGNED = 16
+_THREADS = 256
+
+
+class CudnnCandidate:
+    """One route, and around it the launches that bring vectors into its type and back."""
+
+    def __init__(self, problem: Problem, device: Device, route: Route) -> None:
+        self.problem, self.device, self.route = problem, device, route
+        self.name, self.origin, self.recipe = route.name, route.origin, route.recipe
+        tensors = dict(zip(_INPUTS, problem.inputs, strict=True)) | {
+            name: each for name in _OUTPUTS if (each := getattr(problem, name)) is not None
+        }
+        self._tensors: dict[str, Tensor] = tensors
+        self._copied = [name for name, each in tensors.items() if name not in _DATA and not self._is_taken(each)]
+        casts: frozenset[Note] = frozenset({"compiles_once"} if self._copied else ())
+        self.notes = route.notes | casts
+        self.workspace = 0
+        self._is_ready = False
+
+    def _is_taken(self, vector: Tensor) -> bool:
+        """Whether cuDNN can have the caller's own vector."""
+        dense = is_dense(vector) and vector.alignment >= _VECTORS_ALIGNED
+        return dense and vector.dtype.name == self.problem.work
+
+    def prepare(self) -> None:
+        """Finish plans, compile kernels. Raises Unfit with cuDNN's words."""
+        if self._is_ready:
+            return
+        try:
+            with activate(self.device) if self.device.context is not None else nullcontext():
+                self.route.prepare()
+                self._lay_out()
+        except CudnnError as error:
+            raise Unfit(str(error)) from error
+        self._is_ready = True
+
+    def _lay_out(self) -> None:
+        """Where each operand of the route is: one of the call's arrays by its place, or so far into the workspace."""
+        places = {name: place for place, name in enumerate(self._tensors)}
+        copies: dict[str, int] = {}
+        end = self.route.workspace
+        for name in (*_INPUTS, *_OUTPUTS):
+            if name not in places or name in self._copied:
+                copies[name] = -(-end // _ALIGNED) * _ALIGNED
+                end = copies[name] + self._bytes(name)
+        self.workspace = end
+        own = {operand: name for name, operand in _INPUTS.items()}
+        names = [own.get(operand, operand) for operand in Operands._fields]
+        self._operands = [(places.get(name, 0), copies.get(name)) for name in names]
+        self._before = self._casts([name for name in self._copied if name in _INPUTS], places, copies)
+        self._after = self._casts([name for name in self._copied if name in _OUTPUTS], places, copies)
+
+    def _bytes(self, name: str) -> int:
+        if name == "dX":
+            return self.problem.X.nbytes
+        return self.problem.channels * np.dtype(self.problem.work).itemsize
+
+    def _casts(
+        self, names: list[str], places: Mapping[str, int], copies: Mapping[str, int]
+    ) -> list[tuple[Launch, list[tuple[int, int]]]]:
+        """One launch for the vectors of each type; with it each vector's place, and where its copy is."""
+        launches = []
+        for dtype in dict.fromkeys(self._tensors[name].dtype.name for name in names):
+            group = [name for name in names if self._tensors[name].dtype.name == dtype]
+            is_output = group[0] in _OUTPUTS
+            launch = cast([self._tensors[name] for name in group], self.problem.work, is_output, self.device)
+            launches.append((launch, [(places[name], copies[name]) for name in group]))
+        return launches
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
+        if not self._is_ready:
+            raise RuntimeError(f"{self.name} is called before it is prepared")
+        arrays = inputs + outputs
+        for launch, vectors in self._before:
+            launch([each for place, copy in vectors for each in (arrays[place], workspace + copy)], stream)
+        operands = [arrays[place] if copy is None else workspace + copy for place, copy in self._operands]
+        self.route.run(Operands(*operands), workspace, stream)
+        for launch, vectors in self._after:
+            launch([each for place, copy in vectors for each in (workspace + copy, arrays[place])], stream)
+
+
+def candidates(problem: Problem, device: Device) -> Iterator[CudnnCandidate]:
+    """Every candidate once: the older functions, then the graph API's engines as its heuristics order them.
+
+    Raises Unfit where cuDNN cannot see the arrays.
+    """
+    for route in _routes(problem, device):
+        yield CudnnCandidate(problem, device, route)
+
+
+def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> CudnnCandidate:
+    """A candidate from its recipe. Raises Unfit where this cuDNN or this device does not take it."""
+    form = next((form for form in _forms(problem) if form.name == recipe["form"]), None)
+    if form is None:
+        raise Unfit(f"the arrays have no form {recipe['form']!r}")
+    try:
+        if recipe["route"] == "graph":
+            knobs = tuple((type_, value) for type_, value in recipe["knobs"])
+            return CudnnCandidate(problem, device, Graph(problem, device, form, Config(recipe["engine"], knobs)))
+        kind = {each.kind: each for each in (Plain, Extended)}[recipe["route"]]
+        return CudnnCandidate(problem, device, kind(problem, device, form, recipe["mode"]))
+    except CudnnError as error:
+        raise Unfit(str(error)) from error
+
+
+def version() -> str:
+    """The version of cuDNN: another one has other engines, and other times for the same ones."""
+    return "cuDNN " + ".".join(map(str, library_version()))
+
+
+def _routes(problem: Problem, device: Device) -> Iterator[Route]:
+    forms = _forms(problem)
+    modes = list(BATCH_NORM_MODES) if problem.mode == "auto" else [problem.mode]
+    if problem.mode == "auto" and problem.dtype == "float32" and problem.elements > _MOST_ADDED:
+        modes.remove("spatial")
+    for form in forms:
+        for mode in reversed(modes):  # the persistent one is mostly the faster
+            yield (Extended if form.last else Plain)(problem, device, form, mode)
+    if problem.mode != "auto":
+        return  # the graph API knows no modes
+    known: set[Config] = set()
+    form = forms[-1]  # channels last where the arrays may be seen so
+    for mode in (HeuristicMode.A, HeuristicMode.B, HeuristicMode.FALLBACK):
+        with suppress(CudnnError, Unfit):  # where it has no plans, the older functions are left
+            for config in engine.suggestions(norm_backward(problem, form), description(device), mode):
+                if config not in known:
+                    known.add(config)
+                    yield Graph(problem, device, form, config)
+
+
+def _forms(problem: Problem) -> list[Form]:
+    """How cuDNN can see the arrays: as they are, where they have two or three spatial axes, and otherwise with these
+    folded into one. Arrays without spatial axes, or of one channel, have channels both first and last.
+
+    Raises Unfit where it cannot see them at all.
+    """
+    X = problem.X
+    if problem.dtype not in DATA_TYPES:
+        raise Unfit(f"cuDNN has no batch norm of {problem.dtype}")
+    if problem.in_place:
+        raise Unfit("cuDNN does not say that dX may be written over dY or X")
+    if not 0 < X.size <= _MOST_ELEMENTS:
+        raise Unfit(f"cuDNN takes arrays of 1 to {_MOST_ELEMENTS:,} elements; these have {X.size:,}")
+    arrays = [each for name in _DATA if (each := getattr(problem, name)) is not None]
+    spatial = range(2, len(X.shape))
+    orders = {False: (0, 1, *spatial), True: (0, *spatial, 1)}
+    forms = []
+    for last, order in orders.items():
+        if all(is_dense(each, order) for each in arrays):
+            if len(X.shape) in (4, 5):
+                forms.append(Form(_name("HW" if len(X.shape) == 4 else "DHW", last), X.shape, last))
+            if len(X.shape) != 4:
+                forms.append(Form(_name("L", last), (*X.shape[:2], problem.positions, 1), last))
+    if not forms:
+        raise Unfit("the arrays are dense neither with channels first nor with channels last, or differ in it")
+    return forms
+
+
+def _name(spatial: str, last: bool) -> str:
+    return f"N{spatial}C" if last else f"NC{spatial}"
+
+
+def cast(vectors: Sequence[Tensor], work: str, is_output: bool, device: Device) -> Launch:
+    """The launch that copies these vectors to type `work` end to end, or, for outputs, back from there.
+
+    They have one type. It is called with the addresses of each vector and its copy: from, to, from, to.
+    """
+    own, count = vectors[0].dtype.name, len(vectors)
+    source, target = (work, own) if is_output else (own, work)
+    step = np.dtype(work).itemsize
+    channels = vectors[0].shape[0]
+    arguments = [channels]
+    for each in vectors:
+        (stride,) = each.strides
+        arguments += [0, step, 0, stride] if is_output else [0, stride, 0, step]
+    arguments += [0] * (4 * (3 - count))
+    builder = "gradkern.ops.batch_norm.cuda.cast_kernel:build"
+    kernel = kernel_of(device, builder, source, target, count, arguments=len(arguments), threads=_THREADS)
+    return Launch(kernel, -(-channels // _THREADS), _THREADS, arguments, changing=range(1, 4 * count, 2))

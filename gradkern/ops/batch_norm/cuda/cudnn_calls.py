@@ -1,0 +1,235 @@
+"""cuDNN's ways to a batch norm's gradient, each for one form of the arrays: two older functions, and the graph API.
+
+All three take the statistics as they are given, whichever they are, and write dX, dScale and dBias, all of them.
+None says in its documentation that dX may lie over X or dY.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from gradkern.cuda.device import Device
+from gradkern.cudnn import engine
+from gradkern.cudnn.api import BATCH_NORM, BATCH_NORM_ALONE, BATCH_NORM_MODES, BehaviorNote, NumericalNote
+from gradkern.cudnn.descriptor import Descriptor
+from gradkern.cudnn.device import description, handle
+from gradkern.cudnn.engine import Config
+from gradkern.cudnn.graph import graph, tensor
+from gradkern.cudnn.library import check, library
+from gradkern.cudnn.plan import Plan
+from gradkern.cudnn.tensor import TensorDescriptor
+from gradkern.ops.batch_norm.cuda.problem import Problem
+from gradkern.search.candidate import Note, Unfit
+from gradkern.strides import c_strides
+
+__all__ = ["Extended", "Form", "Graph", "Operands", "Plain", "Route", "norm_backward"]
+
+_ALIGNED = 16
+_PLAIN_ALIGNED = 4  # where 16-bit data began at an odd multiple of 2 bytes it faulted (9.19, H200)
+_EPSILON = 1e-5  # of no effect where the statistics are given; it only must not be negative
+
+
+class Operands(NamedTuple):
+    """The addresses that a route is called with."""
+
+    X: int
+    dY: int
+    scale: int
+    mean: int
+    inv_std: int
+    dX: int
+    dScale: int
+    dBias: int
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What dY, X and dX are to cuDNN: dense arrays of these sizes, channels before the positions or `last`."""
+
+    name: str
+    sizes: tuple[int, ...]
+    last: bool
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        if not self.last:
+            return c_strides(self.sizes, 1)
+        batch, channels, *positions = self.sizes
+        first, *middle, last = c_strides((batch, *positions, channels), 1)
+        return (first, last, *middle)
+
+    @property
+    def vector(self) -> tuple[int, ...]:
+        """The sizes of what there is one of for each channel."""
+        return (1, self.sizes[1], *(1,) * (len(self.sizes) - 2))
+
+
+class Route(Protocol):
+    """One way. `workspace` is known once `prepare` has returned; `prepare` raises CudnnError or Unfit.
+
+    Scale, statistics and the gradients of the parameters are end to end, and of the type of the arithmetic.
+    """
+
+    name: str
+    origin: str
+    notes: frozenset[Note]
+    recipe: Mapping[str, Any]
+    form: Form
+    workspace: int
+
+    def prepare(self) -> None: ...
+    def run(self, operands: Operands, workspace: int, stream: int) -> None: ...
+
+
+class Plain:
+    """cudnnBatchNormalizationBackward, in one of its modes: for channels first. With channels last it takes sixty times
+    as long as other routes.
+
+    spatial_persistent adds up in integers that are scaled to the data: it is the faster one, but for large finite
+    numbers it may overflow to infinity and NaN where spatial does not, says the documentation.
+    """
+
+    kind: ClassVar[str] = "plain"
+    origin = "cudnn_batch_norm"
+    notes: frozenset[Note] = frozenset()
+
+    def __init__(self, problem: Problem, device: Device, form: Form, mode: str) -> None:
+        self.problem, self.device, self.form, self.mode = problem, device, form, mode
+        self.name = f"cudnn_{form.name}_{mode}"
+        self.recipe: Mapping[str, Any] = {"route": self.kind, "form": form.name, "mode": mode}
+        self.workspace = 0
+        self._mode = BATCH_NORM_MODES[mode]
+
+    def prepare(self) -> None:
+        _check_aligned(self.problem, _PLAIN_ALIGNED)
+        work = self.problem.work
+        self._data = TensorDescriptor(self.problem.dtype, self.form.sizes, self.form.strides)
+        self._vector = TensorDescriptor(work, self.form.vector, c_strides(self.form.vector, 1))
+        number = ctypes.c_double if work == "float64" else ctypes.c_float
+        self._numbers = number(1), number(0)  # the results, and nothing of what was there before
+        self._factors = tuple(map(ctypes.addressof, self._numbers * 2))
+        self._function = library().cudnnBatchNormalizationBackward
+
+    def run(self, operands: Operands, workspace: int, stream: int) -> None:
+        del workspace
+        X, dY, scale, mean, inv_std, dX, dScale, dBias = operands
+        data, vector = self._data.pointer, self._vector.pointer
+        status = self._function(
+            handle(self.device.index).on(stream),
+            self._mode,
+            *self._factors,
+            *(data, X, data, dY, data, dX),
+            *(vector, scale, dScale, dBias),
+            *(_EPSILON, mean, inv_std),
+        )
+        if status:
+            check(status, f"running {self.name}")
+
+
+class Extended(Plain):
+    """cudnnBatchNormalizationBackwardEx, for channels last; its fast kernels are those of spatial_persistent.
+
+    Its reserve space is what the forward pass hands to this one. A gradient from the statistics alone has none, so the
+    route is taken only where cuDNN says that for a batch norm alone, without an activation, it needs 0 bytes.
+    """
+
+    kind: ClassVar[str] = "extended"
+    origin = "cudnn_batch_norm_ex"
+
+    def __init__(self, problem: Problem, device: Device, form: Form, mode: str) -> None:
+        super().__init__(problem, device, form, mode)
+        self.name = f"cudnn_{form.name}_ex_{mode}"
+
+    def prepare(self) -> None:
+        _check_aligned(self.problem)
+        super().prepare()
+        lib, data = library(), self._data.pointer
+        what = handle(self.device.index).address, self._mode, BATCH_NORM_ALONE
+        size = ctypes.c_size_t()
+        status = lib.cudnnGetBatchNormalizationTrainingExReserveSpaceSize(*what, None, data, ctypes.byref(size))
+        check(status, "asking for the size of a reserve space")
+        if size.value:
+            raise Unfit(f"cuDNN wants {size.value:,} bytes of reserve space, which only a forward pass can fill")
+        status = lib.cudnnGetBatchNormalizationBackwardExWorkspaceSize(
+            *what, *(data, None, data, None, data), self._vector.pointer, None, ctypes.byref(size)
+        )
+        check(status, "asking for the size of a workspace")
+        self.workspace = size.value
+        self._function = lib.cudnnBatchNormalizationBackwardEx
+
+    def run(self, operands: Operands, workspace: int, stream: int) -> None:
+        X, dY, scale, mean, inv_std, dX, dScale, dBias = operands
+        data, vector = self._data.pointer, self._vector.pointer
+        status = self._function(
+            *(handle(self.device.index).on(stream), self._mode, BATCH_NORM_ALONE),
+            *self._factors,
+            *(data, X, None, None, data, dY, None, None, data, dX),
+            *(vector, scale, None, dScale, dBias),
+            *(_EPSILON, mean, inv_std, None),
+            *(workspace if self.workspace else None, self.workspace, None, 0),
+        )
+        if status:
+            check(status, f"running {self.name}")
+
+
+class Graph:
+    """The graph API's norm backward, by one engine with one choice of knobs. Its preparation compiles.
+
+    It takes channels in multiples of 16 bytes, before the positions or last, but no float64; with channels first it
+    turns arrays over in its workspace. It does not heed alignments, so arrays that do not lie at multiples of 16 bytes
+    are kept from it.
+    """
+
+    def __init__(self, problem: Problem, device: Device, form: Form, config: Config) -> None:
+        """Raises CudnnError where the engine takes neither the graph nor the knobs."""
+        _check_aligned(problem)
+        self.problem, self.device, self.form, self.config = problem, device, form, config
+        self._made = engine.make(norm_backward(problem, form), description(device), config)
+        numerical, behavior = engine.notes(self._made)
+        notes: dict[Note, bool] = {
+            "nondeterministic": NumericalNote.NONDETERMINISTIC in numerical,
+            "reduced_precision": NumericalNote.REDUCED_PRECISION_REDUCTION in numerical,
+            "compiles": BehaviorNote.RUNTIME_COMPILATION in behavior,
+        }
+        self.notes: frozenset[Note] = frozenset(note for note, is_there in notes.items() if is_there)
+        self.name = f"cudnn_{form.name}_{config.name}"
+        self.origin = f"cudnn_norm_eng{config.engine}"
+        knobs = [list(each) for each in config.knobs]
+        self.recipe: Mapping[str, Any] = {
+            "route": "graph",
+            "form": form.name,
+            "engine": config.engine,
+            "knobs": knobs,
+        }
+        self.workspace = 0
+
+    def prepare(self) -> None:
+        numbers = tuple(range(1, len(Operands._fields) + 1))
+        self._plan = Plan(self._made, description(self.device), self.device.index, numbers)
+        self.workspace = self._plan.workspace
+
+    def run(self, operands: Operands, workspace: int, stream: int) -> None:
+        self._plan(tuple(operands), workspace, stream)
+
+
+@lru_cache(maxsize=16)
+def norm_backward(problem: Problem, form: Form) -> Descriptor:
+    """The operation graph; its tensors are numbered as `Operands` are ordered, from 1. Raises CudnnError."""
+    tensors = {
+        name: tensor(number, problem.dtype, form.sizes, form.strides, _ALIGNED)
+        if name in ("X", "dY", "dX")
+        else tensor(number, problem.work, form.vector, c_strides(form.vector, 1), _ALIGNED)
+        for number, name in enumerate(Operands._fields, 1)
+    }
+    return graph(Descriptor("norm_backward", mode=BATCH_NORM, **tensors))
+
+
+def _check_aligned(problem: Problem, alignment: int = _ALIGNED) -> None:
+    for name in ("dY", "X", "dX"):
+        array = getattr(problem, name)
+        if array is not None and array.alignment < alignment:
+            raise Unfit(f"{name}: its kernels want arrays at multiples of {alignment} bytes")

@@ -1,0 +1,100 @@
+"""BatchNormalizationGrad on a GPU: the fastest of gradkern's own kernel and of cuDNN's routes, found by a search.
+
+A pinned `mode` leaves cuDNN's older functions in that mode alone, which are all that knows modes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from gradkern.call import Call, Refusal
+from gradkern.channel_kernels import streaming_plan
+from gradkern.channel_kernels.persistent_plan import WholePlan
+from gradkern.channel_kernels.streaming_plan import ChannelPlan
+from gradkern.cuda.device import Device
+from gradkern.cuda.launch import Launch
+from gradkern.cuda.rows import EmptyPlan, device_of
+from gradkern.ops.batch_norm.cuda.problem import Problem
+from gradkern.ops.batch_norm.cuda.reference import elements
+from gradkern.ops.batch_norm.cuda.sync import NAMES
+from gradkern.search.candidate import Unfit
+from gradkern.search.plan import Choices, SearchPlan
+from gradkern.search.store import Findings
+from gradkern.search.streams import Part
+from gradkern.search.task import ModuleSource, Task
+from gradkern.search.tuner import Choice, choose, kept, names
+from gradkern.strides import overlaps_itself
+
+__all__ = ["HEEDS_PINS", "plan", "searches"]
+
+HEEDS_PINS = True  # of Policy.kernel
+_ALL = "all gradients"
+
+
+def plan(call: Call) -> BatchNormPlan | ChannelPlan | EmptyPlan:
+    """The plan of the winner, found by an earlier search or by one that is made now."""
+    if not call.inputs["X"].size:
+        return streaming_plan.plan(call, NAMES, [axis == 1 for axis in range(len(call.inputs["X"].shape))], None)
+    for name, tensor in call.outputs.items():
+        if overlaps_itself(tensor):
+            raise Refusal(f"{name}: elements of it share memory")
+    device = device_of(call)
+    try:
+        return BatchNormPlan(device, choose(_task(call, device), call.policy, device, call.policy.kernel))
+    except Unfit as unfit:
+        raise Refusal(str(unfit)) from unfit
+
+
+def searches(call: Call) -> Mapping[str, tuple[Findings | None, list[str]]]:
+    """What an earlier search found; where there was none, the candidates that one would try first."""
+    if not call.inputs["X"].size:
+        return {}
+    task = _task(call, device_of(call))
+    findings = kept(task, call.policy, device_of(call))
+    return {_ALL: (findings, [] if findings else names(task))}
+
+
+class BatchNormPlan(SearchPlan):
+    """One winner computes all gradients."""
+
+    def __init__(self, device: Device, choice: Choice) -> None:
+        super().__init__(device, {_ALL: choice}, _whole)
+        # gradkern's own kernels have it, if they are one launch
+        self._alone: ChannelPlan | WholePlan | None = getattr(choice.candidate, "alone", None)
+
+    @property
+    def kernel(self) -> str:
+        return self.choices[_ALL].candidate.name
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """Of a kernel of gradkern's own, in one launch; what libraries launch is not known."""
+        return () if self._alone is None else self._alone.launches
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
+        if self._alone is not None:  # a launch by itself needs no turn, and costs the host far less
+            self._alone(inputs, outputs, stream)
+        else:
+            super().__call__(inputs, outputs, stream)
+
+
+def _whole(choices: Choices) -> Part:
+    task, candidate = choices[_ALL].task, choices[_ALL].candidate
+    return Part(candidate, tuple(range(len(task.inputs))), tuple(range(len(task.outputs))))
+
+
+def _task(call: Call, device: Device) -> Task:
+    mode = call.attributes["mode"]
+    problem = Problem(**call.inputs, **call.outputs, mode=mode, in_place=bool(call.in_place))
+    modules = ["streaming", "persistent", "cudnn"] if mode == "auto" else ["cudnn"]
+    return Task(
+        kind=f"BatchNormalizationGrad {problem.dtype}",
+        detail="x".join(map(str, problem.X.shape)),
+        key=repr(problem),
+        inputs=problem.inputs,
+        outputs=problem.outputs,
+        terms=problem.elements,
+        sources=tuple(ModuleSource(name, f"gradkern.ops.batch_norm.cuda.{name}", problem, device) for name in modules),
+        truth=partial(elements, problem),
+    )

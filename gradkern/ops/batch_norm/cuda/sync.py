@@ -1,0 +1,29 @@
+"""The steps of a batch in parts on a GPU, one pass over memory each: sums of a part, and dX from the sums of all."""
+
+from __future__ import annotations
+
+from gradkern.call import Call
+from gradkern.channel_kernels import streaming_plan
+from gradkern.channel_kernels.streaming_plan import ChannelPlan
+from gradkern.cuda.rows import EmptyPlan
+
+__all__ = ["NAMES", "plan"]
+
+NAMES = {  # contract name -> the kernel's
+    "dY": "D",
+    "X": "X",
+    "Scale": "scale",
+    "saved_mean": "mean",
+    "saved_inv_std": "spread",
+    "dX": "dX",
+    "dScale": "scale_sum",
+    "dBias": "bias_sum",
+}
+_TOTALS = {"dScale": "scale_total", "dBias": "bias_total"}  # where they are inputs
+
+
+def plan(call: Call) -> ChannelPlan | EmptyPlan:
+    """Of BatchNormalizationGradSums or of BatchNormalizationGradFromSums."""
+    names = {**NAMES, **{name: _TOTALS[name] for name in _TOTALS if name in call.inputs}}
+    is_kept = [axis == 1 for axis in range(len(call.inputs["X"].shape))]
+    return streaming_plan.plan(call, names, is_kept, None, call.attributes.get("count"))

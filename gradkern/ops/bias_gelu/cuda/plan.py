@@ -1,0 +1,105 @@
+"""The GELU gradients on a GPU: from a call to a launch of the kernel in `cuda_kernel`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from gradkern.call import Call, Refusal
+from gradkern.cuda.device import Device
+from gradkern.cuda.launch import Launch, kernel_of_form
+from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
+from gradkern.cuda.scratch import scratch
+from gradkern.ops.bias_gelu.cuda.form import ARGUMENTS, Form, choose
+
+__all__ = ["plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class GeluPlan:
+    """One launch."""
+
+    kernel: str
+    scratch: int
+    launch: Launch
+    device: Device
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        return (self.launch,)
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
+        if self.scratch:
+            self.launch((*inputs, *outputs, *scratch(self.device, stream, self.scratch)), stream)
+        else:
+            self.launch((*inputs, *outputs), stream)
+
+
+def plan(call: Call) -> GeluPlan | EmptyPlan:
+    """The plan of one of the two GELU gradients on `call.device`."""
+    device = device_of(call)
+    tensors = {**call.inputs, **call.outputs}
+    rows, columns = size_of(call.axes["rows"]), size_of(call.axes["columns"])
+    for name in tensors.keys() & {"B", "dB"}:
+        require_flat(name, tensors[name])
+    row_axes = len(call.axes["rows"])
+    strides = {name: row_stride(name, tensors[name], row_axes) for name in ("dY", "X", "dX") if name in tensors}
+    if rows == 0 or columns == 0 or not call.outputs:
+        return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
+
+    form = choose(_form(call, rows, columns, strides, device), rows, device.processors)
+    numbers = {"rows": rows // form.fold, "tail": rows % form.fold * columns}
+    numbers |= {f"{name}_stride": form.fold * stride for name, stride in strides.items()}
+    arguments = [numbers.get(name, 0) for name in ARGUMENTS]
+    given = [*call.inputs, *call.outputs, *(("counter", "partial") if form.stays else ())]
+    builder = "gradkern.ops.bias_gelu.cuda.kernel:build"
+    kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS))
+    grid = form.tasks(rows // form.fold)
+    partial = grid // form.slices * form.column_sums.partial_bytes if form.stays else 0
+    if form.stays:
+        grid = min(grid, kernel.resident_blocks(form.threads))
+        if not grid:
+            raise Refusal(f"no block of {form.threads} threads fits the device")
+    changing = [ARGUMENTS.index(name) for name in given]
+    launch = Launch(kernel, grid, form.threads, arguments, changing, cooperative=form.stays)
+    return GeluPlan(_name(form), partial, launch, device)
+
+
+def _name(form: Form) -> str:
+    """A name that tells the kernel's shape: slices x lanes x width, teams x rows of a thread."""
+    kind = "fast_gelu" if form.fast else "gelu"
+    what = "tasks" if form.stays else "alone" if form.alone else "stream"
+    folded = f"_fold{form.fold}" if form.fold > 1 else ""
+    return f"{kind}_{what}_{form.slices}x{form.lanes}x{form.width}_rows{form.teams}x{form.unroll}{folded}"
+
+
+def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> Form:
+    """All but the threads: vectors as wide as alignment allows, rows folded where that makes their vectors whole."""
+    X, B = call.inputs["X"], call.inputs["B"]
+    tensors = {**call.inputs, **call.outputs}
+    itemsize = X.dtype.itemsize
+    packed = all(stride == columns * itemsize for stride in strides.values())
+    width = 16 // itemsize
+    while width > 1 and any(tensors[name].alignment % (width * itemsize) for name in strides):
+        width //= 2
+    fold = width // gcd(columns, width)
+    if not (packed and rows >= fold):
+        fold = 1
+        while columns % width or any(rows > 1 and stride % (width * itemsize) for stride in strides.values()):
+            width //= 2
+    bias_width = width if columns % width == 0 else 1
+    while bias_width > 1 and B.alignment % min(16, bias_width * B.dtype.itemsize):
+        bias_width //= 2
+    return Form(
+        operator=call.operator,
+        data=X.dtype.name,
+        parameter=B.dtype.name,
+        columns=columns * fold,
+        outputs=tuple(call.outputs),
+        width=width,
+        fold=fold,
+        bias_width=bias_width,
+        packed=packed,
+        long_rows=rows > 1 << 30,
+        native=device.capability >= (8, 0),
+    )

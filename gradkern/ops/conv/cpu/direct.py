@@ -1,0 +1,171 @@
+"""ConvGrad without a column matrix: for depthwise convolutions, which do too little arithmetic to pay for one.
+
+A plane (the spatial axes of one image and channel) is laid flat with its padding: position p. dY's plane is spread
+over the same positions, output o at o*strides, zeros between. Then tap k is a distance, flat(k*dilations):
+
+    dX[p] = sum over m, k of  W[m, c, k] * spread[p - distance[k]]
+    dW[m, c, k] = sum over p of  X[p] * spread[p - distance[k]]
+
+for any stride, dilation and padding: long adjacent loops, however short the rows. Blocks of p keep to the L1 cache.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import ceil, prod
+from typing import Any
+
+import numba
+import numpy as np
+from numba import njit, types
+
+from gradkern.call import Call, Refusal
+from gradkern.cpu import threads
+from gradkern.cpu.compile import INLINE, kernel
+from gradkern.cpu.element_types import arithmetic, load, real, storage, store, zeros
+from gradkern.cpu.threads import take
+from gradkern.ops.conv.cpu.gemm import GemmLaunch
+from gradkern.ops.conv.cpu.im2col import contiguous, spacing_of
+from gradkern.ops.conv.geometry import Geometry
+
+__all__ = ["DirectLaunch"]
+
+BLOCK = 2048  # positions: three buffers of float32 fill three quarters of a 32 KiB L1 cache
+TASKS = 16  # planes of fewer channels than this are shared out by images too
+
+
+@kernel
+def direct(
+    queue: Any,
+    dY: Any,
+    X: Any,
+    W: Any,
+    dX: Any,
+    shares: Any,
+    padded: Any,
+    strides: Any,
+    begins: Any,
+    taps: Any,
+    distances: Any,
+    block: int,
+) -> None:
+    """A task is a channel and a share of the images: it writes their dX, and shares[share] gets their part of dW."""
+    filters, channels = W.shape[0] // (X.shape[1] // W.shape[1]), W.shape[1]
+    total = padded[0] * padded[1] * padded[2]
+    halo = distances[-1]
+    step = spacing_of(W)[4]
+    x, result, spread = zeros(X, block), zeros(X, block), zeros(X, block + halo)
+    task = take(queue)
+    while task >= 0:
+        share, channel = divmod(task, X.shape[1])
+        group, c = divmod(channel, channels)
+        shares[share, group * filters : (group + 1) * filters, c] = 0
+        first, last = X.shape[0] * share // shares.shape[0], X.shape[0] * (share + 1) // shares.shape[0]
+        for image in range(first, last):
+            for start in range(0, total, block):
+                count = min(block, total - start)
+                _fill(X[image, channel], x, start, count, padded, (1, 1, 1), begins)
+                result[:] = 0
+                for m in range(group * filters, (group + 1) * filters):
+                    _fill(dY[image, m], spread, start - halo, count + halo, padded, strides, (0, 0, 0))
+                    for tap in range(len(distances)):
+                        seen = spread[halo - distances[tap] : halo - distances[tap] + count]
+                        w = load(contiguous(W[m, c, taps[tap, 0], taps[tap, 1]]), taps[tap, 2] * step)
+                        if dX.size:
+                            for p in range(count):
+                                result[p] += w * seen[p]
+                        if shares.size:
+                            dot = real(X, 0)
+                            for p in range(count):
+                                dot += x[p] * seen[p]
+                            shares[share, m, c, tap] += dot
+                if dX.size:
+                    _bring_home(result, dX[image, channel], start, count, padded, begins)
+        task = take(queue)
+
+
+@njit(**INLINE)
+def _fill(plane: Any, target: Any, start: int, count: int, padded: Any, strides: Any, begins: Any) -> None:
+    """target[p - start] = plane[i], where i lies at i*strides + begins; zero between and around."""
+    target[:count] = 0
+    step = plane.strides[2] // plane.itemsize
+    for line in range(max(start // padded[2], 0), (start + count - 1) // padded[2] + 1):
+        at0, at1 = line // padded[1] - begins[0], line % padded[1] - begins[1]
+        i0, i1 = at0 // strides[0], at1 // strides[1]
+        if i0 * strides[0] != at0 or i1 * strides[1] != at1:
+            continue
+        if i0 < 0 or i0 >= plane.shape[0] or i1 < 0 or i1 >= plane.shape[1]:
+            continue
+        base = line * padded[2] + begins[2] - start
+        begin = max(0, -(base // strides[2]))
+        end = min(plane.shape[2], (count - 1 - base) // strides[2] + 1)
+        memory = contiguous(plane[i0, i1])
+        for i in range(begin, end):
+            store(target, base + i * strides[2], load(memory, i * step))
+
+
+@njit(**INLINE)
+def _bring_home(result: Any, plane: Any, start: int, count: int, padded: Any, begins: Any) -> None:
+    """plane[i] = result[p - start], where i lies at i + begins."""
+    step = plane.strides[2] // plane.itemsize
+    for line in range(start // padded[2], (start + count - 1) // padded[2] + 1):
+        i0, i1 = line // padded[1] - begins[0], line % padded[1] - begins[1]
+        if i0 < 0 or i0 >= plane.shape[0] or i1 < 0 or i1 >= plane.shape[1]:
+            continue
+        base = line * padded[2] + begins[2] - start
+        memory = contiguous(plane[i0, i1])
+        for i in range(max(0, -base), min(plane.shape[2], count - base)):
+            store(memory, i * step, result[base + i])
+
+
+class DirectLaunch:
+    """Computes the wanted ones of dX and dW in one pass over dY and X."""
+
+    def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
+        dtype = call.inputs["X"].dtype
+        extents = [
+            (out - 1) * stride + (size - 1) * dilation + 1
+            for out, stride, size, dilation in zip(
+                geometry.out, geometry.strides, geometry.kernel, geometry.dilations, strict=True
+            )
+        ]
+        ends = [begin + size for begin, size in zip(geometry.pads_begin, geometry.spatial, strict=True)]
+        padded = tuple(max(extent, end) for extent, end in zip(extents, ends, strict=True))
+        taps = np.array(list(product(*(range(size) for size in geometry.kernel))), np.int64)
+        distances = (taps * geometry.dilations) @ np.array((padded[1] * padded[2], padded[2], 1))
+        block = max(1, min(prod(padded), max(BLOCK, 4 * int(distances[-1]))))
+        images = min(geometry.images, ceil(TASKS / max(geometry.group * geometry.channels, 1)))
+        filters = geometry.group * geometry.filters if "dW" in call.outputs else 0
+        self._shares = (max(images, 1), filters, geometry.channels, geometry.taps)
+        self._tasks = self._shares[0] * geometry.group * geometry.channels
+        self._geometry = (padded, geometry.strides, geometry.pads_begin, taps, distances, block)
+        self._no_dX = np.empty((0,) * 5, storage(dtype))
+        # A zero of the spread times an infinity of X is a NaN the formula does not have: then columns give dW.
+        self._exact = GemmLaunch(call, geometry, limit, data=False) if filters else None
+        buffers = threads.threads() * (3 * block + int(distances[-1])) * arithmetic(dtype).itemsize
+        exact = 0 if self._exact is None else self._exact.scratch
+        self.scratch = max(buffers, exact) + prod(self._shares) * 8
+        if self.scratch > limit:
+            raise Refusal(f"needs {self.scratch} bytes of scratch; the policy's workspace_limit is {limit}")
+        seen = numba.from_dtype(storage(dtype))
+        source, target = types.Array(seen, 5, "A", readonly=True), types.Array(seen, 5, "A")
+        table, vector, shares = (
+            types.Array(t, n, "C") for t, n in ((types.int64, 2), (types.int64, 1), (types.float64, 4))
+        )
+        triple = types.UniTuple(types.int64, 3)
+        signature = (threads.QUEUE, source, source, source, target, shares, *[triple] * 3, table, vector, types.int64)
+        self._kernel = direct(*signature)
+
+    def __call__(
+        self, dY: np.ndarray, X: np.ndarray, W: np.ndarray, dX: np.ndarray | None, dW: np.ndarray | None
+    ) -> None:
+        shares = np.empty(self._shares)
+        target = self._no_dX if dX is None else dX
+        threads.run(self._kernel, self._tasks, dY.nbytes + 2 * X.nbytes, dY, X, W, target, shares, *self._geometry)
+        if dW is None:
+            return
+        total = shares.sum(0)
+        if self._exact is not None and not np.isfinite(total).all():
+            self._exact(dY, X, W, None, dW)
+        else:
+            dW[...] = total.reshape(dW.shape)

@@ -1,0 +1,114 @@
+"""ConvGrad on the CPU: chooses among the kernels and brings the caller's arrays into the form they take.
+
+pointwise  1x1 convolutions of float32 and float64: products of the arrays as they are
+direct     depthwise convolutions in blocks of a plane; pinned, any convolution
+gemm       columns in slices and matrix products; any convolution
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+
+from gradkern.call import Call, Plan, Refusal, Tensor
+from gradkern.cpu import threads
+from gradkern.cpu.element_types import storage
+from gradkern.ops.conv.cpu.direct import DirectLaunch
+from gradkern.ops.conv.cpu.gemm import GemmLaunch
+from gradkern.ops.conv.cpu.im2col import sum_planes
+from gradkern.ops.conv.cpu.pointwise import PointwiseLaunch
+from gradkern.ops.conv.geometry import Geometry
+
+__all__ = ["HEEDS_PINS", "plan"]
+
+DEFAULT_LIMIT = 256 << 20
+
+HEEDS_PINS = True  # of Policy.kernel
+KERNELS = {"pointwise": PointwiseLaunch, "direct": DirectLaunch, "gemm": GemmLaunch}
+
+
+def plan(call: Call) -> Plan:
+    """The plan of the kernel the policy pins, else of the fastest that takes the call."""
+    geometry = Geometry.of(call.axes, call.attributes)
+    limit = DEFAULT_LIMIT if call.policy.workspace_limit is None else call.policy.workspace_limit
+    pinned = call.policy.kernel
+    if pinned is not None and pinned not in KERNELS:
+        raise Refusal(f"has no kernel {pinned!r}; it has {', '.join(KERNELS)}")
+    reasons = []
+    for name in _order(geometry) if pinned is None else [pinned]:
+        try:
+            return _ConvPlan(call, name, KERNELS[name](call, geometry, limit))
+        except Refusal as refusal:
+            reasons.append(f"kernel {name!r} {refusal}")
+    raise Refusal("; ".join(reasons) + f"; the kernels are {', '.join(KERNELS)}")
+
+
+def _order(geometry: Geometry) -> list[str]:
+    """The kernels from fast to slow."""
+    if geometry.pointwise:
+        return ["pointwise", "gemm", "direct"]
+    return ["direct", "gemm"] if geometry.channels == 1 else ["gemm", "direct"]
+
+
+class _ConvPlan:
+    """Brings every array into the five axes and the storage type that kernels see; sums dB itself."""
+
+    def __init__(self, call: Call, kernel: str, launch: Any) -> None:
+        self.kernel = kernel
+        self._launch = launch
+        self._readers = [_lifted(tensor) for tensor in call.inputs.values()]
+        wanted = list(call.outputs)
+        self._dX, self._dW, self._dB = (wanted.index(name) if name in wanted else None for name in ("dX", "dW", "dB"))
+        copied = [tensor for tensor in call.inputs.values() if _odd(tensor)]
+        self._view_dX = None
+        self._odd_dX = False
+        if "dX" in call.outputs:
+            tensor = call.outputs["dX"]
+            self._view_dX, self._odd_dX = _lifted(tensor), _odd(tensor)
+            copied += [tensor] * self._odd_dX
+        self.scratch = launch.scratch + sum(tensor.nbytes for tensor in copied)
+        self._sum = sum_planes(
+            threads.QUEUE,
+            types.Array(numba.from_dtype(storage(call.inputs["dY"].dtype)), 5, "A", readonly=True),
+            types.Array(types.float64, 1, "C"),
+        )
+
+    def __call__(self, inputs: tuple[np.ndarray, ...], outputs: tuple[np.ndarray, ...], stream: Any = None) -> None:
+        dY, X, W = (read(array) for read, array in zip(self._readers, inputs, strict=True))
+        dX = dW = None
+        if self._dX is not None and self._view_dX is not None:
+            dX = np.empty(X.shape, X.dtype) if self._odd_dX else self._view_dX(outputs[self._dX])
+        if self._dW is not None:
+            dW = outputs[self._dW]
+        with np.errstate(all="ignore"):  # overflow and NaN are results, here as in kernels
+            if dX is not None or dW is not None:
+                self._launch(dY, X, W, dX, dW)
+            if self._odd_dX and self._dX is not None and dX is not None:
+                target = outputs[self._dX]
+                target[...] = dX.view(target.dtype).reshape(target.shape)
+            if self._dB is not None:
+                dB = outputs[self._dB]
+                sums = np.empty(len(dB))
+                threads.run(self._sum, len(dB), dY.nbytes, dY, sums)
+                dB[...] = sums
+
+
+def _lifted(tensor: Tensor) -> Callable[[np.ndarray], np.ndarray]:
+    """The function that views arrays of this signature as (N, C, i0, i1, i2), in the type kernels see."""
+    seen_as = storage(tensor.dtype)
+    lift = (slice(None), slice(None), *(None,) * (5 - len(tensor.shape)))
+    if _odd(tensor):
+        return lambda array: np.array(array, order="C").view(seen_as)[lift]
+    if seen_as == tensor.dtype:
+        return lambda array: array[lift]
+    return lambda array: array.view(seen_as)[lift]
+
+
+def _odd(tensor: Tensor) -> bool:
+    """Whether the elements lie between the places of their type, as in a packed record: such an array is copied."""
+    item = tensor.dtype.itemsize
+    return tensor.alignment < tensor.dtype.alignment or any(stride % item for stride in tensor.strides)

@@ -1,0 +1,66 @@
+"""ConvGrad of a 1x1 convolution: three axes of the arrays as they are, and NumPy's matrix products.
+
+dX[n] = W^T * dY[n]        dW = sum over n of  dY[n] * X[n]^T        for each group, with positions as columns
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+
+from gradkern.call import Call, Refusal, Tensor
+from gradkern.cpu.element_types import arithmetic
+from gradkern.ops.conv.geometry import Geometry
+
+__all__ = ["PointwiseLaunch"]
+
+
+class PointwiseLaunch:
+    """Computes the wanted ones of dX and dW."""
+
+    def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
+        tensors = {**call.inputs, **call.outputs}
+        dtype = call.inputs["X"].dtype
+        if not geometry.pointwise:
+            raise Refusal("takes only 1x1 convolutions with strides of 1 and no padding")
+        if dtype != arithmetic(dtype):
+            raise Refusal("takes only float32 and float64")
+        if not all(_as_matrices(tensors[name]) for name in ("dY", "X", "dX") if name in tensors):
+            raise Refusal("takes only arrays in which each image is a matrix")
+        groups = (geometry.group, geometry.filters, geometry.channels)
+        positions = prod(geometry.spatial)
+        self._weights = groups
+        self._upstream = (geometry.images, geometry.group, geometry.filters, positions)
+        self._data = (geometry.images, geometry.group, geometry.channels, positions)
+        self._share = prod(groups) * dtype.itemsize
+        self.scratch = self._share if "dW" in call.outputs and geometry.images > 1 else 0
+        self.scratch += call.inputs["W"].nbytes  # where NumPy must copy W to view its groups
+        if self.scratch > limit:
+            raise Refusal(f"needs {self.scratch} bytes of scratch; the policy's workspace_limit is {limit}")
+
+    def __call__(
+        self, dY: np.ndarray, X: np.ndarray, W: np.ndarray, dX: np.ndarray | None, dW: np.ndarray | None
+    ) -> None:
+        upstream, data = dY.reshape(self._upstream), X.reshape(self._data)
+        if dX is not None:
+            np.matmul(
+                W.reshape(self._weights).swapaxes(1, 2), upstream, out=dX.reshape(self._data)
+            )  # a view, see _as_matrices
+        if dW is not None:
+            total = np.zeros(self._weights, dW.dtype)
+            share = np.empty_like(total)
+            for image in range(len(X)):
+                total += np.matmul(upstream[image], data[image].swapaxes(1, 2), out=share)
+            dW[...] = total.reshape(dW.shape)
+
+
+def _as_matrices(tensor: Tensor) -> bool:
+    """Whether each image is a matrix of channels and positions to BLAS: its spatial axes step as one axis would, and
+    positions or channels are adjacent.
+    """
+    steps = [(size, stride) for size, stride in zip(tensor.shape[1:], tensor.strides[1:], strict=True) if size != 1]
+    spatial = steps if tensor.shape[1] == 1 else steps[1:]
+    one_axis = all(outer == inner * size for (_, outer), (size, inner) in pairwise(spatial))
+    return tensor.size == 0 or (one_axis and tensor.dtype.itemsize in (stride for _, stride in steps))

@@ -1,0 +1,27 @@
+"""The candidate for dB: sums of dY over images and positions, by the kernel that adds up channels for batch norms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gradkern.channel_kernels.candidate import ChannelWalk
+from gradkern.cuda.device import Device
+from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.search.candidate import Unfit
+
+__all__ = ["candidates", "rebuild"]
+
+
+def candidates(problem: Problem, device: Device) -> Iterator[ChannelWalk]:
+    """The kernel for this problem; raises Unfit where it has none."""
+    yield rebuild(problem, device, {})
+
+
+def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> ChannelWalk:
+    """The candidate that had this recipe: it has nothing to choose."""
+    if problem.gradient != "dB":
+        raise Unfit("channel sums are dB")
+    names = {"dY": "D", "dB": "bias_sum"}
+    inputs, outputs = {"dY": problem.Y}, {"dB": problem.output}
+    return ChannelWalk("channel_sums", "gradkern channel sums", recipe, device, inputs, outputs, names)

@@ -1,0 +1,292 @@
+"""The gradients of a convolution by cuDNN's graph API: each engine that takes the arrays as they lie, with each choice
+of knobs that its heuristics or a search propose, is a candidate.
+
+A convolution of one spatial axis has three forms, for which cuDNN has different engines: N x C x L as it is, and as an
+image of one row or one column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from gradkern.call import Tensor
+from gradkern.cuda.device import Device, activate
+from gradkern.cudnn import engine
+from gradkern.cudnn.api import DATA_TYPES, BehaviorNote, HeuristicMode, NumericalNote
+from gradkern.cudnn.descriptor import Descriptor
+from gradkern.cudnn.device import description
+from gradkern.cudnn.engine import Config
+from gradkern.cudnn.graph import convolution, graph, tensor
+from gradkern.cudnn.library import CudnnError
+from gradkern.cudnn.library import version as library_version
+from gradkern.cudnn.plan import Plan
+from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.search.candidate import Note, Unfit
+
+__all__ = ["CudnnCandidate", "candidates", "rebuild", "variations", "version"]
+
+_FORMS = {  # rank of the problem -> form -> where its tensors get an axis of one element
+    1: {"NCL": None, "NC1L": 2, "NCL1": 3},
+    2: {"NCHW": None},
+    3: {"NCDHW": None},
+}
+_Y, _X, _W = 1, 2, 3  # numbers of the tensors in the graph
+
+# Faults that cuDNN does not tell of, by gradient and engine; found with 9.19 on Hopper. Engines keep their numbers:
+# from 9.10 to 9.28 those of one number have the same knobs and notes.
+_ROUNDS_PARTS = {("dW", 24), ("dW", 47), ("dW", 61)}
+"""Engines that round partial sums to 16 bits. Of the first two cuDNN says so for float16, but not for bfloat16."""
+_TAKES_ANY_PADS = {("dX", 0), ("dX", 74), ("dW", 0), ("dW", 67)}
+"""Engines without tensor cores that heed the pads at the end. Of the others some do not, and read and write outside the
+arrays (dX 50) or compute another gradient (dW 1, 18, 20); all of those with tensor cores do.
+"""
+
+_ALIGNED, _ALIGNED_IN_GROUPS = 4, 16
+"""Bytes of whose multiple the arrays of 16-bit types must begin at. A depthwise convolution on float16 channels last at
+odd multiples of 2 ended with a misaligned address (9.19, H200), though cuDNN had been told of it.
+"""
+
+
+@dataclass(slots=True, eq=False)
+class CudnnCandidate:
+    """One engine of cuDNN with one choice of knobs, for one form of the problem."""
+
+    problem: Problem
+    device: Device
+    form: str
+    config: Config
+    notes: frozenset[Note]
+    made: Descriptor = field(repr=False)  # the configuration, as cuDNN has it
+    workspace: int = 0
+    _plan: Plan | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        return f"cudnn_{self.form}_{self.config.name}"
+
+    @property
+    def origin(self) -> str:
+        return f"cudnn_eng{self.config.engine}"
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        return {"form": self.form, "engine": self.config.engine, "knobs": [list(each) for each in self.config.knobs]}
+
+    def prepare(self) -> None:
+        """Finish the plan. Raises Unfit with cuDNN's words."""
+        if self._plan is not None:
+            return
+        device = self.device
+        try:
+            with activate(device) if device.context is not None else nullcontext():
+                output = {"dX": _X, "dW": _W}[self.problem.gradient]
+                numbers = (_Y, _W if output == _X else _X, output)
+                self._plan = Plan(self.made, description(device), device.index, numbers)
+        except CudnnError as error:
+            raise Unfit(str(error)) from error
+        self.workspace = self._plan.workspace
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
+        if self._plan is None:
+            raise RuntimeError(f"{self.name} is called before it is prepared")
+        self._plan(inputs + outputs, workspace, stream)
+
+
+def candidates(problem: Problem, device: Device) -> Iterator[CudnnCandidate]:
+    """Every candidate once: what heuristics A and B expect to be best, all engines without knobs, the fallbacks; last
+    those that compile, a tenth of a second or more each.
+
+    Raises Unfit where cuDNN has none, with its words.
+    """
+    refusals: dict[str, None] = {}
+    compiled: list[CudnnCandidate] = []
+    found = False
+    for form, config in _in_turn(_proposals(problem, device, refusals)):
+        try:
+            candidate = _candidate(problem, device, form, config)
+        except (CudnnError, Unfit) as refusal:
+            refusals[str(refusal)] = None
+            continue
+        found = True
+        if "compiles" in candidate.notes:
+            compiled.append(candidate)
+        else:
+            yield candidate
+    yield from compiled
+    if not found:
+        raise Unfit("; ".join(refusals) or "cuDNN has no engine for it")
+
+
+def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> CudnnCandidate:
+    """A candidate from its recipe. Raises Unfit where this cuDNN or this device does not take it."""
+    config = Config(recipe["engine"], tuple((type_, value) for type_, value in recipe["knobs"]))
+    try:
+        return _candidate(problem, device, recipe["form"], config)
+    except CudnnError as error:
+        raise Unfit(str(error)) from error
+
+
+def variations(candidate: CudnnCandidate) -> Iterator[CudnnCandidate]:
+    """The candidate's engine with other knobs: all that fit and are one knob away, then those two away."""
+    problem, device, form = candidate.problem, candidate.device, candidate.form
+    for config in engine.variations(_graph(problem, form), description(device), candidate.config):
+        yield _candidate(problem, device, form, config)
+
+
+def version() -> str:
+    """The version of cuDNN: another one has other engines, and other times for the same ones."""
+    return "cuDNN " + ".".join(map(str, library_version()))
+
+
+def _in_turn(proposals: Iterable[tuple[str, Config]]) -> Iterator[tuple[str, Config]]:
+    """Each proposal once, and those that differ from an earlier one only in their form after all others: an engine
+    mostly takes the same time in each form.
+    """
+    known: set[tuple[str, Config]] = set()
+    configs: set[Config] = set()
+    later: list[tuple[str, Config]] = []
+    for each in proposals:
+        if each in known:
+            continue
+        known.add(each)
+        if each[1] in configs:
+            later.append(each)
+        else:
+            configs.add(each[1])
+            yield each
+    yield from later
+
+
+def _proposals(problem: Problem, device: Device, refusals: dict[str, None]) -> Iterator[tuple[str, Config]]:
+    """Forms and configurations in the order of expectation; `refusals` gets the reasons why there are fewer."""
+    graphs: dict[str, Descriptor] = {}
+    for form in _forms(problem):
+        try:
+            graphs[form] = _graph(problem, form)
+        except CudnnError as error:
+            refusals[str(error)] = None
+    for mode in (HeuristicMode.A, HeuristicMode.B, None, HeuristicMode.FALLBACK):
+        for form, made in graphs.items():
+            configs: Iterable[Config]
+            try:
+                configs = engine.defaults(made) if mode is None else engine.suggestions(made, description(device), mode)
+            except CudnnError as error:  # not every kind of heuristics takes every graph
+                refusals[str(error)] = None
+                continue
+            for config in configs:
+                yield form, config
+
+
+def _candidate(problem: Problem, device: Device, form: str, config: Config) -> CudnnCandidate:
+    """Raises CudnnError where the engine takes neither the graph nor the knobs, Unfit where it must not be trusted."""
+    made = engine.make(_graph(problem, form), description(device), config)
+    numerical, behavior = engine.notes(made)
+    fault = problem.gradient, config.engine
+    even = _pads_end(problem) == problem.pads_begin
+    if not even and NumericalNote.TENSOR_CORE not in numerical and fault not in _TAKES_ANY_PADS:
+        raise Unfit("cuDNN's engines without tensor cores do not heed pads at the end")
+    notes = set(_notes(problem.dtype, numerical, behavior))
+    if fault in _ROUNDS_PARTS and problem.Y.dtype.itemsize == 2:
+        notes.add("reduced_precision")
+    return CudnnCandidate(problem, device, form, config, frozenset(notes), made)
+
+
+def _notes(dtype: str, numerical: Iterable[NumericalNote], behavior: Iterable[BehaviorNote]) -> Iterator[Note]:
+    if dtype == "float32" and NumericalNote.TENSOR_CORE in numerical:
+        yield "tf32"
+    if NumericalNote.REDUCED_PRECISION_REDUCTION in numerical:
+        yield "reduced_precision"
+    if NumericalNote.DOWN_CONVERT_INPUTS in numerical:  # to float16, which overflows where float32 does not
+        yield "reduced_precision"
+    if NumericalNote.NONDETERMINISTIC in numerical:
+        yield "nondeterministic"
+    if BehaviorNote.RUNTIME_COMPILATION in behavior:
+        yield "compiles"
+
+
+def _forms(problem: Problem) -> Mapping[str, int | None]:
+    rank = len(problem.strides)
+    if rank not in _FORMS:
+        raise Unfit(f"cuDNN's convolutions have 1 to 3 spatial axes; these have {rank}")
+    return _FORMS[rank]
+
+
+@lru_cache(maxsize=16)
+def _graph(problem: Problem, form: str) -> Descriptor:
+    """The operation graph of one gradient. Raises CudnnError, or Unfit where it cannot be put to cuDNN."""
+    if problem.dtype not in DATA_TYPES or problem.X is None or problem.W is None:
+        raise Unfit(f"cuDNN computes no {problem.gradient} of {problem.dtype}")
+    axis = _forms(problem)[form]
+    described = {"dY": problem.Y, "X": problem.X, "W": problem.W}
+    least = _ALIGNED if problem.group == 1 else _ALIGNED_IN_GROUPS
+    for name, each in described.items():
+        if each.dtype.itemsize == 2 and each.alignment < least:
+            raise Unfit(f"cuDNN is not trusted with {each.dtype} at odd addresses: {name} is at no multiple of {least}")
+    last = _channels_last(problem)
+    tensors = {
+        name: tensor(number, problem.dtype, *_layout(name, described[name], axis, last), described[name].alignment)
+        for number, name in ((_Y, "dY"), (_X, "X"), (_W, "W"))
+    }
+    compute = "float64" if problem.dtype == "float64" else "float32"
+    per_axis = (problem.strides, problem.dilations, problem.pads_begin, _pads_end(problem))
+    fills = (1, 1, 0, 0)
+    what = convolution(
+        compute, *(_lifted(each, axis and axis - 2, fill) for each, fill in zip(per_axis, fills, strict=True))
+    )
+    if problem.gradient == "dX":
+        kind, names = "convolution_backward_data", {"dY": "dY", "dX": "X", "W": "W"}
+    else:
+        kind, names = "convolution_backward_filter", {"dY": "dY", "X": "X", "dW": "W"}
+    operands = {attribute: tensors[name] for attribute, name in names.items()}
+    factors = {"alpha64": 1.0, "beta64": 0.0} if compute == "float64" else {"alpha": 1.0, "beta": 0.0}
+    return graph(Descriptor(kind, convolution=what, **operands, **factors))
+
+
+def _pads_end(problem: Problem) -> tuple[int, ...]:
+    """The pads at the end; on an axis where as many as at the beginning would give the same output, as many."""
+    if problem.X is None or problem.W is None:
+        return problem.pads_end
+    sizes = zip(problem.X.shape[2:], problem.W.shape[2:], problem.Y.shape[2:], strict=True)
+    steps = zip(problem.strides, problem.dilations, problem.pads_begin, problem.pads_end, strict=True)
+    return tuple(
+        begin if (size + 2 * begin - (kernel - 1) * dilation - 1) // stride + 1 == out else end
+        for (size, kernel, out), (stride, dilation, begin, end) in zip(sizes, steps, strict=True)
+    )
+
+
+def _layout(name: str, described: Tensor, axis: int | None, last: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes and strides in elements. The stride of an axis of one element says nothing, but cuDNN reads the layout from
+    it, so it is what it would be in an array without gaps.
+    """
+    item = described.dtype.itemsize
+    if any(stride % item for size, stride in zip(described.shape, described.strides, strict=True) if size > 1):
+        raise Unfit(f"{name}: cuDNN takes strides of whole elements")
+    sizes = _lifted(described.shape, axis, 1)
+    strides = list(_lifted(tuple(stride // item for stride in described.strides), axis, 0))
+    next_stride = 1
+    for each in (1, *reversed(range(2, len(sizes))), 0) if last else reversed(range(len(sizes))):
+        if sizes[each] == 1:
+            strides[each] = next_stride
+        next_stride = strides[each] * sizes[each]
+    return sizes, tuple(strides)
+
+
+def _channels_last(problem: Problem) -> bool:
+    """Whether an axis of one element is to be seen as part of a channels-last array: where the arrays leave it open,
+    what the tensor cores of a type want.
+    """
+    for each in (problem.Y, problem.X, problem.W):
+        if each is None or each.shape[1] == 1:
+            continue
+        spatial = [stride for size, stride in zip(each.shape[2:], each.strides[2:], strict=True) if size > 1]
+        if spatial:
+            return each.strides[1] < min(spatial)
+    return problem.Y.dtype.itemsize == 2
+
+
+def _lifted(values: tuple[int, ...], at: int | None, fill: int) -> tuple[int, ...]:
+    return values if at is None else (*values[:at], fill, *values[at:])

@@ -1,0 +1,105 @@
+"""Candidates for the dX and dW of a depthwise convolution: Numba kernels, see cuda_depthwise for how they go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gradkern.cuda.device import Device
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.launch import Launch, kernel_of_form
+from gradkern.cuda.scratch import scratch
+from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS, Form
+from gradkern.ops.conv.cuda.depthwise.tiling import Shape, forms
+from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.search.candidate import Note, Unfit
+
+__all__ = ["Depthwise", "candidates", "rebuild"]
+
+_START = 0.5  # what a block's start and end cost, in tiles
+_ALONE = 3  # with so many warps a multiprocessor does half of what it can
+
+
+def candidates(problem: Problem, device: Device) -> Iterator[Depthwise]:
+    """The kernel for this problem, in the two shapes that promise most; raises Unfit where it has none."""
+    shape = Shape.of(problem)
+    for form in forms(shape, device, most=2):
+        yield Depthwise(form, device, shape.images)
+
+
+def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> Depthwise:
+    """The candidate that had this recipe."""
+    shape = Shape.of(problem)
+    form = shape.form(tuple(recipe["held"]), tuple(recipe["threads"]), recipe["channels"], recipe["stages"], device)
+    return Depthwise(form.resident(recipe["blocks"]), device, shape.images)
+
+
+class Depthwise:
+    """One launch, whose blocks take channels, tiles of their planes and a share of the images."""
+
+    origin = "gradkern depthwise"
+    notes: frozenset[Note] = frozenset({"compiles_once"})
+
+    def __init__(self, form: Form, device: Device, images: int) -> None:
+        self.form, self.device, self.images = form, device, images
+        self.workspace = 0
+        self._launch: Launch | None = None
+        rows, columns = form.rows, form.columns
+        self.name = (
+            f"depthwise_{rows.held}x{columns.held}_threads{form.channels}x{rows.threads}x{columns.threads}"
+            f"_stages{form.stages}"
+        )
+        self.recipe = {
+            "held": [rows.held, columns.held],
+            "threads": [rows.threads, columns.threads],
+            "channels": form.channels,
+            "stages": form.stages,
+            "blocks": form.blocks_per_processor,
+        }
+
+    def prepare(self) -> None:
+        if self._launch is not None:
+            return
+        form = self.form
+        builder = "gradkern.ops.conv.cuda.depthwise.kernel:build"
+        kernel = kernel_of_form(self.device, builder, form, arguments=len(ARGUMENTS))
+        resident = kernel.resident_blocks(form.threads)
+        if not resident:
+            raise Unfit(f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits")
+        chunks = _chunks(form, self.images * form.tiles, resident, self.device.processors)
+        sums = form.gradient == "dW"
+        arguments = [{"images": self.images, "chunks": chunks}.get(name, 0) for name in ARGUMENTS]
+        if sums:
+            self.workspace = chunks * form.total_channels * form.taps * ITEMSIZE[form.compute]
+        addresses = range(ARGUMENTS.index("images"))
+        self._launch = Launch(
+            kernel, min(form.groups * chunks, resident), form.threads, arguments, addresses, cooperative=sums
+        )
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
+        if self._launch is None:
+            raise RuntimeError("prepare has not been called")
+        if self.form.gradient == "dX":
+            (source, filters), (strip,) = inputs, outputs
+            counter = 0
+        else:
+            (strip, source), (filters,) = inputs, outputs
+            counter = scratch(self.device, stream, 0)[0]
+        self._launch((source, strip, filters, workspace, counter), stream)
+
+
+def _chunks(form: Form, units: int, resident: int, processors: int) -> int:
+    """Into how many parts to cut the tiles of all images: many enough to fill the device, and to end together."""
+    most = min(units, max(1, (4 * resident if form.gradient == "dX" else resident) // form.groups))
+    warps = -(-form.threads // 32)
+    ends = _START
+    if form.gradient == "dW":  # partial sums are written and read
+        ends += 2 * form.channels * form.taps * ITEMSIZE[form.compute] / form.stage_bytes
+
+    def seconds(chunks: int) -> float:
+        """What the busiest multiprocessor takes, in tiles, the longer the fewer warps it has at once."""
+        blocks = -(-form.groups * chunks // processors)
+        together = min(blocks, resident // processors) * warps
+        return blocks * (-(-units // chunks) + ends) * (1 + _ALONE / together)
+
+    return min(range(1, most + 1), key=seconds)

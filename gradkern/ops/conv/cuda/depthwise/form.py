@@ -1,0 +1,284 @@
+"""The constants one compiled depthwise kernel is made for, and where things lie in shared memory.
+
+Both gradients move a small strip of one array along a window of another, tap by tap of the filter:
+
+    dX[i] = sum over k, o with o * stride + k * dilation - begin = i of dY[o] * W[k]     strip: dX, window: dY
+    dW[k] = sum over o of dY[o] * X[o * stride + k * dilation - begin]                   strip: dY, window: X
+
+A thread holds a strip of rows x columns of one channel in registers and reads the window's rows, one after another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from math import prod
+from typing import Literal
+
+from gradkern.cuda.device_code.columns import ITEMSIZE, up
+
+__all__ = ["ARGUMENTS", "ITEMSIZE", "Axis", "Form", "Shared"]
+
+ARGUMENTS = ("source", "strip", "filter", "partial", "counter", "images", "chunks")  # addresses, then numbers
+BANKS = 32
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One spatial axis: elements of the strip's array, of the window's array (source), and how taps join them.
+
+    A thread holds `held` elements of the strip; `threads` threads of a block lie side by side.
+    """
+
+    gradient: Literal["dX", "dW"]
+    strip: int
+    source: int
+    taps: int
+    stride: int
+    dilation: int
+    begin: int
+    held: int
+    threads: int
+
+    @property
+    def shift(self) -> int:
+        """How far before the array's first element the first strip starts, so that all strips meet the same taps."""
+        return self.begin % self.stride if self.gradient == "dX" else 0
+
+    @property
+    def block(self) -> int:
+        """Strip elements of a block."""
+        return self.held * self.threads
+
+    @property
+    def tiles(self) -> int:
+        return -(-(self.strip + self.shift) // self.block)
+
+    @property
+    def alone(self) -> bool:
+        """One thread has the whole axis: which elements lie outside the arrays is known when the kernel is made."""
+        return self.threads == 1 and self.tiles == 1
+
+    @property
+    def step(self) -> int:
+        """Source elements from thread to thread."""
+        return self.held // self.stride if self.gradient == "dX" else self.held * self.stride
+
+    @cached_property
+    def _joined(self) -> dict[tuple[int, int], int]:
+        """(strip element, tap) -> source element, both counted from the thread's own first, for all that meet."""
+        if self.gradient == "dW":
+            return {
+                (o, k): o * self.stride + k * self.dilation - self.begin
+                for o in range(self.held)
+                for k in range(self.taps)
+            }
+        return {
+            (i, k): (i - self.shift + self.begin - k * self.dilation) // self.stride
+            for i in range(self.held)
+            for k in range(self.taps)
+            if (i - self.shift + self.begin - k * self.dilation) % self.stride == 0
+        }
+
+    @cached_property
+    def meets(self) -> dict[tuple[int, int], int]:
+        """(strip element, tap) -> window element, for all that meet."""
+        joined = self._joined
+        if self.alone:
+            inside = range(self.shift, self.shift + self.strip)
+            joined = {pair: at for pair, at in joined.items() if 0 <= at < self.source and pair[0] in inside}
+        return {pair: at - self.origin for pair, at in joined.items()}
+
+    @cached_property
+    def origin(self) -> int:
+        """The source element that is the first thread's first window element."""
+        return 0 if self.alone else min(self._joined.values(), default=0)
+
+    @cached_property
+    def span(self) -> int:
+        """Elements from the first to the last of a thread's window."""
+        return self.source if self.alone else max(self._joined.values(), default=0) - self.origin + 1
+
+    @property
+    def window(self) -> int:
+        """Source elements of a block, those outside the array too."""
+        return (self.threads - 1) * self.step + self.span
+
+    @property
+    def exact(self) -> bool:
+        """No strip reaches outside its array."""
+        return self.shift == 0 and self.strip % self.block == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A block's part of one array in shared memory: planes of rows (elements), zeros where the array ends.
+
+    lead: columns before the first, so that the array's vectors lie on multiples of `vector` elements. flat: the planes
+    of a block are one run of memory, copied as it is.
+    """
+
+    planes: int
+    rows: int
+    columns: int
+    lead: int
+    pitch: int
+    plane: int
+    vector: int
+    flat: bool
+
+    @property
+    def elements(self) -> int:
+        return self.planes * self.plane
+
+
+@dataclass(frozen=True)
+class Form:
+    """All that is bound when the kernel is compiled; the number of images and how they are cut are arguments.
+
+    channels    of a block. Threads lie channel by channel in channels-last arrays, strip by strip in others
+    stages      of the ring in shared memory through which images reach the block
+    strides     in bytes, from image to image, channel to channel, row to row and column to column
+    vectors     elements that one access to global memory may take, of the source and of the strip's array
+    asynchronous  copies go to shared memory without passing through registers
+    """
+
+    rows: Axis
+    columns: Axis
+    dtype: str
+    channels_last: bool
+    total_channels: int
+    channels: int
+    stages: int
+    source_strides: tuple[int, int, int, int]
+    strip_strides: tuple[int, int, int, int]
+    filter_strides: tuple[int, int, int]
+    vectors: tuple[int, int]
+    asynchronous: bool = True
+    native_bfloat16: bool = True
+    blocks_per_processor: int = 1
+
+    @property
+    def gradient(self) -> str:
+        return self.rows.gradient
+
+    @property
+    def compute(self) -> str:
+        """The type of all arithmetic."""
+        return "float64" if self.dtype == "float64" else "float32"
+
+    @property
+    def itemsize(self) -> int:
+        return ITEMSIZE[self.dtype]
+
+    @property
+    def strips(self) -> int:
+        """Threads of one channel."""
+        return self.rows.threads * self.columns.threads
+
+    @property
+    def threads(self) -> int:
+        return self.channels * self.strips
+
+    @property
+    def held(self) -> int:
+        return self.rows.held * self.columns.held
+
+    @property
+    def taps(self) -> int:
+        return self.rows.taps * self.columns.taps
+
+    @property
+    def groups(self) -> int:
+        return -(-self.total_channels // self.channels)
+
+    @property
+    def tiles(self) -> int:
+        """Of one plane; a block takes the same channels of several of them in turn."""
+        return self.rows.tiles * self.columns.tiles
+
+    @cached_property
+    def source(self) -> Shared:
+        """The window's array in shared memory."""
+        rows, columns = self.rows, self.columns
+        contiguous = self._contiguous(self.source_strides, rows.source, columns.source)
+        flat = rows.alone and columns.alone and contiguous
+        return self._shared(rows.window, columns.window, columns.origin, rows.step, columns.step, self.vectors[0], flat)
+
+    @cached_property
+    def strip(self) -> Shared | None:
+        """The strip's array in shared memory. A channels-last dX goes out as it is: threads lie side by side."""
+        if self.channels_last and self.gradient == "dX":
+            return None
+        rows, columns = self.rows, self.columns
+        whole = rows.exact and columns.exact and self.tiles == 1
+        flat = whole and self._contiguous(self.strip_strides, rows.strip, columns.strip)
+        return self._shared(rows.block, columns.block, -columns.shift, rows.held, columns.held, self.vectors[1], flat)
+
+    def _contiguous(self, strides: tuple[int, int, int, int], rows: int, columns: int) -> bool:
+        packed = (rows * columns * self.itemsize, columns * self.itemsize, self.itemsize)
+        return not self.channels_last and strides[1:] == packed
+
+    def _shared(
+        self, rows: int, columns: int, first: int, row_step: int, column_step: int, vector: int, flat: bool
+    ) -> Shared:
+        if self.channels_last:
+            return Shared(1, rows, columns, 0, columns * self.channels, rows * columns * self.channels, vector, False)
+        if flat:
+            return Shared(self.channels, rows, columns, 0, columns, rows * columns, vector, True)
+        lead = first % vector
+        least = up(lead + columns, vector)
+        across, strips, item = self.columns.threads, self.strips, self.itemsize
+        near = min(32, self.threads)
+        best = min(
+            (_conflicts(near, strips, across, plane * item, pitch * row_step * item, column_step * item), plane, pitch)
+            for pitch in range(least, least + 8 * vector, vector)
+            for plane in range(up(rows * pitch, vector), rows * pitch + 8 * vector, vector)
+        )
+        return Shared(self.channels, rows, columns, lead, best[2], best[1], vector, False)
+
+    # Shared memory: a ring of stages (source, and for dW the strip) | for dX the strip; dW's sums reuse it at the end
+    @property
+    def source_bytes(self) -> int:
+        return up(self.source.elements * self.itemsize, 16)
+
+    @property
+    def strip_bytes(self) -> int:
+        return up(self.strip.elements * self.itemsize, 16) if self.strip else 0
+
+    @property
+    def stage_bytes(self) -> int:
+        return self.source_bytes + (self.strip_bytes if self.gradient == "dW" else 0)
+
+    @property
+    def ring_bytes(self) -> int:
+        return self.stages * self.stage_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        if self.gradient == "dX":
+            return self.ring_bytes + self.strip_bytes
+        return max(self.ring_bytes, max(self.taps, 1) * self.threads * ITEMSIZE[self.compute])
+
+    def resident(self, blocks: int) -> Form:
+        """The same, compiled so that a multiprocessor has registers for `blocks` blocks."""
+        return replace(self, blocks_per_processor=blocks)
+
+    @property
+    def multiply_adds(self) -> int:
+        """Of one thread and image."""
+        return len(self.rows.meets) * len(self.columns.meets)
+
+    @property
+    def window_loads(self) -> int:
+        """Of one thread and image, from shared memory."""
+        return prod(len(set(axis.meets.values())) for axis in (self.rows, self.columns))
+
+
+@lru_cache(1 << 16)
+def _conflicts(threads: int, strips: int, across: int, plane: int, row: int, column: int) -> int:
+    """How many words of one bank a warp asks for at most, when its threads each read an element; steps in bytes."""
+    places = (divmod(thread, strips) for thread in range(threads))
+    words = {(member * plane + at // across * row + at % across * column) // 4 for member, at in places}
+    banks = [word % BANKS for word in words]
+    return max(banks.count(bank) for bank in set(banks))

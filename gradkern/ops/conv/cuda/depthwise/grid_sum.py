@@ -1,0 +1,82 @@
+"""The end of a kernel of a depthwise convolution's dW: the partial sums of all blocks become the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.column_sums import wait_for_grid
+from gradkern.cuda.device_code.columns import ITEMSIZE
+
+__all__ = ["sums_over_blocks"]
+
+AHEAD = 8  # loads of one thread at a time
+
+inline = cuda.jit(device=True, inline="always")
+
+
+def sums_over_blocks(
+    threads: int, channels: int, taps: tuple[int, int], strides: tuple[int, int, int], dtype: str, native_bfloat16: bool
+) -> Callable[..., None]:
+    """add(filters, partial, counter, chunks, thread, shared): dW from `chunks` rows of partial sums, once all blocks
+    of a cooperative launch have called it.
+
+    A row of partial sums has every tap of every channel; strides are those of dW, in bytes. The order of all additions
+    follows from the grid alone. shared: the address of 8 bytes for each thread.
+    """
+    THREADS, TAPS, COLUMN_TAPS, ALL_TAPS = threads, taps[0] * taps[1], taps[1], channels * taps[0] * taps[1]
+    FILTER_CHANNEL, FILTER_ROW, FILTER_COLUMN = strides
+    compute = "float64" if dtype == "float64" else "float32"
+    SUM, FLOAT = ITEMSIZE[compute], float64 if compute == "float64" else float32
+    store_filter = i.storer("global", dtype, 1, native_bfloat16)
+    load_sum, store_sum = i.loader("shared", compute, 1), i.storer("shared", compute, 1)
+    load_partial = i.loader("global", compute, 1)
+
+    @inline
+    def add(filters: int, partial: int, counter: int, chunks: int, thread: int, shared: int) -> None:
+        one, ahead = cuda.local.array(1, FLOAT), cuda.local.array(AHEAD, FLOAT)
+        wait_for_grid(counter)
+        # a block takes so many columns that all blocks together take all, if it has the threads; rows are shared out
+        blocks = int32(cuda.gridDim.x)
+        columns = min(i.quotient(int32(ALL_TAPS + blocks - 1), blocks), int32(THREADS))
+        readers = i.quotient(int32(THREADS), columns)
+        reader = i.quotient(thread, columns)
+        column = int32(thread - reader * columns)
+        first = int32(cuda.blockIdx.x * columns)
+        while first < ALL_TAPS:
+            number = int32(first + column)
+            total = FLOAT(0)
+            from_row = i.unseen(reader)
+            at = partial + int64(min(number, ALL_TAPS - 1)) * SUM
+            while from_row < chunks and reader < readers:
+                for n in range(AHEAD):  # independent loads, so that their latencies overlap
+                    row = min(int32(from_row + n * readers), int32(chunks - 1))
+                    load_partial(one, at + int64(row) * (ALL_TAPS * SUM))
+                    ahead[n] = one[0]
+                for n in range(AHEAD):
+                    if from_row + n * readers < chunks:
+                        total += ahead[n]
+                from_row = i.unseen(from_row + AHEAD * readers)
+            one[0] = total
+            store_sum(shared + thread * SUM, one)
+            cuda.syncthreads()
+            if thread < columns and number < ALL_TAPS:
+                total = FLOAT(0)
+                other = i.unseen(thread)
+                while other < readers * columns:
+                    load_sum(one, shared + other * SUM)
+                    total += one[0]
+                    other = i.unseen(other + columns)
+                one[0] = total
+                channel = i.quotient(number, int32(TAPS))
+                tap = int32(number - channel * TAPS)
+                row = i.quotient(tap, int32(COLUMN_TAPS))
+                place = int64(channel) * FILTER_CHANNEL + int64(row) * FILTER_ROW
+                store_filter(filters + place + int64(tap - row * COLUMN_TAPS) * FILTER_COLUMN, one)
+            cuda.syncthreads()
+            first = int32(first + blocks * columns)
+
+    return add

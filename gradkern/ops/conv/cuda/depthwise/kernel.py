@@ -1,0 +1,375 @@
+"""The kernel of a depthwise convolution's dX or dW. `build(form)` binds its constants; see Form for their meaning.
+
+    dX[i] = sum over taps k and o with o * stride + k * dilation - begin = i of dY[o] * W[k]
+    dW[k] = sum over images and o of dY[o] * X[o * stride + k * dilation - begin]
+
+How it goes: a block takes some channels and one tile of their planes through its share of the images. The source (dY
+for dX, X for dW) reaches shared memory by asynchronous copies, a tile ahead, between zeros that stand for what lies
+outside the array. A thread holds a strip of the other array and all taps of its channel in registers. It reads the
+window's rows, each once, and every element read takes part in up to held columns x taps multiply-adds: enough of them
+for the multiply-adds to be what the kernel waits for, or memory.
+
+dW at its end: each block adds its threads' sums and writes one row of partial sums, see cuda_depthwise_sums. The order
+of all sums is fixed: the same bits every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.ops.conv.cuda.depthwise.form import ITEMSIZE, Form, Shared
+from gradkern.ops.conv.cuda.depthwise.grid_sum import sums_over_blocks
+
+__all__ = ["build"]
+
+inline = cuda.jit(device=True, inline="always")
+
+
+def build(form: Form) -> Callable[..., None]:
+    """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
+    ROWS, COLUMNS, STRIPS = form.rows, form.columns, form.strips
+    CHANNELS, TOTAL_CHANNELS, LAST, THREADS = form.channels, form.total_channels, form.channels_last, form.threads
+    GROUPS, TILES, TILES_ACROSS, ACROSS = form.groups, form.tiles, COLUMNS.tiles, COLUMNS.threads
+    DX, STAGES, TAPS, HELD = form.gradient == "dX", form.stages, form.taps, form.held
+    STAGE, SOURCE_BYTES, RING, SHARED = form.stage_bytes, form.source_bytes, form.ring_bytes, form.shared_bytes
+    ITEM, SUM = form.itemsize, ITEMSIZE[form.compute]
+    SOURCE_IMAGE, SOURCE_CHANNEL = form.source_strides[:2]
+    STRIP_IMAGE, STRIP_CHANNEL, STRIP_ROW, STRIP_COLUMN = form.strip_strides
+    FILTER_CHANNEL, ALL_TAPS = form.filter_strides[0], form.total_channels * form.taps
+    DW, STAGED_OUT, ASYNC = not DX, DX and not LAST, form.asynchronous
+    WINDOW = COLUMNS.span
+    FLOAT = float64 if form.compute == "float64" else float32
+
+    source, strip = form.source, form.strip
+    ROW_BYTES, COLUMN_BYTES = source.pitch * ITEM, (CHANNELS if LAST else 1) * ITEM
+    MEMBER_BYTES = ITEM if LAST else source.plane * ITEM
+    SOURCE_LEAD = source.lead * ITEM
+    STRIP_MEMBER, STRIP_PITCH, STRIP_LEAD = (
+        (ITEM if LAST else strip.plane * ITEM, strip.pitch * ITEM, strip.lead * ITEM) if strip else (0, 0, 0)
+    )
+    ROW_STEP, COLUMN_STEP, ROW_ORIGIN, COLUMN_ORIGIN = ROWS.step, COLUMNS.step, ROWS.origin, COLUMNS.origin
+    ROW_TILE, COLUMN_TILE = ROWS.threads * ROWS.step, COLUMNS.threads * COLUMNS.step
+    ROW_BLOCK, COLUMN_BLOCK, ROW_HELD, COLUMN_HELD = ROWS.block, COLUMNS.block, ROWS.held, COLUMNS.held
+    ROW_SHIFT, COLUMN_SHIFT = ROWS.shift, COLUMNS.shift
+
+    filter_offsets = tuple(
+        row * form.filter_strides[1] + column * form.filter_strides[2]
+        for row in range(ROWS.taps)
+        for column in range(COLUMNS.taps)
+    )
+    load_filter = i.gatherer("global", form.dtype, filter_offsets)
+    store_sums = i.scatterer("shared", form.compute, tuple(tap * THREADS * SUM for tap in range(TAPS)))
+    load_sum, store_partial = i.loader("shared", form.compute, 1), i.storer("global", form.compute, 1)
+    add_over_blocks = sums_over_blocks(
+        THREADS, TOTAL_CHANNELS, (ROWS.taps, COLUMNS.taps), form.filter_strides, form.dtype, form.native_bfloat16
+    )
+    store_zeros = i.storer("shared", "float32", 4)
+    wait_for_copies = i.wait_for_copies(STAGES - 1)
+    copy_source = _copy(
+        form, source, form.source_strides, ROWS.source, COLUMNS.source, COLUMNS.origin, ROWS.origin, inward=True
+    )
+    copy_strip = _copy(
+        form, strip or source, form.strip_strides, ROWS.strip, COLUMNS.strip, -COLUMNS.shift, -ROWS.shift, inward=DW
+    )
+    move_strip = _strip(form)
+    correlate = _in_turn([_window_row(form, row) for row in sorted(set(ROWS.meets.values()))])
+
+    @inline
+    def fetch(
+        at: int, unit: int, units: int, source: int, strip: int, thread: int, first_channel: int, here: int
+    ) -> None:
+        """One tile of one image of the source, and of dY for dW, on its way to the stage `at`."""
+        if unit < units:
+            image, tile = int32(unit // TILES), int32(unit % TILES)
+            tile_row, tile_column = int32(tile // TILES_ACROSS), int32(tile % TILES_ACROSS)
+            copy_source(
+                at, source + int64(image) * SOURCE_IMAGE + int64(first_channel) * SOURCE_CHANNEL, thread, here,
+                int32(tile_row * ROW_TILE + ROW_ORIGIN), int32(tile_column * COLUMN_TILE + COLUMN_ORIGIN),
+            )  # fmt: skip
+            if DW:
+                copy_strip(
+                    at + SOURCE_BYTES, strip + int64(image) * STRIP_IMAGE + int64(first_channel) * STRIP_CHANNEL,
+                    thread, here,
+                    int32(tile_row * ROW_BLOCK - ROW_SHIFT), int32(tile_column * COLUMN_BLOCK - COLUMN_SHIFT),
+                )  # fmt: skip
+        if ASYNC:
+            i.commit_copies()
+
+    def kernel(source: int, strip: int, filters: int, partial: int, counter: int, images: int, chunks: int) -> None:
+        thread = int32(cuda.threadIdx.x)
+        if LAST:
+            member, spot = int32(thread % CHANNELS), int32(thread // CHANNELS)
+        else:
+            member, spot = int32(thread // STRIPS), int32(thread % STRIPS)
+        down, across = int32(spot // ACROSS), int32(spot % ACROSS)
+        units, chunks = int32(images * TILES), int32(chunks)
+        shared = i.shared_memory()
+        window_at = (
+            shared + SOURCE_LEAD + member * MEMBER_BYTES
+            + down * (ROW_STEP * ROW_BYTES) + across * (COLUMN_STEP * COLUMN_BYTES)
+        )  # fmt: skip
+        strip_at = (
+            shared + (RING if DX else SOURCE_BYTES) + STRIP_LEAD
+            + member * STRIP_MEMBER + down * (ROW_HELD * STRIP_PITCH) + across * (COLUMN_HELD * COLUMN_BYTES)
+        )  # fmt: skip
+
+        held, taps = cuda.local.array(HELD, FLOAT), cuda.local.array(TAPS, FLOAT)
+        window, one, zeros = cuda.local.array(WINDOW, FLOAT), cuda.local.array(1, FLOAT), cuda.local.array(4, float32)
+
+        item = int32(cuda.blockIdx.x)
+        while item < GROUPS * chunks:
+            group, chunk = int32(item % GROUPS), int32(item // GROUPS)
+            first_channel = int32(group * CHANNELS)
+            here = int32(min(CHANNELS, TOTAL_CHANNELS - first_channel))
+            channel = int32(first_channel + min(member, here - 1))
+
+            for n in range(4):
+                zeros[n] = float32(0)
+            at = i.unseen(thread)
+            while at < SHARED // 16:  # what lies outside the arrays
+                store_zeros(shared + at * 16, zeros)
+                at = i.unseen(at + THREADS)
+            if DX:
+                load_filter(taps, filters + int64(channel) * FILTER_CHANNEL)
+            else:
+                for tap in range(TAPS):
+                    taps[tap] = FLOAT(0)
+            cuda.syncthreads()
+
+            unit = chunk
+            for ahead in range(STAGES - 1):
+                fetch(shared + ahead * STAGE, unit + ahead * chunks, units, source, strip, thread, first_channel, here)
+            stage, free = int32(0), int32((STAGES - 1) * STAGE)
+            while unit < units:
+                fetch(shared + free, unit + (STAGES - 1) * chunks, units, source, strip, thread, first_channel, here)
+                image, tile = int32(unit // TILES), int32(unit % TILES)
+                first_row = int32(tile // TILES_ACROSS * ROW_BLOCK - ROW_SHIFT)
+                first_column = int32(tile % TILES_ACROSS * COLUMN_BLOCK - COLUMN_SHIFT)
+                if ASYNC:
+                    wait_for_copies()
+                cuda.syncthreads()
+                if DX:
+                    for n in range(HELD):
+                        held[n] = FLOAT(0)
+                    correlate(held, window, taps, window_at + stage)
+                    if LAST:
+                        row, column = int32(first_row + down * ROW_HELD), int32(first_column + across * COLUMN_HELD)
+                        mine = (
+                            strip + int64(image) * STRIP_IMAGE + int64(channel) * STRIP_CHANNEL
+                            + int64(row) * STRIP_ROW + int64(column) * STRIP_COLUMN
+                        )  # fmt: skip
+                        move_strip(held, mine, row, column, member < here)
+                    else:
+                        move_strip(held, strip_at, 0, 0, True)
+                else:
+                    move_strip(held, strip_at + stage, 0, 0, True)
+                    correlate(taps, window, held, window_at + stage)
+                cuda.syncthreads()
+                if STAGED_OUT:
+                    copy_strip(
+                        shared + RING, strip + int64(image) * STRIP_IMAGE + int64(first_channel) * STRIP_CHANNEL,
+                        thread, here, first_row, first_column,
+                    )  # fmt: skip
+                free = stage
+                stage = int32(stage + STAGE) if stage < (STAGES - 1) * STAGE else int32(0)
+                unit = int32(unit + chunks)
+
+            if DW:  # over the block's threads of each channel, in their order
+                store_sums(shared + thread * SUM, taps)
+                cuda.syncthreads()
+                number = i.unseen(thread)
+                while number < here * TAPS:
+                    whose, tap = int32(number // TAPS), int32(number % TAPS)
+                    first = shared + (tap * THREADS + (whose if LAST else whose * STRIPS)) * SUM
+                    total = FLOAT(0)
+                    for other in range(STRIPS):
+                        load_sum(one, first + other * ((CHANNELS if LAST else 1) * SUM))
+                        total += one[0]
+                    one[0] = total
+                    store_partial(partial + (int64(chunk) * ALL_TAPS + first_channel * TAPS + number) * SUM, one)
+                    number = i.unseen(number + THREADS)
+            cuda.syncthreads()
+            item = int32(item + cuda.gridDim.x)
+
+        if DW:
+            add_over_blocks(filters, partial, counter, chunks, thread, shared)
+
+    return kernel
+
+
+def _in_turn(steps: Sequence[Callable[..., None]]) -> Callable[..., None]:
+    """One device function of four arguments that calls all of `steps`."""
+    if len(steps) == 1:
+        return steps[0]
+    if not steps:  # where all that a strip meets lies outside
+
+        @inline
+        def nothing(_a: Any, _b: Any, _c: Any, _d: Any) -> None:
+            pass
+
+        return nothing
+    first, rest = _in_turn(steps[: len(steps) // 2]), _in_turn(steps[len(steps) // 2 :])
+
+    @inline
+    def both(a: Any, b: Any, c: Any, d: Any) -> None:
+        first(a, b, c, d)
+        rest(a, b, c, d)
+
+    return both
+
+
+def _window_row(form: Form, row: int) -> Callable[..., None]:
+    """Read one row of the window, and add up all that it takes part in: step(sums, window, factors, address)."""
+    rows, columns, source = form.rows, form.columns, form.source
+    across = form.channels if form.channels_last else 1
+    used = sorted(set(columns.meets.values()))
+    where = {column: index for index, column in enumerate(used)}
+    read = i.gatherer(
+        "shared", form.dtype, tuple((row * source.pitch + column * across) * form.itemsize for column in used)
+    )
+    table = []
+    for (strip_row, tap_row), window_row in rows.meets.items():
+        if window_row == row:
+            for (strip_column, tap_column), column in columns.meets.items():
+                strip = strip_row * columns.held + strip_column
+                tap = tap_row * columns.taps + tap_column
+                sums, factor = (strip, tap) if form.gradient == "dX" else (tap, strip)
+                table.append((sums, where[column], factor))
+    add = i.multiply_adds(tuple(sorted(table, key=lambda each: (each[2], each[1]))))
+
+    @inline
+    def step(sums: Any, window: Any, factors: Any, address: int) -> None:
+        read(window, address)
+        add(sums, window, factors)
+
+    return step
+
+
+def _strip(form: Form) -> Callable[..., None]:
+    """move(values, address, row, column, mine): a thread's strip, written for dX, read for dW."""
+    rows, columns = form.rows, form.columns
+    WRITE, STAGED = form.gradient == "dX", form.strip is not None
+    if form.strip:
+        steps = form.strip.pitch * form.itemsize, (form.channels if form.channels_last else 1) * form.itemsize
+    else:
+        steps = form.strip_strides[2:]
+    offsets = tuple(row * steps[0] + column * steps[1] for row in range(rows.held) for column in range(columns.held))
+    gather = i.gatherer("shared", form.dtype, offsets)
+    scatter = i.scatterer("shared" if STAGED else "global", form.dtype, offsets, form.native_bfloat16)
+    CLIPPED = not (STAGED or (rows.exact and columns.exact))
+    scatter_inside = i.clipped_scatterer(
+        form.dtype, (rows.held, columns.held), steps, (rows.strip, columns.strip), form.native_bfloat16
+    )
+
+    @inline
+    def move(values: Any, address: int, row: int, column: int, mine: bool) -> None:
+        if WRITE:
+            if STAGED:
+                scatter(address, values)
+            elif mine:
+                if CLIPPED:
+                    scatter_inside(address, values, row, column)
+                else:
+                    scatter(address, values)
+        else:
+            gather(values, address)
+
+    return move
+
+
+def _copy(
+    form: Form, tile: Shared, strides: tuple[int, int, int, int], rows: int, columns: int, first_column: int,
+    first_row: int, inward: bool,
+) -> Callable[..., None]:  # fmt: skip
+    """copy(shared, global, thread, channels, first row, first column): a block's part of an array, or back.
+
+    `global` is the address of the image's first channel here; only what lies inside the array is copied. A thread
+    keeps its columns and walks down the rows, so that an access costs little more than itself. Where a block goes from
+    tile to tile, what lies outside is overwritten by zeros; else the zeros of the start last.
+    """
+    VECTOR, ITEM, THREADS, CHANNELS, LAST = tile.vector, form.itemsize, form.threads, form.channels, form.channels_last
+    BYTES, FLAT, INWARD = tile.vector * form.itemsize, tile.flat, inward
+    ASYNC, ZEROS = inward and form.asynchronous and BYTES >= 4, inward and form.tiles > 1
+    _, CHANNEL, ROW, COLUMN = strides
+    PITCH, PLANE, PLANES = tile.pitch * ITEM, tile.plane * ITEM, tile.planes
+    LAST_ROW, LAST_COLUMN = rows, columns
+    # the slots of a line: vectors of channels at each column, or vectors of the columns that lie inside
+    PARTS = CHANNELS // VECTOR if LAST else 1
+    BEFORE = first_column - tile.lead  # the column of the tile's first slot
+    INSIDE = max(0, BEFORE), min(columns, first_column + tile.columns)
+    FIRST_SLOT, FIRST_BYTE = (INSIDE[0] - BEFORE) // VECTOR, INSIDE[0] * ITEM
+    LINE = tile.columns * PARTS if LAST else max(1, -(-(INSIDE[1] - INSIDE[0]) // VECTOR))
+    AT_ONCE = max(1, THREADS // LINE)  # lines
+    WIDE = -(-LINE // THREADS)
+    BUSY = AT_ONCE * LINE if WIDE == 1 else THREADS
+    if not LAST and INSIDE[0] >= INSIDE[1]:
+        BUSY = 0
+    # without tiles it is known which rows lie inside
+    START, END = (0, tile.rows) if form.tiles > 1 else (max(0, -first_row), min(tile.rows, rows - first_row))
+    STEPS = -(-(END - START) // AT_ONCE)
+    RUN = rows * columns
+    EVERY = PLANES * RUN // VECTOR
+    FLOAT = float64 if form.compute == "float64" else float32
+    copy_ahead = i.async_copy(BYTES) if ASYNC else None
+    load = i.loader("global" if inward else "shared", form.dtype, VECTOR)
+    store = i.storer("shared" if inward else "global", form.dtype, VECTOR, form.native_bfloat16)
+
+    @inline
+    def one_vector(shared: int, there: int, values: Any) -> None:
+        if ASYNC:
+            copy_ahead(shared, there)
+        elif INWARD:
+            load(values, there)
+            store(shared, values)
+        else:
+            load(values, shared)
+            store(there, values)
+
+    @inline
+    def copy(shared: int, start: int, thread: int, here: int, first_row: int, first_column: int) -> None:
+        values, zeros = cuda.local.array(VECTOR, FLOAT), cuda.local.array(VECTOR, FLOAT)
+        for n in range(VECTOR):
+            zeros[n] = FLOAT(0)
+        if FLAT:
+            number = int32(thread)
+            while number < EVERY:
+                if number * VECTOR < here * RUN:
+                    one_vector(shared + number * BYTES, start + number * BYTES, values)
+                number = int32(number + THREADS)
+        elif thread < BUSY:
+            for wide in range(WIDE):
+                slot = int32(thread % LINE) if WIDE == 1 else int32(thread + wide * THREADS)
+                row = int32(START + thread // LINE) if WIDE == 1 else int32(START)
+                if LAST:
+                    part, column = int32(slot % PARTS), int32(slot // PARTS)
+                    x = first_column + column
+                    across = x >= 0 and x < LAST_COLUMN and part * VECTOR < here
+                    to = shared + column * (CHANNELS * ITEM) + part * BYTES
+                    there = start + int64(x) * COLUMN + part * BYTES
+                else:
+                    across = True
+                    to = shared + (FIRST_SLOT + slot) * BYTES
+                    there = start + FIRST_BYTE + slot * BYTES
+                if WIDE == 1 or slot < LINE:
+                    to += row * PITCH
+                    there += int64(first_row + row) * ROW
+                    for plane in range(PLANES):
+                        if plane < here or LAST:
+                            for step in range(STEPS):
+                                y = first_row + row + step * AT_ONCE
+                                if row + step * AT_ONCE < END:
+                                    if across and y >= 0 and y < LAST_ROW:
+                                        one_vector(
+                                            to + plane * PLANE + step * (AT_ONCE * PITCH),
+                                            there + plane * CHANNEL + step * (AT_ONCE * ROW),
+                                            values,
+                                        )
+                                    elif ZEROS:
+                                        store(to + plane * PLANE + step * (AT_ONCE * PITCH), zeros)
+
+    return copy

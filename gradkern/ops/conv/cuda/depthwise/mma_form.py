@@ -1,0 +1,221 @@
+"""The constants one kernel of a depthwise dW on tensor cores is made for, and where things lie in shared memory.
+
+The images stand one above another, as one tall image with rows of zeros between them; narrow ones stand side by side as
+well. A block takes some channels of a run of its rows, a few at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from gradkern.cuda.device import Device
+from gradkern.cuda.device_code.columns import up
+from gradkern.ops.conv.cuda.depthwise.tiling import Shape
+from gradkern.search.candidate import Unfit
+
+__all__ = ["BLOCK", "OCTET", "SLOTS", "STAGES", "STEP_ROWS", "WARP_CHANNELS", "WINDOW", "MmaForm", "forms"]
+
+WARP_CHANNELS = 2  # of one warp, whose sums are in its registers
+STEP_ROWS = 4  # of dY, between two barriers
+STAGES = 2  # steps whose copies are on their way
+OCTET = 8  # channels that one access of 16 bytes moves
+SLOTS = 8  # blocks of BLOCK columns of dY that one product of matrices takes
+BLOCK, WINDOW = 8, 16  # columns of dY, and those of X that they meet: of one product of matrices
+_REGISTERS = 128  # of a thread, at most
+_MOST_PRODUCTS = 512  # in one sum: tensor cores cut off where others round
+
+
+@dataclass(frozen=True)
+class MmaForm:
+    """Sizes are (rows, columns), strides of arrays in bytes: from image to image, row to row and column to column.
+
+    channels  of a block
+    """
+
+    dtype: str
+    total_channels: int
+    channels: int
+    source: tuple[int, int]  # X
+    strip: tuple[int, int]  # dY
+    taps: tuple[int, int]
+    begins: tuple[int, int]
+    source_strides: tuple[int, int, int]
+    strip_strides: tuple[int, int, int]
+    filter_strides: tuple[int, int, int]
+    blocks_per_processor: int = 1
+
+    @property
+    def threads(self) -> int:
+        return self.channels // WARP_CHANNELS * 32
+
+    @property
+    def octets(self) -> int:
+        return self.channels // OCTET
+
+    @property
+    def groups(self) -> int:
+        return -(-self.total_channels // self.channels)
+
+    @property
+    def all_taps(self) -> int:
+        return self.taps[0] * self.taps[1]
+
+    @property
+    def blocks(self) -> int:
+        """Of columns, in a row of dY."""
+        return -(-self.strip[1] // BLOCK)
+
+    @property
+    def sides(self) -> int:
+        """Images side by side."""
+        return SLOTS // self.blocks
+
+    @property
+    def period(self) -> int:
+        """Rows from one image to the next below it: so far that no row of dY meets another image's of X."""
+        begin = self.begins[0]
+        return max(self.source[0] + begin, self.strip[0] - 1 + self.taps[0] - begin, self.strip[0], STEP_ROWS)
+
+    @property
+    def pairs(self) -> int:
+        """Of rows of X, that a pair of rows of dY meets."""
+        return self.taps[0] // 2 + 1
+
+    @property
+    def ahead(self) -> int:
+        """The first row of X that comes with the first of dY: the last pair that this meets."""
+        return 2 * (self.pairs - 1) - self.begins[0]
+
+    @property
+    def warm_steps(self) -> int:
+        """Before a block's first, for the pairs of X that came before."""
+        return -(-(self.pairs - 1) * 2 // STEP_ROWS)
+
+    def steps(self, images: int) -> int:
+        """Of all images."""
+        stacks = -(-images // self.sides)
+        return -(-((stacks - 1) * self.period + self.strip[0]) // STEP_ROWS)
+
+    def chunks(self, images: int, blocks: int) -> int:
+        """Into how many runs of steps to cut them, where so many blocks take channels `groups` at a time."""
+        steps = self.steps(images)
+        rounds = -(-steps * STEP_ROWS // 2 // (blocks // self.groups * _MOST_PRODUCTS))
+        share = -(-steps // (rounds * (blocks // self.groups)))
+        return -(-steps // share)
+
+    # Arrays in shared memory, in words of two rows: channel | pair of rows | image at a side | column
+    @property
+    def lead(self) -> int:
+        """Columns before X's first, an even number of them."""
+        return up(self.begins[1], 2)
+
+    @property
+    def source_side(self) -> int:
+        """Words from side to side of X: blocks that one warp reads together lie in different banks."""
+        read = BLOCK * (self.blocks - 1) + WINDOW + self.lead - self.begins[1]
+        return _apart(up(max(read, self.lead + up(self.source[1], 2)), 2), self.blocks)
+
+    @property
+    def strip_side(self) -> int:
+        return _apart(BLOCK * self.blocks, self.blocks)
+
+    @property
+    def source_pitch(self) -> int:
+        return self.sides * self.source_side
+
+    @property
+    def strip_pitch(self) -> int:
+        """With one more block, of zeros, for slots without one."""
+        return self.sides * self.strip_side + BLOCK
+
+    @property
+    def source_channel(self) -> int:
+        return up(STEP_ROWS // 2 * self.source_pitch, 4)
+
+    @property
+    def strip_channel(self) -> int:
+        return up(STEP_ROWS // 2 * self.strip_pitch, 4)
+
+    @property
+    def octet_pad(self) -> int:
+        """Words between octets of channels, so that those which threads write together lie in different banks."""
+        return 32 // self.octets
+
+    @property
+    def source_bytes(self) -> int:
+        return 4 * (self.channels * self.source_channel + self.octets * self.octet_pad)
+
+    @property
+    def strip_bytes(self) -> int:
+        return 4 * (self.channels * self.strip_channel + self.octets * self.octet_pad)
+
+    @property
+    def raw_bytes(self) -> int:
+        """What the threads have on its way, each four vectors a stage."""
+        return STAGES * self.threads * 64
+
+    @property
+    def sums_bytes(self) -> int:
+        """At the end, of all channels."""
+        return self.channels * self.taps[0] * WINDOW * BLOCK * 4
+
+    @property
+    def shared_bytes(self) -> int:
+        return max(self.raw_bytes + 2 * (self.source_bytes + self.strip_bytes), self.sums_bytes)
+
+
+def _apart(least: int, blocks: int) -> int:
+    """Words from side to side, at least so many: such that the first four slots, and the last, lie in different banks
+    where several sides are among them.
+    """
+    step = {1: 8, 2: 16}.get(blocks)  # in words, between the sides of four slots
+    return next(n for n in range(up(least, 2), least + 64, 2) if step is None or n % (2 * step) == step)
+
+
+def forms(shape: Shape, device: Device) -> Iterator[MmaForm]:
+    """Those that fit, with many channels in a block first. Raises Unfit where there is none."""
+    reason = _unfit(shape, device)
+    if reason:
+        raise Unfit(reason)
+    found = False
+    for channels in (32, 16):
+        made = MmaForm(
+            shape.dtype,
+            shape.channels,
+            channels,
+            shape.source,
+            shape.strip,
+            shape.taps,
+            shape.begins,
+            (shape.source_strides[0], *shape.source_strides[2:]),
+            (shape.strip_strides[0], *shape.strip_strides[2:]),
+            shape.filter_strides,
+        )
+        if made.shared_bytes <= device.shared_bytes:
+            blocks = min(device.shared_bytes // (made.shared_bytes + 1024), 65536 // (_REGISTERS * made.threads))
+            found = True
+            yield replace(made, blocks_per_processor=max(1, blocks))
+    if not found:
+        raise Unfit("its rows have no room in shared memory")
+
+
+def _unfit(shape: Shape, device: Device) -> str:
+    """Why there is no form; nothing where there may be one."""
+    if shape.gradient != "dW" or shape.dtype not in ("float16", "bfloat16") or not shape.channels_last:
+        return "tensor cores compute the dW of channels-last arrays of 16-bit types"
+    if device.capability < (8, 0):
+        return "tensor cores of this device do not have these products"
+    strides = (*shape.source_strides[:1], *shape.source_strides[2:], *shape.strip_strides[:1], *shape.strip_strides[2:])
+    aligned = min(shape.source_alignment, shape.strip_alignment) >= 16
+    if shape.channels % OCTET or not aligned or any(each % 16 for each in strides):
+        return "tensor cores take channels in vectors of 8, at multiples of 16 bytes"
+    if shape.strides != (1, 1) or shape.dilations != (1, 1):
+        return "tensor cores take no stride and no dilation"
+    if shape.taps[1] > WINDOW - BLOCK + 1 or shape.taps[0] > 8:
+        return f"tensor cores take up to 8x{WINDOW - BLOCK + 1} taps"
+    across = SLOTS * BLOCK
+    sides = SLOTS // -(-shape.strip[1] // BLOCK) if shape.strip[1] <= across else 0
+    if not sides or sides * up(shape.source[1], 2) > across or shape.begins[1] > across:
+        return f"tensor cores take rows of up to {across} columns"
+    return ""

@@ -1,0 +1,354 @@
+"""The kernel of a depthwise convolution's dW on tensor cores. `build(form)` binds its constants; see MmaForm.
+
+    dW[k, l] = sum over images, rows h and columns w of dY[h, w] * X[h + k - begin, w + l - begin]
+
+A channel by itself has no matrices, but its columns make some. Cut the columns of dY into blocks of 8, and sum over
+rows and blocks, but not yet over the columns b of a block:
+
+    G_k[c, b] = sum over rows h and blocks j of X[h + k - begin, 8 j + c - begin] * dY[h, 8 j + b]     16 x 8, each k
+    dW[k, l]  = sum over b of G_k[b + l, b]
+
+which is a product of matrices that sums over 16 pairs (h, j) at a time: two rows of eight blocks, narrow images side by
+side. For 7x7 taps 7 of its 16 multiply-adds are of use, and tensor cores have 16 times as many as the other units.
+
+How it goes: a block takes some channels of a run of rows of all images (see MmaForm), a few rows at a time. Threads
+copy vectors of 8 channels to shared memory, each to a place of its own, some steps ahead; then they turn them over, so
+that two rows of one channel make a word, as products take them. A warp walks down its channels. Of X it holds the pairs
+of rows that a pair of dY meets, (0, 1), (2, 3) and so on; for each pair of dY it reads one more, and makes those
+between, (1, 2), (3, 4), from them: six words are read for seven products. One barrier a step is enough, as there are
+two of everything: a step's products and the turning over of the next lie between the same barriers.
+
+What lies outside the arrays is zero in shared memory: an infinity in X may make NaN of any tap of its channel. Tensor
+cores cut off where others round; a run has so few rows that it does not count.
+
+At the end each run's sums are a row of partial sums, see cuda_depthwise_sums: the same bits every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from numba import cuda
+from numba.cuda import float32, int32, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.ops.conv.cuda.depthwise.grid_sum import sums_over_blocks
+from gradkern.ops.conv.cuda.depthwise.mma_form import BLOCK, OCTET, STAGES, STEP_ROWS, WARP_CHANNELS, WINDOW, MmaForm
+
+__all__ = ["build"]
+
+inline = cuda.jit(device=True, inline="always")
+
+
+def _mover(form: MmaForm, array: Literal["source", "strip"]) -> tuple[Callable[..., Any], ...]:
+    """How X (source) or dY (strip) reaches shared memory: four device functions.
+
+    place(number)   of that thread: octet of channels, first of two rows of a step, image at a side, column; where
+                    these lie from the block's first channel on; where they go to
+    start(step, row, side)   the row within its image, and the image, of the first of the two rows at this step
+    fetch(raw, start, row, image, column, images, mine)   two rows of two columns on their way to `raw`, zeros for those
+                    that lie outside or are not mine; start: the address of the column in the first image
+    turn(to, raw)   two rows of two columns of eight channels become, for each channel, a word of two rows a column
+    """
+    THREADS, OCTETS, SIDES, PERIOD = form.threads, form.octets, form.sides, form.period
+    source = array == "source"
+    ROWS, COLUMNS = form.source if source else form.strip
+    IMAGE, ROW, COLUMN = form.source_strides if source else form.strip_strides
+    CHANNEL = 4 * (form.source_channel if source else form.strip_channel)
+    PITCH, SIDE = (4 * each for each in (
+        (form.source_pitch, form.source_side) if source else (form.strip_pitch, form.strip_side)
+    ))  # fmt: skip
+    LEAD, AHEAD = (4 * form.lead, form.ahead) if source else (0, 0)
+    FAR = -(-(form.warm_steps * STEP_ROWS + max(0, -AHEAD)) // PERIOD)
+    PAD, RAW, TWOS = 4 * form.octet_pad, 16 * THREADS, (COLUMNS + 1) // 2
+    ACROSS, ODD = SIDES * TWOS, COLUMNS % 2 == 1
+    load_vector, store_two = i.word_loader("shared", 16), i.word_storer("shared", 8)
+
+    @inline
+    def place(number: int) -> Any:
+        rest = i.quotient(number, int32(OCTETS))
+        octet = int32(number - rest * OCTETS)
+        pair = i.quotient(rest, int32(ACROSS))
+        rest = int32(rest - pair * ACROSS)
+        side = i.quotient(rest, int32(TWOS))
+        column = int32(2 * (rest - side * TWOS))
+        to = int32(octet * (OCTET * CHANNEL + PAD) + pair * PITCH + side * SIDE + LEAD + column * 4)
+        from_ = int32(octet * (OCTET * 2) + column * COLUMN)
+        return octet, int32(2 * pair), side, column, from_, to
+
+    @inline
+    def start(step: int, row: int, side: int) -> Any:
+        tall = int32(step * STEP_ROWS + row + AHEAD + FAR * PERIOD)  # not negative
+        stack = i.quotient(tall, int32(PERIOD))
+        return int32(tall - stack * PERIOD), int32((stack - FAR) * SIDES + side)
+
+    @inline
+    def fetch(raw: int, start: int, row: int, image: int, column: int, images: int, mine: bool) -> None:
+        raw = i.unseen(raw)
+        for n in range(2):
+            if n == 1:
+                row = int32(row + 1)
+                if row == PERIOD:
+                    row, image = int32(0), int32(image + SIDES)
+            inside = mine and row < ROWS and image >= 0 and image < images
+            there = start + int64(image) * IMAGE + int64(row) * ROW
+            for m in range(2):
+                size = int32(16) if inside and (m == 0 or not ODD or column + 1 < COLUMNS) else int32(0)
+                i.copy_or_zeros(raw + (2 * n + m) * RAW, there + m * COLUMN, size)
+        i.commit_copies()
+
+    @inline
+    def turn(to: int, raw: int) -> None:
+        words, two = cuda.local.array(16, int32), cuda.local.array(2, int32)
+        to, raw = i.unseen(to), i.unseen(raw)
+        for n in range(4):
+            load_vector(words, 4 * n, raw + n * RAW)
+        for n in range(4):
+            two[0], two[1] = i.low_halves(words[n], words[8 + n]), i.low_halves(words[4 + n], words[12 + n])
+            store_two(to + 2 * n * CHANNEL, two)
+            two[0], two[1] = i.high_halves(words[n], words[8 + n]), i.high_halves(words[4 + n], words[12 + n])
+            store_two(to + (2 * n + 1) * CHANNEL, two)
+
+    return place, start, fetch, turn
+
+
+def _rows(form: MmaForm, number: int) -> Callable[..., None]:
+    """multiply(sums, window, x, later_x, dy, later_dy): two rows of dY, number `number` of two steps, times all that
+    they meet; of X comes the last pair of rows, to the place in the window of that which has passed. The others are
+    where a thread's columns of the step begin, of the first four blocks and of the last four.
+    """
+    PAIRS, ROW_TAPS = form.pairs, form.taps[0]
+    SOURCE_CHANNEL, STRIP_CHANNEL = 4 * form.source_channel, 4 * form.strip_channel
+    SOURCE_ROW, STRIP_ROW = (number % (STEP_ROWS // 2) * 4 * each for each in (form.source_pitch, form.strip_pitch))
+    load_word, multiply = i.word_loader("shared", 4), i.matrix_product(form.dtype)
+    LAST = (number + PAIRS - 1) % PAIRS
+
+    @inline
+    def rows(sums: Any, window: Any, x: int, later_x: int, dy: int, later_dy: int) -> None:
+        left, right = cuda.local.array(4, int32), cuda.local.array(2, int32)
+        for channel in range(WARP_CHANNELS):
+            for n in range(2):
+                place, word = SOURCE_ROW + channel * SOURCE_CHANNEL + n * (BLOCK * 4), (channel * PAIRS + LAST) * 4 + n
+                load_word(window, word, x + place)
+                load_word(window, word + 2, later_x + place)
+            load_word(right, 0, dy + (STRIP_ROW + channel * STRIP_CHANNEL))
+            load_word(right, 1, later_dy + (STRIP_ROW + channel * STRIP_CHANNEL))
+            for tap in range(ROW_TAPS):
+                first = (channel * PAIRS + (number + tap // 2) % PAIRS) * 4
+                for n in range(4):
+                    if tap % 2 == 0:
+                        left[n] = window[first + n]
+                    else:
+                        second = (channel * PAIRS + (number + tap // 2 + 1) % PAIRS) * 4
+                        left[n] = i.high_and_low(window[first + n], window[second + n])
+                multiply(sums, (channel * ROW_TAPS + tap) * 4, left, right)
+
+    return rows
+
+
+def _in_turn(steps: Sequence[Callable[..., None]]) -> Callable[..., None]:
+    """One device function that calls all of `steps`."""
+    if len(steps) == 1:
+        return steps[0]
+    first, rest = steps[0], _in_turn(steps[1:])
+
+    @inline
+    def both(sums: Any, window: Any, x: int, later_x: int, dy: int, later_dy: int) -> None:
+        first(sums, window, x, later_x, dy, later_dy)
+        rest(sums, window, x, later_x, dy, later_dy)
+
+    return both
+
+
+def build(form: MmaForm) -> Callable[..., None]:
+    """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
+    GROUPS, CHANNELS, TOTAL_CHANNELS, THREADS = form.groups, form.channels, form.total_channels, form.threads
+    SIDES, PERIOD, STRIP_ROWS, BLOCKS = form.sides, form.period, form.strip[0], form.blocks
+    # shared memory: what is on its way | X, dY of even steps | X, dY of odd steps; here in bytes
+    STAGE, ARRAYS_AT, SHARED = 64 * THREADS, form.raw_bytes, form.shared_bytes
+    SOURCE_BYTES, ARRAYS, PAD = form.source_bytes, form.source_bytes + form.strip_bytes, 4 * form.octet_pad
+    SOURCE_CHANNEL, STRIP_CHANNEL = 4 * form.source_channel, 4 * form.strip_channel
+    SOURCE_SIDE, STRIP_SIDE, SHIFT = 4 * form.source_side, 4 * form.strip_side, 4 * (form.lead - form.begins[1])
+    PAIRS, ROW_TAPS, COLUMN_TAPS, TAPS = form.pairs, form.taps[0], form.taps[1], form.all_taps
+    WARM_STEPS, MATRIX = form.warm_steps, WINDOW * BLOCK * 4
+    WORDS, SUMS = WARP_CHANNELS * PAIRS * 4, WARP_CHANNELS * ROW_TAPS * 4
+    TURNS = STEP_ROWS % PAIRS  # of the window, after the STEP_ROWS pairs of two steps
+
+    wait_for_copies, wait_for_all_copies = i.wait_for_copies(STAGES - 1), i.wait_for_copies(0)
+    store_zeros = i.storer("shared", "float32", 4)
+    rows = [_rows(form, number) for number in range(STEP_ROWS)]  # two by two: those of an even step, then an odd one's
+    multiply_even, multiply_odd = _in_turn(rows[: STEP_ROWS // 2]), _in_turn(rows[STEP_ROWS // 2 :])
+    store_sums, load_sum = i.storer("shared", "float32", 2), i.loader("shared", "float32", 1)
+    store_partial = i.storer("global", "float32", 1)
+    place_source, start_source, fetch_source, turn_source = _mover(form, "source")
+    place_strip, start_strip, fetch_strip, turn_strip = _mover(form, "strip")
+    add_over_blocks = sums_over_blocks(
+        THREADS, TOTAL_CHANNELS, form.taps, form.filter_strides, form.dtype, native_bfloat16=True
+    )
+
+    @inline
+    def turn_window(window: Any) -> None:
+        """After two steps: each pair of rows to where the first of the next two steps looks for it."""
+        for channel in range(WARP_CHANNELS):
+            for n in range(4):
+                kept = window[channel * PAIRS * 4 + n]
+                for pair in range(PAIRS - 1):
+                    window[(channel * PAIRS + pair) * 4 + n] = window[(channel * PAIRS + pair + 1) * 4 + n]
+                window[(channel * PAIRS + PAIRS - 1) * 4 + n] = kept
+
+    @inline
+    def ask(
+        slot: int, moves_source: bool, mine: bool, raw: int, start: int, column: int, images: int,
+        row: int, image: int, step: int, first: int, last: int,
+    ) -> Any:  # fmt: skip
+        """A step's vectors on their way to the slot, dY's from the first on; row, image and number of the next step."""
+        asks = mine and step < last and (moves_source or step >= first)
+        if moves_source:
+            fetch_source(raw + slot * STAGE, start, row, image, column, images, asks)
+        else:
+            fetch_strip(raw + slot * STAGE, start, row, image, column, images, asks)
+        row = int32(row + STEP_ROWS)
+        if row >= PERIOD:
+            row, image = int32(row - PERIOD), int32(image + SIDES)
+        return row, image, int32(step + 1)
+
+    @inline
+    def turn_over(slot: int, moves_source: bool, moves: bool, to: int, raw: int) -> None:
+        """What has come to the slot, into the arrays of that number, which all have done with by then."""
+        wait_for_copies()
+        cuda.syncthreads()
+        if moves_source and moves:
+            turn_source(to + slot * ARRAYS, raw + slot * STAGE)
+        elif moves:
+            turn_strip(to + (slot * ARRAYS + SOURCE_BYTES), raw + slot * STAGE)
+
+    def kernel(source: int, strip: int, filters: int, partial: int, counter: int, images: int, chunks: int) -> None:
+        thread, images = int32(cuda.threadIdx.x), int32(images)
+        shared = i.shared_memory()
+        stacks = i.quotient(int32(images + SIDES - 1), int32(SIDES))
+        steps = i.quotient(int32((stacks - 1) * PERIOD + STRIP_ROWS + STEP_ROWS - 1), int32(STEP_ROWS))
+        share = i.quotient(int32(steps + chunks - 1), int32(chunks))
+
+        # the first half of the block moves X, the other dY
+        moves_source = thread < THREADS // 2
+        raw, arrays = shared + thread * 16, shared + ARRAYS_AT
+        if moves_source:
+            octet, row, side, column, from_, to = place_source(thread)
+        else:
+            octet, row, side, column, from_, to = place_strip(int32(thread - THREADS // 2))
+        moves = row < STEP_ROWS
+
+        # what it multiplies: column `across` of the blocks `down` and `down` + 4
+        warp, across, down = int32(thread >> 5), int32(thread >> 2 & 7), int32(thread & 3)
+        first_octet = i.quotient(int32(warp * WARP_CHANNELS), int32(OCTET))
+        in_octet = int32(warp * WARP_CHANNELS - first_octet * OCTET)
+        source_of, strip_of = cuda.local.array(2, int32), cuda.local.array(2, int32)
+        own_source = int32(first_octet * (OCTET * SOURCE_CHANNEL + PAD) + in_octet * SOURCE_CHANNEL + across * 4)
+        own_strip = int32(first_octet * (OCTET * STRIP_CHANNEL + PAD) + in_octet * STRIP_CHANNEL + across * 4)
+        for n in range(2):
+            slot = int32(down + 4 * n)
+            slot_side = i.quotient(slot, int32(BLOCKS))
+            block = int32(slot - slot_side * BLOCKS)
+            source_of[n], strip_of[n] = own_source, int32(own_strip + SOURCE_BYTES)
+            if slot < SIDES * BLOCKS:
+                source_of[n] += slot_side * SOURCE_SIDE + block * (BLOCK * 4) + SHIFT
+                strip_of[n] += slot_side * STRIP_SIDE + block * (BLOCK * 4)
+            else:  # there is no such block: the first's of X, which lies in banks of its own, times zeros
+                source_of[n] = source_of[0]
+                strip_of[n] += SIDES * STRIP_SIDE
+
+        window, sums = cuda.local.array(WORDS, int32), cuda.local.array(SUMS, float32)
+        zeros, one, two = cuda.local.array(4, float32), cuda.local.array(1, float32), cuda.local.array(2, float32)
+        for n in range(4):
+            zeros[n] = float32(0)
+
+        item = int32(cuda.blockIdx.x)
+        while item < GROUPS * chunks:
+            chunk = i.quotient(item, int32(GROUPS))
+            group = int32(item - chunk * GROUPS)
+            first_channel = int32(group * CHANNELS)
+            here = int32(min(CHANNELS, TOTAL_CHANNELS - first_channel))
+            mine = moves and octet * OCTET < here
+            start = (source if moves_source else strip) + int64(first_channel) * 2 + from_
+            first = int32(chunk * share)
+            last = int32(min(first + share, steps))
+
+            # the turning over is one step ahead of the products, the copies are two more: step n's in slot n % 2
+            begin = int32(first - WARM_STEPS)
+            asked = begin
+            if moves_source:
+                asked_row, asked_image = start_source(begin, row, side)
+            else:
+                asked_row, asked_image = start_strip(begin, row, side)
+            while asked < begin + STAGES:
+                asked_row, asked_image, asked = ask(
+                    i.unseen(asked - begin), moves_source, mine, raw, start, column, images,
+                    asked_row, asked_image, asked, first, last,
+                )  # fmt: skip
+            at = i.unseen(ARRAYS_AT + thread * 16)
+            while at < SHARED:  # what lies outside the arrays
+                store_zeros(shared + at, zeros)
+                at = i.unseen(at + THREADS * 16)
+            for n in range(SUMS):
+                sums[n] = float32(0)
+            for n in range(WORDS):
+                window[n] = int32(0)
+            step = int32(begin - 1)
+            while True:
+                turn_over(0, moves_source, moves, arrays + to, raw)
+                asked_row, asked_image, asked = ask(
+                    0, moves_source, mine, raw, start, column, images,
+                    asked_row, asked_image, asked, first, last,
+                )  # fmt: skip
+                if step >= begin:  # the first time there is nothing yet
+                    at = arrays + ARRAYS
+                    multiply_odd(
+                        sums, window, i.unseen(at + source_of[0]), i.unseen(at + source_of[1]),
+                        i.unseen(at + strip_of[0]), i.unseen(at + strip_of[1]),
+                    )  # fmt: skip
+                    for _ in range(TURNS):
+                        turn_window(window)
+                step = int32(step + 1)
+                if step >= last:
+                    break
+                turn_over(1, moves_source, moves, arrays + to, raw)
+                asked_row, asked_image, asked = ask(
+                    1, moves_source, mine, raw, start, column, images,
+                    asked_row, asked_image, asked, first, last,
+                )  # fmt: skip
+                multiply_even(
+                    sums, window, i.unseen(arrays + source_of[0]), i.unseen(arrays + source_of[1]),
+                    i.unseen(arrays + strip_of[0]), i.unseen(arrays + strip_of[1]),
+                )  # fmt: skip
+                step = int32(step + 1)
+                if step >= last:
+                    break
+            wait_for_all_copies()  # zeros that nobody needs
+            cuda.syncthreads()
+
+            # the matrices take the arrays' place: sums 0 and 1 are of row `across`, 2 and 3 of the eighth after it
+            place = shared + warp * (WARP_CHANNELS * ROW_TAPS * MATRIX) + (across * BLOCK + down * 2) * 4
+            for number in range(WARP_CHANNELS * ROW_TAPS):
+                for half in range(2):
+                    for n in range(2):
+                        two[n] = sums[4 * number + 2 * half + n]
+                    store_sums(place + (number * MATRIX + half * (MATRIX // 2)), two)
+            cuda.syncthreads()
+            number = i.unseen(thread)
+            while number < here * TAPS:
+                row_of_taps = i.quotient(number, int32(COLUMN_TAPS))  # of a channel and a row of taps, one matrix
+                at = shared + row_of_taps * MATRIX + (number - row_of_taps * COLUMN_TAPS) * (BLOCK * 4)
+                total = float32(0)
+                for n in range(BLOCK):
+                    load_sum(one, at + n * ((BLOCK + 1) * 4))
+                    total += one[0]
+                one[0] = total
+                place = int64(chunk) * TOTAL_CHANNELS + first_channel
+                store_partial(partial + (place * TAPS + number) * 4, one)
+                number = i.unseen(number + THREADS)
+            cuda.syncthreads()
+            item = int32(item + cuda.gridDim.x)
+        add_over_blocks(filters, partial, counter, chunks, thread, shared)
+
+    return kernel

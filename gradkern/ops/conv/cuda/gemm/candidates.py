@@ -1,0 +1,198 @@
+"""Candidates for dX and dW by matrix products: cuBLAS, and our own kernels that bring the operands into matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import PackageNotFoundError, metadata
+from typing import Any, Literal
+
+from gradkern.cublas.library import Handle, bindings, handle, workspace_bytes, wrapped
+from gradkern.cublas.product import Product, gemms
+from gradkern.cuda.device import Device
+from gradkern.cuda.device_code.columns import up
+from gradkern.ops.conv.cuda.gemm.data_col2im import data_taps
+from gradkern.ops.conv.cuda.gemm.data_im2col import data_columns, data_pointwise
+from gradkern.ops.conv.cuda.gemm.im2col import Move, launch
+from gradkern.ops.conv.cuda.gemm.program import ALIGNED, Program, Sides
+from gradkern.ops.conv.cuda.gemm.weights import weight_columns, weight_pointwise
+from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.search.candidate import Note, Unfit
+
+__all__ = ["GemmCandidate", "Way", "candidates", "rebuild", "variations", "version", "ways"]
+
+SLICE, LARGER, SMALLER = 256 << 20, 1 << 30, 32 << 20  # bytes: most of the gain, the rest of it, for little memory
+MOST_STEPS = 512
+_MOST_SHARED = 1 << 27  # elements of dW's shares
+_TILE = 128  # of a product's result, about what a multiprocessor computes at a time
+_LIBRARIES = ("nvidia-cublas", "nvidia-cublas-cu12", "nvmath-python")
+
+Enqueue = Callable[[tuple[int, ...], int, Handle], Any]  # (addresses of the operands, stream, cuBLAS's handle)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a gradient becomes products (`gemm_sides` has the equations of each kind); a recipe is its fields.
+
+    slice_bytes   of columns, or of products of taps, at a time
+    by_image      columns: a matrix for each image, so that nothing in NCHW is copied for the sake of one long matrix
+    shares        pointwise dW: how many sums are kept apart until the end
+    tf32          float32 is multiplied in TF32
+    """
+
+    kind: Literal["pointwise", "columns", "taps"] = "pointwise"
+    slice_bytes: int = 0
+    by_image: bool = False
+    shares: int = 1
+    tf32: bool = False
+
+    @property
+    def name(self) -> str:
+        words = ["gemm", self.kind] + [f"{self.slice_bytes >> 20}M"] * (self.slice_bytes > 0)
+        words += ["by image"] * self.by_image + [f"{self.shares} shares"] * (self.shares > 1) + ["tf32"] * self.tf32
+        return " ".join(words)
+
+
+class GemmCandidate:
+    """One way on one device."""
+
+    origin = "cublas"
+
+    def __init__(self, problem: Problem, device: Device, way: Way) -> None:
+        self.problem, self.device, self.way = problem, device, way
+        self.program = _program(problem, device, way)
+        self._cublas_bytes = workspace_bytes(device)
+        self._steps: tuple[Enqueue, ...] = ()
+        self.name = way.name
+        self.workspace = up(self.program.scratch, ALIGNED) + self._cublas_bytes
+        self.recipe: Mapping[str, Any] = asdict(way)
+        noted: dict[Note, bool] = {"tf32": way.tf32}
+        noted["compiles_once"] = any(isinstance(step, Move) for step in self.program.steps)
+        self.notes = frozenset(note for note, holds in noted.items() if holds)
+
+    def prepare(self) -> None:
+        bindings()
+        self._steps = tuple(each for step in self.program.steps for each in self._enqueues(step))
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
+        addresses = (*inputs, *outputs, workspace)
+        with wrapped("a matrix product"):
+            own = handle(self.device)
+            own.use(stream, workspace + self.workspace - self._cublas_bytes, self._cublas_bytes)
+            for step in self._steps:
+                step(addresses, stream, own)
+
+    def _enqueues(self, step: Move | Product) -> Iterator[Enqueue]:
+        device = self.device
+        if isinstance(step, Product):
+            for gemm in gemms(step):
+                yield lambda addresses, _stream, own, gemm=gemm: gemm(own, addresses)
+        else:
+            made, (first, second) = launch(step, device), step.places
+            yield lambda addresses, stream, _: made(
+                (addresses[first.operand] + first.offset, addresses[second.operand] + second.offset), stream
+            )
+
+
+def candidates(problem: Problem, device: Device) -> Iterator[GemmCandidate]:
+    """The ways that fit the problem, the most promising first; of those that come to the same, one."""
+    programs: list[Program] = []
+    for way in ways(problem, device):
+        try:
+            made = GemmCandidate(problem, device, way)
+        except Unfit:
+            continue
+        if made.program not in programs:
+            programs.append(made.program)
+            yield made
+
+
+def variations(candidate: GemmCandidate) -> Iterator[GemmCandidate]:
+    """The same with larger slices, which gains a few per cent where there are several."""
+    if candidate.way.slice_bytes == SLICE:
+        larger = GemmCandidate(candidate.problem, candidate.device, replace(candidate.way, slice_bytes=LARGER))
+        if larger.program != candidate.program:
+            yield larger
+
+
+def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> GemmCandidate:
+    """The candidate of a recipe. Raises Unfit where it does not fit the problem."""
+    return GemmCandidate(problem, device, Way(**recipe))
+
+
+def version() -> str:
+    """Of the libraries that the candidates are in."""
+    return ", ".join(f"{name} {found}" for name in _LIBRARIES if (found := _installed(name)))
+
+
+def _installed(name: str) -> str:
+    try:
+        return metadata(name)["Version"]
+    except PackageNotFoundError:
+        return ""
+
+
+def ways(problem: Problem, device: Device) -> Iterator[Way]:
+    """What is worth a try, the most promising first; some of it may turn out not to fit."""
+    if problem.gradient == "dB" or problem.W is None or problem.X is None or 0 in problem.output.shape:
+        return
+    if problem.dtype == "bfloat16" and device.capability < (8, 0):
+        return  # cuBLAS has no products of it there
+    sides = Sides(problem, device, tf32=False)
+    geometry = sides.geometry
+    if geometry.group > 1 and geometry.channels * geometry.filters < 64:
+        return  # matrices of a few elements: hundreds of times slower than a direct kernel
+    exact = [*_data_ways(sides)] if problem.gradient == "dX" else [*_weight_ways(sides)]
+    yield from exact
+    if problem.dtype == "float32":
+        yield from (replace(each, tf32=True) for each in exact)
+
+
+def _data_ways(sides: Sides) -> Iterator[Way]:
+    geometry = sides.geometry
+    if geometry.pointwise:
+        yield Way()
+        if sides.Y.endless and sides.X.endless:
+            return  # columns would be copies
+    yield Way("columns", SLICE)
+    if not geometry.pointwise:
+        if sides.Y.channel != 1 and geometry.images > 1:
+            yield Way("columns", SLICE, by_image=True)
+        yield Way("taps", SLICE)
+    yield Way("columns", SMALLER)
+
+
+def _weight_ways(sides: Sides) -> Iterator[Way]:
+    geometry = sides.geometry
+    rows = geometry.channels * geometry.taps
+    if geometry.pointwise and sides.Y.endless and sides.X.endless:
+        tiles = -(-geometry.filters // _TILE) * -(-rows // _TILE)
+        enough = 1 << max(0, min(2 * sides.device.processors // tiles, 64).bit_length() - 1)
+        yield from (Way(shares=shares) for shares in sorted({1, enough if geometry.group == 1 else 1}))
+        return  # columns would be copies
+    images = geometry.images
+    if geometry.pointwise:
+        yield from (Way(shares=shares) for shares in sorted({images, -(-images // 4)}, reverse=True))
+    yield Way("columns", SLICE)
+    shared = geometry.group * geometry.filters * rows * images
+    if not geometry.pointwise and sides.X.channel != 1 and images > 1 and shared < _MOST_SHARED:
+        yield Way("columns", SLICE, by_image=True)
+    yield Way("columns", SMALLER)
+
+
+def _program(problem: Problem, device: Device, way: Way) -> Program:
+    sides = Sides(problem, device, way.tf32)
+    makers: dict[tuple[str, str], Callable[[], Program]] = {
+        ("dX", "pointwise"): lambda: data_pointwise(sides),
+        ("dX", "columns"): lambda: data_columns(sides, way.slice_bytes, way.by_image),
+        ("dX", "taps"): lambda: data_taps(sides, way.slice_bytes),
+        ("dW", "pointwise"): lambda: weight_pointwise(sides, way.shares),
+        ("dW", "columns"): lambda: weight_columns(sides, way.slice_bytes, way.by_image),
+    }
+    if (problem.gradient, way.kind) not in makers:
+        raise Unfit(f"{problem.gradient} has no {way.kind}")
+    made = makers[problem.gradient, way.kind]()
+    products = (step for step in made.steps if isinstance(step, Product))
+    if len(made.steps) + sum(len(list(gemms(each))) - 1 for each in products) > MOST_STEPS:
+        raise Unfit(f"it takes more than {MOST_STEPS} launches")
+    return made

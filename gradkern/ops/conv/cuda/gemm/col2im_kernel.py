@@ -1,0 +1,183 @@
+"""dX from the products of all taps: each element is the sum of those that meet it, in a fixed order.
+
+    tensor[image, channel, x] = sum over taps t of matrix[image, q, channel, t],  q*step = x + begin - t*dilation
+
+It is bound by memory, as the kernels in `cuda_columns` are, and built like them: where a tap's q lies serves all
+channels of a thread, whose sums are in registers. On each axis the taps that meet x are `hop` apart, their q `back`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.ops.conv.cuda.gemm.im2col import Form
+
+__all__ = ["build"]
+
+
+def build(form: Form) -> Callable[..., None]:
+    """The kernel; its arguments are int64 and stand in `moves`."""
+    return _positions(form) if form.lanes == "positions" else _channels(form)
+
+
+def _positions(form: Form) -> Callable[..., None]:
+    """A thread has one position and `chunk` channels, `at_once` of them at a time."""
+    GROUPED, U, CHUNK, THREADS = form.grouped, form.at_once, form.chunk, form.threads
+    FLOAT = float64 if form.word == "float64" else float32
+    INDEX = int64 if form.wide else int32
+    load = i.loader("global", form.word, 1)
+    store = i.storer("global", form.result, 1, form.native_bfloat16)
+    first_tap = _first_tap(INDEX)
+
+    def sum_taps(
+        tensor: int, matrix: int, images: int, channels: int, group_channels: int, count: int, blocks: int,
+        size1: int, size2: int, tensor_image: int, tensor_channel: int, tensor0: int, tensor1: int, tensor2: int,
+        step0: int, step1: int, step2: int, begin0: int, begin1: int, begin2: int,
+        dilation0: int, dilation1: int, dilation2: int, taps0: int, taps1: int, taps2: int,
+        hop0: int, hop1: int, hop2: int, back0: int, back1: int, back2: int, grid0: int, grid1: int, grid2: int,
+        matrix_image: int, matrix_position: int, matrix_group: int, matrix_channel: int, matrix_tap: int,
+    ) -> None:  # fmt: skip
+        one, held, total = cuda.local.array(1, FLOAT), cuda.local.array(U, FLOAT), cuda.local.array(CHUNK, FLOAT)
+        chunk = INDEX(INDEX(cuda.blockIdx.x) // INDEX(blocks))
+        j = INDEX(INDEX(INDEX(cuda.blockIdx.x) - chunk * INDEX(blocks)) * THREADS + INDEX(cuda.threadIdx.x))
+        if j < INDEX(INDEX(images) * INDEX(count)):
+            image = INDEX(j // INDEX(count))
+            p = INDEX(j - image * INDEX(count))
+            rest = INDEX(p // INDEX(size2))
+            x2 = INDEX(p - rest * INDEX(size2))
+            x0 = INDEX(rest // INDEX(size1))
+            x1 = INDEX(rest - x0 * INDEX(size1))
+            first = INDEX(chunk * CHUNK)
+            here = INDEX(min(CHUNK, INDEX(channels) - first))
+            for n in range(CHUNK):
+                total[n] = FLOAT(0)
+            at = matrix + image * matrix_image
+            if not GROUPED:
+                at += first * matrix_channel
+            first_t0, first_q0 = first_tap(x0, step0, begin0, dilation0, taps0, hop0)
+            first_t1, first_q1 = first_tap(x1, step1, begin1, dilation1, taps1, hop1)
+            first_t2, first_q2 = first_tap(x2, step2, begin2, dilation2, taps2, hop2)
+            t0, q0 = first_t0, first_q0
+            while t0 < taps0:
+                if q0 >= 0 and q0 < grid0:
+                    t1, q1 = first_t1, first_q1
+                    while t1 < taps1:
+                        if q1 >= 0 and q1 < grid1:
+                            t2, q2 = first_t2, first_q2
+                            while t2 < taps2:
+                                if q2 >= 0 and q2 < grid2:
+                                    column = at + ((q0 * grid1 + q1) * grid2 + q2) * matrix_position
+                                    column += ((t0 * taps1 + t1) * taps2 + t2) * matrix_tap
+                                    for start in range(0, CHUNK, U):
+                                        for u in range(U):
+                                            held[u] = FLOAT(0)
+                                            if start + u < here:
+                                                row = (start + u) * matrix_channel
+                                                if GROUPED:
+                                                    c = INDEX(first + start + u)
+                                                    group = INDEX(c // INDEX(group_channels))
+                                                    row = c * matrix_channel
+                                                    row += group * (matrix_group - group_channels * matrix_channel)
+                                                load(one, column + row)
+                                                held[u] = one[0]
+                                        for u in range(U):
+                                            total[start + u] += held[u]
+                                t2, q2 = INDEX(t2 + INDEX(hop2)), INDEX(q2 - INDEX(back2))
+                        t1, q1 = INDEX(t1 + INDEX(hop1)), INDEX(q1 - INDEX(back1))
+                t0, q0 = INDEX(t0 + INDEX(hop0)), INDEX(q0 - INDEX(back0))
+            to = tensor + image * tensor_image + first * tensor_channel
+            to += x0 * tensor0 + x1 * tensor1 + x2 * tensor2
+            for n in range(CHUNK):
+                if n < here:
+                    one[0] = total[n]
+                    store(to + n * tensor_channel, one)
+
+    return sum_taps
+
+
+def _channels(form: Form) -> Callable[..., None]:
+    """A thread has one vector of channels of one position; channels are adjacent on both sides."""
+    GROUPED, V, THREADS = form.grouped, form.words, form.threads
+    FLOAT = float64 if form.word == "float64" else float32
+    INDEX = int64 if form.wide else int32
+    READ, WRITTEN = form.vector_bytes, form.words * form.result_itemsize
+    load = i.loader("global", form.word, V)
+    store = i.storer("global", form.result, V, form.native_bfloat16)
+    first_tap = _first_tap(INDEX)
+
+    def sum_taps(
+        tensor: int, matrix: int, images: int, channels: int, group_channels: int, count: int, _blocks: int,
+        size1: int, size2: int, tensor_image: int, _tensor_channel: int, tensor0: int, tensor1: int, tensor2: int,
+        step0: int, step1: int, step2: int, begin0: int, begin1: int, begin2: int,
+        dilation0: int, dilation1: int, dilation2: int, taps0: int, taps1: int, taps2: int,
+        hop0: int, hop1: int, hop2: int, back0: int, back1: int, back2: int, grid0: int, grid1: int, grid2: int,
+        matrix_image: int, matrix_position: int, matrix_group: int, matrix_channel: int, matrix_tap: int,
+    ) -> None:  # fmt: skip
+        vector, total = cuda.local.array(V, FLOAT), cuda.local.array(V, FLOAT)
+        vectors = INDEX(INDEX(channels) // V)
+        e = INDEX(INDEX(cuda.blockIdx.x) * THREADS + INDEX(cuda.threadIdx.x))
+        if e < INDEX(INDEX(images) * INDEX(count) * vectors):
+            j = INDEX(e // vectors)
+            v = INDEX(e - j * vectors)
+            image = INDEX(j // INDEX(count))
+            p = INDEX(j - image * INDEX(count))
+            rest = INDEX(p // INDEX(size2))
+            x2 = INDEX(p - rest * INDEX(size2))
+            x0 = INDEX(rest // INDEX(size1))
+            x1 = INDEX(rest - x0 * INDEX(size1))
+            at = matrix + image * matrix_image + v * READ
+            if GROUPED:
+                group = INDEX(INDEX(v * V) // INDEX(group_channels))
+                at += group * (matrix_group - group_channels * matrix_channel)
+            for n in range(V):
+                total[n] = FLOAT(0)
+            first_t0, first_q0 = first_tap(x0, step0, begin0, dilation0, taps0, hop0)
+            first_t1, first_q1 = first_tap(x1, step1, begin1, dilation1, taps1, hop1)
+            first_t2, first_q2 = first_tap(x2, step2, begin2, dilation2, taps2, hop2)
+            t0, q0 = first_t0, first_q0
+            while t0 < taps0:
+                if q0 >= 0 and q0 < grid0:
+                    t1, q1 = first_t1, first_q1
+                    while t1 < taps1:
+                        if q1 >= 0 and q1 < grid1:
+                            t2, q2 = first_t2, first_q2
+                            while t2 < taps2:
+                                if q2 >= 0 and q2 < grid2:
+                                    column = at + ((q0 * grid1 + q1) * grid2 + q2) * matrix_position
+                                    load(vector, column + ((t0 * taps1 + t1) * taps2 + t2) * matrix_tap)
+                                    for n in range(V):
+                                        total[n] += vector[n]
+                                t2, q2 = INDEX(t2 + INDEX(hop2)), INDEX(q2 - INDEX(back2))
+                        t1, q1 = INDEX(t1 + INDEX(hop1)), INDEX(q1 - INDEX(back1))
+                t0, q0 = INDEX(t0 + INDEX(hop0)), INDEX(q0 - INDEX(back0))
+            to = tensor + image * tensor_image + x0 * tensor0 + x1 * tensor1 + x2 * tensor2
+            store(to + v * WRITTEN, total)
+
+    return sum_taps
+
+
+def _first_tap(INDEX: Any) -> Callable[..., Any]:
+    """The first tap of an axis that meets element x, and at which output; `taps` if none does.
+
+    The others that do are `hop` taps apart, and their outputs `back`: so one division serves all taps.
+    """
+
+    @cuda.jit(device=True, inline="always")
+    def first_tap(x: int, step: int, begin: int, dilation: int, taps: int, hop: int) -> tuple[int, int]:
+        at = INDEX(x + INDEX(begin))
+        t, q = INDEX(0), at
+        if INDEX(step) != 1:
+            q = INDEX(at // INDEX(step))
+            while INDEX(q * INDEX(step)) != at and t < INDEX(hop):
+                t, at = INDEX(t + 1), INDEX(at - INDEX(dilation))
+                q = INDEX(at // INDEX(step))
+            if t == INDEX(hop):
+                t = INDEX(taps)
+        return t, q
+
+    return first_tap

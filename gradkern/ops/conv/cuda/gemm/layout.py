@@ -1,0 +1,239 @@
+"""What moves and products see of a convolution's tensors: strides, slices, and where taps and residues lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+
+from gradkern.call import Tensor
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.ops.conv.geometry import Geometry, Part, Triple, Window
+from gradkern.search.candidate import Unfit
+
+__all__ = ["Grid", "PartOfData", "Residues", "Slice", "View"]
+
+MOST_RESIDUES = 62  # bits of a number, but its sign
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor with three spatial axes. strides, in bytes: of images, of channels, of the three."""
+
+    operand: int
+    dtype: str
+    images: int
+    channels: int
+    sizes: Triple
+    strides: tuple[int, int, int, int, int]
+    alignment: int
+
+    @classmethod
+    def of(cls, tensor: Tensor, operand: int) -> View:
+        missing = 5 - len(tensor.shape)
+        images, channels, *sizes = tensor.shape
+        first, second, *rest = tensor.strides
+        size0, size1, size2 = (*[1] * missing, *sizes)
+        stride0, stride1, stride2 = (*[0] * missing, *rest)
+        item = tensor.dtype.itemsize
+        if tensor.alignment % item or any(each % item for each in tensor.strides):
+            raise Unfit("an array's elements lie between the places of their type")
+        strides = first, second, stride0, stride1, stride2
+        return cls(operand, tensor.dtype.name, images, channels, (size0, size1, size2), strides, tensor.alignment)
+
+    @property
+    def item(self) -> int:
+        return ITEMSIZE[self.dtype]
+
+    @property
+    def positions(self) -> int:
+        return prod(self.sizes)
+
+    @property
+    def distance(self) -> int | None:
+        """Elements from one position to the next, if there is one such distance; 0 where there is one position."""
+        distance, expected = 0, 0
+        for size, stride in zip(self.sizes[::-1], self.strides[:1:-1], strict=True):
+            if size == 1:
+                continue
+            if not expected:
+                distance = expected = stride
+            if stride != expected:
+                return None
+            expected *= size
+        return distance // self.item
+
+    @property
+    def image(self) -> int:
+        """Elements from one image to the next."""
+        return self.strides[0] // self.item
+
+    @property
+    def channel(self) -> int:
+        """Elements from one channel to the next."""
+        return self.strides[1] // self.item
+
+    @property
+    def endless(self) -> bool:
+        """Whether the positions of all images lie at one distance."""
+        distance = self.distance
+        if self.images == 1 or self.positions == 1:
+            return distance is not None
+        return distance is not None and self.positions * distance == self.image
+
+    @property
+    def step(self) -> int:
+        """Elements from position to position of all images, where they are endless."""
+        return self.image if self.positions == 1 else self.distance or 0
+
+    def is_matrix(self, taps_inside: bool) -> bool:
+        """Of W: whether each filter's elements lie end to end, by channel and tap or else by tap and channel."""
+        sizes = (self.channels, *self.sizes) if taps_inside else (*self.sizes, self.channels)
+        strides = self.strides[1:] if taps_inside else (*self.strides[2:], self.strides[1])
+        expected = self.item
+        for size, stride in zip(sizes[::-1], strides[::-1], strict=True):
+            if size > 1 and stride != expected:
+                return False
+            expected *= size
+        return self.images == 1 or self.strides[0] >= expected
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Images from `image` on and positions from `start` on; several images with all their positions, or part of one."""
+
+    image: int
+    images: int
+    start: int
+    count: int
+
+    @property
+    def length(self) -> int:
+        return self.images * self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Grid position q and tap t see element steps*q + firsts + spacings*t of a tensor."""
+
+    grid: Triple
+    steps: Triple
+    taps: Triple
+    firsts: Triple
+    spacings: Triple
+
+    @property
+    def positions(self) -> int:
+        return prod(self.grid)
+
+    @classmethod
+    def of(cls, window: Window) -> Grid:
+        offsets = [axis[:, 0].tolist() for axis in window.offsets]
+        return cls.over(window.grid, window.steps, offsets)
+
+    @classmethod
+    def over(cls, grid: Triple, steps: Triple, offsets: list[list[int]]) -> Grid:
+        """With each axis' offsets of its taps, which must lie at one distance."""
+        spacings = [each[1] - each[0] if len(each) > 1 else 0 for each in offsets]
+        for each, spacing in zip(offsets, spacings, strict=True):
+            if any(later - earlier != spacing for earlier, later in pairwise(each)):
+                raise Unfit("the taps of a part lie at several distances")
+        (t0, t1, t2), (f0, f1, f2) = map(len, offsets), (each[0] if each else 0 for each in offsets)
+        return cls(grid, steps, (t0, t1, t2), (f0, f1, f2), (spacings[0], spacings[1], spacings[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class PartOfData:
+    """What a part of dX sees through the grid of all residues: on each axis residues from `first` on, as many as
+    `phases`. Phase h of an axis and tap t of the grid meet W's tap origin + h*by_phase + t*by_tap.
+    """
+
+    first: Triple
+    phases: Triple
+    grid: Grid
+    origin: Triple
+    by_phase: Triple
+    by_tap: Triple
+
+
+@dataclass(frozen=True, slots=True)
+class Residues:
+    """How dX is cut: element x of an axis has the residue (x + before) % steps, at (x + before) // steps of the grid.
+
+    Residues from `lows` on, as many as `slots`, have results; of those, only the ones whose bit is set in `live`.
+    """
+
+    steps: Triple
+    before: Triple
+    grid: Triple
+    lows: Triple
+    slots: Triple
+    live: Triple
+    start: Triple  # of the grid: pads_begin // steps
+
+    @property
+    def positions(self) -> int:
+        return prod(self.grid)
+
+    @classmethod
+    def of(cls, geometry: Geometry, parts: list[Part]) -> Residues:
+        steps, begin = geometry.strides, geometry.pads_begin
+        if max(steps) > MOST_RESIDUES:
+            raise Unfit(f"strides of more than {MOST_RESIDUES}")
+        start = _each(b // s for b, s in zip(begin, steps, strict=True))
+        before = _each(b % s for b, s in zip(begin, steps, strict=True))
+        grid = _each((n - 1 + b) // s + 1 for n, b, s in zip(geometry.spatial, before, steps, strict=True))
+        found = [
+            sorted({(first + b) % s for part in parts for first in part.firsts[:, axis].tolist()})
+            for axis, (b, s) in enumerate(zip(begin, steps, strict=True))
+        ]
+        lows, slots = _each(each[0] for each in found), _each(each[-1] - each[0] + 1 for each in found)
+        return cls(steps, before, grid, lows, slots, _each(sum(1 << r for r in each) for each in found), start)
+
+    def of_parts(self, parts: list[Part]) -> Iterator[PartOfData]:
+        """Each part whole if its residues follow one another and their taps of W do too, else residue by residue."""
+        for part in parts:
+            whole = self._of_part(part)
+            if whole is not None:
+                yield whole
+                continue
+            for taps, first in zip(part.taps, part.firsts, strict=True):
+                single = self._of_part(Part(part.window, taps[None], first[None]))
+                if single is None:
+                    raise Unfit("the taps of a residue lie at several distances")
+                yield single
+
+    def _of_part(self, part: Part) -> PartOfData | None:
+        order = np.lexsort(part.firsts.T[::-1])
+        at = part.firsts[order] + [b + s * q for b, s, q in zip(self.before, self.steps, self.start, strict=True)]
+        found = [sorted(set((at[:, axis] % self.steps[axis]).tolist())) for axis in range(3)]
+        phases = _each(map(len, found))
+        # the part's own grid begins elsewhere
+        away = [start - first // s for start, first, s in zip(self.start, at[0].tolist(), self.steps, strict=True)]
+        offsets = [(axis[:, 0] + by).tolist() for axis, by in zip(part.window.offsets, away, strict=True)]
+        grid = Grid.over(self.grid, (1, 1, 1), offsets)
+        table = part.taps[order].reshape(*phases, *grid.taps, 3)
+        origin = _each(table[(0,) * 6].tolist())
+        by_phase, by_tap = (_each(_distance(table, 3 * kind + axis, axis) for axis in range(3)) for kind in range(2))
+        where = np.indices((*phases, *grid.taps))
+        regular = all(
+            (table[..., a] == origin[a] + where[a] * by_phase[a] + where[3 + a] * by_tap[a]).all() for a in range(3)
+        )
+        if not regular or any(each[-1] - each[0] >= len(each) for each in found):
+            return None
+        return PartOfData(_each(each[0] for each in found), phases, grid, origin, by_phase, by_tap)
+
+
+def _distance(table: np.ndarray, axis: int, of: int) -> int:
+    """How far W's tap moves along its axis `of` from one phase or tap to the next."""
+    if table.shape[axis] < 2:
+        return 0
+    return int(table[tuple(int(each == axis) for each in range(6))][of] - table[(0,) * 6][of])
+
+
+def _each(values: Iterable[int]) -> Triple:
+    first, second, third = values
+    return first, second, third

@@ -1,0 +1,191 @@
+"""ConvGrad on a GPU: of each wanted gradient the fastest candidate, found by a search; then how they run together.
+
+Every gradient is a problem of its own: its candidates are cuDNN's engines, matrix products by cuBLAS, and kernels of
+gradkern's own for depthwise convolutions and for dB. They are one search's; whether two streams gain is another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from math import prod
+from typing import Any
+
+from gradkern.call import Call, Refusal, Tensor
+from gradkern.cuda.device import Device
+from gradkern.cuda.rows import device_of
+from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.ops.conv.cuda.reference import elements
+from gradkern.search.candidate import Unfit
+from gradkern.search.plan import Choices, SearchPlan
+from gradkern.search.store import Findings
+from gradkern.search.streams import Part, TogetherSource
+from gradkern.search.task import ModuleSource, Source, Task
+from gradkern.search.tuner import choose, kept, names
+from gradkern.strides import overlaps_itself
+
+__all__ = ["HEEDS_PINS", "plan", "searches"]
+
+HEEDS_PINS = True  # of Policy.kernel
+_READS = {"dX": ("dY", "W"), "dW": ("dY", "X"), "dB": ("dY",)}  # what each gradient is computed from
+_TOGETHER_SECONDS = 0.5
+
+
+def plan(call: Call) -> SearchPlan:
+    """The plan of the winners, found by an earlier search or by one that is made now."""
+    device = device_of(call)
+    problems = {name: _problem(call, name) for name in call.outputs}
+    zeros = tuple(name for name, problem in problems.items() if _is_zero(problem))
+    wanted = [name for name, problem in problems.items() if problem.output.size and name not in zeros]
+    for name in zeros:
+        if _span(problems[name].output) != problems[name].output.nbytes:
+            raise Refusal(f"{name}: it does not lie end to end in memory")
+    pins = _pins(call.policy.kernel, wanted)
+    try:
+        choices = {name: choose(_task(problems[name], device), call.policy, device, pins.get(name)) for name in wanted}
+        places = tuple((list(call.outputs).index(name), call.outputs[name].nbytes) for name in zeros)
+        return SearchPlan(device, choices, partial(_combined, call, device), places)
+    except Unfit as unfit:
+        raise Refusal(str(unfit)) from unfit
+
+
+def searches(call: Call) -> Mapping[str, tuple[Findings | None, list[str]]]:
+    """By gradient, what an earlier search found; where there was none, the candidates that one would try first."""
+    device = device_of(call)
+    found = {}
+    for name in call.outputs:
+        problem = _problem(call, name)
+        if problem.output.size and not _is_zero(problem):
+            task = _task(problem, device)
+            findings = kept(task, call.policy, device)
+            found[name] = findings, [] if findings else names(task)
+    return found
+
+
+def _combined(call: Call, device: Device, choices: Choices) -> Part | None:
+    """What computes all that is not zero; two gradients or more in the better of the ways to run them."""
+    inputs, outputs = list(call.inputs), list(call.outputs)
+    parts = tuple(
+        Part(choice.candidate, tuple(inputs.index(each) for each in _READS[name]), (outputs.index(name),))
+        for name, choice in choices.items()
+    )
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    task = _together(call, device, choices, parts)
+    together = choose(task, call.policy, device, seconds=_TOGETHER_SECONDS).candidate
+    return Part(together, tuple(range(len(inputs))), tuple(outputs.index(name) for name in choices))
+
+
+def _problem(call: Call, gradient: Any) -> Problem:
+    """One gradient of the call. Raises Refusal for arrays that no candidate takes."""
+    axes, attributes = call.axes, call.attributes
+    rank = len(axes["spatial"])
+    Y, X, W = (call.inputs[name] for name in ("dY", "X", "W"))
+    result = call.outputs[gradient]
+    used = {name: call.inputs[name] for name in _READS[gradient]} | {gradient: result}
+    for name, tensor in used.items():
+        item = tensor.dtype.itemsize
+        if tensor.alignment < item or any(stride % item for stride in tensor.strides):
+            raise Refusal(f"{name}: its elements do not lie at multiples of their size")
+    if overlaps_itself(result):
+        raise Refusal(f"{gradient}: elements of it share memory")
+    if gradient == "dB":
+        return Problem("dB", Y, None, None, B=result)
+    X, W = (result, W) if gradient == "dX" else (X, result)
+    pads = attributes["pads"]
+    return Problem(
+        gradient,
+        Y,
+        X,
+        W,
+        group=attributes["group"],
+        strides=attributes["strides"],
+        dilations=attributes["dilations"],
+        pads_begin=pads[:rank],
+        pads_end=pads[rank:],
+    )
+
+
+def _is_zero(problem: Problem) -> bool:
+    """Whether every element is a sum over nothing."""
+    return problem.output.size > 0 and not (problem.Y.size if problem.W is None else problem.multiplications)
+
+
+def _span(tensor: Tensor) -> int:
+    low, high = tensor.extent
+    return high - low
+
+
+def _task(problem: Problem, device: Device) -> Task:
+    return Task(
+        kind=f"ConvGrad {problem.gradient} {problem.dtype}",
+        detail=_sizes(problem),
+        key=repr(problem),
+        inputs=problem.inputs,
+        outputs=(problem.output,),
+        terms=_terms(problem),
+        sources=_sources(problem, device),
+        truth=None if problem.gradient == "dB" else partial(elements, problem),
+    )
+
+
+def _sources(problem: Problem, device: Device) -> tuple[Source, ...]:
+    """What can compute the gradient, what is expected to be fast first."""
+    if problem.X is None or problem.W is None:
+        modules = ["bias"]
+    else:
+        depthwise = problem.group > 1 and problem.group == problem.X.shape[1]
+        modules = (
+            ["depthwise.mma_candidates", "depthwise.candidates", "cudnn", "gemm.candidates"]
+            if depthwise
+            else ["cudnn", "gemm.candidates"]
+        )
+    return tuple(ModuleSource(name, f"gradkern.ops.conv.cuda.{name}", problem, device) for name in modules)
+
+
+def _terms(problem: Problem) -> int:
+    """How many products, or elements of dY, one element of the gradient is the sum of."""
+    if problem.gradient == "dX" and problem.W is not None:
+        return problem.W.shape[0] // problem.group * prod(problem.W.shape[2:])
+    return problem.Y.shape[0] * prod(problem.Y.shape[2:])
+
+
+def _sizes(problem: Problem) -> str:
+    if problem.X is None or problem.W is None:
+        return _by(problem.Y)
+    return f"{_by(problem.X)} * {_by(problem.W)}" + (f" in {problem.group} groups" if problem.group > 1 else "")
+
+
+def _by(tensor: Tensor) -> str:
+    return "x".join(map(str, tensor.shape))
+
+
+def _together(call: Call, device: Device, choices: Choices, parts: tuple[Part, ...]) -> Task:
+    winners = "; ".join(f"{name}: {choice.candidate.name}" for name, choice in choices.items())
+    # numbered as the outputs of this task are, not as those of the call: some of those may be zeros
+    parts = tuple(Part(part.candidate, part.inputs, (place,)) for place, part in enumerate(parts))
+    tasks = [choice.task for choice in choices.values()]
+    return Task(
+        kind="ConvGrad together",
+        detail=f"{tasks[0].detail}",
+        key=" | ".join([winners, *(task.key for task in tasks)]),
+        inputs=tuple(call.inputs.values()),
+        outputs=tuple(call.outputs[name] for name in choices),
+        terms=max(task.terms for task in tasks),
+        sources=(TogetherSource(parts, device),),
+    )
+
+
+def _pins(pinned: str | None, wanted: list[str]) -> dict[str, str]:
+    """By gradient, the kernel that the policy pins: "dX: this; dW: that", as `kernel` of a plan has it, or "this",
+    which is for the only gradient that is wanted.
+    """
+    if pinned is None:
+        return {}
+    pins = dict(each.split(": ", 1) for each in pinned.split("; ")) if ": " in pinned else {}
+    if not pins and len(wanted) == 1:
+        return {wanted[0]: pinned}
+    unknown = pins.keys() - set(_READS)
+    if not pins or unknown:
+        raise Refusal(f"has no kernel {pinned!r}; with several gradients a pin is 'dX: NAME; dW: NAME'")
+    return {name: kernel for name, kernel in pins.items() if name in wanted}

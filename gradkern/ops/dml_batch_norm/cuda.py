@@ -1,0 +1,37 @@
+"""DirectML's batch norm gradient on a GPU: one pass over memory for all its outputs."""
+
+from __future__ import annotations
+
+from gradkern.call import Call, Refusal
+from gradkern.channel_kernels import streaming_plan
+from gradkern.channel_kernels.persistent_plan import WholePlan, streamed
+from gradkern.channel_kernels.streaming_plan import ChannelPlan
+from gradkern.cuda.rows import EmptyPlan, device_of
+
+__all__ = ["NAMES", "plan"]
+
+NAMES = {  # contract name -> the kernel's
+    "Input": "X",
+    "InputGradient": "D",
+    "Mean": "mean",
+    "Variance": "spread",
+    "Scale": "scale",
+    "OutputGradient": "dX",
+    "OutputScaleGradient": "scale_sum",
+    "OutputBiasGradient": "bias_sum",
+}
+
+
+def plan(call: Call) -> ChannelPlan | WholePlan | EmptyPlan:
+    """Statistics per channel of N C H W have a kernel of their own; all others take the walk over channels."""
+    sizes, statistics = call.inputs["Input"].shape, call.inputs["Mean"].shape
+    epsilon = float(call.attributes["Epsilon"])
+    per_channel = len(sizes) > 2 and statistics == (1, sizes[1], *(1 for _ in sizes[2:]))
+    if per_channel and call.outputs and call.inputs["Input"].size:
+        tensors = {NAMES[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}
+        try:
+            return streamed(tensors, device_of(call), epsilon)
+        except Refusal:
+            pass
+    is_kept = [kept == size for size, kept in zip(sizes, statistics, strict=True)]
+    return streaming_plan.plan(call, NAMES, is_kept, epsilon)

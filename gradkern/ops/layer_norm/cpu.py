@@ -1,0 +1,155 @@
+"""The three layer norms on the CPU: one kernel over rows, for all of them."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+
+from gradkern.call import Call
+from gradkern.cpu import threads
+from gradkern.cpu.compile import AS_WRITTEN, INLINE, kernel
+from gradkern.cpu.element_types import destination, load, real, store, zeros
+from gradkern.cpu.flat_plan import FlatPlan, argument_type
+from gradkern.cpu.sums import BLOCK, SPAN, RowSums, flush, rows_per_task
+from gradkern.cpu.threads import QUEUE, take
+from gradkern.errors import DataError
+
+__all__ = ["plan"]
+
+_SUMS = ("scale_grad", "bias_grad")
+
+
+@numba.njit(**INLINE)
+def _normalized(X: Any, at: int, column: int, mu: float, r: float, scale: Any, bias: Any) -> float:
+    if bias is not None:  # X is the output of the norm
+        return (load(X, at) - load(bias, column)) / load(scale, column)
+    return (load(X, at) - mu) * r
+
+
+@numba.njit(**AS_WRITTEN)
+def _gradient(g: float, xh: float, m1: float, m2: float, r: float) -> float:
+    return r * (g - m1 - xh * m2)
+
+
+@kernel
+def _rows(
+    queue: Any,
+    Y_grad: Any,
+    X: Any,
+    scale: Any,
+    bias: Any,
+    mean: Any,
+    inv_std: Any,
+    X_grad: Any,
+    scale_sums: Any,
+    bias_sums: Any,
+    rows: int,
+    columns: int,
+    rows_per_task: int,
+) -> None:
+    """bias is None but for the invertible form, mean but for the plain one; X_grad and the sums where not wanted."""
+    target = destination(X_grad, Y_grad, X)
+    task = take(queue)
+    while task >= 0:
+        partial = task * columns
+        if scale_sums is not None:
+            scale_sums[partial : partial + columns] = 0
+        scale_block = zeros(X, 0 if scale_sums is None else columns)
+        if bias_sums is not None:
+            bias_sums[partial : partial + columns] = 0
+        bias_block = zeros(X, 0 if bias_sums is None else columns)
+        begin = task * rows_per_task
+        end = min(begin + rows_per_task, rows)
+        for row in range(begin, end):
+            first = row * columns
+            r = load(inv_std, row)
+            mu = real(X, 0)
+            if mean is not None:
+                mu = load(mean, row)
+
+            # s1 = sum D scale, s2 = sum D scale xh, scale_grad += D xh, bias_grad += D
+            s1 = 0.0
+            s2 = 0.0
+            for start in range(0, columns, SPAN):
+                part1 = real(X, 0)
+                part2 = real(X, 0)
+                for column in range(start, min(start + SPAN, columns)):
+                    D = load(Y_grad, first + column)
+                    xh = _normalized(X, first + column, column, mu, r, scale, bias)
+                    if X_grad is not None:
+                        g = D * load(scale, column)
+                        part1 += g
+                        part2 += g * xh
+                    if scale_sums is not None:
+                        store(scale_block, column, load(scale_block, column) + D * xh)
+                    if bias_sums is not None:
+                        store(bias_block, column, load(bias_block, column) + D)
+                s1 += part1
+                s2 += part2
+
+            # X_grad = r (D scale - s1/columns - xh s2/columns)
+            if X_grad is not None:
+                m1 = real(X, s1 / columns)
+                m2 = real(X, s2 / columns)
+                if mean is None and bias is None:
+                    m1 = real(X, 0)
+                for column in range(columns):
+                    g = load(Y_grad, first + column) * load(scale, column)
+                    xh = _normalized(X, first + column, column, mu, r, scale, bias)
+                    store(target, first + column, _gradient(g, xh, m1, m2, r))
+
+            if (row - begin) % BLOCK == BLOCK - 1 or row == end - 1:
+                if scale_sums is not None:
+                    flush(scale_block, scale_sums, partial)
+                if bias_sums is not None:
+                    flush(bias_block, bias_sums, partial)
+        task = take(queue)
+
+
+def plan(call: Call) -> FlatPlan:
+    rows, columns = prod(call.axes["rows"]), prod(call.axes["columns"])
+    step = rows_per_task(rows)
+    tasks = -(-rows // step)
+    nbytes = sum(tensor.nbytes for tensor in (*call.inputs.values(), *call.outputs.values()))
+    invertible, simplified = "bias" in call.inputs, "mean" not in call.inputs
+    upstream, data, *_, deviation = call.inputs
+    over = (upstream, data)
+    sums = RowSums(tasks, columns, [call.outputs[name].dtype if name in call.outputs else None for name in _SUMS])
+    arguments = (upstream, data, "scale", "bias", "mean", deviation, "X_grad")
+    compiled = _rows(
+        QUEUE,
+        *(argument_type(call, name, over) for name in arguments),
+        *sums.types,
+        *(types.int64,) * 3,
+    )
+    scale_type = call.inputs["scale"].dtype
+
+    def launch(read: list[np.ndarray], write: list[Any]) -> None:
+        Y_grad, X, scale, *shift, inv_std = read
+        X_grad, *totals = write
+        bias = mean = None
+        if invertible:
+            bias = shift[0]
+            _refuse_zeros(scale.view(scale_type))
+        elif not simplified:
+            mean = shift[0]
+        partials = sums.partials()
+        threads.run(
+            compiled, tasks, nbytes, Y_grad, X, scale, bias, mean, inv_std, X_grad, *partials, rows, columns, step
+        )
+        sums.add(partials, totals)
+
+    return FlatPlan(call, kernel="rows", outputs=("X_grad", *_SUMS), launch=launch, over=over, scratch=sums.nbytes)
+
+
+def _refuse_zeros(scale: np.ndarray) -> None:
+    if not scale.all():
+        zeros = np.flatnonzero(scale == 0)
+        raise DataError(
+            f"input scale has {zeros.size} zeros, the first in column {zeros[0]}; "
+            f"expected none, for the input of the norm is (Y - bias) / scale"
+        )

@@ -1,0 +1,161 @@
+"""The layer-norm gradients on a GPU: from a call to a launch of the kernel in `cuda_kernel`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gradkern.call import Call, Refusal
+from gradkern.cuda.device import Device, in_turn
+from gradkern.cuda.launch import Launch, kernel_of_form
+from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
+from gradkern.cuda.scratch import scratch
+from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, Form
+from gradkern.ops.layer_norm.cuda.tiling import choose
+
+__all__ = ["plan"]
+
+_INPUTS = {  # contract name -> the kernel's
+    "Y_grad": "Y_grad",
+    "X": "X",
+    "Y": "X",
+    "scale": "scale",
+    "bias": "bias",
+    "mean": "mean",
+    "inv_std_dev": "inv_std",
+    "inv_std_var": "inv_std",
+}
+_INDEX = {name: index for index, name in enumerate(ARGUMENTS)}
+
+
+@dataclass(frozen=True, slots=True)
+class NormPlan:
+    """One launch (two where a row is too wide for a cluster) with its scratch memory."""
+
+    kernel: str
+    scratch: int
+    launches: tuple[Launch, ...]
+    device: Device
+    partial_bytes: int
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
+        counter, buffer = scratch(self.device, stream, self.scratch)
+        values = (*inputs, *outputs, buffer, buffer + self.partial_bytes, counter)
+        if len(self.launches) == 1:
+            self.launches[0](values, stream)
+        else:
+            with in_turn:
+                for launch in self.launches:
+                    launch(values, stream)
+
+
+def plan(call: Call) -> NormPlan | EmptyPlan:
+    """The plan of one of the three layer-norm gradients on `call.device`."""
+    device = device_of(call)
+    tensors = {**call.inputs, **call.outputs}
+    rows, columns = size_of(call.axes["rows"]), size_of(call.axes["columns"])
+    for name, tensor in tensors.items():
+        if name not in ("X", "Y", "Y_grad", "X_grad"):
+            require_flat(name, tensor)
+    row_axes = len(call.axes["rows"])
+    matrices = [name for name in ("X", "Y", "Y_grad", "X_grad") if name in tensors]
+    strides = {name: row_stride(name, tensors[name], row_axes) for name in matrices}
+    if rows == 0 or columns == 0 or not call.outputs:
+        return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
+
+    form = choose(_types(call, rows, columns, strides, device), rows, device.processors, device.shared_bytes)
+    return _plan(call, form, device, rows, strides)
+
+
+def _plan(call: Call, form: Form, device: Device, rows: int, strides: dict[str, int]) -> NormPlan:
+    data = "Y" if form.invertible else "X"
+    numbers = {"rows": rows, "Y_grad_stride": strides["Y_grad"], "X_stride": strides[data]}
+    numbers["X_grad_stride"] = strides.get("X_grad", 0)
+    arguments = [numbers.get(name, 0) for name in ARGUMENTS]
+    phases = [form] if form.phase == "whole" else [replace(form, phase="sums"), replace(form, phase="given")]
+    if form.phase == "given" and "X_grad" not in form.outputs:
+        phases = phases[1:]
+    given = [*(_INPUTS[name] for name in call.inputs), *call.outputs, "partial", "row_sums", "counter"]
+    changing = [_INDEX[name] for name in given]
+    launches = tuple(_launch(phase, device, arguments, changing, rows) for phase in phases)
+    writers = max(launch.grid // form.slices for launch in launches)
+    partial = writers * form.column_sums.partial_bytes
+    sums = rows * form.slices * 2 * form.itemsize if form.phase == "given" else 0
+    return NormPlan(name_of(form), partial + sums, launches, device, partial)
+
+
+def _launch(form: Form, device: Device, arguments: list[int], changing: list[int], rows: int) -> Launch:
+    cluster = form.slices if form.phase == "whole" else 1
+    builder = "gradkern.ops.layer_norm.cuda.kernel:build"
+    kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS), cluster=cluster)
+    resident = kernel.resident_blocks(form.threads, cluster) // form.slices * form.slices
+    most = device.processors * form.blocks_per_processor // form.slices * form.slices
+    resident = min(resident, max(most, form.slices))  # more blocks would leave more partial sums
+    barrier = form.phase != "sums" and form.sums > 0 and not form.alone
+    if form.alone:
+        resident = form.slices
+    elif not barrier:
+        wanted = -(-rows // (form.teams * form.rows_at_once)) * form.slices
+        resident = min(max(resident, form.slices if cluster == 1 else 0), wanted)
+    if not resident:
+        raise Refusal(
+            f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits the device"
+        )
+    return Launch(kernel, resident, form.threads, arguments, changing, cluster, cooperative=barrier)
+
+
+def name_of(form: Form) -> str:
+    """A name that tells the kernel's shape: rows' source, slices x lanes x vectors x width, teams, stages."""
+    shape = f"{form.slices}x{form.lanes}x{form.vectors}x{form.width}"
+    return f"layer_norm_{form.source}_{form.phase}_{shape}_teams{form.teams}_stages{form.stages}"
+
+
+def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> Form:
+    data = call.inputs["Y" if call.operator.startswith("Invertible") else "X"]
+    upstream, result = call.inputs["Y_grad"], call.outputs.get("X_grad")
+    statistic = call.inputs.get("inv_std_dev") or call.inputs["inv_std_var"]
+    matrices = [data, upstream] + ([result] if result else [])
+    steps = list(strides.values())  # in the same order
+    widest = max(each.dtype.itemsize for each in matrices)
+    width = 16 // widest
+    while width > 1 and not all(
+        columns % width == 0
+        and each.alignment % min(16, width * each.dtype.itemsize) == 0
+        and (rows == 1 or step % min(16, width * each.dtype.itemsize) == 0)
+        for each, step in zip(matrices, steps, strict=True)
+    ):
+        width //= 2
+    aligned = all(
+        each.alignment % 16 == 0 and step % 16 == 0 and columns * each.dtype.itemsize % 16 == 0
+        for each, step in ((data, steps[0]), (upstream, steps[1]))
+    )
+    packed = all(step == columns * each.dtype.itemsize for each, step in zip(matrices, steps, strict=True))
+    narrowest = width * min(data.dtype.itemsize, upstream.dtype.itemsize)
+    scale = call.inputs["scale"]
+    scale_width = width
+    starts = min(each.alignment for name, each in call.inputs.items() if name in ("scale", "bias"))
+    while scale_width > 1 and starts % min(16, scale_width * scale.dtype.itemsize):
+        scale_width //= 2
+    if device.capability >= (9, 0):
+        source = "bulk"
+    else:
+        source = "async" if device.capability >= (8, 0) and narrowest >= 4 else "plain"
+    return Form(
+        operator=call.operator,
+        upstream=upstream.dtype.name,
+        data=data.dtype.name,
+        result=result.dtype.name if result else data.dtype.name,
+        parameter=call.inputs["scale"].dtype.name,
+        statistic=statistic.dtype.name,
+        columns=columns,
+        outputs=frozenset(call.outputs),
+        width=width,
+        lanes=1,
+        vectors=1,
+        teams=1,
+        scale_width=scale_width,
+        source=source,
+        aligned=aligned,
+        packed=packed,
+        long_rows=rows > 1 << 30,
+        native_bfloat16=device.capability >= (8, 0),
+    )

@@ -1,0 +1,212 @@
+"""From a task and a policy to one candidate that is ready to run: kept from before, pinned, or searched for now."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
+from itertools import chain
+from time import monotonic
+from typing import Any
+
+from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, identity
+from gradkern.errors import GradkernError
+from gradkern.policy import Policy
+from gradkern.search import store
+from gradkern.search.bench import Bench, CudaBench
+from gradkern.search.candidate import Candidate, Unfit
+from gradkern.search.progress import progress
+from gradkern.search.store import Findings, Row
+from gradkern.search.task import Source, Task
+from gradkern.search.trials import Limits, Race, ready, several
+from gradkern.system import cache_files
+from gradkern.version import __version__
+
+__all__ = ["Choice", "choose", "kept", "names", "question", "workspace_limit"]
+
+_SHARE_OF_DEVICE, _SHARE_OF_FREE = 1 / 8, 1 / 2
+_OTHERS_SEARCH = 60.0  # seconds to wait for another process that searches the same
+
+OpenBench = Callable[[Task, Device], Bench]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The candidate that was chosen, prepared; and, where a search chose it, what was found."""
+
+    task: Task
+    candidate: Candidate
+    findings: Findings | None = None
+
+    def smaller(self) -> Choice:
+        """The next of the ranking with a smaller workspace. Raises Unfit where there is none."""
+        rows = self.findings.ranking if self.findings else ()
+        limit = self.candidate.workspace - 1
+        return Choice(self.task, _revived(self.task, [row for row in rows if row.workspace <= limit]), self.findings)
+
+
+def choose(
+    task: Task,
+    policy: Policy,
+    device: Device,
+    pin: str | None = None,
+    seconds: float = 3.0,
+    open_bench: OpenBench = CudaBench,
+) -> Choice:
+    """The winner for a task. Raises Unfit, with every reason, where no candidate is left.
+
+    pin      the one candidate of this name, unsearched
+    seconds  how long a search may take
+    """
+    limit = workspace_limit(policy, device)
+    if pin is not None:
+        return Choice(task, _pinned(task, policy, device, pin, limit))
+    if policy.search == "default":
+        return Choice(task, _first(task, policy, limit))
+    asked = question(task, policy, device)
+    key = store.key_of(asked)
+    choice = _from_before(task, key, limit)
+    if choice is not None:
+        return choice
+    with cache_files.locked(store.folder() / ".locks" / key, _OTHERS_SEARCH):
+        choice = _from_before(task, key, limit)  # another process may have searched meanwhile
+        return choice or _searched(task, policy, device, asked, Limits(limit, seconds), open_bench)
+
+
+def kept(task: Task, policy: Policy, device: Device) -> Findings | None:
+    """What an earlier search found; None where there was none."""
+    return store.load(store.key_of(question(task, policy, device)))
+
+
+def names(task: Task) -> list[str]:
+    """Of all candidates that a search would try first; nothing is run."""
+    return list(dict.fromkeys(candidate.name for candidate in _all(task, {})))
+
+
+def question(task: Task, policy: Policy, device: Device) -> dict[str, Any]:
+    """All that the answer depends on."""
+    name, driver = identity(device.index)
+    return {
+        "task": task.key,
+        "search": policy.search,
+        "allow_tf32": policy.allow_tf32,
+        "deterministic": policy.deterministic,
+        "workspace_limit": policy.workspace_limit,
+        "device": name,
+        "driver": driver,
+        "gradkern": __version__,
+        "sources": {source.name: _version(source) for source in task.sources},
+    }
+
+
+def workspace_limit(policy: Policy, device: Device) -> int:
+    """The policy's; by default an eighth of the device's memory, and no more than half of what is free now."""
+    if policy.workspace_limit is not None:
+        return policy.workspace_limit
+    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+
+    with activate(device):
+        free, total = check(driver.cuMemGetInfo(), "asking for free memory")
+    return int(min(_SHARE_OF_DEVICE * total, _SHARE_OF_FREE * free))
+
+
+def _version(source: Source) -> str:
+    try:
+        return source.version()
+    except (ImportError, PackageNotFoundError, GradkernError, Unfit) as error:
+        return f"not there: {type(error).__name__}"
+
+
+def _from_before(task: Task, key: str, limit: int) -> Choice | None:
+    findings = store.load(key)
+    if findings is None:
+        return None
+    try:
+        return Choice(task, _revived(task, [row for row in findings.ranking if row.workspace <= limit]), findings)
+    except Unfit:
+        return None  # what ran then does not run now: search again
+
+
+def _revived(task: Task, rows: list[Row]) -> Candidate:
+    """The first of these that can be made again."""
+    reasons: dict[str, str] = {}
+    for row in rows:
+        try:
+            candidate = task.source(row.source).rebuild(row.recipe)
+            candidate.prepare()
+            return candidate
+        except (Unfit, GradkernError, ImportError, StopIteration) as error:
+            reasons[row.name] = str(error)
+    raise Unfit(several(reasons))
+
+
+def _searched(
+    task: Task, policy: Policy, device: Device, asked: Mapping[str, Any], limits: Limits, open_bench: OpenBench
+) -> Choice:
+    start = monotonic()
+    try:
+        bench = open_bench(task, device)
+    except OutOfMemoryError as error:
+        warnings.warn(f"gradkern: {task.title} is not searched: {error}", RuntimeWarning, stacklevel=2)
+        return Choice(task, _first(task, policy, limits.workspace))
+    try:
+        with progress(task.title) as tell:
+            race = Race(task, policy, limits, bench, tell)
+            race.run()
+    finally:
+        bench.close()
+    spent = monotonic() - start
+    findings = Findings(task.title, asked, tuple(race.ranking), tuple(race.others), race.confirmed, spent)
+    store.save(findings)
+    _warn(task, findings)
+    return Choice(task, race.runners[race.ranking[0].name].candidate, findings)
+
+
+_warned: set[tuple[str, str]] = set()
+
+
+def _warn(task: Task, findings: Findings) -> None:
+    """Name what gave wrong results; one warning for a search, and each origin once for a kind of task."""
+    fresh = [row for row in findings.struck if (task.kind, row.origin) not in _warned]
+    _warned.update((task.kind, row.origin) for row in fresh)
+    if fresh:
+        wrong = several({row.name: row.reason for row in fresh})
+        warnings.warn(f"gradkern: {task.title}: not used, as it is wrong: {wrong}", RuntimeWarning, stacklevel=3)
+
+
+def _first(task: Task, policy: Policy, limit: int) -> Candidate:
+    """The first candidate that can be prepared, in the order of the sources; nothing is run."""
+    reasons: dict[str, str] = {}
+    for candidate in _all(task, reasons):
+        try:
+            return ready(candidate, policy, limit)
+        except (Unfit, GradkernError) as error:
+            reasons[candidate.name] = str(error)
+    raise Unfit(several(reasons))
+
+
+def _pinned(task: Task, policy: Policy, device: Device, name: str, limit: int) -> Candidate:
+    """The candidate of this name, from the sources or, as a variation of one of theirs, from a search before."""
+    names: list[str] = []
+    reasons: dict[str, str] = {}
+    findings = kept(task, policy, device)
+    rows = findings.ranking if findings else ()
+    known = (task.source(row.source).rebuild(row.recipe) for row in rows if row.name == name)
+    for candidate in chain(known, _all(task, reasons)):
+        if candidate.name == name:
+            try:
+                return ready(candidate, policy, limit)
+            except (Unfit, GradkernError) as error:
+                raise Unfit(f"kernel {name!r} was asked for: {error}") from error
+        names.append(candidate.name)
+    names = list(dict.fromkeys([*(row.name for row in rows), *names]))
+    raise Unfit(f"has no kernel {name!r}; it has {', '.join(names) or several(reasons)}")
+
+
+def _all(task: Task, reasons: dict[str, str]) -> Iterator[Candidate]:
+    for source in task.sources:
+        try:
+            yield from source.candidates()
+        except (Unfit, GradkernError, ImportError) as error:
+            reasons[source.name] = str(error)

@@ -1,0 +1,126 @@
+"""Which packages are installed, and whether they are what pyproject.toml asks for."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import operator
+import re
+import shlex
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+__all__ = ["EXTRAS", "Requirement", "damaged", "installed", "libraries", "of_extra", "pip", "requirements"]
+
+EXTRAS = {12: "cu12", 13: "cu13"}
+"""The extra for each major version of CUDA."""
+
+_COMPARE = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """A package that gradkern needs, as pyproject.toml writes it; `extra` is "" for what it always needs."""
+
+    text: str
+    extra: str = ""
+
+    @property
+    def name(self) -> str:
+        return re.match(r"[\w.-]+", self.text).group().lower().replace("_", "-")  # pyright: ignore[reportOptionalMemberAccess]
+
+    def takes(self, version: str) -> bool:
+        """Whether a version is in the range that is asked for."""
+        return all(
+            _COMPARE[sign](_release(version), _release(bound))
+            for sign, bound in re.findall(r"(<=|>=|==|!=|<|>)\s*([\w.]+)", self.text)
+        )
+
+
+def requirements() -> tuple[Requirement, ...]:
+    """What gradkern needs: from pyproject.toml in a checkout, else from the installed package."""
+    checkout = Path(__file__).parents[2] / "pyproject.toml"
+    if checkout.exists():
+        import tomllib
+
+        project = tomllib.loads(checkout.read_text(encoding="utf-8"))["project"]
+        extras = project["optional-dependencies"].items()
+        every = [Requirement(text) for text in project["dependencies"]]
+        return (*every, *(Requirement(text, extra) for extra, texts in extras for text in texts))
+    return tuple(_of_metadata(text) for text in metadata.requires("gradkern") or ())
+
+
+def _of_metadata(text: str) -> Requirement:
+    text, _, marker = text.partition(";")
+    extra = re.search(r"extra\s*==\s*['\"]([\w-]+)", marker)
+    return Requirement(text.strip(), extra.group(1) if extra else "")
+
+
+def of_extra(extra: str) -> list[Requirement]:
+    """What one extra needs, or with "" what is always needed; an extra that it names is resolved."""
+    found: list[Requirement] = []
+    for each in requirements():
+        if each.extra == extra:
+            inner = re.match(r"gradkern\[([\w-]+)\]", each.text)
+            found += of_extra(inner.group(1)) if inner else [each]
+    return found
+
+
+def installed(name: str) -> str | None:
+    """The version of an installed package."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def pip(command: str, *words: str) -> str:
+    """A command line of pip."""
+    return " ".join(["pip", command, *(shlex.quote(each) for each in words)])
+
+
+def libraries(name: str, stem: str = r"\w+") -> list[metadata.PackagePath]:
+    """The shared libraries in an installed package, smallest first; of one name: libSTEM.so.9, STEM64_9.dll."""
+    try:
+        files = metadata.files(name) or []
+    except metadata.PackageNotFoundError:
+        return []
+    pattern = re.compile(rf"lib{stem}\.so(\.\d+)*|{stem}64_\w+\.dll")
+    return sorted(
+        (each for each in files if pattern.fullmatch(each.name)), key=lambda each: (each.size or 0, each.name)
+    )
+
+
+def damaged(name: str) -> list[str]:
+    """The shared libraries of an installed package that are missing, or not what the package put there.
+
+    All are compared by size, the smallest also by the hash in the package's RECORD: to read them all takes seconds.
+    """
+    found = []
+    for index, each in enumerate(libraries(name)):
+        path = Path(str(each.locate()))
+        same = path.exists() and each.size in (None, path.stat().st_size)
+        if not same or (index == 0 and each.hash is not None and _digest(path, each.hash.mode) != each.hash.value):
+            found.append(each.name)
+    return sorted(found)
+
+
+def _digest(path: Path, mode: str) -> str:
+    with path.open("rb") as file:
+        return base64.urlsafe_b64encode(hashlib.file_digest(file, mode).digest()).rstrip(b"=").decode()
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The numbers of a version, without zeros at the end: 13.0.0rc1 is 13."""
+    numbers = [int(each) for each in re.match(r"[\d.]*", version).group().split(".") if each]  # pyright: ignore[reportOptionalMemberAccess]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
