@@ -1,12 +1,14 @@
 """What the README says: its example runs, its errors are those that callers get, its convolutions are as measured."""
 
 import importlib
+import json
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
+import conv_tables
 import numpy as np
 import pytest
 import readme
@@ -62,11 +64,55 @@ def test_no_convolutions_are_in_the_readme_before_they_are_measured(
 ) -> None:
     path = tmp_path / "README.md"
     path.write_text("<!-- begin conv -->\nold\n<!-- end conv -->\n")
-    for name, value in (("ROOT", tmp_path), ("RESULTS", tmp_path), ("PARTS", {"conv": readme.conv})):
+    monkeypatch.setattr(conv_tables, "RESULTS", tmp_path)
+    for name, value in (("ROOT", tmp_path), ("PAGES", {"README.md": {"conv": readme.conv}})):
         monkeypatch.setattr(readme, name, value)
+    monkeypatch.setattr(sys, "argv", ["readme.py", "--check"])
+    assert readme.main() == 1
     monkeypatch.setattr(sys, "argv", ["readme.py"])
     assert readme.main() == 0
     assert path.read_text() == "<!-- begin conv -->\n<!-- end conv -->\n"
+
+
+def test_a_part_that_a_page_does_not_have_is_an_error() -> None:
+    with pytest.raises(SystemExit, match=r"README\.md has no part <!-- begin operators -->"):
+        readme.filled("README.md", "nothing", {"operators": readme.operators})
+
+
+def test_what_all_operators_share_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column of the table of operators stands there where one of them differs."""
+    known = dict(gradkern.operators())
+    assert "types of the data float32" in readme.operators().splitlines()[-1]
+    first = next(iter(known))
+    known[first] = known[first].model_copy(update={"combinations": known[first].combinations[:1]})
+    monkeypatch.setattr(gradkern, "operators", lambda: known)
+    head, _, line, *_, last = readme.operators().splitlines()
+    assert head.endswith("| types of the data |")
+    assert line.endswith("| float32 |")
+    assert last == "The same for all: providers cuda, cpu."
+
+
+def test_the_summary_is_worked_out_from_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Medians and least values, each kind of gradient for itself; a peer that has no such gradient is left out."""
+    norms = [("LayerNormalizationGrad", 10, 0.5, {"torch": 20, "compile": 30}), ("Simplified...", 99, 0.1, {})]
+    norms += [("InvertibleLayerNormalizationGrad", 10, 0.9, {}), ("LayerNormalizationGrad", 10, 0.8, {"torch": 40})]
+    bench = [
+        {"operator": name, "microseconds": time, "share_of_limit": share, "peers": peers}
+        for name, time, share, peers in norms
+    ]
+    conv = [
+        {"outputs": outputs, "layer": layer, "microseconds": 10, "torch_microseconds": time}
+        for outputs, layer, time in (("dX", "3x3", 15), ("dX,dW,dB", "3x3", 1), ("dW", "3x3 depthwise", 25))
+    ]
+    for name, rows in (("h200", bench), ("conv", conv)):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"rows": rows}))
+    monkeypatch.setattr(readme, "RESULTS", tmp_path)
+    lines = readme.summary().splitlines()[2:]
+    assert lines[0] == "| layer norms | 3 | 0.80 (0.50) | 3.00 (2.00) | 3.00 (3.00) |"
+    assert lines[-2:] == [
+        "| convolution | 1 | - | 1.50 (1.50) | - |",
+        "| convolution, depthwise | 1 | - | 2.50 (2.50) | - |",
+    ]
 
 
 CUDNN = CudnnCandidate(None, None, "NCHW", Config(35, ((2, 1),)), frozenset(), None).name
@@ -116,8 +162,8 @@ def test_the_convolutions_in_the_readme_are_what_the_benchmark_measured(
     assert conv_bench.main() == 0
     assert files[1].read_bytes().startswith(b"\x89PNG")
 
-    monkeypatch.setattr(readme, "RESULTS", tmp_path)
-    text = readme.conv()
+    monkeypatch.setattr(conv_tables, "RESULTS", tmp_path)
+    text = conv_tables.conv()
     lines = [line for line in text.splitlines() if "bfloat16" in line and line.startswith("|")]
     assert lines == [
         "| ResNet-50 | 3×3, 1×1 | 2 | bfloat16, channels-last"

@@ -1,33 +1,57 @@
-"""The checks a reviewer would run by hand: lint, format, types, and the direction of imports."""
+"""The checks a reviewer would run by hand: those of .pre-commit-config.yaml, and links in the pages."""
 
+from __future__ import annotations
+
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[1]
-CHECKS = {
-    "ruff check": ["ruff", "check", "."],
-    "ruff format": ["ruff", "format", "--check", "."],
-    "pyright": ["pyright", "--pythonpath", sys.executable],
-    "import-linter": ["lint-imports"],
-}
+CONFIGURED = YAML(typ="safe", pure=True).load(ROOT / ".pre-commit-config.yaml")
+CHECKS = {hook["id"]: hook for repo in CONFIGURED["repos"] for hook in repo["hooks"]}
+PAGES = ("README.md", "CHANGELOG.md", ".github/CONTRIBUTING.md", "tools/results/README.md")
+
+
+def test_every_linter_is_among_the_checks() -> None:
+    assert {"ruff-check", "ruff-format", "pyright", "import-linter", "readme"} <= CHECKS.keys()
 
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_the_code_is_clean(name: str) -> None:
-    command = CHECKS[name]
-    beside = Path(sys.executable).with_name(command[0])
-    program = str(beside) if beside.exists() else shutil.which(command[0])
-    assert program is not None, f"{command[0]} is not installed: pip install gradkern[test]"
-    done = subprocess.run([program, *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
+    """The command of the pre-commit hook, with the programs of the environment that runs the tests."""
+    hook = CHECKS[name]
+    words = [*shlex.split(hook["entry"]), *hook.get("args", ())]
+    done = subprocess.run([here(word) for word in words], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_readme_is_what_the_registry_and_the_results_make_of_it() -> None:
-    made = subprocess.run(
-        [sys.executable, ROOT / "tools" / "readme.py", "--check"], capture_output=True, text=True, check=False
-    )
-    assert made.returncode == 0, made.stdout + made.stderr
+def here(word: str) -> str:
+    """A program of .venv, as it is in the environment that runs the tests."""
+    if not word.startswith(".venv/bin/"):
+        return word
+    name = word.removeprefix(".venv/bin/")
+    beside = Path(sys.executable).with_name(name)
+    program = str(beside) if beside.exists() else shutil.which(name)
+    assert program is not None, f"{name} is not installed: pip install gradkern[test]"
+    return program
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_somewhere(page: str) -> None:
+    """To a file that is there; and where the text of a link is code, to the file that defines it."""
+    links = re.findall(r"\[([^\]]*)\]\(([^)\s]+)\)", (ROOT / page).read_text(encoding="utf-8"))
+    assert links
+    for text, target in links:
+        path = (ROOT / page).parent / target.partition("#")[0]
+        if "://" not in target:
+            assert path.exists(), f"{page}: {target} is not there"
+            name = text.strip("`").rpartition(".")[2]
+            if path.suffix == ".py" and text.startswith("`") and name != "py":
+                defined = re.search(rf"^ *(def|class) {name}\b", path.read_text(encoding="utf-8"), re.MULTILINE)
+                assert defined, f"{page}: {target} does not define {text}"

@@ -1,0 +1,121 @@
+"""What tools/bench.py and tools/train_digits.py measured, as tables for the README and the results page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import bench_rows
+from bench_rows import Row
+from markdown_table import table
+
+import gradkern
+
+__all__ = ["RESULTS", "cpu", "digits", "gpu_origin", "h200"]
+
+RESULTS = Path(__file__).resolve().parent / "results"
+PEERS = ("torch", "cudnn", "compile", "liger")  # of the benchmark on a GPU
+
+
+def digits() -> str:
+    """What the demo reached, and where its time went."""
+    run = json.loads((RESULTS / "digits.json").read_text())
+    rows = [
+        [f"`{each['operator']}`", str(each["calls"]), f"{each['total_ms'] / 1e3:.2f}", f"{each['mean_us']:.0f}"]
+        for each in run["operators"]
+    ]
+    epochs, seconds = run["config"]["epochs"], run["seconds"]
+    reached = f"{run['accuracy']:.2%} of the held-out digits right after {epochs} epochs, in {seconds:.0f} s:"
+    return f"{reached}\n\n{table(('operator', 'calls', 'seconds', 'microseconds a call'), rows)}"
+
+
+def cpu() -> str:
+    """Times of the CPU provider and PyTorch's CPU kernels, measured in one run."""
+    results = json.loads((RESULTS / "cpu.json").read_text())
+    rows = []
+    for row in results["rows"]:
+        torch = row["peers"].get("torch")
+        flops = row["gigaflops_per_second"]
+        rate = f"{flops:.0f} GFLOP/s" if flops else f"{row['gigabytes_per_second']:.1f} GB/s"
+        ratio = f"{torch / row['microseconds']:.2f}" if torch else "no such gradient"
+        size = row["size"].replace("x", "×")
+        rows.append(
+            [f"`{row['operator']}`", size, f"{row['microseconds'] / 1e3:.2f}", f"{row['spread']:.0%}", rate, ratio]
+        )
+    head = ("operator", "size", "ms", "spread", "rate", "PyTorch's time / gradkern's")
+    return f"{table(head, rows)}\n\n{_origin(results['machine'])}"
+
+
+def h200() -> str:
+    """GB/s of the CUDA kernels, the limit and the peers, measured in one run."""
+    results = json.loads((RESULTS / "h200.json").read_text())
+    rows = results["rows"]
+    peers = [peer for peer in PEERS if any(peer in row["peers"] for row in rows)]
+    machine = results["machine"]
+    names = ("torch", "triton", "liger-kernel", "numba-cuda")
+    packages = ", ".join(f"{name} {machine['packages'][name]}" for name in names)
+    parts = (
+        _ranges(rows, peers),
+        f"<details><summary>Every size</summary>\n\n{_every_size(rows, peers)}\n\n</details>",
+        f"{gpu_origin(machine, packages)}; [`h200.json`](h200.json) has the commands.",
+    )
+    return "\n\n".join(parts)
+
+
+def _ranges(rows: Sequence[Row], peers: Sequence[str]) -> str:
+    """A row for each operator, type and set of outputs: the least and the most over all sizes."""
+    kinds: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        kinds.setdefault((f"`{row['operator']}`", bench_rows.type_of(row), _outputs(row)), []).append(row)
+    cells = []
+    for what, each in kinds.items():
+        ratios = [[_ratio(row, peer) for row in each if peer in row["peers"]] for peer in peers]
+        shares = [row["share_of_limit"] for row in each]
+        cells.append([*what, str(len(each)), _range(shares), *map(_range, ratios)])
+    return table(("operator", "type", "outputs", "sizes", "of the limit", *_over_gradkern(peers)), cells)
+
+
+def _every_size(rows: Sequence[Row], peers: Sequence[str]) -> str:
+    cells = []
+    for row in rows:
+        times = [f"{_ratio(row, peer):.2f}" if peer in row["peers"] else "-" for peer in peers]
+        what = [f"`{row['operator']}`", bench_rows.size_of(row), bench_rows.type_of(row), _outputs(row)]
+        rate = [f"{row['microseconds']:.1f}", f"{row['gigabytes_per_second']:.0f}", f"{row['share_of_limit']:.3f}"]
+        cells.append([*what, *rate, *times])
+    return table(("operator", "size", "type", "outputs", "µs", "GB/s", "of the limit", *_over_gradkern(peers)), cells)
+
+
+def _outputs(row: Row) -> str:
+    every = [each.name for each in gradkern.operators()[row["operator"]].outputs]
+    return "all" if row["outputs"] == every else ", ".join(row["outputs"])
+
+
+def _over_gradkern(peers: Sequence[str]) -> list[str]:
+    return [f"{peer} / gradkern" for peer in peers]
+
+
+def _ratio(row: Row, peer: str) -> float:
+    return row["peers"][peer] / row["microseconds"]
+
+
+def _range(numbers: Sequence[float]) -> str:
+    if not numbers:
+        return "-"
+    least, most = f"{min(numbers):.2f}", f"{max(numbers):.2f}"
+    return least if least == most else f"{least} to {most}"
+
+
+def _origin(machine: dict[str, Any]) -> str:
+    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    return (
+        f"Measured {machine['date']} on {machine['processor']}, {machine['cores']} cores, "
+        f"Python {machine['python']}, {packages}, with `tools/{machine['commands'][0]}`."
+    )
+
+
+def gpu_origin(machine: dict[str, Any], packages: str) -> str:
+    """Where and when something was measured on a GPU."""
+    gpu = f"{machine['gpu']}, driver {machine['driver']}, CUDA {machine['cuda']}"
+    return f"Measured {machine['date']} on one {gpu}, {packages}"
