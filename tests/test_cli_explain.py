@@ -141,7 +141,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, bandwidth: float) -> dict[str, Any
     operator = OPERATORS[LN]
     example = example_of(LN, operator, {"rows": [4096], "columns": [1024]}, {})
     wanted = Wanted(LN, operator, example, types_of(LN, operator, "float32"))
-    kernel = SimpleNamespace(registers=96, spilled=0, shared_bytes=110_592)
+    kernel = SimpleNamespace(name="gradkern_rows", registers=96, spilled=0, shared_bytes=110_592)
     launch = SimpleNamespace(kernel=kernel, grid=132, threads=512, cluster=4)
     made = wanted.plan("cpu")
     plan: Any = SimpleNamespace(
@@ -165,12 +165,14 @@ def test_arrays_are_described_as_new_ones_on_the_first_gpu(monkeypatch: pytest.M
 
 def test_a_launch_and_the_bound_are_shown(monkeypatch: pytest.MonkeyPatch, provider: FakeProvider) -> None:
     facts = on_a_gpu(monkeypatch, 4.9e12)
+    bounds = {"blocks": 132, "threads": 512, "cluster": 4}
     assert facts["launches"] == [
-        {"blocks": 132, "threads": 512, "cluster": 4, "registers": 96, "spilled": 0, "shared_bytes": 110_592}
+        {"name": "gradkern_rows", **bounds, "registers": 96, "spilled": 0, "shared_bytes": 110_592}
     ]
     assert facts["bound_microseconds"] == pytest.approx(facts["bytes"] / 4.9e12 * 1e6)
-    assert explain._text(facts).splitlines()[-2:] == [
-        "  launch 1    132 blocks of 512 threads, in clusters of 4, 110,592 bytes of shared memory, "
+    assert explain._text(facts).splitlines()[-3:] == [
+        "  launch 1    gradkern_rows",
+        "              132 blocks of 512 threads, in clusters of 4, 110,592 bytes of shared memory, "
         "96 registers a thread, 0 bytes spilled",
         "  bound       10.3 microseconds at 4,900 GB/s, the memory's nominal rate (clock x bus width)",
     ]

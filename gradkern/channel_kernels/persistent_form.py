@@ -8,6 +8,7 @@ from itertools import islice
 from math import gcd
 
 from gradkern.cuda.device_code.columns import ITEMSIZE, up
+from gradkern.cuda.device_code.kernel_name import kernel_name
 
 __all__ = ["ARGUMENTS", "Shares", "Sizes", "WholeForm", "holding", "streaming"]
 
@@ -42,6 +43,12 @@ class WholeForm:
     slices: int = 1  # blocks of a cluster, each with a part of the images
     threads: int = _THREADS
     blocks_per_processor: int = 1
+
+    @property
+    def name(self) -> str:
+        """In a profiler."""
+        shape = f"{self.slices}x{self.group}x{self.width}"
+        return kernel_name("channels_persistent", "_".join(sorted(self.outputs)), self.data, shape)
 
     @property
     def compute(self) -> str:

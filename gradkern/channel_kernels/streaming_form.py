@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums
+from gradkern.cuda.device_code.kernel_name import kernel_name
 
 __all__ = ["ChannelForm", "keeping", "second_pass"]
 
@@ -44,6 +45,13 @@ class ChannelForm:
     found: bool = False  # this is that pass
     native_bfloat16: bool = True
     chunk: int = 8  # as in ColumnSums
+
+    @property
+    def name(self) -> str:
+        """In a profiler."""
+        role = "totals" if self.totals else "_".join(sorted(self.outputs))
+        shape = f"{self.threads}x{self.vectors}x{self.width}"
+        return kernel_name("channels_streaming", role, self.data, self.channels, shape)
 
     @property
     def compute(self) -> str:

@@ -104,6 +104,7 @@ def _search(findings: Any, candidates: list[str]) -> dict[str, Any]:
 def _launch(launch: Any) -> dict[str, Any]:
     kernel = launch.kernel
     return {
+        "name": kernel.name,
         "blocks": launch.grid,
         "threads": launch.threads,
         "cluster": launch.cluster,
@@ -137,7 +138,8 @@ def _text(facts: dict[str, Any]) -> str:
         if each["cluster"] > 1:
             shape += f", in clusters of {each['cluster']}"
         registers = f"{each['registers']} registers a thread, {each['spilled']} bytes spilled"
-        rows.append((f"launch {number}", f"{shape}, {each['shared_bytes']:,} bytes of shared memory, {registers}"))
+        rows.append((f"launch {number}", each["name"]))
+        rows.append(("", f"{shape}, {each['shared_bytes']:,} bytes of shared memory, {registers}"))
     if facts["bandwidth"]:
         rate = f"{facts['bandwidth'] / 1e9:,.0f} GB/s, the memory's nominal rate (clock x bus width)"
         rows.append(("bound", f"{facts['bound_microseconds']:,.1f} microseconds at {rate}"))

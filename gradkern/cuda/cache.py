@@ -15,12 +15,13 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from gradkern.cuda import sources
 from gradkern.cuda.compile import Compiled
 from gradkern.system import cache_files
 
 __all__ = ["fetch", "folder", "key_of", "read"]
 
-_MAGIC = b"gradkern cubin 1"
+_MAGIC = b"gradkern cubin 2"
 _PACKAGES = ("numba", "numba-cuda", "llvmlite", "cuda-core", "cuda-bindings")
 _COMPILERS = ("nvidia-nvjitlink", "nvidia-nvvm", "nvidia-cuda-nvcc")  # each with the suffix of its CUDA major or none
 
@@ -35,15 +36,9 @@ def read(path: Path) -> Compiled:
     return _decode(path.read_bytes(), path.stem)
 
 
-def key_of(sources: Path, description: str, capability: tuple[int, int]) -> str:
-    """The name of one kernel: sources (device_code, its own folder), constants, device, and all that compiles it."""
-    parts = [
-        _sources(Path(__file__).parent / "device_code", "*.py"),
-        _sources(sources, "*.py"),
-        _versions(),
-        description,
-        capability,
-    ]
+def key_of(module: str, description: str, capability: tuple[int, int]) -> str:
+    """The name of one kernel: its module's sources and the compiler's, constants, device, and all that compiles it."""
+    parts = [sources.digest(module, "gradkern.cuda.compile"), _versions(), description, capability]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -63,15 +58,6 @@ def fetch(key: str, build: Callable[[], Compiled]) -> Compiled:
 
 
 @cache
-def _sources(where: Path, pattern: str) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(where.glob(pattern)):
-        text = path.read_bytes()
-        digest.update(f"{path.name} {len(text)} ".encode() + text)
-    return digest.hexdigest()
-
-
-@cache
 def _versions() -> tuple[str, ...]:
     names = [*_PACKAGES, *(name + suffix for name in _COMPILERS for suffix in ("", "-cu12", "-cu13"))]
     return tuple(f"{name} {version}" for name in names if (version := _version(name)))
@@ -85,7 +71,8 @@ def _version(name: str) -> str:
 
 
 def _encode(compiled: Compiled, key: str) -> bytes:
-    header = json.dumps({"key": key, "registers": compiled.registers, "spilled": compiled.spilled}).encode()
+    about = {"name": compiled.name, "registers": compiled.registers, "spilled": compiled.spilled}
+    header = json.dumps({"key": key, **about}).encode()
     body = len(header).to_bytes(4, "little") + header + compiled.cubin
     return cache_files.sealed(_MAGIC, body)
 
@@ -96,4 +83,4 @@ def _decode(data: bytes, key: str) -> Compiled:
     header = json.loads(body[4 : 4 + length])
     if header["key"] != key:
         raise ValueError("it holds another kernel")
-    return Compiled(body[4 + length :], header["registers"], header["spilled"])
+    return Compiled(body[4 + length :], header["registers"], header["spilled"], header["name"])

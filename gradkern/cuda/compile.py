@@ -8,9 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-__all__ = ["ENTRY", "Compiled", "compile_kernel"]
-
-ENTRY = "gradkern"  # the name of every kernel in its cubin: Numba's own holds a counter of the process
+__all__ = ["Compiled", "compile_kernel"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +18,7 @@ class Compiled:
     cubin: bytes
     registers: int
     spilled: int  # bytes of registers kept in local memory
+    name: str = "gradkern"
     ptx: str = ""
 
 
@@ -29,10 +28,12 @@ def compile_kernel(
     capability: tuple[int, int],
     threads: int,
     blocks_per_processor: int = 1,
+    name: str = "gradkern",
 ) -> Compiled:
     """Compile a kernel of `arguments` int64 arguments for blocks of `threads` threads.
 
-    The launch bounds let the assembler use as many registers as `blocks_per_processor` such blocks have.
+    The launch bounds let the assembler use as many registers as `blocks_per_processor` such blocks have. The kernel is
+    called `name` in the cubin: Numba's own name for it holds a counter of the process.
     """
     from cuda.core import Linker, LinkerOptions, ObjectCode  # pyright: ignore[reportAttributeAccessIssue]
     from numba import cuda
@@ -50,17 +51,17 @@ def compile_kernel(
             output="ptx",
             launch_bounds=(threads, blocks_per_processor),
         )
-    name = re.search(r"\.visible \.entry (\w+)", ptx)
-    if name is None:
+    entry = re.search(r"\.visible \.entry (\w+)", ptx)
+    if entry is None:
         raise RuntimeError("Numba compiled no kernel")
-    ptx = ptx.replace(name.group(1), ENTRY)
+    ptx = ptx.replace(entry.group(1), name)
     options = LinkerOptions(
         arch=f"sm_{capability[0]}{capability[1]}", verbose=True, no_cache=True, ptxas_options=["-v"]
     )
     linker = Linker(ObjectCode.from_ptx(ptx.encode()), options=options)
     cubin = bytes(linker.link("cubin").code)
     registers, spilled = _report(linker.get_info_log())
-    return Compiled(cubin, registers, spilled, ptx)
+    return Compiled(cubin, registers, spilled, name, ptx)
 
 
 def _report(log: str) -> tuple[int, int]:

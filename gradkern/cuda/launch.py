@@ -8,15 +8,13 @@ import ctypes
 import threading
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
-from importlib import import_module
-from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Protocol
 
 from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.cuda import cache
-from gradkern.cuda.compile import ENTRY, Compiled, compile_kernel
+from gradkern.cuda.compile import Compiled, compile_kernel
 from gradkern.cuda.device import Device, activate, check
 
 __all__ = ["Form", "Kernel", "Launch", "kernel_of", "kernel_of_form"]
@@ -30,11 +28,11 @@ class Kernel:
 
     def __init__(self, compiled: Compiled, device: Device, shared_bytes: int, cluster: int = 1) -> None:
         self.device = device
-        self.registers, self.spilled = compiled.registers, compiled.spilled
+        self.name, self.registers, self.spilled = compiled.name, compiled.registers, compiled.spilled
         self.shared_bytes = shared_bytes
         with activate(device):
             self._module = check(driver.cuModuleLoadData(compiled.cubin), "loading a kernel")
-            self.function = check(driver.cuModuleGetFunction(self._module, ENTRY.encode()), "finding a kernel")
+            self.function = check(driver.cuModuleGetFunction(self._module, self.name.encode()), "finding a kernel")
             attributes = driver.CUfunction_attribute
             if shared_bytes > 48 * 1024:
                 what = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -55,7 +53,10 @@ class Kernel:
 
 
 class Form(Protocol):
-    """A kernel's constants, from which follows what one block of it takes of a multiprocessor."""
+    """A kernel's constants, from which follow its name in a profiler and what one block takes of a multiprocessor."""
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def threads(self) -> int: ...
@@ -68,12 +69,13 @@ class Form(Protocol):
 
 
 def kernel_of_form(device: Device, builder: str, form: Form, *more: Any, arguments: int, cluster: int = 1) -> Kernel:
-    """`kernel_of` the constants `form` and `more`, with the threads and the memory of the form."""
+    """`kernel_of` the constants `form` and `more`, with the name, the threads and the memory of the form."""
     return kernel_of(
         device,
         builder,
         form,
         *more,
+        name=form.name,
         arguments=arguments,
         threads=form.threads,
         blocks_per_processor=form.blocks_per_processor,
@@ -86,6 +88,7 @@ def kernel_of(
     device: Device,
     builder: str,
     *constants: Any,
+    name: str,
     arguments: int,
     threads: int,
     blocks_per_processor: int = 1,
@@ -97,17 +100,16 @@ def kernel_of(
 
     builder: "module:function", by name, as its module imports Numba, which no process with a full cache should load.
     constants: strings, numbers, None, and dataclasses of those and of sets. With the module's sources they are all that
-    the machine code depends on, and `shared_bytes` and `cluster` follow from them.
+    the machine code depends on, and `name`, `shared_bytes` and `cluster` follow from them.
     """
 
     def compiled() -> Compiled:
         made = resolve_name(builder)(*constants)
-        return compile_kernel(made, arguments, device.capability, threads, blocks_per_processor)
+        return compile_kernel(made, arguments, device.capability, threads, blocks_per_processor, name)
 
-    package = builder.partition(":")[0].rpartition(".")[0]
     bounds = f"{arguments} arguments {threads}x{blocks_per_processor}"
-    description = " ".join([builder, bounds, *map(_described, constants)])
-    key = cache.key_of(Path(import_module(package).__path__[0]), description, device.capability)
+    description = " ".join([builder, name, bounds, *map(_described, constants)])
+    key = cache.key_of(builder.partition(":")[0], description, device.capability)
     with _lock:
         kernel = _loaded.get((key, device.index))
         if kernel is None:

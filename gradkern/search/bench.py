@@ -15,17 +15,17 @@ from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.call import Tensor
 from gradkern.cuda.device import Device, OutOfMemoryError, activate, check
+from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, kernel_of
 from gradkern.search.candidate import Candidate, Unfit
 from gradkern.search.crosscheck import Difference, Witness
+from gradkern.search.kernel_sizes import MEASURES, THREADS
 from gradkern.search.task import Task
 
 __all__ = ["Bench", "CudaBench"]
 
 POISON = 0xFF  # a NaN in every type, where all bytes are this
 FLUSH = 4  # times the L2
-THREADS = 256  # of a block of the kernels in `cuda_data`, which is imported to compile them alone
-MEASURES = 4  # numbers, float64, that every block of `compare` writes
 _ALIGNED = 256
 _MOST_FETCHED = 1 << 29  # bytes of inputs, for elements to be computed in float64
 _OF_EACH = 12  # indices of each of the first two axes where elements are computed: enough that roundings average out
@@ -182,7 +182,7 @@ class CudaBench:
         return tuple(float(np.linalg.norm(wrong) / (np.linalg.norm(exact) or 1)) for wrong, exact in apart)
 
     def _measure(self, a: _Buffer, b: _Buffer) -> np.ndarray:
-        """The four measures of `cuda_data.compare`, of all elements."""
+        """The four measures of `kernels.compare`, of all elements."""
         found = np.empty((self._blocks, MEASURES))
         with activate(self._device):
             launch = self._launch("compare", a.tensor.dtype.name, 4)
@@ -208,7 +208,8 @@ class CudaBench:
 
     def _launch(self, name: str, dtype: str, arguments: int) -> Launch:
         builder = f"gradkern.search.kernels:{name}"
-        kernel = kernel_of(self._device, builder, dtype, arguments=arguments, threads=THREADS)
+        called = kernel_name("search", name, dtype)
+        kernel = kernel_of(self._device, builder, dtype, name=called, arguments=arguments, threads=THREADS)
         return Launch(kernel, self._blocks, THREADS, [0] * arguments, changing=range(arguments))
 
 

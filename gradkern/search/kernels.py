@@ -13,7 +13,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int64
 
 from gradkern.cuda.device_code import intrinsics
-from gradkern.search.bench import MEASURES, THREADS
+from gradkern.search.kernel_sizes import MEASURES, THREADS
 
 __all__ = ["compare", "fill"]
 

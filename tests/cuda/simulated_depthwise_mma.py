@@ -10,8 +10,9 @@ from tolerance import assert_close
 
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code import simulated
-from gradkern.ops.conv.cuda.depthwise.mma_form import MmaForm, forms
+from gradkern.ops.conv.cuda.depthwise.mma_form import MmaForm
 from gradkern.ops.conv.cuda.depthwise.mma_kernel import build
+from gradkern.ops.conv.cuda.depthwise.mma_tiling import forms
 from gradkern.ops.conv.cuda.depthwise.tiling import Shape
 from gradkern.search.candidate import Unfit
 

@@ -16,7 +16,8 @@ from conv_gemm import Shape, setting
 
 from gradkern.cuda.device import Device
 from gradkern.ops.conv.cuda.gemm import candidates
-from gradkern.ops.conv.cuda.gemm.im2col import Form, Move
+from gradkern.ops.conv.cuda.gemm.im2col import Move
+from gradkern.ops.conv.cuda.gemm.im2col_form import Form
 
 CAPABILITIES = [(7, 5), (8, 0), (9, 0), (10, 0), (12, 0)]
 NHWC = ("nhwc", "nhwc", "nhwc")

@@ -34,8 +34,9 @@ MMA_CASES = [
 def compiled_mma(index: int, capability: tuple[int, int]) -> dict[str, Any]:
     from gradkern.cuda.compile import compile_kernel
     from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
-    from gradkern.ops.conv.cuda.depthwise.mma_form import STEP_ROWS, WARP_CHANNELS, forms
+    from gradkern.ops.conv.cuda.depthwise.mma_form import STEP_ROWS, WARP_CHANNELS
     from gradkern.ops.conv.cuda.depthwise.mma_kernel import build
+    from gradkern.ops.conv.cuda.depthwise.mma_tiling import forms
     from gradkern.ops.conv.cuda.depthwise.tiling import Shape
 
     form = next(forms(Shape.of(make(MMA_CASES[index])[0]), Device(0, capability, 132, SHARED[capability])))

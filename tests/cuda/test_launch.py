@@ -110,6 +110,7 @@ def test_too_few_values_are_refused_and_a_refused_launch_is_an_error(fake: FakeD
 @dataclass(frozen=True)
 class Constants:
     outputs: frozenset[int]
+    name: str = "gradkern_kernel"
     threads: int = 64
     blocks_per_processor: int = 2
     shared_bytes: int = 4096
@@ -143,16 +144,16 @@ def test_a_kernel_is_loaded_once_on_each_device(fetched: list[str]) -> None:
 
 
 def test_the_key_tells_apart_all_that_is_compiled_in(fetched: list[str]) -> None:
-    bounds = {"arguments": 4, "threads": 64, "blocks_per_processor": 2}
+    bounds = {"name": "gradkern_kernel", "arguments": 4, "threads": 64, "blocks_per_processor": 2}
     kernel_of(WHICH, BUILDER, FORM, **bounds)
     for name in bounds:
-        kernel_of(WHICH, BUILDER, FORM, **bounds | {name: 3})
+        kernel_of(WHICH, BUILDER, FORM, **bounds | {name: "other" if name == "name" else 3})
     for constants in ((), (FORM, None), (FORM, FORM), (replace(FORM, outputs=frozenset((0,))),), ("float32",)):
         kernel_of(WHICH, BUILDER, *constants, **bounds)
     kernel_of(WHICH, "gradkern.search.kernels:fill", FORM, **bounds)
     kernel_of(WHICH, "gradkern.ops.conv.cuda.gemm.im2col_kernel:build", FORM, **bounds)
     kernel_of(replace(WHICH, capability=(8, 0)), BUILDER, FORM, **bounds)
-    assert len(set(fetched)) == len(fetched) == 12
+    assert len(set(fetched)) == len(fetched) == 13
 
 
 def test_the_key_is_the_same_in_every_process(fetched: list[str]) -> None:
@@ -185,7 +186,7 @@ from gradkern.cuda.device import Device
 cache.fetch = lambda key, compiled: None
 launch.Kernel = lambda *given: given
 for builder in {builders()}:
-    launch.kernel_of(Device(0, (9, 0), 132, 232448, None), builder, arguments=1, threads=32)
+    launch.kernel_of(Device(0, (9, 0), 132, 232448, None), builder, name="kernel", arguments=1, threads=32)
 print(*sorted(each.partition(".")[0] for each in {{*sys.modules}} - before))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

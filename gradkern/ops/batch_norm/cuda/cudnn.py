@@ -17,6 +17,7 @@ import numpy as np
 
 from gradkern.call import Tensor
 from gradkern.cuda.device import Device, activate
+from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, kernel_of
 from gradkern.cudnn import engine
 from gradkern.cudnn.api import BATCH_NORM_MODES, DATA_TYPES, HeuristicMode
@@ -218,5 +219,6 @@ def cast(vectors: Sequence[Tensor], work: str, is_output: bool, device: Device) 
         arguments += [0, step, 0, stride] if is_output else [0, stride, 0, step]
     arguments += [0] * (4 * (3 - count))
     builder = "gradkern.ops.batch_norm.cuda.cast_kernel:build"
-    kernel = kernel_of(device, builder, source, target, count, arguments=len(arguments), threads=_THREADS)
+    name = kernel_name("batch_norm_cast", source, target)
+    kernel = kernel_of(device, builder, source, target, count, name=name, arguments=len(arguments), threads=_THREADS)
     return Launch(kernel, -(-channels // _THREADS), _THREADS, arguments, changing=range(1, 4 * count, 2))

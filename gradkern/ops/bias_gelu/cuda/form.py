@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, ColumnSums, chunk_of
+from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 
 __all__ = ["ARGUMENTS", "Form", "choose"]
 
@@ -40,6 +41,13 @@ class Form(ByColumns):
     native: bool = True  # compute capability 8.0 or newer
     blocks_per_processor: int = 1
     chunk: int = 8  # last sums: threads side by side, of 4 columns each
+
+    @property
+    def name(self) -> str:
+        """In a profiler."""
+        outputs = "_".join(self.outputs)
+        shape = f"{self.slices}x{self.lanes}x{self.unroll}x{self.width}"
+        return kernel_name(operator_words(self.operator), outputs, self.data, self.columns, shape)
 
     @property
     def vectors(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, ColumnSums, up
+from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 
 __all__ = ["ARGUMENTS", "Form"]
 
@@ -47,6 +48,14 @@ class Form(ByColumns):
     alone: bool = False  # a block has all rows of its columns, so that its sums are the result
     pace: int = 0  # how many rounds a block may be ahead of the average; 0: any
     chunk: int = 8  # final sums: threads side by side, of 4 columns each
+
+    @property
+    def name(self) -> str:
+        """In a profiler."""
+        role = {"whole": "", "sums": "row_sums", "given": "from_row_sums"}[self.phase]
+        outputs = "" if len(self.outputs) == (3 if self.centred else 2) else "_".join(sorted(self.outputs))
+        shape = f"{self.slices}x{self.lanes}x{self.vectors}x{self.width}"
+        return kernel_name(operator_words(self.operator), role, outputs, self.data, self.columns, shape)
 
     @property
     def compute(self) -> str:

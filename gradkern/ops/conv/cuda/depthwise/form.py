@@ -16,6 +16,7 @@ from math import prod
 from typing import Literal
 
 from gradkern.cuda.device_code.columns import ITEMSIZE, up
+from gradkern.cuda.device_code.kernel_name import kernel_name
 
 __all__ = ["ARGUMENTS", "ITEMSIZE", "Axis", "Form", "Shared"]
 
@@ -157,6 +158,12 @@ class Form:
     asynchronous: bool = True
     native_bfloat16: bool = True
     blocks_per_processor: int = 1
+
+    @property
+    def name(self) -> str:
+        """In a profiler."""
+        taps = f"{self.rows.taps}x{self.columns.taps}"
+        return kernel_name("conv_depthwise", self.gradient, self.dtype, self.total_channels, taps)
 
     @property
     def gradient(self) -> str:

@@ -9,7 +9,8 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.cuda.scratch import scratch
 from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
-from gradkern.ops.conv.cuda.depthwise.mma_form import MmaForm, forms
+from gradkern.ops.conv.cuda.depthwise.mma_form import MmaForm
+from gradkern.ops.conv.cuda.depthwise.mma_tiling import forms
 from gradkern.ops.conv.cuda.depthwise.tiling import Shape
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.search.candidate import Note, Unfit

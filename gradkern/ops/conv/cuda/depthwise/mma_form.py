@@ -6,15 +6,12 @@ well. A block takes some channels of a run of its rows, a few at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import up
-from gradkern.ops.conv.cuda.depthwise.tiling import Shape
-from gradkern.search.candidate import Unfit
+from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = ["BLOCK", "OCTET", "SLOTS", "STAGES", "STEP_ROWS", "WARP_CHANNELS", "WINDOW", "MmaForm", "forms"]
+__all__ = ["BLOCK", "OCTET", "SLOTS", "STAGES", "STEP_ROWS", "WARP_CHANNELS", "WINDOW", "MmaForm"]
 
 WARP_CHANNELS = 2  # of one warp, whose sums are in its registers
 STEP_ROWS = 4  # of dY, between two barriers
@@ -22,7 +19,6 @@ STAGES = 2  # steps whose copies are on their way
 OCTET = 8  # channels that one access of 16 bytes moves
 SLOTS = 8  # blocks of BLOCK columns of dY that one product of matrices takes
 BLOCK, WINDOW = 8, 16  # columns of dY, and those of X that they meet: of one product of matrices
-_REGISTERS = 128  # of a thread, at most
 _MOST_PRODUCTS = 512  # in one sum: tensor cores cut off where others round
 
 
@@ -44,6 +40,12 @@ class MmaForm:
     strip_strides: tuple[int, int, int]
     filter_strides: tuple[int, int, int]
     blocks_per_processor: int = 1
+
+    @property
+    def name(self) -> str:
+        """In a profiler."""
+        taps = f"{self.taps[0]}x{self.taps[1]}"
+        return kernel_name("conv_depthwise_mma_dW", self.dtype, self.total_channels, taps)
 
     @property
     def threads(self) -> int:
@@ -171,51 +173,3 @@ def _apart(least: int, blocks: int) -> int:
     """
     step = {1: 8, 2: 16}.get(blocks)  # in words, between the sides of four slots
     return next(n for n in range(up(least, 2), least + 64, 2) if step is None or n % (2 * step) == step)
-
-
-def forms(shape: Shape, device: Device) -> Iterator[MmaForm]:
-    """Those that fit, with many channels in a block first. Raises Unfit where there is none."""
-    reason = _unfit(shape, device)
-    if reason:
-        raise Unfit(reason)
-    found = False
-    for channels in (32, 16):
-        made = MmaForm(
-            shape.dtype,
-            shape.channels,
-            channels,
-            shape.source,
-            shape.strip,
-            shape.taps,
-            shape.begins,
-            (shape.source_strides[0], *shape.source_strides[2:]),
-            (shape.strip_strides[0], *shape.strip_strides[2:]),
-            shape.filter_strides,
-        )
-        if made.shared_bytes <= device.shared_bytes:
-            blocks = min(device.shared_bytes // (made.shared_bytes + 1024), 65536 // (_REGISTERS * made.threads))
-            found = True
-            yield replace(made, blocks_per_processor=max(1, blocks))
-    if not found:
-        raise Unfit("its rows have no room in shared memory")
-
-
-def _unfit(shape: Shape, device: Device) -> str:
-    """Why there is no form; nothing where there may be one."""
-    if shape.gradient != "dW" or shape.dtype not in ("float16", "bfloat16") or not shape.channels_last:
-        return "tensor cores compute the dW of channels-last arrays of 16-bit types"
-    if device.capability < (8, 0):
-        return "tensor cores of this device do not have these products"
-    strides = (*shape.source_strides[:1], *shape.source_strides[2:], *shape.strip_strides[:1], *shape.strip_strides[2:])
-    aligned = min(shape.source_alignment, shape.strip_alignment) >= 16
-    if shape.channels % OCTET or not aligned or any(each % 16 for each in strides):
-        return "tensor cores take channels in vectors of 8, at multiples of 16 bytes"
-    if shape.strides != (1, 1) or shape.dilations != (1, 1):
-        return "tensor cores take no stride and no dilation"
-    if shape.taps[1] > WINDOW - BLOCK + 1 or shape.taps[0] > 8:
-        return f"tensor cores take up to 8x{WINDOW - BLOCK + 1} taps"
-    across = SLOTS * BLOCK
-    sides = SLOTS // -(-shape.strip[1] // BLOCK) if shape.strip[1] <= across else 0
-    if not sides or sides * up(shape.source[1], 2) > across or shape.begins[1] > across:
-        return f"tensor cores take rows of up to {across} columns"
-    return ""

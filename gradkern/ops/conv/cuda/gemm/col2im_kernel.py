@@ -15,7 +15,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.ops.conv.cuda.gemm.im2col import Form
+from gradkern.ops.conv.cuda.gemm.im2col_form import Form
 
 __all__ = ["build"]
 

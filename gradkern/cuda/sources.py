@@ -1,0 +1,64 @@
+"""The source files that a kernel's machine code depends on: its own module, and all of gradkern that it imports.
+
+Imports are found in the text, as Python's own parser would take a tenth of a second in every process; a test holds this
+against the parser. What a module imports inside a function counts; what it imports from a name put together does not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from pathlib import Path
+
+__all__ = ["closure", "digest"]
+
+_ROOT = Path(__file__).parents[2]  # the folder that the package lies in
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+(gradkern[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|.+)|import[ \t]+(gradkern.+))", re.M
+)
+
+
+@cache
+def digest(*modules: str, root: Path = _ROOT) -> str:
+    """The SHA-256 of the names and contents of all files that these modules depend on: the same on every machine."""
+    total = hashlib.sha256()
+    for name in closure(*modules, root=root):
+        content = _file(name, root).read_bytes()
+        total.update(f"{name} {len(content)} ".encode() + content)
+    return total.hexdigest()
+
+
+def closure(*modules: str, root: Path = _ROOT) -> list[str]:
+    """These modules and those of gradkern that they import, directly or not. A parent package that nobody imports
+    anything from is not among them.
+    """
+    found: set[str] = set()
+    ahead = list(modules)
+    while ahead:
+        name = ahead.pop()
+        if name not in found:
+            found.add(name)
+            ahead += _imports(name, root)
+    return sorted(found)
+
+
+@cache
+def _imports(module: str, root: Path) -> tuple[str, ...]:
+    found: list[str] = []
+    for package, names, plain in _IMPORT.findall(_file(module, root).read_text()):
+        if plain:
+            found += re.findall(r"gradkern[\w.]*", plain)
+        for name in re.findall(r"\w+", re.sub(r"#.*| as \w+", "", names)):
+            submodule = f"{package}.{name}"
+            found.append(submodule if _exists(submodule, root) else package)
+    return tuple(dict.fromkeys(found))
+
+
+def _exists(module: str, root: Path) -> bool:
+    return _file(module, root).is_file()
+
+
+def _file(module: str, root: Path) -> Path:
+    path = root.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")

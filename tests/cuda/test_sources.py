@@ -1,0 +1,130 @@
+"""The sources that a kernel's key is made of are those that it imports: no fewer, or stale kernels are taken for new
+ones, and no host code, or every change recompiles everything.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gradkern
+from gradkern.cuda import cache, sources
+
+PACKAGE = Path(gradkern.__file__).parent
+HOST = ("launch", "scratch", "device", "plan", "tiling", "candidates", "bench", "tuner", "cache", "rows", "im2col")
+
+
+def builders() -> list[str]:
+    """The modules of all builders that the sources name, and of those whose names are put together."""
+    named = {
+        each
+        for path in PACKAGE.rglob("*.py")
+        for each in re.findall(r'f?"(gradkern[.\w]+):[\w{}]+"', path.read_text(encoding="utf-8"))
+    }
+    return sorted(named)
+
+
+def path_of(module: str, root: Path) -> Path:
+    path = root.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def loaded_by(module: str) -> set[str]:
+    """Modules of gradkern, packages apart, that Python has loaded when it has imported this one and nothing else."""
+    code = f"import sys, gradkern; before = {{*sys.modules}}; import {module}; print(*{{*sys.modules}} - before)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = {each for each in done.stdout.split() if each.startswith("gradkern.")}
+    return {each for each in modules if path_of(each, PACKAGE.parent).name != "__init__.py"}
+
+
+def imported(path: Path, root: Path) -> set[str]:
+    """What Python's parser says a file imports of gradkern, at its top or in a function."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {each.name for each in node.names if each.name.partition(".")[0] == "gradkern"}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "gradkern":
+            for each in node.names:
+                submodule = f"{node.module}.{each.name}"
+                found.add(submodule if path_of(submodule, root).is_file() else str(node.module))
+        assert not (isinstance(node, ast.ImportFrom) and node.level), "imports are absolute"
+    return found
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    shutil.copytree(PACKAGE, tmp_path / "gradkern", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def digest(module: str, root: Path) -> str:
+    for each in (sources.digest, sources._imports):
+        each.cache_clear()
+    return sources.digest(module, "gradkern.cuda.compile", root=root)
+
+
+def test_every_builder_is_looked_at() -> None:
+    assert len(builders()) == 10
+
+
+@pytest.mark.parametrize("module", builders())
+def test_a_change_of_any_file_that_a_kernel_module_imports_gives_a_new_key(module: str, copy: Path) -> None:
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+    before = digest(module, copy)
+    assert before == digest(module, PACKAGE.parent)  # wherever the package lies
+    needed = loaded_by(module) | loaded_by("gradkern.cuda.compile")
+    assert module in needed
+    for each in needed:
+        path = path_of(each, copy)
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text + "\n# changed", encoding="utf-8")
+        assert digest(module, copy) != before, each
+        path.write_text(text, encoding="utf-8")
+    assert digest(module, copy) == before
+
+
+@pytest.mark.parametrize("module", builders())
+def test_host_code_is_in_no_key(module: str, copy: Path) -> None:
+    before = digest(module, copy)
+    changed = [path for path in copy.rglob("*.py") if path.stem in HOST]
+    assert {path.stem for path in changed} == set(HOST)
+    for path in changed:
+        path.write_text(path.read_text(encoding="utf-8") + "\n# changed", encoding="utf-8")
+    assert digest(module, copy) == before
+    for each in sources.closure(module, "gradkern.cuda.compile"):
+        assert "cuda.bindings" not in path_of(each, PACKAGE.parent).read_text(encoding="utf-8"), each
+
+
+def test_imports_are_found_as_the_parser_finds_them() -> None:
+    root = PACKAGE.parent
+    for path in PACKAGE.rglob("*.py"):
+        module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+        assert set(sources._imports(module, root)) == imported(path, root), module
+
+
+def test_imports_in_every_shape_are_found(tmp_path: Path) -> None:
+    package = tmp_path / "gradkern" / "inner"
+    package.mkdir(parents=True)
+    for name in ("gradkern", "gradkern/inner"):
+        (tmp_path / name / "__init__.py").write_text("name = 1\n")
+    for name in "abcd":
+        (package / f"{name}.py").write_text("thing = 1\n")
+    text = "import gradkern.inner.a\nfrom gradkern.inner import (  # d\n    b as other,\n    name,\n)\n"
+    (tmp_path / "gradkern" / "kernel.py").write_text(text + "def f():\n    from gradkern.inner.c import thing, more\n")
+    found = sources.closure("gradkern.kernel", root=tmp_path)
+    assert found == ["gradkern.inner", "gradkern.inner.a", "gradkern.inner.b", "gradkern.inner.c", "gradkern.kernel"]
+
+
+def test_the_key_is_of_sources_constants_and_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = "gradkern.ops.layer_norm.cuda.kernel"
+    keys = {cache.key_of(module, form, capability) for form in ("a", "b") for capability in ((8, 0), (9, 0))}
+    keys.add(cache.key_of("gradkern.ops.bias_gelu.cuda.kernel", "a", (8, 0)))
+    monkeypatch.setattr(sources, "digest", lambda *modules: "other sources")
+    keys.add(cache.key_of(module, "a", (8, 0)))
+    assert len(keys) == 6
