@@ -19,7 +19,6 @@ __all__ = [
     "RegistryError",
     "ShapeError",
     "UnknownOperatorError",
-    "nearest",
 ]
 
 

@@ -67,5 +67,6 @@ def provider(monkeypatch: pytest.MonkeyPatch, empty_plan_cache: None) -> FakePro
     """In place of every operator's CPU provider, one that computes nothing and remembers what it was asked."""
     fake = FakeProvider()
     for operator in gradkern.operators().values():
-        monkeypatch.setitem(sys.modules, f"gradkern.ops.{operator.family}.cpu", fake)
+        for module in operator.providers["cpu"]:
+            monkeypatch.setitem(sys.modules, f"gradkern.ops.{operator.family}.{module}", fake)
     return fake

@@ -86,7 +86,7 @@ def test_one_search_is_among_our_kernel_and_cudnns_routes(search: Search) -> Non
     plan = batch_norm.plan(call())
     ((task, pin),) = search.asked
     assert (task.kind, task.detail, task.terms, pin) == ("BatchNormalizationGrad float32", "4x8x5x3", 4 * 15, None)
-    assert [source.name for source in task.sources] == ["kernel", "whole", "cudnn"]
+    assert [source.name for source in task.sources] == ["streaming", "persistent", "cudnn"]
     assert plan.kernel == "fake"
 
 

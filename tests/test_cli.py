@@ -4,7 +4,6 @@ import json
 import os
 import pty
 import re
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -98,7 +97,7 @@ def test_a_provider_that_cannot_run_here_says_why(
     assert all(line.endswith(f"cpu ({reason})") for line in show()[1].splitlines()[1:])
     assert f"\n    cpu     {reason}" in show("ConvGrad")[1]
     available = shown_json(show, "ConvGrad")[0]["available"]
-    assert available["cpu"] == {"available": False, "reason": reason, "modules": ["cpu"]}
+    assert available["cpu"] == {"available": False, "reason": reason, "modules": ["cpu.plan"]}
 
 
 def test_a_provider_this_version_does_not_have_says_so() -> None:
@@ -185,7 +184,8 @@ def test_json_has_a_schema_version_and_every_field_of_every_contract(show: Shown
     assert [entry["name"] for entry in document["operators"]] == NAMES
     for entry in document["operators"]:
         assert list(entry) == ["name", *Operator.model_fields, "available"]
-        assert entry["available"]["cpu"] == {"available": True, "reason": None, "modules": ["cpu"]}
+        modules = [*OPERATORS[entry["name"]].providers["cpu"]]
+        assert entry["available"]["cpu"] == {"available": True, "reason": None, "modules": modules}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -287,14 +287,12 @@ def test_list_ops_runs_from_any_folder(tmp_path: Path) -> None:
     assert len(json.loads(done.stdout)["operators"]) == len(NAMES)
 
 
-def test_list_ops_takes_at_most_half_a_second_of_processor_time() -> None:
-    def seconds() -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, LIST_OPS], env=ENVIRONMENT, stdout=subprocess.DEVNULL, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    assert min(seconds() for _ in range(3)) <= 0.5
+def test_list_ops_loads_neither_kernels_nor_frameworks() -> None:
+    command = [sys.executable, "-X", "importtime", LIST_OPS]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    roots = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert "gradkern" in roots
+    assert not roots & {"numba", "llvmlite", "scipy", "torch"}
 
 
 def test_listing_loads_neither_arrays_nor_numba_nor_cuda() -> None:

@@ -153,7 +153,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, bandwidth: float) -> dict[str, Any
 
 def test_arrays_are_described_as_new_ones_on_the_first_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     name, fake = "BiasGeluGrad_dX", FakeProvider()
-    operator = OPERATORS[name].model_copy(update={"providers": {"cuda": ("cuda",)}})
+    operator = OPERATORS[name].model_copy(update={"providers": {"cuda": ("cuda.plan",)}})
     monkeypatch.setattr(run, "_binders", lambda: {name: Binder(name, operator)})
     monkeypatch.setattr(run, "unavailable", lambda provider: None)
     monkeypatch.setitem(sys.modules, "gradkern.ops.bias_gelu.cuda.plan", fake)

@@ -89,7 +89,7 @@ def test_every_entry_has_its_code(name: str) -> None:
     assert (folder / "__init__.py").exists()
     for modules in operator.providers.values():
         for module in modules:
-            assert "plan" in functions_of(folder / f"{module}.py"), f"{module}.py has no function plan"
+            assert "plan" in functions_of(folder / f"{module.replace('.', '/')}.py"), f"{module} has no function plan"
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -97,7 +97,8 @@ def test_every_provider_module_has_its_entry(folder: Path) -> None:
     entries = [operator for operator in OPERATORS.values() if operator.family == folder.name]
     assert entries, f"no operator is of family {folder.name}"
     listed = {module for operator in entries for modules in operator.providers.values() for module in modules}
-    providing = {path.stem for path in folder.glob("*.py") if "plan" in functions_of(path)}
+    modules = {".".join(path.relative_to(folder).with_suffix("").parts): path for path in folder.rglob("*.py")}
+    providing = {name for name, path in modules.items() if "plan" in functions_of(path)}
     assert providing == listed
 
 

@@ -119,7 +119,7 @@ def test_directml_takes_it_where_channels_are_the_second_axis_and_many(
     monkeypatch.setattr(
         "gradkern.channel_kernels.persistent_plan.launched", lambda form, shares, device, given: ("whole", given)
     )
-    monkeypatch.setattr(dml.channel_plan, "plan", lambda *_: "walk")
+    monkeypatch.setattr(dml.streaming_plan, "plan", lambda *_: "walk")
     data, each = tensor(sizes), tensor(statistics)
     inputs = {"Input": data, "InputGradient": data, "Mean": each, "Variance": each, "Scale": each}
     outputs = {"OutputGradient": data, "OutputScaleGradient": each, "OutputBiasGradient": each}
