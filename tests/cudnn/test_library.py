@@ -153,7 +153,5 @@ def test_the_copies_in_a_process_are_read_from_its_map(site: Path, monkeypatch: 
 def test_nothing_is_loaded_at_import() -> None:
     module = "gradkern.ops.conv.cuda.cudnn"
     code = f"import {module}; from gradkern.system import libraries; print(libraries.loaded('cudnn'))"
-        "import gradkern.ops.conv.cuda.cudnn; from gradkern.system import libraries; print(libraries.loaded('cudnn'))"
-    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
