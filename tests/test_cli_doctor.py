@@ -79,6 +79,15 @@ def problems(asked: Driver | None, major: int) -> list[tuple[str, str | None]]:
     return [(each.text, each.remedy) for each in check_packages(asked, major) if each.status == "problem"]
 
 
+def test_without_the_package_that_compares_versions_only_it_is_missed(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    satisfy(site, *(each.text for each in of_extra("") if each.name != "packaging"))
+    for name in [each for each in sys.modules if each.partition(".")[0] == "packaging"]:
+        monkeypatch.delitem(sys.modules, name)
+    assert problems(None, 12) == [("packaging not installed", "pip install 'packaging>=23.2'")]
+
+
 @pytest.mark.parametrize("major", [12, 13])
 def test_all_that_is_asked_for_is_no_problem(site: Path, major: int) -> None:
     fits(site, major)
@@ -233,7 +242,7 @@ def test_a_machine_without_a_gpu_is_well(
     assert lines == [
         "  -  driver        no NVIDIA driver: only the CPU provider is available",
         "  ok packages      "
-        "numpy 2, numba 0.63, ml-dtypes 0.5, pydantic 2.10, ruamel.yaml 0.18, rich 13, platformdirs 4",
+        "numpy 2, numba 0.63, ml-dtypes 0.5, pydantic 2.10, ruamel.yaml 0.18, rich 13, platformdirs 4, packaging 23.2",
         "  -  NVVM          not installed; only a GPU needs it",
         "  -  cuDNN         not installed; only a GPU needs it",
         f"  ok cache         {site}/kernels, 0 kernels, 0 bytes",

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradkern.call import Call, Tensor
-from gradkern.cpu.batch_norm import Runs
 from gradkern.cpu.element_types import OVER_DATA, OVER_UPSTREAM
 from gradkern.cpu.flat_plan import FlatPlan
+from gradkern.cpu.runs import Runs
 from gradkern.policy import Policy
 from gradkern.strides import is_dense
 
@@ -117,14 +117,14 @@ def test_dense_means_that_flattening_makes_no_copy(rank: int) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=6))
 def test_the_runs_of_batch_norm_reach_every_element_once_under_its_channel(axes: list[tuple[int, bool]]) -> None:
-    sizes, kept = [size for size, _ in axes], [is_kept for _, is_kept in axes]
-    runs = Runs.of(sizes, kept)
-    shape = [size if is_kept else 1 for size, is_kept in axes]
+    sizes, channels = [size for size, _ in axes], [is_channel for _, is_channel in axes]
+    runs = Runs.of(sizes, channels)
+    shape = [size if is_channel else 1 for size, is_channel in axes]
     channel = np.broadcast_to(np.arange(math.prod(shape)).reshape(shape), sizes).ravel()
     assert runs.channels == math.prod(shape)
     found = np.full(channel.size, -1)
-    for index, begin in enumerate(runs.kept):
-        for place in runs.reduced:
+    for index, begin in enumerate(runs.channel_offsets):
+        for place in runs.reduced_offsets:
             for at in range(min(runs.length, channel.size - begin - place)):
                 assert found[begin + place + at] == -1
                 plain = runs.length // runs.folded

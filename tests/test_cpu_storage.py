@@ -28,7 +28,7 @@ def copy(queue, source, target):
 def convert(source: np.ndarray, dtype: np.dtype) -> np.ndarray:
     target = np.empty(source.size, dtype)
     compiled = Kernel(copy)(QUEUE, array_type(source.dtype), array_type(dtype))
-    seen = (array.view(element_types.storage(array.dtype)) for array in (source, target))
+    seen = (array.view(element_types.kernel_dtype(array.dtype)) for array in (source, target))
     compiled(np.array((0, 1)), *seen)
     return target
 

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from gradkern import __version__
 from gradkern.errors import GradkernError, RegistryError
@@ -153,4 +153,4 @@ def _mapping(text: str) -> dict[str, Any]:
         raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object")
-    return value
+    return cast(dict[str, Any], value)

@@ -77,7 +77,8 @@ def _info(_: argparse.Namespace) -> Answer:
 
 
 def _verify(options: argparse.Namespace) -> Answer:
-    checked, bad = {}, []
+    checked: dict[str, int] = {}
+    bad: list[tuple[Path, str]] = []
     for name in cache_files.KEPT:
         entries = list(_entries(name))
         checked[name] = len(entries)
@@ -87,20 +88,20 @@ def _verify(options: argparse.Namespace) -> Answer:
         f"cuda   {kernels(checked['cuda'])} as the digest says, unless named below",
         f"search {searches(checked['search'])} as the digest says, unless named below",
     ]
-    kept = []
+    left: list[Path] = []
     for entry, reason in bad:
         removed = options.repair and _remove(entry)
         if not removed:
-            kept.append(entry)
+            left.append(entry)
         lines.append(f"bad    {entry}: {reason}" + (" (removed)" if removed else ""))
     if bad and not options.repair:
         lines.append("remove the bad ones: gradkern cache verify --repair")
     facts = {
         "folder": str(cache_files.root()),
         "checked": checked,
-        "bad": [{"path": str(entry), "reason": reason, "removed": entry not in kept} for entry, reason in bad],
+        "bad": [{"path": str(entry), "reason": reason, "removed": entry not in left} for entry, reason in bad],
     }
-    return facts, lines, FAILED if kept else DONE
+    return facts, lines, FAILED if left else DONE
 
 
 def _clear(_: argparse.Namespace) -> Answer:

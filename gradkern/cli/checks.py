@@ -17,7 +17,7 @@ class Check:
     status: Literal["fine", "absent", "problem"]
     text: str
     remedy: str | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 def fine(name: str, text: str, /, **facts: Any) -> Check:

@@ -108,10 +108,11 @@ def check_packages(asked: Driver | None, major: int) -> Iterator[Check]:
     needed = [*core, *cuda] if asked and asked.gpus else core
     names = {each: each.name if each.name in versions else _HOLDS.get(each.name, each.name) for each in needed}
     missing = [each for each in needed if names[each] not in versions]
+    present = [] if any(each.name == "packaging" for each in missing) else needed  # it compares versions
     if missing:
         text = f"{', '.join(each.name for each in missing)} not installed"
         yield problem("packages", text, pip("install", *(each.text for each in missing)))
-    for each in needed:
+    for each in present:
         name = names[each]
         if name in versions and not each.takes(versions[name]):
             yield _misfit(each, name, versions[name])

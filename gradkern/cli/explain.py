@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     name, operator = options.operator, find(options.operator)
     if options.axes is not None:
         example = example_of(name, operator, options.axes, options.attributes)
-        given = {}
+        given: dict[str, Any] = {}
     else:
         example, given = (
             _registered(name, operator, 1 if options.example is None else options.example),
@@ -88,7 +88,7 @@ def explained(wanted: Wanted, plan: Prepared, searches: Searches = MappingProxyT
         "scratch": plan.scratch,
         "bytes": plan.bytes,
         "searches": {name: _search(*found) for name, found in searches.items()},
-        "launches": [_launch(each) for each in getattr(plan._plan, "launches", ())],
+        "launches": [_launch(each) for each in _launches(plan)],
         "bandwidth": bandwidth,
         "bound_microseconds": plan.bytes / bandwidth * 1e6 if bandwidth else None,
     }
@@ -99,6 +99,11 @@ def _search(findings: Any, candidates: list[str]) -> dict[str, Any]:
         return {"kept": False, "candidates": candidates}
     found = asdict(findings)
     return {"kept": True, **{key: found[key] for key in ("seconds", "confirmed", "ranking", "others")}}
+
+
+def _launches(plan: Prepared) -> tuple[Any, ...]:
+    """What the provider's plan launches, where it launches anything."""
+    return tuple(getattr(plan._plan, "launches", ()))  # pyright: ignore[reportPrivateUsage]
 
 
 def _launch(launch: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel
 
@@ -120,7 +120,7 @@ def _tensor(each: Input | Output) -> tuple[str, str, str]:
     else:
         shapes = each.shapes if isinstance(each, Input) else (each.shape or (),)
         shape = " or ".join(_shape(shape) for shape in shapes)
-    notes = []
+    notes: list[str] = []
     if each.optional:
         notes.append("optional")
     if isinstance(each, Output) and not each.default:
@@ -158,5 +158,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return {key: _plain(getattr(value, key)) for key in type(value).model_fields}
     if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+        return {key: _plain(each) for key, each in cast(Mapping[str, Any], value).items()}
+    return [_plain(each) for each in cast(tuple[Any, ...], value)] if isinstance(value, tuple) else value

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import pydantic
 
 from gradkern.arrays.kind import HOST, dtype_of
+from gradkern.call import Tensor
 from gradkern.contract import registry
 from gradkern.contract.axes import shape_of
 from gradkern.contract.consistency import example_mistakes
@@ -35,10 +36,10 @@ class Wanted:
     example: Example
     types: Mapping[str, str]
     outputs: Sequence[str] | None = None
-    given: Mapping[str, Any] = field(default_factory=dict)  # attributes beside the example's
-    strides: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    alignment: Mapping[str, int] = field(default_factory=dict)
-    policy: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict[str, Any])  # attributes beside the example's
+    strides: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
+    alignment: Mapping[str, int] = field(default_factory=dict[str, int])
+    policy: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def plan(self, provider: str, **policy: Any) -> Prepared:
         """The plan for such arrays on the provider's first device; `policy` changes the call's own."""
@@ -47,7 +48,7 @@ class Wanted:
             if attribute.binds is not None:  # no input tells this type
                 attributes.setdefault(name, self.types[attribute.binds])
         device = HOST if provider == "cpu" else f"{provider}:0"
-        tensors = {}
+        tensors: dict[str, Tensor] = {}
         for each in self.operator.inputs:
             new = usual(dtype_of(self.types[each.type]), shape_of(each.shape, self.example.axes), device)
             strides = tuple(self.strides.get(each.name, new.strides))
@@ -81,7 +82,7 @@ def example_of(name: str, operator: Operator, axes: Mapping[str, Any], attribute
 def arrays_of(name: str, operator: Operator, example: Example, given: Mapping[str, Any]) -> dict[str, Any]:
     """Strides, alignment and policy of a call, from JSON; refused where they fit neither the operator nor its axes."""
     ranks = {each.name: len(shape_of(each.shape, example.axes)) for each in operator.inputs}
-    found = {key: given.get(key) or {} for key in ("strides", "alignment", "policy")}
+    found: dict[str, Any] = {key: given.get(key) or {} for key in ("strides", "alignment", "policy")}
     for key, values in found.items():
         if not isinstance(values, Mapping):
             raise ArgumentError(f"{name}: {key} is {values!r}; expected an object")
@@ -89,7 +90,7 @@ def arrays_of(name: str, operator: Operator, example: Example, given: Mapping[st
         for each in found[key].keys() - ranks.keys():
             raise ArgumentError(f"{name}: {key} of {each!r}{nearest(each, ranks)}; inputs are {', '.join(ranks)}")
     for each, steps in found["strides"].items():
-        if not (isinstance(steps, list) and len(steps) == ranks[each] and all(type(step) is int for step in steps)):
+        if not (type(steps) is list and [type(step) for step in cast(list[Any], steps)] == [int] * ranks[each]):
             raise ArgumentError(f"{name}: strides of {each} are {steps!r}; expected {ranks[each]} numbers of bytes")
     for each, value in found["alignment"].items():
         if value not in (1, 2, 4, 8, 16):
@@ -102,6 +103,7 @@ def types_of(name: str, operator: Operator, wanted: Any) -> Mapping[str, str]:
     """The first registered combination with data of a type ("bfloat16"), or with the types of these variables."""
     if not isinstance(wanted, str | Mapping):
         raise ArgumentError(f"{name}: types is {wanted!r}; expected a type, or types by variable")
+    wanted = cast(str | Mapping[str, str], wanted)
     found = combinations(operator, wanted)
     if not found:
         text = wanted if isinstance(wanted, str) else ",".join(f"{key}={value}" for key, value in wanted.items())
@@ -138,7 +140,7 @@ def named(example: Example) -> str:
 
 
 def _short(value: Any) -> str:
-    return "x".join(map(str, value)) or "()" if isinstance(value, tuple) else str(value)
+    return "x".join(map(str, cast(tuple[Any, ...], value))) or "()" if isinstance(value, tuple) else str(value)
 
 
 def _variables(text: str) -> dict[str, str]:
@@ -149,4 +151,5 @@ def _tuples(values: Any) -> Any:
     """JSON's lists as the contract has them."""
     if not isinstance(values, Mapping):
         return values
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    pairs = cast(Mapping[str, Any], values).items()
+    return {key: tuple(cast(list[Any], value)) if isinstance(value, list) else value for key, value in pairs}

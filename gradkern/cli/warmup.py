@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from gradkern.cli import DONE, FAILED
 from gradkern.cli.caches import count, kernels, searches
@@ -97,6 +97,7 @@ _KEYS = ("op", "axes", "types", "attributes", "outputs", "strides", "alignment",
 def _call(data: Any) -> Wanted:
     if not isinstance(data, dict):
         raise ArgumentError("expected an object with op, axes and types")
+    data = cast(dict[str, Any], data)
     unknown = data.keys() - set(_KEYS)
     if unknown:
         raise ArgumentError(f"unknown key {min(unknown)!r}; known are {', '.join(_KEYS)}")

@@ -14,16 +14,29 @@ from typing import Any
 import ml_dtypes
 import numba
 import numpy as np
-from llvmlite import ir
 from numba import types
 from numba.extending import overload
-from numba.np.arrayobj import make_array
 
 from gradkern.cpu.compile import INLINE, instruction, target
+from gradkern.cpu.llvm import ir, make_array
 
-__all__ = ["arithmetic", "arithmetic_type", "array_type", "destination", "load", "real", "storage", "store", "zeros"]
+__all__ = [
+    "OVER_DATA",
+    "OVER_DATA_TYPE",
+    "OVER_UPSTREAM",
+    "OVER_UPSTREAM_TYPE",
+    "arithmetic",
+    "arithmetic_type",
+    "array_type",
+    "destination",
+    "kernel_dtype",
+    "load",
+    "real",
+    "store",
+    "zeros",
+]
 
-_STORAGE = {
+_KERNEL_DTYPES = {
     np.dtype(np.float16): np.dtype(np.uint16),
     np.dtype(ml_dtypes.bfloat16): np.dtype(np.int16),
     np.dtype(np.float32): np.dtype(np.float32),
@@ -34,14 +47,14 @@ _AS_WRITTEN = ("nsz",)
 _I16, _I32, _F32 = ir.IntType(16), ir.IntType(32), ir.FloatType()
 
 
-def storage(dtype: np.dtype) -> np.dtype:
+def kernel_dtype(dtype: np.dtype) -> np.dtype:
     """The element type a kernel sees for arrays of `dtype`."""
-    return _STORAGE[dtype]
+    return _KERNEL_DTYPES[dtype]
 
 
 def array_type(dtype: np.dtype) -> Any:
     """Numba's type of a flat array of `dtype`, as a kernel sees it."""
-    return types.Array(numba.from_dtype(_STORAGE[dtype]), 1, "C")
+    return types.Array(numba.from_dtype(_KERNEL_DTYPES[dtype]), 1, "C")
 
 
 def arithmetic(dtype: np.dtype) -> np.dtype:
@@ -177,7 +190,7 @@ def round_by_instruction(builder: Any, value: Any) -> Any:
 
 
 def round_by_bits(builder: Any, value: Any) -> Any:
-    """Normal results: re-bias, add just below half a unit and the last kept bit, cut; the carry may run into the
+    """Normal results: re-bias, add just below half a unit and the last bit that stays, cut; the carry may run into the
     exponent. Subnormal results: adding 0.5 makes the float32 adder round at 2^-24, float16's smallest step.
     """
     bits = builder.bitcast(value, _I32)

@@ -1,7 +1,8 @@
 """How the caller's arrays become the flat arrays that kernels take, and the plan that does it on every call.
 
-An array that is dense in the wanted order of axes is taken as it is, viewed flat and in its storage type: no copy. Any
-other input is copied, at the cost of one more pass over it; any other output is written to scratch and copied back.
+An array that is dense in the wanted order of axes is taken as it is, viewed flat and in the element type that kernels
+see: no copy. Any other input is copied, at the cost of one more pass over it; any other output is written to scratch
+and copied back.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ import numpy as np
 from numba import types
 
 from gradkern.call import Call, Tensor
-from gradkern.cpu.element_types import OVER_DATA, OVER_DATA_TYPE, OVER_UPSTREAM, OVER_UPSTREAM_TYPE, array_type, storage
+from gradkern.cpu.element_types import (
+    OVER_DATA,
+    OVER_DATA_TYPE,
+    OVER_UPSTREAM,
+    OVER_UPSTREAM_TYPE,
+    array_type,
+    kernel_dtype,
+)
 from gradkern.strides import is_dense
 
 __all__ = ["FlatPlan", "argument_type"]
@@ -99,7 +107,7 @@ class FlatPlan:
 
 def _reader(tensor: Tensor, order: Order) -> Flatten:
     if not is_dense(tensor, order):
-        seen_as = storage(tensor.dtype)
+        seen_as = kernel_dtype(tensor.dtype)
         return lambda array: np.array(_in_order(array, order), order="C").reshape(-1).view(seen_as)
     flat = _flat(tensor, order)
     return lambda array: flat(array) if array.flags.writeable else np.asarray(_Writeable(flat(array)))
@@ -107,14 +115,14 @@ def _reader(tensor: Tensor, order: Order) -> Flatten:
 
 def _writer(tensor: Tensor, order: Order) -> Flatten:
     if not is_dense(tensor, order):
-        size, seen_as = tensor.size, storage(tensor.dtype)
+        size, seen_as = tensor.size, kernel_dtype(tensor.dtype)
         return lambda array: np.empty(size, seen_as)
     return _flat(tensor, order)
 
 
 def _flat(tensor: Tensor, order: Order) -> Flatten:
     """The view of a dense array. It costs a call's time again and again: no step that is not needed."""
-    seen_as = storage(tensor.dtype)
+    seen_as = kernel_dtype(tensor.dtype)
     if order is not None and order != tuple(range(len(order))):
         return lambda array: array.transpose(order).reshape(-1).view(seen_as)
     if seen_as != tensor.dtype:

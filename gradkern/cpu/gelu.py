@@ -14,11 +14,11 @@ from typing import Any
 
 import numba
 import numpy as np
-from llvmlite import ir
 from numba import types
 from numba.extending import overload
 
 from gradkern.cpu.compile import INLINE, instruction
+from gradkern.cpu.llvm import ir
 
 __all__ = ["exact_gelu_gradient", "exp_of_negative", "fast_gelu_gradient"]
 
@@ -73,20 +73,23 @@ _C, _A = 0.7978845608028654, 0.044715
 _C32, _A32 = np.float32(_C), np.float32(_A)
 
 
+def _bitcast(target: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], target)
+
+    return generate
+
+
 @instruction
 def _bits(typing: Any, value: Any) -> Any:
     """A float32's bits."""
-    return types.int32(types.float32), lambda context, builder, signature, arguments: builder.bitcast(
-        arguments[0], ir.IntType(32)
-    )
+    return types.int32(types.float32), _bitcast(ir.IntType(32))
 
 
 @instruction
 def _from_bits(typing: Any, value: Any) -> Any:
     """The float32 of these bits."""
-    return types.float32(types.int32), lambda context, builder, signature, arguments: builder.bitcast(
-        arguments[0], ir.FloatType()
-    )
+    return types.float32(types.int32), _bitcast(ir.FloatType())
 
 
 @numba.njit(**INLINE)

@@ -25,11 +25,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import types
-from numba.np.arrayobj import make_array
 
 from gradkern.cpu.compile import instruction, settings
+from gradkern.cpu.llvm import ir, make_array
 
 __all__ = ["QUEUE", "WORTH_A_THREAD", "run", "take", "threads"]
 

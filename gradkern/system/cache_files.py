@@ -7,7 +7,7 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 __all__ = ["KEPT", "folder", "locked", "opened", "replace", "root", "sealed", "why_not_writable"]
@@ -71,7 +71,7 @@ def replace(path: Path, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path, seconds: float) -> Iterator[None]:
+def locked(path: Path, seconds: float) -> Generator[None]:
     """Alone among the processes of this machine that ask for the same path; after `seconds`, or where files cannot be
     locked, not alone. The system lets go of the lock of a process that dies.
     """

@@ -21,7 +21,7 @@ class Fault:
 
     text: str
     remedy: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 def cuda_major(default: int) -> int:

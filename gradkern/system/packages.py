@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import operator
 import re
 import shlex
 from dataclasses import dataclass
@@ -15,15 +14,7 @@ __all__ = ["EXTRAS", "Requirement", "damaged", "installed", "libraries", "of_ext
 
 EXTRAS = {12: "cu12", 13: "cu13"}
 """The extra for each major version of CUDA."""
-
-_COMPARE = {
-    "<=": operator.le,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    ">": operator.gt,
-}
+_NAME = re.compile(r"[^\w.-].*")  # what follows a requirement's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +26,14 @@ class Requirement:
 
     @property
     def name(self) -> str:
-        return re.match(r"[\w.-]+", self.text).group().lower().replace("_", "-")  # pyright: ignore[reportOptionalMemberAccess]
+        return _NAME.sub("", self.text).lower().replace("_", "-")
 
     def takes(self, version: str) -> bool:
-        """Whether a version is in the range that is asked for."""
-        return all(
-            _COMPARE[sign](_release(version), _release(bound))
-            for sign, bound in re.findall(r"(<=|>=|==|!=|<|>)\s*([\w.]+)", self.text)
-        )
+        """Whether a version is in the range that is asked for; a pre-release counts as the release it leads to."""
+        from packaging.requirements import Requirement as Parsed  # here: `gradkern doctor` tells where it is missing
+        from packaging.version import Version
+
+        return Parsed(self.text).specifier.contains(Version(version).base_version)
 
 
 def requirements() -> tuple[Requirement, ...]:
@@ -104,7 +95,7 @@ def damaged(name: str) -> list[str]:
 
     All are compared by size, the smallest also by the hash in the package's RECORD: to read them all takes seconds.
     """
-    found = []
+    found: list[str] = []
     for index, each in enumerate(libraries(name)):
         path = Path(str(each.locate()))
         same = path.exists() and each.size in (None, path.stat().st_size)
@@ -116,11 +107,3 @@ def damaged(name: str) -> list[str]:
 def _digest(path: Path, mode: str) -> str:
     with path.open("rb") as file:
         return base64.urlsafe_b64encode(hashlib.file_digest(file, mode).digest()).rstrip(b"=").decode()
-
-
-def _release(version: str) -> tuple[int, ...]:
-    """The numbers of a version, without zeros at the end: 13.0.0rc1 is 13."""
-    numbers = [int(each) for each in re.match(r"[\d.]*", version).group().split(".") if each]  # pyright: ignore[reportOptionalMemberAccess]
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)

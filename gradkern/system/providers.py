@@ -9,7 +9,7 @@ from gradkern.system import driver
 
 __all__ = ["unavailable"]
 
-_PACKAGES = {
+_PACKAGES: dict[str, dict[str, str]] = {
     "cpu": {"numba": "numba", "ml_dtypes": "ml_dtypes"},
     "cuda": dict.fromkeys(("numba_cuda", "cuda.bindings", "cuda.core"), "gradkern[CUDA]"),
 }

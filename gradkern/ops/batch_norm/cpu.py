@@ -8,8 +8,9 @@ import numpy as np
 from numba import types
 
 from gradkern.call import Call
-from gradkern.cpu.batch_norm import Apply, Reduce, Runs
+from gradkern.cpu.batch_norm import Apply, Reduce
 from gradkern.cpu.flat_plan import FlatPlan, argument_type
+from gradkern.cpu.runs import Runs
 
 __all__ = ["plan"]
 
@@ -21,7 +22,7 @@ _FLOAT64 = np.dtype(np.float64)
 
 def plan(call: Call) -> FlatPlan:
     X, outputs = call.inputs["X"], call.outputs
-    order, runs = Runs.lying(X, [axis == 1 for axis in range(len(X.shape))])
+    order, runs = Runs.of_tensor(X, [axis == 1 for axis in range(len(X.shape))])
 
     _, data, *parameters = (argument_type(call, name) for name in _READ)
     summed = [name for name in _SUMS if name not in call.inputs and ("dX" in outputs or name in outputs)]

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from gradkern.call import Call
-from gradkern.cpu.batch_norm import Reduce, Runs
+from gradkern.cpu.batch_norm import Reduce
 from gradkern.cpu.flat_plan import FlatPlan, argument_type
+from gradkern.cpu.runs import Runs
 
 __all__ = ["plan"]
 
@@ -19,7 +20,7 @@ _OVER = ("InputGradient", "Input")
 def plan(call: Call) -> FlatPlan:
     Input = call.inputs["Input"]
     sizes, statistics = Input.shape, call.inputs["Mean"].shape
-    order, runs = Runs.lying(Input, [kept == size for size, kept in zip(sizes, statistics, strict=True)])
+    order, runs = Runs.of_tensor(Input, [count == size for size, count in zip(sizes, statistics, strict=True)])
 
     data = argument_type(call, "Input")
     totals = [Input.dtype if name in call.outputs else None for name in _SUMS]

@@ -22,7 +22,7 @@ from numba import njit, types
 from gradkern.call import Call, Refusal
 from gradkern.cpu import threads
 from gradkern.cpu.compile import INLINE, kernel
-from gradkern.cpu.element_types import arithmetic, load, real, storage, store, zeros
+from gradkern.cpu.element_types import arithmetic, kernel_dtype, load, real, store, zeros
 from gradkern.cpu.threads import take
 from gradkern.ops.conv.cpu.gemm import GemmLaunch
 from gradkern.ops.conv.cpu.im2col import contiguous, spacing_of
@@ -139,7 +139,7 @@ class DirectLaunch:
         self._shares = (max(images, 1), filters, geometry.channels, geometry.taps)
         self._tasks = self._shares[0] * geometry.group * geometry.channels
         self._geometry = (padded, geometry.strides, geometry.pads_begin, taps, distances, block)
-        self._no_dX = np.empty((0,) * 5, storage(dtype))
+        self._no_dX = np.empty((0,) * 5, kernel_dtype(dtype))
         # A zero of the spread times an infinity of X is a NaN the formula does not have: then columns give dW.
         self._exact = GemmLaunch(call, geometry, limit, data=False) if filters else None
         buffers = threads.threads() * (3 * block + int(distances[-1])) * arithmetic(dtype).itemsize
@@ -147,7 +147,7 @@ class DirectLaunch:
         self.scratch = max(buffers, exact) + prod(self._shares) * 8
         if self.scratch > limit:
             raise Refusal(f"needs {self.scratch} bytes of scratch; the policy's workspace_limit is {limit}")
-        seen = numba.from_dtype(storage(dtype))
+        seen = numba.from_dtype(kernel_dtype(dtype))
         source, target = types.Array(seen, 5, "A", readonly=True), types.Array(seen, 5, "A")
         table, vector, shares = (
             types.Array(t, n, "C") for t, n in ((types.int64, 2), (types.int64, 1), (types.float64, 4))

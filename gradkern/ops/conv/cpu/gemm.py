@@ -18,7 +18,7 @@ from numba import types
 
 from gradkern.call import Call, Refusal
 from gradkern.cpu import threads
-from gradkern.cpu.element_types import arithmetic, storage
+from gradkern.cpu.element_types import arithmetic, kernel_dtype
 from gradkern.ops.conv.cpu.im2col import gather, pack, scatter
 from gradkern.ops.conv.geometry import Geometry, Part, Window
 from gradkern.strides import is_dense
@@ -131,7 +131,7 @@ class _DataGradient:
         self._slices = _Slices(self._rows + self._results, positions, geometry.group, item, limit - weights)
         self.scratch = weights + self._slices.elements * (self._rows + self._results) * item
         self._gather = _gather(dtype)
-        seen = numba.from_dtype(storage(dtype))
+        seen = numba.from_dtype(kernel_dtype(dtype))
         used = numba.from_dtype(self._dtype)
         source, target = types.Array(seen, 5, "A", readonly=True), types.Array(seen, 5, "A")
         matrix = types.Array(used, 3, "C")
@@ -169,7 +169,7 @@ class _DataGradient:
 
 def _gather(dtype: np.dtype) -> Any:
     """gather for sources of this type, with a window for its table of integers."""
-    source = types.Array(numba.from_dtype(storage(dtype)), 5, "A", readonly=True)
+    source = types.Array(numba.from_dtype(kernel_dtype(dtype)), 5, "A", readonly=True)
     columns = types.Array(numba.from_dtype(arithmetic(dtype)), 3, "C")
     compiled = gather(
         threads.QUEUE, source, types.int64, types.int64, _TRIPLE, _TRIPLE, _TABLE, _TABLE, _TABLE, columns

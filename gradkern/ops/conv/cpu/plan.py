@@ -16,7 +16,7 @@ from numba import types
 
 from gradkern.call import Call, Plan, Refusal, Tensor
 from gradkern.cpu import threads
-from gradkern.cpu.element_types import storage
+from gradkern.cpu.element_types import kernel_dtype
 from gradkern.ops.conv.cpu.direct import DirectLaunch
 from gradkern.ops.conv.cpu.gemm import GemmLaunch
 from gradkern.ops.conv.cpu.im2col import sum_planes
@@ -55,7 +55,7 @@ def _order(geometry: Geometry) -> list[str]:
 
 
 class _ConvPlan:
-    """Brings every array into the five axes and the storage type that kernels see; sums dB itself."""
+    """Brings every array into the five axes and the element type that kernels see; sums dB itself."""
 
     def __init__(self, call: Call, kernel: str, launch: Any) -> None:
         self.kernel = kernel
@@ -73,7 +73,7 @@ class _ConvPlan:
         self.scratch = launch.scratch + sum(tensor.nbytes for tensor in copied)
         self._sum = sum_planes(
             threads.QUEUE,
-            types.Array(numba.from_dtype(storage(call.inputs["dY"].dtype)), 5, "A", readonly=True),
+            types.Array(numba.from_dtype(kernel_dtype(call.inputs["dY"].dtype)), 5, "A", readonly=True),
             types.Array(types.float64, 1, "C"),
         )
 
@@ -99,7 +99,7 @@ class _ConvPlan:
 
 def _lifted(tensor: Tensor) -> Callable[[np.ndarray], np.ndarray]:
     """The function that views arrays of this signature as (N, C, i0, i1, i2), in the type kernels see."""
-    seen_as = storage(tensor.dtype)
+    seen_as = kernel_dtype(tensor.dtype)
     lift = (slice(None), slice(None), *(None,) * (5 - len(tensor.shape)))
     if _odd(tensor):
         return lambda array: np.array(array, order="C").view(seen_as)[lift]

@@ -1,0 +1,16 @@
+"""What kernels' own instructions are written with: LLVM's language through llvmlite, and the parts of Numba's arrays.
+
+Neither library has types, and these two names stand for the gap.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from llvmlite import ir as _ir  # pyright: ignore[reportMissingTypeStubs]
+from numba.np.arrayobj import make_array as _make_array  # pyright: ignore[reportUnknownVariableType]
+
+__all__ = ["ir", "make_array"]
+
+ir: Any = _ir
+make_array = cast(Any, _make_array)

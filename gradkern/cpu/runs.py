@@ -1,0 +1,111 @@
+"""Where the channels of a batch norm's data lie in memory, whatever the layout, and how they are shared out as tasks.
+
+Each axis is a channel axis or reduced. In memory, axes of one kind beside each other are one axis. The last is a run of
+elements; a run's offset is the sum of one term for the channel axes before it and one for the reduced axes before it. A
+run of reduced axes is a plane, all of one channel; the elements of a run of channel axes are columns, each its own
+channel. That serves every layout: N C H W, channels-last, N x C, and DirectML's choice of any axes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from gradkern.call import Tensor
+from gradkern.cpu.sums import SPAN, fold, rows_per_task
+from gradkern.strides import is_dense, memory_order, merged
+
+__all__ = ["RUNS_TYPES", "Runs"]
+
+_PIECE = 8 * SPAN  # elements of a plane, or of the planes side by side, that one task takes at least
+_WIDTH = 4096  # columns one task takes at most
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Where the runs are, and how they are shared out.
+
+    channel_offsets, reduced_offsets   of the runs' first elements, by index over the axes of that kind before the run
+    length     elements of a run
+    columns    whether its elements are channels
+    folded     rows of columns taken as one run
+    channels   how many there are
+    count      elements of each channel
+    channels_per_task, reduced_per_task, run_per_task   how much of each a task takes
+    """
+
+    channel_offsets: np.ndarray
+    reduced_offsets: np.ndarray
+    length: int
+    columns: bool
+    folded: int
+    channels: int
+    count: int
+    channels_per_task: int
+    reduced_per_task: int
+    run_per_task: int
+
+    @staticmethod
+    def of(sizes: Sequence[int], is_channel: Sequence[bool]) -> Runs:
+        """The runs of a dense array, its axes in memory order."""
+        axes = merged(sizes, is_channel)
+        channels = math.prod(size for size, of_channels in axes if of_channels)
+        count = math.prod(size for size, of_channels in axes if not of_channels)
+        length, columns = axes.pop() if axes else (1, False)
+        stride, offsets = length, {True: np.zeros(1, np.int64), False: np.zeros(1, np.int64)}
+        for size, of_channels in reversed(axes):
+            offsets[of_channels] = np.add.outer(np.arange(size) * stride, offsets[of_channels]).reshape(-1)
+            stride *= size
+        outer, reduced = offsets[True], offsets[False]
+        if not columns:
+            at_once = max(1, SPAN // max(1, length))
+            reduced_per_task = max(-(-reduced.size // 64), -(-_PIECE // max(1, at_once * length)))
+            return Runs(outer, reduced, length, False, 1, channels, count, at_once, reduced_per_task, _PIECE)
+        folded = fold(reduced.size, length) if outer.size == 1 else 1
+        reduced, length = reduced[::folded].copy(), length * folded
+        return Runs(outer, reduced, length, True, folded, channels, count, 1, rows_per_task(reduced.size), _WIDTH)
+
+    @staticmethod
+    def of_tensor(tensor: Tensor, is_channel: Sequence[bool]) -> tuple[tuple[int, ...] | None, Runs]:
+        """The memory order in which the kernels take a tensor, and its runs in that order."""
+        order = _memory_order(tensor, is_channel)
+        axes = range(len(tensor.shape)) if order is None else order
+        return order, Runs.of([tensor.shape[axis] for axis in axes], [is_channel[axis] for axis in axes])
+
+    @property
+    def parts(self) -> tuple[int, int, int]:
+        """Into how many tasks the channel axes, the reduced axes and the run are cut."""
+        channels = -(-self.channel_offsets.size // self.channels_per_task)
+        reduced = -(-self.reduced_offsets.size // self.reduced_per_task)
+        return channels, reduced, -(-self.length // self.run_per_task)
+
+    @property
+    def rows(self) -> int:
+        """How many rows of partial sums, each of one sum per channel, the tasks write."""
+        _, reduced, run = self.parts
+        return reduced * (self.folded if self.columns else run)
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What the kernels are told."""
+        steps = (self.channels_per_task, self.reduced_per_task, self.run_per_task)
+        return (self.channel_offsets, self.reduced_offsets, self.length, *steps, self.folded)
+
+
+_OFFSETS = types.Array(types.int64, 1, "C")
+RUNS_TYPES = (_OFFSETS, _OFFSETS, *(types.int64,) * 5)
+"""Numba's types of `Runs.arguments`."""
+
+
+def _memory_order(tensor: Tensor, is_channel: Sequence[bool]) -> tuple[int, ...] | None:
+    """The axes as they lie in memory, slowest first; None, C order, for arrays that have to be copied anyway, and for
+    those whose channels would come in another order than that of the parameters.
+    """
+    order = memory_order(tensor)
+    channel_axes = [axis for axis in order if is_channel[axis] and tensor.shape[axis] != 1]
+    return order if is_dense(tensor, order) and channel_axes == sorted(channel_axes) else None
