@@ -19,7 +19,7 @@ PAGES = ("README.md", "CHANGELOG.md", ".github/CONTRIBUTING.md", "tools/results/
 
 
 def test_every_linter_is_among_the_checks() -> None:
-    assert {"ruff-check", "ruff-format", "pyright", "import-linter", "readme"} <= CHECKS.keys()
+    assert {"ruff-check", "ruff-format", "pyright", "import-linter", "readme", "stubs"} <= CHECKS.keys()
 
 
 @pytest.mark.parametrize("name", CHECKS)

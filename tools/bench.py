@@ -108,7 +108,7 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _work(options: argparse.Namespace) -> Iterator[tuple[str, Operator, Mapping[str, str], Example]]:
+def _work(options: argparse.Namespace) -> Iterator[tuple[Any, Operator, Mapping[str, str], Example]]:
     for name, operator in gradkern.operators().items():
         if options.operators and name not in options.operators:
             continue
@@ -125,7 +125,7 @@ def _work(options: argparse.Namespace) -> Iterator[tuple[str, Operator, Mapping[
 
 
 def _time(
-    name: str, operator: Operator, types: Mapping[str, str], example: Example, options: argparse.Namespace
+    name: Any, operator: Operator, types: Mapping[str, str], example: Example, options: argparse.Namespace
 ) -> Row:
     outputs = tuple(options.outputs.split(",")) if options.outputs else tuple(each.name for each in operator.outputs)
     arguments: dict[str, Any] = {"outputs": outputs, "provider": options.provider, **example.attributes}
@@ -214,7 +214,7 @@ def _in_turn(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str
     return times
 
 
-def _overhead(name: str, operator: Operator, types: Mapping[str, str], example: Example) -> Row:
+def _overhead(name: Any, operator: Operator, types: Mapping[str, str], example: Example) -> Row:
     """What a warm call costs beyond the plan it executes, in microseconds: medians over batches of calls."""
     inputs = tuple(inputs_of(operator, types, example, np.random.default_rng(0)).values())
     attributes: dict[str, Any] = dict(example.attributes)

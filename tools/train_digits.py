@@ -90,7 +90,7 @@ class Stopwatch:
     provider: str | None = None
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
-    def run(self, operator: str, *inputs: Any, **named: Any) -> Any:
+    def run(self, operator: Any, *inputs: Any, **named: Any) -> Any:
         start = perf_counter()
         gradients = gradkern.run(operator, *inputs, provider=self.provider, **named)
         self.seconds[operator].append(perf_counter() - start)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Any
@@ -26,7 +25,6 @@ class Binder:
         self.inputs = tuple(each.name for each in operator.inputs)
         self.outputs = tuple(each.name for each in operator.outputs)
         self.default_outputs = tuple(each.name for each in operator.outputs if each.default)
-        self.result: Any = namedtuple(name, self.outputs)
         self._input_names = frozenset(self.inputs)
         # All inputs out of named arguments. itemgetter is fastest, but of a single name it makes no tuple.
         self._picked: Callable[[dict[str, Any]], tuple[Any, ...]] = (

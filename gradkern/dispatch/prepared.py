@@ -12,6 +12,7 @@ from gradkern.call import Call, Plan
 from gradkern.contract.binder import Binder
 from gradkern.dispatch.operands import Pairs, read, views_of
 from gradkern.errors import ArgumentError, GradkernError
+from gradkern.results import result_type
 
 __all__ = ["Prepared"]
 
@@ -41,6 +42,7 @@ class Prepared:
         "_out_names",
         "_plan",
         "_read",
+        "_result",
         "_written",
         "bytes",
         "call",
@@ -59,6 +61,7 @@ class Prepared:
         self.bytes = sum(tensor.nbytes for tensor in (*call.inputs.values(), *call.outputs.values()))
         self._binder = binder
         self._plan = plan
+        self._result = result_type(binder.name, binder.outputs)
         given = (call.inputs.get(name) for name in binder.inputs)
         self._keys = tuple(
             None if each is None else (each.dtype, each.shape, each.strides, each.alignment) for each in given
@@ -143,7 +146,7 @@ class Prepared:
         if finish is not None:
             for place, _, _ in made:
                 results[place] = finish(results[place])
-        return self._binder.result._make(results)
+        return self._result._make(results)
 
     def _makers_of(self, kind: Kind) -> tuple[tuple[int, int, Maker], ...]:
         """Of every output to be made: its places among all outputs and among the wanted ones, and what makes it."""

@@ -1,0 +1,704 @@
+# Made by tools/stubs.py from registry.yaml.
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, overload
+
+from typing_extensions import TypeVar
+
+from gradkern import results as _results
+from gradkern.contract.schema import Operator
+from gradkern.dispatch.prepared import Prepared
+from gradkern.dispatch.recording import recorded
+from gradkern.dispatch.run import plan_cache
+from gradkern.errors import (
+    ArgumentError,
+    AttributeValueError,
+    DataError,
+    DeviceError,
+    DTypeError,
+    GradkernError,
+    OutputError,
+    PolicyError,
+    ProviderError,
+    RegistryError,
+    ShapeError,
+    UnknownOperatorError,
+)
+from gradkern.policy import Policy, policy
+from gradkern.results import Array as _Array
+from gradkern.version import __version__ as __version__
+
+__all__ = [
+    "ArgumentError",
+    "AttributeValueError",
+    "DTypeError",
+    "DataError",
+    "DeviceError",
+    "GradkernError",
+    "Operator",
+    "OutputError",
+    "Policy",
+    "PolicyError",
+    "Prepared",
+    "ProviderError",
+    "RegistryError",
+    "ShapeError",
+    "UnknownOperatorError",
+    "operators",
+    "plan_cache",
+    "policy",
+    "prepare",
+    "recorded",
+    "run",
+]
+_T = TypeVar("_T", bound=_Array)
+_T1 = TypeVar("_T1", bound=_Array)
+_T2 = TypeVar("_T2", bound=_Array)
+_TB = TypeVar("_TB", bound=_Array)
+_V = TypeVar("_V", bound=_Array)
+_BatchNormalizationGradOutput: TypeAlias = Literal["dX", "dScale", "dBias"]
+_BatchNormalizationGradFromSumsOutput: TypeAlias = Literal["dX"]
+_BatchNormalizationGradSumsOutput: TypeAlias = Literal["dScale", "dBias"]
+_BiasFastGeluGrad_dXOutput: TypeAlias = Literal["dX", "dB"]
+_BiasGeluGrad_dXOutput: TypeAlias = Literal["dX", "dB"]
+_ConvGradOutput: TypeAlias = Literal["dX", "dW", "dB"]
+_DmlBatchNormalizationGradOutput: TypeAlias = Literal["OutputGradient", "OutputScaleGradient", "OutputBiasGradient"]
+_InvertibleLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad"]
+_LayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad"]
+_SimplifiedLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad"]
+
+def operators() -> Mapping[Any, Operator]:
+    """The contract of every operator by name. A name from here is Any: `run` takes it, unchecked."""
+
+class _BatchNormalizationGradPlan(Prepared):
+    def __call__(
+        self,
+        dY: _T,
+        X: _T,
+        Scale: _T1,
+        saved_mean: _Array,
+        saved_inv_std: _Array,
+        *,
+        out: Mapping[_BatchNormalizationGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.BatchNormalizationGrad[_T, _T1]: ...
+
+class _BatchNormalizationGradFromSumsPlan(Prepared):
+    def __call__(
+        self,
+        dY: _T,
+        X: _T,
+        Scale: _Array,
+        saved_mean: _Array,
+        saved_inv_std: _Array,
+        dScale: _Array,
+        dBias: _Array,
+        *,
+        out: Mapping[_BatchNormalizationGradFromSumsOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.BatchNormalizationGradFromSums[_T]: ...
+
+class _BatchNormalizationGradSumsPlan(Prepared):
+    def __call__(
+        self,
+        dY: _Array,
+        X: _Array,
+        saved_mean: _T2,
+        saved_inv_std: _T2,
+        *,
+        out: Mapping[_BatchNormalizationGradSumsOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.BatchNormalizationGradSums[_T2]: ...
+
+class _BiasFastGeluGrad_dXPlan(Prepared):
+    def __call__(
+        self,
+        dY: _T,
+        X: _T,
+        B: _TB,
+        *,
+        out: Mapping[_BiasFastGeluGrad_dXOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.BiasFastGeluGrad_dX[_T, _TB]: ...
+
+class _BiasGeluGrad_dXPlan(Prepared):
+    def __call__(
+        self, dY: _T, X: _T, B: _TB, *, out: Mapping[_BiasGeluGrad_dXOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.BiasGeluGrad_dX[_T, _TB]: ...
+
+class _ConvGradPlan(Prepared):
+    def __call__(
+        self, dY: _T, X: _T, W: _T, *, out: Mapping[_ConvGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.ConvGrad[_T]: ...
+
+class _DmlBatchNormalizationGradPlan(Prepared):
+    def __call__(
+        self,
+        Input: _T,
+        InputGradient: _T,
+        Mean: _T,
+        Variance: _T,
+        Scale: _T,
+        *,
+        out: Mapping[_DmlBatchNormalizationGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.DmlBatchNormalizationGrad[_T]: ...
+
+class _InvertibleLayerNormalizationGradPlan(Prepared):
+    def __call__(
+        self,
+        Y_grad: _Array,
+        Y: _V,
+        scale: _V,
+        bias: _V,
+        inv_std_var: _Array,
+        *,
+        out: Mapping[_InvertibleLayerNormalizationGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.InvertibleLayerNormalizationGrad[_V]: ...
+
+class _LayerNormalizationGradPlan(Prepared):
+    def __call__(
+        self,
+        Y_grad: _Array,
+        X: _T,
+        scale: _V,
+        mean: _Array,
+        inv_std_dev: _Array,
+        *,
+        out: Mapping[_LayerNormalizationGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.LayerNormalizationGrad[_T, _V]: ...
+
+class _SimplifiedLayerNormalizationGradPlan(Prepared):
+    def __call__(
+        self,
+        Y_grad: _Array,
+        X: _T,
+        scale: _V,
+        inv_std_var: _Array,
+        *,
+        out: Mapping[_SimplifiedLayerNormalizationGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.SimplifiedLayerNormalizationGrad[_T, _V]: ...
+
+@overload
+def run(
+    op: Literal["BatchNormalizationGrad"],
+    dY: _T,
+    X: _T,
+    Scale: _T1,
+    saved_mean: _Array,
+    saved_inv_std: _Array,
+    *,
+    epsilon: float = 1e-05,
+    mode: Literal["auto", "spatial", "spatial_persistent"] = "auto",
+    outputs: _BatchNormalizationGradOutput | Iterable[_BatchNormalizationGradOutput] | None = None,
+    out: Mapping[_BatchNormalizationGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.BatchNormalizationGrad[_T, _T1]:
+    """Gradient of batch normalization in training, where mean and variance are those of the batch;
+    DmlBatchNormalizationGrad takes them as constants.
+
+      dY: gradient of the output
+      X: input of the forward pass
+      Scale: scale of each channel
+      saved_mean: mean of each channel
+      saved_inv_std: 1 / sqrt(variance + epsilon) of each channel
+      epsilon: accepted for compatibility; saved_inv_std already has it
+      mode: on a GPU, cuDNN's older functions in this mode and nothing else; auto, the fastest of all kernels
+
+    Returns
+      dX: gradient of X
+      dScale: gradient of Scale
+      dBias: gradient of the bias
+    """
+
+@overload
+def run(
+    op: Literal["BatchNormalizationGradFromSums"],
+    dY: _T,
+    X: _T,
+    Scale: _Array,
+    saved_mean: _Array,
+    saved_inv_std: _Array,
+    dScale: _Array,
+    dBias: _Array,
+    *,
+    count: int,
+    outputs: _BatchNormalizationGradFromSumsOutput | Iterable[_BatchNormalizationGradFromSumsOutput] | None = None,
+    out: Mapping[_BatchNormalizationGradFromSumsOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.BatchNormalizationGradFromSums[_T]:
+    """Second step of BatchNormalizationGrad over a batch in parts, one part on each device; dX of one part, from the
+    sums over all.
+
+      dY: gradient of the output
+      X: input of the forward pass
+      Scale: scale of each channel
+      saved_mean: mean of each channel
+      saved_inv_std: 1 / sqrt(variance + epsilon) of each channel
+      dScale: gradient of Scale over the whole batch
+      dBias: gradient of the bias over the whole batch
+      count: elements of each channel in the whole batch
+
+    Returns
+      dX: gradient of X
+    """
+
+@overload
+def run(
+    op: Literal["BatchNormalizationGradSums"],
+    dY: _Array,
+    X: _Array,
+    saved_mean: _T2,
+    saved_inv_std: _T2,
+    *,
+    outputs: _BatchNormalizationGradSumsOutput | Iterable[_BatchNormalizationGradSumsOutput] | None = None,
+    out: Mapping[_BatchNormalizationGradSumsOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.BatchNormalizationGradSums[_T2]:
+    """First step of BatchNormalizationGrad over a batch in parts, one part on each device; its sums over one part, to
+    be added up over all.
+
+      dY: gradient of the output
+      X: input of the forward pass
+      saved_mean: mean of each channel
+      saved_inv_std: 1 / sqrt(variance + epsilon) of each channel
+
+    Returns
+      dScale: this part's share of the gradient of Scale
+      dBias: this part's share of the gradient of the bias
+    """
+
+@overload
+def run(
+    op: Literal["BiasFastGeluGrad_dX"],
+    dY: _T,
+    X: _T,
+    B: _TB,
+    *,
+    outputs: _BiasFastGeluGrad_dXOutput | Iterable[_BiasFastGeluGrad_dXOutput] | None = None,
+    out: Mapping[_BiasFastGeluGrad_dXOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.BiasFastGeluGrad_dX[_T, _TB]:
+    """Gradient of GELU(X + B) in its approximate form, with the hyperbolic tangent.
+
+      dY: gradient of the output
+      X: input of the forward pass
+      B: bias
+
+    Returns
+      dX: gradient of X
+      dB: gradient of B; summed before dX is rounded; on request
+    """
+
+@overload
+def run(
+    op: Literal["BiasGeluGrad_dX"],
+    dY: _T,
+    X: _T,
+    B: _TB,
+    *,
+    outputs: _BiasGeluGrad_dXOutput | Iterable[_BiasGeluGrad_dXOutput] | None = None,
+    out: Mapping[_BiasGeluGrad_dXOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.BiasGeluGrad_dX[_T, _TB]:
+    """Gradient of GELU(X + B) in its exact form, with the normal distribution function.
+
+      dY: gradient of the output
+      X: input of the forward pass
+      B: bias
+
+    Returns
+      dX: gradient of X
+      dB: gradient of B; summed before dX is rounded; on request
+    """
+
+@overload
+def run(
+    op: Literal["ConvGrad"],
+    dY: _T,
+    X: _T,
+    W: _T,
+    *,
+    auto_pad: Literal["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"] = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    outputs: _ConvGradOutput | Iterable[_ConvGradOutput] | None = None,
+    out: Mapping[_ConvGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.ConvGrad[_T]:
+    """Gradient of convolution in one to three dimensions, grouped, strided, dilated and padded as ONNX Conv.
+
+      dY: gradient of the output
+      X: input of the forward pass
+      W: weights
+      auto_pad: how pads are found
+      dilations: distance between the taps of the kernel
+      group: groups the channels are divided into
+      kernel_shape: extent of the kernel; must agree with W, whose extent is the default
+      pads: zeros before each spatial dimension then after each; 0 by default
+      strides: step of the kernel
+
+    Returns
+      dX: gradient of X
+      dW: gradient of W
+      dB: gradient of the bias
+    """
+
+@overload
+def run(
+    op: Literal["DmlBatchNormalizationGrad"],
+    Input: _T,
+    InputGradient: _T,
+    Mean: _T,
+    Variance: _T,
+    Scale: _T,
+    *,
+    Epsilon: float,
+    outputs: _DmlBatchNormalizationGradOutput | Iterable[_DmlBatchNormalizationGradOutput] | None = None,
+    out: Mapping[_DmlBatchNormalizationGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.DmlBatchNormalizationGrad[_T]:
+    """DirectML's gradient of batch normalization, where mean and variance are constants; BatchNormalizationGrad takes
+    them as those of the batch.
+
+      Input: input of the forward pass
+      InputGradient: gradient of the output
+      Mean: mean
+      Variance: variance
+      Scale: scale
+      Epsilon: added to Variance
+
+    Returns
+      OutputGradient: gradient of Input
+      OutputScaleGradient: gradient of Scale
+      OutputBiasGradient: gradient of the bias
+    """
+
+@overload
+def run(
+    op: Literal["InvertibleLayerNormalizationGrad"],
+    Y_grad: _Array,
+    Y: _V,
+    scale: _V,
+    bias: _V,
+    inv_std_var: _Array,
+    *,
+    axis: int = -1,
+    X_grad_type: Any = None,
+    outputs: _InvertibleLayerNormalizationGradOutput | Iterable[_InvertibleLayerNormalizationGradOutput] | None = None,
+    out: Mapping[_InvertibleLayerNormalizationGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.InvertibleLayerNormalizationGrad[_V]:
+    """Gradient of layer normalization from its output; the normalized input is rebuilt as (Y - bias) / scale.
+
+      Y_grad: gradient of the output
+      Y: output of the forward pass
+      scale: scale of each column; a zero cannot be inverted
+      bias: bias of each column
+      inv_std_var: 1 / sqrt(variance + epsilon) of each row
+      axis: first normalized dimension
+      X_grad_type: type of X_grad; without it the type of an `out` array for X_grad, else that of V
+
+    Returns
+      X_grad: gradient of the input of the forward pass
+      scale_grad: gradient of scale
+      bias_grad: gradient of the bias
+    """
+
+@overload
+def run(
+    op: Literal["LayerNormalizationGrad"],
+    Y_grad: _Array,
+    X: _T,
+    scale: _V,
+    mean: _Array,
+    inv_std_dev: _Array,
+    *,
+    axis: int = -1,
+    outputs: _LayerNormalizationGradOutput | Iterable[_LayerNormalizationGradOutput] | None = None,
+    out: Mapping[_LayerNormalizationGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.LayerNormalizationGrad[_T, _V]:
+    """Gradient of layer normalization over the dimensions from `axis` on.
+
+      Y_grad: gradient of the output
+      X: input of the forward pass
+      scale: scale of each column
+      mean: mean of each row
+      inv_std_dev: 1 / sqrt(variance + epsilon) of each row
+      axis: first normalized dimension
+
+    Returns
+      X_grad: gradient of X
+      scale_grad: gradient of scale
+      bias_grad: gradient of the bias
+    """
+
+@overload
+def run(
+    op: Literal["SimplifiedLayerNormalizationGrad"],
+    Y_grad: _Array,
+    X: _T,
+    scale: _V,
+    inv_std_var: _Array,
+    *,
+    axis: int = -1,
+    outputs: _SimplifiedLayerNormalizationGradOutput | Iterable[_SimplifiedLayerNormalizationGradOutput] | None = None,
+    out: Mapping[_SimplifiedLayerNormalizationGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.SimplifiedLayerNormalizationGrad[_T, _V]:
+    """Gradient of root-mean-square normalization (RMSNorm) over the dimensions from `axis` on.
+
+      Y_grad: gradient of the output
+      X: input of the forward pass
+      scale: scale of each column
+      inv_std_var: 1 / sqrt(mean of squares + epsilon) of each row
+      axis: first normalized dimension
+
+    Returns
+      X_grad: gradient of X
+      scale_grad: gradient of scale
+    """
+
+@overload
+def prepare(
+    op: Literal["BatchNormalizationGrad"],
+    dY: _Array,
+    X: _Array,
+    Scale: _Array,
+    saved_mean: _Array,
+    saved_inv_std: _Array,
+    *,
+    epsilon: float = 1e-05,
+    mode: Literal["auto", "spatial", "spatial_persistent"] = "auto",
+    outputs: _BatchNormalizationGradOutput | Iterable[_BatchNormalizationGradOutput] | None = None,
+    out: Mapping[_BatchNormalizationGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _BatchNormalizationGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["BatchNormalizationGradFromSums"],
+    dY: _Array,
+    X: _Array,
+    Scale: _Array,
+    saved_mean: _Array,
+    saved_inv_std: _Array,
+    dScale: _Array,
+    dBias: _Array,
+    *,
+    count: int,
+    outputs: _BatchNormalizationGradFromSumsOutput | Iterable[_BatchNormalizationGradFromSumsOutput] | None = None,
+    out: Mapping[_BatchNormalizationGradFromSumsOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _BatchNormalizationGradFromSumsPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["BatchNormalizationGradSums"],
+    dY: _Array,
+    X: _Array,
+    saved_mean: _Array,
+    saved_inv_std: _Array,
+    *,
+    outputs: _BatchNormalizationGradSumsOutput | Iterable[_BatchNormalizationGradSumsOutput] | None = None,
+    out: Mapping[_BatchNormalizationGradSumsOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _BatchNormalizationGradSumsPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["BiasFastGeluGrad_dX"],
+    dY: _Array,
+    X: _Array,
+    B: _Array,
+    *,
+    outputs: _BiasFastGeluGrad_dXOutput | Iterable[_BiasFastGeluGrad_dXOutput] | None = None,
+    out: Mapping[_BiasFastGeluGrad_dXOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _BiasFastGeluGrad_dXPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["BiasGeluGrad_dX"],
+    dY: _Array,
+    X: _Array,
+    B: _Array,
+    *,
+    outputs: _BiasGeluGrad_dXOutput | Iterable[_BiasGeluGrad_dXOutput] | None = None,
+    out: Mapping[_BiasGeluGrad_dXOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _BiasGeluGrad_dXPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["ConvGrad"],
+    dY: _Array,
+    X: _Array,
+    W: _Array,
+    *,
+    auto_pad: Literal["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"] = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    outputs: _ConvGradOutput | Iterable[_ConvGradOutput] | None = None,
+    out: Mapping[_ConvGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _ConvGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["DmlBatchNormalizationGrad"],
+    Input: _Array,
+    InputGradient: _Array,
+    Mean: _Array,
+    Variance: _Array,
+    Scale: _Array,
+    *,
+    Epsilon: float,
+    outputs: _DmlBatchNormalizationGradOutput | Iterable[_DmlBatchNormalizationGradOutput] | None = None,
+    out: Mapping[_DmlBatchNormalizationGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _DmlBatchNormalizationGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["InvertibleLayerNormalizationGrad"],
+    Y_grad: _Array,
+    Y: _Array,
+    scale: _Array,
+    bias: _Array,
+    inv_std_var: _Array,
+    *,
+    axis: int = -1,
+    X_grad_type: Any = None,
+    outputs: _InvertibleLayerNormalizationGradOutput | Iterable[_InvertibleLayerNormalizationGradOutput] | None = None,
+    out: Mapping[_InvertibleLayerNormalizationGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _InvertibleLayerNormalizationGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["LayerNormalizationGrad"],
+    Y_grad: _Array,
+    X: _Array,
+    scale: _Array,
+    mean: _Array,
+    inv_std_dev: _Array,
+    *,
+    axis: int = -1,
+    outputs: _LayerNormalizationGradOutput | Iterable[_LayerNormalizationGradOutput] | None = None,
+    out: Mapping[_LayerNormalizationGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _LayerNormalizationGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["SimplifiedLayerNormalizationGrad"],
+    Y_grad: _Array,
+    X: _Array,
+    scale: _Array,
+    inv_std_var: _Array,
+    *,
+    axis: int = -1,
+    outputs: _SimplifiedLayerNormalizationGradOutput | Iterable[_SimplifiedLayerNormalizationGradOutput] | None = None,
+    out: Mapping[_SimplifiedLayerNormalizationGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _SimplifiedLayerNormalizationGradPlan:
+    """The plan for such a call of `run`, without making it."""

@@ -1,0 +1,36 @@
+"""What `run` returns: a named tuple for every operator, whose fields are the operator's outputs.
+
+>>> from gradkern import results
+>>> results.ConvGrad._fields
+('dX', 'dW', 'dB')
+
+They are made from the registry, each when it is first asked for, and are names of this module so that results can be
+pickled and copied. What editors and type checkers know of them is in results.pyi, which tools/stubs.py makes.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from functools import cache
+from typing import Any
+
+from gradkern.contract import registry
+
+__all__ = ["result_type"]
+
+
+@cache
+def result_type(operator: str, outputs: tuple[str, ...]) -> Any:
+    """The named tuple of an operator with these outputs: the same one every time."""
+    return namedtuple(operator, outputs, module=__name__)
+
+
+def __getattr__(name: str) -> Any:
+    operator = None if name.startswith("__") else registry.operators().get(name)
+    if operator is None:
+        raise AttributeError(f"module 'gradkern.results' has no attribute {name!r}")
+    return result_type(name, tuple(each.name for each in operator.outputs))
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *registry.operators()])

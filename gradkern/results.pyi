@@ -1,0 +1,114 @@
+# Made by tools/stubs.py from registry.yaml.
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias
+
+from typing_extensions import TypeVar
+
+class _Dlpack(Protocol):
+    def __dlpack__(self, *, stream: Any = None) -> Any: ...
+
+class _ArrayInterface(Protocol):
+    @property
+    def __array_interface__(self) -> Any: ...
+
+class _CudaArrayInterface(Protocol):
+    @property
+    def __cuda_array_interface__(self) -> Any: ...
+
+Array: TypeAlias = _Dlpack | _ArrayInterface | _CudaArrayInterface
+"""What is taken as an array: NumPy's, PyTorch's, CuPy's, JAX's and whatever else has one of these."""
+
+_T = TypeVar("_T", bound=Array, default=Any)
+_T1 = TypeVar("_T1", bound=Array, default=Any)
+_T2 = TypeVar("_T2", bound=Array, default=Any)
+_TB = TypeVar("_TB", bound=Array, default=Any)
+_V = TypeVar("_V", bound=Array, default=Any)
+
+def result_type(operator: str, outputs: tuple[str, ...]) -> Any: ...
+
+class BatchNormalizationGrad(NamedTuple, Generic[_T, _T1]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of X"""
+    dScale: _T1 | Any
+    """gradient of Scale"""
+    dBias: _T1 | Any
+    """gradient of the bias"""
+
+class BatchNormalizationGradFromSums(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of X"""
+
+class BatchNormalizationGradSums(NamedTuple, Generic[_T2]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dScale: _T2 | Any
+    """this part's share of the gradient of Scale"""
+    dBias: _T2 | Any
+    """this part's share of the gradient of the bias"""
+
+class BiasFastGeluGrad_dX(NamedTuple, Generic[_T, _TB]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of X"""
+    dB: _TB | Any
+    """gradient of B; summed before dX is rounded"""
+
+class BiasGeluGrad_dX(NamedTuple, Generic[_T, _TB]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of X"""
+    dB: _TB | Any
+    """gradient of B; summed before dX is rounded"""
+
+class ConvGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of X"""
+    dW: _T | Any
+    """gradient of W"""
+    dB: _T | Any
+    """gradient of the bias"""
+
+class DmlBatchNormalizationGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    OutputGradient: _T | Any
+    """gradient of Input"""
+    OutputScaleGradient: _T | Any
+    """gradient of Scale"""
+    OutputBiasGradient: _T | Any
+    """gradient of the bias"""
+
+class InvertibleLayerNormalizationGrad(NamedTuple, Generic[_V]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    X_grad: _V | Any
+    """gradient of the input of the forward pass"""
+    scale_grad: _V | Any
+    """gradient of scale"""
+    bias_grad: _V | Any
+    """gradient of the bias"""
+
+class LayerNormalizationGrad(NamedTuple, Generic[_T, _V]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    X_grad: _T | Any
+    """gradient of X"""
+    scale_grad: _V | Any
+    """gradient of scale"""
+    bias_grad: _V | Any
+    """gradient of the bias"""
+
+class SimplifiedLayerNormalizationGrad(NamedTuple, Generic[_T, _V]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    X_grad: _T | Any
+    """gradient of X"""
+    scale_grad: _V | Any
+    """gradient of scale"""

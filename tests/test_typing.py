@@ -1,0 +1,139 @@
+"""What type checkers and editors see of gradkern: a user's script is checked by pyright in strict mode against the
+wheel. That the stubs are what tools/stubs.py writes is one of the checks of test_style.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gradkern
+from gradkern import results
+
+ROOT = Path(__file__).resolve().parents[1]
+
+USED = """
+from typing import assert_type
+
+import numpy as np
+from numpy.typing import NDArray
+
+import gradkern
+from gradkern.results import ConvGrad, InvertibleLayerNormalizationGrad, LayerNormalizationGrad
+
+Single = NDArray[np.float32]
+Half = NDArray[np.float16]
+
+
+def right(dY: Single, X: Single, W: Single, r: Single, half: Half) -> ConvGrad[Single]:
+    grads = gradkern.run("ConvGrad", dY, X, W, pads=[1, 1, 1, 1], group=2, auto_pad="NOTSET")
+    assert_type(grads, ConvGrad[Single])
+    print(grads.dX.shape, grads.dW.sum() + 1, grads._fields)
+    dX, dW, dB = grads
+    print(dX.dtype, dW.dtype, dB.dtype)
+    gradkern.run("ConvGrad", dY=dY, X=X, W=W, outputs=["dX", "dW"], out={"dX": X}, policy={"deterministic": True})
+    gradkern.run("ConvGrad", dY, X, W, outputs="dB", provider="cpu", stream=0, domain="com.microsoft", version=1)
+
+    norm = gradkern.run("LayerNormalizationGrad", half, X, half, r, r, axis=1)
+    assert_type(norm, LayerNormalizationGrad[Single, Half])
+    inverse = gradkern.run("InvertibleLayerNormalizationGrad", X, half, half, half, r, X_grad_type=np.float32)
+    assert_type(inverse, InvertibleLayerNormalizationGrad[Half])
+    gradkern.run("BatchNormalizationGradFromSums", dY, X, r, r, r, r, r, count=6)
+
+    plan = gradkern.prepare("ConvGrad", dY, X, W, strides=(2, 2))
+    print(plan.kernel.upper(), plan.scratch + 1)
+    assert_type(plan(dY, X, W=W), ConvGrad[Single])
+    for name, operator in gradkern.operators().items():
+        gradkern.run(name, *[X for _ in operator.inputs])
+    return grads
+
+
+def wrong(dY: Single, X: Single, W: Single, r: Single) -> None:
+    gradkern.run("ConvGrd", dY, X, W)  # error
+    gradkern.run("ConvGrad", dY, X)  # error
+    gradkern.run("ConvGrad", dY, X, W, r)  # error
+    gradkern.run("ConvGrad", dY, X, [[1.0]])  # error
+    gradkern.run("ConvGrad", dY, X, W, pad=[1, 1])  # error
+    gradkern.run("ConvGrad", dY, X, W, pads=1)  # error
+    gradkern.run("ConvGrad", dY, X, W, auto_pad="SAME")  # error
+    gradkern.run("ConvGrad", dY, X, W, outputs=["dx"])  # error
+    gradkern.run("ConvGrad", dY, X, W, out={"dx": X})  # error
+    gradkern.run("BatchNormalizationGradFromSums", dY, X, r, r, r, r, r)  # error
+    gradkern.run("ConvGrad", dY, X, W).X_grad  # error
+    dX, dW = gradkern.run("ConvGrad", dY, X, W)  # error
+    gradkern.prepare("ConvGrad", dY, X, W, pad=[1, 1])  # error
+    gradkern.prepare("ConvGrad", dY, X, W)(dY, X)  # error
+    gradkern.prepare("ConvGrad", dY, X, W)(dY, X, W, group=2)  # error
+    gradkern.bake("ConvGrad", dY, X, W)  # error
+"""
+TENSORS = """
+from typing import assert_type
+
+from torch import Tensor
+
+import gradkern
+from gradkern.results import ConvGrad
+
+
+def tensors(dY: Tensor, X: Tensor, W: Tensor) -> Tensor:
+    assert_type(gradkern.run("ConvGrad", dY, X, W), ConvGrad[Tensor])
+    gradkern.run("ConvGrad", dY, X, W, outputs=["dX"], out={"dX": X}).dX.nope  # error
+    return gradkern.run("ConvGrad", dY, X, W).dX.contiguous()
+"""
+
+
+@pytest.mark.parametrize("script", [USED, pytest.param(TENSORS, marks=pytest.mark.torch)], ids=["numpy", "torch"])
+def test_a_users_script_is_typed(script: str, tmp_path: Path) -> None:
+    """Pyright finds an error in every line that says so, and in no other; gradkern is the wheel, as users have it."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "script.py").write_text(script)
+    (project / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict", "pythonVersion": "3.11"}')
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    found = {
+        each["range"]["start"]["line"] + 1: each["message"]
+        for each in json.loads(done.stdout)["generalDiagnostics"]
+        if each["severity"] == "error" and each.get("rule") != "reportUnusedExpression"
+    }
+    expected = {number for number, line in enumerate(script.splitlines(), 1) if line.endswith("# error")}
+    assert found.keys() == expected, json.dumps(found, indent=1)
+
+
+@pytest.mark.parametrize("name", gradkern.operators())
+def test_the_result_of_an_operator_is_a_named_tuple_of_a_module(name: str) -> None:
+    outputs = [each.name for each in gradkern.operators()[name].outputs]
+    result = getattr(results, name)
+    assert (result.__name__, result.__module__, [*result._fields]) == (name, "gradkern.results", outputs)
+    assert result is getattr(results, name)
+    assert name in dir(results)
+    with pytest.raises(AttributeError, match=r"^module 'gradkern.results' has no attribute 'NoGrad'$"):
+        results.NoGrad  # noqa: B018
+
+
+def test_a_result_can_be_pickled_and_copied(tmp_path: Path) -> None:
+    """Also into another process, which has not called anything yet."""
+    grads = gradkern.run("BiasGeluGrad_dX", *np.ones((2, 3, 4), np.float32), np.ones(4, np.float32))
+    for same in (pickle.loads(pickle.dumps(grads)), copy.deepcopy(grads)):
+        assert type(same) is type(grads) is results.BiasGeluGrad_dX
+        assert np.array_equal(same.dX, grads.dX)
+        assert same.dB is None
+    (tmp_path / "grads").write_bytes(pickle.dumps(grads))
+    code = f"import pickle; print(pickle.load(open({str(tmp_path / 'grads')!r}, 'rb')))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("BiasGeluGrad_dX(dX=array(")

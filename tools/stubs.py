@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""Write the types of gradkern's public names, as editors and type checkers see them, from registry.yaml.
+
+    tools/stubs.py            write gradkern/__init__.pyi and gradkern/results.pyi
+    tools/stubs.py --check    exit with 1 where a file is not what it would be made
+
+`run` and `prepare` get an overload for every operator, with its inputs, attributes and outputs. There is none for an
+operator whose name is any text, or wrong arguments would fit that one: where the name is known at run time only,
+annotate it as Any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import gradkern
+from gradkern.contract.schema import Attribute, Input, Operator, Output
+
+PACKAGE = ROOT / "gradkern"
+WIDTH = 112
+MADE = "# Made by tools/stubs.py from registry.yaml."
+OPTIONS = {
+    "provider": "str | None = None",
+    "stream": "Any = None",
+    "policy": "Policy | Mapping[str, Any] | None = None",
+    "domain": "str | None = None",
+    "version": "int | None = None",
+}
+"""Parameters of run and prepare that all operators share, after `outputs` and `out`."""
+
+
+def main() -> int:
+    """Write the stubs, or check them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where something would change")
+    options = parser.parse_args()
+    old = []
+    for name, text in {"__init__.pyi": public(), "results.pyi": results()}.items():
+        path = PACKAGE / name
+        made = _formatted(text)
+        if not path.exists() or path.read_text(encoding="utf-8") != made:
+            old.append(f"gradkern/{name}")
+            if not options.check:
+                path.write_text(made, encoding="utf-8")
+    if options.check and old:
+        print(f"{' and '.join(old)}: out of date; run tools/stubs.py", file=sys.stderr)
+        return 1
+    return 0
+
+
+def results() -> str:
+    """gradkern/results.pyi: what an array is, and a named tuple for every operator."""
+    operators = gradkern.operators()
+    variables = {variable for each in operators.values() for variable in _variables(each)}
+    return "\n".join(
+        [
+            MADE,
+            "from typing import Any, Generic, NamedTuple, Protocol, TypeAlias",
+            "from typing_extensions import TypeVar",
+            _PROTOCOLS,
+            *(f'{name} = TypeVar("{name}", bound=Array, default=Any)' for name in sorted(variables)),
+            "def result_type(operator: str, outputs: tuple[str, ...]) -> Any: ...",
+            *(line for name, operator in operators.items() for line in _result(name, operator)),
+        ]
+    )
+
+
+_PROTOCOLS = '''
+class _Dlpack(Protocol):
+    def __dlpack__(self, *, stream: Any = None) -> Any: ...
+
+class _ArrayInterface(Protocol):
+    @property
+    def __array_interface__(self) -> Any: ...
+
+class _CudaArrayInterface(Protocol):
+    @property
+    def __cuda_array_interface__(self) -> Any: ...
+
+Array: TypeAlias = _Dlpack | _ArrayInterface | _CudaArrayInterface
+"""What is taken as an array: NumPy's, PyTorch's, CuPy's, JAX's and whatever else has one of these."""
+'''
+
+
+def _result(name: str, operator: Operator) -> Iterator[str]:
+    yield f"class {name}(NamedTuple, {_generic('Generic', _variables(operator))}):"
+    yield '    """An output is None where it was not wanted. Type checkers take it for an array."""'
+    for each in operator.outputs:
+        yield f"    {each.name}: {_variable(operator, each)} | Any"
+        yield f'    """{each.doc}"""'
+
+
+def public() -> str:
+    """gradkern/__init__.pyi: the names of gradkern/__init__.py, with `run` and `prepare` for every operator."""
+    operators = gradkern.operators()
+    used = {variable for each in operators.values() for variable in _variables(each)}
+    shapes = "\n".join(line for name, operator in operators.items() for line in _names(name, operator))
+    plans = "\n".join(line for name, operator in operators.items() for line in _plan(name, operator))
+    runs = "\n".join(line for name, operator in operators.items() for line in _overload("run", name, operator))
+    prepares = "\n".join(line for name, operator in operators.items() for line in _overload("prepare", name, operator))
+    return "\n".join(
+        [
+            MADE,
+            "from collections.abc import Iterable, Mapping, Sequence",
+            "from typing import Any, Literal, TypeAlias, overload",
+            "from typing_extensions import TypeVar",
+            *_public_imports(),
+            "from gradkern import results as _results",
+            "from gradkern.results import Array as _Array",
+            f"__all__ = {gradkern.__all__!r}",
+            *(f'{name} = TypeVar("{name}", bound=_Array)' for name in sorted(used)),
+            shapes,
+            "def operators() -> Mapping[Any, Operator]:",
+            '    """The contract of every operator by name. A name from here is Any: `run` takes it, unchecked."""',
+            plans,
+            runs,
+            prepares,
+        ]
+    )
+
+
+def _public_imports() -> Iterator[str]:
+    """What gradkern/__init__.py imports from the package, at once or on first use, but for what is typed here."""
+    typed = {"run", "prepare", "operators"}
+    for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("gradkern"):
+            node.names = [each for each in node.names if each.name not in typed]
+            if node.names:
+                yield ast.unparse(node)
+
+
+def _names(name: str, operator: Operator) -> Iterator[str]:
+    yield f"_{name}Output: TypeAlias = {_literal(each.name for each in operator.outputs)}"
+
+
+def _plan(name: str, operator: Operator) -> Iterator[str]:
+    """A prepared plan, which is called with the inputs alone."""
+    yield f"class _{name}Plan(Prepared):"
+    parameters = [*_inputs(operator), "*", f"out: Mapping[_{name}Output, _Array] | None = None", "stream: Any = None"]
+    yield f"    def __call__(self, {', '.join(parameters)}) -> {_returns(name, operator)}: ..."
+
+
+def _overload(function: str, name: str, operator: Operator) -> Iterator[str]:
+    plan = function == "prepare"
+    chosen = f"_{name}Output | Iterable[_{name}Output]"
+    parameters = [
+        f'op: Literal["{name}"]',
+        *_inputs(operator, typed=not plan),
+        "*",
+        *(_attribute(each, attribute) for each, attribute in operator.attributes.items()),
+        f"outputs: {chosen} | None = None",
+        f"out: Mapping[_{name}Output, _Array] | None = None",
+        *(f"{option}: {annotated}" for option, annotated in OPTIONS.items()),
+    ]
+    yield "@overload"
+    yield f"def {function}({', '.join(parameters)}) -> {f'_{name}Plan' if plan else _returns(name, operator)}:"
+    yield from _indented('"""The plan for such a call of `run`, without making it."""' if plan else _doc(operator))
+
+
+def _doc(operator: Operator) -> str:
+    named = [*((each.name, each.doc) for each in operator.inputs)]
+    named += [(name, attribute.doc) for name, attribute in operator.attributes.items()]
+    lines = [textwrap.fill(operator.doc, WIDTH), "", *(_item(*each) for each in named), "", "Returns"]
+    lines += [_item(each.name, each.doc if each.default else f"{each.doc}; on request") for each in operator.outputs]
+    return '"""' + "\n".join(lines) + '\n"""'
+
+
+def _item(name: str, doc: str) -> str:
+    return textwrap.fill(f"{name}: {doc}", WIDTH, initial_indent="  ", subsequent_indent="      ")
+
+
+def _indented(text: str) -> Iterator[str]:
+    yield textwrap.indent(text, "    ")
+
+
+def _inputs(operator: Operator, typed: bool = True) -> Iterator[str]:
+    for each in operator.inputs:
+        kind = _input_type(operator, each) if typed else "_Array"
+        yield f"{each.name}: {kind} | None = None" if each.optional else f"{each.name}: {kind}"
+
+
+def _input_type(operator: Operator, each: Input) -> str:
+    """The type variable of the contract, where an output has it, too."""
+    return f"_{each.type}" if f"_{each.type}" in _variables(operator) else "_Array"
+
+
+def _attribute(name: str, attribute: Attribute) -> str:
+    match attribute.type:
+        case "int" | "float":
+            kind = attribute.type
+        case "ints":
+            kind = "Sequence[int]"
+        case "string":
+            kind = _literal(attribute.allowed) if attribute.allowed else "str"
+        case "type":
+            kind = "Any"
+    if attribute.required:
+        return f"{name}: {kind}"
+    if attribute.default is None or attribute.type in ("ints", "type"):
+        return f"{name}: {kind} = None" if kind == "Any" else f"{name}: {kind} | None = None"
+    return f"{name}: {kind} = {attribute.default!r}"
+
+
+def _returns(name: str, operator: Operator) -> str:
+    return _generic(f"_results.{name}", _variables(operator))
+
+
+def _variables(operator: Operator) -> list[str]:
+    """The type variables of a result, in the order of the outputs."""
+    return list(dict.fromkeys(_variable(operator, each) for each in operator.outputs))
+
+
+def _variable(operator: Operator, output: Output) -> str:
+    """That of the contract; where no input has it, as an attribute chooses it, that of the input the output is like."""
+    types = {each.name: each.type for each in operator.inputs}
+    return f"_{output.type if output.type in types.values() else types[str(output.like)]}"
+
+
+def _generic(name: str, variables: list[str]) -> str:
+    return f"{name}[{', '.join(variables)}]"
+
+
+def _literal(names: Iterator[str] | tuple[str, ...]) -> str:
+    quoted = ", ".join(f'"{name}"' for name in names)
+    return f"Literal[{quoted}]"
+
+
+def _formatted(text: str) -> str:
+    """As the project's other files: imports sorted, lines broken."""
+    for command in (["check", "--select", "I", "--fix", "--exit-zero", "--quiet"], ["format", "--quiet"]):
+        program = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(PACKAGE / "made.pyi"), "-"]
+        text = subprocess.run(program, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())
