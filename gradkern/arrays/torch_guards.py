@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any
 
-__all__ = ["Known", "alignment", "of_tensors", "recognised"]
+__all__ = ["Known", "alignment", "of_tensors", "recognised", "tensor_guards"]
 
 _MOST, _MOST_ALIKE = 1024, 16
 _TRIED = "2.11", "2.13"  # of PyTorch, the first and the last: called in a way it does not know, the guard may crash
@@ -133,3 +133,8 @@ def _guards() -> Any:
     except Exception:
         return None
     return guards if right else None
+
+
+def tensor_guards() -> Any:
+    """PyTorch's TensorGuards; None where it is not there, or not what it was when it was tried."""
+    return _guards()

@@ -106,6 +106,11 @@ class Prepared:
         self.require_apart(arrays, buffers, out, out_buffers)
         return self.execute(buffers, kind, out, out_buffers, stream)
 
+    @property
+    def plan(self) -> Plan:
+        """What executes on buffers alone, for a caller that makes its own outputs and knows that all fits."""
+        return self._plan
+
     def __repr__(self) -> str:
         return f"<gradkern plan {self.operator} on {self.provider}: {self.kernel}, {self.scratch} bytes of scratch>"
 

@@ -101,6 +101,7 @@ def plan_for(
     *,
     device: str = HOST,
     outputs: Any = None,
+    out: Mapping[str, Tensor] | None = None,
     provider: str | None = None,
     policy: Policy | Mapping[str, Any] | None = None,
     **attributes: Any,
@@ -113,11 +114,14 @@ def plan_for(
     if binder is None:
         raise _unknown(op)
     described, values = binder.bind((), {**tensors, **attributes})
-    views = tuple(
-        None if each is None else View((each.dtype, each.shape, each.strides, each.alignment), None, device, NUMPY)
-        for each in described
-    )
-    return _plan(None, binder, views, values, binder.wanted(outputs, None), {}, frozenset(), provider, merged(policy))
+    views = tuple(None if each is None else _described(each, device) for each in described)
+    given = {name: _described(each, device) for name, each in (out or {}).items()}
+    wanted = binder.wanted(outputs, given)
+    return _plan(None, binder, views, values, wanted, given, frozenset(), provider, merged(policy))
+
+
+def _described(tensor: Tensor, device: str) -> View:
+    return View((tensor.dtype, tensor.shape, tensor.strides, tensor.alignment), None, device, NUMPY)
 
 
 def _unknown(op: Any) -> UnknownOperatorError:

@@ -1,0 +1,29 @@
+"""aten's backward operators in the registry's words: a module for each family."""
+
+from __future__ import annotations
+
+from gradkern.torch.aten.batch_norm import (
+    consolidated_batch_norm,
+    cudnn_batch_norm,
+    native_batch_norm,
+    split_consolidated_batch_norm,
+    split_cudnn_batch_norm,
+    split_native_batch_norm,
+)
+from gradkern.torch.aten.conv import conv, split_conv
+from gradkern.torch.aten.gelu import gelu, split_gelu
+from gradkern.torch.aten.layer_norm import layer_norm, rms_norm, split_layer_norm, split_rms_norm
+from gradkern.torch.request import Translation
+
+__all__ = ["TRANSLATIONS"]
+
+TRANSLATIONS = (
+    Translation("native_layer_norm_backward", "layer_norm", split_layer_norm, layer_norm),
+    Translation("_fused_rms_norm_backward", "rms_norm", split_rms_norm, rms_norm),
+    Translation("native_batch_norm_backward", "batch_norm", split_native_batch_norm, native_batch_norm, True),
+    Translation("cudnn_batch_norm_backward", "batch_norm", split_cudnn_batch_norm, cudnn_batch_norm, True),
+    Translation("batch_norm_backward", "batch_norm", split_consolidated_batch_norm, consolidated_batch_norm, True),
+    Translation("convolution_backward", "conv", split_conv, conv, True),
+    Translation("gelu_backward", "gelu", split_gelu, gelu),
+)
+"""Every operator that can be taken over. Only backward kernels: never a composite, nor one of autograd's."""

@@ -1,0 +1,71 @@
+"""convolution_backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradkern.torch.flags import flags, require_cudnn
+from gradkern.torch.request import Declined, Request, masked
+
+__all__ = ["conv", "split_conv"]
+
+
+def split_conv(
+    grad: Any,
+    x: Any,
+    weight: Any,
+    bias_sizes: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    mask: Any,
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The tensors that are read, and all else that decides what is computed."""
+    return (grad, x, weight), (*stride, *padding, *dilation, transposed, groups, *mask, flags())
+
+
+def conv(
+    grad: Any,
+    x: Any,
+    weight: Any,
+    bias_sizes: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    mask: Any,
+) -> Request:
+    spatial = x.dim() - 2
+    pads = _each(padding, spatial)
+    attributes = {
+        "strides": _each(stride, spatial),
+        "pads": (*pads, *pads),
+        "dilations": _each(dilation, spatial),
+        "group": groups,
+    }
+    require_cudnn(x)
+    if not transposed:
+        outputs = masked(("dX", "dW", "dB"), mask)
+        return Request("ConvGrad", {"dY": grad, "X": x, "W": weight}, outputs, attributes)
+    # A transposed convolution is the gradient of one whose input is its output: dY and X change places in dW.
+    # Its own dX is a convolution's forward pass.
+    if not mask[1]:
+        raise Declined("of a transposed convolution only the gradient of the weights is one of gradkern's")
+    others = (mask[0], False, mask[2])
+    return Request(
+        "ConvGrad",
+        {"dY": x, "X": grad, "W": weight},
+        (None, "dW", None),
+        attributes,
+        rest=(lambda *args: (*args[:-1], list(others))) if any(others) else None,
+    )
+
+
+def _each(values: Any, spatial: int) -> tuple[int, ...]:
+    """One value for each dimension; aten takes one for all."""
+    return tuple(values) * spatial if len(values) == 1 and spatial > 1 else tuple(values)

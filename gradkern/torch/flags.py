@@ -1,0 +1,49 @@
+"""PyTorch's flags as gradkern's policy, read at every call: they are no arguments of aten's kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.policy import USUAL, Policy, current
+from gradkern.torch.request import Declined
+
+__all__ = ["Flags", "flags", "policy_of", "require_cudnn"]
+
+Flags = tuple[Policy | None, bool, bool, bool]
+"""gradkern's policy in force (None: the usual one); whether PyTorch asks for the same bits every time, allows TF32 in
+convolutions, and allows cuDNN.
+"""
+
+_cudnn_deterministic: Callable[[], bool] = torch._C._get_cudnn_deterministic
+_all_deterministic: Callable[[], bool] = torch._C._get_deterministic_algorithms
+_cudnn_enabled: Callable[[], bool] = torch._C._get_cudnn_enabled
+_precision: Callable[[str, str], str] = torch._C._get_fp32_precision_getter
+
+
+def flags() -> Flags:
+    """What a search may choose from in a call that is made now."""
+    policy = current()
+    return (
+        None if policy is USUAL else policy,
+        _cudnn_deterministic() or _all_deterministic(),
+        _precision("cuda", "conv") == "tf32",
+        _cudnn_enabled(),
+    )
+
+
+def require_cudnn(x: torch.Tensor) -> None:
+    """Raise Declined where a search may find an engine of cuDNN, which PyTorch is told not to use."""
+    if x.is_cuda and not _cudnn_enabled():
+        raise Declined("torch.backends.cudnn.enabled is False")
+
+
+@lru_cache(maxsize=256)
+def policy_of(seen: Flags) -> Policy:
+    """gradkern's policy, and PyTorch's flags where they are stricter."""
+    policy, deterministic, tf32, _ = seen
+    base = policy or USUAL
+    return replace(base, deterministic=base.deterministic or deterministic, allow_tf32=base.allow_tf32 and tf32)

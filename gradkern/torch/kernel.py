@@ -1,0 +1,191 @@
+"""An aten backward operator with gradkern in front of PyTorch's kernel."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from threading import RLock
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.dispatch.run import plan_for
+from gradkern.errors import GradkernError, ProviderError
+from gradkern.policy import USUAL
+from gradkern.torch.flags import policy_of
+from gradkern.torch.options import Options
+from gradkern.torch.overrides import Override
+from gradkern.torch.request import Declined, Translation
+from gradkern.torch.runners import Run, runner
+from gradkern.torch.signatures import Asked, Counter, Signature, asked, recogniser
+
+__all__ = ["Kernel"]
+
+_MOST, _MOST_ALIKE = 4096, 16
+_planning = RLock()  # a search that times kernels must have the device to itself
+
+
+class Kernel:
+    """One aten operator at one dispatch key.
+
+    The first call of a signature is answered by PyTorch's kernel, which shows what results look like. Once there is a
+    plan for it, all others are gradkern's. Nothing is planned in a call unless the options say so, and nothing while a
+    graph is captured.
+    """
+
+    def __init__(self, translation: Translation, key: str) -> None:
+        self.translation, self.key = translation, key
+        self.options = Options()
+        self.small = Counter()  # calls under the gate
+        self._table: dict[Any, tuple[Signature, ...]] = {}
+        self._runs: dict[tuple[Asked, Any], Run] = {}
+        self._least = 0
+        self._active = False
+        self._changing = RLock()
+        self.answer = self._body()
+        self.override = Override(translation.name, key, self.answer)
+
+    @property
+    def active(self) -> bool:
+        return self._active
+
+    def enable(self, options: Options) -> None:
+        """Raises RuntimeError where PyTorch has no such kernel."""
+        self.follow(options)
+        self.override.install()
+
+    def follow(self, options: Options) -> None:
+        """Answer calls by these options; none come before the override is installed."""
+        self.options = options
+        self._least = max(1, options.least(self.translation.group))  # what is empty is PyTorch's
+        self._active = True
+
+    def disable(self) -> None:
+        self._active = False
+        self.override.remove()
+
+    def signatures(self) -> list[Signature]:
+        return [each for alike in list(self._table.values()) for each in alike]
+
+    def forget(self) -> None:
+        """Forget every signature and its plan."""
+        with self._changing:
+            self._table.clear()
+            self._runs.clear()
+            self.small = Counter()
+
+    def plan(self, signature: Signature) -> None:
+        """Plan for a signature that waits: compile, and search, as the policy says. Never raises for a refusal."""
+        question = signature.asked
+        if question is None or not signature.waits:
+            return
+        flags = signature.key[1][-1] if self.translation.searched else None
+        with _planning:
+            try:
+                run = self._runs.get((question, flags))
+                if run is None:
+                    run = self._runs[question, flags] = self._planned(question, flags)
+                signature.run = run
+            except GradkernError as error:
+                signature.reason = str(error)
+
+    @staticmethod
+    def _planned(question: Asked, flags: Any) -> Run:
+        prepared = plan_for(
+            question.op,
+            dict(question.inputs),
+            device=question.device,
+            outputs=[name for name, _ in question.outputs],
+            out={name: result.seen_as for name, result in question.outputs},
+            policy=USUAL if flags is None else policy_of(flags),
+            **dict(question.attributes),
+        )
+        return runner(question, prepared.plan, tuple(prepared.call.outputs))
+
+    def _body(self) -> Callable[..., Any]:
+        split, table = self.translation.split, self._table
+
+        def body(keys: Any, *args: Any, **named: Any) -> Any:
+            if not self._active:
+                return self.override.original(keys, *args, **named)
+            x = args[1]  # of all these operators either the input or a gradient of its shape
+            if x.nbytes < self._least:
+                self.small.tick()
+                return self.override.original(keys, *args, **named)
+            tensors, rest = split(*args, **named)
+            for signature in table.get((x.shape, rest), ()):
+                if signature.fits(*tensors):
+                    break
+            else:
+                return self._first(keys, args, named, tensors, (x.shape, rest))
+            run = signature.run
+            if run is not None:
+                try:
+                    results = run(tensors)
+                except GradkernError as error:  # such as no memory left for scratch
+                    results = None
+                    self._refused(signature, str(error))
+                if results is not None:
+                    signature.taken.tick()
+                    more = signature.asked.rest  # pyright: ignore[reportOptionalMemberAccess]
+                    return results if more is None else self._filled(results, keys, more(*args))
+            elif signature.reason:
+                self._refused(signature, signature.reason)
+            signature.declined.tick()
+            return self.override.original(keys, *args, **named)
+
+        return body
+
+    def _filled(self, results: tuple[Any, ...], keys: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """With PyTorch's results where gradkern has none."""
+        others = self.override.original(keys, *args)
+        return tuple([other if one is None else one for one, other in zip(results, others, strict=True)])
+
+    def _first(self, keys: Any, args: tuple[Any, ...], named: Any, tensors: tuple[Any, ...], key: Any) -> Any:
+        """Answer a call of a kind not met before by PyTorch's kernel, and learn what it is."""
+        answer = self.override.original(keys, *args, **named)
+        if len(set(map(id, tensors))) < len(tensors):
+            return answer  # a tensor given twice, of which nothing need be remembered
+        question, reason = None, ""
+        try:
+            question = asked(self.translation.request(*args, **named), tensors, answer)
+        except Declined as declined:
+            reason = str(declined)
+        signature = Signature(recogniser(tensors), key, _text(tensors, key[1]), question, reason)
+        with self._changing:
+            if len(self._table) >= _MOST:
+                self._table.clear()
+            alike = [each for each in self._table.get(key, ()) if not each.fits(*tensors)]
+            self._table[key] = (*alike[1 - _MOST_ALIKE :], signature)
+        signature.declined.tick()
+        if self.options.plan == "now" and not _capturing(tensors[0]):
+            self.plan(signature)
+        if signature.reason:
+            self._refused(signature, signature.reason, first=True)
+        return answer
+
+    def _refused(self, signature: Signature, reason: str, first: bool = False) -> None:
+        """Say so, if that is wanted."""
+        how = self.options.on_refusal
+        if how == "torch" or not (first or how == "raise"):
+            return
+        text = f"gradkern: {self.translation.name} of {signature.text} is left to PyTorch: {reason}"
+        if how == "raise":
+            raise ProviderError(text)
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
+
+
+def _capturing(tensor: torch.Tensor) -> bool:
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+_SHORT = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64"}
+
+
+def _text(tensors: tuple[torch.Tensor, ...], rest: tuple[Any, ...]) -> str:
+    """The first two tensors, gradient and input, and the types of the others."""
+    parts = [f"{_SHORT.get(each.dtype, each.dtype)}{list(each.shape)}" for each in tensors[:2]]
+    orders = ["" if each.is_contiguous() else f" strides {each.stride()}" for each in tensors[:2]]
+    types = [str(_SHORT.get(each.dtype, each.dtype)) for each in tensors[2:]]
+    data = [part + order for part, order in zip(parts, orders, strict=True)]
+    return ", ".join([data[0]] if data[0] == data[1] else data) + (f" with {', '.join(types)}" if types else "")

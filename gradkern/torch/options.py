@@ -1,0 +1,61 @@
+"""What `enable` may be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from gradkern.errors import ArgumentError, nearest
+
+__all__ = ["GROUPS", "Options"]
+
+GROUPS = ("layer_norm", "rms_norm", "batch_norm", "conv", "gelu")
+"""What users call the operators that can be taken over."""
+
+MIN_BYTES = {"layer_norm": 1 << 20, "rms_norm": 1 << 20, "batch_norm": 1 << 20, "conv": 0, "gelu": 1 << 22}
+"""Of the input. Under these the host's time is what counts, and PyTorch's own kernels cost it less."""
+
+Refusal = Literal["torch", "warn", "raise"]
+When = Literal["tune", "now"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """ops, devices, min_bytes, on_refusal and plan, as in `gradkern.torch.enable`."""
+
+    ops: tuple[str, ...] = GROUPS
+    devices: tuple[str, ...] = ("cuda",)
+    min_bytes: Mapping[str, int] = field(default_factory=dict)
+    on_refusal: Refusal = "torch"
+    plan: When = "tune"
+
+    @classmethod
+    def of(cls, ops: Any, devices: Any, min_bytes: Any, on_refusal: Any, plan: Any) -> Options:
+        """Raises ArgumentError for what no option can be."""
+        chosen = GROUPS if ops is None else _names("ops", ops, GROUPS)
+        if min_bytes is None:
+            gates = dict(MIN_BYTES)
+        elif isinstance(min_bytes, Mapping):
+            _names("min_bytes", tuple(min_bytes), GROUPS)
+            gates = {**MIN_BYTES, **min_bytes}
+        else:
+            gates = dict.fromkeys(GROUPS, min_bytes)
+        for name, size in gates.items():
+            if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+                raise ArgumentError(f"enable: min_bytes of {name} is {size!r}; expected a number of bytes, 0 or more")
+        (refusal,) = _names("on_refusal", on_refusal, get_args(Refusal))
+        (when,) = _names("plan", plan, get_args(When))
+        return cls(chosen, _names("devices", devices, ("cuda", "cpu")), gates, refusal, when)  # type: ignore[arg-type]
+
+    def least(self, group: str) -> int:
+        return self.min_bytes.get(group, 0)
+
+
+def _names(option: str, value: Any, known: tuple[str, ...]) -> tuple[str, ...]:
+    names = (value,) if isinstance(value, str) else tuple(value)
+    for name in names:
+        if name not in known:
+            hint = nearest(name, known)
+            raise ArgumentError(f"enable: {option} has {name!r}{hint}; expected {', '.join(known)}")
+    return names

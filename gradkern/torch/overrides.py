@@ -1,0 +1,84 @@
+"""aten's kernels replaced at a dispatch key, and put back, as torch.library.get_kernel is documented for.
+
+Only backward kernels at a backend's key are ever replaced: autograd's own formulas stay above them, so that double
+backward, function transforms, checkpointing, hooks and distributed wrappers see what they always see.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from threading import RLock
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+__all__ = ["Override"]
+
+_lock = RLock()  # registrations stack up: they are made and undone one at a time
+
+
+class Override:
+    """One aten operator at one dispatch key, answered by `body(keys, *args, **named)` while it is installed.
+
+    original   calls the kernel that was there before, `original(keys, *args, **named)`
+    """
+
+    def __init__(self, name: str, key: str, body: Callable[..., Any]) -> None:
+        self.name, self.key = name, key
+        self._body = body
+        self._library: torch.library.Library | None = None
+        self._below: Any = None
+
+    @property
+    def installed(self) -> bool:
+        return self._library is not None
+
+    def install(self) -> None:
+        """Raises RuntimeError where PyTorch has no kernel of this operator at this key."""
+        with _lock:
+            if self._library is None:
+                self._below = torch.library.get_kernel(f"aten::{self.name}", self.key)
+                self._library = self._registered()
+
+    def remove(self) -> bool:
+        """Whether the kernel below is back. It is not where someone has registered another on top of this one, who may
+        call it: then it stays, and `body` has to hand on every call.
+        """
+        with _lock:
+            if self._library is not None and self._is_on_top():
+                self._library._destroy()
+                self._library = self._below = None
+            return self._library is None
+
+    def original(self, keys: Any, *args: Any, **named: Any) -> Any:
+        below = self._below
+        try:
+            return below.call_boxed(keys, *args, **named)
+        except RuntimeError as error:
+            if "invalidated" not in str(error):
+                raise
+        return self._found_again(below).call_boxed(keys, *args, **named)
+
+    def _found_again(self, gone: Any) -> Any:
+        """The kernel below, after the one that was there has been taken away, as PyTorch's switches for its own do."""
+        with _lock:
+            if self._below is gone:
+                if self._library is not None:
+                    self._library._destroy()
+                self._below = torch.library.get_kernel(f"aten::{self.name}", self.key)
+                if self._library is not None:
+                    self._library = self._registered()
+            return self._below
+
+    def _registered(self) -> torch.library.Library:
+        library = torch.library.Library("aten", "IMPL")
+        with warnings.catch_warnings():  # that a kernel is replaced is what was asked for
+            warnings.filterwarnings("ignore", message="Warning only once for all operators", category=UserWarning)
+            library.impl(self.name, self._body, self.key, with_keyset=True, allow_override=True)
+        return library
+
+    def _is_on_top(self) -> bool:
+        """Whether the kernel at the key is ours, by the line that registered it."""
+        lines = torch._C._dispatch_dump(f"aten::{self.name}").splitlines()
+        return any(line.startswith(f"{self.key}: registered at {__file__}:") for line in lines)

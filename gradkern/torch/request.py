@@ -1,0 +1,79 @@
+"""What an aten backward call asks of gradkern, in the registry's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+__all__ = ["Constant", "Declined", "Request", "Translation", "View", "in_order_of", "masked"]
+
+View = Callable[[torch.Tensor], torch.Tensor]
+"""Another shape of the same memory, from the same first element."""
+
+
+class Declined(Exception):  # noqa: N818  not an error: PyTorch's kernel answers
+    """Why gradkern does not take a call."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """An input that aten leaves out, such as the weight of a norm without one: this value everywhere."""
+
+    value: float
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Request:
+    """A call of a registry operator that answers an aten backward call.
+
+    inputs      by contract name, in contract order: tensors of the call, and constants
+    outputs     what each of aten's results is in the contract; None where it was not asked for
+    views       how contract names see the memory of the call's tensors, or of aten's results, where shapes differ
+    rest        the arguments with which PyTorch's kernel computes the other results; None where there are none
+    """
+
+    op: str
+    inputs: Mapping[str, torch.Tensor | Constant]
+    outputs: tuple[str | None, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    views: Mapping[str, View] = field(default_factory=dict)
+    rest: Callable[..., tuple[Any, ...]] | None = None
+
+
+@dataclass(frozen=True)
+class Translation:
+    """How calls of an aten operator become calls of the registry's.
+
+    name      aten's
+    group     what users call it
+    split     of a call's arguments, the tensors that are read and all else that decides what is computed
+    request   of a call's arguments, what is asked of gradkern; raises Declined
+    searched  the last of all else are PyTorch's flags, which a search heeds
+    """
+
+    name: str
+    group: str
+    split: Callable[..., tuple[tuple[Any, ...], tuple[Any, ...]]]
+    request: Callable[..., Request]
+    searched: bool = False
+
+
+def masked(names: tuple[str, ...], mask: Any) -> tuple[str | None, ...]:
+    """The names that an output mask leaves."""
+    return tuple(name if asked else None for name, asked in zip(names, mask, strict=True))
+
+
+def in_order_of(tensor: torch.Tensor) -> View:
+    """For operators on single elements: the axes in the order in which the tensor's elements lie, end to end.
+
+    Raises Declined where they lie in no such order.
+    """
+    order = sorted(range(tensor.dim()), key=lambda axis: (-tensor.stride(axis), axis))
+    if not order or not tensor.permute(order).is_contiguous():
+        raise Declined("the elements of the input do not lie end to end")
+    return lambda each: each.permute(order)

@@ -1,0 +1,102 @@
+"""A plan and all that one call still has to do: addresses, constants, new results in PyTorch's own memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.arrays.host import TORCH, torch_as_numpy
+from gradkern.arrays.view import device_arrays
+from gradkern.call import Plan
+from gradkern.torch.request import Constant, View
+from gradkern.torch.signatures import Asked
+
+__all__ = ["Run", "runner"]
+
+Run = Callable[[tuple[torch.Tensor, ...]], Any]
+"""aten's results for the tensors of a call; None where the call is not quite like the others."""
+
+
+def runner(asked: Asked, plan: Plan, order: tuple[str, ...]) -> Run:
+    """What answers the calls that ask for this. `order` is that of the plan's outputs."""
+    return (_on_cpu if asked.device == "cpu" else _on_cuda)(asked, plan, order)
+
+
+def _on_cuda(asked: Asked, plan: Plan, order: tuple[str, ...]) -> Run:
+    kind = device_arrays().torch_kind(int(asked.device.removeprefix("cuda:")))
+    made = dict(asked.outputs)
+    makers = tuple((made[name].place, kind.maker(made[name].tensor)) for name in order)
+    stream, count = kind.stream, asked.results
+    constants = [_constant(each, asked.device) for each in asked.sources if isinstance(each, Constant)]
+    fixed = [each.data_ptr() for each in constants]
+    picks = _picks(asked.sources)
+    straight = picks == list(range(len(picks)))
+
+    def run(tensors: tuple[torch.Tensor, ...], _keep: Any = constants) -> Any:
+        addresses = [each.data_ptr() for each in tensors]
+        for address in addresses:
+            if address & 15 or not address:
+                return None
+        if not straight:
+            addresses += fixed
+            addresses = [addresses[place] for place in picks]
+        results: list[Any] = [None] * count
+        written = []
+        for place, new in makers:
+            results[place], address = new(None)
+            written.append(address)
+        plan(tuple(addresses), tuple(written), stream())
+        return tuple(results) if count > 1 else results[0]
+
+    return run
+
+
+def _on_cpu(asked: Asked, plan: Plan, order: tuple[str, ...]) -> Run:
+    made = [dict(asked.outputs)[name] for name in order]
+    makers = [(each.place, TORCH.maker(each.tensor), each.view) for each in made]
+    count = asked.results
+    constants = [_constant(each, "cpu") for each in asked.sources if isinstance(each, Constant)]
+    picks = list(zip(_picks(asked.sources), asked.views, strict=True))
+
+    def run(tensors: tuple[torch.Tensor, ...]) -> Any:
+        every = [*tensors, *constants]
+        read = tuple([_array(every[place], view) for place, view in picks])
+        results: list[Any] = [None] * count
+        written = []
+        for place, new, view in makers:
+            results[place], array = new(None)
+            written.append(array if view is None else _array(results[place], view))
+        plan(read, tuple(written), None)
+        return tuple(results) if count > 1 else results[0]
+
+    return run
+
+
+def _array(tensor: torch.Tensor, view: View | None) -> Any:
+    plain = tensor.detach()
+    return torch_as_numpy(plain if view is None else view(plain), torch)
+
+
+def _picks(sources: tuple[int | Constant, ...]) -> list[int]:
+    """Where each input of the plan is among the call's tensors with the constants behind them."""
+    behind = len({each for each in sources if not isinstance(each, Constant)})
+    picks = []
+    for each in sources:
+        if isinstance(each, Constant):
+            picks.append(behind)
+            behind += 1
+        else:
+            picks.append(each)
+    return picks
+
+
+@cache
+def _constant(constant: Constant, device: str) -> torch.Tensor:
+    """Made once for all plans, and there before any stream can read it."""
+    made = torch.full(constant.shape, constant.value, dtype=constant.dtype, device=device)
+    if made.is_cuda:
+        torch.cuda.current_stream(made.device).synchronize()
+    return made

@@ -1,0 +1,155 @@
+"""What is known of calls that are alike: what gradkern makes of them, and how they are recognised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import numpy as np
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.arrays.kind import dtype_of
+from gradkern.arrays.torch_guards import tensor_guards
+from gradkern.call import Tensor
+from gradkern.torch.request import Constant, Declined, Request, View
+
+__all__ = ["Asked", "Counter", "Result", "Signature", "asked", "recogniser"]
+
+_TYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+_ALIGNMENT = 16  # of what PyTorch allocates, at least; a call with other addresses is PyTorch's
+
+
+class Counter:
+    """Counts calls of any thread, at the cost of one tick."""
+
+    __slots__ = ("_looks", "_ticks", "tick")
+
+    def __init__(self) -> None:
+        self._ticks, self._looks = count(), 0
+        self.tick = self._ticks.__next__
+
+    @property
+    def value(self) -> int:
+        self._looks += 1
+        return self.tick() - self._looks + 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """One of aten's results that gradkern computes: its place, what PyTorch's kernel makes it, and how it is seen."""
+
+    place: int
+    tensor: Tensor
+    seen_as: Tensor
+    view: View | None = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request described: nothing of it holds a tensor. Equal ones have equal plans.
+
+    sources   of every input in contract order, its place among the call's tensors, or the constant it is
+    """
+
+    op: str
+    device: str
+    inputs: tuple[tuple[str, Tensor], ...]
+    sources: tuple[int | Constant, ...]
+    outputs: tuple[tuple[str, Result], ...]
+    attributes: tuple[tuple[str, Any], ...]
+    results: int  # how many aten has
+    views: tuple[View | None, ...] = field(compare=False)  # of the inputs
+    rest: Callable[..., tuple[Any, ...]] | None = field(compare=False)
+
+
+def asked(request: Request, tensors: tuple[torch.Tensor, ...], answer: Any) -> Asked:
+    """What a request asks for, given what PyTorch's kernel has answered. Raises Declined for what is no contract's."""
+    device = tensors[0].device
+    host = device.type == "cpu"
+    inputs, sources, views = [], [], []
+    for name, value in request.inputs.items():
+        view = request.views.get(name)
+        if isinstance(value, Constant):
+            value, source = torch.empty(value.shape, dtype=value.dtype, device="meta"), value
+        else:
+            source = next(place for place, each in enumerate(tensors) if each is value)
+        inputs.append((name, _described(value if view is None else view(value), host)))
+        sources.append(source)
+        views.append(view)
+    answers = answer if isinstance(answer, tuple | list) else (answer,)
+    outputs = []
+    for place, name in enumerate(request.outputs):
+        if name is not None:
+            given = answers[place]
+            if given is None:
+                raise Declined(f"PyTorch's kernel gives no result number {place + 1}, which was asked for")
+            model = torch.empty_strided(given.shape, given.stride(), dtype=given.dtype, device="meta")
+            view = request.views.get(name)
+            seen = model if view is None else view(model)
+            outputs.append((name, Result(place, _described(model, host), _described(seen, host), view)))
+    if not outputs:
+        raise Declined("nothing that gradkern computes is asked for")
+    return Asked(
+        request.op,
+        "cpu" if host else f"cuda:{device.index}",
+        tuple(inputs),
+        tuple(sources),
+        tuple(outputs),
+        tuple(request.attributes.items()),
+        len(answers),
+        tuple(views),
+        request.rest,
+    )
+
+
+def _described(tensor: torch.Tensor, host: bool) -> Tensor:
+    if tensor.dtype not in _TYPES:
+        raise Declined(f"{tensor.dtype} is none of gradkern's types")
+    dtype: np.dtype = dtype_of(str(tensor.dtype).removeprefix("torch."))
+    strides = tuple(step * dtype.itemsize for step in tensor.stride())
+    return Tensor(dtype, tuple(tensor.shape), strides, dtype.itemsize if host else _ALIGNMENT)
+
+
+class Signature:
+    """Calls that are alike in all that a plan may know.
+
+    fits     whether tensors are like those of the first such call
+    run      computes the results of such a call from its tensors; None where PyTorch's kernel answers
+    reason   why it does; "" where gradkern answers, or nobody has asked it to yet
+    asked    None where the call is none of gradkern's
+    """
+
+    __slots__ = ("asked", "declined", "fits", "key", "reason", "run", "taken", "text")
+
+    def __init__(self, fits: Callable[..., bool], key: Any, text: str, asked: Asked | None, reason: str) -> None:
+        self.fits, self.key, self.text, self.asked, self.reason = fits, key, text, asked, reason
+        self.run: Callable[[tuple[torch.Tensor, ...]], Any] | None = None
+        self.taken, self.declined = Counter(), Counter()
+
+    @property
+    def waits(self) -> bool:
+        """Whether a plan would let gradkern answer."""
+        return self.run is None and not self.reason
+
+
+def recogniser(tensors: tuple[torch.Tensor, ...]) -> Callable[..., bool]:
+    """Tells whether other tensors are like these: class, dispatch keys, type, device, shape, strides, gradient."""
+    guards = tensor_guards()
+    if guards is not None:  # one look of PyTorch's own at all of them, in the time of two attributes
+        return guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check  # None: all of them count
+    known = [_looks(each) for each in tensors]
+
+    def fits(*others: torch.Tensor) -> bool:
+        return len(others) == len(known) and all(map(_is_like, others, known))
+
+    return fits
+
+
+def _looks(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return type(tensor), tensor.dtype, tensor.shape, tensor.stride(), tensor.device
+
+
+def _is_like(tensor: torch.Tensor, known: tuple[Any, ...]) -> bool:
+    return _looks(tensor) == known

@@ -1,0 +1,165 @@
+"""enable, disable, tune and report: gradkern in front of aten's backward kernels, for the whole process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from threading import RLock
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.arrays.torch_guards import tensor_guards
+from gradkern.errors import ProviderError
+from gradkern.torch.aten import TRANSLATIONS
+from gradkern.torch.kernel import Kernel
+from gradkern.torch.options import Options
+from gradkern.torch.report import Report, report_of
+
+__all__ = ["disable", "enable", "enabled", "is_enabled", "report", "tune"]
+
+_KEYS = {"cuda": "CUDA", "cpu": "CPU"}
+_changing = RLock()
+_options: list[Options] = []  # in force; none while disabled
+
+
+@cache
+def _kernels() -> tuple[Kernel, ...]:
+    return tuple(Kernel(each, key) for each in TRANSLATIONS for key in _KEYS.values())
+
+
+def enable(
+    ops: Any = None,
+    *,
+    devices: Any = ("cuda",),
+    min_bytes: int | Mapping[str, int] | None = None,
+    on_refusal: str = "torch",
+    plan: str = "tune",
+) -> None:
+    """Let gradkern answer aten's backward kernels, for every model, thread and stream of the process.
+
+    ops         which: any of "layer_norm", "rms_norm", "batch_norm", "conv", "gelu"; by default all
+    devices     "cuda", "cpu" or both
+    min_bytes   inputs of fewer bytes are PyTorch's: one number, or by operator; by default what was measured to pay
+    on_refusal  a call that gradkern cannot take: "torch", PyTorch's kernel answers; "warn", it does, and the first call
+                of a kind warns; "raise", a ProviderError comes out of backward()
+    plan        when kernels are chosen and compiled: "tune", in `tune(step)` and nowhere else, so that no step waits;
+                "now", in the first call of a kind, which may take seconds. Never while a graph is captured
+
+    Modules, hooks, state_dict, double backward, autocast, checkpointing and distributed wrappers see no difference. A
+    second call changes the options. Spawned processes have to call it for themselves.
+    """
+    options = Options.of(ops, devices, min_bytes, on_refusal, plan)
+    tensor_guards()  # tried out now, not in a step
+    with _changing:
+        missing = []
+        for kernel in _kernels():
+            wanted = kernel.translation.group in options.ops and kernel.key in [_KEYS[each] for each in options.devices]
+            if not wanted:
+                kernel.disable()
+            elif _there(kernel):
+                kernel.enable(options)
+            else:
+                missing.append(kernel)
+        _options[:] = [options]
+    for device in options.devices:
+        if all(kernel in missing for kernel in _kernels() if kernel.key == _KEYS[device]):
+            disable()
+            raise ProviderError(f"enable: this PyTorch, {torch.__version__}, has no kernels for {device}")
+
+
+def _there(kernel: Kernel) -> bool:
+    """Whether this PyTorch has such a kernel: a CPU build has none for CUDA, another version may lack an operator."""
+    if kernel.override.installed:
+        return True
+    if kernel.key == "CUDA" and not torch.backends.cuda.is_built():
+        return False
+    try:
+        torch.library.get_kernel(f"aten::{kernel.translation.name}", kernel.key)
+    except RuntimeError:
+        return False
+    return True
+
+
+def disable() -> None:
+    """Put PyTorch's own kernels back. Plans are kept for the next `enable`."""
+    with _changing:
+        for kernel in reversed(_kernels()):
+            kernel.disable()
+        _options.clear()
+
+
+def is_enabled() -> bool:
+    """Whether `enable` is in force."""
+    return bool(_options)
+
+
+@contextmanager
+def enabled(ops: Any = None, **options: Any) -> Iterator[None]:
+    """`enable` for a block of code, and what was in force before after it.
+
+    It is no switch of this thread: every model and thread of the process is served meanwhile, since CUDA's backward
+    passes run in threads of autograd's.
+    """
+    before = list(_options)
+    enable(ops, **options)
+    try:
+        yield
+    finally:
+        if before:
+            old = before[0]
+            enable(
+                old.ops,
+                devices=old.devices,
+                min_bytes=old.min_bytes,
+                on_refusal=old.on_refusal,
+                plan=old.plan,
+            )
+        else:
+            disable()
+
+
+def tune(step: Callable[[], Any]) -> Any:
+    """Run one step, then choose and compile the kernels for every signature it met. Returns what the step returns.
+
+    Nothing is in flight on the device meanwhile. Under torch.distributed the first rank searches, then the others, who
+    read what it found: all have to call it.
+    """
+    if not _options:
+        raise ProviderError("tune: gradkern.torch.enable() has not been called")
+    result = step()
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    first = not distributed or torch.distributed.get_rank() == 0
+    if not first:
+        torch.distributed.barrier()
+    try:
+        for kernel in _kernels():
+            for signature in kernel.signatures() if kernel.active else ():
+                kernel.plan(signature)
+    finally:
+        if distributed and first:
+            torch.distributed.barrier()
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return result
+
+
+def report() -> Report:
+    """What became of every call since the process began, or since `forget`."""
+    return report_of(_kernels())
+
+
+def forget() -> None:
+    """Forget every signature, its plan and its count of calls."""
+    for kernel in _kernels():
+        kernel.forget()
+
+
+def follow_environment() -> None:
+    """GRADKERN_TORCH=1 enables at import, with every option as it is by default."""
+    if os.environ.get("GRADKERN_TORCH", "0") not in ("", "0"):
+        enable()

@@ -1,0 +1,24 @@
+"""Tests of gradkern.torch, which import PyTorch: collected with --torch only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return None if config.getoption("--torch") or collection_path.suffix != ".py" else True
+
+
+@pytest.fixture
+def overrides() -> Iterator[Any]:
+    """gradkern.torch, enabled for the CPU, for tensors of any size, planning at once; forgotten and disabled after."""
+    import gradkern.torch
+
+    gradkern.torch.forget()
+    with gradkern.torch.enabled(devices="cpu", min_bytes=0, plan="now"):
+        yield gradkern.torch
+    gradkern.torch.forget()

@@ -1,0 +1,377 @@
+"""Each override against aten's own kernel in float64: types, ranks, orders in memory, masks, what may be missing."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from tolerance import assert_close
+
+import gradkern
+import gradkern.torch
+from gradkern.arrays.host import torch_as_numpy
+from gradkern.torch.aten import TRANSLATIONS
+from gradkern.torch.kernel import Kernel
+from gradkern.torch.options import Options
+
+pytestmark = pytest.mark.torch
+
+BY_NAME = {each.name: each for each in TRANSLATIONS}
+KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+NOW = Options.of(None, ("cpu",), 0, "raise", "now")
+F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
+MASKS = [mask for mask in product([True, False], repeat=3) if any(mask)]
+
+
+def kernel_of(name: str, original: Any = None) -> Kernel:
+    """The operator's kernel at the CPU key. `original` stands for PyTorch's, which on a CPU takes fewer types."""
+    kernel = Kernel(BY_NAME[name], "CPU")
+    kernel.override.original = original or (lambda keys, *args, **named: getattr(torch.ops.aten, name)(*args, **named))
+    kernel.follow(NOW)
+    return kernel
+
+
+def wide(value: Any) -> Any:
+    return value.detach().double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+def in_float64(name: str, dtypes: Any) -> Any:
+    """What PyTorch's CUDA kernel would answer: computed in float64, rounded to the types it would have."""
+
+    def original(keys: Any, *args: Any, **named: Any) -> Any:
+        results = FORMULAS.get(name, getattr(torch.ops.aten, name))(*map(wide, args), **named)
+        types = dtypes(*args)
+        return tuple(None if each is None else each.to(dtype) for each, dtype in zip(results, types, strict=True))
+
+    return original
+
+
+def rms_norm(grad: Any, x: Any, shape: Any, rstd: Any, weight: Any, mask: Any) -> Any:
+    rows = tuple(range(x.dim() - len(shape)))
+    columns = tuple(range(len(rows), x.dim()))
+    xh, g = x * rstd, grad if weight is None else grad * weight
+    dx = rstd * (g - xh * (g * xh).mean(columns, keepdim=True))
+    return dx if mask[0] else None, (grad * xh).sum(rows) if mask[1] and rows else (grad * xh if mask[1] else None)
+
+
+def cudnn_batch_norm(x: Any, grad: Any, weight: Any, mean: Any, var: Any, save: Any, inv: Any, eps: Any, _: Any) -> Any:
+    return torch.ops.aten.native_batch_norm_backward(grad, x, weight, mean, var, save, inv, True, eps, [True] * 3)
+
+
+FORMULAS = {"_fused_rms_norm_backward": rms_norm, "cudnn_batch_norm_backward": cudnn_batch_norm}
+
+
+def check(kernel: Kernel, *args: Any, taken: bool = True, terms: Any = None, **named: Any) -> tuple[Any, ...]:
+    """The second answer to a call is gradkern's: like PyTorch's in all but the last bits. Returns it.
+
+    PyTorch's may hold more than the mask asks for.
+    """
+    name = kernel.translation.name
+    first = kernel.answer(KEYS, *args, **named)
+    results = kernel.answer(KEYS, *args, **named)
+    assert sum(each.taken.value for each in kernel.signatures()) == taken
+    truth = FORMULAS.get(name, getattr(torch.ops.aten, name))(*map(wide, args), **named)
+    first, results, truth = (each if isinstance(each, tuple) else (each,) for each in (first, results, truth))
+    signature = kernel.signatures()[-1]
+    names = {} if signature.asked is None else {each.place: name for name, each in signature.asked.outputs}
+    for place, (theirs, ours, exact) in enumerate(zip(first, results, truth, strict=True)):
+        if theirs is None or (taken and place not in names and ours is None):
+            assert ours is None
+            continue
+        assert (ours.dtype, ours.shape, ours.stride()) == (theirs.dtype, theirs.shape, theirs.stride())
+        if place in names and taken:
+            assert_close(signature.asked.op, names[place], torch_as_numpy(ours, torch), exact.numpy(), terms)
+    return results
+
+
+def normal(*shape: int, dtype: Any = F32, grad: bool = False) -> Any:
+    return torch.randn(shape).to(dtype).requires_grad_(grad)
+
+
+def norm_arguments(
+    shape: tuple[int, ...], axes: int, types: tuple[Any, Any, Any], mask: Any, weighted: bool = True
+) -> Any:
+    T, V, U = types
+    x = normal(*shape, dtype=T, grad=True)
+    rows, columns = shape[: len(shape) - axes], shape[len(shape) - axes :]
+    weight = torch.nn.Parameter(normal(*columns, dtype=V)) if weighted else None
+    bias = torch.nn.Parameter(normal(*columns, dtype=V)) if weighted else None
+    over = tuple(range(len(rows), len(shape)))
+    mean = x.detach().double().mean(over, keepdim=True).to(U)
+    rstd = (x.detach().double().var(over, correction=0, keepdim=True) + 1e-5).rsqrt().to(U)
+    return normal(*shape, dtype=T), x, list(columns), mean, rstd, weight, bias, list(mask)
+
+
+# --- layer norms ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((7,), 1), ((5, 9), 1), ((5, 9), 2), ((3, 4, 5), 1), ((3, 4, 5), 2), ((2, 3, 4, 5), 3), ((2, 3, 2, 4, 5), 2)],
+)
+def test_layer_norms_of_every_rank(shape: tuple[int, ...], axes: int) -> None:
+    check(kernel_of("native_layer_norm_backward"), *norm_arguments(shape, axes, (F32, F32, F32), MASKS[0]))
+
+
+@pytest.mark.parametrize("types", [(F64, F64, F64), (F16, F16, F32), (BF16, BF16, F32), (BF16, F32, F32)])
+def test_layer_norms_of_every_type(types: tuple[Any, Any, Any]) -> None:
+    dtypes = lambda g, x, s, m, r, w, b, mask: (x.dtype, w.dtype, w.dtype)  # noqa: E731
+    kernel = kernel_of("native_layer_norm_backward", in_float64("native_layer_norm_backward", dtypes))
+    check(kernel, *norm_arguments((6, 40), 1, types, MASKS[0]))
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_layer_norms_give_what_the_mask_asks_for(mask: tuple[bool, ...]) -> None:
+    results = check(kernel_of("native_layer_norm_backward"), *norm_arguments((6, 40), 1, (F32, F32, F32), mask))
+    assert [each is not None for each in results] == list(mask)
+
+
+def test_layer_norms_without_weight_and_bias() -> None:
+    arguments = norm_arguments((6, 40), 1, (F32, F32, F32), (True, False, False), weighted=False)
+    check(kernel_of("native_layer_norm_backward"), *arguments)
+
+
+def test_statistics_of_16_bits_are_left_to_pytorch() -> None:
+    kernel = kernel_of("native_layer_norm_backward")
+    kernel.options = Options.of(None, ("cpu",), 0, "torch", "now")
+    check(kernel, *norm_arguments((6, 40), 1, (BF16, BF16, BF16), MASKS[0]), taken=False)
+    assert "mean has type bfloat16" in kernel.signatures()[0].reason
+
+
+@pytest.mark.parametrize("types", [(F32, F32, F32), (F64, F64, F64), (BF16, BF16, F32), (F16, F16, F32)])
+@pytest.mark.parametrize("mask", [(True, True), (True, False), (False, True)])
+def test_rms_norms(types: tuple[Any, Any, Any], mask: tuple[bool, bool]) -> None:
+    grad, x, shape, _, rstd, weight, _, _ = norm_arguments((3, 5, 40), 1, types, (True,))
+    dtypes = lambda g, x, s, r, w, mask: (x.dtype, w.dtype)  # noqa: E731
+    kernel = kernel_of("_fused_rms_norm_backward", in_float64("_fused_rms_norm_backward", dtypes))
+    check(kernel, grad, x, shape, rstd, weight, list(mask))
+
+
+# --- batch norm -------------------------------------------------------------------------------------------------------
+
+
+def batch_norm_arguments(shape: tuple[int, ...], types: tuple[Any, Any, Any], order: Any = None) -> dict[str, Any]:
+    T, V, U = types
+    x = normal(*shape, dtype=T)
+    x = x if order is None else x.to(memory_format=order)
+    over = tuple(axis for axis in range(len(shape)) if axis != 1)
+    return {
+        "grad": normal(*shape, dtype=T).to(memory_format=order or torch.preserve_format),
+        "x": x.requires_grad_(),
+        "weight": torch.nn.Parameter(normal(shape[1], dtype=V)),
+        "running_mean": normal(shape[1], dtype=U),
+        "running_var": normal(shape[1], dtype=U).abs() + 0.1,
+        "mean": x.detach().double().mean(over).to(U),
+        "inv_std": (x.detach().double().var(over, correction=0) * 9 + 1e-5).rsqrt().to(U),  # far from 1, and not x's
+    }
+
+
+ORDERS = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+@pytest.mark.parametrize("shape", [(16, 5), (4, 5, 7), (4, 3, 5, 7), (2, 4, 3, 4, 5)])
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("last", [False, True])
+def test_batch_norms_of_every_rank_and_order(shape: tuple[int, ...], train: bool, last: bool) -> None:
+    if last and len(shape) not in ORDERS:
+        pytest.skip("has no channels-last order")
+    given = batch_norm_arguments(shape, (F32, F32, F32), ORDERS[len(shape)] if last else None)
+    check(kernel_of("native_batch_norm_backward"), *given.values(), train, 1e-3, [True] * 3)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("train", [True, False])
+def test_batch_norms_give_what_the_mask_asks_for(mask: tuple[bool, ...], train: bool) -> None:
+    given = batch_norm_arguments((4, 3, 5, 7), (F32, F32, F32))
+    results = check(kernel_of("native_batch_norm_backward"), *given.values(), train, 1e-3, list(mask))
+    assert all(each is not None for each, asked in zip(results, mask, strict=True) if asked)
+
+
+@pytest.mark.parametrize(
+    "types", [(F64, F64, F64), (F16, F32, F32), (F16, F16, F32), (BF16, BF16, F32), (BF16, F32, F32)]
+)
+@pytest.mark.parametrize("name", ["cudnn_batch_norm_backward", "native_batch_norm_backward"])
+def test_batch_norms_of_every_type(name: str, types: tuple[Any, Any, Any]) -> None:
+    grad, x, weight, *statistics = batch_norm_arguments((4, 3, 5, 7), types).values()
+    kernel = kernel_of(name, in_float64(name, lambda *_: (types[0], types[1], types[1])))
+    if name.startswith("cudnn"):
+        check(kernel, x, grad, weight, *statistics, 1e-3, torch.empty(0, dtype=torch.uint8))
+    else:
+        check(kernel, grad, x, weight, *statistics, True, 1e-3, [True] * 3)
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_batch_norms_without_a_weight(train: bool) -> None:
+    given = batch_norm_arguments((4, 3, 5, 7), (F32, F32, F32)) | {"weight": None}
+    check(kernel_of("native_batch_norm_backward"), *given.values(), train, 1e-3, [True, False, False])
+
+
+def test_the_consolidated_batch_norm_takes_both_kinds() -> None:
+    given = batch_norm_arguments((4, 3, 5, 7), (F32, F32, F32))
+    for train in (True, False):
+        reserve = torch.empty(0, dtype=torch.uint8)
+        check(kernel_of("batch_norm_backward"), *given.values(), train, 1e-3, [True] * 3, reserve)
+
+
+def test_a_frozen_batch_norm_without_running_statistics_is_pytorchs() -> None:
+    given = batch_norm_arguments((4, 3, 5, 7), (F32, F32, F32)) | {"running_mean": None, "running_var": None}
+    kernel = kernel_of("native_batch_norm_backward", lambda *args: (args[2], None, None))
+    kernel.options = Options.of(None, ("cpu",), 0, "torch", "now")
+    kernel.answer(KEYS, *given.values(), False, 1e-3, [True, False, False])
+    assert kernel.signatures()[0].reason == "there are no running statistics"
+
+
+# --- convolution ------------------------------------------------------------------------------------------------------
+
+CONVOLUTIONS = {
+    "1-D, strided": ((2, 4, 11), (6, 4, 3), [2], [1], [1], 1),
+    "2-D": ((2, 3, 8, 7), (4, 3, 3, 3), [1, 1], [1, 1], [1, 1], 1),
+    "grouped, dilated": ((2, 4, 9, 9), (6, 2, 3, 2), [1, 2], [2, 0], [2, 1], 2),
+    "depthwise": ((2, 5, 8, 8), (5, 1, 3, 3), [1, 1], [1, 1], [1, 1], 5),
+    "pointwise, one number for both axes": ((2, 5, 6, 7), (3, 5, 1, 1), [1], [0], [1], 1),
+    "3-D": ((1, 2, 5, 6, 7), (3, 2, 3, 2, 3), [1, 1, 1], [1, 0, 1], [1, 1, 2], 1),
+}
+
+
+def conv_arguments(case: str, dtype: Any = F32, mask: Any = (True, True, True), transposed: bool = False) -> list[Any]:
+    size, kernel, stride, padding, dilation, groups = CONVOLUTIONS[case]
+    x, weight = normal(*size, dtype=dtype, grad=True), torch.nn.Parameter(normal(*kernel, dtype=dtype))
+    spatial = len(size) - 2
+    if transposed:
+        weight = torch.nn.Parameter(normal(size[1], kernel[0] // groups, *kernel[2:], dtype=dtype))
+    y = torch.ops.aten.convolution(
+        x.detach().double(),
+        weight.detach().double(),
+        None,
+        stride,
+        padding,
+        dilation,
+        transposed,
+        [0] * spatial,
+        groups,
+    )
+    filters = [y.shape[1]]
+    rest = [stride, padding, dilation, transposed, [0] * spatial, groups, list(mask)]
+    return [normal(*y.shape, dtype=dtype), x, weight, filters, *rest]
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_convolutions_of_every_kind(case: str) -> None:
+    check(kernel_of("convolution_backward"), *conv_arguments(case))
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_convolutions_give_what_the_mask_asks_for(mask: tuple[bool, ...]) -> None:
+    results = check(kernel_of("convolution_backward"), *conv_arguments("2-D", mask=mask))
+    assert all(each is not None for each, asked in zip(results, mask, strict=True) if asked)
+
+
+@pytest.mark.parametrize("dtype", [F64, F16, BF16])
+def test_convolutions_of_every_type(dtype: Any) -> None:
+    kernel = kernel_of("convolution_backward", in_float64("convolution_backward", lambda *_: (dtype,) * 3))
+    check(kernel, *conv_arguments("grouped, dilated", dtype))
+
+
+def test_convolutions_of_channels_last_arrays() -> None:
+    grad, x, weight, *rest = conv_arguments("2-D")
+    grad, x, weight = (each.detach().to(memory_format=torch.channels_last) for each in (grad, x, weight))
+    check(kernel_of("convolution_backward"), grad, x, weight, *rest)
+
+
+@pytest.mark.parametrize("case", ["1-D, strided", "2-D", "grouped, dilated"])
+@pytest.mark.parametrize("mask", [(True, True, True), (False, True, False)])
+def test_transposed_convolutions_weights_are_gradkerns_the_rest_pytorchs(case: str, mask: tuple[bool, ...]) -> None:
+    results = check(kernel_of("convolution_backward"), *conv_arguments(case, mask=mask, transposed=True))
+    assert [each is not None for each in results] == list(mask)
+
+
+def test_of_a_transposed_convolution_without_gradient_of_the_weights_nothing_is_taken() -> None:
+    kernel = kernel_of("convolution_backward")
+    kernel.options = Options.of(None, ("cpu",), 0, "torch", "now")
+    check(kernel, *conv_arguments("2-D", mask=(True, False, False), transposed=True), taken=False)
+
+
+# --- GELU -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+@pytest.mark.parametrize("shape", [(7,), (5, 9), (3, 4, 5), (2, 3, 4, 5), (2, 3, 2, 4, 5)])
+def test_gelus_of_every_rank(shape: tuple[int, ...], approximate: str) -> None:
+    x = normal(*shape, grad=True)
+    check(kernel_of("gelu_backward"), normal(*shape), x, approximate=approximate)
+
+
+@pytest.mark.parametrize("dtype", [F64, F16, BF16])
+def test_gelus_of_every_type(dtype: Any) -> None:
+    check(kernel_of("gelu_backward"), normal(6, 40, dtype=dtype), normal(6, 40, dtype=dtype))
+
+
+def test_gelus_of_arrays_in_any_dense_order() -> None:
+    x = normal(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    check(kernel_of("gelu_backward"), torch.randn_like(x), x)
+    x = normal(4, 6).t()
+    check(kernel_of("gelu_backward"), torch.randn_like(x), x)
+
+
+# --- all --------------------------------------------------------------------------------------------------------------
+
+ARGUMENTS = {
+    "native_layer_norm_backward": lambda: norm_arguments((6, 8), 1, (F32, F32, F32), MASKS[0]),
+    "native_batch_norm_backward": lambda: (
+        *batch_norm_arguments((4, 3, 5, 7), (F32, F32, F32)).values(),
+        True,
+        1e-3,
+        [True] * 3,
+    ),
+    "convolution_backward": lambda: conv_arguments("2-D"),
+    "gelu_backward": lambda: (normal(6, 40), normal(6, 40)),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_an_expanded_gradient_is_read_as_it_lies(name: str) -> None:
+    _, *rest = ARGUMENTS[name]()
+    grad = ARGUMENTS[name]()[0]
+    check(kernel_of(name), torch.tensor(0.7).expand(grad.shape), *rest, terms=grad.numpy())  # which may cancel
+    check(kernel_of(name), grad[:1].expand(grad.shape), *rest)
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_a_transposed_gradient_is_read_as_it_lies(name: str) -> None:
+    grad, *rest = ARGUMENTS[name]()
+    kernel = kernel_of(name)
+    kernel.options = Options.of(None, ("cpu",), 0, "torch", "now")
+    turned = (
+        torch.empty(grad.shape[::-1]).copy_(grad.permute(*range(grad.dim())[::-1])).permute(*range(grad.dim())[::-1])
+    )
+    first = kernel.answer(KEYS, turned, *rest)
+    again = kernel.answer(KEYS, turned, *rest)
+    for one, other in zip(first, again, strict=True) if isinstance(first, tuple) else [(first, again)]:
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_what_is_empty_is_pytorchs(name: str) -> None:
+    kernel = kernel_of(name)
+    grad, x, *rest = ARGUMENTS[name]()
+    kernel.override.original = lambda keys, *args, **named: "PyTorch"
+    assert kernel.answer(KEYS, grad[:0], x[:0], *rest) == "PyTorch"
+    assert kernel.small.value == 1
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_integers_are_pytorchs(name: str) -> None:
+    kernel = kernel_of(name, lambda keys, *args, **named: tuple(args[:3]))
+    kernel.options = Options.of(None, ("cpu",), 0, "torch", "now")
+    grad, x, *rest = ARGUMENTS[name]()
+    kernel.answer(KEYS, grad.int(), x.detach().int(), *rest)
+    assert kernel.signatures()[0].reason
+
+
+def test_every_translation_is_of_a_registered_operator() -> None:
+    known = gradkern.operators()
+    assert {each.name for each in TRANSLATIONS} == set(BY_NAME)
+    for name, make in ARGUMENTS.items():
+        assert BY_NAME[name].request(*make()).op in known

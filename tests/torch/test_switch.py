@@ -1,0 +1,334 @@
+"""enable, disable, tune and report: who answers when, and that PyTorch is as before afterwards."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+import gradkern
+import gradkern.torch
+from gradkern.torch import switch
+from gradkern.torch.flags import flags, policy_of
+
+pytestmark = pytest.mark.torch
+
+LAYER_NORM = "aten::native_layer_norm_backward"
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    before = registered()
+    gradkern.torch.forget()
+    yield
+    gradkern.torch.disable()
+    gradkern.torch.forget()
+    assert registered() == before
+
+
+def registered() -> list[str]:
+    return [torch._C._dispatch_dump(f"aten::{each.name}") for each in switch.TRANSLATIONS]
+
+
+class LayerNorm:
+    """A step of one layer norm: `step` gives the gradients."""
+
+    def __init__(self, rows: int = 6) -> None:
+        torch.manual_seed(0)
+        self.x = torch.randn(rows, 40, requires_grad=True)
+        self.weight, self.bias = torch.randn(2, 40).unbind()
+        self.target = torch.randn(rows, 40)
+
+    def step(self) -> torch.Tensor:
+        y = functional.layer_norm(self.x, (40,), self.weight, self.bias)
+        return torch.autograd.grad(((y - self.target) ** 2).sum(), self.x)[0]
+
+
+def counts() -> tuple[int, int]:
+    report = gradkern.torch.report()
+    return report.taken, report.declined
+
+
+def test_importing_changes_nothing() -> None:
+    code = (
+        "import torch; dump = lambda: [torch._C._dispatch_dump(f'aten::{n}') for n in "
+        f"{[each.name for each in switch.TRANSLATIONS]}]; before = dump(); import gradkern.torch; "
+        "print(dump() == before, gradkern.torch.is_enabled())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
+
+
+def test_the_environment_enables() -> None:
+    code = "import gradkern.torch"
+    environment = {**os.environ, "GRADKERN_TORCH": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    if torch.backends.cuda.is_built():
+        assert done.returncode == 0
+    else:  # a CPU build has no CUDA kernels to stand before: the switch was read
+        assert "has no kernels for cuda" in done.stderr
+
+
+def test_nothing_is_taken_before_it_is_enabled_and_after_it_is_disabled() -> None:
+    model = LayerNorm()
+    bits = model.step()
+    with gradkern.torch.enabled(devices="cpu", min_bytes=0, plan="now"):
+        model.step()
+        torch.testing.assert_close(model.step(), bits)
+        assert counts() == (1, 1)
+    assert torch.equal(model.step(), bits)
+    assert counts() == (1, 1)
+    assert not gradkern.torch.is_enabled()
+
+
+def test_without_being_told_a_step_is_never_planned() -> None:
+    model = LayerNorm()
+    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    for _ in range(3):
+        model.step()
+    assert counts() == (0, 3)
+    assert [row.reason for row in gradkern.torch.report()] == ["waits for a plan: gradkern.torch.tune"]
+
+
+def test_tune_plans_what_a_step_needs_and_returns_its_result() -> None:
+    model = LayerNorm()
+    bits = model.step()
+    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    assert torch.equal(gradkern.torch.tune(model.step), bits)
+    torch.testing.assert_close(model.step(), bits)
+    assert counts() == (1, 1)
+    (row,) = gradkern.torch.report()
+    assert (row.op, row.device, row.reason) == ("native_layer_norm_backward", "cpu", "")
+    assert "native_layer_norm_backward cpu f32[6, 40]" in str(gradkern.torch.report())
+
+
+def test_tune_wants_to_be_enabled() -> None:
+    with pytest.raises(gradkern.ProviderError, match=r"enable\(\) has not been called"):
+        gradkern.torch.tune(lambda: None)
+
+
+def test_plans_outlive_disable() -> None:
+    model = LayerNorm()
+    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    gradkern.torch.tune(model.step)
+    gradkern.torch.disable()
+    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    model.step()
+    assert counts() == (1, 1)
+
+
+def test_small_tensors_are_pytorchs() -> None:
+    gradkern.torch.enable(devices="cpu", min_bytes={"layer_norm": 6 * 40 * 4 + 1}, plan="now")
+    for rows in (6, 7, 7):
+        LayerNorm(rows).step()
+    assert counts() == (1, 2)
+    assert "fewer than 961 bytes" in [row.reason for row in gradkern.torch.report()]
+
+
+def test_only_the_operators_that_are_named() -> None:
+    gradkern.torch.enable(["gelu"], devices="cpu", min_bytes=0, plan="now")
+    model = LayerNorm()
+    model.step()
+    model.step()
+    assert counts() == (0, 0)
+
+
+def bfloat16_statistics() -> Callable[[], Any]:
+    """A layer norm of 16 bits alone, whose statistics PyTorch's CPU kernel keeps in 16 bits: no type of gradkern's."""
+    x = torch.randn(6, 40, dtype=torch.bfloat16, requires_grad=True)
+    return lambda: functional.layer_norm(x, (40,)).sum().backward()
+
+
+def test_a_refusal_is_silent_unless_told_else() -> None:
+    gradkern.torch.enable(devices="cpu", min_bytes=0, plan="now")
+    bfloat16_statistics()()
+    (row,) = gradkern.torch.report()
+    assert (row.taken, row.declined) == (0, 1)
+    assert "input mean has type bfloat16" in row.reason
+
+
+def test_a_refusal_can_warn_once() -> None:
+    gradkern.torch.enable(devices="cpu", min_bytes=0, plan="now", on_refusal="warn")
+    step = bfloat16_statistics()
+    with pytest.warns(RuntimeWarning, match=r"native_layer_norm_backward of bf16\[6, 40\].* is left to PyTorch"):
+        step()
+    step()
+
+
+def test_a_refusal_can_raise() -> None:
+    gradkern.torch.enable(devices="cpu", min_bytes=0, plan="now", on_refusal="raise")
+    step = bfloat16_statistics()
+    for _ in range(2):
+        with pytest.raises(gradkern.ProviderError, match="is left to PyTorch: LayerNormalizationGrad: input mean"):
+            step()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"ops": "layer_nrm"}, r"ops has 'layer_nrm' \(did you mean layer_norm\?\)"),
+        ({"devices": "tpu"}, "devices has 'tpu'"),
+        ({"min_bytes": -1}, "min_bytes of layer_norm is -1"),
+        ({"min_bytes": {"convolution": 1}}, "min_bytes has 'convolution'"),
+        ({"on_refusal": "ignore"}, "on_refusal has 'ignore'"),
+        ({"plan": "later"}, "plan has 'later'"),
+    ],
+)
+def test_options_that_are_none_are_named(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(gradkern.ArgumentError, match=text):
+        gradkern.torch.enable(**options)
+
+
+@pytest.mark.skipif(torch.backends.cuda.is_built(), reason="this PyTorch has CUDA")
+def test_a_pytorch_without_cuda_is_named() -> None:
+    with pytest.raises(gradkern.ProviderError, match="has no kernels for cuda"):
+        gradkern.torch.enable()
+    assert not gradkern.torch.is_enabled()
+
+
+def test_enabled_puts_back_what_was_in_force() -> None:
+    gradkern.torch.enable("gelu", devices="cpu")
+    with gradkern.torch.enabled(devices="cpu", min_bytes=0):
+        assert set(active()) == {"layer_norm", "batch_norm", "conv", "gelu"}
+    assert active() == ["gelu"]
+
+
+def active() -> list[str]:
+    return sorted({each.translation.group for each in switch._kernels() if each.active})
+
+
+# --- who else replaces kernels ----------------------------------------------------------------------------------------
+
+
+class Other:
+    """Another library that replaces the kernel and hands on to the one below."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        below = torch.library.get_kernel(LAYER_NORM, "CPU")
+
+        def body(keys: Any, *args: Any) -> Any:
+            self.calls += 1
+            return below.call_boxed(keys, *args)
+
+        self.library = torch.library.Library("aten", "IMPL")
+        self.library.impl("native_layer_norm_backward", body, "CPU", with_keyset=True, allow_override=True)
+
+    def remove(self) -> None:
+        self.library._destroy()
+
+
+@pytest.fixture
+def other() -> Iterator[Callable[[], Other]]:
+    made: list[Other] = []
+
+    def make() -> Other:
+        made.append(Other())
+        return made[-1]
+
+    yield make
+    for each in reversed(made):
+        each.remove()
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+def test_one_who_was_there_before_gets_what_gradkern_declines(other: Callable[[], Other]) -> None:
+    below, model = other(), LayerNorm()
+    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    model.step()
+    assert below.calls == 1
+    gradkern.torch.disable()
+    model.step()
+    assert below.calls == 2
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+def test_one_who_was_there_before_may_go(other: Callable[[], Other]) -> None:
+    below, model = other(), LayerNorm()
+    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    model.step()
+    below.remove()
+    model.step()
+    assert (below.calls, counts()) == (1, (0, 2))
+    gradkern.torch.disable()
+    model.step()
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+def test_one_who_came_after_keeps_what_it_hands_on_to(other: Callable[[], Other]) -> None:
+    model = LayerNorm()
+    bits = model.step()
+    gradkern.torch.enable(devices="cpu", min_bytes=0, plan="now")
+    above = other()
+    model.step()
+    model.step()
+    assert (above.calls, counts()) == (2, (1, 1))
+    gradkern.torch.disable()
+    assert torch.equal(model.step(), bits)
+    assert (above.calls, counts()) == (3, (1, 1))
+    above.remove()
+    gradkern.torch.disable()  # now nobody needs it
+
+
+# --- what else decides ------------------------------------------------------------------------------------------------
+
+
+def test_pytorchs_flags_become_policy() -> None:
+    assert policy_of(flags()) == gradkern.Policy()
+    with torch.backends.cudnn.flags(deterministic=True, allow_tf32=True):
+        assert policy_of(flags()).deterministic
+    before = torch.backends.cudnn.conv.fp32_precision
+    torch.backends.cudnn.conv.fp32_precision = "ieee"
+    try:
+        assert not policy_of(flags()).allow_tf32
+    finally:
+        torch.backends.cudnn.conv.fp32_precision = before
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert policy_of(flags()).deterministic
+    finally:
+        torch.use_deterministic_algorithms(False)
+    with gradkern.policy(workspace_limit=7):
+        assert policy_of(flags()) == gradkern.Policy(workspace_limit=7)
+
+
+def test_flags_count_at_each_call(overrides: Any) -> None:
+    x, weight = torch.randn(2, 3, 8, 8, requires_grad=True), torch.randn(4, 3, 3, 3)
+
+    def step() -> None:
+        torch.autograd.grad(functional.conv2d(x, weight).square().sum(), x)
+
+    step()
+    step()
+    with torch.backends.cudnn.flags(deterministic=True, allow_tf32=True):
+        step()
+        step()
+    assert counts() == (2, 2)
+    assert len(switch._kernels()[0].signatures()) == 0
+
+
+def test_backward_from_eight_threads(overrides: Any) -> None:
+    models = [LayerNorm(rows) for rows in range(3, 11)]
+    expected = [model.step() for model in models]
+
+    def steps(model: LayerNorm) -> torch.Tensor:
+        return [model.step() for _ in range(20)][-1]
+
+    with ThreadPoolExecutor(8) as pool:
+        for result, bits in zip(pool.map(steps, models), expected, strict=True):
+            torch.testing.assert_close(result, bits)
+    assert counts() == (160, 8)
+
+
+def test_many_sizes_are_bounded(overrides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradkern.torch.kernel._MOST", 4)
+    for rows in range(2, 12):
+        LayerNorm(rows).step()
+    assert len(gradkern.torch.report()) <= 4
