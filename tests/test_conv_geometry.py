@@ -192,7 +192,7 @@ def test_windows_hold_exactly_the_terms_of_the_equations(sizes: list[tuple[int, 
     out = tuple(count for count, _ in per_axis)
     attributes = {**DEFAULTS, "strides": strides, "dilations": dilations, "pads": pads + pads}
     described = axes(spatial, kernel, out)
-    geometry = Geometry.of(described, resolve(described, attributes))
+    geometry = Geometry.of(described, resolve(described, attributes)).lifted(3)
     lifted = [{(0, 0, 0)}] * (3 - len(sizes)) + [terms for _, terms in per_axis]
     terms = {tuple(zip(*each, strict=True)) for each in product(*lifted)}  # (o, k, i), three indices each
 

@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
 import pytest
+from conv_problems import conv_problem
 from reference import reference
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
@@ -55,7 +56,7 @@ def case(name: str, gradient: Any, dtype: str = "float64", last: bool = False) -
     W = made(filters, channels // group, *kernel)
     attributes = {"group": group, "strides": strides, "dilations": dilations, "pads": pads}
     expected = reference("ConvGrad", {"dY": Y, "X": X, "W": W}, attributes)
-    problem = Problem(
+    problem = conv_problem(
         gradient,
         described(Y),
         described(X),

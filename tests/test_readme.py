@@ -17,7 +17,7 @@ from conv_layers import Layer
 import gradkern
 from gradkern.cudnn.engine import Config
 from gradkern.ops.conv.cuda.cudnn import CudnnCandidate
-from gradkern.ops.conv.cuda.gemm.candidates import Way
+from gradkern.ops.conv.cuda.gemm.candidates import GemmAlgorithm
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
 BLOCKS = README.split("```")[1::2]
@@ -116,7 +116,7 @@ def test_the_summary_is_worked_out_from_the_rows(tmp_path: Path, monkeypatch: py
 
 
 CUDNN = CudnnCandidate(None, None, "NCHW", Config(35, ((2, 1),)), frozenset(), None).name
-GEMM = Way("taps", 256 << 20).name
+GEMM = GemmAlgorithm("taps", 256 << 20).name
 DEPTHWISE = "depthwise_1x8_threads32x4x1_stages3"
 MEASURED = {  # of dX, dW and all three: the winner, and gradkern's and PyTorch's microseconds
     Layer("ResNet-50", 128, 64, (56, 56), 64, 3, 2): [(CUDNN, 10, 20), (CUDNN, 40, 20), (CUDNN, 50, 50)],

@@ -13,14 +13,15 @@ from typing import Any
 
 import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
+from conv_problems import conv_problem
 from guarded import Guarded
 from reference import reference
 
 from gradkern.call import Tensor
 from gradkern.cublas.product import Product, gemms
 from gradkern.cuda.device import Device
-from gradkern.ops.conv.cuda.gemm.im2col import Move
-from gradkern.ops.conv.cuda.gemm.program import Program
+from gradkern.ops.conv.cuda.gemm.im2col import Im2colStep
+from gradkern.ops.conv.cuda.gemm.program import GemmProgram
 from gradkern.ops.conv.cuda.problem import Problem
 
 DEVICE = Device(0, (9, 0), 132, 232448)
@@ -85,9 +86,9 @@ def setting(shape: Shape, gradient: str, dtype: str, seed: int = 0, offset: int 
     output = gradient[1]
     held[output][0].array[...] = 0xFF
     described = {name: tensor(array, each.address) for name, (each, array) in held.items()}
-    problem = Problem(
-        gradient, described["dY"], described["X"], described["W"], None, shape.group, strides, dilations, begin, end
-    )  # type: ignore[arg-type]
+    problem = conv_problem(
+        gradient, described["dY"], described["X"], described["W"], shape.group, strides, dilations, begin, end
+    )
     order = ["dY", "W", "X"] if gradient == "dX" else ["dY", "X", "W"]
     return Setting(problem, [held[name][0] for name in order], [held[name][1] for name in order], expected)
 
@@ -118,13 +119,13 @@ class Host:
 
     address = 0
 
-    def __init__(self, given: Setting, scratch: int, move: Callable[[Move, tuple[int, int]], None]) -> None:
+    def __init__(self, given: Setting, scratch: int, move: Callable[[Im2colStep, tuple[int, int]], None]) -> None:
         self.given, self.move = given, move
         self.scratch = Guarded((scratch,), np.uint8)
         self.cublas = self
         self.memory = [*given.held, self.scratch]
 
-    def run(self, program: Program) -> np.ndarray:
+    def run(self, program: GemmProgram) -> np.ndarray:
         addresses = tuple(each.address for each in self.memory)
         before = [each.buffer.copy() for each in self.given.held[:2]]
         for step in program.steps:
@@ -132,7 +133,7 @@ class Host:
                 for gemm in gemms(step):
                     gemm(self, addresses)  # type: ignore[arg-type]
             else:
-                first, second = step.places
+                first, second = step.addresses
                 self.move(step, (addresses[first.operand] + first.offset, addresses[second.operand] + second.offset))
         for each in self.memory:
             each.check()
@@ -187,7 +188,7 @@ class Host:
 _TYPES = {0: np.dtype("float32"), 1: np.dtype("float64"), 2: np.dtype("float16"), 14: np.dtype("bfloat16")}
 
 
-def defined(memory: list[Guarded], dtype: str) -> Callable[[Move, tuple[int, int]], None]:
+def defined(memory: list[Guarded], dtype: str) -> Callable[[Im2colStep, tuple[int, int]], None]:
     """Moves as their definitions say, one element after the other."""
 
     def at(address: int, kind: str) -> np.ndarray:
@@ -197,7 +198,7 @@ def defined(memory: list[Guarded], dtype: str) -> Callable[[Move, tuple[int, int
         )
         return np.frombuffer((ctypes.c_char * size).from_address(address), kind)
 
-    def move(step: Move, addresses: tuple[int, int]) -> None:
+    def move(step: Im2colStep, addresses: tuple[int, int]) -> None:
         (first, second), values = addresses, list(step.arguments[2:])
         if step.form.kernel == "gather":
             for tensor_at, matrix_at, inside in _gathered(values):
@@ -205,7 +206,7 @@ def defined(memory: list[Guarded], dtype: str) -> Callable[[Move, tuple[int, int
         elif step.form.kernel == "scatter":
             for tensor_at, matrix_at, inside in _scattered(values):
                 at(first + tensor_at, dtype)[...] = at(second + matrix_at, dtype) if inside else 0
-        elif step.form.kernel == "sum_taps":
+        elif step.form.kernel == "col2im":
             for tensor_at, places in _met(values):
                 total = sum((float(at(second + each, step.form.word)[0]) for each in places), 0.0)
                 at(first + tensor_at, dtype)[...] = total
@@ -285,7 +286,7 @@ def _packed(values: list[int], item: int) -> Iterator[tuple[int, int]]:
                     yield source, m // filters * group + m % filters * filter_ + h * phase + t * tap + c * item
 
 
-def _add(step: Move, at: Callable[[int, str], Any], first: int, second: int, values: list[int]) -> None:
+def _add(step: Im2colStep, at: Callable[[int, str], Any], first: int, second: int, values: list[int]) -> None:
     total, count, distance, rows, inner, taps1, taps2, *strides = values
     item = np.dtype(step.form.word).itemsize
     for e in range(total):

@@ -7,6 +7,7 @@ from typing import Any
 
 import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
+from conv_problems import conv_problem
 from guarded import Guarded
 
 from gradkern.call import Tensor
@@ -68,8 +69,8 @@ def make(case: Depthwise) -> tuple[Problem, dict[str, Guarded], np.ndarray, np.n
     wide = {name: array.astype(np.float64) for name, array in arrays.items() if name != output}
     tensors = {name: Tensor(a.dtype, a.shape, a.strides, _alignment(held[name].address)) for name, a in arrays.items()}
     strides, dilations, begins, ends = (tuple(axis[n] for axis in case.per_axis) for n in (2, 3, 4, 5))
-    problem = Problem(
-        case.gradient, tensors["dY"], tensors["X"], tensors["W"], None, case.channels, strides, dilations, begins, ends
+    problem = conv_problem(
+        case.gradient, tensors["dY"], tensors["X"], tensors["W"], case.channels, strides, dilations, begins, ends
     )
     return problem, held, arrays[output], reference(case, wide)
 

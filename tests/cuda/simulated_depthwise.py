@@ -12,9 +12,10 @@ from tolerance import assert_close
 
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code import simulated
-from gradkern.ops.conv.cuda.depthwise.form import Form
+from gradkern.ops.conv.cuda.depthwise.form import DepthwiseForm
 from gradkern.ops.conv.cuda.depthwise.kernel import build
-from gradkern.ops.conv.cuda.depthwise.tiling import Shape, forms
+from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
+from gradkern.ops.conv.cuda.depthwise.tiling import form_of, forms
 
 DEVICE = Device(0, (9, 0), 132, 232448)
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
@@ -29,12 +30,12 @@ def check(
     chunks: int = 1,
     grid: int = 2,
     device: Device = DEVICE,
-) -> Form:
+) -> DepthwiseForm:
     problem, _, _, _ = make(case)
-    return run(case, Shape.of(problem).form(held, threads, channels, stages, device), chunks, grid)
+    return run(case, form_of(DepthwiseProblem.of(problem), held, threads, channels, stages, device), chunks, grid)
 
 
-def run(case: Depthwise, form: Form, chunks: int, grid: int) -> Form:
+def run(case: Depthwise, form: DepthwiseForm, chunks: int, grid: int) -> DepthwiseForm:
     _, arrays, out, expected = make(case)
     partial = Guarded((chunks, form.total_channels * form.taps), form.compute)
     counter = np.zeros(64, np.uint32)
@@ -114,5 +115,5 @@ def test_planes_cut_into_tiles() -> None:
 )
 def test_the_blocks_that_are_chosen(gradient: str, last: bool, how: dict[str, Any]) -> None:
     case = Depthwise(gradient, 2, 5, dtype=h, channels_last=last, **how)
-    for form in forms(Shape.of(make(case)[0]), DEVICE, 2):
+    for form in forms(DepthwiseProblem.of(make(case)[0]), DEVICE, 2):
         run(case, form, chunks=2, grid=2)

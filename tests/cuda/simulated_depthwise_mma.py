@@ -13,7 +13,7 @@ from gradkern.cuda.device_code import simulated
 from gradkern.ops.conv.cuda.depthwise.mma_form import MmaForm
 from gradkern.ops.conv.cuda.depthwise.mma_kernel import build
 from gradkern.ops.conv.cuda.depthwise.mma_tiling import forms
-from gradkern.ops.conv.cuda.depthwise.tiling import Shape
+from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 from gradkern.search.candidate import Unfit
 
 DEVICE = Device(0, (9, 0), 132, 232448)
@@ -22,7 +22,7 @@ b, h = "bfloat16", "float16"
 
 def made(case: Depthwise) -> dict[int, MmaForm]:
     """The forms by the channels of a block."""
-    return {form.channels: form for form in forms(Shape.of(make(case)[0]), DEVICE)}
+    return {form.channels: form for form in forms(DepthwiseProblem.of(make(case)[0]), DEVICE)}
 
 
 def check(case: Depthwise, chunks: int = 1, grid: int | None = None) -> MmaForm:
@@ -102,7 +102,7 @@ def test_what_it_does_not_take_is_refused(case: Depthwise) -> None:
         made(case)
     older = Device(0, (7, 5), 40, 65536)
     with pytest.raises(Unfit, match="tensor cores"):
-        next(forms(Shape.of(make(same(3, 2, 8, (6, 6)))[0]), older))
+        next(forms(DepthwiseProblem.of(make(same(3, 2, 8, (6, 6)))[0]), older))
 
 
 def test_long_sums_are_cut_into_runs() -> None:

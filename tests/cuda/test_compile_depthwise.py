@@ -37,9 +37,9 @@ def compiled_mma(index: int, capability: tuple[int, int]) -> dict[str, Any]:
     from gradkern.ops.conv.cuda.depthwise.mma_form import STEP_ROWS, WARP_CHANNELS
     from gradkern.ops.conv.cuda.depthwise.mma_kernel import build
     from gradkern.ops.conv.cuda.depthwise.mma_tiling import forms
-    from gradkern.ops.conv.cuda.depthwise.tiling import Shape
+    from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 
-    form = next(forms(Shape.of(make(MMA_CASES[index])[0]), Device(0, capability, 132, SHARED[capability])))
+    form = next(forms(DepthwiseProblem.of(make(MMA_CASES[index])[0]), Device(0, capability, 132, SHARED[capability])))
     made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
     return {
         "spilled": made.spilled,
@@ -53,9 +53,10 @@ def compiled(index: int, capability: tuple[int, int]) -> dict[str, Any]:
     from gradkern.cuda.compile import compile_kernel
     from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
     from gradkern.ops.conv.cuda.depthwise.kernel import build
-    from gradkern.ops.conv.cuda.depthwise.tiling import Shape, forms
+    from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
+    from gradkern.ops.conv.cuda.depthwise.tiling import forms
 
-    shape = Shape.of(make(CASES[index])[0])
+    shape = DepthwiseProblem.of(make(CASES[index])[0])
     form = next(forms(shape, Device(0, capability, 132, SHARED[capability])))
     made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
     return {

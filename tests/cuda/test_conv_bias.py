@@ -9,13 +9,15 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
+from conv_problems import conv_problem
+
 from gradkern.call import Tensor
 from gradkern.channel_kernels import streaming_plan
 from gradkern.channel_kernels.streaming_tiling import ARGUMENTS
 from gradkern.cuda.compile import compile_kernel
 from gradkern.cuda.device import Device
 from gradkern.ops.conv.cuda import bias
-from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.ops.conv.cuda.problem import BiasProblem
 from gradkern.search.candidate import Unfit
 
 
@@ -23,8 +25,8 @@ def tensor(array: np.ndarray) -> Tensor:
     return Tensor(array.dtype, array.shape, array.strides, 16)
 
 
-def problem(dY: np.ndarray) -> Problem:
-    return Problem("dB", tensor(dY), None, None, tensor(np.empty(dY.shape[1], dY.dtype)))
+def problem(dY: np.ndarray) -> BiasProblem:
+    return BiasProblem(tensor(dY), tensor(np.empty(dY.shape[1], dY.dtype)))
 
 
 class _Launched:
@@ -68,4 +70,4 @@ def test_arrays_with_gaps_and_without_elements_are_unfit(device: Device) -> None
 def test_other_gradients_are_unfit(device: Device) -> None:
     dY = tensor(np.empty((2, 4, 3), "float32"))
     with pytest.raises(Unfit, match="dB"):
-        next(bias.candidates(Problem("dX", dY, dY, dY), device))
+        next(bias.candidates(conv_problem("dX", dY, dY, dY), device))

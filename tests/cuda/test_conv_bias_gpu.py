@@ -8,7 +8,7 @@ from guarded import Guarded, OnDevice
 from tolerance import assert_close
 
 from gradkern.call import Tensor
-from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.ops.conv.cuda.problem import BiasProblem
 
 pytestmark = pytest.mark.gpu
 
@@ -29,7 +29,7 @@ def test_the_sums_of_every_channel(dtype: str, last: bool, shape: tuple[int, ...
 
     tensors = [Tensor(each.dtype, each.shape, each.strides, 16) for each in (dY, out.array)]
     device = get_device(0)
-    (candidate,) = candidates(Problem("dB", tensors[0], None, None, tensors[1]), device)
+    (candidate,) = candidates(BiasProblem(tensors[0], tensors[1]), device)
     with activate(device):
         there, result = OnDevice(held), OnDevice(out)
         candidate.prepare()

@@ -136,10 +136,11 @@ def test_a_call_can_be_captured_and_replayed() -> None:
 def test_more_than_2_to_the_31_elements() -> None:
     """A 1x3 convolution whose X has 2^31 elements and some: both gradients, looked at where they are known."""
     torch = pytest.importorskip("torch")
+    from conv_problems import conv_problem
+
     from gradkern.call import Tensor
     from gradkern.cuda.device import activate, get_device
     from gradkern.ops.conv.cuda.gemm.candidates import candidates
-    from gradkern.ops.conv.cuda.problem import Problem
 
     images, channels, length = 3, 64, 11_200_001
     X = torch.randn(images, channels, length, device="cuda", dtype=torch.float16)
@@ -154,7 +155,7 @@ def test_more_than_2_to_the_31_elements() -> None:
         return Tensor(item, tuple(array.shape), tuple(2 * each for each in array.stride()), 16)
 
     with activate(get_device(0)):
-        problem = Problem("dW", described(dY), described(X), described(W), None, 1, (1,), (1,), (1,), (1,))
+        problem = conv_problem("dW", described(dY), described(X), described(W), 1, (1,), (1,), (1,), (1,))
         padded = {place: torch.zeros(channels, 3, device="cuda", dtype=torch.float64) for place in where}
         for (image, place), seen in padded.items():
             for tap in range(3):

@@ -11,10 +11,11 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 pytest.importorskip("nvmath", reason="nvmath-python is not installed")
 
 from conv_gemm import DEVICE, Host, Shape, defined, setting
+from conv_problems import conv_problem
 from tolerance import assert_close
 
 from gradkern.ops.conv.cuda.gemm import candidates
-from gradkern.ops.conv.cuda.gemm.candidates import Way
+from gradkern.ops.conv.cuda.gemm.candidates import GemmAlgorithm
 from gradkern.search.candidate import Unfit
 
 NHWC = ("nhwc", "nhwc", "nhwc")
@@ -43,10 +44,10 @@ SHAPES = [
     Shape(1, 1, 1, 1, (5,), (3,)),
     Shape(4, 1, 2, 2, (1, 1), (1, 1)),
 ]
-COLUMNS = [Way("columns", size, by_image) for size in (1 << 20, 600) for by_image in (False, True)]
+COLUMNS = [GemmAlgorithm("columns", size, by_image) for size in (1 << 20, 600) for by_image in (False, True)]
 WAYS = {
-    "dX": [Way(), *COLUMNS, Way("taps", 1 << 20), Way("taps", 600)],
-    "dW": [Way(), Way(shares=3), *COLUMNS],
+    "dX": [GemmAlgorithm(), *COLUMNS, GemmAlgorithm("taps", 1 << 20), GemmAlgorithm("taps", 600)],
+    "dW": [GemmAlgorithm(), GemmAlgorithm(shares=3), *COLUMNS],
 }
 
 
@@ -55,7 +56,7 @@ def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradkern.ops.conv.cuda.gemm.program.SHORTEST", 7)
 
 
-def run(shape: Shape, gradient: str, way: Way, dtype: str = "float32", offset: int = 0) -> bool:
+def run(shape: Shape, gradient: str, way: GemmAlgorithm, dtype: str = "float32", offset: int = 0) -> bool:
     """Whether the way fits; if it does, its result is right."""
     given = setting(shape, gradient, dtype, offset=offset)
     try:
@@ -75,8 +76,8 @@ def test_every_way_multiplies_what_the_equation_says(shape: Shape, gradient: str
     fits = {way: run(shape, gradient, way) for way in WAYS[gradient]}
     assert fits[COLUMNS[0]]
     pointwise = set(shape.kernel) == {1} and not shape.strides
-    assert fits[Way()] == (pointwise and "gaps" not in shape.layouts)
-    assert gradient == "dW" or fits[Way("taps", 1 << 20)] == ("gaps" not in shape.layouts)
+    assert fits[GemmAlgorithm()] == (pointwise and "gaps" not in shape.layouts)
+    assert gradient == "dW" or fits[GemmAlgorithm("taps", 1 << 20)] == ("gaps" not in shape.layouts)
 
 
 @pytest.mark.parametrize("gradient", ["dX", "dW"])
@@ -107,18 +108,17 @@ def test_a_recipe_makes_the_same_candidate_again(shape: Shape, gradient: str) ->
 def test_larger_slices_are_a_variation_where_there_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = setting(SHAPES[4], "dX", "float32").problem
     whole = list(candidates.candidates(problem, DEVICE))
-    assert [each.way.kind for each in whole] == ["columns", "columns", "taps"] * 2  # without TF32, and with it
+    assert [each.algorithm.kind for each in whole] == ["columns", "columns", "taps"] * 2  # without TF32, and with it
     assert [list(candidates.variations(each)) for each in whole] == [[]] * len(whole)
     monkeypatch.setattr(candidates, "SLICE", 600)
     for each in candidates.candidates(problem, DEVICE):
-        larger = [other.way for other in candidates.variations(each)]
-        assert larger == [replace(each.way, slice_bytes=candidates.LARGER)] * (each.way.slice_bytes == 600)
+        larger = [other.algorithm for other in candidates.variations(each)]
+        assert larger == [replace(each.algorithm, slice_bytes=candidates.LARGER)] * (each.algorithm.slice_bytes == 600)
 
 
 def test_a_call_without_elements_has_no_candidates() -> None:
     given = setting(SHAPES[4], "dX", "float32").problem
-    empty = replace(given, Y=replace(given.Y, shape=(0, *given.Y.shape[1:])))
-    assert given.X is not None
+    empty = replace(given, dY=replace(given.dY, shape=(0, *given.dY.shape[1:])))
     empty = replace(empty, X=replace(given.X, shape=(0, *given.X.shape[1:])))
     assert list(candidates.candidates(empty, DEVICE)) == []
 
@@ -126,8 +126,7 @@ def test_a_call_without_elements_has_no_candidates() -> None:
 def test_offsets_beyond_32_bits_stay_whole() -> None:
     """A slice of the second image of two of 2^31 elements: what the launch is told, by hand."""
     from gradkern.call import Tensor
-    from gradkern.ops.conv.cuda.gemm.im2col import Move
-    from gradkern.ops.conv.cuda.problem import Problem
+    from gradkern.ops.conv.cuda.gemm.im2col import Im2colStep
 
     item, side = 4, 1 << 15
     image = side * side * 2
@@ -136,12 +135,12 @@ def test_offsets_beyond_32_bits_stay_whole() -> None:
     )
     W = Tensor(np.dtype("float32"), (2, 2, 3, 3), (72, 36, 12, 4), 16)
     ones = (1, 1)
-    problem = Problem("dW", described, described, W, None, 1, ones, ones, ones, ones)
+    problem = conv_problem("dW", described, described, W, 1, ones, ones, ones, ones)
     with pytest.raises(Unfit, match="launches"):
-        candidates._program(problem, DEVICE, Way("columns", 32 << 20))
-    program = candidates._program(problem, DEVICE, Way("columns", 1 << 30))
-    last = [step for step in program.steps if isinstance(step, Move) and step.form.kernel == "gather"][-1]
+        candidates._program(problem, DEVICE, GemmAlgorithm("columns", 32 << 20))
+    program = candidates._program(problem, DEVICE, GemmAlgorithm("columns", 1 << 30))
+    last = [step for step in program.steps if isinstance(step, Im2colStep) and step.form.kernel == "gather"][-1]
     names = dict(zip(("images", "channels", "group", "start", "count"), last.arguments[2:7], strict=True))
-    assert last.places[0].offset == item * image
+    assert last.addresses[0].offset == item * image
     assert names["start"] + names["count"] == side * side
     assert last.arguments[13:18] == (item * image, item * side * side, 0, item * side, item)

@@ -9,6 +9,7 @@ import ml_dtypes  # noqa: F401  NumPy then knows bfloat16
 import numpy as np
 
 from gradkern.call import Tensor
+from gradkern.ops.conv import geometry as sizes
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.strides import c_strides
 
@@ -65,20 +66,14 @@ class Case:
 
     def problem(self) -> Problem:
         _, _, strides, dilations, begin, end = zip(*self.geometry.axes, strict=True)
-        Y, X = (self._tensor(sizes, self.layout) for sizes in (self.geometry.Y, self.geometry.X))
+        Y, X = (self._tensor(each, self.layout) for each in (self.geometry.Y, self.geometry.X))
         whole = "first" if self.layout == "gaps" else self.layout
         W = self._tensor(self.geometry.W, self.layout_of_W or whole)
-        return Problem(
-            self.gradient,
-            Y,
-            X,
-            W,
-            group=self.geometry.group,
-            strides=strides,
-            dilations=dilations,
-            pads_begin=begin,
-            pads_end=end,
-        )
+        geometry = self.geometry
+        axes = {"N": geometry.X[0], "M": geometry.W[0], "C_per_group": geometry.W[1]}
+        axes |= {"spatial": geometry.X[2:], "kernel": geometry.W[2:], "out": geometry.Y[2:]}
+        attributes = {"group": geometry.group, "strides": strides, "dilations": dilations, "pads": begin + end}
+        return Problem(self.gradient, Y, X, W, sizes.Geometry.of(axes, attributes))
 
     def _tensor(self, sizes: tuple[int, ...], layout: Layout) -> Tensor:
         kind = np.dtype(self.dtype)

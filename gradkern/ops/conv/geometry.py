@@ -1,69 +1,103 @@
-"""What a convolution's sums run over, lifted to three spatial axes: pure integers, no arrays of data.
+"""The sizes of a convolution, and which elements its two matrix products multiply: integers, no arrays of data.
 
-Both gradients that multiply matrices read a source through a Window: grid position q and tap t see the source's element
-steps*q + offset[t]. For dW the grid is Y's, the source X, and the steps are the strides. For dX the source is dY:
-i = o*strides + k*dilations - pads_begin says that the input positions of one residue modulo the strides see the same
-taps, at consecutive outputs. So dX is cut by residue, and every part is a window with steps of 1: each element of dX is
-the result of one matrix product, written once.
+`Geometry` is derived once from a call and is what every provider works with. A provider that writes its kernels for a
+fixed number of spatial axes takes `geometry.lifted(rank)`.
+
+Both im2col products read a tensor through a Window: grid position q and filter tap t see the tensor's element
+steps*q + offset[t]. For dW the grid is that of dY, the tensor X, and the steps are the strides. For dX the tensor is
+dY: i = o*strides + k*dilations - pads_begin says that the input positions of one residue modulo the strides meet the
+same taps, at consecutive outputs. So dX is cut by residue, and every part is a window with steps of 1: each element of
+dX is the result of one matrix product, written once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["Geometry", "Part", "Window"]
+__all__ = ["Axes", "DataPart", "Geometry", "Window"]
 
-Triple = tuple[int, int, int]
+Axes = tuple[int, ...]  # one entry per spatial axis
+Table = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """A convolution's sizes; channels and filters are those of one group, triples have one entry per spatial axis."""
+    """A convolution's sizes. channels and filters are those of one group."""
 
     images: int
     group: int
     channels: int
     filters: int
-    spatial: Triple
-    kernel: Triple
-    out: Triple
-    strides: Triple
-    dilations: Triple
-    pads_begin: Triple
+    spatial: Axes
+    kernel: Axes
+    out: Axes
+    strides: Axes
+    dilations: Axes
+    pads_begin: Axes
+    pads_end: Axes
 
     @classmethod
     def of(cls, axes: Mapping[str, Any], attributes: Mapping[str, Any]) -> Geometry:
+        """From the axes of a checked call, by the names of the contract, and its resolved attributes."""
         rank = len(axes["spatial"])
         return cls(
             images=axes["N"],
             group=attributes["group"],
             channels=axes["C_per_group"],
             filters=axes["M"] // attributes["group"],
-            spatial=_lifted(axes["spatial"], 1),
-            kernel=_lifted(axes["kernel"], 1),
-            out=_lifted(axes["out"], 1),
-            strides=_lifted(attributes["strides"], 1),
-            dilations=_lifted(attributes["dilations"], 1),
-            pads_begin=_lifted(attributes["pads"][:rank], 0),
+            spatial=axes["spatial"],
+            kernel=axes["kernel"],
+            out=axes["out"],
+            strides=attributes["strides"],
+            dilations=attributes["dilations"],
+            pads_begin=attributes["pads"][:rank],
+            pads_end=attributes["pads"][rank:],
         )
 
     @property
+    def rank(self) -> int:
+        """The number of spatial axes."""
+        return len(self.spatial)
+
+    def lifted(self, rank: int) -> Geometry:
+        """The same convolution with `rank` spatial axes: axes of one element stand before its own."""
+        ones, zeros = (1,) * (rank - self.rank), (0,) * (rank - self.rank)
+        return replace(
+            self,
+            spatial=(*ones, *self.spatial),
+            kernel=(*ones, *self.kernel),
+            out=(*ones, *self.out),
+            strides=(*ones, *self.strides),
+            dilations=(*ones, *self.dilations),
+            pads_begin=(*zeros, *self.pads_begin),
+            pads_end=(*zeros, *self.pads_end),
+        )
+
+    @property
+    def multiplications(self) -> int:
+        """Multiply-adds of either gradient, those with padding counted too."""
+        return self.images * prod(self.out) * self.group * self.filters * self.channels * self.taps
+
+    @property
     def taps(self) -> int:
+        """Positions of the filter."""
         return prod(self.kernel)
 
     @property
     def pointwise(self) -> bool:
         """Whether each output sees exactly the input of its own position."""
-        return self.kernel == self.strides == (1, 1, 1) and self.spatial == self.out and self.pads_begin == (0, 0, 0)
+        single = set(self.kernel) | set(self.strides) == {1}
+        return single and self.spatial == self.out and not any(self.pads_begin)
 
     def weight_window(self) -> Window:
-        """Y's grid over X: column (c, k) at o holds X[c, o*strides + k*dilations - pads_begin]."""
+        """X through the grid of dY: im2col column (c, k) at o holds X[c, o*strides + k*dilations - pads_begin]."""
         offsets = (
             tuple(k * dilation - begin for k in range(size))
             for size, dilation, begin in zip(self.kernel, self.dilations, self.pads_begin, strict=True)
@@ -71,32 +105,32 @@ class Geometry:
         return Window.over(self.spatial, self.out, self.strides, tuple(offsets))
 
     def upstream_window(self) -> Window:
-        """Y's grid over dY itself: one tap, offset 0."""
-        return Window.over(self.out, self.out, (1, 1, 1), ((0,), (0,), (0,)))
+        """dY through its own grid: one tap, offset 0."""
+        return Window.over(self.out, self.out, (1,) * self.rank, ((0,),) * self.rank)
 
-    def data_parts(self) -> list[Part]:
-        """dX cut so that the input positions of one part see the same taps of dY. Together they cover dX once."""
+    def data_parts(self) -> list[DataPart]:
+        """dX cut so that the input positions of one part meet the same taps. Together they cover dX once."""
         per_axis = [
             _axis_parts(*sizes)
             for sizes in zip(self.spatial, self.kernel, self.strides, self.dilations, self.pads_begin, strict=True)
         ]
-        return [Part.of(self, combination) for combination in product(*per_axis)]
+        return [DataPart.of(self, combination) for combination in product(*per_axis)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """offsets[axis] has a row (offset, first, last) for each tap of the axis: grid position q sees the source's
-    steps*q + offset, which lies inside it exactly where first <= q < last.
+    """How a tensor is read: offsets[axis] has a row (offset, first, last) for each filter tap along the axis. Grid
+    position q sees the tensor's steps*q + offset, which lies inside it exactly where first <= q < last.
     """
 
-    grid: Triple
-    steps: Triple
-    offsets: tuple[np.ndarray, np.ndarray, np.ndarray]
+    grid: Axes
+    steps: Axes
+    offsets: tuple[Table, ...]
 
     @classmethod
-    def over(cls, source: Triple, grid: Triple, steps: Triple, offsets: tuple[tuple[int, ...], ...]) -> Window:
-        first, second, third = (_inside(*axis) for axis in zip(source, grid, steps, offsets, strict=True))
-        return cls(grid, steps, (first, second, third))
+    def over(cls, sizes: Axes, grid: Axes, steps: Axes, offsets: tuple[tuple[int, ...], ...]) -> Window:
+        """A tensor of these sizes seen through a grid, with the offsets of the taps along each axis."""
+        return cls(grid, steps, tuple(_inside(*axis) for axis in zip(sizes, grid, steps, offsets, strict=True)))
 
     @property
     def taps(self) -> int:
@@ -108,26 +142,26 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
-    """The input positions that see dY through one window: `phases` interleaved grids, each with its own taps of W.
+class DataPart:
+    """The positions of dX that see dY through one window: `phases` interleaved grids, each with its own taps of W.
 
     Phase h, grid position q is dX's position strides*q + firsts[h] (outside dX for some q at the grid's ends), and the
     window's tap t meets W's tap taps[h, t], one index per axis.
     """
 
     window: Window
-    taps: np.ndarray
-    firsts: np.ndarray
+    taps: Table
+    firsts: Table
 
     @classmethod
-    def of(cls, geometry: Geometry, axes: tuple[_AxisPart, ...]) -> Part:
+    def of(cls, geometry: Geometry, axes: tuple[_AxisPart, ...]) -> DataPart:
         phases = list(product(*(axis.phases for axis in axes)))
         taps = [list(product(*(phase.taps for phase in phased))) for phased in phases]
-        first, second, third = axes
-        grid = first.size, second.size, third.size
-        window = Window.over(geometry.out, grid, (1, 1, 1), tuple(axis.offsets for axis in axes))
+        grid = tuple(axis.size for axis in axes)
+        window = Window.over(geometry.out, grid, (1,) * len(axes), tuple(axis.offsets for axis in axes))
         firsts = [[phase.first for phase in phased] for phased in phases]
-        return cls(window, np.array(taps, np.int64).reshape(len(phases), window.taps, 3), np.array(firsts, np.int64))
+        table = np.array(taps, np.int64).reshape(len(phases), window.taps, len(axes))
+        return cls(window, table, np.array(firsts, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +202,9 @@ def _axis_parts(size: int, kernel: int, stride: int, dilation: int, begin: int) 
     return parts
 
 
-def _inside(source: int, grid: int, step: int, offsets: tuple[int, ...]) -> np.ndarray:
+def _inside(size: int, grid: int, step: int, offsets: tuple[int, ...]) -> Table:
     table = [
-        (offset, min(max(-(offset // step), 0), grid), min(max((source - 1 - offset) // step + 1, 0), grid))
+        (offset, min(max(-(offset // step), 0), grid), min(max((size - 1 - offset) // step + 1, 0), grid))
         for offset in offsets
     ]
     return np.array(table, np.int64).reshape(len(offsets), 3)
-
-
-def _lifted(values: tuple[int, ...], fill: int) -> Triple:
-    first, second, third = (*(fill,) * (3 - len(values)), *values)
-    return first, second, third

@@ -20,7 +20,7 @@ from gradkern.call import Call, Refusal
 from gradkern.cpu import threads
 from gradkern.cpu.element_types import arithmetic, kernel_dtype
 from gradkern.ops.conv.cpu.im2col import gather, pack, scatter
-from gradkern.ops.conv.geometry import Geometry, Part, Window
+from gradkern.ops.conv.geometry import DataPart, Geometry, Window
 from gradkern.strides import is_dense
 
 __all__ = ["GemmLaunch"]
@@ -120,7 +120,7 @@ class _WeightGradient:
 class _DataGradient:
     """One part of dX: W, with the part's taps in front, times the columns of dY. Each element is written once."""
 
-    def __init__(self, dtype: np.dtype, geometry: Geometry, part: Part, limit: int) -> None:
+    def __init__(self, dtype: np.dtype, geometry: Geometry, part: DataPart, limit: int) -> None:
         self._dtype = arithmetic(dtype)
         self._part, self._strides = part, geometry.strides
         self._group, self._channels, self._filters = geometry.group, geometry.channels, geometry.filters

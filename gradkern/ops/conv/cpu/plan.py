@@ -33,7 +33,7 @@ KERNELS = {"pointwise": PointwiseLaunch, "direct": DirectLaunch, "gemm": GemmLau
 
 def plan(call: Call) -> Plan:
     """The plan of the kernel the policy pins, else of the fastest that takes the call."""
-    geometry = Geometry.of(call.axes, call.attributes)
+    geometry = Geometry.of(call.axes, call.attributes).lifted(3)
     limit = DEFAULT_LIMIT if call.policy.workspace_limit is None else call.policy.workspace_limit
     pinned = call.policy.kernel
     if pinned is not None and pinned not in KERNELS:

@@ -1,4 +1,4 @@
-"""The candidate for dB: sums of dY over images and positions, by the kernel that adds up channels for batch norms."""
+"""The candidate for dB: sums of dY over images and positions, by the kernel that sums channels for batch norms."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 
 from gradkern.channel_kernels.candidate import ChannelWalk
 from gradkern.cuda.device import Device
-from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.ops.conv.cuda.problem import BiasProblem, Problem
 from gradkern.search.candidate import Unfit
 
 __all__ = ["candidates", "rebuild"]
 
 
-def candidates(problem: Problem, device: Device) -> Iterator[ChannelWalk]:
+def candidates(problem: Problem | BiasProblem, device: Device) -> Iterator[ChannelWalk]:
     """The kernel for this problem; raises Unfit where it has none."""
     yield rebuild(problem, device, {})
 
 
-def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> ChannelWalk:
+def rebuild(problem: Problem | BiasProblem, device: Device, recipe: Mapping[str, Any]) -> ChannelWalk:
     """The candidate that had this recipe: it has nothing to choose."""
-    if problem.gradient != "dB":
+    if not isinstance(problem, BiasProblem):
         raise Unfit("channel sums are dB")
     names = {"dY": "D", "dB": "bias_sum"}
-    inputs, outputs = {"dY": problem.Y}, {"dB": problem.output}
+    inputs, outputs = {"dY": problem.dY}, {"dB": problem.dB}
     return ChannelWalk("channel_sums", "gradkern channel sums", recipe, device, inputs, outputs, names)

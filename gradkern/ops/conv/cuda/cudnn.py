@@ -25,6 +25,7 @@ from gradkern.cudnn.library import CudnnError
 from gradkern.cudnn.library import version as library_version
 from gradkern.cudnn.plan import Plan
 from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.ops.conv.geometry import Axes, Geometry
 from gradkern.search.candidate import Note, Unfit
 
 __all__ = ["CudnnCandidate", "candidates", "rebuild", "variations", "version"]
@@ -34,7 +35,7 @@ _FORMS = {  # rank of the problem -> form -> where its tensors get an axis of on
     2: {"NCHW": None},
     3: {"NCDHW": None},
 }
-_Y, _X, _W = 1, 2, 3  # numbers of the tensors in the graph
+_DY, _X, _W = 1, 2, 3  # numbers of the tensors in the graph
 
 # Faults that cuDNN does not tell of, by gradient and engine; found with 9.19 on Hopper. Engines keep their numbers:
 # from 9.10 to 9.28 those of one number have the same knobs and notes.
@@ -84,7 +85,7 @@ class CudnnCandidate:
         try:
             with activate(device) if device.context is not None else nullcontext():
                 output = {"dX": _X, "dW": _W}[self.problem.gradient]
-                numbers = (_Y, _W if output == _X else _X, output)
+                numbers = (_DY, _W if output == _X else _X, output)
                 self._plan = Plan(self.made, description(device), device.index, numbers)
         except CudnnError as error:
             raise Unfit(str(error)) from error
@@ -186,11 +187,11 @@ def _candidate(problem: Problem, device: Device, form: str, config: Config) -> C
     made = engine.make(_graph(problem, form), description(device), config)
     numerical, behavior = engine.notes(made)
     fault = problem.gradient, config.engine
-    even = _pads_end(problem) == problem.pads_begin
+    even = _pads_end(problem.geometry) == problem.geometry.pads_begin
     if not even and NumericalNote.TENSOR_CORE not in numerical and fault not in _TAKES_ANY_PADS:
         raise Unfit("cuDNN's engines without tensor cores do not heed pads at the end")
     notes = set(_notes(problem.dtype, numerical, behavior))
-    if fault in _ROUNDS_PARTS and problem.Y.dtype.itemsize == 2:
+    if fault in _ROUNDS_PARTS and problem.dY.dtype.itemsize == 2:
         notes.add("reduced_precision")
     return CudnnCandidate(problem, device, form, config, frozenset(notes), made)
 
@@ -209,7 +210,7 @@ def _notes(dtype: str, numerical: Iterable[NumericalNote], behavior: Iterable[Be
 
 
 def _forms(problem: Problem) -> Mapping[str, int | None]:
-    rank = len(problem.strides)
+    rank = problem.geometry.rank
     if rank not in _FORMS:
         raise Unfit(f"cuDNN's convolutions have 1 to 3 spatial axes; these have {rank}")
     return _FORMS[rank]
@@ -218,21 +219,22 @@ def _forms(problem: Problem) -> Mapping[str, int | None]:
 @lru_cache(maxsize=16)
 def _graph(problem: Problem, form: str) -> Descriptor:
     """The operation graph of one gradient. Raises CudnnError, or Unfit where it cannot be put to cuDNN."""
-    if problem.dtype not in DATA_TYPES or problem.X is None or problem.W is None:
+    geometry = problem.geometry
+    if problem.dtype not in DATA_TYPES:
         raise Unfit(f"cuDNN computes no {problem.gradient} of {problem.dtype}")
     axis = _forms(problem)[form]
-    described = {"dY": problem.Y, "X": problem.X, "W": problem.W}
-    least = _ALIGNED if problem.group == 1 else _ALIGNED_IN_GROUPS
+    described = {"dY": problem.dY, "X": problem.X, "W": problem.W}
+    least = _ALIGNED if geometry.group == 1 else _ALIGNED_IN_GROUPS
     for name, each in described.items():
         if each.dtype.itemsize == 2 and each.alignment < least:
             raise Unfit(f"cuDNN is not trusted with {each.dtype} at odd addresses: {name} is at no multiple of {least}")
     last = _channels_last(problem)
     tensors = {
         name: tensor(number, problem.dtype, *_layout(name, described[name], axis, last), described[name].alignment)
-        for number, name in ((_Y, "dY"), (_X, "X"), (_W, "W"))
+        for number, name in ((_DY, "dY"), (_X, "X"), (_W, "W"))
     }
     compute = "float64" if problem.dtype == "float64" else "float32"
-    per_axis = (problem.strides, problem.dilations, problem.pads_begin, _pads_end(problem))
+    per_axis = (geometry.strides, geometry.dilations, geometry.pads_begin, _pads_end(geometry))
     fills = (1, 1, 0, 0)
     what = convolution(
         compute, *(_lifted(each, axis and axis - 2, fill) for each, fill in zip(per_axis, fills, strict=True))
@@ -246,12 +248,10 @@ def _graph(problem: Problem, form: str) -> Descriptor:
     return graph(Descriptor(kind, convolution=what, **operands, **factors))
 
 
-def _pads_end(problem: Problem) -> tuple[int, ...]:
+def _pads_end(geometry: Geometry) -> Axes:
     """The pads at the end; on an axis where as many as at the beginning would give the same output, as many."""
-    if problem.X is None or problem.W is None:
-        return problem.pads_end
-    sizes = zip(problem.X.shape[2:], problem.W.shape[2:], problem.Y.shape[2:], strict=True)
-    steps = zip(problem.strides, problem.dilations, problem.pads_begin, problem.pads_end, strict=True)
+    sizes = zip(geometry.spatial, geometry.kernel, geometry.out, strict=True)
+    steps = zip(geometry.strides, geometry.dilations, geometry.pads_begin, geometry.pads_end, strict=True)
     return tuple(
         begin if (size + 2 * begin - (kernel - 1) * dilation - 1) // stride + 1 == out else end
         for (size, kernel, out), (stride, dilation, begin, end) in zip(sizes, steps, strict=True)
@@ -279,13 +279,13 @@ def _channels_last(problem: Problem) -> bool:
     """Whether an axis of one element is to be seen as part of a channels-last array: where the arrays leave it open,
     what the tensor cores of a type want.
     """
-    for each in (problem.Y, problem.X, problem.W):
-        if each is None or each.shape[1] == 1:
+    for each in (problem.dY, problem.X, problem.W):
+        if each.shape[1] == 1:
             continue
         spatial = [stride for size, stride in zip(each.shape[2:], each.strides[2:], strict=True) if size > 1]
         if spatial:
             return each.strides[1] < min(spatial)
-    return problem.Y.dtype.itemsize == 2
+    return problem.dY.dtype.itemsize == 2
 
 
 def _lifted(values: tuple[int, ...], at: int | None, fill: int) -> tuple[int, ...]:

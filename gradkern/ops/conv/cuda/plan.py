@@ -14,8 +14,9 @@ from typing import Any
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.rows import device_of
-from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.ops.conv.cuda.problem import BiasProblem, Problem
 from gradkern.ops.conv.cuda.reference import elements
+from gradkern.ops.conv.geometry import Geometry
 from gradkern.search.candidate import Unfit
 from gradkern.search.plan import Choices, SearchPlan
 from gradkern.search.store import Findings
@@ -28,6 +29,13 @@ __all__ = ["HEEDS_PINS", "plan", "searches"]
 
 HEEDS_PINS = True  # of Policy.kernel
 _READS = {"dX": ("dY", "W"), "dW": ("dY", "X"), "dB": ("dY",)}  # what each gradient is computed from
+_MODULES = {  # by the name under which the store keeps what is in them
+    "bias": "bias",
+    "cudnn": "cudnn",
+    "depthwise": "depthwise.candidates",
+    "depthwise_mma": "depthwise.mma_candidates",
+    "gemm": "gemm.candidates",
+}
 _TOGETHER_SECONDS = 0.5
 
 
@@ -76,11 +84,9 @@ def _combined(call: Call, device: Device, choices: Choices) -> Part | None:
     return Part(together, tuple(range(len(inputs))), tuple(outputs.index(name) for name in choices))
 
 
-def _problem(call: Call, gradient: Any) -> Problem:
+def _problem(call: Call, gradient: Any) -> Problem | BiasProblem:
     """One gradient of the call. Raises Refusal for arrays that no candidate takes."""
-    axes, attributes = call.axes, call.attributes
-    rank = len(axes["spatial"])
-    Y, X, W = (call.inputs[name] for name in ("dY", "X", "W"))
+    dY, X, W = (call.inputs[name] for name in ("dY", "X", "W"))
     result = call.outputs[gradient]
     used = {name: call.inputs[name] for name in _READS[gradient]} | {gradient: result}
     for name, tensor in used.items():
@@ -90,25 +96,15 @@ def _problem(call: Call, gradient: Any) -> Problem:
     if overlaps_itself(result):
         raise Refusal(f"{gradient}: elements of it share memory")
     if gradient == "dB":
-        return Problem("dB", Y, None, None, B=result)
+        return BiasProblem(dY, result)
     X, W = (result, W) if gradient == "dX" else (X, result)
-    pads = attributes["pads"]
-    return Problem(
-        gradient,
-        Y,
-        X,
-        W,
-        group=attributes["group"],
-        strides=attributes["strides"],
-        dilations=attributes["dilations"],
-        pads_begin=pads[:rank],
-        pads_end=pads[rank:],
-    )
+    return Problem(gradient, dY, X, W, Geometry.of(call.axes, call.attributes))
 
 
-def _is_zero(problem: Problem) -> bool:
+def _is_zero(problem: Problem | BiasProblem) -> bool:
     """Whether every element is a sum over nothing."""
-    return problem.output.size > 0 and not (problem.Y.size if problem.W is None else problem.multiplications)
+    terms = problem.dY.size if isinstance(problem, BiasProblem) else problem.geometry.multiplications
+    return problem.output.size > 0 and not terms
 
 
 def _span(tensor: Tensor) -> int:
@@ -116,7 +112,7 @@ def _span(tensor: Tensor) -> int:
     return high - low
 
 
-def _task(problem: Problem, device: Device) -> Task:
+def _task(problem: Problem | BiasProblem, device: Device) -> Task:
     return Task(
         kind=f"ConvGrad {problem.gradient} {problem.dtype}",
         detail=_sizes(problem),
@@ -125,35 +121,33 @@ def _task(problem: Problem, device: Device) -> Task:
         outputs=(problem.output,),
         terms=_terms(problem),
         sources=_sources(problem, device),
-        truth=None if problem.gradient == "dB" else partial(elements, problem),
+        truth=None if isinstance(problem, BiasProblem) else partial(elements, problem),
     )
 
 
-def _sources(problem: Problem, device: Device) -> tuple[Source, ...]:
+def _sources(problem: Problem | BiasProblem, device: Device) -> tuple[Source, ...]:
     """What can compute the gradient, what is expected to be fast first."""
-    if problem.X is None or problem.W is None:
-        modules = ["bias"]
+    if isinstance(problem, BiasProblem):
+        names = ["bias"]
+    elif problem.geometry.group > 1 and problem.geometry.channels == 1:  # each channel has filters of its own
+        names = ["depthwise_mma", "depthwise", "cudnn", "gemm"]
     else:
-        depthwise = problem.group > 1 and problem.group == problem.X.shape[1]
-        modules = (
-            ["depthwise.mma_candidates", "depthwise.candidates", "cudnn", "gemm.candidates"]
-            if depthwise
-            else ["cudnn", "gemm.candidates"]
-        )
-    return tuple(ModuleSource(name, f"gradkern.ops.conv.cuda.{name}", problem, device) for name in modules)
+        names = ["cudnn", "gemm"]
+    return tuple(ModuleSource(name, f"gradkern.ops.conv.cuda.{_MODULES[name]}", problem, device) for name in names)
 
 
-def _terms(problem: Problem) -> int:
+def _terms(problem: Problem | BiasProblem) -> int:
     """How many products, or elements of dY, one element of the gradient is the sum of."""
-    if problem.gradient == "dX" and problem.W is not None:
-        return problem.W.shape[0] // problem.group * prod(problem.W.shape[2:])
-    return problem.Y.shape[0] * prod(problem.Y.shape[2:])
+    if isinstance(problem, Problem) and problem.gradient == "dX":
+        return problem.geometry.filters * problem.geometry.taps
+    return problem.dY.shape[0] * prod(problem.dY.shape[2:])
 
 
-def _sizes(problem: Problem) -> str:
-    if problem.X is None or problem.W is None:
-        return _by(problem.Y)
-    return f"{_by(problem.X)} * {_by(problem.W)}" + (f" in {problem.group} groups" if problem.group > 1 else "")
+def _sizes(problem: Problem | BiasProblem) -> str:
+    if isinstance(problem, BiasProblem):
+        return _by(problem.dY)
+    group = problem.geometry.group
+    return f"{_by(problem.X)} * {_by(problem.W)}" + (f" in {group} groups" if group > 1 else "")
 
 
 def _by(tensor: Tensor) -> str:

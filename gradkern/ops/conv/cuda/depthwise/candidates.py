@@ -1,4 +1,4 @@
-"""Candidates for the dX and dW of a depthwise convolution: Numba kernels, see cuda_depthwise for how they go."""
+"""Candidates for the dX and dW of a depthwise convolution: Numba kernels, see `kernel` for how they go."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.cuda.scratch import scratch
-from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS, Form
-from gradkern.ops.conv.cuda.depthwise.tiling import Shape, forms
+from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS, DepthwiseForm
+from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
+from gradkern.ops.conv.cuda.depthwise.tiling import form_of, forms
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.search.candidate import Note, Unfit
 
@@ -21,17 +22,18 @@ _ALONE = 3  # with so many warps a multiprocessor does half of what it can
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[Depthwise]:
-    """The kernel for this problem, in the two shapes that promise most; raises Unfit where it has none."""
-    shape = Shape.of(problem)
-    for form in forms(shape, device, most=2):
-        yield Depthwise(form, device, shape.images)
+    """The kernel for this problem, in the two forms that promise most; raises Unfit where it has none."""
+    depthwise = DepthwiseProblem.of(problem)
+    for form in forms(depthwise, device, most=2):
+        yield Depthwise(form, device, depthwise.images)
 
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> Depthwise:
     """The candidate that had this recipe."""
-    shape = Shape.of(problem)
-    form = shape.form(tuple(recipe["held"]), tuple(recipe["threads"]), recipe["channels"], recipe["stages"], device)
-    return Depthwise(form.resident(recipe["blocks"]), device, shape.images)
+    depthwise = DepthwiseProblem.of(problem)
+    (rows, columns), (down, across) = recipe["held"], recipe["threads"]
+    form = form_of(depthwise, (rows, columns), (down, across), recipe["channels"], recipe["stages"], device)
+    return Depthwise(form.resident(recipe["blocks"]), device, depthwise.images)
 
 
 class Depthwise:
@@ -40,7 +42,7 @@ class Depthwise:
     origin = "gradkern depthwise"
     notes: frozenset[Note] = frozenset({"compiles_once"})
 
-    def __init__(self, form: Form, device: Device, images: int) -> None:
+    def __init__(self, form: DepthwiseForm, device: Device, images: int) -> None:
         self.form, self.device, self.images = form, device, images
         self.workspace = 0
         self._launch: Launch | None = None
@@ -88,7 +90,7 @@ class Depthwise:
         self._launch((source, strip, filters, workspace, counter), stream)
 
 
-def _chunks(form: Form, units: int, resident: int, processors: int) -> int:
+def _chunks(form: DepthwiseForm, units: int, resident: int, processors: int) -> int:
     """Into how many parts to cut the tiles of all images: many enough to fill the device, and to end together."""
     most = min(units, max(1, (4 * resident if form.gradient == "dX" else resident) // form.groups))
     warps = -(-form.threads // 32)

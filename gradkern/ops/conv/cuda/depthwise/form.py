@@ -18,7 +18,7 @@ from typing import Literal
 from gradkern.cuda.device_code.columns import ITEMSIZE, up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = ["ARGUMENTS", "ITEMSIZE", "Axis", "Form", "Shared"]
+__all__ = ["ARGUMENTS", "ITEMSIZE", "Axis", "DepthwiseForm", "SharedTile"]
 
 ARGUMENTS = ("source", "strip", "filter", "partial", "counter", "images", "chunks")  # addresses, then numbers
 BANKS = 32
@@ -112,7 +112,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedTile:
     """A block's part of one array in shared memory: planes of rows (elements), zeros where the array ends.
 
     lead: columns before the first, so that the array's vectors lie on multiples of `vector` elements. flat: the planes
@@ -134,7 +134,7 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Form:
+class DepthwiseForm:
     """All that is bound when the kernel is compiled; the number of images and how they are cut are arguments.
 
     channels    of a block. Threads lie channel by channel in channels-last arrays, strip by strip in others
@@ -205,7 +205,7 @@ class Form:
         return self.rows.tiles * self.columns.tiles
 
     @cached_property
-    def source(self) -> Shared:
+    def source(self) -> SharedTile:
         """The window's array in shared memory."""
         rows, columns = self.rows, self.columns
         contiguous = self._contiguous(self.source_strides, rows.source, columns.source)
@@ -213,7 +213,7 @@ class Form:
         return self._shared(rows.window, columns.window, columns.origin, rows.step, columns.step, self.vectors[0], flat)
 
     @cached_property
-    def strip(self) -> Shared | None:
+    def strip(self) -> SharedTile | None:
         """The strip's array in shared memory. A channels-last dX goes out as it is: threads lie side by side."""
         if self.channels_last and self.gradient == "dX":
             return None
@@ -228,11 +228,13 @@ class Form:
 
     def _shared(
         self, rows: int, columns: int, first: int, row_step: int, column_step: int, vector: int, flat: bool
-    ) -> Shared:
+    ) -> SharedTile:
         if self.channels_last:
-            return Shared(1, rows, columns, 0, columns * self.channels, rows * columns * self.channels, vector, False)
+            return SharedTile(
+                1, rows, columns, 0, columns * self.channels, rows * columns * self.channels, vector, False
+            )
         if flat:
-            return Shared(self.channels, rows, columns, 0, columns, rows * columns, vector, True)
+            return SharedTile(self.channels, rows, columns, 0, columns, rows * columns, vector, True)
         lead = first % vector
         least = up(lead + columns, vector)
         across, strips, item = self.columns.threads, self.strips, self.itemsize
@@ -242,7 +244,7 @@ class Form:
             for pitch in range(least, least + 8 * vector, vector)
             for plane in range(up(rows * pitch, vector), rows * pitch + 8 * vector, vector)
         )
-        return Shared(self.channels, rows, columns, lead, best[2], best[1], vector, False)
+        return SharedTile(self.channels, rows, columns, lead, best[2], best[1], vector, False)
 
     # Shared memory: a ring of stages (source, and for dW the strip) | for dX the strip; dW's sums reuse it at the end
     @property
@@ -267,7 +269,7 @@ class Form:
             return self.ring_bytes + self.strip_bytes
         return max(self.ring_bytes, max(self.taps, 1) * self.threads * ITEMSIZE[self.compute])
 
-    def resident(self, blocks: int) -> Form:
+    def resident(self, blocks: int) -> DepthwiseForm:
         """The same, compiled so that a multiprocessor has registers for `blocks` blocks."""
         return replace(self, blocks_per_processor=blocks)
 

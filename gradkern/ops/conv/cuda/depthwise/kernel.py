@@ -1,4 +1,4 @@
-"""The kernel of a depthwise convolution's dX or dW. `build(form)` binds its constants; see Form for their meaning.
+"""The kernel of a depthwise convolution's dX or dW. `build(form)` binds the constants of DepthwiseForm.
 
     dX[i] = sum over taps k and o with o * stride + k * dilation - begin = i of dY[o] * W[k]
     dW[k] = sum over images and o of dY[o] * X[o * stride + k * dilation - begin]
@@ -9,7 +9,7 @@ outside the array. A thread holds a strip of the other array and all taps of its
 window's rows, each once, and every element read takes part in up to held columns x taps multiply-adds: enough of them
 for the multiply-adds to be what the kernel waits for, or memory.
 
-dW at its end: each block adds its threads' sums and writes one row of partial sums, see cuda_depthwise_sums. The order
+dW at its end: each block adds its threads' sums and writes one row of partial sums, see `grid_sum`. The order
 of all sums is fixed: the same bits every time.
 """
 
@@ -22,7 +22,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.ops.conv.cuda.depthwise.form import ITEMSIZE, Form, Shared
+from gradkern.ops.conv.cuda.depthwise.form import ITEMSIZE, DepthwiseForm, SharedTile
 from gradkern.ops.conv.cuda.depthwise.grid_sum import sums_over_blocks
 
 __all__ = ["build"]
@@ -30,7 +30,7 @@ __all__ = ["build"]
 inline = cuda.jit(device=True, inline="always")
 
 
-def build(form: Form) -> Callable[..., None]:
+def build(form: DepthwiseForm) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
     ROWS, COLUMNS, STRIPS = form.rows, form.columns, form.strips
     CHANNELS, TOTAL_CHANNELS, LAST, THREADS = form.channels, form.total_channels, form.channels_last, form.threads
@@ -223,7 +223,7 @@ def _in_turn(steps: Sequence[Callable[..., None]]) -> Callable[..., None]:
     return both
 
 
-def _window_row(form: Form, row: int) -> Callable[..., None]:
+def _window_row(form: DepthwiseForm, row: int) -> Callable[..., None]:
     """Read one row of the window, and add up all that it takes part in: step(sums, window, factors, address)."""
     rows, columns, source = form.rows, form.columns, form.source
     across = form.channels if form.channels_last else 1
@@ -250,7 +250,7 @@ def _window_row(form: Form, row: int) -> Callable[..., None]:
     return step
 
 
-def _strip(form: Form) -> Callable[..., None]:
+def _strip(form: DepthwiseForm) -> Callable[..., None]:
     """move(values, address, row, column, mine): a thread's strip, written for dX, read for dW."""
     rows, columns = form.rows, form.columns
     WRITE, STAGED = form.gradient == "dX", form.strip is not None
@@ -283,8 +283,8 @@ def _strip(form: Form) -> Callable[..., None]:
 
 
 def _copy(
-    form: Form, tile: Shared, strides: tuple[int, int, int, int], rows: int, columns: int, first_column: int,
-    first_row: int, inward: bool,
+    form: DepthwiseForm, tile: SharedTile, strides: tuple[int, int, int, int], rows: int, columns: int,
+    first_column: int, first_row: int, inward: bool,
 ) -> Callable[..., None]:  # fmt: skip
     """copy(shared, global, thread, channels, first row, first column): a block's part of an array, or back.
 

@@ -1,4 +1,4 @@
-"""Candidates for the dW of a depthwise convolution on tensor cores, see cuda_depthwise_mma for how they go."""
+"""Candidates for the dW of a depthwise convolution on tensor cores, see `mma_kernel` for how they go."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradkern.cuda.scratch import scratch
 from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
 from gradkern.ops.conv.cuda.depthwise.mma_form import MmaForm
 from gradkern.ops.conv.cuda.depthwise.mma_tiling import forms
-from gradkern.ops.conv.cuda.depthwise.tiling import Shape
+from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.search.candidate import Note, Unfit
 
@@ -20,9 +20,9 @@ __all__ = ["DepthwiseMma", "candidates", "rebuild"]
 
 def candidates(problem: Problem, device: Device) -> Iterator[DepthwiseMma]:
     """The kernel with more and with fewer channels in a block; raises Unfit where it has no form."""
-    shape = Shape.of(problem)
-    for form in forms(shape, device):
-        yield DepthwiseMma(form, device, shape.images)
+    depthwise = DepthwiseProblem.of(problem)
+    for form in forms(depthwise, device):
+        yield DepthwiseMma(form, device, depthwise.images)
 
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> DepthwiseMma:
@@ -66,5 +66,5 @@ class DepthwiseMma:
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         if self._launch is None:
             raise RuntimeError("prepare has not been called")
-        (strip, source), (filters,) = inputs, outputs
-        self._launch((source, strip, filters, workspace, scratch(self.device, stream, 0)[0]), stream)
+        (dY, X), (dW,) = inputs, outputs
+        self._launch((X, dY, dW, workspace, scratch(self.device, stream, 0)[0]), stream)

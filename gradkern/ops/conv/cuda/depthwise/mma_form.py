@@ -32,13 +32,13 @@ class MmaForm:
     dtype: str
     total_channels: int
     channels: int
-    source: tuple[int, int]  # X
-    strip: tuple[int, int]  # dY
+    X: tuple[int, int]
+    dY: tuple[int, int]
     taps: tuple[int, int]
     begins: tuple[int, int]
-    source_strides: tuple[int, int, int]
-    strip_strides: tuple[int, int, int]
-    filter_strides: tuple[int, int, int]
+    X_strides: tuple[int, int, int]
+    dY_strides: tuple[int, int, int]
+    dW_strides: tuple[int, int, int]
     blocks_per_processor: int = 1
 
     @property
@@ -66,7 +66,7 @@ class MmaForm:
     @property
     def blocks(self) -> int:
         """Of columns, in a row of dY."""
-        return -(-self.strip[1] // BLOCK)
+        return -(-self.dY[1] // BLOCK)
 
     @property
     def sides(self) -> int:
@@ -77,7 +77,7 @@ class MmaForm:
     def period(self) -> int:
         """Rows from one image to the next below it: so far that no row of dY meets another image's of X."""
         begin = self.begins[0]
-        return max(self.source[0] + begin, self.strip[0] - 1 + self.taps[0] - begin, self.strip[0], STEP_ROWS)
+        return max(self.X[0] + begin, self.dY[0] - 1 + self.taps[0] - begin, self.dY[0], STEP_ROWS)
 
     @property
     def pairs(self) -> int:
@@ -97,7 +97,7 @@ class MmaForm:
     def steps(self, images: int) -> int:
         """Of all images."""
         stacks = -(-images // self.sides)
-        return -(-((stacks - 1) * self.period + self.strip[0]) // STEP_ROWS)
+        return -(-((stacks - 1) * self.period + self.dY[0]) // STEP_ROWS)
 
     def chunks(self, images: int, blocks: int) -> int:
         """Into how many runs of steps to cut them, where so many blocks take channels `groups` at a time."""
@@ -113,31 +113,31 @@ class MmaForm:
         return up(self.begins[1], 2)
 
     @property
-    def source_side(self) -> int:
+    def X_side(self) -> int:
         """Words from side to side of X: blocks that one warp reads together lie in different banks."""
         read = BLOCK * (self.blocks - 1) + WINDOW + self.lead - self.begins[1]
-        return _apart(up(max(read, self.lead + up(self.source[1], 2)), 2), self.blocks)
+        return _apart(up(max(read, self.lead + up(self.X[1], 2)), 2), self.blocks)
 
     @property
-    def strip_side(self) -> int:
+    def dY_side(self) -> int:
         return _apart(BLOCK * self.blocks, self.blocks)
 
     @property
-    def source_pitch(self) -> int:
-        return self.sides * self.source_side
+    def X_pitch(self) -> int:
+        return self.sides * self.X_side
 
     @property
-    def strip_pitch(self) -> int:
+    def dY_pitch(self) -> int:
         """With one more block, of zeros, for slots without one."""
-        return self.sides * self.strip_side + BLOCK
+        return self.sides * self.dY_side + BLOCK
 
     @property
-    def source_channel(self) -> int:
-        return up(STEP_ROWS // 2 * self.source_pitch, 4)
+    def X_channel(self) -> int:
+        return up(STEP_ROWS // 2 * self.X_pitch, 4)
 
     @property
-    def strip_channel(self) -> int:
-        return up(STEP_ROWS // 2 * self.strip_pitch, 4)
+    def dY_channel(self) -> int:
+        return up(STEP_ROWS // 2 * self.dY_pitch, 4)
 
     @property
     def octet_pad(self) -> int:
@@ -145,12 +145,12 @@ class MmaForm:
         return 32 // self.octets
 
     @property
-    def source_bytes(self) -> int:
-        return 4 * (self.channels * self.source_channel + self.octets * self.octet_pad)
+    def X_bytes(self) -> int:
+        return 4 * (self.channels * self.X_channel + self.octets * self.octet_pad)
 
     @property
-    def strip_bytes(self) -> int:
-        return 4 * (self.channels * self.strip_channel + self.octets * self.octet_pad)
+    def dY_bytes(self) -> int:
+        return 4 * (self.channels * self.dY_channel + self.octets * self.octet_pad)
 
     @property
     def raw_bytes(self) -> int:
@@ -164,7 +164,7 @@ class MmaForm:
 
     @property
     def shared_bytes(self) -> int:
-        return max(self.raw_bytes + 2 * (self.source_bytes + self.strip_bytes), self.sums_bytes)
+        return max(self.raw_bytes + 2 * (self.X_bytes + self.dY_bytes), self.sums_bytes)
 
 
 def _apart(least: int, blocks: int) -> int:

@@ -21,7 +21,7 @@ two of everything: a step's products and the turning over of the next lie betwee
 What lies outside the arrays is zero in shared memory: an infinity in X may make NaN of any tap of its channel. Tensor
 cores cut off where others round; a run has so few rows that it does not count.
 
-At the end each run's sums are a row of partial sums, see cuda_depthwise_sums: the same bits every time.
+At the end each run's sums are a row of partial sums, see `grid_sum`: the same bits every time.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ __all__ = ["build"]
 inline = cuda.jit(device=True, inline="always")
 
 
-def _mover(form: MmaForm, array: Literal["source", "strip"]) -> tuple[Callable[..., Any], ...]:
-    """How X (source) or dY (strip) reaches shared memory: four device functions.
+def _mover(form: MmaForm, array: Literal["X", "dY"]) -> tuple[Callable[..., Any], ...]:
+    """How X or dY reaches shared memory: four device functions.
 
     place(number)   of that thread: octet of channels, first of two rows of a step, image at a side, column; where
                     these lie from the block's first channel on; where they go to
@@ -52,14 +52,14 @@ def _mover(form: MmaForm, array: Literal["source", "strip"]) -> tuple[Callable[.
     turn(to, raw)   two rows of two columns of eight channels become, for each channel, a word of two rows a column
     """
     THREADS, OCTETS, SIDES, PERIOD = form.threads, form.octets, form.sides, form.period
-    source = array == "source"
-    ROWS, COLUMNS = form.source if source else form.strip
-    IMAGE, ROW, COLUMN = form.source_strides if source else form.strip_strides
-    CHANNEL = 4 * (form.source_channel if source else form.strip_channel)
+    of_X = array == "X"
+    ROWS, COLUMNS = form.X if of_X else form.dY
+    IMAGE, ROW, COLUMN = form.X_strides if of_X else form.dY_strides
+    CHANNEL = 4 * (form.X_channel if of_X else form.dY_channel)
     PITCH, SIDE = (4 * each for each in (
-        (form.source_pitch, form.source_side) if source else (form.strip_pitch, form.strip_side)
+        (form.X_pitch, form.X_side) if of_X else (form.dY_pitch, form.dY_side)
     ))  # fmt: skip
-    LEAD, AHEAD = (4 * form.lead, form.ahead) if source else (0, 0)
+    LEAD, AHEAD = (4 * form.lead, form.ahead) if of_X else (0, 0)
     FAR = -(-(form.warm_steps * STEP_ROWS + max(0, -AHEAD)) // PERIOD)
     PAD, RAW, TWOS = 4 * form.octet_pad, 16 * THREADS, (COLUMNS + 1) // 2
     ACROSS, ODD = SIDES * TWOS, COLUMNS % 2 == 1
@@ -119,8 +119,8 @@ def _rows(form: MmaForm, number: int) -> Callable[..., None]:
     where a thread's columns of the step begin, of the first four blocks and of the last four.
     """
     PAIRS, ROW_TAPS = form.pairs, form.taps[0]
-    SOURCE_CHANNEL, STRIP_CHANNEL = 4 * form.source_channel, 4 * form.strip_channel
-    SOURCE_ROW, STRIP_ROW = (number % (STEP_ROWS // 2) * 4 * each for each in (form.source_pitch, form.strip_pitch))
+    X_CHANNEL, DY_CHANNEL = 4 * form.X_channel, 4 * form.dY_channel
+    X_ROW, DY_ROW = (number % (STEP_ROWS // 2) * 4 * each for each in (form.X_pitch, form.dY_pitch))
     load_word, multiply = i.word_loader("shared", 4), i.matrix_product(form.dtype)
     LAST = (number + PAIRS - 1) % PAIRS
 
@@ -129,11 +129,11 @@ def _rows(form: MmaForm, number: int) -> Callable[..., None]:
         left, right = cuda.local.array(4, int32), cuda.local.array(2, int32)
         for channel in range(WARP_CHANNELS):
             for n in range(2):
-                place, word = SOURCE_ROW + channel * SOURCE_CHANNEL + n * (BLOCK * 4), (channel * PAIRS + LAST) * 4 + n
+                place, word = X_ROW + channel * X_CHANNEL + n * (BLOCK * 4), (channel * PAIRS + LAST) * 4 + n
                 load_word(window, word, x + place)
                 load_word(window, word + 2, later_x + place)
-            load_word(right, 0, dy + (STRIP_ROW + channel * STRIP_CHANNEL))
-            load_word(right, 1, later_dy + (STRIP_ROW + channel * STRIP_CHANNEL))
+            load_word(right, 0, dy + (DY_ROW + channel * DY_CHANNEL))
+            load_word(right, 1, later_dy + (DY_ROW + channel * DY_CHANNEL))
             for tap in range(ROW_TAPS):
                 first = (channel * PAIRS + (number + tap // 2) % PAIRS) * 4
                 for n in range(4):
@@ -164,12 +164,12 @@ def _in_turn(steps: Sequence[Callable[..., None]]) -> Callable[..., None]:
 def build(form: MmaForm) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
     GROUPS, CHANNELS, TOTAL_CHANNELS, THREADS = form.groups, form.channels, form.total_channels, form.threads
-    SIDES, PERIOD, STRIP_ROWS, BLOCKS = form.sides, form.period, form.strip[0], form.blocks
+    SIDES, PERIOD, DY_ROWS, BLOCKS = form.sides, form.period, form.dY[0], form.blocks
     # shared memory: what is on its way | X, dY of even steps | X, dY of odd steps; here in bytes
     STAGE, ARRAYS_AT, SHARED = 64 * THREADS, form.raw_bytes, form.shared_bytes
-    SOURCE_BYTES, ARRAYS, PAD = form.source_bytes, form.source_bytes + form.strip_bytes, 4 * form.octet_pad
-    SOURCE_CHANNEL, STRIP_CHANNEL = 4 * form.source_channel, 4 * form.strip_channel
-    SOURCE_SIDE, STRIP_SIDE, SHIFT = 4 * form.source_side, 4 * form.strip_side, 4 * (form.lead - form.begins[1])
+    X_BYTES, ARRAYS, PAD = form.X_bytes, form.X_bytes + form.dY_bytes, 4 * form.octet_pad
+    X_CHANNEL, DY_CHANNEL = 4 * form.X_channel, 4 * form.dY_channel
+    X_SIDE, DY_SIDE, SHIFT = 4 * form.X_side, 4 * form.dY_side, 4 * (form.lead - form.begins[1])
     PAIRS, ROW_TAPS, COLUMN_TAPS, TAPS = form.pairs, form.taps[0], form.taps[1], form.all_taps
     WARM_STEPS, MATRIX = form.warm_steps, WINDOW * BLOCK * 4
     WORDS, SUMS = WARP_CHANNELS * PAIRS * 4, WARP_CHANNELS * ROW_TAPS * 4
@@ -181,10 +181,10 @@ def build(form: MmaForm) -> Callable[..., None]:
     multiply_even, multiply_odd = _in_turn(rows[: STEP_ROWS // 2]), _in_turn(rows[STEP_ROWS // 2 :])
     store_sums, load_sum = i.storer("shared", "float32", 2), i.loader("shared", "float32", 1)
     store_partial = i.storer("global", "float32", 1)
-    place_source, start_source, fetch_source, turn_source = _mover(form, "source")
-    place_strip, start_strip, fetch_strip, turn_strip = _mover(form, "strip")
+    place_X, start_X, fetch_X, turn_X = _mover(form, "X")
+    place_dY, start_dY, fetch_dY, turn_dY = _mover(form, "dY")
     add_over_blocks = sums_over_blocks(
-        THREADS, TOTAL_CHANNELS, form.taps, form.filter_strides, form.dtype, native_bfloat16=True
+        THREADS, TOTAL_CHANNELS, form.taps, form.dW_strides, form.dtype, native_bfloat16=True
     )
 
     @inline
@@ -199,64 +199,64 @@ def build(form: MmaForm) -> Callable[..., None]:
 
     @inline
     def ask(
-        slot: int, moves_source: bool, mine: bool, raw: int, start: int, column: int, images: int,
+        slot: int, moves_X: bool, mine: bool, raw: int, start: int, column: int, images: int,
         row: int, image: int, step: int, first: int, last: int,
     ) -> Any:  # fmt: skip
         """A step's vectors on their way to the slot, dY's from the first on; row, image and number of the next step."""
-        asks = mine and step < last and (moves_source or step >= first)
-        if moves_source:
-            fetch_source(raw + slot * STAGE, start, row, image, column, images, asks)
+        asks = mine and step < last and (moves_X or step >= first)
+        if moves_X:
+            fetch_X(raw + slot * STAGE, start, row, image, column, images, asks)
         else:
-            fetch_strip(raw + slot * STAGE, start, row, image, column, images, asks)
+            fetch_dY(raw + slot * STAGE, start, row, image, column, images, asks)
         row = int32(row + STEP_ROWS)
         if row >= PERIOD:
             row, image = int32(row - PERIOD), int32(image + SIDES)
         return row, image, int32(step + 1)
 
     @inline
-    def turn_over(slot: int, moves_source: bool, moves: bool, to: int, raw: int) -> None:
+    def turn_over(slot: int, moves_X: bool, moves: bool, to: int, raw: int) -> None:
         """What has come to the slot, into the arrays of that number, which all have done with by then."""
         wait_for_copies()
         cuda.syncthreads()
-        if moves_source and moves:
-            turn_source(to + slot * ARRAYS, raw + slot * STAGE)
+        if moves_X and moves:
+            turn_X(to + slot * ARRAYS, raw + slot * STAGE)
         elif moves:
-            turn_strip(to + (slot * ARRAYS + SOURCE_BYTES), raw + slot * STAGE)
+            turn_dY(to + (slot * ARRAYS + X_BYTES), raw + slot * STAGE)
 
-    def kernel(source: int, strip: int, filters: int, partial: int, counter: int, images: int, chunks: int) -> None:
+    def kernel(X: int, dY: int, dW: int, partial: int, counter: int, images: int, chunks: int) -> None:
         thread, images = int32(cuda.threadIdx.x), int32(images)
         shared = i.shared_memory()
         stacks = i.quotient(int32(images + SIDES - 1), int32(SIDES))
-        steps = i.quotient(int32((stacks - 1) * PERIOD + STRIP_ROWS + STEP_ROWS - 1), int32(STEP_ROWS))
+        steps = i.quotient(int32((stacks - 1) * PERIOD + DY_ROWS + STEP_ROWS - 1), int32(STEP_ROWS))
         share = i.quotient(int32(steps + chunks - 1), int32(chunks))
 
         # the first half of the block moves X, the other dY
-        moves_source = thread < THREADS // 2
+        moves_X = thread < THREADS // 2
         raw, arrays = shared + thread * 16, shared + ARRAYS_AT
-        if moves_source:
-            octet, row, side, column, from_, to = place_source(thread)
+        if moves_X:
+            octet, row, side, column, from_, to = place_X(thread)
         else:
-            octet, row, side, column, from_, to = place_strip(int32(thread - THREADS // 2))
+            octet, row, side, column, from_, to = place_dY(int32(thread - THREADS // 2))
         moves = row < STEP_ROWS
 
         # what it multiplies: column `across` of the blocks `down` and `down` + 4
         warp, across, down = int32(thread >> 5), int32(thread >> 2 & 7), int32(thread & 3)
         first_octet = i.quotient(int32(warp * WARP_CHANNELS), int32(OCTET))
         in_octet = int32(warp * WARP_CHANNELS - first_octet * OCTET)
-        source_of, strip_of = cuda.local.array(2, int32), cuda.local.array(2, int32)
-        own_source = int32(first_octet * (OCTET * SOURCE_CHANNEL + PAD) + in_octet * SOURCE_CHANNEL + across * 4)
-        own_strip = int32(first_octet * (OCTET * STRIP_CHANNEL + PAD) + in_octet * STRIP_CHANNEL + across * 4)
+        X_of, dY_of = cuda.local.array(2, int32), cuda.local.array(2, int32)
+        own_X = int32(first_octet * (OCTET * X_CHANNEL + PAD) + in_octet * X_CHANNEL + across * 4)
+        own_dY = int32(first_octet * (OCTET * DY_CHANNEL + PAD) + in_octet * DY_CHANNEL + across * 4)
         for n in range(2):
             slot = int32(down + 4 * n)
             slot_side = i.quotient(slot, int32(BLOCKS))
             block = int32(slot - slot_side * BLOCKS)
-            source_of[n], strip_of[n] = own_source, int32(own_strip + SOURCE_BYTES)
+            X_of[n], dY_of[n] = own_X, int32(own_dY + X_BYTES)
             if slot < SIDES * BLOCKS:
-                source_of[n] += slot_side * SOURCE_SIDE + block * (BLOCK * 4) + SHIFT
-                strip_of[n] += slot_side * STRIP_SIDE + block * (BLOCK * 4)
+                X_of[n] += slot_side * X_SIDE + block * (BLOCK * 4) + SHIFT
+                dY_of[n] += slot_side * DY_SIDE + block * (BLOCK * 4)
             else:  # there is no such block: the first's of X, which lies in banks of its own, times zeros
-                source_of[n] = source_of[0]
-                strip_of[n] += SIDES * STRIP_SIDE
+                X_of[n] = X_of[0]
+                dY_of[n] += SIDES * DY_SIDE
 
         window, sums = cuda.local.array(WORDS, int32), cuda.local.array(SUMS, float32)
         zeros, one, two = cuda.local.array(4, float32), cuda.local.array(1, float32), cuda.local.array(2, float32)
@@ -270,20 +270,20 @@ def build(form: MmaForm) -> Callable[..., None]:
             first_channel = int32(group * CHANNELS)
             here = int32(min(CHANNELS, TOTAL_CHANNELS - first_channel))
             mine = moves and octet * OCTET < here
-            start = (source if moves_source else strip) + int64(first_channel) * 2 + from_
+            start = (X if moves_X else dY) + int64(first_channel) * 2 + from_
             first = int32(chunk * share)
             last = int32(min(first + share, steps))
 
             # the turning over is one step ahead of the products, the copies are two more: step n's in slot n % 2
             begin = int32(first - WARM_STEPS)
             asked = begin
-            if moves_source:
-                asked_row, asked_image = start_source(begin, row, side)
+            if moves_X:
+                asked_row, asked_image = start_X(begin, row, side)
             else:
-                asked_row, asked_image = start_strip(begin, row, side)
+                asked_row, asked_image = start_dY(begin, row, side)
             while asked < begin + STAGES:
                 asked_row, asked_image, asked = ask(
-                    i.unseen(asked - begin), moves_source, mine, raw, start, column, images,
+                    i.unseen(asked - begin), moves_X, mine, raw, start, column, images,
                     asked_row, asked_image, asked, first, last,
                 )  # fmt: skip
             at = i.unseen(ARRAYS_AT + thread * 16)
@@ -296,30 +296,30 @@ def build(form: MmaForm) -> Callable[..., None]:
                 window[n] = int32(0)
             step = int32(begin - 1)
             while True:
-                turn_over(0, moves_source, moves, arrays + to, raw)
+                turn_over(0, moves_X, moves, arrays + to, raw)
                 asked_row, asked_image, asked = ask(
-                    0, moves_source, mine, raw, start, column, images,
+                    0, moves_X, mine, raw, start, column, images,
                     asked_row, asked_image, asked, first, last,
                 )  # fmt: skip
                 if step >= begin:  # the first time there is nothing yet
                     at = arrays + ARRAYS
                     multiply_odd(
-                        sums, window, i.unseen(at + source_of[0]), i.unseen(at + source_of[1]),
-                        i.unseen(at + strip_of[0]), i.unseen(at + strip_of[1]),
+                        sums, window, i.unseen(at + X_of[0]), i.unseen(at + X_of[1]),
+                        i.unseen(at + dY_of[0]), i.unseen(at + dY_of[1]),
                     )  # fmt: skip
                     for _ in range(TURNS):
                         turn_window(window)
                 step = int32(step + 1)
                 if step >= last:
                     break
-                turn_over(1, moves_source, moves, arrays + to, raw)
+                turn_over(1, moves_X, moves, arrays + to, raw)
                 asked_row, asked_image, asked = ask(
-                    1, moves_source, mine, raw, start, column, images,
+                    1, moves_X, mine, raw, start, column, images,
                     asked_row, asked_image, asked, first, last,
                 )  # fmt: skip
                 multiply_even(
-                    sums, window, i.unseen(arrays + source_of[0]), i.unseen(arrays + source_of[1]),
-                    i.unseen(arrays + strip_of[0]), i.unseen(arrays + strip_of[1]),
+                    sums, window, i.unseen(arrays + X_of[0]), i.unseen(arrays + X_of[1]),
+                    i.unseen(arrays + dY_of[0]), i.unseen(arrays + dY_of[1]),
                 )  # fmt: skip
                 step = int32(step + 1)
                 if step >= last:
@@ -349,6 +349,6 @@ def build(form: MmaForm) -> Callable[..., None]:
                 number = i.unseen(number + THREADS)
             cuda.syncthreads()
             item = int32(item + cuda.gridDim.x)
-        add_over_blocks(filters, partial, counter, chunks, thread, shared)
+        add_over_blocks(dW, partial, counter, chunks, thread, shared)
 
     return kernel

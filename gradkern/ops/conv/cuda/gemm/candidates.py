@@ -11,15 +11,15 @@ from gradkern.cublas.library import Handle, bindings, handle, workspace_bytes, w
 from gradkern.cublas.product import Product, gemms
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import up
-from gradkern.ops.conv.cuda.gemm.data_col2im import data_taps
-from gradkern.ops.conv.cuda.gemm.data_im2col import data_columns, data_pointwise
-from gradkern.ops.conv.cuda.gemm.im2col import Move, launch
-from gradkern.ops.conv.cuda.gemm.program import ALIGNED, Program, Sides
-from gradkern.ops.conv.cuda.gemm.weights import weight_columns, weight_pointwise
+from gradkern.ops.conv.cuda.gemm.data_col2im import data_col2im
+from gradkern.ops.conv.cuda.gemm.data_im2col import data_im2col, data_pointwise
+from gradkern.ops.conv.cuda.gemm.im2col import Im2colStep, launch
+from gradkern.ops.conv.cuda.gemm.program import ALIGNED, GemmProblem, GemmProgram
+from gradkern.ops.conv.cuda.gemm.weights import weight_im2col, weight_pointwise
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.search.candidate import Note, Unfit
 
-__all__ = ["GemmCandidate", "Way", "candidates", "rebuild", "variations", "version", "ways"]
+__all__ = ["GemmAlgorithm", "GemmCandidate", "algorithms", "candidates", "rebuild", "variations", "version"]
 
 SLICE, LARGER, SMALLER = 256 << 20, 1 << 30, 32 << 20  # bytes: most of the gain, the rest of it, for little memory
 MOST_STEPS = 512
@@ -31,12 +31,13 @@ Enqueue = Callable[[tuple[int, ...], int, Handle], Any]  # (addresses of the ope
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How a gradient becomes products (`gemm_sides` has the equations of each kind); a recipe is its fields.
+class GemmAlgorithm:
+    """How a gradient becomes products (`program` has the equations of each kind); a recipe is its fields.
 
-    slice_bytes   of columns, or of products of taps, at a time
-    by_image      columns: a matrix for each image, so that nothing in NCHW is copied for the sake of one long matrix
-    shares        pointwise dW: how many sums are kept apart until the end
+    kind          pointwise: the arrays as they are; columns: im2col; taps: col2im (dX only)
+    slice_bytes   of im2col's columns, or of the products that col2im adds up, at a time
+    by_image      a matrix for each image, so that nothing in NCHW is copied for the sake of one long matrix
+    shares        pointwise dW: how many sums are kept apart until the end (split-K)
     tf32          float32 is multiplied in TF32
     """
 
@@ -54,20 +55,20 @@ class Way:
 
 
 class GemmCandidate:
-    """One way on one device."""
+    """One algorithm on one device."""
 
     origin = "cublas"
 
-    def __init__(self, problem: Problem, device: Device, way: Way) -> None:
-        self.problem, self.device, self.way = problem, device, way
-        self.program = _program(problem, device, way)
+    def __init__(self, problem: Problem, device: Device, algorithm: GemmAlgorithm) -> None:
+        self.problem, self.device, self.algorithm = problem, device, algorithm
+        self.program = _program(problem, device, algorithm)
         self._cublas_bytes = workspace_bytes(device)
         self._steps: tuple[Enqueue, ...] = ()
-        self.name = way.name
+        self.name = algorithm.name
         self.workspace = up(self.program.scratch, ALIGNED) + self._cublas_bytes
-        self.recipe: Mapping[str, Any] = asdict(way)
-        noted: dict[Note, bool] = {"tf32": way.tf32}
-        noted["compiles_once"] = any(isinstance(step, Move) for step in self.program.steps)
+        self.recipe: Mapping[str, Any] = asdict(algorithm)
+        noted: dict[Note, bool] = {"tf32": algorithm.tf32}
+        noted["compiles_once"] = any(isinstance(step, Im2colStep) for step in self.program.steps)
         self.notes = frozenset(note for note, holds in noted.items() if holds)
 
     def prepare(self) -> None:
@@ -82,24 +83,24 @@ class GemmCandidate:
             for step in self._steps:
                 step(addresses, stream, own)
 
-    def _enqueues(self, step: Move | Product) -> Iterator[Enqueue]:
+    def _enqueues(self, step: Im2colStep | Product) -> Iterator[Enqueue]:
         device = self.device
         if isinstance(step, Product):
             for gemm in gemms(step):
                 yield lambda addresses, _stream, own, gemm=gemm: gemm(own, addresses)
         else:
-            made, (first, second) = launch(step, device), step.places
+            made, (first, second) = launch(step, device), step.addresses
             yield lambda addresses, stream, _: made(
                 (addresses[first.operand] + first.offset, addresses[second.operand] + second.offset), stream
             )
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[GemmCandidate]:
-    """The ways that fit the problem, the most promising first; of those that come to the same, one."""
-    programs: list[Program] = []
-    for way in ways(problem, device):
+    """The algorithms that fit the problem, the most promising first; of those that come to the same, one."""
+    programs: list[GemmProgram] = []
+    for algorithm in algorithms(problem, device):
         try:
-            made = GemmCandidate(problem, device, way)
+            made = GemmCandidate(problem, device, algorithm)
         except Unfit:
             continue
         if made.program not in programs:
@@ -109,15 +110,15 @@ def candidates(problem: Problem, device: Device) -> Iterator[GemmCandidate]:
 
 def variations(candidate: GemmCandidate) -> Iterator[GemmCandidate]:
     """The same with larger slices, which gains a few per cent where there are several."""
-    if candidate.way.slice_bytes == SLICE:
-        larger = GemmCandidate(candidate.problem, candidate.device, replace(candidate.way, slice_bytes=LARGER))
+    if candidate.algorithm.slice_bytes == SLICE:
+        larger = GemmCandidate(candidate.problem, candidate.device, replace(candidate.algorithm, slice_bytes=LARGER))
         if larger.program != candidate.program:
             yield larger
 
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> GemmCandidate:
     """The candidate of a recipe. Raises Unfit where it does not fit the problem."""
-    return GemmCandidate(problem, device, Way(**recipe))
+    return GemmCandidate(problem, device, GemmAlgorithm(**recipe))
 
 
 def version() -> str:
@@ -132,66 +133,65 @@ def _installed(name: str) -> str:
         return ""
 
 
-def ways(problem: Problem, device: Device) -> Iterator[Way]:
+def algorithms(problem: Problem, device: Device) -> Iterator[GemmAlgorithm]:
     """What is worth a try, the most promising first; some of it may turn out not to fit."""
-    if problem.gradient == "dB" or problem.W is None or problem.X is None or 0 in problem.output.shape:
+    if 0 in problem.output.shape:
         return
     if problem.dtype == "bfloat16" and device.capability < (8, 0):
         return  # cuBLAS has no products of it there
-    sides = Sides(problem, device, tf32=False)
-    geometry = sides.geometry
+    geometry, matrices = problem.geometry, GemmProblem(problem, device, tf32=False)
     if geometry.group > 1 and geometry.channels * geometry.filters < 64:
         return  # matrices of a few elements: hundreds of times slower than a direct kernel
-    exact = [*_data_ways(sides)] if problem.gradient == "dX" else [*_weight_ways(sides)]
+    exact = [*(_data_algorithms if problem.gradient == "dX" else _weight_algorithms)(matrices)]
     yield from exact
     if problem.dtype == "float32":
         yield from (replace(each, tf32=True) for each in exact)
 
 
-def _data_ways(sides: Sides) -> Iterator[Way]:
-    geometry = sides.geometry
+def _data_algorithms(problem: GemmProblem) -> Iterator[GemmAlgorithm]:
+    geometry = problem.geometry
     if geometry.pointwise:
-        yield Way()
-        if sides.Y.endless and sides.X.endless:
+        yield GemmAlgorithm()
+        if problem.dY.endless and problem.X.endless:
             return  # columns would be copies
-    yield Way("columns", SLICE)
+    yield GemmAlgorithm("columns", SLICE)
     if not geometry.pointwise:
-        if sides.Y.channel != 1 and geometry.images > 1:
-            yield Way("columns", SLICE, by_image=True)
-        yield Way("taps", SLICE)
-    yield Way("columns", SMALLER)
+        if problem.dY.channel != 1 and geometry.images > 1:
+            yield GemmAlgorithm("columns", SLICE, by_image=True)
+        yield GemmAlgorithm("taps", SLICE)
+    yield GemmAlgorithm("columns", SMALLER)
 
 
-def _weight_ways(sides: Sides) -> Iterator[Way]:
-    geometry = sides.geometry
+def _weight_algorithms(problem: GemmProblem) -> Iterator[GemmAlgorithm]:
+    geometry = problem.geometry
     rows = geometry.channels * geometry.taps
-    if geometry.pointwise and sides.Y.endless and sides.X.endless:
+    if geometry.pointwise and problem.dY.endless and problem.X.endless:
         tiles = -(-geometry.filters // _TILE) * -(-rows // _TILE)
-        enough = 1 << max(0, min(2 * sides.device.processors // tiles, 64).bit_length() - 1)
-        yield from (Way(shares=shares) for shares in sorted({1, enough if geometry.group == 1 else 1}))
+        enough = 1 << max(0, min(2 * problem.device.processors // tiles, 64).bit_length() - 1)
+        yield from (GemmAlgorithm(shares=shares) for shares in sorted({1, enough if geometry.group == 1 else 1}))
         return  # columns would be copies
     images = geometry.images
     if geometry.pointwise:
-        yield from (Way(shares=shares) for shares in sorted({images, -(-images // 4)}, reverse=True))
-    yield Way("columns", SLICE)
+        yield from (GemmAlgorithm(shares=shares) for shares in sorted({images, -(-images // 4)}, reverse=True))
+    yield GemmAlgorithm("columns", SLICE)
     shared = geometry.group * geometry.filters * rows * images
-    if not geometry.pointwise and sides.X.channel != 1 and images > 1 and shared < _MOST_SHARED:
-        yield Way("columns", SLICE, by_image=True)
-    yield Way("columns", SMALLER)
+    if not geometry.pointwise and problem.X.channel != 1 and images > 1 and shared < _MOST_SHARED:
+        yield GemmAlgorithm("columns", SLICE, by_image=True)
+    yield GemmAlgorithm("columns", SMALLER)
 
 
-def _program(problem: Problem, device: Device, way: Way) -> Program:
-    sides = Sides(problem, device, way.tf32)
-    makers: dict[tuple[str, str], Callable[[], Program]] = {
-        ("dX", "pointwise"): lambda: data_pointwise(sides),
-        ("dX", "columns"): lambda: data_columns(sides, way.slice_bytes, way.by_image),
-        ("dX", "taps"): lambda: data_taps(sides, way.slice_bytes),
-        ("dW", "pointwise"): lambda: weight_pointwise(sides, way.shares),
-        ("dW", "columns"): lambda: weight_columns(sides, way.slice_bytes, way.by_image),
+def _program(problem: Problem, device: Device, algorithm: GemmAlgorithm) -> GemmProgram:
+    matrices = GemmProblem(problem, device, algorithm.tf32)
+    makers: dict[tuple[str, str], Callable[[], GemmProgram]] = {
+        ("dX", "pointwise"): lambda: data_pointwise(matrices),
+        ("dX", "columns"): lambda: data_im2col(matrices, algorithm.slice_bytes, algorithm.by_image),
+        ("dX", "taps"): lambda: data_col2im(matrices, algorithm.slice_bytes),
+        ("dW", "pointwise"): lambda: weight_pointwise(matrices, algorithm.shares),
+        ("dW", "columns"): lambda: weight_im2col(matrices, algorithm.slice_bytes, algorithm.by_image),
     }
-    if (problem.gradient, way.kind) not in makers:
-        raise Unfit(f"{problem.gradient} has no {way.kind}")
-    made = makers[problem.gradient, way.kind]()
+    if (problem.gradient, algorithm.kind) not in makers:
+        raise Unfit(f"{problem.gradient} has no {algorithm.kind}")
+    made = makers[problem.gradient, algorithm.kind]()
     products = (step for step in made.steps if isinstance(step, Product))
     if len(made.steps) + sum(len(list(gemms(each))) - 1 for each in products) > MOST_STEPS:
         raise Unfit(f"it takes more than {MOST_STEPS} launches")

@@ -2,7 +2,7 @@
 
     tensor[image, channel, x] = sum over taps t of matrix[image, q, channel, t],  q*step = x + begin - t*dilation
 
-It is bound by memory, as the kernels in `cuda_columns` are, and built like them: where a tap's q lies serves all
+It is bound by memory, as the kernels in `im2col_kernel` are, and built like them: where a tap's q lies serves all
 channels of a thread, whose sums are in registers. On each axis the taps that meet x are `hop` apart, their q `back`.
 """
 
@@ -15,17 +15,17 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.ops.conv.cuda.gemm.im2col_form import Form
+from gradkern.ops.conv.cuda.gemm.im2col_form import Im2colForm
 
 __all__ = ["build"]
 
 
-def build(form: Form) -> Callable[..., None]:
-    """The kernel; its arguments are int64 and stand in `moves`."""
+def build(form: Im2colForm) -> Callable[..., None]:
+    """The kernel; its arguments are int64 and stand in `im2col`."""
     return _positions(form) if form.lanes == "positions" else _channels(form)
 
 
-def _positions(form: Form) -> Callable[..., None]:
+def _positions(form: Im2colForm) -> Callable[..., None]:
     """A thread has one position and `chunk` channels, `at_once` of them at a time."""
     GROUPED, U, CHUNK, THREADS = form.grouped, form.at_once, form.chunk, form.threads
     FLOAT = float64 if form.word == "float64" else float32
@@ -100,7 +100,7 @@ def _positions(form: Form) -> Callable[..., None]:
     return sum_taps
 
 
-def _channels(form: Form) -> Callable[..., None]:
+def _channels(form: Im2colForm) -> Callable[..., None]:
     """A thread has one vector of channels of one position; channels are adjacent on both sides."""
     GROUPED, V, THREADS = form.grouped, form.words, form.threads
     FLOAT = float64 if form.word == "float64" else float32

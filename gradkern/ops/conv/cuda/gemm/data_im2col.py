@@ -1,4 +1,4 @@
-"""dX by matrix products: `gemm_sides` has the equations."""
+"""dX by matrix products: `program` has the equations."""
 
 from __future__ import annotations
 
@@ -7,76 +7,77 @@ from math import prod
 
 from gradkern.cublas.product import Batch, Matrix, Product
 from gradkern.cuda.device_code.columns import up
-from gradkern.ops.conv.cuda.gemm.im2col import Layout, Move, Place, gather, pack, scatter
-from gradkern.ops.conv.cuda.gemm.layout import PartOfData, Residues, Slice, View
+from gradkern.ops.conv.cuda.gemm.im2col import Address, Im2colStep, MatrixLayout, gather, pack, scatter
+from gradkern.ops.conv.cuda.gemm.layout import Operand, RegularPart, Residues, Slice
 from gradkern.ops.conv.cuda.gemm.program import (
     ALIGNED,
+    DY,
     OTHER,
     OUTPUT,
     SCRATCH,
-    Program,
-    Sides,
-    Y,
-    columns_of,
+    GemmProblem,
+    GemmProgram,
+    ScratchMatrix,
     cut,
+    matrix_in_scratch,
     pointwise,
     slices,
 )
 from gradkern.search.candidate import Unfit
 
-__all__ = ["data_columns", "data_pointwise"]
+__all__ = ["data_im2col", "data_pointwise"]
 
 
-def data_pointwise(sides: Sides) -> Program:
+def data_pointwise(problem: GemmProblem) -> GemmProgram:
     """dX[n, c, p] = sum over m of W[m, c] * dY[n, m, p]."""
-    geometry, upstream, data, weights = pointwise(sides)
-    left = Matrix(OTHER, 0, weights.channel, weights.image)
-    right = Matrix(Y, 0, upstream.channel, upstream.step)
-    result = Matrix(OUTPUT, 0, data.channel, data.step)
+    geometry, dY, X, W = pointwise(problem)
+    left = Matrix(OTHER, 0, W.channel, W.image)
+    right = Matrix(DY, 0, dY.channel, dY.step)
+    result = Matrix(OUTPUT, 0, X.channel, X.step)
     filters, channels = geometry.filters, geometry.channels
-    groups = Batch(geometry.group, filters * weights.image, filters * upstream.channel, channels * data.channel)
-    if upstream.endless and data.endless:
-        positions, images = geometry.images * upstream.positions, Batch(1, 0, 0, 0)
+    groups = Batch(geometry.group, filters * W.image, filters * dY.channel, channels * X.channel)
+    if dY.endless and X.endless:
+        positions, images = geometry.images * dY.positions, Batch(1, 0, 0, 0)
     else:
-        positions, images = upstream.positions, Batch(geometry.images, 0, upstream.image, data.image)
-        right, result = replace(right, column=upstream.distance or 0), replace(result, column=data.distance or 0)
-    product = sides.product(channels, positions, filters, left, right, result)
-    return Program((replace(product, batches=(images, groups)),), 0)
+        positions, images = dY.positions, Batch(geometry.images, 0, dY.image, X.image)
+        right, result = replace(right, column=dY.distance or 0), replace(result, column=X.distance or 0)
+    product = problem.product(channels, positions, filters, left, right, result)
+    return GemmProgram((replace(product, batches=(images, groups)),), 0)
 
 
-def data_columns(sides: Sides, slice_bytes: int, by_image: bool) -> Program:
-    """dX from the columns of dY, slice after slice. by_image: a matrix for each image, as dX has them in NCHW."""
-    return _DataColumns(sides, slice_bytes, by_image).program()
+def data_im2col(problem: GemmProblem, slice_bytes: int, by_image: bool) -> GemmProgram:
+    """dX from the im2col columns of dY, slice after slice. by_image: a matrix for each image, as dX has in NCHW."""
+    return _DataIm2col(problem, slice_bytes, by_image).program()
 
 
-class _DataColumns:
-    """The results of all residues of a slice lie side by side, then one move brings them into dX, zeros too.
+class _DataIm2col:
+    """The results of all residues of a slice lie side by side, then one scatter brings them into dX, zeros too.
 
     Where there is one residue, and dX is a matrix, products write into dX itself.
     """
 
-    def __init__(self, sides: Sides, slice_bytes: int, by_image: bool) -> None:
-        geometry, upstream, data = sides.geometry, sides.Y, sides.X
-        self._sides, self._geometry, self._by_image = sides, geometry, by_image
-        self._adjacent = upstream.channel == 1 and upstream.channels > 1
+    def __init__(self, problem: GemmProblem, slice_bytes: int, by_image: bool) -> None:
+        geometry, dY, X = problem.geometry, problem.dY, problem.X
+        self._problem, self._geometry, self._by_image = problem, geometry, by_image
+        self._adjacent = dY.channel == 1 and dY.channels > 1
         live = [part for part in geometry.data_parts() if part.window.taps]
         if not live:
             raise Unfit("no tap meets an element of dX")
         self._residues = Residues.of(geometry, live)
-        self._parts = [_Part(sides, part, by_image) for part in self._residues.of_parts(live)]
-        unit = data.distance is not None and 1 in (data.channel, data.distance)
-        self._direct = unit and geometry.strides == (1, 1, 1) and (by_image or data.endless)
-        columns = sides.item * max(0 if part.as_is else part.width for part in self._parts)
-        results = 0 if self._direct else sides.item * data.channels * prod(self._residues.slots)
+        self._parts = [_PartProduct(problem, part, by_image) for part in self._residues.of_parts(live)]
+        unit = X.distance is not None and 1 in (X.channel, X.distance)
+        self._direct = unit and geometry.strides == (1, 1, 1) and (by_image or X.endless)
+        columns = problem.item * max(0 if part.as_is else part.width for part in self._parts)
+        results = 0 if self._direct else problem.item * X.channels * prod(self._residues.slots)
         self._positions = self._residues.positions
         most = geometry.images * self._positions
         self._room = min(slice_bytes // (columns + results), most) if columns + results else most
         self._room_of_columns = min(slice_bytes // columns, most) if columns else most
         self._packed: list[int] = []
 
-    def program(self) -> Program:
+    def program(self) -> GemmProgram:
         """Packed weights first; the rest of the scratch memory serves one slice after another."""
-        steps: list[Move | Product] = []
+        steps: list[Im2colStep | Product] = []
         start = 0
         for part in self._parts:
             self._packed.append(start)
@@ -86,35 +87,40 @@ class _DataColumns:
         for image, images in slices(self._geometry.images, self._positions, self._room):
             run = Slice(image, images, 0, self._positions)
             results = None if self._direct else self._results(run, start)
-            free = start if results is None else start + self._bytes(run, self._sides.X.channels, results[0])
+            free = start if results is None else start + self._bytes(run, self._problem.X.channels, results[0])
             for part, packed in zip(self._parts, self._packed, strict=True):
                 for first, count in cut(self._positions, self._room_of_columns):
                     piece = Slice(image, images, first, count)
                     made, last = self._part_steps(part, packed, piece, free, results)
                     steps, end = steps + made, max(end, last)
             if results is not None:
-                steps.append(scatter(self._sides.X, self._residues, run, results[0], self._sides.device))
-        return Program(tuple(steps), end)
+                steps.append(scatter(self._problem.X, self._residues, run, results[0], self._problem.device))
+        return GemmProgram(tuple(steps), end)
 
     def _part_steps(
-        self, part: _Part, packed: int, piece: Slice, start: int, results: tuple[Layout, Matrix, int] | None
-    ) -> tuple[list[Move | Product], int]:
+        self,
+        part: _PartProduct,
+        packed: int,
+        piece: Slice,
+        start: int,
+        results: ScratchMatrix | None,
+    ) -> tuple[list[Im2colStep | Product], int]:
         """The columns of a slice, if they are not dY, and their product; and where the scratch memory ends."""
-        geometry, upstream, data, item = self._geometry, self._sides.Y, self._sides.X, self._sides.item
+        geometry, dY, X, item = self._geometry, self._problem.dY, self._problem.X, self._problem.item
         images, along = (piece.images, piece.count) if self._by_image else (1, piece.length)
-        steps: list[Move | Product] = []
+        steps: list[Im2colStep | Product] = []
         if part.as_is:
-            right, image_right = self._on(upstream, Y, piece), upstream.image
-            group_right = geometry.filters * upstream.channel
+            right, image_right = self._on(dY, piece), dY.image
+            group_right = geometry.filters * dY.channel
         else:
             lead = self._lead(part.width, piece)
-            columns, right, group_right = columns_of(
+            columns, right, group_right = matrix_in_scratch(
                 geometry.filters, part.taps, geometry.group, piece, lead, self._adjacent, item, start, self._by_image
             )
             image_right, start = columns.image // item, start + self._bytes(piece, part.width // part.taps, columns)
-            steps.append(gather(upstream, part.grid, piece, columns, self._sides.device))
+            steps.append(gather(dY, part.grid, piece, columns, self._problem.device))
         if results is None:
-            result, image, group = self._on(data, OUTPUT, piece), data.image, geometry.channels * data.channel
+            result, image, group = self._on(X, piece), X.image, geometry.channels * X.channel
             rows, phases = geometry.channels, ()
         else:
             layout, matrix, group = results
@@ -123,30 +129,30 @@ class _DataColumns:
             first = part.slot(self._residues) * slot + piece.start * matrix.column
             result = replace(matrix, start=matrix.start + first * item)
         left, inner = Matrix(SCRATCH, packed, 1, part.results), geometry.filters * part.taps
-        product = self._sides.product(rows, along, inner, left, right, result)
+        product = self._problem.product(rows, along, inner, left, right, result)
         groups = Batch(geometry.group, inner * part.results, group_right, group)
         steps.append(replace(product, batches=(Batch(images, 0, image_right, image), groups, *phases)))
         return steps, start
 
-    def _results(self, run: Slice, start: int) -> tuple[Layout, Matrix, int]:
+    def _results(self, run: Slice, start: int) -> ScratchMatrix:
         geometry, slots = self._geometry, prod(self._residues.slots)
         lead = self._lead(geometry.group * geometry.channels * slots, run)
-        item, groups = self._sides.item, geometry.group
-        return columns_of(
+        item, groups = self._problem.item, geometry.group
+        return matrix_in_scratch(
             geometry.channels, slots, groups, run, lead, self._adjacent, item, start, self._by_image, taps_outside=True
         )
 
-    def _on(self, view: View, operand: int, piece: Slice) -> Matrix:
+    def _on(self, tensor: Operand, piece: Slice) -> Matrix:
         """The positions of a slice of a tensor as it lies, as columns of a matrix."""
-        step = (view.distance or 0) if self._by_image or piece.images == 1 else view.step
-        start = piece.image * view.strides[0] + piece.start * step * view.item
-        return Matrix(operand, start, view.channel, step)
+        step = (tensor.distance or 0) if self._by_image or piece.images == 1 else tensor.step
+        start = piece.image * tensor.strides[0] + piece.start * step * tensor.item
+        return Matrix(tensor.number, start, tensor.channel, step)
 
     def _lead(self, rows: int, piece: Slice) -> int:
         """Elements from one row of a slice's matrix to the next; a row has the channels, or else the positions."""
         return up(rows if self._adjacent else piece.count if self._by_image else piece.length, 32)
 
-    def _bytes(self, piece: Slice, channels: int, layout: Layout) -> int:
+    def _bytes(self, piece: Slice, channels: int, layout: MatrixLayout) -> int:
         """The size of a slice's matrix."""
         if self._adjacent:
             return up(piece.length * layout.position, ALIGNED)
@@ -154,30 +160,30 @@ class _DataColumns:
         return up(images * channels // layout.group_channels * layout.group, ALIGNED)
 
 
-class _Part:
+class _PartProduct:
     """One part of dX: residues whose columns of dY are the same."""
 
-    def __init__(self, sides: Sides, part: PartOfData, by_image: bool) -> None:
-        geometry, upstream = sides.geometry, sides.Y
-        self._sides, self._part = sides, part
+    def __init__(self, problem: GemmProblem, part: RegularPart, by_image: bool) -> None:
+        geometry, dY = problem.geometry, problem.dY
+        self._problem, self._part = problem, part
         self.grid = part.grid
         self.taps = prod(self.grid.taps)
         self.results = prod(part.phases) * geometry.channels
         self.width = geometry.group * geometry.filters * self.taps
-        self.packed_bytes = self.width * self.results * sides.item
-        unit = upstream.distance is not None and 1 in (upstream.channel, upstream.distance)
-        same = self.grid.taps == (1, 1, 1) and self.grid.firsts == (0, 0, 0) and self.grid.grid == upstream.sizes
-        self.as_is = same and unit and (by_image or upstream.endless)  # the columns of dY are dY
-        self._adjacent = upstream.channel == 1 and upstream.channels > 1
+        self.packed_bytes = self.width * self.results * problem.item
+        unit = dY.distance is not None and 1 in (dY.channel, dY.distance)
+        same = self.grid.taps == (1, 1, 1) and self.grid.firsts == (0, 0, 0) and self.grid.grid == dY.sizes
+        self.as_is = same and unit and (by_image or dY.endless)  # the columns of dY are dY
+        self._adjacent = dY.channel == 1 and dY.channels > 1
 
-    def pack(self, start: int) -> Move:
+    def pack(self, start: int) -> Im2colStep:
         """packed[group, k, (h, c)]: k is (tap, filter) where the filters of dY are adjacent, else (filter, tap)."""
-        geometry, item = self._sides.geometry, self._sides.item
+        geometry, item = self._problem.geometry, self._problem.item
         row = self.results * item
         filter_, tap = (row, geometry.filters * row) if self._adjacent else (self.taps * row, row)
         group = geometry.filters * self.taps * row
-        layout = Layout(Place(SCRATCH, start), 0, geometry.channels * item, group, filter_, tap, 0)
-        return pack(self._sides.W, self._part, geometry.filters, layout, self._sides.device)
+        layout = MatrixLayout(Address(SCRATCH, start), 0, geometry.channels * item, group, filter_, tap, 0)
+        return pack(self._problem.W, self._part, geometry.filters, layout, self._problem.device)
 
     def slot(self, residues: Residues) -> int:
         """Of the part's first phase, among the slots of the results."""

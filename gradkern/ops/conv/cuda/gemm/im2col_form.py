@@ -1,4 +1,4 @@
-"""The constants one compiled kernel of a move is made for. Nothing here imports Numba, nothing the driver."""
+"""The constants one compiled kernel of im2col or col2im is made for. Nothing here imports Numba, nothing the driver."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Literal
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = ["Form"]
+__all__ = ["Im2colForm"]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class Im2colForm:
     """All that is bound when a kernel is compiled."""
 
-    kernel: Literal["gather", "scatter", "pack", "add_shares", "sum_taps"]
+    kernel: Literal["gather", "scatter", "pack", "add_shares", "col2im"]
     word: str  # the type that is loaded: the data's own, or float32 for the bytes of several elements
     words: int = 1  # of one access
     vector_channels: int = 1

@@ -23,13 +23,13 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.ops.conv.cuda.gemm import col2im_kernel
-from gradkern.ops.conv.cuda.gemm.im2col_form import Form
+from gradkern.ops.conv.cuda.gemm.im2col_form import Im2colForm
 
 __all__ = ["build"]
 
 
-def build(form: Form) -> Callable[..., None]:
-    """The kernel; its arguments are int64 and stand in `moves`."""
+def build(form: Im2colForm) -> Callable[..., None]:
+    """The kernel; its arguments are int64 and stand in `im2col`."""
     makers = {
         ("gather", "positions"): _gather_positions,
         ("gather", "channels"): _gather_channels,
@@ -37,12 +37,12 @@ def build(form: Form) -> Callable[..., None]:
         ("scatter", "channels"): _scatter_channels,
         ("pack", "positions"): _pack,
         ("add_shares", "positions"): _add_shares,
-        ("sum_taps", form.lanes): col2im_kernel.build,
+        ("col2im", form.lanes): col2im_kernel.build,
     }
     return makers[form.kernel, form.lanes](form)
 
 
-def _gather_positions(form: Form) -> Callable[..., None]:
+def _gather_positions(form: Im2colForm) -> Callable[..., None]:
     """A thread has one position and `chunk` channels, `at_once` of them at a time.
 
     Channels of all groups lie at one distance in the matrix, for their taps are between them.
@@ -114,7 +114,7 @@ def _gather_positions(form: Form) -> Callable[..., None]:
     return gather
 
 
-def _gather_channels(form: Form) -> Callable[..., None]:
+def _gather_channels(form: Im2colForm) -> Callable[..., None]:
     """A thread has `at_once` vectors, each of some channels of one position; channels are adjacent on both sides."""
     GROUPED, U, V, THREADS = form.grouped, form.at_once, form.words, form.threads
     CHANNELS, BYTES, HELD = form.vector_channels, form.vector_bytes, U * V
@@ -179,7 +179,7 @@ def _gather_channels(form: Form) -> Callable[..., None]:
     return gather
 
 
-def _scatter_positions(form: Form) -> Callable[..., None]:
+def _scatter_positions(form: Im2colForm) -> Callable[..., None]:
     """A thread has one position of the tensor and `chunk` channels, `at_once` of them at a time."""
     GROUPED, U, CHUNK, THREADS = form.grouped, form.at_once, form.chunk, form.threads
     WORD = float64 if form.word == "float64" else float32
@@ -232,7 +232,7 @@ def _scatter_positions(form: Form) -> Callable[..., None]:
     return scatter
 
 
-def _scatter_channels(form: Form) -> Callable[..., None]:
+def _scatter_channels(form: Im2colForm) -> Callable[..., None]:
     """A thread has `at_once` vectors, each of some channels of one position; channels are adjacent on both sides."""
     GROUPED, U, V, THREADS = form.grouped, form.at_once, form.words, form.threads
     CHANNELS, BYTES, HELD = form.vector_channels, form.vector_bytes, U * V
@@ -300,7 +300,7 @@ def _seen(INDEX: Any) -> Callable[..., Any]:
     return seen
 
 
-def _pack(form: Form) -> Callable[..., None]:
+def _pack(form: Im2colForm) -> Callable[..., None]:
     """packed[group, filter, phase, tap, channel] = W[filter, channel, the tap of W that the phase's tap is]."""
     WORD = float64 if form.word == "float64" else float32
     INDEX, THREADS, BYTES = (int64 if form.wide else int32), form.threads, form.vector_bytes
@@ -337,7 +337,7 @@ def _pack(form: Form) -> Callable[..., None]:
     return pack
 
 
-def _add_shares(form: Form) -> Callable[..., None]:
+def _add_shares(form: Im2colForm) -> Callable[..., None]:
     """dW[filter, channel, tap] = sum over shares of shares[share, filter, row], row = (channel, tap) or (tap, channel).
 
     A block's warps have `walkers` runs of shares each, of 32 neighbouring elements; they are added in a fixed order.

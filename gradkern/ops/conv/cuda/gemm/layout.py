@@ -1,4 +1,4 @@
-"""What moves and products see of a convolution's tensors: strides, slices, and where taps and residues lie."""
+"""What kernels and products see of a convolution's tensors: strides, slices, and where filter taps and residues lie."""
 
 from __future__ import annotations
 
@@ -11,19 +11,23 @@ import numpy as np
 
 from gradkern.call import Tensor
 from gradkern.cuda.device_code.columns import ITEMSIZE
-from gradkern.ops.conv.geometry import Geometry, Part, Triple, Window
+from gradkern.ops.conv.geometry import DataPart, Geometry, Window
 from gradkern.search.candidate import Unfit
 
-__all__ = ["Grid", "PartOfData", "Residues", "Slice", "View"]
+__all__ = ["AffineWindow", "Operand", "RegularPart", "Residues", "Slice", "Triple", "triple"]
+
+Triple = tuple[int, int, int]
 
 MOST_RESIDUES = 62  # bits of a number, but its sign
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """A tensor with three spatial axes. strides, in bytes: of images, of channels, of the three."""
+class Operand:
+    """A tensor with three spatial axes, by its number among a program's operands. strides, in bytes: of images, of
+    channels, of the three axes.
+    """
 
-    operand: int
+    number: int
     dtype: str
     images: int
     channels: int
@@ -32,7 +36,7 @@ class View:
     alignment: int
 
     @classmethod
-    def of(cls, tensor: Tensor, operand: int) -> View:
+    def of(cls, tensor: Tensor, number: int) -> Operand:
         missing = 5 - len(tensor.shape)
         images, channels, *sizes = tensor.shape
         first, second, *rest = tensor.strides
@@ -42,7 +46,7 @@ class View:
         if tensor.alignment % item or any(each % item for each in tensor.strides):
             raise Unfit("an array's elements lie between the places of their type")
         strides = first, second, stride0, stride1, stride2
-        return cls(operand, tensor.dtype.name, images, channels, (size0, size1, size2), strides, tensor.alignment)
+        return cls(number, tensor.dtype.name, images, channels, (size0, size1, size2), strides, tensor.alignment)
 
     @property
     def item(self) -> int:
@@ -116,8 +120,10 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
-    """Grid position q and tap t see element steps*q + firsts + spacings*t of a tensor."""
+class AffineWindow:
+    """A Window whose taps lie at one distance: position q of the grid and tap t see the tensor's element
+    steps*q + firsts + spacings*t.
+    """
 
     grid: Triple
     steps: Triple
@@ -130,12 +136,12 @@ class Grid:
         return prod(self.grid)
 
     @classmethod
-    def of(cls, window: Window) -> Grid:
+    def of(cls, window: Window) -> AffineWindow:
         offsets = [axis[:, 0].tolist() for axis in window.offsets]
-        return cls.over(window.grid, window.steps, offsets)
+        return cls.over(triple(window.grid), triple(window.steps), offsets)
 
     @classmethod
-    def over(cls, grid: Triple, steps: Triple, offsets: list[list[int]]) -> Grid:
+    def over(cls, grid: Triple, steps: Triple, offsets: list[list[int]]) -> AffineWindow:
         """With each axis' offsets of its taps, which must lie at one distance."""
         spacings = [each[1] - each[0] if len(each) > 1 else 0 for each in offsets]
         for each, spacing in zip(offsets, spacings, strict=True):
@@ -146,14 +152,14 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class PartOfData:
+class RegularPart:
     """What a part of dX sees through the grid of all residues: on each axis residues from `first` on, as many as
     `phases`. Phase h of an axis and tap t of the grid meet W's tap origin + h*by_phase + t*by_tap.
     """
 
     first: Triple
     phases: Triple
-    grid: Grid
+    grid: AffineWindow
     origin: Triple
     by_phase: Triple
     by_tap: Triple
@@ -179,21 +185,21 @@ class Residues:
         return prod(self.grid)
 
     @classmethod
-    def of(cls, geometry: Geometry, parts: list[Part]) -> Residues:
-        steps, begin = geometry.strides, geometry.pads_begin
+    def of(cls, geometry: Geometry, parts: list[DataPart]) -> Residues:
+        steps, begin = triple(geometry.strides), triple(geometry.pads_begin)
         if max(steps) > MOST_RESIDUES:
             raise Unfit(f"strides of more than {MOST_RESIDUES}")
-        start = _each(b // s for b, s in zip(begin, steps, strict=True))
-        before = _each(b % s for b, s in zip(begin, steps, strict=True))
-        grid = _each((n - 1 + b) // s + 1 for n, b, s in zip(geometry.spatial, before, steps, strict=True))
+        start = triple(b // s for b, s in zip(begin, steps, strict=True))
+        before = triple(b % s for b, s in zip(begin, steps, strict=True))
+        grid = triple((n - 1 + b) // s + 1 for n, b, s in zip(geometry.spatial, before, steps, strict=True))
         found = [
             sorted({(first + b) % s for part in parts for first in part.firsts[:, axis].tolist()})
             for axis, (b, s) in enumerate(zip(begin, steps, strict=True))
         ]
-        lows, slots = _each(each[0] for each in found), _each(each[-1] - each[0] + 1 for each in found)
-        return cls(steps, before, grid, lows, slots, _each(sum(1 << r for r in each) for each in found), start)
+        lows, slots = triple(each[0] for each in found), triple(each[-1] - each[0] + 1 for each in found)
+        return cls(steps, before, grid, lows, slots, triple(sum(1 << r for r in each) for each in found), start)
 
-    def of_parts(self, parts: list[Part]) -> Iterator[PartOfData]:
+    def of_parts(self, parts: list[DataPart]) -> Iterator[RegularPart]:
         """Each part whole if its residues follow one another and their taps of W do too, else residue by residue."""
         for part in parts:
             whole = self._of_part(part)
@@ -201,30 +207,30 @@ class Residues:
                 yield whole
                 continue
             for taps, first in zip(part.taps, part.firsts, strict=True):
-                single = self._of_part(Part(part.window, taps[None], first[None]))
+                single = self._of_part(DataPart(part.window, taps[None], first[None]))
                 if single is None:
                     raise Unfit("the taps of a residue lie at several distances")
                 yield single
 
-    def _of_part(self, part: Part) -> PartOfData | None:
+    def _of_part(self, part: DataPart) -> RegularPart | None:
         order = np.lexsort(part.firsts.T[::-1])
         at = part.firsts[order] + [b + s * q for b, s, q in zip(self.before, self.steps, self.start, strict=True)]
         found = [sorted(set((at[:, axis] % self.steps[axis]).tolist())) for axis in range(3)]
-        phases = _each(map(len, found))
+        phases = triple(map(len, found))
         # the part's own grid begins elsewhere
         away = [start - first // s for start, first, s in zip(self.start, at[0].tolist(), self.steps, strict=True)]
         offsets = [(axis[:, 0] + by).tolist() for axis, by in zip(part.window.offsets, away, strict=True)]
-        grid = Grid.over(self.grid, (1, 1, 1), offsets)
+        grid = AffineWindow.over(self.grid, (1, 1, 1), offsets)
         table = part.taps[order].reshape(*phases, *grid.taps, 3)
-        origin = _each(table[(0,) * 6].tolist())
-        by_phase, by_tap = (_each(_distance(table, 3 * kind + axis, axis) for axis in range(3)) for kind in range(2))
+        origin = triple(table[(0,) * 6].tolist())
+        by_phase, by_tap = (triple(_distance(table, 3 * kind + axis, axis) for axis in range(3)) for kind in range(2))
         where = np.indices((*phases, *grid.taps))
         regular = all(
             (table[..., a] == origin[a] + where[a] * by_phase[a] + where[3 + a] * by_tap[a]).all() for a in range(3)
         )
         if not regular or any(each[-1] - each[0] >= len(each) for each in found):
             return None
-        return PartOfData(_each(each[0] for each in found), phases, grid, origin, by_phase, by_tap)
+        return RegularPart(triple(each[0] for each in found), phases, grid, origin, by_phase, by_tap)
 
 
 def _distance(table: np.ndarray, axis: int, of: int) -> int:
@@ -234,6 +240,6 @@ def _distance(table: np.ndarray, axis: int, of: int) -> int:
     return int(table[tuple(int(each == axis) for each in range(6))][of] - table[(0,) * 6][of])
 
 
-def _each(values: Iterable[int]) -> Triple:
+def triple(values: Iterable[int]) -> Triple:
     first, second, third = values
     return first, second, third

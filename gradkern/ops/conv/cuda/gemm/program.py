@@ -1,18 +1,18 @@
-"""A convolution's gradients as matrix products: which moves and products, on which memory, in which order.
+"""A convolution's gradients as matrix products: which kernels and products, on which memory, in which order.
 
     pointwise   1x1 convolutions on the arrays as they are:  dX = W^T dY        dW = sum over images of dY X^T
-    columns     any convolution, a slice of the positions at a time:
+    columns     im2col, for any convolution, a slice of the positions at a time:
                 dW[m, r] += sum over p of  dY[m, p] * columns of X[p, r]                    r counts (channel, tap)
                 dX[(h, c), p] = sum over k of  packed W[(h, c), k] * columns of dY[k, p]    k counts (filter, tap)
-    taps        products[(c, t), p] = sum over m of  W[m, c, t] * dY[m, p], then
+    taps        col2im: products[(c, t), p] = sum over m of  W[m, c, t] * dY[m, p], then
                 dX[c, x] = sum over t of  products[(c, t), the p that meets x through t]
 
-The columns of dX are cut by residue (`geometry`), so every element is the result of one product and is written once.
-Slices are much larger than the L2 cache: on an H200 short products lose more than the columns' way to memory costs
-(3x3, 64 channels of 56x56, float64: 32 MB 275 microseconds, 256 MB 187).
+The columns for dX are cut by residue (see `geometry`), so every element is the result of one product and is written
+once. Slices are much larger than the L2 cache: on an H200 short products lose more than the columns' way to memory
+costs (3x3, 64 channels of 56x56, float64: 32 MB 275 microseconds, 256 MB 187).
 
-Sums of dW may be cut into shares, which are products of one batch, where one product alone would leave most of the
-GPU idle; the shares are added in a fixed order. Sums are kept in float32 (float64) until the last.
+Sums of dW may be cut into shares (split-K), which are products of one batch, where one product alone would leave most
+of the GPU idle; the shares are added in a fixed order. Sums are kept in float32 (float64) until the last.
 """
 
 from __future__ import annotations
@@ -22,70 +22,63 @@ from dataclasses import dataclass
 
 from gradkern.cublas.product import Matrix, Product
 from gradkern.cuda.device import Device
-from gradkern.ops.conv.cuda.gemm.im2col import Layout, Move, Place
-from gradkern.ops.conv.cuda.gemm.layout import Slice, View
+from gradkern.ops.conv.cuda.gemm.im2col import Address, Im2colStep, MatrixLayout
+from gradkern.ops.conv.cuda.gemm.layout import Operand, Slice
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Geometry
 from gradkern.search.candidate import Unfit
 
-__all__ = ["ALIGNED", "OTHER", "OUTPUT", "SCRATCH", "Program", "Sides", "Y", "columns_of", "cut", "pointwise"]
-__all__ += ["slices"]
+__all__ = ["ALIGNED", "DY", "OTHER", "OUTPUT", "SCRATCH", "GemmProblem", "GemmProgram", "ScratchMatrix", "cut"]
+__all__ += ["matrix_in_scratch", "pointwise", "slices"]
 
-Y, OTHER, OUTPUT, SCRATCH = range(4)  # operands: the two inputs, the output, scratch memory
+DY, OTHER, OUTPUT, SCRATCH = range(4)  # operands: the two inputs, the output, scratch memory
 SHORTEST = 256  # positions of a slice
 ALIGNED = 256  # bytes: where a matrix begins
 
+ScratchMatrix = tuple[MatrixLayout, Matrix, int]  # see matrix_in_scratch
+
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class GemmProgram:
     """Steps in order, and the bytes of scratch memory they share."""
 
-    steps: tuple[Move | Product, ...]
+    steps: tuple[Im2colStep | Product, ...]
     scratch: int
 
 
-class Sides:
-    """A problem's geometry, its tensors, and what all its products share."""
+class GemmProblem:
+    """A problem with three spatial axes: its geometry, its tensors as operands, and what all its products share."""
 
     def __init__(self, problem: Problem, device: Device, tf32: bool) -> None:
-        if problem.X is None or problem.W is None:
-            raise Unfit("it is no matrix product")
-        kernel, rank = problem.W.shape[2:], len(problem.W.shape) - 2
-        if 0 in (*problem.Y.shape, *problem.X.shape, *problem.W.shape):
+        if 0 in (*problem.dY.shape, *problem.X.shape, *problem.W.shape):
             raise Unfit("there is nothing to multiply")
-        axes = {"N": problem.Y.shape[0], "M": problem.W.shape[0], "C_per_group": problem.W.shape[1]}
-        axes |= {"spatial": problem.X.shape[2:], "kernel": kernel, "out": problem.Y.shape[2:]}
-        strides, dilations = problem.strides or (1,) * rank, problem.dilations or (1,) * rank
-        pads = (problem.pads_begin or (0,) * rank) + (problem.pads_end or (0,) * rank)
-        attributes = {"group": problem.group, "strides": strides, "dilations": dilations, "pads": pads}
-        self.geometry = Geometry.of(axes, attributes)
+        self.geometry = problem.geometry.lifted(3)
         data = problem.gradient == "dX"
-        self.Y = View.of(problem.Y, Y)
-        self.X = View.of(problem.X, OUTPUT if data else OTHER)
-        self.W = View.of(problem.W, OTHER if data else OUTPUT)
-        self.output = problem.output
+        self.dY = Operand.of(problem.dY, DY)
+        self.X = Operand.of(problem.X, OUTPUT if data else OTHER)
+        self.W = Operand.of(problem.W, OTHER if data else OUTPUT)
         self.device, self.tf32, self.dtype = device, tf32, problem.dtype
         self.sum_dtype = "float64" if self.dtype == "float64" else "float32"
-        self.item, self.sum_item = self.Y.item, 8 if self.dtype == "float64" else 4
+        self.item, self.sum_item = self.dY.item, 8 if self.dtype == "float64" else 4
 
     def product(self, rows: int, columns: int, inner: int, left: Matrix, right: Matrix, result: Matrix) -> Product:
-        dtype = self.sum_dtype if self.W.operand == OUTPUT else self.dtype
+        dtype = self.sum_dtype if self.W.number == OUTPUT else self.dtype
         return Product(rows, columns, inner, left, right, result, self.dtype, dtype, tf32=self.tf32)
 
 
-def pointwise(sides: Sides) -> tuple[Geometry, View, View, View]:
-    if not sides.geometry.pointwise:
+def pointwise(problem: GemmProblem) -> tuple[Geometry, Operand, Operand, Operand]:
+    if not problem.geometry.pointwise:
         raise Unfit("it is no 1x1 convolution with strides of 1 and without padding")
-    if sides.Y.distance is None or sides.X.distance is None:
+    if problem.dY.distance is None or problem.X.distance is None:
         raise Unfit("an image is no matrix: its positions do not lie at one distance")
-    return sides.geometry, sides.Y, sides.X, sides.W
+    return problem.geometry, problem.dY, problem.X, problem.W
 
 
-def columns_of(
+def matrix_in_scratch(
     channels: int, taps: int, groups: int, piece: Slice, lead: int, adjacent: bool, item: int,
     start: int = 0, by_image: bool = False, taps_outside: bool = False,
-) -> tuple[Layout, Matrix, int]:  # fmt: skip
-    """The matrix of a slice in scratch memory: where moves put its elements, how products see it as [row, position],
+) -> ScratchMatrix:  # fmt: skip
+    """The matrix of a slice in scratch memory: where kernels put its elements, how products see it as [row, position],
     and the elements from one group to the next.
 
     adjacent: a position's row of (group, tap, channel), rows `lead` elements apart; else rows of positions, `lead`
@@ -96,9 +89,9 @@ def columns_of(
     position, row = (lead, 1) if adjacent else (1, lead)
     group = channels * taps * row
     image = groups * group if by_image and not adjacent else piece.count * position
-    place = Place(SCRATCH, start)
+    place = Address(SCRATCH, start)
     bytes_ = [each * item for each in (image, position, group, channel * row, tap * row)]
-    return Layout(place, *bytes_, group_channels=channels), Matrix(SCRATCH, start, row, position), group
+    return MatrixLayout(place, *bytes_, group_channels=channels), Matrix(SCRATCH, start, row, position), group
 
 
 def slices(images: int, positions: int, room: int) -> Iterator[tuple[int, int]]:
