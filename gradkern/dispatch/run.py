@@ -101,14 +101,15 @@ def plan_for(
     *,
     device: str = HOST,
     outputs: Any = None,
-    out: Mapping[str, Tensor] | None = None,
+    out: Any = None,
     provider: str | None = None,
     policy: Policy | Mapping[str, Any] | None = None,
     **attributes: Any,
 ) -> Prepared:
     """The plan for inputs that are described, by name, and need not be there: checked and made, not kept.
 
-    device is "cpu" or "cuda:0"; all else is as in `prepare`. Arrays that fit the description can be given to the plan.
+    device is "cpu" or "cuda:0", and `out` has descriptions too; all else is as in `prepare`. Arrays that fit the
+    descriptions can be given to the plan.
     """
     binder = _binders().get(op)
     if binder is None:
