@@ -1,5 +1,5 @@
 # Made by tools/stubs.py from registry.yaml.
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, overload
 
 from typing_extensions import TypeVar
@@ -66,8 +66,16 @@ _InvertibleLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_gr
 _LayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad"]
 _SimplifiedLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad"]
 
-def operators() -> Mapping[Any, Operator]:
-    """The contract of every operator by name. A name from here is Any: `run` takes it, unchecked."""
+class _Name(str):
+    """The name of an operator, when it is not written out: to type checkers, what `operators()` gives."""
+
+class _Operators(Mapping[_Name, Operator]):
+    def __getitem__(self, name: str, /) -> Operator: ...
+    def __iter__(self) -> Iterator[_Name]: ...
+    def __len__(self) -> int: ...
+
+def operators() -> _Operators:
+    """The contract of every operator by name: a read-only mapping, sorted by name."""
 
 class _BatchNormalizationGradPlan(Prepared):
     def __call__(
@@ -506,6 +514,19 @@ def run(
     """
 
 @overload
+def run(
+    op: _Name,
+    *inputs: _Array,
+    outputs: str | Iterable[str] | None = None,
+    out: Mapping[str, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+    **named: Any,
+) -> Any: ...
+@overload
 def prepare(
     op: Literal["BatchNormalizationGrad"],
     dY: _Array,
@@ -702,3 +723,17 @@ def prepare(
     version: int | None = None,
 ) -> _SimplifiedLayerNormalizationGradPlan:
     """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: _Name,
+    *inputs: _Array,
+    outputs: str | Iterable[str] | None = None,
+    out: Mapping[str, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+    **named: Any,
+) -> Prepared: ...

@@ -22,7 +22,7 @@ from gradkern import results
 ROOT = Path(__file__).resolve().parents[1]
 
 USED = """
-from typing import assert_type
+from typing import Any, assert_type
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,9 @@ def right(dY: Single, X: Single, W: Single, r: Single, half: Half) -> ConvGrad[S
     print(plan.kernel.upper(), plan.scratch + 1)
     assert_type(plan(dY, X, W=W), ConvGrad[Single])
     for name, operator in gradkern.operators().items():
-        gradkern.run(name, *[X for _ in operator.inputs])
+        results = gradkern.run(name, *[X for _ in operator.inputs])
+        assert_type(results, Any)
+        print(gradkern.prepare(name, *results, provider="cpu").kernel, gradkern.operators()["ConvGrad"].doc)
     return grads
 
 

@@ -4,9 +4,8 @@
     tools/stubs.py            write gradkern/__init__.pyi and gradkern/results.pyi
     tools/stubs.py --check    exit with 1 where a file is not what it would be made
 
-`run` and `prepare` get an overload for every operator, with its inputs, attributes and outputs. There is none for an
-operator whose name is any text, or wrong arguments would fit that one: where the name is known at run time only,
-annotate it as Any.
+`run` and `prepare` get an overload for every operator, with its inputs, attributes and outputs, and one for the names
+that `operators()` gives. There is none for a name that is any text, or wrong arguments would fit that one.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ def public() -> str:
     return "\n".join(
         [
             MADE,
-            "from collections.abc import Iterable, Mapping, Sequence",
+            "from collections.abc import Iterable, Iterator, Mapping, Sequence",
             "from typing import Any, Literal, TypeAlias, overload",
             "from typing_extensions import TypeVar",
             *_public_imports(),
@@ -119,13 +118,35 @@ def public() -> str:
             f"__all__ = {gradkern.__all__!r}",
             *(f'{name} = TypeVar("{name}", bound=_Array)' for name in sorted(used)),
             shapes,
-            "def operators() -> Mapping[Any, Operator]:",
-            '    """The contract of every operator by name. A name from here is Any: `run` takes it, unchecked."""',
+            _OPERATORS,
             plans,
             runs,
+            *_overload_by_name("run", "Any"),
             prepares,
+            *_overload_by_name("prepare", "Prepared"),
         ]
     )
+
+
+_OPERATORS = '''
+class _Name(str):
+    """The name of an operator, when it is not written out: to type checkers, what `operators()` gives."""
+
+class _Operators(Mapping[_Name, Operator]):
+    def __getitem__(self, name: str, /) -> Operator: ...
+    def __iter__(self) -> Iterator[_Name]: ...
+    def __len__(self) -> int: ...
+
+def operators() -> _Operators:
+    """The contract of every operator by name: a read-only mapping, sorted by name."""
+'''
+
+
+def _overload_by_name(function: str, returned: str) -> Iterator[str]:
+    """For a name that `operators()` gave, whose arguments no type checker can know."""
+    parameters = ["op: _Name", "*inputs: _Array", *_shared("str"), "**named: Any"]
+    yield "@overload"
+    yield f"def {function}({', '.join(parameters)}) -> {returned}: ..."
 
 
 def _public_imports() -> Iterator[str]:
@@ -151,19 +172,23 @@ def _plan(name: str, operator: Operator) -> Iterator[str]:
 
 def _overload(function: str, name: str, operator: Operator) -> Iterator[str]:
     plan = function == "prepare"
-    chosen = f"_{name}Output | Iterable[_{name}Output]"
     parameters = [
         f'op: Literal["{name}"]',
         *_inputs(operator, typed=not plan),
         "*",
         *(_attribute(each, attribute) for each, attribute in operator.attributes.items()),
-        f"outputs: {chosen} | None = None",
-        f"out: Mapping[_{name}Output, _Array] | None = None",
-        *(f"{option}: {annotated}" for option, annotated in OPTIONS.items()),
+        *_shared(f"_{name}Output"),
     ]
     yield "@overload"
     yield f"def {function}({', '.join(parameters)}) -> {f'_{name}Plan' if plan else _returns(name, operator)}:"
     yield from _indented('"""The plan for such a call of `run`, without making it."""' if plan else _doc(operator))
+
+
+def _shared(output: str) -> Iterator[str]:
+    """The parameters that all operators have; `output` is the type of an output's name."""
+    yield f"outputs: {output} | Iterable[{output}] | None = None"
+    yield f"out: Mapping[{output}, _Array] | None = None"
+    yield from (f"{option}: {annotated}" for option, annotated in OPTIONS.items())
 
 
 def _doc(operator: Operator) -> str:
