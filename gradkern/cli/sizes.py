@@ -43,7 +43,7 @@ class Wanted:
 
     def plan(self, provider: str, **policy: Any) -> Prepared:
         """The plan for such arrays on the provider's first device; `policy` changes the call's own."""
-        attributes = {**self.example.attributes, **self.given}
+        attributes: dict[str, Any] = {**self.example.attributes, **self.given}
         for name, attribute in self.operator.attributes.items():
             if attribute.binds is not None:  # no input tells this type
                 attributes.setdefault(name, self.types[attribute.binds])
