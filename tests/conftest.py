@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import hypothesis
 import numpy as np
 import pytest
-from calls import FakeProvider
+from helpers.calls import FakeProvider
 
 import gradkern
 from gradkern.system.providers import unavailable

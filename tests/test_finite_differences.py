@@ -6,12 +6,12 @@ any direction V, <G, V> is the rate at which the loss <upstream, forward(P)> cha
 
 from collections.abc import Callable, Mapping
 
-import forward
 import numpy as np
 import pytest
-from reference import directional_difference
-from test_operators import attributes_of, cases, every_output, sample
-from tolerance import norm_of
+from helpers import forward
+from helpers.examples import attributes_of, cases, every_output, sample
+from helpers.reference import directional_difference
+from helpers.tolerance import norm_of
 
 import gradkern
 from gradkern.contract.schema import Example, Operator

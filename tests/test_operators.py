@@ -5,48 +5,19 @@ from collections.abc import Iterator
 import ml_dtypes
 import numpy as np
 import pytest
-from reference import reference
-from samples import inputs_of
-from tolerance import assert_close, assert_elements_close
+from helpers.examples import OPERATORS, attributes_of, bits, cases, every_output, sample
+from helpers.reference import reference
+from helpers.tolerance import assert_close, assert_elements_close
 
 import gradkern
-from gradkern.cli.sizes import named
 from gradkern.contract.schema import Example, Operator
 
-OPERATORS = gradkern.operators()
 ELEMENTWISE = {"X_grad", "dX", "OutputGradient"}
 """The outputs whose single elements have a bound too, where the operator is a norm or GELU."""
 
 
-def cases(types: str = "all") -> Iterator[object]:
-    for name, operator in OPERATORS.items():
-        for row in operator.combinations:
-            if types != "all" and set(row.values()) != {types}:
-                continue
-            for example in operator.examples:
-                label = f"{name}-{'-'.join(row.values())}-{named(example)}".replace(" ", "-")
-                yield pytest.param(name, operator, row, example, id=label)
-
-
 every_case = pytest.mark.parametrize(("name", "operator", "row", "example"), list(cases()))
 float32_cases = pytest.mark.parametrize(("name", "operator", "row", "example"), list(cases("float32")))
-
-
-def sample(operator: Operator, row: dict[str, str], example: Example, seed: int = 0) -> dict[str, np.ndarray]:
-    return inputs_of(operator, row, example, np.random.default_rng(seed))
-
-
-def attributes_of(operator: Operator, row: dict[str, str], example: Example) -> dict[str, object]:
-    binding = {key: row[each.binds] for key, each in operator.attributes.items() if each.binds}
-    return {**binding, **example.attributes}
-
-
-def bits(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-
-def every_output(operator: Operator) -> tuple[str, ...]:
-    return tuple(each.name for each in operator.outputs)
 
 
 @every_case

@@ -1,11 +1,11 @@
 """What must hold for any arrays: hypothesis picks shapes, types, strides, axes and attributes."""
 
-import forward
 import numpy as np
+from helpers import forward
+from helpers.reference import reference
+from helpers.tolerance import assert_close, norm_of
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from reference import reference
-from tolerance import assert_close, norm_of
 
 import gradkern
 

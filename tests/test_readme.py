@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 import readme
 from conv_layers import Layer
+from helpers.checkout import ROOT
 
 import gradkern
 from gradkern.cudnn.engine import Config
 from gradkern.ops.conv.cuda.cudnn import CudnnCandidate
 from gradkern.ops.conv.cuda.gemm.candidates import GemmAlgorithm
 
-README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = README.split("```")[1::2]
 EXAMPLE = next(block.removeprefix("python") for block in BLOCKS if "import gradkern" in block)
 QUOTED = next(block for block in BLOCKS if "ConvGrad:" in block).strip().splitlines()

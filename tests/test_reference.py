@@ -11,12 +11,12 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any
 
-import forward
 import ml_dtypes
 import numpy as np
 import pytest
-from forward import Array
-from reference import central_differences, directional_difference, reference
+from helpers import forward
+from helpers.forward import Array
+from helpers.reference import central_differences, directional_difference, reference
 
 EPSILON = 1e-3
 NORM_SHAPES = [((7,), -1), ((3, 5), -1), ((3, 5), 0), ((2, 3, 4), 1), ((2, 3, 4), -1), ((4, 1, 3), -2), ((5, 1), -1)]

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.checkout import ROOT
 from ruamel.yaml import YAML
 
-ROOT = Path(__file__).resolve().parents[1]
 CONFIGURED = YAML(typ="safe", pure=True).load(ROOT / ".pre-commit-config.yaml")
 CHECKS = {hook["id"]: hook for repo in CONFIGURED["repos"] for hook in repo["hooks"]}
 PAGES = ("README.md", "CHANGELOG.md", ".github/CONTRIBUTING.md", "tools/results/README.md")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Run tests on a GPU under NVIDIA's compute-sanitizer, with each of its tools, and tell what they found.
 
-    tools/sanitize.py tests/cuda/test_layer_norm_gpu.py
-    tools/sanitize.py --tools memcheck,racecheck tests/cuda -k "odd or aligned"
+    tools/sanitize.py tests/ops/layer_norm/test_layer_norm_gpu.py
+    tools/sanitize.py --tools memcheck,racecheck tests/ops -k "odd or aligned"
 
 Whatever is no option of this program goes to pytest. The tools run side by side; what each printed stands in --logs.
 Exit code: 0 where all are clean and the tests passed, else 1.

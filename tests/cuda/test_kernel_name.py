@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from norms import ALL_OUTPUTS, INVERTIBLE, LAYER, SIMPLIFIED
+from helpers.layer_norm import ALL_OUTPUTS, INVERTIBLE, LAYER, SIMPLIFIED
 
 from gradkern.cuda.device_code.kernel_name import MOST_LETTERS, kernel_name, operator_words
 from gradkern.ops.bias_gelu.cuda import form as gelu

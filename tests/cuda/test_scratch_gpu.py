@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from captured import Capture
+from helpers.capture import Capture
 
 pytestmark = pytest.mark.gpu
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sites import cudnn, install, only
+from helpers.installed import cudnn, install, only
 
 from gradkern.cudnn import library
 from gradkern.cudnn.api import FUNCTIONS

@@ -1,13 +1,10 @@
-"""The helpers beside these tests are imported by their bare names, as in tests/cuda."""
+"""A search that remembers nothing of other tests."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tolerance import assert_close
+from helpers.tolerance import assert_close
 
 import gradkern
 import gradkern.torch

@@ -1,0 +1,296 @@
+"""A caller's arrays of any kind become views without a copy, and outputs come back as the first input's kind."""
+
+from collections.abc import Callable
+from typing import Any
+
+import array_api_strict
+import ml_dtypes
+import numpy as np
+import pytest
+from helpers.calls import FakeProvider, OnDevice, WithInterface, arguments, message
+
+import gradkern
+from gradkern import ArgumentError, DeviceError, DTypeError, OutputError, ProviderError
+from gradkern.contract.binder import Binder
+from gradkern.dispatch import run
+
+GELU, CONV = "BiasGeluGrad_dX", "ConvGrad"
+
+
+def read(provider: FakeProvider, X: Any) -> np.ndarray:
+    """What the provider sees of X."""
+    gradkern.run(GELU, **arguments(GELU, X=X))
+    return provider.plans[-1].runs[-1][0][1]
+
+
+def ramp(dtype: Any = np.float32) -> np.ndarray:
+    return np.arange(240, dtype=np.float32).reshape(6, 40).astype(dtype)
+
+
+# --- NumPy -----------------------------------------------------------------------------------------------------------
+
+
+def unaligned() -> np.ndarray:
+    array = np.zeros(961, np.uint8)[1:].view(np.float32).reshape(6, 40)
+    array[...] = ramp()
+    return array
+
+
+LAYOUTS: dict[str, Callable[[], np.ndarray]] = {
+    "C order": ramp,
+    "Fortran order": lambda: np.asfortranarray(ramp()),
+    "every second": lambda: np.repeat(ramp(), 2, axis=1)[:, ::2],
+    "backwards": lambda: ramp()[::-1, ::-1].copy()[::-1, ::-1],
+    "broadcast": lambda: np.broadcast_to(np.float32(3), (6, 40)),
+    "read-only": lambda: np.frombuffer(ramp().tobytes(), np.float32).reshape(6, 40),
+    "unaligned": unaligned,
+    "a subclass": lambda: ramp().view(np.recarray),
+    "a matrix": lambda: np.matrix(ramp()),
+}
+
+
+@pytest.mark.parametrize("make", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+def test_numpy_arrays_are_taken_as_they_lie(provider: FakeProvider, make: Callable[[], np.ndarray]) -> None:
+    array = make()
+    seen = read(provider, array)
+    assert type(seen) is np.ndarray
+    assert np.shares_memory(seen, array)
+    assert (seen.strides, seen.dtype) == (array.strides, array.dtype)
+    np.testing.assert_array_equal(seen, np.asarray(array))
+    tensor = provider.calls[0].inputs["X"]
+    assert (tensor.shape, tensor.strides) == (array.shape, array.strides)
+    assert tensor.alignment == (1 if make is unaligned else 4)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
+def test_every_type_of_the_registry_is_a_numpy_type(provider: FakeProvider, dtype: Any) -> None:
+    given = {key: array.astype(dtype) for key, array in arguments(GELU).items()}
+    result = gradkern.run(GELU, **given)
+    assert type(result.dX) is np.ndarray
+    assert result.dX.dtype == dtype
+    assert result.dX.flags.writeable
+
+
+def test_scalars_and_empty_arrays_are_arrays(provider: FakeProvider) -> None:
+    expected = f"{GELU}: input X has shape (): rank 0; expected rank 2, (rows (1), columns)"
+    assert message(gradkern.ShapeError, gradkern.run, GELU, **arguments(GELU, X=np.float32(1))) == expected
+    empty = np.zeros((0, 40), np.float32)
+    assert gradkern.run(GELU, **arguments(GELU, dY=empty, X=empty)).dX.shape == (0, 40)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1), (3, 2, 1, 0), (1, 0, 2, 3)])
+def test_outputs_have_the_memory_order_of_their_model(provider: FakeProvider, order: tuple[int, ...]) -> None:
+    given = arguments(CONV)
+    given["X"] = np.ascontiguousarray(given["X"].transpose(order)).transpose(np.argsort(order))
+    result = gradkern.run(CONV, **given)
+    assert result.dX.strides == given["X"].strides
+    assert result.dW.flags.c_contiguous
+
+
+@pytest.mark.parametrize("make", [LAYOUTS["every second"], LAYOUTS["backwards"], LAYOUTS["broadcast"]])
+def test_outputs_like_an_array_with_gaps_are_in_c_order(provider: FakeProvider, make: Callable[[], np.ndarray]) -> None:
+    assert gradkern.run(GELU, **arguments(GELU, X=make())).dX.flags.c_contiguous
+
+
+# --- DLPack and __array_interface__ ----------------------------------------------------------------------------------
+
+
+def test_arrays_of_the_array_api_give_arrays_of_their_own_kind(provider: FakeProvider) -> None:
+    given = {key: array_api_strict.asarray(array) for key, array in arguments(GELU).items()}
+    result = gradkern.run(GELU, **given)
+    assert type(result.dX) is type(given["X"])
+    assert result.dX.shape == (6, 40)
+    assert bool(array_api_strict.all(result.dX == 1))
+    assert np.shares_memory(np.from_dlpack(given["X"]), provider.plans[0].runs[0][0][1])
+
+
+def test_the_first_input_decides_the_kind_also_when_the_plan_is_warm(provider: FakeProvider) -> None:
+    given = arguments(GELU)
+    strict = array_api_strict.asarray(given["dY"])
+    for _ in range(2):
+        assert type(gradkern.run(GELU, **given).dX) is np.ndarray
+        assert type(gradkern.run(GELU, **{**given, "dY": strict}).dX) is type(strict)
+    assert len(provider.calls) == 1
+
+
+def test_an_out_array_of_the_array_api_is_written_and_returned(provider: FakeProvider) -> None:
+    out = array_api_strict.zeros((6, 40), dtype=array_api_strict.float32)
+    assert gradkern.run(GELU, **arguments(GELU), out={"dX": out}).dX is out
+    assert bool(array_api_strict.all(out == 1))
+
+
+def test_an_object_with_an_array_interface_is_taken_as_it_lies(provider: FakeProvider) -> None:
+    array = ramp()[:, ::-1]
+    seen = read(provider, WithInterface(array))
+    assert np.shares_memory(seen, array)
+    assert seen.strides == array.strides
+
+
+def test_an_out_object_with_an_array_interface_is_written(provider: FakeProvider) -> None:
+    array = ramp()
+    out = WithInterface(array)
+    assert gradkern.run(GELU, **arguments(GELU), out={"dX": out}).dX is out
+    assert (array == 1).all()
+    sealed = WithInterface(array, data=(array.__array_interface__["data"][0], True))
+    expected = f"{GELU}: out dX is read-only"
+    assert message(OutputError, gradkern.run, GELU, **arguments(GELU), out={"dX": sealed}) == expected
+
+
+class Copying:
+    """A library whose DLPack refuses, and whose __array__ makes a copy: JAX's bfloat16, seen from NumPy."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __dlpack__(self, **_: Any) -> Any:
+        raise BufferError("bfloat16 is not supported")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.array.copy()
+
+
+def test_an_array_that_only_copies_out_is_read_and_never_written(provider: FakeProvider) -> None:
+    given = {key: array.astype(ml_dtypes.bfloat16) for key, array in arguments(GELU).items()}
+    given["X"] = Copying(given["X"])
+    assert gradkern.run(GELU, **given).dX.dtype == ml_dtypes.bfloat16
+    expected = f"{GELU}: out dX is read-only"
+    assert message(OutputError, gradkern.run, GELU, **given, out={"dX": given["X"]}) == expected
+
+
+# --- what is no array, or is elsewhere -------------------------------------------------------------------------------
+
+TAKEN = "(NumPy, PyTorch, __dlpack__ or __array_interface__)"
+
+
+class Broken(OnDevice):
+    def __dlpack_device__(self) -> tuple[int, int]:
+        raise RuntimeError("the device is lost")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ([[1.0]], f"is of type list; expected an array {TAKEN}"),
+        (1.0, f"is of type float; expected an array {TAKEN}"),
+        ("X", f"is of type str; expected an array {TAKEN}"),
+        (memoryview(b""), f"is of type memoryview; expected an array {TAKEN}"),
+        (
+            np.ma.masked_array(ramp()),
+            "is a masked array, whose mask would be lost; pass .filled(...) or .data",
+        ),
+        (
+            OnDevice(ramp(), (1, 0)),
+            "is a helpers.calls.OnDevice that DLPack cannot hand to NumPy: its elements are elsewhere",
+        ),
+        (OnDevice(ramp(), (7, 0)), "is a helpers.calls.OnDevice on DLPack device 7; expected the CPU or CUDA"),
+        (Broken(ramp(), (1, 0)), f"is a {__name__}.Broken whose __dlpack_device__ fails: the device is lost"),
+        (WithInterface(ramp(), typestr="<f5"), None),
+        (WithInterface(ramp(), shape="x"), None),
+        (WithInterface(ramp(), data=None), None),
+    ],
+)
+def test_what_is_no_array_is_refused(provider: FakeProvider, value: Any, expected: str | None) -> None:
+    text = message(ArgumentError, gradkern.run, GELU, **arguments(GELU, X=value))
+    if expected is None:  # the rest is NumPy's reason
+        assert text.startswith(f"{GELU}: input X has an __array_interface__ that NumPy refuses: ")
+    else:
+        assert text == f"{GELU}: input X {expected}"
+
+
+@pytest.mark.parametrize("name", ["dY", "X", "B"])
+def test_arrays_of_different_devices_are_refused_with_the_place_of_each(provider: FakeProvider, name: str) -> None:
+    given = arguments(GELU)
+    given[name] = OnDevice(given[name], (2, 1))
+    places = ", ".join(f"input {key} on {'cuda:1' if key == name else 'cpu'}" for key in given)
+    expected = f"{GELU}: the arrays are on different devices: {places}"
+    assert message(DeviceError, gradkern.run, GELU, **given) == expected
+
+
+def test_arrays_of_two_gpus_are_refused(provider: FakeProvider) -> None:
+    given = {key: OnDevice(array, (2, number)) for number, (key, array) in enumerate(arguments(GELU).items())}
+    expected = f"{GELU}: the arrays are on different devices: input dY on cuda:0, input X on cuda:1, input B on cuda:2"
+    assert message(DeviceError, gradkern.run, GELU, **given) == expected
+
+
+def test_an_out_array_of_another_device_is_refused(provider: FakeProvider) -> None:
+    out = {"dX": OnDevice(ramp(), (2, 0))}
+    expected = f"{GELU}: out dX is on cuda:0, but input dY on cpu"
+    assert message(DeviceError, gradkern.run, GELU, **arguments(GELU), out=out) == expected
+
+
+def test_arrays_on_a_device_without_provider_are_refused(
+    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = gradkern.operators()[GELU].model_copy(update={"providers": {"cpu": ("cpu",)}})
+    monkeypatch.setitem(run._binders(), GELU, Binder(GELU, alone))
+    given = {key: OnDevice(array, (2, 0)) for key, array in arguments(GELU).items()}
+    expected = f"{GELU}: the arrays are on cuda:0; registered providers are cpu"
+    assert message(ProviderError, gradkern.run, GELU, **given) == expected
+
+
+# --- PyTorch ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_torch_tensors_of_every_type_go_in_and_come_out_without_a_copy(provider: FakeProvider, name: str) -> None:
+    import torch
+
+    given = {key: torch.tensor(array).to(getattr(torch, name)) for key, array in arguments(GELU).items()}
+    result = gradkern.run(GELU, **given, outputs=["dX", "dB"])
+    for output, value in (("dX", 1), ("dB", 2)):
+        assert getattr(result, output).dtype == getattr(torch, name)
+        assert bool((getattr(result, output) == value).all())
+    seen = provider.plans[0].runs[0][0][1]
+    assert seen.dtype.name == name
+    assert seen.__array_interface__["data"][0] == given["X"].data_ptr()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+def test_torch_tensors_of_any_strides_are_taken_and_channels_last_comes_back(provider: FakeProvider, name: str) -> None:
+    import torch
+
+    given = arguments(CONV)
+    for key in ("dY", "X", "W"):
+        given[key] = torch.tensor(given[key]).to(getattr(torch, name)).to(memory_format=torch.channels_last)
+    result = gradkern.run(CONV, **given)
+    assert result.dX.is_contiguous(memory_format=torch.channels_last)
+    assert provider.calls[0].inputs["X"].strides == tuple(s * given["X"].itemsize for s in given["X"].stride())
+
+
+@pytest.mark.torch
+def test_a_torch_tensor_is_written_over_where_the_contract_permits_it(provider: FakeProvider) -> None:
+    import torch
+
+    given = {key: torch.tensor(array).bfloat16() for key, array in arguments(GELU).items()}
+    assert gradkern.run(GELU, **given, out={"dX": given["dY"]}).dX is given["dY"]
+    assert bool((given["dY"] == 1).all())
+
+
+@pytest.mark.torch
+def test_a_torch_tensor_that_gradkern_cannot_serve_is_refused() -> None:
+    import torch
+
+    tensor = torch.zeros(6, 40)
+    refusals = {
+        "requires grad, and autograd cannot follow gradkern; detach it: X.detach()": tensor.clone().requires_grad_(),
+        "is a tensor of layout torch.sparse_coo; expected a dense one (torch.strided)": tensor.to_sparse(),
+        "is a tensor on device meta; expected cpu or cuda": tensor.to("meta"),
+        "is a tensor with a lazy sign; pass .resolve_neg().resolve_conj()": torch.zeros(6, 40, dtype=torch.cfloat)
+        .conj()
+        .imag,
+        "is a tensor of type torch.float8_e5m2, which NumPy does not have": tensor.to(torch.float8_e5m2),
+    }
+    for expected, value in refusals.items():
+        assert message(ArgumentError, gradkern.run, GELU, **arguments(GELU, X=value)) == f"{GELU}: input X {expected}"
+    with torch.no_grad():
+        text = message(ArgumentError, gradkern.run, GELU, **arguments(GELU, dY=tensor.clone().requires_grad_()))
+        assert text.endswith("detach it: dY.detach()")
+    assert message(DTypeError, gradkern.run, GELU, **arguments(GELU, X=tensor.int())) == (
+        f"{GELU}: input X has type int32; T allows float32, float64, float16, bfloat16"
+    )

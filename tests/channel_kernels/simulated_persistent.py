@@ -1,0 +1,160 @@
+"""The batch norms' kernel for whole channels under the CUDA simulator; test_simulated runs this file by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import dml_batch_norm as constant
+from helpers.batch_norm import OUTPUTS, Case, case
+from helpers.guarded import Guarded
+
+from gradkern.channel_kernels import persistent_form
+from gradkern.channel_kernels.persistent_form import ARGUMENTS, WholeForm, holding
+from gradkern.channel_kernels.persistent_kernel import build
+from gradkern.cuda.device_code import simulated
+from gradkern.ops.batch_norm.cuda.sync import NAMES
+from gradkern.ops.dml_batch_norm.cuda import NAMES as CONSTANT_NAMES
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+MEMORY = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planes as small as the simulator wants them are no candidates on a GPU."""
+    monkeypatch.setattr(persistent_form, "_LEAST", 0)
+
+
+def simulate(
+    operands: Case | constant.Case,
+    slices: int = 1,
+    clusters: int = 2,
+    outputs: tuple[str, ...] = (),
+    in_place: str = "",
+    batch: int = 0,
+    slots: int = 0,
+    team: int = 32,
+) -> dict[str, np.ndarray]:
+    """The results of a case; batch and slots: of the ring, by default what a device with much memory would choose."""
+    centred = isinstance(operands, Case)
+    names, epsilon = (NAMES, None) if centred else (CONSTANT_NAMES, constant.EPSILON)
+    outputs = outputs or (OUTPUTS if centred else constant.OUTPUTS)
+    arrays = {names[name]: array for name, array in operands.inputs.items()}
+    X, parameter = arrays["X"], arrays["scale"]
+    types = X.dtype.name, parameter.dtype.name, arrays["mean"].dtype.name
+    wanted = frozenset(names[name] for name in outputs)
+    sizes = X.shape[0], X.shape[1], prod(X.shape[2:])
+    form = WholeForm(*types, wanted, epsilon, centred, MEMORY)
+    form, shares = next(holding(form, sizes, 1))
+    form = replace(form, threads=32 + team * form.group, slices=slices)
+    shares = replace(shares, images_each=-(-X.shape[0] // slices))
+    if batch:
+        fewest = -(-shares.images_each // batch) if centred else 1
+        shares = replace(shares, batch=batch, slots=max(slots, fewest))
+    held = {name: Guarded((array.size,), array.dtype) for name, array in arrays.items()}
+    for name, array in arrays.items():
+        held[name].array[...] = array.ravel()
+        if name != in_place:
+            held[name].freeze()
+    shapes = {name: X.shape if names[name] == "dX" else parameter.shape for name in outputs}
+    for name, shape in shapes.items():
+        held[names[name]] = Guarded((prod(shape),), X.dtype if names[name] == "dX" else parameter.dtype)
+    if in_place:
+        held["dX"] = held[in_place]
+    numbers: dict[str, Any] = {name: each.address for name, each in held.items()}
+    numbers |= {name: getattr(shares, name) for name in ARGUMENTS if hasattr(shares, name)}
+    arguments = tuple(np.int64(numbers.get(name, 0)) for name in ARGUMENTS)
+    shared_bytes = form.ring_at + shares.ring_bytes(form)
+    simulated.launch(build(form), clusters * slices, form.threads, slices, shared_bytes, arguments)
+    for guarded in held.values():
+        guarded.check()
+    return {name: np.array(held[names[name]].array).reshape(shape) for name, shape in shapes.items()}
+
+
+def check(operands: Case | constant.Case, **how: Any) -> None:
+    operands.check(simulate(operands, **how))
+
+
+def of_constants(sizes: tuple[int, ...], dtype: str) -> constant.Case:
+    return constant.case(sizes, (1, sizes[1], *(1 for _ in sizes[2:])), dtype)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dtype", "slices"),
+    [
+        ((4, 3, 5, 8), f, 2),  # planes of whole vectors, some rows at once
+        ((6, 3, 8, 16), h, 1),
+        ((4, 2, 6, 6), b, 2),  # two channels at once, four elements a vector
+        ((4, 8, 7, 7), h, 1),  # eight channels, single elements
+        ((4, 12, 4, 4), f, 1),  # four, as more are no divisor
+        ((3, 2, 300), f, 2),  # a plane is more than a team has threads
+        ((5, 2, 2, 2, 2, 2), d, 2),
+        ((5, 4, 1), f, 1),
+        ((2, 6, 2), d, 1),
+    ],
+    ids=str,
+)
+def test_every_kind_of_plane(sizes: tuple[int, ...], dtype: str, slices: int) -> None:
+    check(case(sizes, dtype), slices=slices)
+    check(of_constants(sizes, dtype), slices=slices)
+
+
+@pytest.mark.parametrize(("clusters", "slices"), [(1, 1), (1, 4), (3, 2), (7, 1)])
+def test_clusters_with_many_items_with_few_and_with_none(clusters: int, slices: int) -> None:
+    check(case((9, 5, 12), f), clusters=clusters, slices=slices)
+    check(of_constants((9, 5, 12), f), clusters=clusters, slices=slices)
+
+
+@pytest.mark.parametrize(("batch", "slots"), [(1, 0), (1, 10), (2, 7), (4, 3), (9, 1)])
+def test_a_ring_of_any_length_is_filled_again(batch: int, slots: int) -> None:
+    check(case((9, 6, 8), f), clusters=1, batch=batch, slots=slots)
+    check(case((9, 6, 8), f), clusters=1, slices=2, batch=batch, slots=slots, in_place="X")
+    check(of_constants((9, 6, 8), f), clusters=1, slices=2, batch=batch, slots=max(slots, 2), in_place="D")
+
+
+def test_a_channel_may_have_several_warps() -> None:
+    check(case((5, 2, 6, 6), h), team=64, slices=2)
+    check(of_constants((5, 2, 6, 6), h), team=64)
+
+
+@pytest.mark.parametrize("types", [(h, h, f), (h, f, f), (b, f, f), (b, b, f), (b, b, b), (h, h, h)], ids=" ".join)
+def test_every_combination_of_types(types: tuple[str, str, str]) -> None:
+    check(case((5, 4, 2, 4), *types), slices=2)
+
+
+@pytest.mark.parametrize("outputs", [OUTPUTS[:1], OUTPUTS[::2], OUTPUTS[:2]], ids=" ".join)
+def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
+    check(case((4, 3, 16), h), outputs=outputs, slices=2)
+
+
+@pytest.mark.parametrize("outputs", [each for n in (1, 2) for each in combinations(constant.OUTPUTS, n)], ids=" ".join)
+def test_only_the_wanted_outputs_are_written_where_statistics_are_constants(outputs: tuple[str, ...]) -> None:
+    check(of_constants((4, 3, 16), h), outputs=outputs, slices=2)
+
+
+@pytest.mark.parametrize("source", ["D", "X"])
+def test_dX_may_be_written_over_what_it_is_made_from(source: str) -> None:
+    check(case((9, 5, 12), f), in_place=source, slices=2)
+    check(of_constants((9, 5, 12), f), in_place=source, slices=2)
+
+
+def test_a_mean_far_from_zero_costs_no_digits() -> None:
+    check(case((40, 4, 8), f, far=3000), slices=2)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # NumPy's remark on the infinite less the infinite
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_reaches_exactly_what_depends_on_it(value: float) -> None:
+    operands = case((4, 3, 16), f)
+    operands.inputs["dY"][2, 1, 3] = value
+    operands.inputs["X"][1, 2, 5] = value
+    check(operands, slices=2)
+    constants = of_constants((4, 3, 16), f)
+    constants.inputs["InputGradient"][2, 1, 3] = value
+    constants.inputs["Input"][1, 2, 5] = value
+    check(constants, slices=2)

@@ -1,0 +1,316 @@
+"""The command line: what it lists, its exit codes, and how it starts and ends as a process."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.checkout import ROOT
+from ruamel.yaml import YAML
+
+import gradkern
+from gradkern import cli
+from gradkern.contract import registry
+from gradkern.contract.schema import Operator
+from gradkern.system import providers
+
+LIST_OPS = ROOT / "tools" / "list_ops.py"
+OPERATORS = gradkern.operators()
+NAMES = list(OPERATORS)
+KNOWN = ", ".join(NAMES)
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+Shown = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def show(capsys: pytest.CaptureFixture[str]) -> Shown:
+    """Run `gradkern ops` with these arguments: exit code, standard output, standard error."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = cli.main(["ops", *arguments])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def shown_json(show: Shown, *arguments: str) -> list[dict[str, Any]]:
+    code, out, err = show("--json", *arguments)
+    assert (code, err) == (0, "")
+    return json.loads(out)["operators"]
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def test_piped_the_table_is_one_plain_line_for_each_operator(show: Shown) -> None:
+    code, out, err = show()
+    assert (code, err) == (0, "")
+    header, *rows = out.splitlines()
+    assert header.split() == ["operator", "types", "inputs", "outputs", "in", "place", "attributes", "providers"]
+    assert [row.split()[0] for row in rows] == NAMES
+    assert out.isascii()
+    assert "\x1b" not in out
+
+
+def test_a_row_has_types_inputs_outputs_in_place_attributes_and_providers(show: Shown) -> None:
+    row = next(line for line in show()[1].splitlines() if line.startswith("BiasGeluGrad_dX"))
+    assert re.split("  +", row) == [
+        "BiasGeluGrad_dX",
+        "float32, float64, float16, bfloat16",
+        "dY:T, X:T, B:TB",
+        "dX:T, dB:TB (on request)",
+        "dY -> dX, X -> dX",
+        "-",
+        f"cuda ({providers.unavailable('cuda') or 'available'}), cpu (available)",
+    ]
+
+
+def test_a_terminal_gets_a_drawn_table() -> None:
+    master, slave = pty.openpty()
+    process = subprocess.Popen([sys.executable, LIST_OPS], stdout=slave, env={**ENVIRONMENT, "COLUMNS": "250"})
+    os.close(slave)
+    drawn = b""
+    try:
+        while part := os.read(master, 4096):
+            drawn += part
+    except OSError:  # how Linux says that the terminal's other end is closed
+        pass
+    os.close(master)
+    assert process.wait() == 0
+    assert "│".encode() in drawn
+    assert b"ConvGrad" in drawn
+
+
+def test_a_provider_that_cannot_run_here_says_why(
+    show: Shown, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setitem(providers._PACKAGES, "cpu", {"numba": "numba", "a_module_nobody_has": "a_package"})
+    request.addfinalizer(providers.unavailable.cache_clear)
+    providers.unavailable.cache_clear()
+    reason = "a_module_nobody_has not installed (pip install a_package)"
+    assert all(line.endswith(f"cpu ({reason})") for line in show()[1].splitlines()[1:])
+    assert f"\n    cpu     {reason}" in show("ConvGrad")[1]
+    available = shown_json(show, "ConvGrad")[0]["available"]
+    assert available["cpu"] == {"available": False, "reason": reason, "modules": ["cpu.plan"]}
+
+
+def test_a_provider_this_version_does_not_have_says_so() -> None:
+    assert providers.unavailable("tpu") == "this version of gradkern does not have it"
+
+
+# --- one operator ----------------------------------------------------------------------------------------------------
+
+
+def test_a_named_operator_is_shown_whole(show: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradkern.cli.ops.unavailable", {"cuda": "no NVIDIA GPU"}.get)
+    code, out, err = show("InvertibleLayerNormalizationGrad")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "InvertibleLayerNormalizationGrad  (com.microsoft, since version 1)",
+        "  Gradient of layer normalization from its output; the normalized input is rebuilt as (Y - bias) / scale.",
+        "  inputs",
+        "    Y_grad:G       (rows, columns)                          gradient of the output",
+        "    Y:V            (rows, columns)                          output of the forward pass",
+        "    scale:V        (columns) or (product of columns)        "
+        "scale of each column; a zero cannot be inverted (nonzero)",
+        "    bias:V         (columns) or (product of columns)        bias of each column",
+        "    inv_std_var:U  (rows) or (rows, 1 for each of columns)  "
+        "1 / sqrt(variance + epsilon) of each row (positive)",
+        "  outputs",
+        "    X_grad:T      as Y      gradient of the input of the forward pass (optional)",
+        "    scale_grad:V  as scale  gradient of scale (optional)",
+        "    bias_grad:V   as scale  gradient of the bias (optional)",
+        "  attributes",
+        "    axis         int, default -1  first normalized dimension",
+        "    X_grad_type  type, default V  type of X_grad; without it the type of an `out` array for X_grad, "
+        "else that of V",
+        "  types",
+        "    G    gradient of the output; the type of T or of V",
+        "    T    X_grad alone",
+        "    U    saved statistics",
+        "    V    output of the forward pass, scale, bias and their gradients",
+        "  combinations",
+        *(
+            f"    {', '.join(f'{key}={value}' for key, value in row.items())}"
+            for row in OPERATORS["InvertibleLayerNormalizationGrad"].combinations
+        ),
+        "  axes",
+        "    rows     group  dimensions before `axis`",
+        "    columns  group  dimensions from `axis` on",
+        "  in place",
+        "    Y_grad -> X_grad",
+        "    Y -> X_grad",
+        "  providers",
+        "    cuda    no NVIDIA GPU",
+        "    cpu     available",
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_operator_can_be_shown_whole_with_all_it_has(show: Shown, name: str) -> None:
+    out, operator = show(name)[1], OPERATORS[name]
+    for each in (*operator.inputs, *operator.outputs):
+        assert f"    {each.name}:{each.type} " in out
+        assert each.doc in out
+    for attribute, contract in operator.attributes.items():
+        assert f"    {attribute} " in out
+        assert contract.doc in out
+
+
+def test_several_names_are_shown_each_once_in_the_order_of_the_list(show: Shown) -> None:
+    out = show("LayerNormalizationGrad", "ConvGrad", "ConvGrad")[1]
+    assert [line.split()[0] for line in out.splitlines() if "since version" in line] == [
+        "ConvGrad",
+        "LayerNormalizationGrad",
+    ]
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def test_json_has_a_schema_version_and_every_field_of_every_contract(show: Shown) -> None:
+    code, out, _ = show("--json")
+    assert code == 0
+    document = json.loads(out)
+    assert list(document) == ["schema", "gradkern", "operators"]
+    assert document["schema"] == 1
+    assert document["gradkern"] == gradkern.__version__
+    assert [entry["name"] for entry in document["operators"]] == NAMES
+    for entry in document["operators"]:
+        assert list(entry) == ["name", *Operator.model_fields, "available"]
+        modules = [*OPERATORS[entry["name"]].providers["cpu"]]
+        assert entry["available"]["cpu"] == {"available": True, "reason": None, "modules": modules}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_json_says_what_the_registry_says(show: Shown, name: str) -> None:
+    written = YAML(typ="safe", pure=True).load(registry.path().read_text(encoding="utf-8"))["operators"][name]
+    assert_holds(shown_json(show, name)[0], written)
+
+
+def assert_holds(shown: Any, written: Any) -> None:
+    """All that is written is shown; what is not written may be shown as a default."""
+    if isinstance(written, dict):
+        for key, value in written.items():
+            assert_holds(shown[key], value)
+    elif isinstance(written, list):
+        for one, other in zip(shown, written, strict=True):
+            assert_holds(one, other)
+    else:
+        assert shown == written
+
+
+# --- choosing --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float64"])
+def test_types_chooses_operators_that_take_data_of_a_type(
+    show: Shown, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    only = [row for row in OPERATORS["ConvGrad"].combinations if row["T"] == "float32"]
+    changed = OPERATORS["ConvGrad"].model_copy(update={"combinations": tuple(only)})
+    monkeypatch.setattr(registry, "operators", lambda: {**OPERATORS, "ConvGrad": changed})
+    expected = [key for key in NAMES if key != "ConvGrad"]
+    assert [entry["name"] for entry in shown_json(show, "--types", name)] == expected
+
+
+def test_provider_chooses_operators_that_a_provider_computes(show: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = OPERATORS["ConvGrad"].model_copy(update={"providers": {"cuda": ("cudnn",)}})
+    monkeypatch.setattr(registry, "operators", lambda: {**OPERATORS, "ConvGrad": changed})
+    expected = [key for key in NAMES if key != "ConvGrad"]
+    assert [entry["name"] for entry in shown_json(show, "--provider", "cpu")] == expected
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--provider", "tpu"], ["--types", "int8"], ["ConvGrad", "--types", "complex64"]]
+)
+def test_nothing_that_matches_is_exit_code_one(show: Shown, arguments: list[str]) -> None:
+    assert show(*arguments) == (1, "", "no operator matches\n")
+    code, out, err = show("--json", *arguments)
+    assert (code, json.loads(out)["operators"], err) == (1, [], "no operator matches\n")
+
+
+def test_an_unknown_name_is_exit_code_one_and_gets_the_nearest(show: Shown) -> None:
+    assert show("ConvGrd", "Softmax", "ConvGrad") == (
+        1,
+        "",
+        f"unknown operator 'ConvGrd' (did you mean ConvGrad?); known are {KNOWN}\n"
+        f"unknown operator 'Softmax'; known are {KNOWN}\n",
+    )
+
+
+@pytest.mark.parametrize("arguments", [[], ["opps"], ["ops", "--jsn"], ["ops", "--types"]])
+def test_a_wrong_command_line_is_exit_code_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: gradkern")
+
+
+def test_a_refused_registry_is_exit_code_three(show: Shown, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bad = tmp_path / "registry.yaml"
+    bad.write_text("schema: 2\noperators: {}\n")
+    monkeypatch.setattr(registry, "path", lambda: bad)
+    registry.operators.cache_clear()
+    try:
+        assert show() == (
+            3,
+            "",
+            "registry.yaml:1: schema: is 2; this gradkern reads schema 1\n"
+            "registry.yaml:2: operators: expected a mapping of operators, at least one\n",
+        )
+    finally:
+        monkeypatch.undo()
+        registry.operators.cache_clear()
+
+
+def test_version_and_help_say_what_they_should(capsys: pytest.CaptureFixture[str]) -> None:
+    for argument, expected in (("--version", f"gradkern {gradkern.__version__}\n"), ("--help", "exit codes: 0 done")):
+        with pytest.raises(SystemExit) as caught:
+            cli.main([argument])
+        assert caught.value.code == 0
+        assert expected in capsys.readouterr().out
+
+
+# --- as a process ----------------------------------------------------------------------------------------------------
+
+
+def test_list_ops_runs_from_any_folder(tmp_path: Path) -> None:
+    command = [sys.executable, LIST_OPS, "--json"]
+    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    assert len(json.loads(done.stdout)["operators"]) == len(NAMES)
+
+
+def test_list_ops_loads_neither_kernels_nor_frameworks() -> None:
+    command = [sys.executable, "-X", "importtime", LIST_OPS]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    roots = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert "gradkern" in roots
+    assert not roots & {"numba", "llvmlite", "scipy", "torch"}
+
+
+def test_listing_loads_neither_arrays_nor_numba_nor_cuda() -> None:
+    code = (
+        "import sys; before = {*sys.modules}; from gradkern.cli import main\n"
+        "for arguments in ['ops'], ['ops', '--json'], ['ops', 'ConvGrad']: assert main(arguments) == 0\n"
+        "print(*{each.partition('.')[0] for each in {*sys.modules} - before}, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    assert not set(done.stderr.split()) & {"numpy", "numba", "llvmlite", "cuda", "torch", "ml_dtypes"}
+
+
+@pytest.mark.parametrize("arguments", [["ops"], ["ops", "--json"], ["ops", "ConvGrad"]], ids=" ".join)
+def test_a_reader_that_leaves_early_is_no_error(arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "gradkern.cli", *arguments]
+    done = subprocess.run(command, env=ENVIRONMENT, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,209 @@
+"""Attribute values: what is taken, what it becomes in the call, and the text of every refusal."""
+
+from fractions import Fraction
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from helpers.calls import FakeProvider, arguments, message
+
+import gradkern
+from gradkern import ArgumentError, AttributeValueError, DTypeError
+
+CONV, LAYER, DML = "ConvGrad", "LayerNormalizationGrad", "DmlBatchNormalizationGrad"
+BATCH, INVERTIBLE = "BatchNormalizationGrad", "InvertibleLayerNormalizationGrad"
+
+
+def planned(provider: FakeProvider, name: str, **attributes: Any) -> dict[str, Any]:
+    """The attributes as the provider gets them."""
+    gradkern.run(name, **{**arguments(name), **attributes})
+    return dict(provider.calls[-1].attributes)
+
+
+def test_defaults_are_filled_in_and_lists_get_their_length(provider: FakeProvider) -> None:
+    given = arguments(CONV, pads=None)
+    given["dY"] = given["dY"][:, :, :7, :6]
+    gradkern.run(CONV, **given)
+    assert provider.calls[0].attributes == {
+        "auto_pad": "NOTSET",
+        "dilations": (1, 1),
+        "group": 1,
+        "kernel_shape": (3, 3),
+        "pads": (0, 0, 0, 0),
+        "strides": (1, 1),
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "becomes"), [(-1, 1), (1, 1), (np.int64(-1), 1), (np.array(1), 1), (np.uint8(1), 1), (None, 1)]
+)
+def test_an_int_may_be_any_whole_number_and_an_axis_is_counted_from_the_front(
+    provider: FakeProvider, value: Any, becomes: int
+) -> None:
+    assert planned(provider, LAYER, axis=value) == {"axis": becomes}
+
+
+@pytest.mark.parametrize("value", [0, 0.5, np.float32(0.5), np.float64(0.5), Fraction(1, 2), np.int8(0)])
+def test_a_float_may_be_any_real_number(provider: FakeProvider, value: Any) -> None:
+    taken = planned(provider, DML, Epsilon=value)["Epsilon"]
+    assert type(taken) is float
+    assert taken == value
+
+
+@pytest.mark.parametrize("value", [[1] * 4, (1,) * 4, np.ones(4, np.int32), [np.int64(1), True + 0, 1, 1]])
+def test_ints_may_be_a_list_a_tuple_or_an_array(provider: FakeProvider, value: Any) -> None:
+    assert planned(provider, CONV, pads=value)["pads"] == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("value", ["float16", np.float16, np.dtype("float16"), "half"])
+def test_a_type_may_be_a_name_or_a_numpy_type(provider: FakeProvider, value: Any) -> None:
+    given = arguments(INVERTIBLE)
+    for name in ("Y_grad", "inv_std_var"):
+        given[name] = given[name].astype(np.float32)
+    result = gradkern.run(INVERTIBLE, **given, X_grad_type=value)
+    assert result.X_grad.dtype == np.float16
+    assert provider.calls[0].outputs["X_grad"].dtype == np.float16
+
+
+@pytest.mark.parametrize("value", ["bfloat16", ml_dtypes.bfloat16, np.dtype(ml_dtypes.bfloat16)])
+def test_bfloat16_is_ml_dtypes_own(provider: FakeProvider, value: Any) -> None:
+    assert gradkern.run(INVERTIBLE, **arguments(INVERTIBLE), X_grad_type=value).X_grad.dtype == ml_dtypes.bfloat16
+
+
+@pytest.mark.torch
+def test_a_type_may_be_one_of_torch(provider: FakeProvider) -> None:
+    import torch
+
+    for kind, expected in ((torch.float16, np.float16), (torch.bfloat16, ml_dtypes.bfloat16)):
+        assert gradkern.run(INVERTIBLE, **arguments(INVERTIBLE), X_grad_type=kind).X_grad.dtype == expected
+
+
+def test_a_type_comes_from_the_out_array_and_else_from_the_default(provider: FakeProvider) -> None:
+    given = arguments(INVERTIBLE)
+    assert gradkern.run(INVERTIBLE, **given).X_grad.dtype == np.float32
+    out = np.empty(given["Y"].shape, np.float16)
+    assert gradkern.run(INVERTIBLE, **given, out={"X_grad": out}).X_grad is out
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes", "expected"),
+    [
+        (DML, {"Epsilon": None}, "attribute Epsilon is missing; it has no default (added to Variance)"),
+        # int
+        (LAYER, {"axis": 1.0}, "attribute axis is 1.0; expected an int"),
+        (LAYER, {"axis": True}, "attribute axis is True; expected an int"),
+        (LAYER, {"axis": "1"}, "attribute axis is '1'; expected an int"),
+        (LAYER, {"axis": [1]}, "attribute axis is [1]; expected an int"),
+        (LAYER, {"axis": {}}, "attribute axis is {}; expected an int"),
+        (LAYER, {"axis": np.array([1])}, "attribute axis is array([1]); expected an int"),
+        (LAYER, {"axis": np.array(1.0)}, "attribute axis is array(1.); expected an int"),
+        (LAYER, {"axis": 2}, "attribute axis is 2, but input X has rank 2; allowed are -2 to 1"),
+        (LAYER, {"axis": -3}, "attribute axis is -3, but input X has rank 2; allowed are -2 to 1"),
+        (INVERTIBLE, {"axis": 5}, "attribute axis is 5, but input Y has rank 2; allowed are -2 to 1"),
+        (CONV, {"group": 0}, "attribute group has the value 0; the least allowed is 1"),
+        # float
+        (DML, {"Epsilon": "small"}, "attribute Epsilon is 'small'; expected a float"),
+        (DML, {"Epsilon": True}, "attribute Epsilon is True; expected a float"),
+        (DML, {"Epsilon": np.array(0.5)}, "attribute Epsilon is array(0.5); expected a float"),
+        (DML, {"Epsilon": 10**400}, "attribute Epsilon is an int too large for a float"),
+        (DML, {"Epsilon": -1e-5}, "attribute Epsilon has the value -1e-05; the least allowed is 0"),
+        (DML, {"Epsilon": float("nan")}, "attribute Epsilon has the value nan; the least allowed is 0"),
+        # string
+        (BATCH, {"mode": 1}, "attribute mode is 1; expected a string"),
+        (BATCH, {"mode": "fast"}, "attribute mode is 'fast'; allowed are auto, spatial, spatial_persistent"),
+        (
+            CONV,
+            {"auto_pad": "same_upper"},
+            "attribute auto_pad is 'same_upper' (did you mean SAME_UPPER or SAME_LOWER?); "
+            "allowed are NOTSET, VALID, SAME_UPPER, SAME_LOWER",
+        ),
+        # ints
+        (CONV, {"pads": 1}, "attribute pads is 1; expected a list of ints"),
+        (CONV, {"pads": "1111"}, "attribute pads is '1111'; expected a list of ints"),
+        (CONV, {"pads": {1}}, "attribute pads is {1}; expected a list of ints"),
+        (CONV, {"pads": [1, 1, 1, 1.0]}, "attribute pads is 1.0; expected a list of ints"),
+        (CONV, {"pads": [1, 1, True, 1]}, "attribute pads is True; expected a list of ints"),
+        (CONV, {"pads": [[1, 1], [1, 1]]}, "attribute pads is [1, 1]; expected a list of ints"),
+        (CONV, {"pads": np.ones((2, 2), int)}, "attribute pads is [1, 1]; expected a list of ints"),
+        (CONV, {"pads": np.array(1)}, "attribute pads is 1; expected a list of ints"),
+        (CONV, {"pads": [1, 1, 1, -1]}, "attribute pads has the value -1; the least allowed is 0"),
+        (CONV, {"strides": [1, 0]}, "attribute strides has the value 0; the least allowed is 1"),
+        (
+            CONV,
+            {"pads": [1, 1]},
+            "attribute pads has 2 values, (1, 1); expected 4, 2 for every one of the 2 spatial dimensions",
+        ),
+        (
+            CONV,
+            {"strides": [1, 1, 1]},
+            "attribute strides has 3 values, (1, 1, 1); expected 2, one for every one of the 2 spatial dimensions",
+        ),
+        # type
+        (INVERTIBLE, {"X_grad_type": "float12"}, "attribute X_grad_type is 'float12'; expected the name of a type"),
+        (INVERTIBLE, {"X_grad_type": "(2,f4"}, "attribute X_grad_type is '(2,f4'; expected the name of a type"),
+        (INVERTIBLE, {"X_grad_type": 3.5}, "attribute X_grad_type is 3.5; expected the name of a type"),
+        (INVERTIBLE, {"X_grad_type": {"a": 1}}, "attribute X_grad_type is {'a': 1}; expected the name of a type"),
+    ],
+)
+def test_a_value_that_the_contract_does_not_allow_is_refused(
+    provider: FakeProvider, name: str, attributes: dict[str, Any], expected: str
+) -> None:
+    given = {**arguments(name), **attributes}
+    for _ in range(2):  # the second call meets no plan that the first has left
+        assert message(AttributeValueError, gradkern.run, name, **given) == f"{name}: {expected}"
+    assert not provider.calls
+
+
+def test_a_type_that_no_combination_has_is_refused_with_those_that_are(provider: FakeProvider) -> None:
+    text = message(DTypeError, gradkern.run, INVERTIBLE, **arguments(INVERTIBLE), X_grad_type="int32")
+    assert text.startswith(
+        f"{INVERTIBLE}: the types G=float32, V=float32, U=float32, T=int32 are not registered together; registered are "
+        "G=float32, T=float32, U=float32, V=float32; G=float64,"
+    )
+
+
+def test_equal_values_of_different_types_get_different_verdicts(provider: FakeProvider) -> None:
+    gradkern.run(LAYER, **arguments(LAYER), axis=1)
+    for value in (1.0, True):
+        assert message(AttributeValueError, gradkern.run, LAYER, **arguments(LAYER), axis=value).endswith("an int")
+    gradkern.run(DML, **arguments(DML, Epsilon=0.5))
+    assert message(AttributeValueError, gradkern.run, DML, **arguments(DML, Epsilon=np.array(0.5))).endswith("a float")
+
+
+def test_an_operator_without_attributes_takes_none(provider: FakeProvider) -> None:
+    name = "BiasGeluGrad_dX"
+    expected = f"{name}: unknown argument 'axis'; its attributes are none"
+    assert message(ArgumentError, gradkern.run, name, **arguments(name), axis=1) == expected
+
+
+# --- convolutions: attributes that must fit one another --------------------------------------------------------------
+
+
+def conv(dY: tuple[int, ...], X: tuple[int, ...], W: tuple[int, ...], **attributes: Any) -> Any:
+    arrays = (np.ones(shape, np.float32) for shape in (dY, X, W))
+    return gradkern.run(CONV, *arrays, **attributes)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "out", "pads"),
+    [
+        ({"auto_pad": "VALID"}, (4, 5), (0, 0, 0, 0)),
+        ({"auto_pad": "SAME_UPPER"}, (6, 7), (1, 1, 1, 1)),
+        ({"auto_pad": "SAME_UPPER", "strides": [2, 2]}, (3, 4), (0, 1, 1, 1)),
+        ({"auto_pad": "SAME_LOWER", "strides": [2, 2]}, (3, 4), (1, 1, 0, 1)),
+        ({"pads": [0, 1, 2, 3]}, (6, 9), (0, 1, 2, 3)),
+        ({"dilations": [2, 3]}, (2, 1), (0, 0, 0, 0)),
+    ],
+)
+def test_auto_pad_becomes_pads(
+    provider: FakeProvider, attributes: dict[str, Any], out: tuple[int, int], pads: tuple[int, ...]
+) -> None:
+    conv((2, 4, *out), (2, 3, 6, 7), (4, 3, 3, 3), **attributes)
+    assert provider.calls[0].attributes["pads"] == pads
+    assert provider.calls[0].attributes["auto_pad"] == "NOTSET"
+
+
+def test_pads_beside_auto_pad_are_refused(provider: FakeProvider) -> None:
+    text = message(AttributeValueError, conv, (1, 1, 3), (1, 1, 3), (1, 1, 3), auto_pad="SAME_UPPER", pads=[1, 1])
+    assert text == "ConvGrad: attribute pads is (1, 1) and auto_pad is SAME_UPPER; only one of them may be given"

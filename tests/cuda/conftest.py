@@ -1,8 +1,0 @@
-"""The helpers beside these tests are imported by their bare names: a package `cuda` here would hide NVIDIA's."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))

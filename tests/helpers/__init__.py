@@ -1,0 +1,1 @@
+"""What tests share. It is imported as `helpers`: pytest has the folder above it on its path."""

@@ -1,0 +1,113 @@
+"""Run by the tests in a process of its own: candidates of cases from standard input, for an H200 that is not there.
+
+cuDNN makes plans for a device that is described to it, and needs of the driver that its library can be loaded. The
+answer, on standard output, has for every case its candidates, each with what became of its plan.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import gradkern.ops.conv.cuda.cudnn as cudnn
+from gradkern.cuda.device import Device
+from gradkern.cudnn.descriptor import Descriptor
+from gradkern.cudnn.library import library
+from gradkern.policy import Policy
+from gradkern.search.candidate import Unfit
+from gradkern.search.trials import ready
+from helpers import stub_driver
+from helpers.cudnn_conv import Case
+
+PROPERTIES = Path(__file__).parent / "h200_device_properties.json"
+H200 = Device(0, (9, 0), 132, 232448)
+POLICIES = {
+    "default": Policy(),
+    "no TF32": Policy(allow_tf32=False),
+    "deterministic": Policy(deterministic=True),
+    "strictest": Policy(allow_tf32=False, deterministic=True, workspace_limit=0),
+}
+
+
+def main() -> None:
+    stub_driver.load(Path(sys.argv[1]))
+    described = Descriptor("device", json=PROPERTIES.read_bytes())
+    cudnn.description = lambda device: described
+    asked = json.load(sys.stdin)
+    alive = _Count()
+    answers = [_answer(Case.of(case), asked["variations"]) for case in asked["cases"]]
+    cudnn._graph.cache_clear()
+    gc.collect()
+    json.dump({"answers": answers, "alive": alive.now, "made": alive.made}, sys.stdout)
+
+
+class _Count:
+    """Descriptors that are made from now on, and those of them that are still there."""
+
+    def __init__(self) -> None:
+        self.made = self.now = 0
+        lib = library()
+        create, destroy = lib.cudnnBackendCreateDescriptor, lib.cudnnBackendDestroyDescriptor
+
+        def count_create(*arguments: Any) -> int:
+            self.made, self.now = self.made + 1, self.now + 1
+            return create(*arguments)
+
+        def count_destroy(pointer: int) -> int:
+            self.now -= 1
+            return destroy(pointer)
+
+        lib.cudnnBackendCreateDescriptor, lib.cudnnBackendDestroyDescriptor = count_create, count_destroy
+
+
+def _answer(case: Case, most_variations: int) -> dict[str, Any]:
+    problem = case.problem()
+    try:
+        found = list(cudnn.candidates(problem, H200))
+    except Unfit as unfit:
+        return {"unfit": str(unfit)}
+    answer: dict[str, Any] = {"candidates": [_facts(each) for each in found]}
+    again = [cudnn.rebuild(problem, H200, json.loads(json.dumps(each.recipe))) for each in (found[0], found[-1])]
+    answer["rebuilt"] = [_facts(each) for each in again]
+    answer["admitted"] = {
+        name: [each.name for each in found if _admits(policy, each)] for name, policy in POLICIES.items()
+    }
+    if most_variations:
+        answer["variations"] = {
+            each.name: [_facts(other) for other, _ in zip(cudnn.variations(each), range(most_variations), strict=False)]
+            for each in {each.origin: each for each in reversed(found)}.values()  # the first of each engine
+        }
+    return answer
+
+
+def _admits(policy: Policy, candidate: cudnn.CudnnCandidate) -> bool:
+    """Whether a search with this policy runs the candidate."""
+    limit = 1 << 34 if policy.workspace_limit is None else policy.workspace_limit
+    try:
+        ready(candidate, policy, limit)
+    except Unfit:
+        return False
+    return True
+
+
+def _facts(candidate: cudnn.CudnnCandidate) -> dict[str, Any]:
+    refused = None
+    try:
+        candidate.prepare()
+    except Unfit as unfit:
+        refused = str(unfit)
+    return {
+        "name": candidate.name,
+        "origin": candidate.origin,
+        "notes": sorted(candidate.notes),
+        "workspace": candidate.workspace,
+        "recipe": candidate.recipe,
+        "refused": refused,
+    }
+
+
+if __name__ == "__main__":
+    main()

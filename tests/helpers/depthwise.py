@@ -1,0 +1,130 @@
+"""Cases of depthwise convolutions: random operands in guarded memory, and their float64 gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
+import numpy as np
+
+from gradkern.call import Tensor
+from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
+from gradkern.ops.conv.cuda.problem import Problem
+from helpers.conv_problems import conv_problem
+from helpers.guarded import Guarded
+
+
+@dataclass(frozen=True)
+class Depthwise:
+    """What a case is made of; per spatial axis: one or two."""
+
+    gradient: str
+    images: int
+    channels: int
+    spatial: tuple[int, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()  # begins, then ends
+    dtype: str = "float32"
+    channels_last: bool = False
+    offset: int = 0  # elements from an aligned address to each array
+    spread: int = 0  # elements between images
+    seed: int = 0
+    operands: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def rank(self) -> int:
+        return len(self.spatial)
+
+    @property
+    def per_axis(self) -> list[tuple[int, ...]]:
+        """(size, taps, stride, dilation, begin, end, out) of each axis."""
+        ones, zeros = (1,) * self.rank, (0,) * 2 * self.rank
+        strides, dilations, pads = self.strides or ones, self.dilations or ones, self.pads or zeros
+        lists = (self.spatial, self.kernel, strides, dilations, pads[: self.rank], pads[self.rank :])
+        return [
+            (size, taps, stride, dilation, begin, end, (size + begin + end - dilation * (taps - 1) - 1) // stride + 1)
+            for size, taps, stride, dilation, begin, end in zip(*lists, strict=True)
+        ]
+
+
+def make(case: Depthwise) -> tuple[Problem, dict[str, Guarded], np.ndarray, np.ndarray]:
+    """The problem, its arrays by name (inputs filled, output poisoned), a view of the output, and what it must be."""
+    random = np.random.default_rng(case.seed)
+    out = tuple(axis[6] for axis in case.per_axis)
+    shapes = {
+        "dY": (case.images, case.channels, *out),
+        "X": (case.images, case.channels, *case.spatial),
+        "W": (case.channels, 1, *case.kernel),
+    }
+    held = {name: _hold(case, shape) for name, shape in shapes.items()}
+    arrays = {name: _view(held[name], shapes[name], name != "W" and case.channels_last) for name in shapes}
+    output = {"dX": "X", "dW": "W"}[case.gradient]
+    for name, array in arrays.items():
+        if name != output:
+            array[...] = random.standard_normal(array.shape).astype(array.dtype)
+            held[name].freeze()
+    wide = {name: array.astype(np.float64) for name, array in arrays.items() if name != output}
+    tensors = {name: Tensor(a.dtype, a.shape, a.strides, _alignment(held[name].address)) for name, a in arrays.items()}
+    strides, dilations, begins, ends = (tuple(axis[n] for axis in case.per_axis) for n in (2, 3, 4, 5))
+    problem = conv_problem(
+        case.gradient, tensors["dY"], tensors["X"], tensors["W"], case.channels, strides, dilations, begins, ends
+    )
+    return problem, held, arrays[output], reference(case, wide)
+
+
+def arguments(
+    case: Depthwise, arrays: dict[str, Guarded], partial: Guarded, counter: np.ndarray, chunks: int
+) -> tuple[np.int64, ...]:
+    """Of a kernel, by the order it has them in."""
+    source, strip = ("dY", "X") if case.gradient == "dX" else ("X", "dY")
+    named = {
+        "source": arrays[source].address,
+        "strip": arrays[strip].address,
+        "filter": arrays["W"].address,
+        "partial": partial.address,
+        "counter": counter.ctypes.data,
+        "images": case.images,
+        "chunks": chunks,
+    }
+    return tuple(np.int64(named[name]) for name in ARGUMENTS)
+
+
+def reference(case: Depthwise, wide: dict[str, np.ndarray]) -> np.ndarray:
+    """The gradient in float64, tap by tap, from X between zeros."""
+    axes = case.per_axis
+    padded = tuple(size + begin + end for size, _, _, _, begin, end, _ in axes)
+    inner = (slice(None), slice(None), *(slice(begin, begin + size) for size, _, _, _, begin, _, _ in axes))
+    grown = np.zeros((case.images, case.channels, *padded))
+    sums = np.zeros((case.channels, 1, *case.kernel))
+    if case.gradient == "dW":
+        grown[inner] = wide["X"]
+    for tap in np.ndindex(*case.kernel):
+        at = (slice(None), slice(None), *(
+            slice(k * dilation, k * dilation + stride * (out - 1) + 1, stride)
+            for k, (_, _, stride, dilation, _, _, out) in zip(tap, axes, strict=True)
+        ))  # fmt: skip
+        if case.gradient == "dX":
+            grown[at] += wide["dY"] * wide["W"][(slice(None), 0, *tap)].reshape(-1, *(1,) * case.rank)
+        else:
+            sums[(slice(None), 0, *tap)] = (grown[at] * wide["dY"]).sum(tuple({*range(case.rank + 2)} - {1}))
+    return grown[inner] if case.gradient == "dX" else sums
+
+
+def _hold(case: Depthwise, shape: tuple[int, ...]) -> Guarded:
+    """Images as rows."""
+    kind, size = np.dtype(case.dtype), int(np.prod(shape[1:]))
+    return Guarded((shape[0], size), kind, case.offset * kind.itemsize, (size + case.spread) * kind.itemsize)
+
+
+def _view(held: Guarded, shape: tuple[int, ...], last: bool) -> np.ndarray:
+    stored = (shape[0], *shape[2:], shape[1]) if last else shape
+    steps = np.empty(stored[1:], held.array.dtype).strides
+    array = np.lib.stride_tricks.as_strided(held.array, stored, (held.array.strides[0], *steps))
+    return np.moveaxis(array, -1, 1) if last else array
+
+
+def _alignment(address: int) -> int:
+    return next(each for each in (16, 8, 4, 2, 1) if address % each == 0)

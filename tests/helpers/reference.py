@@ -1,0 +1,219 @@
+"""Every operator's gradient in float64, by its formula: what providers are compared with. test_reference.py proves it.
+
+The formulas take statistics of any value, not only those of X. Inputs of 16 or 32 bits are widened exactly first, so
+the reference sees the very numbers a provider sees.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit, ndtr
+
+from helpers.forward import Array, conv_pads, taps
+
+__all__ = ["central_differences", "directional_difference", "reference"]
+
+Gradients = dict[str, Array]
+
+
+def reference(operator: str, inputs: Mapping[str, ArrayLike], attributes: Mapping[str, Any] | None = None) -> Gradients:
+    """All outputs of `operator`, by contract name. Attributes left out have the contract's defaults."""
+    # Through NumPy first: float64 of an ml_dtypes array or a list is exact either way.
+    widened = {name: np.asarray(value).astype(np.float64) for name, value in inputs.items()}
+    with np.errstate(all="ignore"):  # NaN and infinity are answers here, as they are in a provider
+        return _FORMULAS[operator](**widened, **(attributes or {}))
+
+
+def _layer_norm(Y_grad: Array, X: Array, scale: Array, mean: Array, inv_std_dev: Array, *, axis: int = -1) -> Gradients:
+    shape, rows_of = X.shape, _rows(X, axis)
+    D, X, r, mean = rows_of(Y_grad), rows_of(X), inv_std_dev.reshape(-1, 1), mean.reshape(-1, 1)
+    return _normalised(D, (X - mean) * r, scale, r, shape, centred=True)
+
+
+def _rms_norm(Y_grad: Array, X: Array, scale: Array, inv_std_var: Array, *, axis: int = -1) -> Gradients:
+    shape, rows_of = X.shape, _rows(X, axis)
+    D, X, r = rows_of(Y_grad), rows_of(X), inv_std_var.reshape(-1, 1)
+    gradients = _normalised(D, X * r, scale, r, shape, centred=False)
+    return {name: gradients[name] for name in ("X_grad", "scale_grad")}
+
+
+def _invertible_layer_norm(
+    Y_grad: Array,
+    Y: Array,
+    scale: Array,
+    bias: Array,
+    inv_std_var: Array,
+    *,
+    axis: int = -1,
+    X_grad_type: str | None = None,  # a rounding, which has no place here
+) -> Gradients:
+    shape, rows_of = Y.shape, _rows(Y, axis)
+    xh = (rows_of(Y) - bias.ravel()) / scale.ravel()
+    return _normalised(rows_of(Y_grad), xh, scale, inv_std_var.reshape(-1, 1), shape, centred=True)
+
+
+def _normalised(D: Array, xh: Array, scale: Array, r: Array, shape: tuple[int, ...], *, centred: bool) -> Gradients:
+    """D and xh are (rows, columns), r is (rows, 1)."""
+    columns = D.shape[1]
+    g = D * scale.ravel()
+    s1 = g.sum(1, keepdims=True) if centred else 0.0
+    s2 = (g * xh).sum(1, keepdims=True)
+    return {
+        "X_grad": (r / columns * (columns * g - s1 - xh * s2)).reshape(shape),
+        "scale_grad": (D * xh).sum(0).reshape(scale.shape),
+        "bias_grad": D.sum(0).reshape(scale.shape),
+    }
+
+
+def _rows(X: Array, axis: int) -> Callable[[Array], Array]:
+    axis %= X.ndim
+    rows, columns = math.prod(X.shape[:axis]), math.prod(X.shape[axis:])
+    return lambda array: array.reshape(rows, columns)
+
+
+def _batch_norm(
+    dY: Array,
+    X: Array,
+    Scale: Array,
+    saved_mean: Array,
+    saved_inv_std: Array,
+    *,
+    epsilon: float = 1e-5,
+    mode: str = "auto",
+) -> Gradients:
+    sums = _batch_norm_sums(dY, X, saved_mean, saved_inv_std)
+    m = X.shape[0] * math.prod(X.shape[2:])
+    return {**_batch_norm_from_sums(dY, X, Scale, saved_mean, saved_inv_std, **sums, count=m), **sums}
+
+
+def _batch_norm_sums(dY: Array, X: Array, saved_mean: Array, saved_inv_std: Array) -> Gradients:
+    others = (0, *range(2, X.ndim))
+    mean, r = _per_channel(X, saved_mean, saved_inv_std)
+    return {"dScale": (dY * ((X - mean) * r)).sum(others), "dBias": dY.sum(others)}
+
+
+def _batch_norm_from_sums(
+    dY: Array,
+    X: Array,
+    Scale: Array,
+    saved_mean: Array,
+    saved_inv_std: Array,
+    dScale: Array,
+    dBias: Array,
+    *,
+    count: int,
+) -> Gradients:
+    scale, mean, r, dscale, dbias = _per_channel(X, Scale, saved_mean, saved_inv_std, dScale, dBias)
+    return {"dX": scale * r / count * (count * dY - dbias - (X - mean) * r * dscale)}
+
+
+def _per_channel(X: Array, *parameters: Array) -> list[Array]:
+    """One value for each channel in a shape that meets X's second axis."""
+    return [each.reshape(-1, *[1] * (X.ndim - 2)) for each in parameters]
+
+
+def _dml_batch_norm(
+    Input: Array, InputGradient: Array, Mean: Array, Variance: Array, Scale: Array, *, Epsilon: float
+) -> Gradients:
+    r = 1 / np.sqrt(Variance + Epsilon)
+    summed = tuple(axis for axis, size in enumerate(Mean.shape) if size == 1)
+    return {
+        "OutputGradient": InputGradient * Scale * r,
+        "OutputScaleGradient": (InputGradient * (Input - Mean) * r).sum(summed, keepdims=True),
+        "OutputBiasGradient": InputGradient.sum(summed, keepdims=True),
+    }
+
+
+def _bias_gelu(dY: Array, X: Array, B: Array) -> Gradients:
+    z = _saturated(X + B)
+    return _through_gelu(dY, ndtr(z) + z * np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi))
+
+
+def _bias_fast_gelu(dY: Array, X: Array, B: Array) -> Gradients:
+    z = _saturated(X + B)
+    c, a = 0.7978845608028654, 0.044715
+    u = 2 * c * (z + a * z**3)
+    # (1 + tanh(u / 2)) / 2 = expit(u), and 1 - tanh(u / 2)^2 = 4 expit(u) expit(-u): without cancellation
+    return _through_gelu(dY, expit(u) + 2 * z * c * expit(u) * expit(-u) * (1 + 3 * a * z**2))
+
+
+def _saturated(z: Array) -> Array:
+    """Beyond 50 both slopes are 0 or 1 to the last bit (exp(-50^2 / 2) is 0) and z^3 may overflow. NaN stays NaN."""
+    return np.clip(z, -50, 50)
+
+
+def _through_gelu(dY: Array, slope: Array) -> Gradients:
+    dX = dY * slope
+    return {"dX": dX, "dB": dX.sum(tuple(range(dX.ndim - 1)))}
+
+
+def _conv(
+    dY: Array,
+    X: Array,
+    W: Array,
+    *,
+    kernel_shape: Sequence[int] | None = None,  # W's own
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    auto_pad: str = "NOTSET",
+) -> Gradients:
+    N, _, *spatial = X.shape
+    M, C_per_group, *kernel = W.shape
+    out = dY.shape[2:]
+    ranks = len(kernel)
+    strides, dilations = strides or [1] * ranks, dilations or [1] * ranks
+    pads = conv_pads(spatial, kernel, strides, dilations, pads, auto_pad)
+
+    padded = np.pad(X, [(0, 0), (0, 0), *zip(pads[:ranks], pads[ranks:], strict=True)])
+    image = padded.reshape(N, group, C_per_group, *padded.shape[2:])
+    weights = W.reshape(group, M // group, C_per_group, *kernel)
+    upstream = dY.reshape(N, group, M // group, math.prod(out))
+    d_image, d_weights = np.zeros_like(image), np.zeros_like(weights)
+    for tap, seen in taps(kernel, out, strides, dilations):
+        met = image[(..., *seen)]  # (N, group, C_per_group, out...): what this tap saw
+        columns = met.reshape(N, group, C_per_group, math.prod(out))
+        d_weights[(..., *tap)] = (upstream @ columns.swapaxes(2, 3)).sum(0)
+        d_image[(..., *seen)] += (weights[(..., *tap)].swapaxes(1, 2) @ upstream).reshape(met.shape)
+
+    inside = tuple(slice(begin, begin + size) for begin, size in zip(pads[:ranks], spatial, strict=True))
+    return {
+        "dX": d_image.reshape(padded.shape)[(..., *inside)],
+        "dW": d_weights.reshape(W.shape),
+        "dB": dY.sum((0, *range(2, dY.ndim))),
+    }
+
+
+_FORMULAS: dict[str, Callable[..., Gradients]] = {
+    "BatchNormalizationGrad": _batch_norm,
+    "BatchNormalizationGradSums": _batch_norm_sums,
+    "BatchNormalizationGradFromSums": _batch_norm_from_sums,
+    "LayerNormalizationGrad": _layer_norm,
+    "SimplifiedLayerNormalizationGrad": _rms_norm,
+    "InvertibleLayerNormalizationGrad": _invertible_layer_norm,
+    "ConvGrad": _conv,
+    "BiasGeluGrad_dX": _bias_gelu,
+    "BiasFastGeluGrad_dX": _bias_fast_gelu,
+    "DmlBatchNormalizationGrad": _dml_batch_norm,
+}
+
+
+def directional_difference(
+    function: Callable[[Array], float], array: Array, direction: Array, step: float = 1e-3
+) -> float:
+    """d function(array + t direction) / dt at t = 0, by the five-point central difference: its error is step^4."""
+    near = function(array + step * direction) - function(array - step * direction)
+    far = function(array + 2 * step * direction) - function(array - 2 * step * direction)
+    return (8 * near - far) / (12 * step)
+
+
+def central_differences(function: Callable[[Array], float], array: Array) -> Array:
+    """The gradient of `function` at `array`, one element after the other."""
+    directions = np.eye(array.size).reshape(array.size, *array.shape)
+    return np.array([directional_difference(function, array, each) for each in directions]).reshape(array.shape)

@@ -1,0 +1,67 @@
+"""Run one layer-norm kernel under the CUDA simulator, in memory that shows every stray read and write."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gradkern.cuda.device_code import simulated
+from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, Form
+from gradkern.ops.layer_norm.cuda.kernel import build
+from helpers.guarded import Guarded
+from helpers.layer_norm import Case, disagreement
+
+
+def simulate(
+    form: Form, case: Case, grid: int, offset: int = 0, strides: bool = False, in_place: str = ""
+) -> list[str]:
+    rows, columns = case.inputs["Y_grad"].shape
+    held: dict[str, Guarded] = {}
+    for name, array in case.inputs.items():
+        wide = array.itemsize * columns + 48 if strides and array.ndim == 2 else None
+        held[name] = Guarded(array.shape, array.dtype, offset if array.ndim == 2 else 0, wide)
+        held[name].array[...] = array
+        if name != in_place:
+            held[name].freeze()
+    kinds = {"X_grad": form.result, "scale_grad": form.parameter, "bias_grad": form.parameter}
+    for name in form.outputs:
+        shape = (rows, columns) if name == "X_grad" else (columns,)
+        held[name] = (
+            held[in_place]
+            if name == "X_grad" and in_place
+            else Guarded(shape, kinds[name], offset if name == "X_grad" else 0)
+        )
+    data = "Y" if form.invertible else "X"
+    inverse = "inv_std_dev" if form.has_mean else "inv_std_var"
+    scratch = Guarded((grid * max(1, form.sums) * form.column_sums.padded_columns,), form.compute)
+    row_sums = Guarded((max(1, rows) * form.slices * 2,), form.compute)
+    counter = np.zeros(64, np.uint32)
+    named = {
+        **{name: held[name].address for name in held},
+        "X": held[data].address,
+        "inv_std": held[inverse].address,
+        "partial": scratch.address,
+        "row_sums": row_sums.address,
+        "counter": counter.ctypes.data,
+        "rows": rows,
+        "Y_grad_stride": held["Y_grad"].array.strides[0],
+        "X_stride": held[data].array.strides[0],
+        "X_grad_stride": held["X_grad"].array.strides[0] if "X_grad" in held else 0,
+    }
+    arguments = tuple(np.int64(named.get(name, 0)) for name in ARGUMENTS)
+    phases = [form] if form.phase == "whole" else [replace_phase(form, "sums"), replace_phase(form, "given")]
+    for phase in phases:
+        cluster = form.slices if form.phase == "whole" else 1
+        simulated.launch(build(phase), grid, form.threads, cluster, form.shared_bytes, arguments)
+    for each in held.values():
+        each.check()
+    scratch.check()
+    row_sums.check()
+    return [
+        text for name in form.outputs if (text := disagreement(name, np.array(held[name].array), case.gradients[name]))
+    ]
+
+
+def replace_phase(form: Form, phase: str) -> Form:
+    from dataclasses import replace
+
+    return replace(form, phase=phase)

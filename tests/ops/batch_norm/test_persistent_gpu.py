@@ -1,0 +1,76 @@
+"""Batch norm's kernel for whole channels on a GPU: every type and edge, in guarded memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.batch_norm import OUTPUTS, case
+from helpers.batch_norm_on_gpu import check, check_a_replay, check_the_bits_repeat
+
+pytestmark = pytest.mark.gpu
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+TYPES = [(f, f, f), (d, d, d), (h, h, h), (h, h, f), (h, f, f), (b, f, f), (b, b, f), (b, b, b)]
+SHAPES = [  # and slices
+    ((64, 40, 56, 56), 4),
+    ((64, 40, 56, 56), 8),
+    ((32, 300, 28, 28), 1),
+    ((32, 300, 28, 28), 2),
+    ((64, 96, 14, 14), 1),  # two channels at once
+    ((33, 200, 7, 7), 2),  # eight
+    ((5, 3, 100, 104), 2),  # the last slice has fewer images
+    ((67, 7, 64, 64), 8),
+    ((4, 8, 5, 16, 16), 1),
+    ((150, 2, 40, 32), 8),
+]
+
+
+@pytest.fixture(autouse=True)
+def _clusters() -> None:
+    from gradkern.cuda.device import get_device
+
+    if get_device(0).capability < (9, 0):
+        pytest.skip("clusters need compute capability 9.0")
+
+
+@pytest.mark.parametrize(("sizes", "slices"), SHAPES, ids=str)
+def test_every_shape(sizes: tuple[int, ...], slices: int) -> None:
+    check(case(sizes, b, b, f), slices=slices)
+
+
+@pytest.mark.parametrize("types", TYPES, ids=" ".join)
+@pytest.mark.parametrize("sizes", [(16, 64, 28, 28), (40, 16, 7, 7)], ids=str)
+def test_every_combination_of_types(sizes: tuple[int, ...], types: tuple[str, str, str]) -> None:
+    check(case(sizes, *types), slices=2)
+
+
+@pytest.mark.parametrize("outputs", [OUTPUTS[:1], OUTPUTS[::2], OUTPUTS[:2]], ids=" ".join)
+def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
+    check(case((16, 64, 28, 28), h, f, f), outputs=outputs, slices=1)
+
+
+@pytest.mark.parametrize("slices", [4, 8])
+@pytest.mark.parametrize("source", ["dY", "X"])
+def test_dX_may_be_written_over_what_it_is_made_from(source: str, slices: int) -> None:
+    check(case((64, 64, 56, 56), b, f, f), in_place=source, slices=slices)
+
+
+def test_a_mean_far_from_zero_costs_no_digits() -> None:
+    check(case((20, 64, 28, 28), f, far=3000), slices=1)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_reaches_exactly_what_depends_on_it(value: float) -> None:
+    operands = case((20, 64, 28, 28), f)
+    operands.inputs["dY"][7, 11, 3, 2] = value
+    operands.inputs["X"][8, 12, 4, 1] = value
+    check(operands, slices=2)
+
+
+@pytest.mark.parametrize(("sizes", "slices"), [((33, 200, 7, 7), 1), ((64, 64, 56, 56), 8)], ids=str)
+def test_a_hundred_runs_give_the_same_bits(sizes: tuple[int, ...], slices: int) -> None:
+    check_the_bits_repeat(case(sizes, b, f, f), slices=slices)
+
+
+def test_a_capture_replays() -> None:
+    check_a_replay(case((20, 64, 28, 28), b, f, f), slices=2)

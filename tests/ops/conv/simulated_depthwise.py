@@ -1,0 +1,119 @@
+"""The depthwise kernel's own source under the CUDA simulator; test_simulated runs this file in its own process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.depthwise import Depthwise, arguments, make
+from helpers.guarded import Guarded
+from helpers.tolerance import assert_close
+
+from gradkern.cuda.device import Device
+from gradkern.cuda.device_code import simulated
+from gradkern.ops.conv.cuda.depthwise.form import DepthwiseForm
+from gradkern.ops.conv.cuda.depthwise.kernel import build
+from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
+from gradkern.ops.conv.cuda.depthwise.tiling import form_of, forms
+
+DEVICE = Device(0, (9, 0), 132, 232448)
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+
+
+def check(
+    case: Depthwise,
+    held: tuple[int, int],
+    threads: tuple[int, int],
+    channels: int = 1,
+    stages: int = 2,
+    chunks: int = 1,
+    grid: int = 2,
+    device: Device = DEVICE,
+) -> DepthwiseForm:
+    problem, _, _, _ = make(case)
+    return run(case, form_of(DepthwiseProblem.of(problem), held, threads, channels, stages, device), chunks, grid)
+
+
+def run(case: Depthwise, form: DepthwiseForm, chunks: int, grid: int) -> DepthwiseForm:
+    _, arrays, out, expected = make(case)
+    partial = Guarded((chunks, form.total_channels * form.taps), form.compute)
+    counter = np.zeros(64, np.uint32)
+    given = arguments(case, arrays, partial, counter, chunks)
+    simulated.launch(build(form), grid, form.threads, 1, form.shared_bytes, given)
+    for each in (*arrays.values(), partial):
+        each.check()
+    assert_close("ConvGrad", case.gradient, out, expected)
+    return form
+
+
+@pytest.mark.parametrize("gradient", ["dX", "dW"])
+@pytest.mark.parametrize("last", [False, True])
+class TestBoth:
+    def test_strips_that_end_with_the_array(self, gradient: str, last: bool) -> None:
+        case = Depthwise(gradient, 3, 4, (8, 12), (3, 3), pads=(1, 1, 1, 1), channels_last=last)
+        check(case, (4, 3), (2, 4), 2)
+
+    def test_strips_that_reach_beyond_the_array(self, gradient: str, last: bool) -> None:
+        case = Depthwise(gradient, 2, 3, (7, 9), (3, 5), pads=(1, 2, 1, 2), channels_last=last, dtype=h)
+        check(case, (2, 4), (2, 3), 2, chunks=2)
+
+    def test_a_stride_with_pads_on_one_side(self, gradient: str, last: bool) -> None:
+        case = Depthwise(gradient, 2, 2, (9, 8), (5, 3), (2, 2), pads=(1, 0, 2, 1), channels_last=last, dtype=b)
+        check(case, (2, 4), (2, 2), 2, stages=1)
+
+    def test_dilations_and_elements_that_no_output_sees(self, gradient: str, last: bool) -> None:
+        case = Depthwise(gradient, 1, 2, (11, 14), (2, 3), (3, 4), (2, 3), (0, 2, 1, 0), channels_last=last, dtype=d)
+        check(case, (3, 4), (2, 4) if gradient == "dX" else (2, 1), 1, grid=3)
+
+    def test_a_thread_with_a_whole_plane(self, gradient: str, last: bool) -> None:
+        case = Depthwise(gradient, 5, 8, (5, 5), (5, 5), pads=(2, 2, 2, 2), channels_last=last, dtype=h)
+        form = check(case, (5, 5), (1, 1), 8, chunks=2)
+        assert form.multiply_adds == (5 * 5 - 2 * (1 + 2)) ** 2  # those with the pads left out
+
+    def test_one_spatial_axis(self, gradient: str, last: bool) -> None:
+        case = Depthwise(gradient, 2, 3, (21,), (4,), (1,), (2,), (6, 0), channels_last=last)
+        check(case, (1, 5), (1, 5), 3)
+
+    def test_arrays_that_start_anywhere_and_images_apart(self, gradient: str, last: bool) -> None:
+        case = Depthwise(gradient, 2, 4, (6, 6), (3, 3), pads=(1,) * 4, channels_last=last, dtype=h, offset=1, spread=3)
+        check(case, (3, 3), (2, 2), 2)
+
+    def test_the_form_of_devices_without_asynchronous_copies(self, gradient: str, last: bool) -> None:
+        case = Depthwise(gradient, 3, 4, (8, 8), (3, 3), pads=(1,) * 4, channels_last=last, dtype=b)
+        check(case, (4, 4), (2, 2), 2, stages=1, device=Device(0, (7, 5), 40, 65536))
+
+    def test_a_filter_larger_than_the_array(self, gradient: str, last: bool) -> None:
+        case = Depthwise(gradient, 2, 2, (2, 3), (5, 4), pads=(2, 1, 2, 2), channels_last=last)
+        check(case, (2, 3), (1, 1), 2)
+
+
+def test_planes_cut_into_tiles() -> None:
+    for gradient in ("dX", "dW"):
+        case = Depthwise(gradient, 2, 4, (13, 12), (3, 3), pads=(1, 1, 1, 1))
+        check(case, (3, 4), (2, 3), 1, chunks=2)
+        case = Depthwise(gradient, 2, 4, (13, 13), (3, 3), pads=(1, 1, 1, 1), channels_last=True)
+        check(case, (3, 3), (2, 2), 2)
+
+
+@pytest.mark.parametrize("gradient", ["dX", "dW"])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"spatial": (19, 23), "kernel": (3, 5), "strides": (3, 1), "dilations": (2, 3), "pads": (1, 0, 4, 2)},
+        {"spatial": (10, 10), "kernel": (2, 2), "strides": (3, 3)},
+        {"spatial": (13, 9), "kernel": (3, 3), "strides": (2, 2), "pads": (0, 1, 1, 0)},
+        {"spatial": (9, 17), "kernel": (3, 2), "strides": (4, 5)},
+        {"spatial": (1, 8), "kernel": (1, 2), "strides": (2, 2), "pads": (1, 0, 1, 1)},
+        {"spatial": (3, 4), "kernel": (7, 7), "pads": (3, 3, 3, 3)},
+        {"spatial": (6, 5), "kernel": (2, 3), "pads": (4, 9, 3, 8)},
+        {"spatial": (1, 1), "kernel": (1, 1)},
+        {"spatial": (60,), "kernel": (9,), "dilations": (4,), "pads": (32, 0)},
+    ],
+    ids=lambda how: "x".join(map(str, how["spatial"])),
+)
+def test_the_blocks_that_are_chosen(gradient: str, last: bool, how: dict[str, Any]) -> None:
+    case = Depthwise(gradient, 2, 5, dtype=h, channels_last=last, **how)
+    for form in forms(DepthwiseProblem.of(make(case)[0]), DEVICE, 2):
+        run(case, form, chunks=2, grid=2)

@@ -1,0 +1,73 @@
+"""dB as sums over channels: which arrays it takes, and that its kernel compiles. Batch norms test the sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+
+from helpers.conv_problems import conv_problem
+
+from gradkern.call import Tensor
+from gradkern.channel_kernels import streaming_plan
+from gradkern.channel_kernels.streaming_tiling import ARGUMENTS
+from gradkern.cuda.compile import compile_kernel
+from gradkern.cuda.device import Device
+from gradkern.ops.conv.cuda import bias
+from gradkern.ops.conv.cuda.problem import BiasProblem
+from gradkern.search.candidate import Unfit
+
+
+def tensor(array: np.ndarray) -> Tensor:
+    return Tensor(array.dtype, array.shape, array.strides, 16)
+
+
+def problem(dY: np.ndarray) -> BiasProblem:
+    return BiasProblem(tensor(dY), tensor(np.empty(dY.shape[1], dY.dtype)))
+
+
+class _Launched:
+    """Stands for a launch, on a machine without a device: the kernel is compiled, and the call is kept."""
+
+    def __init__(self, form: Any, given: list[str]) -> None:
+        from gradkern.channel_kernels.streaming_kernel import build
+
+        self.compiled = compile_kernel(build(form), len(ARGUMENTS), (9, 0), form.threads, form.blocks_per_processor)
+        self.given = given
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    device = Device(0, (9, 0), 132, 232448)
+    monkeypatch.setattr(streaming_plan, "device_of", lambda _call: device)
+    monkeypatch.setattr(streaming_plan, "_launch", lambda form, _walk, _device, given, *_: _Launched(form, given))
+    return device
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_its_kernel_compiles_and_asks_for_scratch_memory(device: Device, last: bool, dtype: str) -> None:
+    dY = np.empty((8, 28, 28, 64), dtype).transpose(0, 3, 1, 2) if last else np.empty((8, 64, 28, 28), dtype)
+    (candidate,) = bias.candidates(problem(dY), device)
+    candidate.prepare()
+    launched: Any = candidate.plan.launch  # type: ignore[union-attr]
+    assert launched.given == ["D", "bias_sum", "partial", "counter"]
+    assert launched.compiled.spilled == 0
+    assert candidate.workspace >= 64 * 4
+    assert bias.rebuild(problem(dY), device, candidate.recipe).name == candidate.name
+
+
+def test_arrays_with_gaps_and_without_elements_are_unfit(device: Device) -> None:
+    for dY in (np.empty((4, 8, 6, 6), "float32")[..., ::2], np.empty((0, 8, 6, 6), "float32")):
+        (candidate,) = bias.candidates(problem(dY), device)
+        with pytest.raises(Unfit):
+            candidate.prepare()
+
+
+def test_other_gradients_are_unfit(device: Device) -> None:
+    dY = tensor(np.empty((2, 4, 3), "float32"))
+    with pytest.raises(Unfit, match="dB"):
+        next(bias.candidates(conv_problem("dX", dY, dY, dY), device))

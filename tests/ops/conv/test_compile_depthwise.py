@@ -1,0 +1,119 @@
+"""The depthwise kernels compile for every architecture: all in registers, no spill worth the name."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+
+from helpers.depthwise import Depthwise, make
+
+from gradkern.cuda.device import Device
+
+SHARED = {(7, 5): 65536, (8, 0): 166912, (9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
+CASES = [
+    Depthwise("dX", 2, 96, (56, 56), (7, 7), pads=(3, 3, 3, 3), dtype="float16", channels_last=True),
+    Depthwise("dW", 2, 96, (56, 56), (7, 7), pads=(3, 3, 3, 3), dtype="bfloat16", channels_last=True),
+    Depthwise("dX", 2, 32, (14, 14), (7, 7), pads=(3, 3, 3, 3), dtype="float32"),
+    Depthwise("dW", 2, 32, (28, 28), (5, 5), pads=(2, 2, 2, 2), dtype="float64"),
+    Depthwise("dX", 2, 32, (30, 30), (3, 3), (2, 2), pads=(1, 1, 1, 1), dtype="float16", channels_last=True),
+]
+
+
+MMA_CASES = [
+    Depthwise("dW", 2, 96, (56, 56), (7, 7), pads=(3, 3, 3, 3), dtype="bfloat16", channels_last=True),
+    Depthwise("dW", 2, 240, (28, 28), (5, 5), pads=(2, 2, 2, 2), dtype="float16", channels_last=True),
+]
+
+
+def compiled_mma(index: int, capability: tuple[int, int]) -> dict[str, Any]:
+    from gradkern.cuda.compile import compile_kernel
+    from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
+    from gradkern.ops.conv.cuda.depthwise.mma_form import STEP_ROWS, WARP_CHANNELS
+    from gradkern.ops.conv.cuda.depthwise.mma_kernel import build
+    from gradkern.ops.conv.cuda.depthwise.mma_tiling import forms
+    from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
+
+    form = next(forms(DepthwiseProblem.of(make(MMA_CASES[index])[0]), Device(0, capability, 132, SHARED[capability])))
+    made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
+    return {
+        "spilled": made.spilled,
+        "products": made.ptx.count("mma.sync"),
+        "expected": STEP_ROWS * WARP_CHANNELS * form.taps[0],  # of two steps
+        "ptx": made.ptx,
+    }
+
+
+def compiled(index: int, capability: tuple[int, int]) -> dict[str, Any]:
+    from gradkern.cuda.compile import compile_kernel
+    from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
+    from gradkern.ops.conv.cuda.depthwise.kernel import build
+    from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
+    from gradkern.ops.conv.cuda.depthwise.tiling import forms
+
+    shape = DepthwiseProblem.of(make(CASES[index])[0])
+    form = next(forms(shape, Device(0, capability, 132, SHARED[capability])))
+    made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
+    return {
+        "spilled": made.spilled,
+        "multiply_adds": made.ptx.count("fma.rn"),
+        "expected": form.multiply_adds,
+        "asynchronous": form.asynchronous and max(form.vectors) * form.itemsize >= 4,
+        "ptx": made.ptx,
+    }
+
+
+@pytest.fixture(scope="module")
+def everything() -> dict[tuple[int, tuple[int, int]], dict[str, Any]]:
+    wanted = [(index, each) for index in range(len(CASES)) for each in SHARED if each == (9, 0) or index in (0, 3)]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        return dict(zip(wanted, pool.map(compiled, *zip(*wanted, strict=True)), strict=True))
+
+
+def test_strips_taps_and_windows_stay_in_registers(everything: dict[Any, dict[str, Any]]) -> None:
+    for device, made in everything.items():
+        assert "ld.local" not in made["ptx"], device
+        assert made["spilled"] <= 64, device  # of some hundred registers; measured, it costs nothing
+
+
+def test_every_multiply_add_of_a_strip_is_one_instruction(everything: dict[Any, dict[str, Any]]) -> None:
+    assert {device: made["multiply_adds"] for device, made in everything.items()} == {
+        device: made["expected"] for device, made in everything.items()
+    }
+
+
+def test_copies_are_asynchronous_where_the_device_can(everything: dict[Any, dict[str, Any]]) -> None:
+    for device, made in everything.items():
+        assert ("cp.async." in made["ptx"]) == made["asynchronous"], device
+
+
+def test_on_tensor_cores_every_product_of_two_steps_is_one_instruction_and_all_stays_in_registers() -> None:
+    wanted = [(0, (9, 0)), (1, (8, 0)), (1, (12, 0))]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        for device, made in zip(wanted, pool.map(compiled_mma, *zip(*wanted, strict=True)), strict=True):
+            assert "ld.local" not in made["ptx"], device
+            assert made["spilled"] <= 64, device
+            assert made["products"] == made["expected"], device
+
+
+def test_candidates_are_made_again_from_what_the_store_keeps_of_them() -> None:
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    from gradkern.ops.conv.cuda.depthwise import candidates, mma_candidates
+    from gradkern.search.candidate import Unfit
+
+    problem, device = make(MMA_CASES[1])[0], Device(0, (9, 0), 132, SHARED[9, 0])
+    for module in (candidates, mma_candidates):
+        found = list(module.candidates(problem, device))
+        assert len({each.name for each in found}) == 2
+        for each in found:
+            again = module.rebuild(problem, device, json.loads(json.dumps(each.recipe)))
+            assert (again.name, again.form) == (each.name, each.form)
+    with pytest.raises(Unfit, match="64 channels"):
+        mma_candidates.rebuild(problem, device, {"channels": 64})

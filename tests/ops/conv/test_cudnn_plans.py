@@ -1,0 +1,166 @@
+"""ConvGrad's candidates from cuDNN, for a described H200: that shapes, types, layouts and alignments have plans.
+
+cuDNN's own code decides here which engines take a problem, so descriptors, notes and recipes are proved without a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import stub_driver
+from helpers.cudnn_conv import Case, Geometry
+
+GEOMETRIES = {
+    "3x3": Geometry((8, 32, 20, 20), (48, 32, 3, 3), pads_begin=(1, 1)),
+    "1x1": Geometry((8, 64, 14, 14), (96, 64, 1, 1)),
+    "strided": Geometry((4, 16, 23, 21), (24, 16, 3, 5), strides=(2, 3), pads_begin=(1, 2)),
+    "dilated": Geometry((4, 16, 23, 21), (24, 16, 3, 3), dilations=(2, 3), pads_begin=(2, 3)),
+    "asymmetric pads": Geometry((4, 16, 12, 12), (24, 16, 3, 3), pads_begin=(2, 0), pads_end=(1, 1)),
+    "stride beyond the kernel": Geometry((4, 16, 12, 12), (24, 16, 2, 2), strides=(3, 3)),
+    "kernel beyond the input": Geometry((4, 16, 3, 3), (24, 16, 5, 5), pads_begin=(2, 2)),
+    "one position": Geometry((16, 64, 1, 1), (32, 64, 1, 1)),
+    "one image of one channel": Geometry((1, 1, 9, 9), (1, 1, 3, 3)),
+    "in groups": Geometry((8, 64, 14, 14), (64, 16, 3, 3), group=4, pads_begin=(1, 1)),
+    "depthwise": Geometry((8, 32, 14, 14), (32, 1, 3, 3), group=32, pads_begin=(1, 1)),
+    "depthwise, two filters a channel": Geometry((8, 32, 14, 14), (64, 1, 5, 5), group=32, pads_begin=(2, 2)),
+    "1-D": Geometry((8, 32, 300), (48, 32, 3), dilations=(2,), pads_begin=(2,)),
+    "1-D, asymmetric": Geometry((8, 32, 300), (48, 32, 4), strides=(2,), pads_begin=(3,), pads_end=(0,)),
+    "3-D": Geometry((2, 16, 8, 14, 14), (24, 16, 3, 3, 3), pads_begin=(1, 1, 1)),
+}
+TYPES = ("float32", "float64", "float16", "bfloat16")
+GRADIENTS = ("dX", "dW")
+
+
+def ask(folder: Path, cases: Iterable[Case], variations: int = 0) -> dict[str, Any]:
+    """What a process with a driver of no functions and a described H200 finds for these cases."""
+    question = {"cases": [asdict(each) for each in cases], "variations": variations}
+    return stub_driver.ask("helpers.cudnn_conv_plans", folder, question)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_every_convolution_has_plans_under_every_policy(dtype: str, tmp_path: Path) -> None:
+    cases = {
+        (name, layout, gradient): Case(gradient, geometry, dtype, layout)
+        for name, geometry in GEOMETRIES.items()
+        for layout in ("first", "last", "gaps")
+        for gradient in GRADIENTS
+    }
+    answers = dict(zip(cases, ask(tmp_path, cases.values())["answers"], strict=True))
+    assert {case: answer["unfit"] for case, answer in answers.items() if "unfit" in answer} == {}
+    assert [case for case, answer in answers.items() if not all(answer["admitted"].values())] == []
+    for case, answer in answers.items():
+        notes = {each["name"]: set(each["notes"]) for each in answer["candidates"]}
+        for policy, note in (("no TF32", "tf32"), ("deterministic", "nondeterministic")):
+            assert not any({note, "reduced_precision"} & notes[name] for name in answer["admitted"][policy]), case
+        workspace = {each["name"]: each["workspace"] for each in answer["candidates"]}
+        assert not any(workspace[name] for name in answer["admitted"]["strictest"]), case
+        names = [each["name"] for each in answer["candidates"]]
+        assert len(names) == len(set(names)), case
+        assert answer["rebuilt"] == [answer["candidates"][0], answer["candidates"][-1]], case
+    assert dtype == "float32" or not any("tf32" in x["notes"] for a in answers.values() for x in a["candidates"])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_arrays_that_start_anywhere_have_plans(dtype: str, tmp_path: Path) -> None:
+    item = 4 if dtype == "float32" else 2
+    cases = [
+        Case(gradient, GEOMETRIES[name], dtype, layout, alignment)
+        for name in ("3x3", "in groups", "3-D")
+        for layout in ("first", "last")
+        for gradient in GRADIENTS
+        for alignment in (4, 8)
+        if item == 4 or name != "in groups"
+    ]
+    answers = ask(tmp_path, cases)["answers"]
+    assert [case for case, answer in zip(cases, answers, strict=True) if not all(answer["admitted"].values())] == []
+
+
+@pytest.mark.parametrize(("name", "alignment", "least"), [("3x3", 2, 4), ("in groups", 8, 16)])
+def test_halves_at_odd_addresses_are_kept_from_it(name: str, alignment: int, least: int, tmp_path: Path) -> None:
+    (answer,) = ask(tmp_path, [Case("dX", GEOMETRIES[name], "float16", "last", alignment)])["answers"]
+    assert answer["unfit"] == f"cuDNN is not trusted with float16 at odd addresses: dY is at no multiple of {least}"
+
+
+def test_a_line_is_tried_as_it_is_and_as_an_image_of_one_row_or_column(tmp_path: Path) -> None:
+    (answer,) = ask(tmp_path, [Case("dX", GEOMETRIES["1-D"], "float16", "last")])["answers"]
+    forms = [each["recipe"]["form"] for each in answer["candidates"]]
+    assert set(forms) == {"NCL", "NC1L", "NCL1"}
+    engines = [(each["recipe"]["engine"], str(each["recipe"]["knobs"])) for each in answer["candidates"]]
+    distinct = len(set(engines))
+    assert len(set(engines[:distinct])) == distinct, "the same engine and knobs in another form come last"
+
+
+def test_axes_of_one_element_do_not_hide_the_layout(tmp_path: Path) -> None:
+    last = Case("dX", GEOMETRIES["1x1"], "float16", "last")
+    as_given, as_first = ask(tmp_path, [last, replace(last, layout_of_W="first")])["answers"]
+    assert as_given == as_first
+
+
+def test_float32_has_candidates_of_every_note(tmp_path: Path) -> None:
+    (answer,) = ask(tmp_path, [Case("dX", GEOMETRIES["3x3"])])["answers"]
+    notes = [set(each["notes"]) for each in answer["candidates"]]
+    for each in ({"tf32"}, {"tf32", "reduced_precision"}, {"nondeterministic"}, set()):
+        assert each in notes
+    assert all(each["origin"] == f"cudnn_eng{each['recipe']['engine']}" for each in answer["candidates"])
+
+
+@pytest.mark.parametrize(("gradient", "engines"), [("dX", {0, 74}), ("dW", {0, 67})])
+def test_uneven_pads_go_only_to_engines_that_heed_them(gradient: Any, engines: set[int], tmp_path: Path) -> None:
+    (answer,) = ask(tmp_path, [Case(gradient, GEOMETRIES["asymmetric pads"])])["answers"]
+    plain = {each["recipe"]["engine"] for each in answer["candidates"] if "tf32" not in each["notes"]}
+    assert plain == engines
+
+
+def test_pads_that_no_output_sees_are_evened(tmp_path: Path) -> None:
+    even = Geometry((4, 16, 24, 24), (24, 16, 3, 3), strides=(2, 2), pads_begin=(1, 1))
+    uneven = replace(even, pads_end=(0, 0))
+    assert even.Y == uneven.Y
+    with_end, without = ask(tmp_path, [Case("dW", even), Case("dW", uneven)])["answers"]
+    assert with_end == without
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_parts_that_are_rounded_to_16_bits_are_never_admitted(dtype: str, tmp_path: Path) -> None:
+    (answer,) = ask(tmp_path, [Case("dW", GEOMETRIES["3x3"], dtype, "last")])["answers"]
+    rounded = {each["recipe"]["engine"] for each in answer["candidates"] if "reduced_precision" in each["notes"]}
+    assert {24, 47} <= rounded
+    assert not any(name.startswith(("cudnn_NCHW_eng24", "cudnn_NCHW_eng47")) for name in answer["admitted"]["default"])
+
+
+def test_variations_are_other_knobs_of_the_engine_the_nearest_first(tmp_path: Path) -> None:
+    (answer,) = ask(tmp_path, [Case("dW", GEOMETRIES["3x3"], "float16", "last")], variations=40)["answers"]
+    assert any(answer["variations"].values())
+    for candidate in answer["candidates"]:
+        others = answer["variations"].get(candidate["name"], [])
+        assert len({other["name"] for other in others} | {candidate["name"]}) == len(others) + 1
+        assert all(other["origin"] == candidate["origin"] for other in others)
+        mine = dict(candidate["recipe"]["knobs"])
+        changes = [sum(mine.get(type_) != value for type_, value in other["recipe"]["knobs"]) for other in others]
+        assert changes == sorted(changes)
+        assert set(changes) <= {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("geometry", "changes", "words"),
+    [
+        (Geometry((0, 8, 9, 9), (8, 8, 3, 3)), {}, "BAD_PARAM"),
+        (Geometry((1, 8, 5, 5, 5, 5), (8, 8, 1, 1, 1, 1)), {}, "1 to 3 spatial axes; these have 4"),
+        (Geometry((1, 8, 9, 9), (8, 8, 3, 3)), {"dtype": "int32"}, "no dX of int32"),
+        (Geometry((1, 8, 9, 9), (8, 8, 3, 3)), {"layout_of_W": "gaps"}, "wDesc.getNumElementsWithStride()"),
+    ],
+)
+def test_what_cudnn_does_not_take_is_refused_with_its_words(
+    geometry: Geometry, changes: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    (answer,) = ask(tmp_path, [replace(Case("dX", geometry), **changes)])["answers"]
+    assert words in answer["unfit"]
+
+
+def test_every_descriptor_is_freed(tmp_path: Path) -> None:
+    found = ask(tmp_path, [Case("dX", GEOMETRIES["1-D"], "float16", "last")], variations=5)
+    assert found["made"] > 1000
+    assert found["alive"] == 0

@@ -1,0 +1,170 @@
+"""Depthwise convolution's gradients on a GPU: types, layouts and edges against float64, in guarded memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.depthwise import Depthwise, make
+from helpers.guarded import OnDevice
+from helpers.tolerance import assert_close
+
+pytestmark = pytest.mark.gpu
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+BOTH = pytest.mark.parametrize("gradient", ["dX", "dW"])
+LAYOUTS = pytest.mark.parametrize("last", [False, True], ids=["channels_first", "channels_last"])
+SAME = {3: (1, 1, 1, 1), 5: (2, 2, 2, 2), 7: (3, 3, 3, 3)}
+
+
+def run(case: Depthwise, times: int = 1, on_tensor_cores: bool = False) -> list[np.ndarray]:
+    """The output of every candidate, each checked."""
+    from gradkern.cuda.device import activate, get_device
+    from gradkern.cuda.scratch import scratch
+    from gradkern.ops.conv.cuda.depthwise import candidates, mma_candidates
+
+    results = []
+    device = get_device(0)
+    module = mma_candidates if on_tensor_cores else candidates
+    for index, candidate in enumerate(module.candidates(make(case)[0], device)):
+        if index == 2:
+            break
+        _, arrays, out, expected = make(case)
+        output = {"dX": "X", "dW": "W"}[case.gradient]
+        with activate(device):
+            there = {name: OnDevice(each) for name, each in arrays.items()}
+            candidate.prepare()
+            _, workspace = scratch(device, 0, candidate.workspace)
+            inputs = there["dY"].address, there["W" if case.gradient == "dX" else "X"].address
+            for _ in range(times):
+                candidate(inputs, (there[output].address,), workspace, 0)
+            for each in there.values():
+                each.fetch()
+                each.free()
+        assert_close("ConvGrad", f"{case.gradient} of {candidate.name}", out, expected)
+        results.append(np.array(out))
+    assert results
+    return results
+
+
+@BOTH
+@LAYOUTS
+@pytest.mark.parametrize("dtype", [b, h, f, d])
+def test_every_type(gradient: str, last: bool, dtype: str) -> None:
+    run(Depthwise(gradient, 3, 40, (14, 14), (7, 7), pads=SAME[7], dtype=dtype, channels_last=last))
+
+
+@BOTH
+@LAYOUTS
+@pytest.mark.parametrize(("size", "kernel", "dtype"), [(56, 7, h), (7, 7, b), (28, 5, f), (30, 3, d)])
+def test_every_size(gradient: str, last: bool, size: int, kernel: int, dtype: str) -> None:
+    run(Depthwise(gradient, 3, 40, (size, size), (kernel,) * 2, pads=SAME[kernel], dtype=dtype, channels_last=last))
+
+
+@BOTH
+@LAYOUTS
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"spatial": (56, 56), "kernel": (5, 5), "strides": (2, 2), "pads": (2, 2, 2, 2)},
+        {"spatial": (113, 57), "kernel": (3, 3), "strides": (2, 2), "pads": (0, 1, 1, 0)},
+        {"spatial": (19, 23), "kernel": (3, 5), "strides": (3, 1), "dilations": (2, 3), "pads": (1, 0, 4, 2)},
+        {"spatial": (10, 10), "kernel": (2, 2), "strides": (3, 3)},
+        {"spatial": (9, 17), "kernel": (3, 2), "strides": (4, 5)},
+        {"spatial": (1, 8), "kernel": (1, 2), "strides": (2, 2), "pads": (1, 0, 1, 1)},
+        {"spatial": (3, 4), "kernel": (7, 7), "pads": (3, 3, 3, 3)},
+        {"spatial": (6, 5), "kernel": (2, 3), "pads": (4, 9, 3, 8)},
+        {"spatial": (1, 1), "kernel": (1, 1)},
+        {"spatial": (200,), "kernel": (9,), "dilations": (4,), "pads": (32, 0)},
+        {"spatial": (16, 300), "kernel": (3, 3), "pads": (1, 1, 1, 1)},
+        {"spatial": (224, 224), "kernel": (3, 3), "pads": (1, 1, 1, 1)},
+    ],
+    ids=lambda how: "x".join(map(str, how["spatial"])),
+)
+def test_every_geometry(gradient: str, last: bool, how: dict[str, Any]) -> None:
+    run(Depthwise(gradient, 2, 5, dtype=h, channels_last=last, **how))
+
+
+@BOTH
+@LAYOUTS
+@pytest.mark.parametrize("channels", [1, 17, 96])
+def test_any_number_of_channels(gradient: str, last: bool, channels: int) -> None:
+    run(Depthwise(gradient, 4, channels, (14, 14), (7, 7), pads=SAME[7], dtype=h, channels_last=last))
+
+
+@BOTH
+@LAYOUTS
+@pytest.mark.parametrize("offset", [1, 4])
+def test_arrays_that_start_anywhere_and_images_apart(gradient: str, last: bool, offset: int) -> None:
+    how = {"dtype": h, "channels_last": last, "offset": offset, "spread": 5}
+    run(Depthwise(gradient, 3, 8, (12, 12), (3, 3), pads=SAME[3], **how))
+
+
+@BOTH
+@LAYOUTS
+def test_the_same_call_gives_the_same_bits(gradient: str, last: bool) -> None:
+    case = Depthwise(gradient, 16, 32, (28, 28), (7, 7), pads=SAME[7], channels_last=last)
+    for first, again in zip(run(case), run(case, times=5), strict=True):
+        assert first.tobytes() == again.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [b, h])
+@pytest.mark.parametrize(
+    ("images", "channels", "size", "kernel"),
+    [
+        (5, 96, (56, 56), 7),
+        (9, 40, (28, 28), 7),
+        (64, 64, (14, 14), 7),
+        (65, 48, (7, 7), 7),
+        (3, 240, (28, 28), 5),
+        (33, 72, (14, 14), 5),
+        (4, 16, (13, 21), 3),
+        (2, 8, (31, 63), 3),
+        (1, 8, (5, 3), 3),
+    ],
+    ids=lambda each: str(each).replace(" ", ""),
+)
+def test_tensor_cores(dtype: str, images: int, channels: int, size: tuple[int, int], kernel: int) -> None:
+    case = Depthwise("dW", images, channels, size, (kernel,) * 2, pads=SAME[kernel], dtype=dtype, channels_last=True)
+    run(case, on_tensor_cores=True)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"spatial": (9, 20), "kernel": (8, 9), "pads": (7, 0, 0, 8)},
+        {"spatial": (12, 30), "kernel": (2, 4)},
+        {"spatial": (17, 11), "kernel": (6, 1), "pads": (0, 2, 9, 1)},
+        {"spatial": (4, 9), "kernel": (1, 1)},
+        {"spatial": (3, 4), "kernel": (7, 7), "pads": (3, 3, 3, 3)},
+        {"spatial": (10, 10), "kernel": (3, 3), "pads": (1, 1, 1, 1), "spread": 8},
+    ],
+    ids=lambda how: "x".join(map(str, how["spatial"])),
+)
+def test_tensor_cores_on_every_geometry(how: dict[str, Any]) -> None:
+    run(Depthwise("dW", 7, 24, dtype=h, channels_last=True, **how), on_tensor_cores=True)
+
+
+def test_tensor_cores_give_the_same_bits() -> None:
+    case = Depthwise("dW", 64, 32, (28, 28), (7, 7), pads=SAME[7], dtype=b, channels_last=True)
+    for again in range(2, 12):
+        for first, other in zip(run(case, on_tensor_cores=True), run(case, again, on_tensor_cores=True), strict=True):
+            assert first.tobytes() == other.tobytes()
+
+
+def test_tensor_cores_leave_other_channels_alone_where_one_has_an_infinity() -> None:
+    """Compared with float64 where it is finite."""
+    import torch
+
+    import gradkern
+
+    X, dY = (torch.randn(3, 14, 14, 32, device="cuda").half().permute(0, 3, 1, 2) for _ in range(2))
+    W = torch.zeros(32, 1, 7, 7, device="cuda").half()
+    X[1, 5, 3, 3] = float("inf")
+    settings = {"pads": [3] * 4, "group": 32, "outputs": ["dW"]}
+    dW = gradkern.run("ConvGrad", dY, X, W, policy={"kernel": "depthwise_mma_32_channels"}, **settings).dW
+    exact = torch.nn.grad.conv2d_weight(X.double(), W.shape, dY.double(), padding=3, groups=32)
+    others = [channel for channel in range(32) if channel != 5]
+    assert not torch.isfinite(dW[5]).all()
+    assert (dW[others].double() - exact[others]).norm() <= 3e-4 * exact[others].norm()

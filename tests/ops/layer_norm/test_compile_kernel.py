@@ -1,0 +1,158 @@
+"""Every kind of norm kernel compiles for every architecture: no spill, and the vector accesses it means."""
+
+from __future__ import annotations
+
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import pytest
+from helpers.dml_batch_norm import DML
+from helpers.layer_norm import ALL_OUTPUTS, INVERTIBLE, LAYER, SIMPLIFIED
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+
+from gradkern.channel_kernels import streaming_tiling
+from gradkern.channel_kernels.streaming_form import ChannelForm
+from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, Form
+from gradkern.ops.layer_norm.cuda.tiling import choose
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+SHARED = {(7, 5): 65536, (8, 0): 166912, (9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
+SOURCE = {(7, 5): "plain", (8, 0): "async", (9, 0): "bulk", (10, 0): "bulk", (12, 0): "bulk"}
+KINDS = [  # operator, X, Y_grad, scale, columns, width
+    (LAYER, b, b, b, 4096, 8),
+    (SIMPLIFIED, b, b, b, 4096, 8),
+    (INVERTIBLE, b, b, b, 4096, 8),
+    (LAYER, h, h, f, 128, 8),
+    (INVERTIBLE, h, h, h, 768, 8),
+    (SIMPLIFIED, f, h, h, 1024, 4),
+    (LAYER, f, f, f, 65536, 4),
+    (LAYER, d, d, d, 1024, 2),
+    (LAYER, b, b, b, 1001, 1),
+    (INVERTIBLE, b, b, b, 5000, 8),
+    (LAYER, d, d, d, 512, 2),
+    (INVERTIBLE, d, d, d, 4096, 2),
+    (INVERTIBLE, b, b, b, 262144, 8),
+    (LAYER, b, b, b, 262144, 8),
+    (LAYER, h, h, f, 262144, 8),
+    (INVERTIBLE, b, b, b, 4097, 1),
+    # operator, type, axes around a slab, repetitions, channels, elements of each, width
+    (DML, b, (), 64, 256, 3136, 8),
+    (DML, h, (), 8192, 1024, 1, 8),
+    (DML, b, (), 64, 2048, 49, 8),
+    (DML, f, (), 64, 256, 3136, 4),
+    (DML, d, (), 64, 256, 3136, 2),
+    (DML, d, (), 8192, 1024, 1, 2),
+    (DML, f, (6, 4), 5, 16, 64, 4),
+    (DML, b, (), 1, 8192, 1, 8),  # none reduced
+    (DML, f, (), 1, 3, 1 << 31, 4),
+    (DML, f, (), 3, 5, 7, 4),  # a vector is left over
+    (DML, b, (), 64, 256, 3136, 1),
+]
+Made = tuple[Any, int, str]  # form, bytes spilled, PTX
+
+
+def compiled(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
+    return (batch_norm if kind[0] == DML else layer_norm)(kind, capability)
+
+
+def batch_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
+    from gradkern.channel_kernels.streaming_kernel import build
+    from gradkern.cuda.compile import compile_kernel
+
+    _, dtype, nest, reps, inner, length, width = kind
+    slabs = streaming_tiling.Slabs(nest, reps, inner, length)
+    form = ChannelForm(
+        dtype,
+        dtype,
+        dtype,
+        frozenset({"dX", "scale_sum", "bias_sum"}),
+        slabs.channels,
+        1e-5,
+        width,
+        source="plain" if width == 1 or capability < (8, 0) else "async",
+        columns=True,
+        native_bfloat16=capability >= (8, 0),
+    )
+    form, _ = streaming_tiling.choose(form, slabs, 132, SHARED[capability])
+    arguments = len(streaming_tiling.ARGUMENTS)
+    result = compile_kernel(build(form), arguments, capability, form.threads, form.blocks_per_processor)
+    return form, result.spilled, result.ptx
+
+
+def layer_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
+    from gradkern.cuda.compile import compile_kernel
+    from gradkern.ops.layer_norm.cuda.kernel import build
+
+    form = norm_form(kind, capability)
+    result = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
+    return form, result.spilled, result.ptx
+
+
+def norm_form(kind: tuple[Any, ...], capability: tuple[int, int]) -> Form:
+    operator, data, upstream, parameter, columns, width = kind
+    form = Form(
+        operator,
+        upstream,
+        data,
+        data,
+        parameter,
+        d if data == d else f,
+        columns,
+        frozenset(ALL_OUTPUTS[operator]),
+        width,
+        lanes=1,
+        vectors=1,
+        teams=1,
+        source="plain" if width == 1 and capability < (9, 0) else SOURCE[capability],
+        aligned=width > 1,
+        native_bfloat16=capability >= (8, 0),
+    )
+    return choose(form, 1 << 20, 132, SHARED[capability])
+
+
+@pytest.fixture(scope="module")
+def everything(request: pytest.FixtureRequest) -> dict[tuple[Any, ...], Made]:
+    """All kinds for 9.0; for all others each sixth, with --long each third."""
+    some = KINDS[:: 3 if request.config.getoption("--long") else 6]
+    wanted = [(kind, capability) for kind in KINDS for capability in SHARED if capability == (9, 0) or kind in some]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        return dict(zip(wanted, pool.map(compiled, *zip(*wanted, strict=True)), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability", "phase"),
+    [
+        ((LAYER, b, b, b, 262144, 8), (9, 0), "whole"),
+        ((LAYER, h, h, f, 262144, 8), (9, 0), "whole"),
+        ((INVERTIBLE, b, b, b, 262144, 8), (9, 0), "whole"),
+        ((INVERTIBLE, h, h, f, 262144, 8), (9, 0), "given"),  # the parameters' 256 KB leave no room for rows
+        ((LAYER, b, b, b, 262152, 8), (9, 0), "given"),
+        ((LAYER, f, f, f, 262144, 4), (9, 0), "given"),
+        ((LAYER, b, b, b, 262144, 8), (12, 0), "given"),
+    ],
+)
+def test_wide_rows_are_read_once_where_they_fit_a_cluster(
+    kind: tuple[Any, ...], capability: tuple[int, int], phase: str
+) -> None:
+    form = norm_form(kind, capability)
+    assert (form.phase, form.hold) == (phase, phase == "given")
+
+
+def test_no_kernel_spills_registers(everything: dict[tuple[Any, ...], Made]) -> None:
+    spills = {device: spilled for device, (_, spilled, _) in everything.items() if spilled != 0}
+    assert not spills
+
+
+def test_every_kernel_has_the_vector_accesses_it_means(
+    everything: dict[tuple[Any, ...], Made],
+) -> None:
+    for (kind, capability), (form, _, ptx) in everything.items():
+        loop = ptx[: ptx.rindex("st.global")] if not getattr(form, "direct", False) else ptx
+        if form.width * form.data_itemsize >= 16:
+            assert f"ld.{'shared' if form.ring else 'global'}.v4.b32" in loop, (kind, capability)
+            assert "st.global.v4.b32" in loop, (kind, capability)
+        assert ("cp.async.bulk" in ptx) == (form.source == "bulk"), (kind, capability)
+        assert ("ld.local" in ptx) is False, (kind, capability)
