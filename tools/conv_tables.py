@@ -59,7 +59,7 @@ def _overall(rows: list[Row]) -> str:
 
 def _networks(rows: list[Row]) -> str:
     """In the two types that most train in; of ResNet-50, whose layers differ most, also each kernel by itself."""
-    lines = []
+    lines: list[list[str]] = []
     for network in dict.fromkeys(row["network"] for row in rows):
         for setting in ("bfloat16", "tf32"):
             here = [row for row in rows if (row["network"], row["setting"]) == (network, setting)]
@@ -92,10 +92,10 @@ def _sums(rows: list[Row]) -> list[str]:
 
 def _means(rows: list[Row]) -> str:
     wanted = [(kind, outputs) for kind in ("dense", "depthwise") for outputs in ("dX", "dW", "dX,dW,dB")]
-    lines = []
+    lines: list[list[str]] = []
     for setting in dict.fromkeys(row["setting"] for row in rows):
         here = [row for row in rows if row["setting"] == setting]
-        cells = [_TYPES.get(setting, setting)]
+        cells = [str(_TYPES.get(setting, setting))]
         for kind, outputs in wanted:
             ratios = [
                 row["torch_over_gradkern"]

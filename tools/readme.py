@@ -33,7 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where something would change")
     options = parser.parse_args()
-    old = []
+    old: list[str] = []
     for page, parts in PAGES.items():
         path = ROOT / page
         before = path.read_text(encoding="utf-8")
@@ -62,8 +62,8 @@ def filled(page: str, text: str, parts: Mapping[str, Callable[[], str]]) -> str:
 
 def operators() -> str:
     """The table of operators; what all of them share is said once, below it."""
-    head = ("operator", "inputs", "outputs", "attributes", "in place", "types of the data", "providers")
-    rows = []
+    head = ["operator", "inputs", "outputs", "attributes", "in place", "types of the data", "providers"]
+    rows: list[list[str]] = []
     for name, operator in gradkern.operators().items():
         outputs = (f"{each.name}" if each.default else f"{each.name} (on request)" for each in operator.outputs)
         in_place = (f"{target} over {source}" for source, target in sorted(operator.in_place_pairs))
@@ -72,7 +72,7 @@ def operators() -> str:
         rows.append([f"`{name}`", *map(", ".join, cells)])
     columns = list(zip(head, *rows, strict=True))
     shared = [column for column in columns if len({*column[1:]}) == 1]
-    head, *rows = map(list, zip(*(column for column in columns if column not in shared), strict=True))
+    head, *rows = (list(row) for row in zip(*(each for each in columns if each not in shared), strict=True))
     same = "; ".join(f"{column[0]} {column[1]}" for column in shared)
     return "\n\n".join([table(head, rows), *([f"The same for all: {same}."] if same else [])])
 
@@ -91,7 +91,7 @@ def summary() -> str:
         "convolution": [row for row in single if row not in depthwise],
         "convolution, depthwise": depthwise,
     }
-    rows = []
+    rows: list[list[str]] = []
     for kind, each in kinds.items():
         shares = [row["share_of_limit"] for row in each if "share_of_limit" in row]
         peers = ([_over_gradkern(row, peer) for row in each] for peer in ("torch", "compile"))

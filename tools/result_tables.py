@@ -34,7 +34,7 @@ def digits() -> str:
 def cpu() -> str:
     """Times of the CPU provider and PyTorch's CPU kernels, measured in one run."""
     results = json.loads((RESULTS / "cpu.json").read_text())
-    rows = []
+    rows: list[list[str]] = []
     for row in results["rows"]:
         torch = row["peers"].get("torch")
         flops = row["gigaflops_per_second"]
@@ -69,7 +69,7 @@ def _ranges(rows: Sequence[Row], peers: Sequence[str]) -> str:
     kinds: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         kinds.setdefault((f"`{row['operator']}`", bench_rows.type_of(row), _outputs(row)), []).append(row)
-    cells = []
+    cells: list[list[str]] = []
     for what, each in kinds.items():
         ratios = [[_ratio(row, peer) for row in each if peer in row["peers"]] for peer in peers]
         shares = [row["share_of_limit"] for row in each]
@@ -78,7 +78,7 @@ def _ranges(rows: Sequence[Row], peers: Sequence[str]) -> str:
 
 
 def _every_size(rows: Sequence[Row], peers: Sequence[str]) -> str:
-    cells = []
+    cells: list[list[str]] = []
     for row in rows:
         times = [f"{_ratio(row, peer):.2f}" if peer in row["peers"] else "-" for peer in peers]
         what = [f"`{row['operator']}`", bench_rows.size_of(row), bench_rows.type_of(row), _outputs(row)]

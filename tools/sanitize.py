@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,16 +34,17 @@ def main() -> int:
     parser.add_argument("--logs", type=Path, default=Path("sanitizer"), help="folder for the output (%(default)s)")
     parser.add_argument("--program", default="compute-sanitizer", help="the sanitizer (%(default)s)")
     options, tests = parser.parse_known_args()
-    tools = options.tools.split(",")
+    tools: list[str] = options.tools.split(",")
     unknown = [tool for tool in tools if tool not in TOOLS]
     if unknown:
         parser.error(f"unknown tool {unknown[0]!r}; known are {', '.join(TOOLS)}")
-    program = shutil.which(options.program)
+    program = shutil.which(str(options.program))
     if program is None:
         parser.error(f"{options.program} is not there; it comes with the CUDA toolkit")
     options.logs.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(len(tools)) as pool:
-        found = list(pool.map(lambda tool: _run(program, tool, tests, options.logs / f"{tool}.log"), tools))
+        logs = [options.logs / f"{tool}.log" for tool in tools]
+        found = list(pool.map(partial(_run, program, tests), tools, logs))
     for tool, (clean, text) in zip(tools, found, strict=True):
         print(f"{tool}: {text}")
         if not clean:
@@ -50,7 +52,7 @@ def main() -> int:
     return 0 if all(clean for clean, _ in found) else 1
 
 
-def _run(program: str, tool: str, tests: list[str], log: Path) -> tuple[bool, str]:
+def _run(program: str, tests: list[str], tool: str, log: Path) -> tuple[bool, str]:
     """Whether it is clean, and its summary with that of pytest."""
     sanitizer = [program, "--tool", tool, *OPTIONS.get(tool, [])]
     pytest = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-W", "default", *tests]

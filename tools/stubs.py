@@ -42,7 +42,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where something would change")
     options = parser.parse_args()
-    old = []
+    old: list[str] = []
     for name, text in {"__init__.pyi": public(), "results.pyi": results()}.items():
         path = PACKAGE / name
         made = _formatted(text)
