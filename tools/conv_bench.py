@@ -120,7 +120,7 @@ def _timed(layer: Layer, setting: str, wanted: Sequence[str], options: argparse.
         }
         began = time.perf_counter()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # of candidates struck off: the row says how many
+            warnings.simplefilter("ignore", RuntimeWarning)  # of candidates with wrong results: the row says how many
             plan = gradkern.prepare("ConvGrad", **arrays, **arguments)
         planned = time.perf_counter() - began
         peer = torch_peer("ConvGrad", arrays, layer.attributes, outputs)
@@ -130,7 +130,7 @@ def _timed(layer: Layer, setting: str, wanted: Sequence[str], options: argparse.
         apart = _apart(calls["gradkern"](), calls["torch"](), outputs)
         times = cold_times(calls, options.row_seconds)
         ours, theirs = (statistics.median(times[name]) for name in ("gradkern", "torch"))
-        findings = [found for found in getattr(plan._plan, "findings", {}).values() if found]
+        results = [found for found in getattr(plan._plan, "results", {}).values() if found]
         row: Row = {
             "network": layer.network,
             "layer": layer.name,
@@ -140,8 +140,8 @@ def _timed(layer: Layer, setting: str, wanted: Sequence[str], options: argparse.
             "kernel": plan.kernel,
             "workspace": plan.scratch,
             "plan_seconds": planned,
-            "struck": sum(len(found.struck) for found in findings),
-            "not_believed": {each.name: each.reason for found in findings for each in found.others if each.seconds},
+            "wrong": sum(len(found.wrong) for found in results),
+            "not_accepted": {each.name: each.reason for found in results for each in found.rejected if each.seconds},
             "microseconds": ours * 1e6,
             "torch_microseconds": theirs * 1e6,
             "torch_over_gradkern": theirs / ours,

@@ -58,7 +58,7 @@ def _planned(wanted: Wanted, provider: str) -> tuple[Prepared, Searches]:
         return wanted.plan(provider), {}
     plan = wanted.plan(provider, search="default")
     found = searches(replace(plan.call, policy=merged(wanted.policy)))
-    return wanted.plan(provider) if all(findings for findings, _ in found.values()) else plan, found
+    return wanted.plan(provider) if all(result for result, _ in found.values()) else plan, found
 
 
 def _registered(name: str, operator: Operator, number: int) -> Example:
@@ -94,11 +94,11 @@ def explained(wanted: Wanted, plan: Prepared, searches: Searches = MappingProxyT
     }
 
 
-def _search(findings: Any, candidates: list[str]) -> dict[str, Any]:
-    if findings is None:
+def _search(result: Any, candidates: list[str]) -> dict[str, Any]:
+    if result is None:
         return {"kept": False, "candidates": candidates}
-    found = asdict(findings)
-    return {"kept": True, **{key: found[key] for key in ("seconds", "confirmed", "ranking", "others")}}
+    found = asdict(result)
+    return {"kept": True, **{key: found[key] for key in ("seconds", "confirmed", "ranking", "rejected")}}
 
 
 def _launches(plan: Prepared) -> tuple[Any, ...]:
@@ -160,12 +160,12 @@ def _ranking(name: str, search: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         many = f"{len(search['candidates'])} candidates: {', '.join(search['candidates'])}"
         yield f"search {name}", f"none is kept; the first call, or gradkern warmup, makes it. {many}"
         return
-    ranking, others = search["ranking"], search["others"]
+    ranking, rejected = search["ranking"], search["rejected"]
     how = "confirmed by independent results" if search["confirmed"] else "not confirmed: there was one result only"
-    yield f"search {name}", f"{search['seconds']:.1f} s, {len(ranking)} ranked, {len(others)} not; {how}"
+    yield f"search {name}", f"{search['seconds']:.1f} s, {len(ranking)} ranked, {len(rejected)} not; {how}"
     for place, row in enumerate(ranking[:_SHOWN], start=1):
         notes = f", {', '.join(row['notes'])}" if row["notes"] else ""
         yield f"{place}.", f"{row['seconds'] * 1e6:9.1f} us  {row['name']}, workspace {row['workspace']:,} bytes{notes}"
-    for row in others:
-        if row["struck"]:
+    for row in rejected:
+        if row["wrong"]:
             yield "wrong", f"{row['name']}: {row['reason']}"

@@ -18,11 +18,13 @@ from gradkern.cuda.device import Device, OutOfMemoryError, activate, check
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, kernel_of
 from gradkern.search.candidate import Candidate, Unfit
-from gradkern.search.crosscheck import Difference, Witness
+from gradkern.search.crosscheck import Difference, Outputs
 from gradkern.search.kernel_sizes import MEASURES, THREADS
 from gradkern.search.task import Task
 
 __all__ = ["Bench", "CudaBench"]
+
+Array = np.ndarray[Any, Any]
 
 POISON = 0xFF  # a NaN in every type, where all bytes are this
 FLUSH = 4  # times the L2
@@ -31,8 +33,8 @@ _MOST_FETCHED = 1 << 29  # bytes of inputs, for elements to be computed in float
 _OF_EACH = 12  # indices of each of the first two axes where elements are computed: enough that roundings average out
 
 
-class Bench(Witness, Protocol):
-    """What the race needs of a place to run candidates. Times are in seconds."""
+class Bench(Outputs, Protocol):
+    """What the trials need of a place to run candidates. Times are in seconds."""
 
     def run(self, candidate: Candidate) -> float:
         """One run on poisoned outputs, whose results can be looked at then. Raises Unfit where it fails."""
@@ -68,11 +70,11 @@ class CudaBench:
 
     def __init__(self, task: Task, device: Device) -> None:
         self._device = device
-        self._truth = task.truth
-        self._exact: list[tuple[np.ndarray, np.ndarray]] = []  # for each output places in it, and what is there
+        self._reference = task.reference
+        self._exact: list[tuple[Array, Array]] = []  # for each output places in it, and the reference's values there
         self._memory: list[int] = []
-        self._kept: list[list[_Buffer]] = []
-        self._workspace, self._room = 0, 0
+        self._copies: list[list[_Buffer]] = []
+        self._workspace, self._workspace_size = 0, 0
         self._events: list[Any] = []
         self._blocks = 8 * device.processors
         with activate(device):
@@ -134,54 +136,55 @@ class CudaBench:
         return [check(driver.cuEventElapsedTime(start, end), "reading a time") / 1e3 for start, end in pairs]
 
     def _workspace_of(self, size: int) -> int:
-        if size > self._room:
+        if size > self._workspace_size:
             if self._workspace:
                 driver.cuMemFree(self._workspace)
-                self._workspace, self._room = 0, 0
+                self._workspace, self._workspace_size = 0, 0
             try:
                 self._workspace = int(check(driver.cuMemAlloc(size), f"allocating a workspace of {size:,} bytes"))
             except OutOfMemoryError as error:
                 raise Unfit(str(error)) from error
-            self._room = size
+            self._workspace_size = size
         return self._workspace
 
     # --- the results of the last run ---------------------------------------------------------------------------------
 
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         return all(self._measure(each, each)[2] == each.tensor.size for each in self._outputs)
 
-    def keep(self) -> int:
+    def copy(self) -> int:
         with activate(self._device):
-            copies = []
+            copies: list[_Buffer] = []
             for each in self._outputs:
                 copy = self._buffer(each.tensor)
-                check(driver.cuMemcpyDtoDAsync(copy.start, each.start, each.nbytes, self._stream), "keeping a result")
+                check(driver.cuMemcpyDtoDAsync(copy.start, each.start, each.nbytes, self._stream), "copying a result")
                 copies.append(copy)
-        self._kept.append(copies)
-        return len(self._kept) - 1
+        self._copies.append(copies)
+        return len(self._copies) - 1
 
-    def compare(self, kept: int) -> tuple[Difference, ...]:
+    def compare(self, copy: int) -> tuple[Difference, ...]:
         return tuple(
-            _difference(self._measure(each, copy)) for each, copy in zip(self._outputs, self._kept[kept], strict=True)
+            _difference(self._measure(each, other))
+            for each, other in zip(self._outputs, self._copies[copy], strict=True)
         )
 
-    def errors(self, kept: int) -> tuple[float, ...] | None:
-        if self._truth is None or sum(each.nbytes for each in self._inputs) > _MOST_FETCHED:
+    def errors(self, copy: int) -> tuple[float, ...] | None:
+        if self._reference is None or sum(each.nbytes for each in self._inputs) > _MOST_FETCHED:
             return None
         with activate(self._device):
-            check(driver.cuStreamSynchronize(self._stream), "keeping a result")
+            check(driver.cuStreamSynchronize(self._stream), "copying a result")
             if not self._exact:
                 places = tuple(_places(each.tensor.shape) for each in self._outputs)
-                exact = self._truth(tuple(map(_fetched, self._inputs)), places)
+                exact = self._reference(tuple(map(_fetched, self._inputs)), places)
                 self._exact = list(zip(places, exact, strict=True))
-            found = [_fetched(each) for each in self._kept[kept]]
-        apart = [
+            found = [_fetched(each) for each in self._copies[copy]]
+        errors = [
             (result[tuple(places.T)].astype(np.float64) - exact, exact)
             for result, (places, exact) in zip(found, self._exact, strict=True)
         ]
-        return tuple(float(np.linalg.norm(wrong) / (np.linalg.norm(exact) or 1)) for wrong, exact in apart)
+        return tuple(float(np.linalg.norm(wrong) / (np.linalg.norm(exact) or 1)) for wrong, exact in errors)
 
-    def _measure(self, a: _Buffer, b: _Buffer) -> np.ndarray:
+    def _measure(self, a: _Buffer, b: _Buffer) -> Array:
         """The four measures of `kernels.compare`, of all elements."""
         found = np.empty((self._blocks, MEASURES))
         with activate(self._device):
@@ -224,7 +227,7 @@ def _stream(device: Device) -> int:
     return _streams[device.index]
 
 
-def _places(shape: tuple[int, ...]) -> np.ndarray:
+def _places(shape: tuple[int, ...]) -> Array:
     """Indices of elements, a row each: all pairs of a few in the first two axes, whatever in the others."""
     random = np.random.default_rng(0)
     if len(shape) == 1:
@@ -234,7 +237,7 @@ def _places(shape: tuple[int, ...]) -> np.ndarray:
     return np.column_stack([pairs, random.integers(0, shape[2:], (len(pairs), len(shape) - 2))])
 
 
-def _fetched(buffer: _Buffer) -> np.ndarray:
+def _fetched(buffer: _Buffer) -> Array:
     """A copy on the host, lying as the original does."""
     raw = np.empty(buffer.nbytes, np.uint8)
     check(driver.cuMemcpyDtoH(raw.ctypes.data, buffer.start, buffer.nbytes), "fetching an array of a search")
@@ -242,7 +245,7 @@ def _fetched(buffer: _Buffer) -> np.ndarray:
     return np.ndarray(tensor.shape, tensor.dtype, raw, buffer.first - buffer.start, tensor.strides)
 
 
-def _difference(measures: np.ndarray) -> Difference:
+def _difference(measures: Array) -> Difference:
     apart, squares, numbers, worst = (float(each) for each in measures)
     if squares == 0:  # all zeros, as a result without terms is
         return Difference(0.0, 0.0) if apart == 0 else Difference(float("inf"), float("inf"))

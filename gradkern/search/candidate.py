@@ -17,7 +17,7 @@ class Unfit(Exception):  # noqa: N818  not an error: the search goes on to the n
 class Candidate(Protocol):
     """One way to compute given outputs from given inputs.
 
-    name       unique among the candidates of one problem and the same in every process: the store keeps it, and
+    name       unique among the candidates of one problem and the same in every process: the store has it, and
                `Policy.kernel` pins it
     origin     candidates of one origin may share a fault (one engine of one library); those of two are independent
     notes      nondeterministic: the bits may differ from run to run; tf32: float32 is multiplied in TF32;

@@ -10,20 +10,20 @@ from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, in_t
 from gradkern.cuda.scratch import scratch
 from gradkern.errors import ProviderError
 from gradkern.search.candidate import Unfit
-from gradkern.search.store import Findings
-from gradkern.search.streams import Part
+from gradkern.search.store import SearchResult
+from gradkern.search.streams import BoundCandidate
 from gradkern.search.tuner import Choice
 
 __all__ = ["Choices", "SearchPlan"]
 
 Choices = Mapping[str, Choice]
-"""What was chosen, by what it computes."""
+"""The chosen candidates, by what each computes."""
 
 
 class SearchPlan:
     """Runs the winners, in scratch memory of the stream; writes zeros where a gradient sums over nothing.
 
-    combine  makes of the choices what runs them all on the call's arrays, or None of no choices
+    combine  makes of the choices one candidate that runs them all on the call's arrays; None of no choices
     zeros    (place among the outputs, bytes) of what is all zero
     """
 
@@ -31,11 +31,11 @@ class SearchPlan:
         self,
         device: Device,
         choices: Choices,
-        combine: Callable[[Choices], Part | None],
+        combine: Callable[[Choices], BoundCandidate | None],
         zeros: tuple[tuple[int, int], ...] = (),
     ) -> None:
         self._device, self._choices, self._combine, self._zeros = device, dict(choices), combine, zeros
-        self._work = combine(self._choices)
+        self._combined = combine(self._choices)
 
     @property
     def choices(self) -> Choices:
@@ -48,18 +48,18 @@ class SearchPlan:
 
     @property
     def scratch(self) -> int:
-        return self._work.candidate.workspace if self._work else 0
+        return self._combined.candidate.workspace if self._combined else 0
 
     @property
-    def findings(self) -> Mapping[str, Findings | None]:
-        """By result, what the search that chose its kernel found."""
-        return {name: choice.findings for name, choice in self._choices.items()}
+    def results(self) -> Mapping[str, SearchResult | None]:
+        """By output, the result of the search that chose its kernel."""
+        return {name: choice.result for name, choice in self._choices.items()}
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         with activate(self._device), in_turn:
-            if self._work is not None:
-                workspace = self._workspace(stream) if self._work.candidate.workspace else 0
-                self._work.run(inputs, outputs, workspace, stream)
+            if self._combined is not None:
+                workspace = self._workspace(stream) if self._combined.candidate.workspace else 0
+                self._combined.run(inputs, outputs, workspace, stream)
             for place, size in self._zeros:
                 check(driver.cuMemsetD8Async(outputs[place], 0, size, stream), "writing zeros")
 
@@ -72,6 +72,6 @@ class SearchPlan:
                 name = max(self._choices, key=lambda each: self._choices[each].candidate.workspace)
                 try:
                     self._choices[name] = self._choices[name].smaller()
-                    self._work = self._combine(self._choices)
+                    self._combined = self._combine(self._choices)
                 except Unfit as unfit:
                     raise ProviderError(f"{error}; no other kernel for {name}: {unfit}") from error

@@ -1,8 +1,8 @@
-"""What a search found, and where it is kept: one file per question, checked by a digest, replaced atomically.
+"""Results of searches on disk: one file each, checked by a digest, replaced atomically.
 
 The file's name is a digest of all that the answer depends on; the body repeats it, so that a file put under another's
-name is noticed. What another version of gradkern, of a library, of the driver, or another device found has another
-name, and is never read.
+name is noticed. A result of another version of gradkern, of a library or of the driver, or of another device, has
+another name, and is never read.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from typing import Any
 from gradkern.search.candidate import Candidate
 from gradkern.system import cache_files
 
-__all__ = ["SUFFIX", "Findings", "Row", "folder", "key_of", "load", "read", "save"]
+__all__ = ["SUFFIX", "Measurement", "SearchResult", "folder", "key_of", "load", "read", "save"]
 
-SCHEMA = 1
+SCHEMA = 2
+"""Raised with every change of what a file says. It is part of the key: files of other schemas are not looked at."""
 SUFFIX = ".json"
-_MAGIC = b"gradkern search 1\n"
+_MAGIC = b"gradkern search 2\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """What became of one candidate.
+class Measurement:
+    """What was found of one candidate.
 
     seconds  how long it took with a cold L2; None where it was not timed
     reason   why it is not in the ranking: it could not run, was far too slow, or was not reached; "" where it is
-    struck   its result was wrong
+    wrong    its result was wrong
     """
 
     name: str
@@ -43,42 +44,50 @@ class Row:
     workspace: int = 0
     seconds: float | None = None
     reason: str = ""
-    struck: bool = False
+    wrong: bool = False
 
     @classmethod
-    def of(cls, candidate: Candidate, source: str, seconds: float) -> Row:
+    def of(cls, candidate: Candidate, source: str, seconds: float) -> Measurement:
         recipe, notes = dict(candidate.recipe), tuple(sorted(candidate.notes))
         return cls(candidate.name, source, candidate.origin, recipe, notes, candidate.workspace, seconds)
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    """The answer to one question: the ranking, the winner first, then those that are not in it, with the reasons."""
+class SearchResult:
+    """The outcome of one search.
+
+    conditions  all that it depends on
+    ranking     the accepted candidates, the winner first
+    rejected    the others, with the reasons
+    confirmed   two independent results agreed; else there was only one
+    seconds     how long the search took
+    """
 
     title: str
-    question: Mapping[str, Any]
-    ranking: tuple[Row, ...]
-    others: tuple[Row, ...]
-    confirmed: bool  # two independent results agreed; else there was only one
-    seconds: float  # what the search took
+    conditions: Mapping[str, Any]
+    ranking: tuple[Measurement, ...]
+    rejected: tuple[Measurement, ...]
+    confirmed: bool
+    seconds: float
 
     @property
-    def struck(self) -> tuple[Row, ...]:
-        return tuple(row for row in self.others if row.struck)
+    def wrong(self) -> tuple[Measurement, ...]:
+        """Those of the rejected that gave wrong results."""
+        return tuple(each for each in self.rejected if each.wrong)
 
 
 def folder() -> Path:
-    """Where searches are kept."""
+    """Where results of searches are stored."""
     return cache_files.folder("search")
 
 
-def key_of(question: Mapping[str, Any]) -> str:
-    """The name of a question: what is asked, under which policy, of which device, driver and libraries."""
-    return hashlib.sha256(json.dumps([SCHEMA, question], sort_keys=True).encode()).hexdigest()
+def key_of(conditions: Mapping[str, Any]) -> str:
+    """The name of a search's file: a digest of problem, policy, device, driver and libraries."""
+    return hashlib.sha256(json.dumps([SCHEMA, conditions], sort_keys=True).encode()).hexdigest()
 
 
-def load(key: str) -> Findings | None:
-    """What was found before; None where nothing was, or what is there cannot be used (with a warning)."""
+def load(key: str) -> SearchResult | None:
+    """An earlier result; None where there is none, or what is there cannot be used (with a warning)."""
     path = folder() / f"{key}{SUFFIX}"
     try:
         return read(path)
@@ -89,24 +98,24 @@ def load(key: str) -> Findings | None:
         return None
 
 
-def save(findings: Findings) -> None:
-    """Keep them for other processes. Where nothing can be written, they live in this process only."""
-    body = json.dumps(asdict(findings), indent=1).encode()
+def save(result: SearchResult) -> None:
+    """Store a result for other processes. Where nothing can be written, it lives in this process only."""
+    body = json.dumps(asdict(result), indent=1).encode()
     with contextlib.suppress(OSError):
-        cache_files.replace(folder() / f"{key_of(findings.question)}{SUFFIX}", cache_files.sealed(_MAGIC, body))
+        cache_files.replace(folder() / f"{key_of(result.conditions)}{SUFFIX}", cache_files.sealed(_MAGIC, body))
 
 
-def read(path: Path) -> Findings:
-    """The findings in a file. Raises OSError where it cannot be read, ValueError where it is not what its name says."""
+def read(path: Path) -> SearchResult:
+    """The result in a file. Raises OSError where it cannot be read, ValueError where it is not what its name says."""
     data = json.loads(cache_files.opened(_MAGIC, path.read_bytes()))
     try:
-        ranking, others = ([Row(**{**row, "notes": tuple(row["notes"])}) for row in data.pop(name)] for name in _ROWS)
-        findings = Findings(**data, ranking=tuple(ranking), others=tuple(others))
+        ranking, rejected = (
+            tuple(Measurement(**{**each, "notes": tuple(each["notes"])}) for each in data.pop(name))
+            for name in ("ranking", "rejected")
+        )
+        result = SearchResult(**data, ranking=ranking, rejected=rejected)
     except (KeyError, TypeError) as error:
         raise ValueError(f"it lacks or has too much: {error}") from error
-    if key_of(findings.question) != path.stem:
+    if key_of(result.conditions) != path.stem:
         raise ValueError("it answers another question")
-    return findings
-
-
-_ROWS = ("ranking", "others")
+    return result

@@ -1,27 +1,32 @@
-"""What a search is asked: a problem, and where the candidates for it come from."""
+"""What a search is for: a problem, and where the candidates for it come from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
 from gradkern.call import Tensor
+from gradkern.cuda.device import Device
 from gradkern.search.candidate import Candidate
 
-__all__ = ["ModuleSource", "Source", "Task", "Truth"]
+__all__ = ["Arrays", "CandidateModule", "ModuleSource", "Reference", "Source", "Task", "Varied", "Versioned"]
 
-Arrays = tuple[np.ndarray, ...]
-Truth = Callable[[Arrays, Arrays], Arrays]
+Arrays = tuple[np.ndarray[Any, Any], ...]
+Reference = Callable[[Arrays, Arrays], Arrays]
+
+Problem = TypeVar("Problem")
+Asked = TypeVar("Asked", contravariant=True)
 
 
 class Source(Protocol):
-    """Where candidates for one problem on one device come from. Each may raise Unfit, or anything: it is left out then.
+    """Where candidates for one problem on one device come from. A source that raises Unfit, a GradkernError or an
+    ImportError is left out, with that reason.
 
-    name        unique among the sources of a task; the store keeps it beside each candidate's recipe
+    name        unique among the sources of a task; the store has it beside each candidate's recipe
     version     of the libraries that the candidates are in: a search holds for one version only
     candidates  the most promising first
     rebuild     a candidate again, from its recipe
@@ -36,45 +41,76 @@ class Source(Protocol):
     def variations(self, candidate: Candidate) -> Iterator[Candidate]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleSource:
-    """A module's candidates(problem, which) and rebuild(problem, which, recipe), imported when first needed.
+class CandidateModule(Protocol[Asked]):
+    """What a module offers that a ModuleSource names. Versioned and Varied are offered beside it."""
 
-    The module may also have variations(candidate) and version().
-    """
+    def candidates(self, problem: Asked, device: Device, /) -> Iterator[Candidate]:
+        """All candidates for the problem, the most promising first. Raises Unfit, with the reason, where none fits."""
+        ...
+
+    def rebuild(self, problem: Asked, device: Device, recipe: Mapping[str, Any], /) -> Candidate:
+        """The candidate that had this recipe, not yet prepared. Raises Unfit where there is none such here."""
+        ...
+
+
+@runtime_checkable
+class Versioned(Protocol):
+    """A module whose candidates are a library's."""
+
+    def version(self) -> str:
+        """Name and version of the library: another one has other candidates, and other times for the same ones."""
+        ...
+
+
+@runtime_checkable
+class Varied(Protocol):
+    """A module whose candidates have settings that its `candidates` does not go through."""
+
+    def variations(self, candidate: Any, /) -> Iterator[Candidate]:
+        """The same algorithm with other settings, the most promising first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleSource(Generic[Problem]):
+    """The candidates of a module (a CandidateModule), which is imported when first needed."""
 
     name: str
     module: str
-    problem: Any
-    device: Any
+    problem: Problem
+    device: Device
 
     def version(self) -> str:
-        asked = getattr(import_module(self.module), "version", None)
-        return "" if asked is None else str(asked())
+        module: object = import_module(self.module)
+        return module.version() if isinstance(module, Versioned) else ""
 
     def candidates(self) -> Iterator[Candidate]:
-        return import_module(self.module).candidates(self.problem, self.device)
+        return self._module().candidates(self.problem, self.device)
 
     def rebuild(self, recipe: Mapping[str, Any]) -> Candidate:
-        return import_module(self.module).rebuild(self.problem, self.device, recipe)
+        return self._module().rebuild(self.problem, self.device, recipe)
 
     def variations(self, candidate: Candidate) -> Iterator[Candidate]:
-        asked = getattr(import_module(self.module), "variations", None)
-        return iter(()) if asked is None else asked(candidate)
+        module: object = import_module(self.module)
+        return module.variations(candidate) if isinstance(module, Varied) else iter(())
+
+    def _module(self) -> CandidateModule[Problem]:
+        return cast(CandidateModule[Problem], import_module(self.module))
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """One problem.
 
-    kind     problems of one kind tend to have the same slow candidates: "ConvGrad dX float32"
-    detail   what tells it from others of its kind, for people to read
-    key      all that the answer may depend on, beside the policy, the device and the sources' versions
+    kind       problems of one kind tend to have the same slow candidates: "ConvGrad dX float32"
+    detail     what tells it from others of its kind, for people to read
+    key        all that the answer may depend on, beside the policy, the device and the sources' versions
     inputs, outputs   what the candidates are called with, in order
-    terms    how many products are added up in one element of an output, at most
-    sources  in the order in which their candidates are tried, in turns
-    truth    from the inputs as arrays, the float64 values of every output at given places; for each output an array of
-             places, a row of indices each, few of them different in the first two axes. Asked where candidates disagree
+    terms      how many products are added up in one element of an output, at most
+    sources    in the order in which their candidates are tried, in turns
+    reference  from the inputs as arrays, the float64 values of every output at given places; for each output an array
+               of places, a row of indices each, few of them different in the first two axes. Asked where candidates
+               disagree
     """
 
     kind: str
@@ -84,7 +120,7 @@ class Task:
     outputs: tuple[Tensor, ...]
     terms: int
     sources: tuple[Source, ...]
-    truth: Truth | None = None
+    reference: Reference | None = None
 
     @property
     def title(self) -> str:

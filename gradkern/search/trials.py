@@ -1,4 +1,4 @@
-"""The race: every candidate runs once, the fast ones are timed again, and again; each result is heard by a jury."""
+"""The trials of one search: every candidate runs once, the fast ones again, and every result is cross-checked."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gradkern.errors import GradkernError, ProviderError
 from gradkern.policy import Policy
 from gradkern.search.bench import Bench
 from gradkern.search.candidate import Candidate, Unfit
-from gradkern.search.crosscheck import Jury
-from gradkern.search.store import Row
+from gradkern.search.crosscheck import CrossCheck
+from gradkern.search.store import Measurement
 from gradkern.search.task import Source, Task
 
-__all__ = ["Limits", "Race", "ready", "several"]
+__all__ = ["Limits", "Trials", "joined_reasons", "ready"]
 
 SLOW, _HOPELESS = 20, 2
 """How many times slower than the best the best of an origin is where the others of that origin are put last; and how
@@ -27,12 +27,12 @@ _LOADING, _FIRST_LOADING = 0.1, 0.5
 process, of its library as well. A kernel of 35 microseconds took 28 milliseconds on the H200, and its like came last.
 """
 _SHORT = 0.02  # seconds of a run that may be repeated twice
-_CLOSE, _FINALISTS = 1.3, 6
-_FINAL_SECONDS, _FINAL_REPEATS = 0.1, (2, 20)
+_CLOSE, _MOST_REMEASURED = 1.3, 6
+_REMEASURING_SECONDS, _REMEASURING_REPEATS = 0.1, (2, 20)
 _VARIED = 2  # origins whose settings are varied
 _FRUITLESS, _GAIN = 60, 0.99
 """How many variations in a row may bring no gain, before they end; and the share of the best time that is one."""
-_SCREENING = 0.9  # of the budget; the rest is for the last final
+_SCREENING = 0.9  # of the budget; the rest is for the last measurements
 _PATIENCE = 2  # times the budget, beyond it, to find a second origin
 
 _slowness: dict[tuple[str, str], float] = {}
@@ -44,7 +44,7 @@ _loaded: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What candidates may need, and how long the race may take, in seconds."""
+    """What candidates may need, and how long the trials may take, in seconds."""
 
     workspace: int
     seconds: float = 3.0
@@ -65,18 +65,21 @@ def ready(candidate: Candidate, policy: Policy, workspace: int) -> Candidate:
 
 
 @dataclass(slots=True)
-class _Runner:
+class _Trial:
     candidate: Candidate
     source: Source
     seconds: float
 
 
-Entrants = Iterator[tuple[Source, Candidate]]
+Proposals = Iterator[tuple[Source, Candidate]]
 
 
-class Race:
-    """One race: `run` holds it. Then `ranking` and `others` are its outcome, `confirmed` says whether two independent
-    results agreed or there was only one, and `runners` has the candidates as they are, ready.
+class Trials:
+    """The trials of one search, made by `run`.
+
+    ranking, rejected   the outcome
+    confirmed           two independent results agreed; else there was only one
+    tried               the candidates themselves, ready to run
     """
 
     def __init__(
@@ -85,47 +88,49 @@ class Race:
         policy: Policy,
         limits: Limits,
         bench: Bench,
-        tell: Callable[[str], None] = lambda text: None,
+        report: Callable[[str], None] = lambda text: None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self.ranking: list[Row] = []
-        self.others: list[Row] = []
+        self.ranking: list[Measurement] = []
+        self.rejected: list[Measurement] = []
         self.confirmed = False
-        self.runners: dict[str, _Runner] = {}
+        self.tried: dict[str, _Trial] = {}
         self._task, self._policy, self._limits, self._bench = task, policy, limits, bench
-        self._tell, self._clock, self._start = tell, clock, clock()
-        self._jury = Jury(bench, (each.dtype.name for each in task.outputs), task.terms)
+        self._report, self._clock, self._start = report, clock, clock()
+        self._crosscheck = CrossCheck(bench, (each.dtype.name for each in task.outputs), task.terms)
         self._seen: set[str] = set()
 
     def run(self) -> None:
-        """Raises Unfit, with the reasons, where no result can be believed."""
-        self._screen(self._entrants())
-        if not self._jury.believed:
+        """Raises Unfit, with the reasons, where no result can be accepted."""
+        self._screen(self._proposals())
+        if not self._crosscheck.accepted:
             raise Unfit(self._why_not())
         if self._policy.search == "exhaustive":
-            self._final(self._jury.believed)
-            believed = self._jury.believed
-            best = self._ranked(believed)[:2]
+            self._remeasure(self._crosscheck.accepted)
+            accepted = self._crosscheck.accepted
+            best = self._ranked(accepted)[:2]
             self._screen(self._variations(), varied=True)
-            if self._jury.believed != believed:
-                self._final((self._jury.believed - believed) | set(best))
-        self.confirmed = self._jury.agreed
-        self.ranking = [self._row(name) for name in self._ranked(self._jury.believed)]
-        verdicts = self._jury.verdicts()
-        self.others += [self._row(name, reason=why.reason, struck=why.wrong) for name, why in verdicts.items()]
-        self._learn()
+            if self._crosscheck.accepted != accepted:
+                self._remeasure((self._crosscheck.accepted - accepted) | set(best))
+        self.confirmed = self._crosscheck.confirmed
+        self.ranking = [self._measurement(name) for name in self._ranked(self._crosscheck.accepted)]
+        rejections = self._crosscheck.rejections()
+        self.rejected += [
+            self._measurement(name, reason=why.reason, wrong=why.wrong) for name, why in rejections.items()
+        ]
+        self._note_slowness()
 
     # --- screening ---------------------------------------------------------------------------------------------------
 
-    def _entrants(self) -> Entrants:
+    def _proposals(self) -> Proposals:
         """The candidates of all sources, one of each in turns. A source that fails is left out, with its reason."""
         return _in_turns([(source, self._guarded(source, source.candidates)) for source in self._task.sources])
 
-    def _variations(self) -> Entrants:
+    def _variations(self) -> Proposals:
         """Other settings of the best of the best origins, in turns."""
-        best: dict[str, _Runner] = {}
-        for name in self._ranked(self._jury.believed):
-            best.setdefault(self.runners[name].candidate.origin, self.runners[name])
+        best: dict[str, _Trial] = {}
+        for name in self._ranked(self._crosscheck.accepted):
+            best.setdefault(self.tried[name].candidate.origin, self.tried[name])
         near = [each for each in best.values() if each.seconds <= _CLOSE * self._best()][:_VARIED]
         return _in_turns(
             [(each.source, self._guarded(each.source, each.source.variations, each.candidate)) for each in near]
@@ -135,16 +140,16 @@ class Race:
         try:
             yield from make(*of)
         except ImportError as error:
-            self.others.append(Row(source.name, source.name, "", {}, reason=f"cannot be loaded: {error}"))
+            self.rejected.append(Measurement(source.name, source.name, "", {}, reason=f"cannot be loaded: {error}"))
         except (Unfit, GradkernError) as error:
-            self.others.append(Row(source.name, source.name, "", {}, reason=str(error)))
+            self.rejected.append(Measurement(source.name, source.name, "", {}, reason=str(error)))
 
-    def _screen(self, entrants: Entrants, varied: bool = False) -> None:
+    def _screen(self, proposals: Proposals, varied: bool = False) -> None:
         """Run each; those whose like are known to be slow after the others, while there is time."""
-        late = []
+        postponed = []
         fruitless, best = 0, self._best()
-        for source, candidate in entrants:
-            if self._policy.search == "heuristic" and self._jury.agreed:
+        for source, candidate in proposals:
+            if self._policy.search == "heuristic" and self._crosscheck.confirmed:
                 return
             if varied and fruitless == _FRUITLESS:
                 return
@@ -154,20 +159,20 @@ class Race:
                 continue
             self._seen.add(candidate.name)
             if self._out_of_time(candidate):
-                self._refuse(source, candidate, "the search had no time left for it")
+                self._reject(source, candidate, "the search had no time left for it")
             elif self._expected(candidate) > SLOW:
-                late.append((source, candidate))
+                postponed.append((source, candidate))
             else:
                 self._try(source, candidate, varied)
-        for source, candidate in sorted(late, key=lambda each: self._expected(each[1])):
-            if self._jury.agreed and self._expected(candidate) * self._best() > self._left() / 4:
-                self._refuse(source, candidate, "its like took far longer than the best")
+        for source, candidate in sorted(postponed, key=lambda each: self._expected(each[1])):
+            if self._crosscheck.confirmed and self._expected(candidate) * self._best() > self._left() / 4:
+                self._reject(source, candidate, "its like took far longer than the best")
             else:
                 self._try(source, candidate, varied)
 
     def _try(self, source: Source, candidate: Candidate, varied: bool) -> None:
-        """Run it once, and again where it may be among the best; then let the jury look at what it wrote."""
-        self._tell(f"{len(self.runners) + 1} tried, {candidate.name}")
+        """Run it once, and again where it may be among the best; then cross-check what it wrote."""
+        self._report(f"{len(self.tried) + 1} tried, {candidate.name}")
         best = self._best()
         try:
             self._prepare(candidate)
@@ -177,10 +182,10 @@ class Race:
             if seconds < _HOPELESS * best + loading:
                 seconds = min(self._bench.times(candidate, 2 if seconds < _SHORT else 1))
             if varied and seconds > best:
-                self._refuse(source, candidate, f"it is no faster than what it varies: {seconds * 1e6:.1f} us")
+                self._reject(source, candidate, f"it is no faster than what it varies: {seconds * 1e6:.1f} us")
                 return
-            self.runners[candidate.name] = _Runner(candidate, source, seconds)
-            self._hear(candidate)
+            self.tried[candidate.name] = _Trial(candidate, source, seconds)
+            self._cross_check(candidate)
         except (Unfit, GradkernError) as error:
             if not self._bench.alive():
                 raise ProviderError(
@@ -188,8 +193,8 @@ class Race:
                     f" cannot use the device: {error}; in a new process pin another kernel, or set the policy's search"
                     " to 'default'"
                 ) from error
-            self.runners.pop(candidate.name, None)
-            self._refuse(source, candidate, str(error))
+            self.tried.pop(candidate.name, None)
+            self._reject(source, candidate, str(error))
 
     def _prepare(self, candidate: Candidate) -> None:
         """Make it ready. What it compiles once and for all takes no time from the others."""
@@ -198,16 +203,16 @@ class Race:
         if "compiles_once" in candidate.notes and "compiles" not in candidate.notes:
             self._start += self._clock() - began
 
-    def _hear(self, candidate: Candidate) -> None:
-        """Let the jury look at what it wrote. What is computed in float64 then takes no time from the others either."""
-        self._jury.hear(candidate)
+    def _cross_check(self, candidate: Candidate) -> None:
+        """Compare what it wrote with other results. The time that a float64 reference takes is not counted."""
+        self._crosscheck.add(candidate)
         began = self._clock()
-        _ = self._jury.believed
+        _ = self._crosscheck.accepted
         self._start += self._clock() - began
 
     def _best(self) -> float:
-        """Of what is believed, or may be."""
-        names = self._jury.believed or self.runners
+        """Of what is accepted, or may be."""
+        names = self._crosscheck.accepted or self.tried
         return min((self._seconds(name) for name in names), default=inf)
 
     def _left(self) -> float:
@@ -216,73 +221,73 @@ class Race:
     def _out_of_time(self, candidate: Candidate) -> bool:
         """Without a second origin there is more time, for other origins."""
         left = self._left()
-        if self._jury.agreed or left > 0:
+        if self._crosscheck.confirmed or left > 0:
             return left <= 0
-        known = {each.candidate.origin for each in self.runners.values()}
+        known = {each.candidate.origin for each in self.tried.values()}
         return candidate.origin in known or left < -_PATIENCE * self._limits.seconds
 
     def _expected(self, candidate: Candidate) -> float:
         """How many times slower than the best a candidate may be: as the fastest of its origin, here or before."""
-        here = [each.seconds for each in self.runners.values() if each.candidate.origin == candidate.origin]
+        here = [each.seconds for each in self.tried.values() if each.candidate.origin == candidate.origin]
         if here:
             return min(here) / self._best()
         return _slowness.get((self._task.kind, candidate.origin), 1.0)
 
-    # --- finals ------------------------------------------------------------------------------------------------------
+    # --- remeasuring -------------------------------------------------------------------------------------------------
 
-    def _final(self, names: Iterable[str]) -> None:
+    def _remeasure(self, names: Iterable[str]) -> None:
         """Time the fastest of these again, in turns, so that what slows the device slows all of them."""
         ranked = self._ranked(names)
-        close = [name for name in ranked if self._seconds(name) <= _CLOSE * self._seconds(ranked[0])][:_FINALISTS]
+        close = [name for name in ranked if self._seconds(name) <= _CLOSE * self._seconds(ranked[0])][:_MOST_REMEASURED]
         if len(close) < 2:
             return
-        least, most = _FINAL_REPEATS
-        rounds = int(_FINAL_SECONDS / max(sum(self._seconds(name) for name in close), 1e-6))
+        least, most = _REMEASURING_REPEATS
+        rounds = int(_REMEASURING_SECONDS / max(sum(self._seconds(name) for name in close), 1e-6))
         times: dict[str, list[float]] = {name: [] for name in close}
         for _ in range(max(least, min(most, rounds))):
             for name in close:
-                times[name] += self._bench.times(self.runners[name].candidate, 1)
+                times[name] += self._bench.times(self.tried[name].candidate, 1)
         for name in close:
-            self.runners[name].seconds = statistics.median(times[name])
+            self.tried[name].seconds = statistics.median(times[name])
 
     # --- the outcome -------------------------------------------------------------------------------------------------
 
     def _ranked(self, names: Iterable[str]) -> list[str]:
         """In a search for the fastest by time, else in the order in which they were tried."""
         chosen = set(names)
-        tried = [name for name in self.runners if name in chosen]
+        tried = [name for name in self.tried if name in chosen]
         return sorted(tried, key=self._seconds) if self._policy.search == "exhaustive" else tried
 
     def _seconds(self, name: str) -> float:
-        return self.runners[name].seconds
+        return self.tried[name].seconds
 
-    def _row(self, name: str, **found: object) -> Row:
-        runner = self.runners[name]
-        row = Row.of(runner.candidate, runner.source.name, runner.seconds)
-        return replace(row, **found)  # type: ignore[arg-type]
+    def _measurement(self, name: str, **found: object) -> Measurement:
+        trial = self.tried[name]
+        measured = Measurement.of(trial.candidate, trial.source.name, trial.seconds)
+        return replace(measured, **found)  # type: ignore[arg-type]
 
-    def _refuse(self, source: Source, candidate: Candidate, reason: str) -> None:
-        self.others.append(Row(candidate.name, source.name, candidate.origin, {}, reason=reason))
+    def _reject(self, source: Source, candidate: Candidate, reason: str) -> None:
+        self.rejected.append(Measurement(candidate.name, source.name, candidate.origin, {}, reason=reason))
 
     def _why_not(self) -> str:
-        reasons = {row.name: row.reason for row in self.others}
-        reasons |= {name: verdict.reason for name, verdict in self._jury.verdicts().items()}
-        if self.runners:
-            reasons = {"no majority of results agrees": self._jury.camps(), **reasons}
-        return several(reasons)
+        reasons = {each.name: each.reason for each in self.rejected}
+        reasons |= {name: rejection.reason for name, rejection in self._crosscheck.rejections().items()}
+        if self.tried:
+            reasons = {"no majority of results agrees": self._crosscheck.groups(), **reasons}
+        return joined_reasons(reasons)
 
-    def _learn(self) -> None:
+    def _note_slowness(self) -> None:
         best = self._best()
         fastest: dict[str, float] = {}
-        for runner in self.runners.values():
-            origin = runner.candidate.origin
-            fastest[origin] = min(runner.seconds, fastest.get(origin, float("inf")))
+        for trial in self.tried.values():
+            origin = trial.candidate.origin
+            fastest[origin] = min(trial.seconds, fastest.get(origin, float("inf")))
         for origin, seconds in fastest.items():
             key = self._task.kind, origin
             _slowness[key] = min(seconds / best, _slowness.get(key, float("inf")))
 
 
-def several(reasons: Mapping[str, str]) -> str:
+def joined_reasons(reasons: Mapping[str, str]) -> str:
     """Why each of the candidates of these names cannot be had; a reason that many share is told once."""
     names: dict[str, list[str]] = {}
     for name, reason in reasons.items():
@@ -291,7 +296,7 @@ def several(reasons: Mapping[str, str]) -> str:
     return "; ".join(texts) or "there is no candidate"
 
 
-def _in_turns(running: list[tuple[Source, Iterator[Candidate]]]) -> Entrants:
+def _in_turns(running: list[tuple[Source, Iterator[Candidate]]]) -> Proposals:
     """One of each, then the next of each."""
     while running:
         going = []

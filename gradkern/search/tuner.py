@@ -1,4 +1,4 @@
-"""From a task and a policy to one candidate that is ready to run: kept from before, pinned, or searched for now."""
+"""From a task and a policy to one candidate that is ready to run: stored, pinned, or searched for now."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from gradkern.search import store
 from gradkern.search.bench import Bench, CudaBench
 from gradkern.search.candidate import Candidate, Unfit
 from gradkern.search.progress import progress
-from gradkern.search.store import Findings, Row
+from gradkern.search.store import Measurement, SearchResult
 from gradkern.search.task import Source, Task
-from gradkern.search.trials import Limits, Race, ready, several
+from gradkern.search.trials import Limits, Trials, joined_reasons, ready
 from gradkern.system import cache_files
 from gradkern.version import __version__
 
-__all__ = ["Choice", "choose", "kept", "names", "question", "workspace_limit"]
+__all__ = ["Choice", "candidate_names", "choose", "conditions", "stored", "workspace_limit"]
 
 _SHARE_OF_DEVICE, _SHARE_OF_FREE = 1 / 8, 1 / 2
 _OTHERS_SEARCH = 60.0  # seconds to wait for another process that searches the same
@@ -33,17 +33,19 @@ OpenBench = Callable[[Task, Device], Bench]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The candidate that was chosen, prepared; and, where a search chose it, what was found."""
+    """The candidate that was chosen, prepared; and the search's result, where a search chose it."""
 
     task: Task
     candidate: Candidate
-    findings: Findings | None = None
+    result: SearchResult | None = None
 
     def smaller(self) -> Choice:
         """The next of the ranking with a smaller workspace. Raises Unfit where there is none."""
-        rows = self.findings.ranking if self.findings else ()
+        ranking = self.result.ranking if self.result else ()
         limit = self.candidate.workspace - 1
-        return Choice(self.task, _revived(self.task, [row for row in rows if row.workspace <= limit]), self.findings)
+        return Choice(
+            self.task, _rebuilt(self.task, [each for each in ranking if each.workspace <= limit]), self.result
+        )
 
 
 def choose(
@@ -63,29 +65,29 @@ def choose(
     if pin is not None:
         return Choice(task, _pinned(task, policy, device, pin, limit))
     if policy.search == "default":
-        return Choice(task, _first(task, policy, limit))
-    asked = question(task, policy, device)
+        return Choice(task, _first_ready(task, policy, limit))
+    asked = conditions(task, policy, device)
     key = store.key_of(asked)
-    choice = _from_before(task, key, limit)
+    choice = _stored_choice(task, key, limit)
     if choice is not None:
         return choice
     with cache_files.locked(store.folder() / ".locks" / key, _OTHERS_SEARCH):
-        choice = _from_before(task, key, limit)  # another process may have searched meanwhile
-        return choice or _searched(task, policy, device, asked, Limits(limit, seconds), open_bench)
+        choice = _stored_choice(task, key, limit)  # another process may have searched meanwhile
+        return choice or _search(task, policy, device, asked, Limits(limit, seconds), open_bench)
 
 
-def kept(task: Task, policy: Policy, device: Device) -> Findings | None:
-    """What an earlier search found; None where there was none."""
-    return store.load(store.key_of(question(task, policy, device)))
+def stored(task: Task, policy: Policy, device: Device) -> SearchResult | None:
+    """The result of an earlier search; None where there was none."""
+    return store.load(store.key_of(conditions(task, policy, device)))
 
 
-def names(task: Task) -> list[str]:
+def candidate_names(task: Task) -> list[str]:
     """Of all candidates that a search would try first; nothing is run."""
     return list(dict.fromkeys(candidate.name for candidate in _all(task, {})))
 
 
-def question(task: Task, policy: Policy, device: Device) -> dict[str, Any]:
-    """All that the answer depends on."""
+def conditions(task: Task, policy: Policy, device: Device) -> dict[str, Any]:
+    """All that the result of a search depends on."""
     name, driver = identity(device.index)
     return {
         "task": task.key,
@@ -118,30 +120,30 @@ def _version(source: Source) -> str:
         return f"not there: {type(error).__name__}"
 
 
-def _from_before(task: Task, key: str, limit: int) -> Choice | None:
-    findings = store.load(key)
-    if findings is None:
+def _stored_choice(task: Task, key: str, limit: int) -> Choice | None:
+    result = store.load(key)
+    if result is None:
         return None
     try:
-        return Choice(task, _revived(task, [row for row in findings.ranking if row.workspace <= limit]), findings)
+        return Choice(task, _rebuilt(task, [each for each in result.ranking if each.workspace <= limit]), result)
     except Unfit:
         return None  # what ran then does not run now: search again
 
 
-def _revived(task: Task, rows: list[Row]) -> Candidate:
+def _rebuilt(task: Task, ranking: list[Measurement]) -> Candidate:
     """The first of these that can be made again."""
     reasons: dict[str, str] = {}
-    for row in rows:
+    for each in ranking:
         try:
-            candidate = task.source(row.source).rebuild(row.recipe)
+            candidate = task.source(each.source).rebuild(each.recipe)
             candidate.prepare()
             return candidate
         except (Unfit, GradkernError, ImportError, StopIteration) as error:
-            reasons[row.name] = str(error)
-    raise Unfit(several(reasons))
+            reasons[each.name] = str(error)
+    raise Unfit(joined_reasons(reasons))
 
 
-def _searched(
+def _search(
     task: Task, policy: Policy, device: Device, asked: Mapping[str, Any], limits: Limits, open_bench: OpenBench
 ) -> Choice:
     start = monotonic()
@@ -149,33 +151,33 @@ def _searched(
         bench = open_bench(task, device)
     except OutOfMemoryError as error:
         warnings.warn(f"gradkern: {task.title} is not searched: {error}", RuntimeWarning, stacklevel=2)
-        return Choice(task, _first(task, policy, limits.workspace))
+        return Choice(task, _first_ready(task, policy, limits.workspace))
     try:
-        with progress(task.title) as tell:
-            race = Race(task, policy, limits, bench, tell)
-            race.run()
+        with progress(task.title) as report:
+            trials = Trials(task, policy, limits, bench, report)
+            trials.run()
     finally:
         bench.close()
     spent = monotonic() - start
-    findings = Findings(task.title, asked, tuple(race.ranking), tuple(race.others), race.confirmed, spent)
-    store.save(findings)
-    _warn(task, findings)
-    return Choice(task, race.runners[race.ranking[0].name].candidate, findings)
+    result = SearchResult(task.title, asked, tuple(trials.ranking), tuple(trials.rejected), trials.confirmed, spent)
+    store.save(result)
+    _warn(task, result)
+    return Choice(task, trials.tried[trials.ranking[0].name].candidate, result)
 
 
 _warned: set[tuple[str, str]] = set()
 
 
-def _warn(task: Task, findings: Findings) -> None:
+def _warn(task: Task, result: SearchResult) -> None:
     """Name what gave wrong results; one warning for a search, and each origin once for a kind of task."""
-    fresh = [row for row in findings.struck if (task.kind, row.origin) not in _warned]
-    _warned.update((task.kind, row.origin) for row in fresh)
+    fresh = [each for each in result.wrong if (task.kind, each.origin) not in _warned]
+    _warned.update((task.kind, each.origin) for each in fresh)
     if fresh:
-        wrong = several({row.name: row.reason for row in fresh})
+        wrong = joined_reasons({each.name: each.reason for each in fresh})
         warnings.warn(f"gradkern: {task.title}: not used, as it is wrong: {wrong}", RuntimeWarning, stacklevel=3)
 
 
-def _first(task: Task, policy: Policy, limit: int) -> Candidate:
+def _first_ready(task: Task, policy: Policy, limit: int) -> Candidate:
     """The first candidate that can be prepared, in the order of the sources; nothing is run."""
     reasons: dict[str, str] = {}
     for candidate in _all(task, reasons):
@@ -183,16 +185,16 @@ def _first(task: Task, policy: Policy, limit: int) -> Candidate:
             return ready(candidate, policy, limit)
         except (Unfit, GradkernError) as error:
             reasons[candidate.name] = str(error)
-    raise Unfit(several(reasons))
+    raise Unfit(joined_reasons(reasons))
 
 
 def _pinned(task: Task, policy: Policy, device: Device, name: str, limit: int) -> Candidate:
     """The candidate of this name, from the sources or, as a variation of one of theirs, from a search before."""
     names: list[str] = []
     reasons: dict[str, str] = {}
-    findings = kept(task, policy, device)
-    rows = findings.ranking if findings else ()
-    known = (task.source(row.source).rebuild(row.recipe) for row in rows if row.name == name)
+    result = stored(task, policy, device)
+    ranking = result.ranking if result else ()
+    known = (task.source(each.source).rebuild(each.recipe) for each in ranking if each.name == name)
     for candidate in chain(known, _all(task, reasons)):
         if candidate.name == name:
             try:
@@ -200,8 +202,8 @@ def _pinned(task: Task, policy: Policy, device: Device, name: str, limit: int) -
             except (Unfit, GradkernError) as error:
                 raise Unfit(f"kernel {name!r} was asked for: {error}") from error
         names.append(candidate.name)
-    names = list(dict.fromkeys([*(row.name for row in rows), *names]))
-    raise Unfit(f"has no kernel {name!r}; it has {', '.join(names) or several(reasons)}")
+    names = list(dict.fromkeys([*(each.name for each in ranking), *names]))
+    raise Unfit(f"has no kernel {name!r}; it has {', '.join(names) or joined_reasons(reasons)}")
 
 
 def _all(task: Task, reasons: dict[str, str]) -> Iterator[Candidate]:

@@ -222,7 +222,7 @@ def test_what_cannot_be_removed_is_exit_code_one(
 @pytest.fixture
 def search(folder: Path) -> Path:
     """One search, kept as searches are."""
-    store.save(store.Findings("ConvGrad dX", {"task": "a problem"}, (), (), True, 1.5))
+    store.save(store.SearchResult("ConvGrad dX", {"task": "a problem"}, (), (), True, 1.5))
     (path,) = (folder / "search").iterdir()
     return path
 

@@ -18,7 +18,7 @@ from gradkern.cli.sizes import Wanted, example_of, types_of
 from gradkern.contract.binder import Binder
 from gradkern.dispatch import run
 from gradkern.dispatch.run import plan_for
-from gradkern.search.store import Findings, Row
+from gradkern.search.store import Measurement, SearchResult
 from gradkern.system import driver
 from gradkern.system.driver import Driver, Gpu
 
@@ -280,7 +280,7 @@ def test_it_runs_as_a_process() -> None:
 class Searching(FakeProvider):
     """A provider that searches, or has done so."""
 
-    def __init__(self, found: Findings | None) -> None:
+    def __init__(self, found: SearchResult | None) -> None:
         super().__init__()
         self.found = found
         self.asked: list[Any] = []
@@ -291,10 +291,10 @@ class Searching(FakeProvider):
 
 
 @pytest.fixture
-def searching(monkeypatch: pytest.MonkeyPatch) -> Callable[[Findings | None], Searching]:
-    """In place of a CUDA provider, on a machine that seems to have a GPU, one with these findings."""
+def searching(monkeypatch: pytest.MonkeyPatch) -> Callable[[SearchResult | None], Searching]:
+    """In place of a CUDA provider, on a machine that seems to have a GPU, one with this result of a search."""
 
-    def make(found: Findings | None) -> Searching:
+    def make(found: SearchResult | None) -> Searching:
         fake = Searching(found)
         monkeypatch.setitem(sys.modules, "gradkern.ops.layer_norm.cuda.plan", fake)
         for module in (run, sizes):
@@ -305,8 +305,8 @@ def searching(monkeypatch: pytest.MonkeyPatch) -> Callable[[Findings | None], Se
     return make
 
 
-def row(name: str, **found: Any) -> Row:
-    return Row(name, "cudnn", name, {}, **found)
+def row(name: str, **found: Any) -> Measurement:
+    return Measurement(name, "cudnn", name, {}, **found)
 
 
 def test_a_search_that_nobody_made_is_not_made_now(show: Shown, searching: Callable[..., Searching]) -> None:
@@ -322,8 +322,8 @@ def test_a_search_that_nobody_made_is_not_made_now(show: Shown, searching: Calla
 
 def test_the_ranking_of_a_kept_search_is_shown(show: Shown, searching: Callable[..., Searching]) -> None:
     ranking = row("quick", seconds=1.25e-4, workspace=4096, notes=("tf32",)), row("next", seconds=2e-4)
-    others = row("wrong", reason="its result is 5.0e-01 away", struck=True), row("unfit", reason="no")
-    fake = searching(Findings("LN", {}, ranking, others, True, 2.04))
+    others = row("wrong", reason="its result is 5.0e-01 away", wrong=True), row("unfit", reason="no")
+    fake = searching(SearchResult("LN", {}, ranking, others, True, 2.04))
     code, out, _ = show(LN, "--axes", AXES, "--provider", "cuda")
     assert code == 0
     assert [" ".join(line.split()) for line in out.splitlines()[-4:]] == [
@@ -334,7 +334,7 @@ def test_the_ranking_of_a_kept_search_is_shown(show: Shown, searching: Callable[
     ]
     assert [call.policy.search for call in fake.calls] == ["default", "exhaustive"]
     document = json.loads(show(LN, "--axes", AXES, "--provider", "cuda", "--json")[1])
-    assert document["searches"]["X_grad"]["others"][1]["reason"] == "no"
+    assert document["searches"]["X_grad"]["rejected"][1]["reason"] == "no"
 
 
 def test_strides_of_the_arrays_are_planned(show: Shown, provider: FakeProvider) -> None:

@@ -87,11 +87,11 @@ class FakeBench:
     now: float = 0.0
     order: list[str] = field(default_factory=list)
     timed: list[str] = field(default_factory=list)  # in the order of the repeats
-    kept: list[float] = field(default_factory=list)
+    copies: list[float] = field(default_factory=list)
     result: float = 0.0
     closed: bool = False
     dead: bool = False
-    truth: float | None = None  # what float64 says, where it is asked
+    reference: float | None = None  # what float64 says, where it is asked
     asked: list[float] = field(default_factory=list)
     asking: float = 0.0  # seconds that it takes
 
@@ -116,24 +116,24 @@ class FakeBench:
         self.now += seconds
         return seconds
 
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         return not np.isnan(self.result)
 
-    def keep(self) -> int:
-        self.kept.append(self.result)
-        return len(self.kept) - 1
+    def copy(self) -> int:
+        self.copies.append(self.result)
+        return len(self.copies) - 1
 
-    def compare(self, kept: int) -> tuple[Difference, ...]:
-        apart = abs(self.result - self.kept[kept])
+    def compare(self, copy: int) -> tuple[Difference, ...]:
+        apart = abs(self.result - self.copies[copy])
         return (Difference(apart, apart),)
 
     def alive(self) -> bool:
         return not self.dead
 
-    def errors(self, kept: int) -> tuple[float, ...] | None:
-        self.asked.append(self.kept[kept])
+    def errors(self, copy: int) -> tuple[float, ...] | None:
+        self.asked.append(self.copies[copy])
         self.now += self.asking
-        return None if self.truth is None else (abs(self.kept[kept] - self.truth),)
+        return None if self.reference is None else (abs(self.copies[copy] - self.reference),)
 
     def close(self) -> None:
         self.closed = True

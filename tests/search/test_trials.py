@@ -1,4 +1,4 @@
-"""The race finds the fastest of the right ones, wastes no time on the slow, and says what became of each."""
+"""The trials find the fastest of the right ones, wastes no time on the slow, and say what became of each."""
 
 import pytest
 from helpers.fake_candidates import UNWRITTEN, FakeBench, FakeCandidate, FakeSource, task
@@ -6,12 +6,12 @@ from helpers.fake_candidates import UNWRITTEN, FakeBench, FakeCandidate, FakeSou
 from gradkern.errors import ProviderError
 from gradkern.policy import Policy
 from gradkern.search.candidate import Unfit
-from gradkern.search.trials import Limits, Race, several
+from gradkern.search.trials import Limits, Trials, joined_reasons
 
 
-def race(*sources, policy=Policy(), workspace=100, seconds=3.0, truth=None):  # noqa: B008  frozen
-    bench = FakeBench(truth=truth)
-    made = Race(task(*sources), policy, Limits(workspace, seconds), bench, clock=bench.clock)
+def tried(*sources, policy=Policy(), workspace=100, seconds=3.0, reference=None):  # noqa: B008  frozen
+    bench = FakeBench(reference=reference)
+    made = Trials(task(*sources), policy, Limits(workspace, seconds), bench, clock=bench.clock)
     made.run()
     return made, bench
 
@@ -21,33 +21,33 @@ def names(rows):
 
 
 def reasons(made):
-    return {row.name: row.reason for row in made.others}
+    return {row.name: row.reason for row in made.rejected}
 
 
 def test_the_ranking_is_by_time():
     a, b, c = FakeCandidate("a", 3e-3), FakeCandidate("b", 1e-3), FakeCandidate("c", 2e-3)
-    made, _ = race((a, b, c))
+    made, _ = tried((a, b, c))
     assert names(made.ranking) == ["b", "c", "a"]
     assert [row.seconds for row in made.ranking] == [1e-3, 2e-3, 3e-3]
     assert made.confirmed
 
 
 def test_a_fault_of_the_device_ends_the_search_with_the_name_of_who_made_it():
-    entrants = FakeCandidate("a"), FakeCandidate("bad", fault="misaligned address"), FakeCandidate("c")
+    candidates = FakeCandidate("a"), FakeCandidate("bad", fault="misaligned address"), FakeCandidate("c")
     text = "a gradient: .*fault of bad, after which this process cannot use the device: misaligned address; in a new"
     with pytest.raises(ProviderError, match=text):
-        race(entrants)
+        tried(candidates)
 
 
 def test_sources_take_turns():
     first, second = (FakeCandidate("a1"), FakeCandidate("a2"), FakeCandidate("a3")), (FakeCandidate("b1"),)
-    assert race(first, second)[1].order == ["a1", "b1", "a2", "a3"]
+    assert tried(first, second)[1].order == ["a1", "b1", "a2", "a3"]
 
 
 def test_a_slow_one_runs_once_and_those_of_its_origin_run_last_or_not_at_all():
     quick = tuple(FakeCandidate(f"quick{each}", 1e-3) for each in range(3))
     slow = FakeCandidate("slow", 1.0, "snail"), FakeCandidate("slow too", 1.0, "snail")
-    made, bench = race((quick[0], *slow, *quick[1:]))
+    made, bench = tried((quick[0], *slow, *quick[1:]))
     assert bench.order == ["quick0", "slow", "quick1", "quick2"]
     assert slow[0].runs == 1
     assert reasons(made) == {"slow too": "its like took far longer than the best"}
@@ -57,47 +57,49 @@ def test_a_slow_one_runs_once_and_those_of_its_origin_run_last_or_not_at_all():
 @pytest.mark.parametrize("loading", [0.03, 0.3])
 def test_what_is_loaded_in_a_first_run_is_not_slow(loading):
     ready, loaded = FakeCandidate("a", 1e-4), FakeCandidate("b", 5e-5, loading=loading)
-    made, _ = race((ready, loaded, FakeCandidate("c", 4e-5, "b")))
+    made, _ = tried((ready, loaded, FakeCandidate("c", 4e-5, "b")))
     assert names(made.ranking) == ["c", "b", "a"]
 
 
 def test_what_was_slow_for_one_problem_comes_last_for_the_next_of_its_kind():
-    def entrants():
+    def candidates():
         return FakeCandidate("slow", 0.05, "snail"), FakeCandidate("a"), FakeCandidate("b")
 
-    assert race(entrants())[1].order == ["slow", "a", "b"]
-    assert race(entrants())[1].order == ["a", "b", "slow"]
+    assert tried(candidates())[1].order == ["slow", "a", "b"]
+    assert tried(candidates())[1].order == ["a", "b", "slow"]
 
 
 def test_the_budget_ends_the_search_and_what_was_not_reached_is_named():
-    entrants = tuple(FakeCandidate(str(each), 0.1) for each in range(100))
-    made, bench = race(entrants, seconds=3.0)
+    candidates = tuple(FakeCandidate(str(each), 0.1) for each in range(100))
+    made, bench = tried(candidates, seconds=3.0)
     assert bench.now < 5  # the candidate in flight, and the finals
     assert len(made.ranking) == 14
     assert set(reasons(made).values()) == {"the search had no time left for it"}
-    assert len(made.ranking) + len(made.others) == 100
+    assert len(made.ranking) + len(made.rejected) == 100
 
 
 @pytest.mark.parametrize(("note", "tried"), [("compiles_once", ["kernel", "a", "b"]), ("compiles", ["kernel", "a"])])
 def test_what_is_compiled_once_and_for_all_takes_no_time_from_the_others(note, tried):
     bench = FakeBench()
     kernel = FakeCandidate("kernel", 2e-3, notes=frozenset({note}), compiling=4.0, bench=bench)
-    made = Race(task((kernel, FakeCandidate("a"), FakeCandidate("b"))), Policy(), Limits(100), bench, clock=bench.clock)
+    made = Trials(
+        task((kernel, FakeCandidate("a"), FakeCandidate("b"))), Policy(), Limits(100), bench, clock=bench.clock
+    )
     made.run()
     assert bench.order[: len(tried)] == tried
     assert ("b" in reasons(made)) == ("b" not in tried)
 
 
 def test_beyond_the_budget_only_a_second_origin_is_looked_for():
-    entrants = FakeCandidate("a", 2.0, "one"), FakeCandidate("b", 2.0, "one"), FakeCandidate("c", 2.0, "two")
-    made, bench = race(entrants, seconds=3.0)
+    candidates = FakeCandidate("a", 2.0, "one"), FakeCandidate("b", 2.0, "one"), FakeCandidate("c", 2.0, "two")
+    made, bench = tried(candidates, seconds=3.0)
     assert bench.order == ["a", "c"]
     assert made.confirmed
 
 
 def test_the_fastest_are_timed_again_in_turns():
     near, far = FakeCandidate("near", 1.1e-3), FakeCandidate("far", 2e-3)
-    made, bench = race((FakeCandidate("best"), near, far))
+    made, bench = tried((FakeCandidate("best"), near, far))
     assert names(made.ranking) == ["best", "near", "far"]
     assert bench.timed[-40:] == ["best", "near"] * 20
     assert (near.runs, far.runs) == (3 + 20, 3)
@@ -106,19 +108,19 @@ def test_the_fastest_are_timed_again_in_turns():
 def test_variations_of_the_winner_join_while_there_is_time():
     better, unfit = FakeCandidate("better", 0.5e-3, "x"), FakeCandidate("unfit", origin="x", unfit="no such knob")
     winner = FakeCandidate("winner", 1e-3, "x", variants=(unfit, better))
-    made, _ = race((winner, FakeCandidate("other", 5e-3)))
+    made, _ = tried((winner, FakeCandidate("other", 5e-3)))
     assert names(made.ranking) == ["better", "winner", "other"]
     assert reasons(made) == {"unfit": "no such knob"}
 
 
 def test_variations_end_when_many_in_a_row_bring_no_gain():
     variants = tuple(FakeCandidate(f"v{each}", 1.1e-3, "x") for each in range(200))
-    _, bench = race((FakeCandidate("winner", 1e-3, "x", variants=variants), FakeCandidate("b")))
+    _, bench = tried((FakeCandidate("winner", 1e-3, "x", variants=variants), FakeCandidate("b")))
     assert len(bench.order) == 2 + 60
 
 
 def test_a_candidate_that_two_sources_propose_runs_once():
-    made, bench = race((FakeCandidate("a"), FakeCandidate("b")), (FakeCandidate("a"),))
+    made, bench = tried((FakeCandidate("a"), FakeCandidate("b")), (FakeCandidate("a"),))
     assert bench.order == ["a", "b"]
     assert len(made.ranking) == 2
 
@@ -140,7 +142,7 @@ def test_a_candidate_that_two_sources_propose_runs_once():
 )
 def test_notes_that_the_policy_forbids_never_run(note, policy, reason):
     forbidden = FakeCandidate("forbidden", 1e-6, notes=frozenset({note}))
-    made, bench = race((forbidden, FakeCandidate("a"), FakeCandidate("b")), policy=policy)
+    made, bench = tried((forbidden, FakeCandidate("a"), FakeCandidate("b")), policy=policy)
     assert reasons(made) == {"forbidden": reason}
     assert bench.order == ["a", "b"]
     assert forbidden.prepared == 0
@@ -148,55 +150,55 @@ def test_notes_that_the_policy_forbids_never_run(note, policy, reason):
 
 @pytest.mark.parametrize("note", ["tf32", "nondeterministic", "compiles", "compiles_once"])
 def test_notes_that_it_permits_may_win(note):
-    made, _ = race((FakeCandidate("quick", 1e-6, notes=frozenset({note})), FakeCandidate("a"), FakeCandidate("b")))
+    made, _ = tried((FakeCandidate("quick", 1e-6, notes=frozenset({note})), FakeCandidate("a"), FakeCandidate("b")))
     assert made.ranking[0].name == "quick"
     assert made.ranking[0].notes == (note,)
 
 
 def test_a_workspace_beyond_the_limit_is_refused():
-    made, _ = race((FakeCandidate("large", workspace=101), FakeCandidate("fits", workspace=100), FakeCandidate("b")))
+    made, _ = tried((FakeCandidate("large", workspace=101), FakeCandidate("fits", workspace=100), FakeCandidate("b")))
     assert reasons(made) == {"large": "it needs a workspace of 101 bytes; 100 are allowed"}
     assert {row.name: row.workspace for row in made.ranking} == {"fits": 100, "b": 0}
 
 
 def test_the_heuristic_search_ends_with_the_first_that_another_origin_confirms():
-    entrants = [FakeCandidate("a", 9e-3, "x"), FakeCandidate("b", 1e-3, "x"), FakeCandidate("c", 5e-3, "y")]
-    made, bench = race((*entrants, FakeCandidate("d", 1e-6)), policy=Policy(search="heuristic"))
+    candidates = [FakeCandidate("a", 9e-3, "x"), FakeCandidate("b", 1e-3, "x"), FakeCandidate("c", 5e-3, "y")]
+    made, bench = tried((*candidates, FakeCandidate("d", 1e-6)), policy=Policy(search="heuristic"))
     assert bench.order == ["a", "b", "c"]
     assert names(made.ranking) == ["a", "b", "c"]
 
 
-# --- whose result is believed -----------------------------------------------------------------------------------------
+# --- which results are accepted ---------------------------------------------------------------------------------------
 
 
-def test_a_wrong_result_is_struck_off_however_fast():
+def test_a_wrong_result_is_rejected_however_fast():
     wrong = FakeCandidate("wrong", 1e-6, result=1.5)
-    made, _ = race((wrong, FakeCandidate("a"), FakeCandidate("b")))
+    made, _ = tried((wrong, FakeCandidate("a"), FakeCandidate("b")))
     assert names(made.ranking) == ["a", "b"]
-    (row,) = made.others
-    assert (row.name, row.struck) == ("wrong", True)
+    (row,) = made.rejected
+    assert (row.name, row.wrong) == ("wrong", True)
     assert row.reason == "its result is 5.0e-01 away from the one that a and b agree on"
 
 
 def test_a_result_less_accurate_than_promised_is_not_ranked_and_not_called_wrong():
-    made, _ = race((FakeCandidate("rough", 1e-6, result=1.0001), FakeCandidate("a"), FakeCandidate("b")))
+    made, _ = tried((FakeCandidate("rough", 1e-6, result=1.0001), FakeCandidate("a"), FakeCandidate("b")))
     assert names(made.ranking) == ["a", "b"]
-    assert [(row.name, row.struck, row.reason) for row in made.others] == [
+    assert [(row.name, row.wrong, row.reason) for row in made.rejected] == [
         ("rough", False, "its result is 1.0e-04 away from the one that a and b agree on")
     ]
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_wherever_it_is_heard_how_far_away_it_is_is_known(place):
-    entrants = [FakeCandidate("a"), FakeCandidate("b"), FakeCandidate("c")]
-    entrants.insert(place, FakeCandidate("wrong", result=1.25))
-    made, _ = race(tuple(entrants))
-    assert [(row.name, row.reason[:21]) for row in made.others] == [("wrong", "its result is 2.5e-01")]
+def test_whenever_it_is_compared_how_far_away_it_is_is_known(place):
+    candidates = [FakeCandidate("a"), FakeCandidate("b"), FakeCandidate("c")]
+    candidates.insert(place, FakeCandidate("wrong", result=1.25))
+    made, _ = tried(tuple(candidates))
+    assert [(row.name, row.reason[:21]) for row in made.rejected] == [("wrong", "its result is 2.5e-01")]
 
 
 def test_where_results_differ_float64_tells_which_is_right_however_many_agree():
     rough = FakeCandidate("x", 1e-4, result=1.001), FakeCandidate("y", 1e-4, result=1.001)
-    made, bench = race((*rough, FakeCandidate("exact", 1e-3)), truth=1.0)
+    made, bench = tried((*rough, FakeCandidate("exact", 1e-3)), reference=1.0)
     assert names(made.ranking) == ["exact"]
     assert made.confirmed
     assert reasons(made) == dict.fromkeys("xy", "its result is 1.0e-03 away from float64")
@@ -205,91 +207,97 @@ def test_where_results_differ_float64_tells_which_is_right_however_many_agree():
 
 def test_several_results_may_be_near_enough_to_float64():
     """What is within the bound of it may be further from one another."""
-    made, _ = race((FakeCandidate("low", result=1 - 4e-6), FakeCandidate("high", 5e-4, result=1 + 4e-6)), truth=1.0)
+    made, _ = tried(
+        (FakeCandidate("low", result=1 - 4e-6), FakeCandidate("high", 5e-4, result=1 + 4e-6)), reference=1.0
+    )
     assert names(made.ranking) == ["high", "low"]
     assert reasons(made) == {}
 
 
 def test_where_none_is_near_enough_the_nearest_is_taken_but_nothing_wrong():
-    entrants = FakeCandidate("x", 1e-4, result=1.002), FakeCandidate("y", result=1.001), FakeCandidate("z", result=3.0)
-    made, _ = race(entrants, truth=1.0)
+    candidates = (
+        FakeCandidate("x", 1e-4, result=1.002),
+        FakeCandidate("y", result=1.001),
+        FakeCandidate("z", result=3.0),
+    )
+    made, _ = tried(candidates, reference=1.0)
     assert names(made.ranking) == ["y"]
     assert reasons(made)["z"] == "its result is 2.0e+00 away from float64"
     with pytest.raises(Unfit, match="no majority of results agrees"):
-        race((FakeCandidate("x", result=2.0), FakeCandidate("y", result=3.0)), truth=1.0)
+        tried((FakeCandidate("x", result=2.0), FakeCandidate("y", result=3.0)), reference=1.0)
 
 
 def test_what_float64_takes_is_no_time_of_the_search():
-    bench = FakeBench(truth=1.0, asking=10.0)
-    entrants = FakeCandidate("a"), FakeCandidate("wrong", result=1.5), FakeCandidate("b", 1e-4)
-    made = Race(task(entrants), Policy(), Limits(100), bench, clock=bench.clock)
+    bench = FakeBench(reference=1.0, asking=10.0)
+    candidates = FakeCandidate("a"), FakeCandidate("wrong", result=1.5), FakeCandidate("b", 1e-4)
+    made = Trials(task(candidates), Policy(), Limits(100), bench, clock=bench.clock)
     made.run()
     assert names(made.ranking) == ["b", "a"]
     assert bench.now > 20
 
 
 def test_float64_is_not_asked_where_all_agree():
-    _, bench = race((FakeCandidate("a"), FakeCandidate("b")), truth=5.0)
+    _, bench = tried((FakeCandidate("a"), FakeCandidate("b")), reference=5.0)
     assert bench.asked == []
 
 
 def test_tf32_is_compared_as_tf32():
     tf32 = frozenset({"tf32"})
     near, far = FakeCandidate("near", result=1.0009, notes=tf32), FakeCandidate("far", result=1.002, notes=tf32)
-    made, _ = race((FakeCandidate("a"), near, far, FakeCandidate("b")))
+    made, _ = tried((FakeCandidate("a"), near, far, FakeCandidate("b")))
     assert set(names(made.ranking)) == {"a", "near", "b"}
 
 
 def test_a_wrong_one_is_not_what_others_are_measured_by():
     wrong = FakeCandidate("wrong", 1e-6, result=2.0)
     slow = FakeCandidate("slow", 0.05)
-    made, _ = race((wrong, FakeCandidate("a", 0.04), FakeCandidate("b", 0.045), slow))
+    made, _ = tried((wrong, FakeCandidate("a", 0.04), FakeCandidate("b", 0.045), slow))
     assert slow.runs > 2
     assert names(made.ranking) == ["a", "b", "slow"]
 
 
-def test_unwritten_elements_are_struck_off():
-    made, _ = race((FakeCandidate("a"), FakeCandidate("lazy", 1e-6, result=UNWRITTEN), FakeCandidate("b")))
-    assert [(row.name, row.struck) for row in made.others] == [("lazy", True)]
-    assert "unwritten" in made.others[0].reason
+def test_unwritten_elements_are_rejected():
+    made, _ = tried((FakeCandidate("a"), FakeCandidate("lazy", 1e-6, result=UNWRITTEN), FakeCandidate("b")))
+    assert [(row.name, row.wrong) for row in made.rejected] == [("lazy", True)]
+    assert "unwritten" in made.rejected[0].reason
 
 
 def test_two_of_one_origin_are_no_majority():
     twins = FakeCandidate("twin1", 1e-6, "x", result=2.0), FakeCandidate("twin2", 1e-6, "x", result=2.0)
-    made, _ = race((*twins, FakeCandidate("a"), FakeCandidate("b")))
+    made, _ = tried((*twins, FakeCandidate("a"), FakeCandidate("b")))
     assert names(made.ranking) == ["a", "b"]
-    assert {row.name for row in made.others if row.struck} == {"twin1", "twin2"}
+    assert {row.name for row in made.rejected if row.wrong} == {"twin1", "twin2"}
 
 
 def test_without_a_majority_nothing_wins_and_the_error_says_who_differs():
     with pytest.raises(Unfit, match="no majority of results agrees: a; b"):
-        race((FakeCandidate("a"), FakeCandidate("b", result=2.0)))
+        tried((FakeCandidate("a"), FakeCandidate("b", result=2.0)))
 
 
 def test_a_single_origin_wins_unconfirmed_where_there_is_no_other():
-    made, _ = race((FakeCandidate("a", 2e-3, "x"), FakeCandidate("b", 1e-3, "x"), FakeCandidate("c", unfit="no")))
+    made, _ = tried((FakeCandidate("a", 2e-3, "x"), FakeCandidate("b", 1e-3, "x"), FakeCandidate("c", unfit="no")))
     assert names(made.ranking) == ["b", "a"]
     assert not made.confirmed
 
 
-def test_variations_are_heard_too():
+def test_variations_are_cross_checked_too():
     wrong = FakeCandidate("wrong", 1e-6, "x", result=3.0)
-    made, _ = race((FakeCandidate("winner", 1e-3, "x", variants=(wrong,)), FakeCandidate("b")))
+    made, _ = tried((FakeCandidate("winner", 1e-3, "x", variants=(wrong,)), FakeCandidate("b")))
     assert names(made.ranking) == ["winner", "b"]
-    assert [row.name for row in made.others if row.struck] == ["wrong"]
+    assert [row.name for row in made.rejected if row.wrong] == ["wrong"]
 
 
 # --- when nothing is left ---------------------------------------------------------------------------------------------
 
 
 def test_no_candidate_left_is_an_error_with_every_reason_told_once():
-    entrants = (
+    candidates = (
         FakeCandidate("a", unfit="too old"),
         FakeCandidate("b", unfit="too old"),
         FakeCandidate("c", workspace=7),
     )
     with pytest.raises(Unfit) as caught:
-        race(entrants, workspace=5)
+        tried(candidates, workspace=5)
     assert str(caught.value) == "a and 1 more: too old; c: it needs a workspace of 7 bytes; 5 are allowed"
 
 
@@ -298,11 +306,11 @@ def test_a_source_that_cannot_be_loaded_is_left_out():
         def candidates(self):
             raise ImportError("no module named cudnn")
 
-    made, _ = race(Missing("cudnn", ()), (FakeCandidate("a"), FakeCandidate("b")))
+    made, _ = tried(Missing("cudnn", ()), (FakeCandidate("a"), FakeCandidate("b")))
     assert names(made.ranking) == ["a", "b"]
     assert reasons(made) == {"cudnn": "cannot be loaded: no module named cudnn"}
 
 
 def test_reasons_are_told_once():
-    assert several({}) == "there is no candidate"
-    assert several({"a": "x", "b": "y", "c": "x"}) == "a and 1 more: x; b: y"
+    assert joined_reasons({}) == "there is no candidate"
+    assert joined_reasons({"a": "x", "b": "y", "c": "x"}) == "a and 1 more: x; b: y"

@@ -15,7 +15,7 @@ from gradkern.policy import Policy
 from gradkern.search import store
 from gradkern.search import tuner as choosing
 from gradkern.search.candidate import Unfit
-from gradkern.search.tuner import choose, kept
+from gradkern.search.tuner import choose, stored
 
 POLICY = Policy(workspace_limit=1000)
 
@@ -51,16 +51,16 @@ A, B = FakeCandidate("a", 2e-3), FakeCandidate("b", 1e-3, workspace=500)
 def test_the_winner_is_chosen_and_the_bench_closed(look, benches):
     choice = look(task((A, B)))
     assert choice.candidate is B
-    assert [row.name for row in choice.findings.ranking] == ["b", "a"]
+    assert [row.name for row in choice.result.ranking] == ["b", "a"]
     assert [bench.closed for bench in benches] == [True]
 
 
-def test_a_kept_search_is_not_made_again(look):
+def test_a_stored_search_is_not_made_again(look):
     first = look(task((A, B)))
     again = look(task((A, B)), open_bench=refuse)
     assert again.candidate is B
-    assert again.findings == first.findings
-    assert kept(task((A, B)), POLICY, DEVICE) == first.findings
+    assert again.result == first.result
+    assert stored(task((A, B)), POLICY, DEVICE) == first.result
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,9 @@ def test_a_damaged_file_is_searched_again_with_one_warning(look, benches, folder
         (other,) = set(folder.glob("*.json")) - {path}
         data = other.read_bytes()
     elif damage in ("no JSON", "lacking"):
-        data = store.cache_files.sealed(store._MAGIC, b"{" if damage == "no JSON" else b'{"ranking": [], "others": []}')
+        data = store.cache_files.sealed(
+            store._MAGIC, b"{" if damage == "no JSON" else b'{"ranking": [], "rejected": []}'
+        )
     else:
         data = {"empty": b"", "truncated": data[:-9], "flipped": data[:-5] + b"\0" + data[-4:]}[damage]
     path.write_bytes(data)
@@ -134,20 +136,20 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(look, folder):
         assert look(task((A, B))).candidate is B
 
 
-def test_the_struck_off_are_recorded_and_warned_about_once(look):
+def test_wrong_results_are_recorded_and_warned_about_once(look):
     wrong = FakeCandidate("wrong", 1e-6, result=3.0)
     with pytest.warns(RuntimeWarning, match="not used, as it is wrong: wrong: its result is 2.0e") as caught:
         choice = look(task((A, B, wrong)))
     assert len(caught) == 1
-    assert [row.name for row in choice.findings.struck] == ["wrong"]
-    assert look(task((A, B, wrong)), open_bench=refuse).findings.struck == choice.findings.struck
+    assert [row.name for row in choice.result.wrong] == ["wrong"]
+    assert look(task((A, B, wrong)), open_bench=refuse).result.wrong == choice.result.wrong
 
 
 def test_the_file_is_readable_json_after_its_digest(look, folder):
     look(task((A, B)))
     (path,) = folder.glob("*.json")
     document = json.loads(store.cache_files.opened(store._MAGIC, path.read_bytes()))
-    assert document["question"]["task"] == "problem"
+    assert document["conditions"]["task"] == "problem"
     assert [row["name"] for row in document["ranking"]] == ["b", "a"]
 
 
@@ -155,7 +157,7 @@ def test_the_default_policy_takes_the_first_that_fits_and_runs_nothing(look, fol
     large, gone = FakeCandidate("large", workspace=2000), FakeCandidate("gone", unfit="no")
     choice = look(task((large, gone, A, B)), replace(POLICY, search="default"), open_bench=refuse)
     assert choice.candidate is A
-    assert choice.findings is None
+    assert choice.result is None
     assert not folder.exists()
 
 

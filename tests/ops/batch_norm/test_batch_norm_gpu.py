@@ -97,7 +97,7 @@ def test_every_ranked_kernel_is_right_when_it_is_pinned(dtype: str, last: bool) 
     operands = case(IMAGES, dtype, f, f)
     tensors = on_gpu(operands, last)
     plan = gradkern.prepare(OPERATOR, **tensors)
-    (found,) = plan._plan.findings.values()
+    (found,) = plan._plan.results.values()
     assert found.confirmed
     assert {"kernel", "cudnn"} <= {row.source for row in found.ranking}
     assert plan.kernel == found.ranking[0].name

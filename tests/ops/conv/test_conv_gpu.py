@@ -156,7 +156,7 @@ def test_all_gradients_of_every_shape_type_and_layout(shape: Shape, dtype: str) 
     run(plan)
     run.check()
     if "gaps" not in shape.layouts:  # which cuDNN does not take
-        unconfirmed = {name: found.others for name, found in plan.findings.items() if not found.confirmed}
+        unconfirmed = {name: found.rejected for name, found in plan.results.items() if not found.confirmed}
         assert not unconfirmed or unconfirmed.keys() == {"dB"}
 
 
@@ -228,7 +228,7 @@ def test_without_images_the_sums_are_zero() -> None:
 
 def test_every_ranked_kernel_can_be_pinned() -> None:
     search = planned(Run(SHAPES[0], outputs=("dX",)))
-    for row in search.findings["dX"].ranking[:8]:
+    for row in search.results["dX"].ranking[:8]:
         run = Run(SHAPES[0], outputs=("dX",), policy=Policy(allow_tf32=False, kernel=row.name))
         plan = planned(run)
         assert plan.kernel == f"dX: {row.name}"
@@ -257,9 +257,11 @@ def test_a_warm_call_can_be_captured_and_replayed(streams: int, monkeypatch: pyt
     from cuda.bindings import driver
 
     from gradkern.cuda.device import activate, get_device
-    from gradkern.search.streams import Together, TogetherSource
+    from gradkern.search.streams import StreamsCandidate, StreamsSource
 
-    monkeypatch.setattr(TogetherSource, "candidates", lambda self: iter([Together(self.parts, self.device, streams)]))
+    monkeypatch.setattr(
+        StreamsSource, "candidates", lambda self: iter([StreamsCandidate(self.members, self.device, streams)])
+    )
     run = Run(SHAPES[0])
     with activate(get_device(0)):
         plan, capture = planned(run), Capture()

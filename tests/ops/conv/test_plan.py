@@ -55,7 +55,7 @@ class Search:
     def __call__(self, task: Any, policy: Policy, device: Device, pin: str | None = None, seconds: float = 3.0) -> Any:
         self.tasks.append(task)
         self.pins.append(pin)
-        if task.kind == "ConvGrad together":
+        if task.kind == "ConvGrad streams":
             return Choice(task, next(task.sources[0].candidates()))
         gradient = task.kind.split()[1]
         return FakeChoice(task, gradient, self.workspaces.get(gradient, [0]))

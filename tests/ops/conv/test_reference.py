@@ -125,7 +125,7 @@ def put(buffer: Any, array: np.ndarray) -> None:
 
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("gradient", ["dX", "dW"])
-def test_a_bench_compares_a_kept_result_with_the_definition(gradient: str, last: bool, on_host: None) -> None:
+def test_a_bench_compares_a_copied_result_with_the_definition(gradient: str, last: bool, on_host: None) -> None:
     problem, inputs, expected = case("strides", gradient, "float32", last)
     output = problem.X if gradient == "dX" else problem.W
     assert output is not None
@@ -135,17 +135,17 @@ def test_a_bench_compares_a_kept_result_with_the_definition(gradient: str, last:
         put(buffer, array)
     for wrong in (0.0, 1e-3, 2.0):
         put(bench._outputs[0], (expected * (1 + wrong)).astype(np.float32))
-        errors = bench.errors(bench.keep())
+        errors = bench.errors(bench.copy())
         assert errors == pytest.approx((wrong,), rel=1e-3, abs=1e-7)
 
 
-def test_a_bench_without_a_truth_says_so(on_host: None) -> None:
+def test_a_bench_without_a_reference_says_so(on_host: None) -> None:
     problem, inputs, _ = case("plain", "dX", "float32")
     assert problem.X is not None
     bench = benches.CudaBench(
         Task("", "", "", tuple(map(described, inputs)), (problem.X,), 1, ()), Device(0, (9, 0), 1, 1)
     )
-    assert bench.errors(bench.keep()) is None
+    assert bench.errors(bench.copy()) is None
 
 
 @pytest.mark.parametrize("shape", [(9,), (5, 7), (3, 4, 5), (2, 3, 4, 5, 6)], ids=str)

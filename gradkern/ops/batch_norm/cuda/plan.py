@@ -20,10 +20,10 @@ from gradkern.ops.batch_norm.cuda.reference import elements
 from gradkern.ops.batch_norm.cuda.sync import NAMES
 from gradkern.search.candidate import Unfit
 from gradkern.search.plan import Choices, SearchPlan
-from gradkern.search.store import Findings
-from gradkern.search.streams import Part
+from gradkern.search.store import SearchResult
+from gradkern.search.streams import BoundCandidate
 from gradkern.search.task import ModuleSource, Task
-from gradkern.search.tuner import Choice, choose, kept, names
+from gradkern.search.tuner import Choice, candidate_names, choose, stored
 from gradkern.strides import overlaps_itself
 
 __all__ = ["HEEDS_PINS", "plan", "searches"]
@@ -46,20 +46,20 @@ def plan(call: Call) -> BatchNormPlan | ChannelPlan | EmptyPlan:
         raise Refusal(str(unfit)) from unfit
 
 
-def searches(call: Call) -> Mapping[str, tuple[Findings | None, list[str]]]:
-    """What an earlier search found; where there was none, the candidates that one would try first."""
+def searches(call: Call) -> Mapping[str, tuple[SearchResult | None, list[str]]]:
+    """The result of an earlier search; where there was none, the candidates that one would try first."""
     if not call.inputs["X"].size:
         return {}
     task = _task(call, device_of(call))
-    findings = kept(task, call.policy, device_of(call))
-    return {_ALL: (findings, [] if findings else names(task))}
+    result = stored(task, call.policy, device_of(call))
+    return {_ALL: (result, [] if result else candidate_names(task))}
 
 
 class BatchNormPlan(SearchPlan):
     """One winner computes all gradients."""
 
     def __init__(self, device: Device, choice: Choice) -> None:
-        super().__init__(device, {_ALL: choice}, _whole)
+        super().__init__(device, {_ALL: choice}, _bound)
         # gradkern's own kernels have it, if they are one launch
         self._alone: ChannelPlan | WholePlan | None = getattr(choice.candidate, "alone", None)
 
@@ -79,9 +79,9 @@ class BatchNormPlan(SearchPlan):
             super().__call__(inputs, outputs, stream)
 
 
-def _whole(choices: Choices) -> Part:
+def _bound(choices: Choices) -> BoundCandidate:
     task, candidate = choices[_ALL].task, choices[_ALL].candidate
-    return Part(candidate, tuple(range(len(task.inputs))), tuple(range(len(task.outputs))))
+    return BoundCandidate(candidate, tuple(range(len(task.inputs))), tuple(range(len(task.outputs))))
 
 
 def _task(call: Call, device: Device) -> Task:
@@ -96,5 +96,5 @@ def _task(call: Call, device: Device) -> Task:
         outputs=problem.outputs,
         terms=problem.elements,
         sources=tuple(ModuleSource(name, f"gradkern.ops.batch_norm.cuda.{name}", problem, device) for name in modules),
-        truth=partial(elements, problem),
+        reference=partial(elements, problem),
     )

@@ -1,4 +1,4 @@
-"""ConvGrad on a GPU: of each wanted gradient the fastest candidate, found by a search; then how they run together.
+"""ConvGrad on a GPU: of each wanted gradient the fastest candidate, found by a search; then on one stream or two.
 
 Every gradient is a problem of its own: its candidates are cuDNN's engines, matrix products by cuBLAS, and kernels of
 gradkern's own for depthwise convolutions and for dB. They are one search's; whether two streams gain is another's.
@@ -19,10 +19,10 @@ from gradkern.ops.conv.cuda.reference import elements
 from gradkern.ops.conv.geometry import Geometry
 from gradkern.search.candidate import Unfit
 from gradkern.search.plan import Choices, SearchPlan
-from gradkern.search.store import Findings
-from gradkern.search.streams import Part, TogetherSource
+from gradkern.search.store import SearchResult
+from gradkern.search.streams import BoundCandidate, StreamsSource
 from gradkern.search.task import ModuleSource, Source, Task
-from gradkern.search.tuner import choose, kept, names
+from gradkern.search.tuner import candidate_names, choose, stored
 from gradkern.strides import overlaps_itself
 
 __all__ = ["HEEDS_PINS", "plan", "searches"]
@@ -36,7 +36,7 @@ _MODULES = {  # by the name under which the store keeps what is in them
     "depthwise_mma": "depthwise.mma_candidates",
     "gemm": "gemm.candidates",
 }
-_TOGETHER_SECONDS = 0.5
+_STREAMS_SECONDS = 0.5
 
 
 def plan(call: Call) -> SearchPlan:
@@ -57,7 +57,7 @@ def plan(call: Call) -> SearchPlan:
         raise Refusal(str(unfit)) from unfit
 
 
-def searches(call: Call) -> Mapping[str, tuple[Findings | None, list[str]]]:
+def searches(call: Call) -> Mapping[str, tuple[SearchResult | None, list[str]]]:
     """By gradient, what an earlier search found; where there was none, the candidates that one would try first."""
     device = device_of(call)
     found = {}
@@ -65,23 +65,23 @@ def searches(call: Call) -> Mapping[str, tuple[Findings | None, list[str]]]:
         problem = _problem(call, name)
         if problem.output.size and not _is_zero(problem):
             task = _task(problem, device)
-            findings = kept(task, call.policy, device)
-            found[name] = findings, [] if findings else names(task)
+            result = stored(task, call.policy, device)
+            found[name] = result, [] if result else candidate_names(task)
     return found
 
 
-def _combined(call: Call, device: Device, choices: Choices) -> Part | None:
+def _combined(call: Call, device: Device, choices: Choices) -> BoundCandidate | None:
     """What computes all that is not zero; two gradients or more in the better of the ways to run them."""
     inputs, outputs = list(call.inputs), list(call.outputs)
     parts = tuple(
-        Part(choice.candidate, tuple(inputs.index(each) for each in _READS[name]), (outputs.index(name),))
+        BoundCandidate(choice.candidate, tuple(inputs.index(each) for each in _READS[name]), (outputs.index(name),))
         for name, choice in choices.items()
     )
     if len(parts) < 2:
         return parts[0] if parts else None
-    task = _together(call, device, choices, parts)
-    together = choose(task, call.policy, device, seconds=_TOGETHER_SECONDS).candidate
-    return Part(together, tuple(range(len(inputs))), tuple(outputs.index(name) for name in choices))
+    task = _streams_task(call, device, choices, parts)
+    streams = choose(task, call.policy, device, seconds=_STREAMS_SECONDS).candidate
+    return BoundCandidate(streams, tuple(range(len(inputs))), tuple(outputs.index(name) for name in choices))
 
 
 def _problem(call: Call, gradient: Any) -> Problem | BiasProblem:
@@ -121,7 +121,7 @@ def _task(problem: Problem | BiasProblem, device: Device) -> Task:
         outputs=(problem.output,),
         terms=_terms(problem),
         sources=_sources(problem, device),
-        truth=None if isinstance(problem, BiasProblem) else partial(elements, problem),
+        reference=None if isinstance(problem, BiasProblem) else partial(elements, problem),
     )
 
 
@@ -154,19 +154,19 @@ def _by(tensor: Tensor) -> str:
     return "x".join(map(str, tensor.shape))
 
 
-def _together(call: Call, device: Device, choices: Choices, parts: tuple[Part, ...]) -> Task:
+def _streams_task(call: Call, device: Device, choices: Choices, parts: tuple[BoundCandidate, ...]) -> Task:
     winners = "; ".join(f"{name}: {choice.candidate.name}" for name, choice in choices.items())
     # numbered as the outputs of this task are, not as those of the call: some of those may be zeros
-    parts = tuple(Part(part.candidate, part.inputs, (place,)) for place, part in enumerate(parts))
+    parts = tuple(BoundCandidate(part.candidate, part.inputs, (place,)) for place, part in enumerate(parts))
     tasks = [choice.task for choice in choices.values()]
     return Task(
-        kind="ConvGrad together",
+        kind="ConvGrad streams",
         detail=f"{tasks[0].detail}",
         key=" | ".join([winners, *(task.key for task in tasks)]),
         inputs=tuple(call.inputs.values()),
         outputs=tuple(call.outputs[name] for name in choices),
         terms=max(task.terms for task in tasks),
-        sources=(TogetherSource(parts, device),),
+        sources=(StreamsSource(parts, device),),
     )
 
 
