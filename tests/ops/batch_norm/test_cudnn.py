@@ -27,7 +27,7 @@ from gradkern.cudnn.library import CudnnError
 from gradkern.ops.batch_norm.cuda import cudnn, cudnn_calls
 from gradkern.search.candidate import Unfit
 from gradkern.search.task import ModuleSource, Task
-from gradkern.search.tuner import names
+from gradkern.search.tuner import candidate_names
 
 H200 = Device(0, (9, 0), 132, 232448)
 TYPES = {0: "float32", 1: "float64", 2: "float16", 9: "bfloat16"}
@@ -311,7 +311,7 @@ def test_a_search_has_them_from_the_module_by_its_name_and_again_by_their_recipe
     problem = NormCase((4, 8, 3, 3), mode="spatial").problem()
     source = ModuleSource("cudnn", cudnn.__name__, problem, H200)
     task = Task("BatchNormalizationGrad float32", "", repr(problem), problem.inputs, problem.outputs, 36, (source,))
-    assert names(task) == ["cudnn_NCHW_spatial"]
+    assert candidate_names(task) == ["cudnn_NCHW_spatial"]
     (candidate,) = source.candidates()
     assert source.rebuild(candidate.recipe).name == candidate.name
     assert list(source.variations(candidate)) == []
