@@ -1,10 +1,10 @@
-"""A jury of several outputs: a result is believed only where all of them are right."""
+"""Results of several outputs: one is accepted only where all of them are right."""
 
 from __future__ import annotations
 
 from helpers.fake_candidates import FakeCandidate
 
-from gradkern.search.crosscheck import Difference, Jury
+from gradkern.search.crosscheck import CrossCheck, Difference
 
 
 class Outputs:
@@ -12,44 +12,44 @@ class Outputs:
 
     def __init__(self) -> None:
         self.now = (0.0, 0.0)
-        self.kept: list[tuple[float, float]] = []
+        self.copies: list[tuple[float, float]] = []
 
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         return True
 
-    def keep(self) -> int:
-        self.kept.append(self.now)
-        return len(self.kept) - 1
+    def copy(self) -> int:
+        self.copies.append(self.now)
+        return len(self.copies) - 1
 
-    def compare(self, kept: int) -> tuple[Difference, ...]:
-        apart = [abs(a - b) for a, b in zip(self.now, self.kept[kept], strict=True)]
+    def compare(self, copy: int) -> tuple[Difference, ...]:
+        apart = [abs(a - b) for a, b in zip(self.now, self.copies[copy], strict=True)]
         return tuple(Difference(each, each) for each in apart)
 
-    def errors(self, kept: int) -> tuple[float, ...] | None:
-        return tuple(abs(each - 1) for each in self.kept[kept])
+    def errors(self, copy: int) -> tuple[float, ...] | None:
+        return tuple(abs(each - 1) for each in self.copies[copy])
 
 
-def heard(**results: tuple[float, float]) -> Jury:
+def crosschecked(**results: tuple[float, float]) -> CrossCheck:
     outputs = Outputs()
-    jury = Jury(outputs, ("float16", "float32"), 100)
+    check = CrossCheck(outputs, ("float16", "float32"), 100)
     for name, result in results.items():
         outputs.now = result
-        jury.hear(FakeCandidate(name))
-    return jury
+        check.add(FakeCandidate(name))
+    return check
 
 
 def test_the_second_output_counts_as_the_first_does() -> None:
-    jury = heard(wrong=(1, 1.001), too=(1, 1.001), right=(1, 1))
-    assert jury.believed == {"right"}
-    assert {name: verdict.reason for name, verdict in jury.verdicts().items()} == dict.fromkeys(
+    check = crosschecked(wrong=(1, 1.001), too=(1, 1.001), right=(1, 1))
+    assert check.accepted == {"right"}
+    assert {name: rejection.reason for name, rejection in check.rejections().items()} == dict.fromkeys(
         ("wrong", "too"), "its result is 1.0e-03 away from float64"
     )
 
 
 def test_each_output_has_the_bound_of_its_type() -> None:
     """2e-4 is within that of float16, and not within that of float32."""
-    assert heard(first=(1.0002, 1), second=(1, 1.0002), right=(0.9998, 1)).believed == {"first", "right"}
+    assert crosschecked(first=(1.0002, 1), second=(1, 1.0002), right=(0.9998, 1)).accepted == {"first", "right"}
 
 
 def test_the_nearest_is_that_whose_worst_output_is() -> None:
-    assert heard(far=(1, 1.004), near=(1.002, 1.00001)).believed == {"near"}
+    assert crosschecked(far=(1, 1.004), near=(1.002, 1.00001)).accepted == {"near"}
