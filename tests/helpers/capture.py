@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 
@@ -31,10 +32,15 @@ class Capture:
         if error is None:  # else there may be no graph: the error says why
             self.graph = self._check(answer, "ending a capture")
 
-    def replay(self, times: int = 1) -> None:
-        """Launch the graph so many times, one right after the other, and wait for the last."""
+    def replay(self, times: int = 1, before: Callable[[int], None] | None = None) -> None:
+        """Launch the graph so many times, one right after the other, and wait for the last.
+
+        before: enqueues on the stream what comes before each launch, such as poison in outputs.
+        """
         if self._executable is None:
             self._executable = self._check(self._driver.cuGraphInstantiate(self.graph, 0), "making a graph ready")
         for _ in range(times):
+            if before is not None:
+                before(self.stream)
             self._check(self._driver.cuGraphLaunch(self._executable, self.stream), "launching a graph")
         self._check(self._driver.cuStreamSynchronize(self.stream), "waiting")

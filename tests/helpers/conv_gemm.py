@@ -84,7 +84,8 @@ def setting(shape: Shape, gradient: str, dtype: str, seed: int = 0, offset: int 
     attributes = {"strides": strides, "dilations": dilations, "group": shape.group, "pads": [*begin, *end]}
     expected = reference("ConvGrad", inputs, attributes)[gradient]
     output = gradient[1]
-    held[output][0].array[...] = 0xFF
+    for name, (each, _) in held.items():
+        each.poison() if name == output else each.freeze()
     described = {name: tensor(array, each.address) for name, (each, array) in held.items()}
     problem = conv_problem(
         gradient, described["dY"], described["X"], described["W"], shape.group, strides, dilations, begin, end
@@ -127,7 +128,6 @@ class Host:
 
     def run(self, program: GemmProgram) -> np.ndarray:
         addresses = tuple(each.address for each in self.memory)
-        before = [each.buffer.copy() for each in self.given.held[:2]]
         for step in program.steps:
             if isinstance(step, Product):
                 for gemm in gemms(step):
@@ -137,8 +137,6 @@ class Host:
                 self.move(step, (addresses[first.operand] + first.offset, addresses[second.operand] + second.offset))
         for each in self.memory:
             each.check()
-        for each, old in zip(self.given.held[:2], before, strict=True):
-            assert (each.buffer == old).all(), "an input was written"
         return self.given.arrays[2].copy()
 
     # cuBLAS, as its documentation defines it, with every address checked

@@ -72,8 +72,13 @@ class OnDevice:
         self.address = self._base + host.start
         check(driver.cuMemcpyHtoD(self._base, host.buffer.ctypes.data, host.buffer.size), "copying an array there")
 
+    def poison(self, stream: int = 0) -> None:
+        """As before anything was written, from there on the stream: an output that another run must write again."""
+        written = self._driver.cuMemsetD8Async(self._base, 0xFF, self.host.buffer.size, stream)
+        self._check(written, "poisoning an array")
+
     def fetch(self) -> np.ndarray:
-        """The array as it is now, after a look at its guards."""
+        """The array as it is now, after a look at its guards; an input that was frozen must be what it was."""
         self._check(self._driver.cuCtxSynchronize(), "computing")
         copied = self._driver.cuMemcpyDtoH(self.host.buffer.ctypes.data, self._base, self.host.buffer.size)
         self._check(copied, "copying an array back")

@@ -64,6 +64,7 @@ class Arrays:
             exact[name] = value.astype(np.float64)
             host = self._guarded(value.size, described.dtype, name)
             host.array[...] = value.transpose(self._order(value.ndim)).ravel()
+            host.freeze()
             self.inputs.append(OnDevice(host))
         self.exact = reference("BatchNormalizationGrad", exact)
 
@@ -99,7 +100,9 @@ class Arrays:
         return ""
 
     def free(self) -> None:
+        """After a look at the inputs, which nobody may have written."""
         for each in self.inputs:
+            each.fetch()
             each.free()
 
 

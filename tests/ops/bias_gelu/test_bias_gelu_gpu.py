@@ -44,7 +44,8 @@ def run(
 ) -> list[dict[str, np.ndarray]]:
     """The wanted outputs of each of `times` calls; `offset` elements off alignment, rows `spread` elements apart.
 
-    `calls` is called with the plan and its arguments in place of the plan.
+    Each call but the first comes after poison in the outputs of the one before. `calls` is called with the plan and its
+    arguments in place of the plan.
     """
     from gradkern.cuda.device import activate, get_device
     from gradkern.ops.bias_gelu.cuda.plan import plan
@@ -59,6 +60,8 @@ def run(
     host = {name: hold(array.shape, array.dtype) for name, array in inputs.items()}
     for name, array in inputs.items():
         host[name].array[...] = array
+        if name != in_place:
+            host[name].freeze()
     out = {"dX": host[in_place] if in_place else hold((rows, columns), inputs["X"].dtype)}
     out |= {"dB": hold((columns,), inputs["B"].dtype)}
     out = {name: out[name] for name in outputs}
@@ -80,12 +83,16 @@ def run(
         made = plan(call)
         arguments = tuple(each.address for each in there.values()), tuple(each.address for each in results.values())
         got = []
-        for _ in range(times):
+        for before in range(times):
+            for each in results.values() if before else ():
+                each.poison(stream)
             if calls:
                 calls(made, *arguments, stream)
             else:
                 made(*arguments, stream)
             got.append({name: np.array(each.fetch()) for name, each in results.items()})
+        for each in there.values():
+            each.fetch()
         for each in {*there.values(), *results.values()}:
             each.free()
     return got

@@ -59,6 +59,7 @@ class Arrays:
         for each in (values["dY"], values[other]):
             host = self._guarded(each.size)
             host.array[...] = each.transpose(self._order(each.ndim)).ravel()
+            host.freeze()
             self.inputs.append(OnDevice(host))
 
     def _order(self, rank: int) -> tuple[int, ...]:
@@ -84,7 +85,9 @@ class Arrays:
         return float(np.linalg.norm(wide - self.exact) / np.linalg.norm(self.exact))
 
     def free(self) -> None:
+        """After a look at the inputs, which nobody may have written."""
         for each in self.inputs:
+            each.fetch()
             each.free()
 
 
