@@ -1,18 +1,12 @@
-"""`gradkern cache`: what is kept on disk, whether it is sound, and its removal.
-
-A kernel for GPUs is one file with a digest. A kernel for CPUs is a folder of Numba's own files, an index and the
-machine code, which have no digest: they are checked to be readable and whole, without running what is in them. What
-a search has found is one file with a digest, too.
+"""`gradkern cache`: what is cached on disk, whether it is sound, and its removal. A kernel is a file, and so is what a
+search has found; each has a digest.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import pickletools
-import shutil
 import sys
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,8 +14,11 @@ from typing import Any
 from gradkern import __version__
 from gradkern.cli import DONE, FAILED, JSON_SCHEMA
 from gradkern.system import cache_files
+from gradkern.system.cache_files import FOLDERS
 
 __all__ = ["count", "kernels", "run", "searches", "size"]
+
+_READERS = {"cpu": "gradkern.cpu.cache", "cuda": "gradkern.cuda.cache", "search": "gradkern.search.store"}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -38,8 +35,8 @@ Answer = tuple[dict[str, Any], list[str], int]
 
 
 def count() -> tuple[int, int]:
-    """How many kernels are kept, and how many searches."""
-    found = {name: sum(1 for _ in _entries(name)) for name in cache_files.KEPT}
+    """How many kernels are cached, and how many searches."""
+    found = {name: len(cache_files.entries(name)) for name in FOLDERS}
     searched = found.pop("search")
     return sum(found.values()), searched
 
@@ -55,36 +52,34 @@ def searches(number: int) -> str:
 
 
 def size() -> int:
-    """How many bytes all that is kept takes."""
-    return sum(_bytes(name) for name in cache_files.KEPT)
+    """How many bytes all that is cached takes."""
+    return sum(cache_files.size(name) for name in FOLDERS)
 
 
 def _info(_: argparse.Namespace) -> Answer:
     reason = cache_files.why_not_writable()
     facts: dict[str, Any] = {"folder": str(cache_files.root()), "writable": reason is None, "providers": {}}
     lines = [f"{cache_files.root()}" + (f" (cannot be written: {reason}; nothing is kept)" if reason else "")]
-    for name in cache_files.KEPT:
-        entries, taken = list(_entries(name)), _bytes(name)
+    for name in FOLDERS:
+        number, taken, unused = len(cache_files.entries(name)), cache_files.size(name), cache_files.why_not_used(name)
         if name == "search":
-            facts["searches"] = {"kept": len(entries), "bytes": taken}
-            lines.append(f"  {name} {searches(len(entries))}, {taken:,} bytes")
-            continue
-        versions = len({entry.parent for entry in entries}) if name == "cpu" else None
-        facts["providers"][name] = {"kernels": len(entries), "bytes": taken, "versions": versions}
-        of = f" of {versions} versions" if versions and versions > 1 else ""
-        lines.append(f"  {name:<6} {kernels(len(entries))}{of}, {taken:,} bytes")
+            facts["searches"] = {"kept": number, "bytes": taken, "unused": unused}
+        else:
+            facts["providers"][name] = {"kernels": number, "bytes": taken, "unused": unused}
+        text = searches(number) if name == "search" else kernels(number)
+        lines.append(f"  {name:<6} {text}, {taken:,} bytes" + (f" (not used: {unused})" if unused else ""))
     return facts, lines, DONE
 
 
 def _verify(options: argparse.Namespace) -> Answer:
     checked: dict[str, int] = {}
     bad: list[tuple[Path, str]] = []
-    for name in cache_files.KEPT:
-        entries = list(_entries(name))
+    for name in FOLDERS:
+        entries = cache_files.entries(name)
         checked[name] = len(entries)
         bad += [(entry, reason) for entry in entries if (reason := _fault(name, entry)) is not None]
     lines = [
-        f"cpu    {kernels(checked['cpu'])} whole and readable, unless named below; Numba's files have no digest",
+        f"cpu    {kernels(checked['cpu'])} as the digest says, unless named below",
         f"cuda   {kernels(checked['cuda'])} as the digest says, unless named below",
         f"search {searches(checked['search'])} as the digest says, unless named below",
     ]
@@ -106,40 +101,23 @@ def _verify(options: argparse.Namespace) -> Answer:
 
 def _clear(_: argparse.Namespace) -> Answer:
     (found, searched), taken = count(), size()
-    left = [folder for folder in map(cache_files.folder, cache_files.KEPT) if folder.exists() and not _remove(folder)]
-    for folder in left:
-        print(f"{folder} cannot be removed whole", file=sys.stderr)
-    numbers = {"kernels": found, "searches": searched, "bytes": taken}
-    facts = {"folder": str(cache_files.root()), **numbers, "left": [str(each) for each in left]}
-    line = f"removed {kernels(found)} and {searches(searched)}, {taken:,} bytes, from {cache_files.root()}"
-    return facts, [line], FAILED if left else DONE
-
-
-def _entries(name: str) -> Iterator[Path]:
-    """What is kept under one name: cuda/KEY.cubin; search/KEY.json; cpu/VERSION/KERNEL, a folder that has an index once
-    it is compiled.
-    """
-    if name == "cuda":
-        yield from sorted(cache_files.folder(name).glob("*.cubin"))
-    elif name == "search":
-        yield from sorted(cache_files.folder(name).glob("*.json"))
-    else:
-        yield from sorted(each for each in cache_files.folder(name).glob("*/*") if any(each.rglob("*.nbi")))
-
-
-def _bytes(name: str) -> int:
-    return sum(path.stat().st_size for path in cache_files.folder(name).rglob("*") if path.is_file())
+    left: dict[str, str] = {}
+    for name in FOLDERS:
+        reason = cache_files.clear(name)
+        if reason is not None:
+            left[str(cache_files.folder(name))] = reason
+            print(f"{cache_files.folder(name)} is not removed: {reason}", file=sys.stderr)
+    (remaining, unsearched), rest = count(), size()
+    numbers = {"kernels": found - remaining, "searches": searched - unsearched, "bytes": taken - rest}
+    facts = {"folder": str(cache_files.root()), **numbers, "left": left}
+    line = f"removed {kernels(numbers['kernels'])} and {searches(numbers['searches'])}, {numbers['bytes']:,} bytes"
+    return facts, [f"{line}, from {cache_files.root()}"], FAILED if left else DONE
 
 
 def _fault(name: str, entry: Path) -> str | None:
     """What is wrong with an entry; None where nothing is."""
     try:
-        if name == "cuda":
-            import_module("gradkern.cuda.cache").read(entry)
-        elif name == "search":
-            import_module("gradkern.search.store").read(entry)
-        else:
-            _check_numba(entry)
+        import_module(_READERS[name]).read(entry)
     except OSError as error:
         return f"it cannot be read: {error.strerror or error}"
     except (ValueError, KeyError) as error:
@@ -147,25 +125,10 @@ def _fault(name: str, entry: Path) -> str | None:
     return None
 
 
-def _check_numba(entry: Path) -> None:
-    """Read Numba's files of one kernel, opcode by opcode: an index is two pickles, the machine code is one."""
-    indices, codes = list(entry.rglob("*.nbi")), list(entry.rglob("*.nbc"))
-    if not codes:
-        raise ValueError("it has an index and no machine code")
-    for path in (*indices, *codes):
-        with path.open("rb") as file:
-            try:
-                for _ in range(2 if path in indices else 1):
-                    for _ in pickletools.genops(file):
-                        pass
-            except Exception as error:  # a damaged pickle raises anything
-                raise ValueError(f"{path.name} is damaged: {error}") from error
-
-
 def _remove(path: Path) -> bool:
-    """Remove a file or a folder; whether it is gone."""
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
+    """Remove a file; whether it is gone."""
+    try:
         path.unlink(missing_ok=True)
-    return not path.exists()
+    except OSError:
+        return False
+    return True

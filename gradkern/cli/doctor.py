@@ -22,6 +22,7 @@ from gradkern.cli import DONE, FAILED, JSON_SCHEMA
 from gradkern.cli.caches import count, kernels, size
 from gradkern.cli.checks import Check, absent, fine, problem
 from gradkern.cli.libraries import check_cudnn, check_nvvm
+from gradkern.errors import GradkernError
 from gradkern.system import cache_files, driver
 from gradkern.system.driver import Driver
 from gradkern.system.libraries import cuda_major
@@ -56,7 +57,7 @@ def _checks() -> Iterator[Check]:
     yield from check_packages(asked, major)
     yield check_nvvm(major, needed)
     yield check_cudnn(major, needed)
-    yield check_cache()
+    yield from check_cache()
     yield check_provider("cpu")
     if needed:
         yield check_provider("cuda")
@@ -132,17 +133,25 @@ def _misfit(each: Requirement, name: str, version: str) -> Check:
     return problem("packages", f"{name} {version} does not fit {each.text}{why}", pip("install", each.text))
 
 
-def check_cache() -> Check:
-    """The folder of compiled kernels."""
+def check_cache() -> Iterator[Check]:
+    """The folders of what is cached."""
     try:
-        folder, reason = str(cache_files.root()), cache_files.why_not_writable()
-    except ImportError as error:
-        return problem("cache", f"no folder is known: {error}")
+        root = cache_files.root()
+    except (ImportError, GradkernError) as error:
+        yield problem("cache", f"no folder is known: {error}", "export GRADKERN_CACHE_DIR=FOLDER")
+        return
+    unused = {name: reason for name in cache_files.FOLDERS if (reason := cache_files.why_not_used(name))}
+    for name, reason in unused.items():
+        folder = str(cache_files.folder(name))
+        remedy = "gradkern cache clear" if "may write" in reason else "export GRADKERN_CACHE_DIR=FOLDER"
+        yield problem("cache", f"{folder} is not used: {reason}", remedy, folder=folder)
+    reason = cache_files.why_not_writable()
     if reason is not None:
-        text = f"{folder} cannot be written: {reason}; kernels are compiled anew in every process"
-        return problem("cache", text, "export GRADKERN_CACHE_DIR=FOLDER", folder=folder)
-    (found, _), taken = count(), size()
-    return fine("cache", f"{folder}, {kernels(found)}, {taken:,} bytes", folder=folder, kernels=found, bytes=taken)
+        text = f"{root} cannot be written: {reason}; what is not there is compiled anew in every process"
+        yield problem("cache", text, "export GRADKERN_CACHE_DIR=FOLDER", folder=str(root))
+    elif not unused:
+        (found, _), taken = count(), size()
+        yield fine("cache", f"{root}, {kernels(found)}, {taken:,} bytes", folder=str(root), kernels=found, bytes=taken)
 
 
 def check_provider(provider: str) -> Check:

@@ -1,6 +1,7 @@
-"""What the CPU kernels share. Everything here imports Numba, so nothing outside gradkern.ops.*.cpu imports it.
+"""What the CPU kernels share. All but cache import Numba, so nothing outside gradkern.ops.*.cpu imports it.
 
-compile        kernels compiled once for each signature and cached on disk
+cache          compiled kernels on disk
+compile        kernels compiled once for each signature
 threads        one kernel on several threads
 llvm           the names of libraries without types
 element_types  16-bit floats in memory, float32 in arithmetic

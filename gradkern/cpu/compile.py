@@ -1,43 +1,42 @@
-"""Kernels: Numba functions, compiled once for each tuple of argument types and kept on disk.
+"""Kernels: Numba functions, compiled once for each tuple of argument types and cached on disk.
 
-Numba's own cache does the keeping, with its faults fenced off. It does not see a change in another module that a
-kernel calls: every kernel source of gradkern is in the folder's name. Two processes that compile several signatures of
-one function at once may pair one's index with the other's data: every signature has a folder of its own, so whichever
-data the index names is right. It raises on a damaged file: the folder is removed and the kernel compiled anew. It falls
-back to the folder of the source when its own is not writable: then nothing is kept.
+What Numba pickles of a compilation for its own cache goes into a file under gradkern's seal, see cache. Numba's cache
+is not used: it unpickles whatever lies there, it does not see a change in another module that a kernel calls, and two
+processes that compile at once may pair one's index with the other's code.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import json
+import pickle
 import re
-import shutil
 import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numba
 import numpy as np
 from numba import types
 from numba.core import config
-from numba.core.errors import NumbaError
+from numba.core.compiler import CompileResult
 from numba.core.registry import cpu_target
+from numba.core.serialize import dumps
 from numba.extending import intrinsic
 
-from gradkern.system import cache_files
+from gradkern.cpu import cache
+from gradkern.errors import ProviderError
+from gradkern.system import sources
 
 __all__ = [
     "AS_WRITTEN",
     "FASTMATH",
     "INLINE",
     "Kernel",
-    "cache_folder",
-    "clear_cache",
     "instruction",
     "kernel",
     "settings",
@@ -52,9 +51,9 @@ INLINE: Any = {"error_model": "numpy", "fastmath": {"nsz", "contract"}, "forcein
 # For what is stored, element by element: neither reordered nor contracted. LLVM takes the vector code of a loop only
 # where the arrays lie far enough apart, and elsewhere its scalar code must give the same bits.
 AS_WRITTEN: Any = {**INLINE, "fastmath": {"nsz"}}
-KEPT_VERSIONS = 8
 
 settings: Any = config  # whose names Numba makes at import
+
 _lock = threading.RLock()
 
 
@@ -78,30 +77,32 @@ class Kernel:
                     compiled = self._compiled[arguments] = self._load_or_compile(arguments)
         return compiled
 
-    def _load_or_compile(self, arguments: tuple[Any, ...]) -> Callable[..., None]:
-        folder = _writable(cache_folder() / self._folder_name(arguments))
-        if folder is not None:
-            try:
-                return self._compile(arguments, folder)
-            except NumbaError:
-                raise
-            except Exception as error:  # a damaged file raises anything
-                shutil.rmtree(folder, ignore_errors=True)
-                reason = f"gradkern: {folder} is unusable ({error!r}); compiling anew"
-                warnings.warn(reason, RuntimeWarning, stacklevel=5)
-        return self._compile(arguments, None)
+    def path(self, *arguments: Any) -> Path | None:
+        """Where the kernel is cached. Its name has a digest of all that can change the machine code; None where that is
+        not known, as the sources cannot be read: a package in a zip file, or of bytecode alone.
+        """
+        try:
+            text = _sources(self.function)
+        except OSError as error:
+            warnings.warn(
+                f"gradkern: CPU kernels are compiled anew in every process: sources cannot be read: {error}",
+                RuntimeWarning,
+                stacklevel=6,
+            )
+            return None
+        parts = [self.name, str(arguments), text, _versions(), _settings(), *target()]
+        readable = re.sub(r"\W+", "_", self.function.__qualname__).strip("_")
+        digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        return cache.folder() / f"{readable}-{digest}.kernel"
 
-    def _compile(self, arguments: tuple[Any, ...], folder: Path | None) -> Callable[..., None]:
-        compiled = numba.njit(nogil=True, error_model="numpy", fastmath=FASTMATH)(self.function)
-        if folder is not None:
-            _keep(compiled, folder)
+    def _load_or_compile(self, arguments: tuple[Any, ...]) -> Callable[..., None]:
+        if settings.DISABLE_JIT:
+            raise ProviderError("NUMBA_DISABLE_JIT is set, and the CPU provider is compiled by Numba: unset it")
+        compiled = cast(Any, numba.njit(nogil=True, error_model="numpy", fastmath=FASTMATH)(self.function))
+        compiled._cache = _Cache(self.path(*arguments))
         compiled.compile(types.void(*arguments))
         compiled.disable_compile()
         return compiled
-
-    def _folder_name(self, arguments: tuple[Any, ...]) -> str:
-        readable = re.sub(r"\W+", "_", self.function.__qualname__).strip("_")
-        return f"{readable}-{hashlib.sha256(f'{self.name}{arguments}'.encode()).hexdigest()[:16]}"
 
 
 def kernel(function: Callable[..., None]) -> Kernel:
@@ -114,64 +115,64 @@ def instruction(function: Callable[..., Any]) -> Any:
     return intrinsic(function)
 
 
-def cache_folder() -> Path:
-    """Where this version's compiled kernels are kept, for this CPU."""
-    return cache_files.folder("cpu") / _version()
+class _Cache:
+    """One file, with the methods by which Numba's compiler asks for a function and hands one over; None: no file."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.cache_path = path
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        """The compiled function, or None where it has to be compiled."""
+        if self.cache_path is None:
+            return None
+        try:
+            pickled = cache.read(self.cache_path)
+            context.refresh()
+            return cast(Any, CompileResult)._rebuild(context, *pickle.loads(pickled))
+        except OSError:
+            return None
+        except Exception as error:  # a damaged file; and what its digest vouches for may still not fit, in any way
+            text = str(error) if isinstance(error, ValueError) else repr(error)
+            warnings.warn(f"gradkern: {self.cache_path} is compiled anew: {text}", RuntimeWarning, stacklevel=2)
+            return None
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        """Write the compiled function to disk, where that makes sense."""
+        if self.cache_path is not None and not result.library.has_dynamic_globals:  # addresses of this process
+            cache.write(self.cache_path, cast(bytes, dumps(result._reduce())))
 
 
-def clear_cache() -> None:
-    """Remove every compiled kernel from the disk. Kernels already loaded stay."""
-    shutil.rmtree(cache_files.folder("cpu"), ignore_errors=True)
-
-
-@cache
+@functools.cache
 def target() -> tuple[str, str, str]:
     """The machine compiled for: triple, name of the CPU, features as LLVM writes them."""
     context: Any = cpu_target.target_context
     return context.codegen().magic_tuple()
 
 
-@cache
-def _version() -> str:
-    """A digest of all that compiled code depends on beside its own signature."""
-    package = Path(__file__).parents[1]
-    sources = sorted([*package.glob("cpu/*.py"), *package.glob("ops/*/cpu.py"), *package.glob("ops/*/cpu/*.py")])
-    digest = hashlib.sha256()
-    for part in (sys.version, numba.__version__, np.__version__, *target()):
-        digest.update(f"{part}\n".encode())
-    for source in sources:
-        digest.update(source.relative_to(package).as_posix().encode())
-        digest.update(source.read_bytes())
-    return digest.hexdigest()[:16]
+@functools.cache
+def _versions() -> str:
+    return f"{sys.version} {numba.__version__} {np.__version__}"
 
 
-def _writable(folder: Path) -> Path | None:
-    """The folder, made if need be; None if nothing can be written there."""
-    try:
-        if not folder.parent.exists():
-            _forget_old_versions(folder.parents[1])
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError:
-        return None
-    return folder
+# What differs between processes that run the same code: settings of threads, caches, messages and the GPU's compiler.
+_NOT_IN_CODE = re.compile(
+    r".*CUDA.*|.*NUM_THREADS|THREADING_LAYER.*|CACHE_.*|COLOR_SCHEME|GDB_BINARY|RUNNING_UNDER_PROFILER|.*WARNINGS"
+)
 
 
-def _forget_old_versions(root: Path) -> None:
-    """Bound the cache: keep the folders of the versions that were written to last."""
-    if root.is_dir():
-        versions = sorted(root.iterdir(), key=lambda version: version.stat().st_mtime, reverse=True)
-        for version in versions[KEPT_VERSIONS - 1 :]:
-            shutil.rmtree(version, ignore_errors=True)
+def _settings() -> dict[str, str]:
+    """Numba's settings that the machine code may depend on: all but those known to have no part in it."""
+    names = (name for name in dir(settings) if name.isupper() and name[0] != "_" and not _NOT_IN_CODE.fullmatch(name))
+    return {name: repr(getattr(settings, name)) for name in names}
 
 
-def _keep(compiled: Any, folder: Path) -> None:
-    """Let Numba keep a function in this folder. It reads config.CACHE_DIR only while caching is switched on."""
-    before = settings.CACHE_DIR
-    settings.CACHE_DIR = str(folder)
-    try:
-        compiled.enable_caching()
-    finally:
-        settings.CACHE_DIR = before
-    if not Path(compiled.stats.cache_path).is_relative_to(folder):
-        raise OSError("Numba chose another folder")
+@functools.cache
+def _sources(function: Callable[..., None]) -> str:
+    """A digest of the text of a kernel and of all that it calls."""
+    if function.__module__.startswith("gradkern."):
+        return sources.digest(function.__module__, __name__)
+    return sources.digest("gradkern.cpu.gelu", "gradkern.cpu.sums", __name__) + _digest(function.__code__.co_filename)
+
+
+def _digest(path: str) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()

@@ -15,9 +15,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from gradkern.cuda import sources
 from gradkern.cuda.compile import Compiled
-from gradkern.system import cache_files
+from gradkern.system import cache_files, sources
 
 __all__ = ["fetch", "folder", "key_of", "read"]
 
@@ -33,7 +32,7 @@ def folder() -> Path:
 
 def read(path: Path) -> Compiled:
     """The kernel in a file. Raises OSError where it cannot be read, ValueError where it is not what its name says."""
-    return _decode(path.read_bytes(), path.stem)
+    return _decode(cache_files.read(path), path.stem)
 
 
 def key_of(module: str, description: str, capability: tuple[int, int]) -> str:
@@ -53,7 +52,7 @@ def fetch(key: str, build: Callable[[], Compiled]) -> Compiled:
         warnings.warn(f"gradkern: {path} is rebuilt: {error}", RuntimeWarning, stacklevel=2)
     compiled = build()
     with contextlib.suppress(OSError):  # an unwritable cache: the kernel lives in this process only
-        cache_files.replace(path, _encode(compiled, key))
+        cache_files.write(path, _encode(compiled, key))
     return compiled
 
 
@@ -74,11 +73,11 @@ def _encode(compiled: Compiled, key: str) -> bytes:
     about = {"name": compiled.name, "registers": compiled.registers, "spilled": compiled.spilled}
     header = json.dumps({"key": key, **about}).encode()
     body = len(header).to_bytes(4, "little") + header + compiled.cubin
-    return cache_files.sealed(_MAGIC, body)
+    return cache_files.seal(_MAGIC, body)
 
 
 def _decode(data: bytes, key: str) -> Compiled:
-    body = cache_files.opened(_MAGIC, data)
+    body = cache_files.unseal(_MAGIC, data)
     length = int.from_bytes(body[:4], "little")
     header = json.loads(body[4 : 4 + length])
     if header["key"] != key:

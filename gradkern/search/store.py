@@ -102,12 +102,12 @@ def save(result: SearchResult) -> None:
     """Store a result for other processes. Where nothing can be written, it lives in this process only."""
     body = json.dumps(asdict(result), indent=1).encode()
     with contextlib.suppress(OSError):
-        cache_files.replace(folder() / f"{key_of(result.conditions)}{SUFFIX}", cache_files.sealed(_MAGIC, body))
+        cache_files.write(folder() / f"{key_of(result.conditions)}{SUFFIX}", cache_files.seal(_MAGIC, body))
 
 
 def read(path: Path) -> SearchResult:
     """The result in a file. Raises OSError where it cannot be read, ValueError where it is not what its name says."""
-    data = json.loads(cache_files.opened(_MAGIC, path.read_bytes()))
+    data = json.loads(cache_files.unseal(_MAGIC, cache_files.read(path)))
     try:
         ranking, rejected = (
             tuple(Measurement(**{**each, "notes": tuple(each["notes"])}) for each in data.pop(name))

@@ -71,7 +71,7 @@ def choose(
     choice = _stored_choice(task, key, limit)
     if choice is not None:
         return choice
-    with cache_files.locked(store.folder() / ".locks" / key, _OTHERS_SEARCH):
+    with cache_files.locked("search", key, _OTHERS_SEARCH):
         choice = _stored_choice(task, key, limit)  # another process may have searched meanwhile
         return choice or _search(task, policy, device, asked, Limits(limit, seconds), open_bench)
 

@@ -1,5 +1,6 @@
 """`gradkern cache`: what is kept is counted, checked and removed, and nothing else is."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -13,8 +14,8 @@ import pytest
 
 import gradkern
 from gradkern import cli
-from gradkern.cli import caches
-from gradkern.cpu.compile import Kernel, cache_folder
+from gradkern.cpu import cache as cpu_kernels
+from gradkern.cpu.compile import Kernel
 from gradkern.cuda import cache as cubins
 from gradkern.cuda.compile import Compiled
 from gradkern.search import store
@@ -51,12 +52,12 @@ def kept(folder: Path) -> tuple[Path, Path]:
     """One kernel for CPUs and one for GPUs, kept as the providers keep them."""
     Kernel(fill)(numba.float32[::1])
     cubins.fetch(KEY, lambda: Compiled(b"machine code", 32, 0))
-    (entry,) = cache_folder().iterdir()
+    (entry,) = cache_files.entries("cpu")
     return entry, folder / "cuda" / f"{KEY}.cubin"
 
 
-def size(path: Path) -> int:
-    return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+def size(*paths: Path) -> int:
+    return sum(path.stat().st_size for path in paths)
 
 
 def as_json(show: Shown, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -74,7 +75,7 @@ def test_an_empty_cache_has_no_kernels(show: Shown, folder: Path) -> None:
 
 
 def test_kernels_of_both_providers_are_counted(show: Shown, folder: Path, kept: tuple[Path, Path]) -> None:
-    cpu, cuda = size(folder / "cpu"), size(folder / "cuda")
+    cpu, cuda = map(size, kept)
     assert (
         show("info")[1] == f"{folder}\n  cpu    1 kernel, {cpu:,} bytes\n  cuda   1 kernel, {cuda:,} bytes\n{NO_SEARCH}"
     )
@@ -84,19 +85,24 @@ def test_kernels_of_both_providers_are_counted(show: Shown, folder: Path, kept: 
             "folder": str(folder),
             "writable": True,
             "providers": {
-                "cpu": {"kernels": 1, "bytes": cpu, "versions": 1},
-                "cuda": {"kernels": 1, "bytes": cuda, "versions": None},
+                "cpu": {"kernels": 1, "bytes": cpu, "unused": None},
+                "cuda": {"kernels": 1, "bytes": cuda, "unused": None},
             },
-            "searches": {"kept": 0, "bytes": 0},
+            "searches": {"kept": 0, "bytes": 0, "unused": None},
         },
     )
 
 
-def test_kernels_of_several_versions_are_told_apart(show: Shown, folder: Path, kept: tuple[Path, Path]) -> None:
-    older = folder / "cpu" / "older" / "fill-0"
-    older.mkdir(parents=True)
-    (older / "fill.nbi").write_bytes(b"")
-    assert "  cpu    2 kernels of 2 versions, " in show("info")[1]
+def test_a_folder_that_is_not_used_is_said_to_be(show: Shown, folder: Path, kept: tuple[Path, Path]) -> None:
+    (folder / "search").mkdir()
+    (folder / "search" / "note.txt").write_text("somebody else's")
+    kept[1].parent.chmod(0o777)
+    lines = show("info")[1].splitlines()
+    assert lines[2].endswith(" bytes (not used: other users may write it)")
+    assert lines[3].endswith(" (not used: it is not gradkern's: it has 'note.txt' and no CACHEDIR.TAG of gradkern)")
+    found = as_json(show, "info")[1]
+    assert found["providers"]["cuda"]["unused"] == "other users may write it"
+    assert found["searches"]["unused"].startswith("it is not gradkern's")
 
 
 def test_a_folder_that_cannot_be_written_is_said_to_keep_nothing(show: Shown, folder: Path) -> None:
@@ -108,7 +114,7 @@ def test_a_folder_that_cannot_be_written_is_said_to_keep_nothing(show: Shown, fo
 # --- verify ----------------------------------------------------------------------------------------------------------
 
 WHOLE = (
-    "cpu    {} whole and readable, unless named below; Numba's files have no digest\n"
+    "cpu    {} as the digest says, unless named below\n"
     "cuda   {} as the digest says, unless named below\n"
     "search 0 searches as the digest says, unless named below\n"
 )
@@ -116,23 +122,6 @@ WHOLE = (
 
 def test_sound_kernels_pass(show: Shown, kept: tuple[Path, Path]) -> None:
     assert show("verify") == (0, WHOLE.format("1 kernel", "1 kernel"), "")
-
-
-@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
-@pytest.mark.parametrize("length", [0, 10, 300, -1])
-def test_a_truncated_file_of_numba_is_found(show: Shown, kept: tuple[Path, Path], suffix: str, length: int) -> None:
-    (file,) = kept[0].rglob(f"*{suffix}")
-    file.write_bytes(file.read_bytes()[:length])
-    code, out, _ = show("verify")
-    assert code == 1
-    assert f"bad    {kept[0]}: {file.name} is damaged: " in out
-    assert out.endswith("remove the bad ones: gradkern cache verify --repair\n")
-
-
-def test_an_index_without_machine_code_is_found(show: Shown, kept: tuple[Path, Path]) -> None:
-    (file,) = kept[0].rglob("*.nbc")
-    file.unlink()
-    assert f"bad    {kept[0]}: it has an index and no machine code\n" in show("verify")[1]
 
 
 @pytest.mark.parametrize(
@@ -145,18 +134,22 @@ def test_an_index_without_machine_code_is_found(show: Shown, kept: tuple[Path, P
         (lambda data: data[:-1] + b"!", "its digest does not fit its content"),
     ],
 )
-def test_a_damaged_cubin_is_found(
-    show: Shown, kept: tuple[Path, Path], change: Callable[[bytes], bytes], reason: str
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_damaged_kernel_is_found(
+    show: Shown, kept: tuple[Path, Path], number: int, change: Callable[[bytes], bytes], reason: str
 ) -> None:
-    kept[1].write_bytes(change(kept[1].read_bytes()))
+    path = kept[number]
+    path.write_bytes(change(path.read_bytes()))
     code, out, _ = show("verify")
     assert code == 1
-    assert f"bad    {kept[1]}: {reason}\n" in out
+    assert f"bad    {path}: {reason}\n" in out
+    assert out.endswith("remove the bad ones: gradkern cache verify --repair\n")
 
 
-def test_a_cubin_under_another_name_is_found(show: Shown, kept: tuple[Path, Path]) -> None:
-    other = kept[1].with_name("other.cubin")
-    kept[1].rename(other)
+@pytest.mark.parametrize(("number", "name"), [(0, f"fill-{KEY}.kernel"), (1, f"{KEY[::-1]}.cubin")])
+def test_a_kernel_under_another_name_is_found(show: Shown, kept: tuple[Path, Path], number: int, name: str) -> None:
+    other = kept[number].with_name(name)
+    kept[number].rename(other)
     assert f"bad    {other}: it holds another kernel\n" in show("verify")[1]
 
 
@@ -167,8 +160,7 @@ def test_what_cannot_be_read_is_bad_in_the_systems_words(show: Shown, kept: tupl
 
 
 def test_repair_removes_the_bad_ones_and_leaves_the_others(show: Shown, kept: tuple[Path, Path]) -> None:
-    (index,) = kept[0].rglob("*.nbi")
-    index.write_bytes(b"")
+    kept[0].write_bytes(b"")
     code, found = as_json(show, "verify", "--repair")
     assert (code, found["checked"]) == (0, {"cpu": 1, "cuda": 1, "search": 0})
     (bad,) = found["bad"]
@@ -187,7 +179,7 @@ def test_without_repair_nothing_is_removed(show: Shown, kept: tuple[Path, Path])
 
 
 def test_the_providers_make_anew_what_repair_has_removed(show: Shown, kept: tuple[Path, Path]) -> None:
-    for path in (*kept[0].rglob("*.nb?"), kept[1]):
+    for path in kept:
         path.write_bytes(b"")
     assert show("verify", "--repair")[0] == 0
     array = np.zeros(2, np.float32)
@@ -202,18 +194,70 @@ def test_the_providers_make_anew_what_repair_has_removed(show: Shown, kept: tupl
 def test_clear_removes_all_kernels_and_nothing_else(show: Shown, folder: Path, kept: tuple[Path, Path]) -> None:
     note = folder / "note.txt"
     note.write_text("somebody else's")
-    taken = size(folder / "cpu") + size(folder / "cuda")
+    taken = size(*kept)
     assert show("clear") == (0, f"removed 2 kernels and 0 searches, {taken:,} bytes, from {folder}\n", "")
     assert list(folder.iterdir()) == [note]
-    assert as_json(show, "clear") == (0, {"folder": str(folder), "kernels": 0, "searches": 0, "bytes": 0, "left": []})
+    assert as_json(show, "clear") == (0, {"folder": str(folder), "kernels": 0, "searches": 0, "bytes": 0, "left": {}})
 
 
-def test_what_cannot_be_removed_is_exit_code_one(
+def test_what_cannot_be_removed_is_said_and_exit_code_one(
     show: Shown, kept: tuple[Path, Path], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(caches.shutil, "rmtree", lambda path, ignore_errors: None)
-    code, _, err = show("clear")
-    assert (code, err) == (1, f"{folder / 'cpu'} cannot be removed whole\n{folder / 'cuda'} cannot be removed whole\n")
+    def read_only(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "unlink", read_only)
+    code, out, err = show("clear")
+    assert (code, out) == (1, f"removed 0 kernels and 0 searches, 0 bytes, from {folder}\n")
+    first, second = err.splitlines()
+    assert first.startswith(f"{folder / 'cpu'} is not removed: Read-only file system: {folder / 'cpu'}/")
+    assert second.startswith(f"{folder / 'cuda'} is not removed: Read-only file system: {folder / 'cuda'}/")
+    assert as_json(show, "clear")[1]["left"].keys() == {str(folder / "cpu"), str(folder / "cuda")}
+    assert all(path.exists() for path in kept)
+
+
+def test_folders_of_others_under_the_named_one_are_left_as_they_are(show: Shown, folder: Path) -> None:
+    theirs = [
+        folder / "cpu" / "project" / "source.c",
+        folder / "cpu" / "0123456789abcdef" / "data",  # a name that gradkern gives, too
+        folder / "cuda" / f"{KEY}.cubin",
+        folder / "cuda" / "Makefile",
+        folder / "search" / "results" / f"{KEY}.json",
+    ]
+    for path in theirs:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("somebody else's")
+    code, out, err = show("clear")
+    assert (code, out) == (1, f"removed 0 kernels and 0 searches, 0 bytes, from {folder}\n")
+    assert f"{folder / 'cpu'} is not removed: it is not gradkern's: it has 'project' and no CACHEDIR.TAG" in err
+    assert all(path.read_text() == "somebody else's" for path in theirs)
+    with pytest.warns(RuntimeWarning, match="is not used: it is not gradkern's"):
+        Kernel(fill)(numba.float32[::1])
+    assert sorted(path for path in folder.rglob("*") if path.is_file()) == sorted(theirs)
+
+
+def test_files_of_others_in_gradkerns_own_folder_are_left(show: Shown, folder: Path, kept: tuple[Path, Path]) -> None:
+    note = folder / "cpu" / "notes" / "note.txt"
+    note.parent.mkdir()
+    note.write_text("somebody else's")
+    half = folder / "cuda" / ".new-abc_1"
+    half.write_bytes(b"what a killed process left")
+    assert show("clear")[0] == 0
+    assert {path for path in folder.rglob("*") if path.is_file()} == {note, folder / "cpu" / "CACHEDIR.TAG"}
+
+
+def test_a_cache_of_before_there_were_tags_is_gradkerns(show: Shown, folder: Path, kept: tuple[Path, Path]) -> None:
+    (folder / "cuda" / "CACHEDIR.TAG").unlink()
+    older = folder / "cpu" / "0123456789abcdef" / "rows-0" / "rows.nbi"
+    older.parent.mkdir(parents=True)
+    older.write_bytes(b"")
+    (folder / "cpu" / "CACHEDIR.TAG").unlink()
+    assert "not used" not in show("info")[1]
+    assert cubins.fetch(KEY[::-1], lambda: Compiled(b"more", 32, 0)).cubin == b"more"
+    assert (folder / "cuda" / "CACHEDIR.TAG").exists()
+    assert show("clear")[1].startswith("removed 3 kernels and 0 searches, ")
+    assert list(folder.rglob("*.cubin")) == list(folder.rglob("*.kernel")) == []
+    assert older.exists()
 
 
 # --- searches --------------------------------------------------------------------------------------------------------
@@ -223,12 +267,12 @@ def test_what_cannot_be_removed_is_exit_code_one(
 def search(folder: Path) -> Path:
     """One search, kept as searches are."""
     store.save(store.SearchResult("ConvGrad dX", {"task": "a problem"}, (), (), True, 1.5))
-    (path,) = (folder / "search").iterdir()
+    (path,) = cache_files.entries("search")
     return path
 
 
 def test_searches_are_counted_checked_and_removed(show: Shown, folder: Path, search: Path) -> None:
-    assert f"  search 1 search, {size(folder):,} bytes\n" in show("info")[1]
+    assert f"  search 1 search, {size(search):,} bytes\n" in show("info")[1]
     assert "search 1 search as the digest says" in show("verify")[1]
     assert show("clear")[1].startswith("removed 0 kernels and 1 search, ")
     assert not search.exists()
@@ -239,14 +283,14 @@ def test_searches_are_counted_checked_and_removed(show: Shown, folder: Path, sea
     [
         (lambda path: path.write_bytes(path.read_bytes()[:-3]), "its digest does not fit its content"),
         (lambda path: path.write_bytes(b""), "it is no file of this format"),
-        (lambda path: path.rename(path.with_name("other.json")), "it answers another question"),
+        (lambda path: path.rename(path.with_name(f"{KEY}.json")), "it answers another question"),
     ],
 )
 def test_a_damaged_search_is_found(
     show: Shown, folder: Path, search: Path, change: Callable[[Path], Any], reason: str
 ) -> None:
     change(search)
-    (path,) = (folder / "search").iterdir()
+    (path,) = cache_files.entries("search")
     code, out, _ = show("verify")
     assert (code, f"bad    {path}: {reason}\n" in out) == (1, True)
     assert show("verify", "--repair")[0] == 0
@@ -257,7 +301,7 @@ def test_a_damaged_search_is_found(
 
 
 def test_both_providers_keep_kernels_where_disk_says(folder: Path) -> None:
-    assert cache_folder().parent == cache_files.folder("cpu") == folder / "cpu"
+    assert cpu_kernels.folder() == cache_files.folder("cpu") == folder / "cpu"
     assert cubins.folder() == cache_files.folder("cuda") == folder / "cuda"
 
 

@@ -176,15 +176,36 @@ def test_the_cuda_in_use_is_that_of_the_bindings_or_else_the_drivers(
 def test_the_cache_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADKERN_CACHE_DIR", str(tmp_path / "kernels"))
     folder = str(tmp_path / "kernels")
-    assert check_cache() == fine("cache", f"{folder}, 0 kernels, 0 bytes", folder=folder, kernels=0, bytes=0)
+    assert list(check_cache()) == [fine("cache", f"{folder}, 0 kernels, 0 bytes", folder=folder, kernels=0, bytes=0)]
 
 
 def test_a_cache_that_cannot_be_written_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "file"
     file.write_text("a file, not a folder")
     monkeypatch.setenv("GRADKERN_CACHE_DIR", str(file))
-    text = f"{file} cannot be written: File exists; kernels are compiled anew in every process"
-    assert check_cache() == problem("cache", text, "export GRADKERN_CACHE_DIR=FOLDER", folder=str(file))
+    text = f"{file} cannot be written: File exists; what is not there is compiled anew in every process"
+    assert list(check_cache()) == [problem("cache", text, "export GRADKERN_CACHE_DIR=FOLDER", folder=str(file))]
+
+
+def test_a_cache_that_is_not_trusted_or_not_gradkerns_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADKERN_CACHE_DIR", str(tmp_path))
+    cpu, cuda = tmp_path / "cpu", tmp_path / "cuda"
+    (cuda / "theirs").mkdir(parents=True)
+    cpu.mkdir()
+    cpu.chmod(0o777)
+    text = f"{cuda} is not used: it is not gradkern's: it has 'theirs' and no CACHEDIR.TAG of gradkern"
+    assert list(check_cache()) == [
+        problem("cache", f"{cpu} is not used: other users may write it", "gradkern cache clear", folder=str(cpu)),
+        problem("cache", text, "export GRADKERN_CACHE_DIR=FOLDER", folder=str(cuda)),
+    ]
+
+
+def test_a_folder_of_nobodys_home_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADKERN_CACHE_DIR", "~nobody-of-this-name/kernels")
+    (found,) = check_cache()
+    assert found.text.startswith("no folder is known: GRADKERN_CACHE_DIR is '~nobody-of-this-name/kernels': ")
 
 
 # --- the providers ---------------------------------------------------------------------------------------------------

@@ -1,15 +1,24 @@
-"""Compiled CPU kernels on disk: kept, found again, and never trusted when damaged."""
+"""Compiled CPU kernels on disk: cached, found again, and never trusted when damaged or another's."""
 
+import errno
+import os
+import pickle
 import shutil
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numba.core.errors import NumbaError
 
+from gradkern.cpu import cache as cached
 from gradkern.cpu import compile as compiling
-from gradkern.cpu.compile import Kernel, cache_folder, clear_cache
+from gradkern.cpu.compile import Kernel
 from gradkern.cpu.element_types import array_type, load, real, store
 from gradkern.cpu.threads import QUEUE, take
+from gradkern.errors import ProviderError
+from gradkern.system import cache_files, sources
 
 FLOAT = array_type(np.dtype(np.float32))
 
@@ -39,66 +48,202 @@ def hits(compiled: object) -> int:
     return sum(compiled.stats.cache_hits.values())  # type: ignore[attr-defined]
 
 
+def the_file() -> Path:
+    (file,) = cache_files.entries("cpu")
+    return file
+
+
 def test_a_kernel_is_compiled_once_and_then_loaded(cache: Path) -> None:
     assert hits(compiled_and_right()) == 0
     assert hits(compiled_and_right()) == 1
-    assert cache_folder().is_relative_to(cache)
+    assert the_file() == Kernel(double).path(QUEUE, FLOAT)
+    assert the_file().is_relative_to(cache)
 
 
-@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
-@pytest.mark.parametrize("kept", [0, 10, 300])
-def test_a_truncated_file_is_thrown_away_with_a_warning_and_the_kernel_compiled_anew(suffix: str, kept: int) -> None:
+@pytest.mark.parametrize("kept", [0, 10, 30, 300, -1])
+def test_a_truncated_file_is_compiled_anew_with_a_warning(kept: int) -> None:
     compiled_and_right()
-    (file,) = cache_folder().rglob(f"*{suffix}")
-    file.write_bytes(file.read_bytes()[:kept])
-    with pytest.warns(RuntimeWarning, match="compiling anew"):
-        compiled_and_right()
-    assert hits(compiled_and_right()) == 0
+    the_file().write_bytes(the_file().read_bytes()[:kept])
+    with pytest.warns(RuntimeWarning, match=r"\.kernel is compiled anew: it"):
+        assert hits(compiled_and_right()) == 0
     assert hits(compiled_and_right()) == 1
 
 
-def test_nothing_is_kept_where_nothing_can_be_written(cache: Path) -> None:
+def test_no_flipped_bit_is_loaded(rng: np.random.Generator) -> None:
+    compiled_and_right()
+    whole = the_file().read_bytes()
+    for place in [0, 20, 60, len(whole) - 1, *rng.integers(len(whole), size=200)]:
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << rng.integers(8)
+        the_file().write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"no file of this format|digest does not fit"):
+            cached.read(the_file())
+
+
+class Planted:
+    """Whoever unpickles it makes a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_pickle_without_the_seal_is_not_run(tmp_path: Path) -> None:
+    compiled_and_right()
+    the_file().write_bytes(pickle.dumps(Planted(tmp_path / "run")))
+    with pytest.warns(RuntimeWarning, match="it is no file of this format"):
+        compiled_and_right()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_what_another_user_owns_is_not_run(tmp_path: Path, what: str) -> None:
+    compiled_and_right()
+    file = the_file()
+    cached.write(file, pickle.dumps(Planted(tmp_path / "run")))  # sealed as gradkern seals
+    os.chown(file if what == "file" else file.parent, 12345, 12345)
+    with pytest.warns(RuntimeWarning, match=r"is not used: it belongs to another user \(uid 12345\)"):
+        compiled_and_right()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_what_other_users_may_write_is_not_run(tmp_path: Path, what: str, mode: int) -> None:
+    compiled_and_right()
+    file = the_file()
+    cached.write(file, pickle.dumps(Planted(tmp_path / "run")))
+    (file if what == "file" else file.parent).chmod(mode)
+    with pytest.warns(RuntimeWarning, match="is not used: other users may write it"):
+        compiled_and_right()
+    assert not (tmp_path / "run").exists()
+
+
+def test_folders_and_files_are_for_their_owner_alone(cache: Path) -> None:
+    before = os.umask(0)
+    try:
+        compiled_and_right()
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (cache, cache / "cpu", the_file())] == [0o700, 0o700, 0o600]
+
+
+def test_a_cache_that_cannot_be_written_is_read(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that was built into an image and mounted for reading."""
+
+    def read_only(*arguments: Any, **options: Any) -> Any:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    compiled_and_right()
+    for path, mode in ((the_file(), 0o444), (cache / "cpu", 0o555), (cache, 0o555)):
+        path.chmod(mode)
+    for module, name in ((tempfile, "mkstemp"), (tempfile, "TemporaryFile"), (os, "mkdir"), (os, "replace")):
+        monkeypatch.setattr(module, name, read_only)  # nothing holds root back
+    try:
+        assert hits(compiled_and_right()) == 1
+        the_file().chmod(0o666)
+        with pytest.warns(RuntimeWarning, match="other users may write it"):
+            assert hits(compiled_and_right()) == 0
+    finally:
+        cache.chmod(0o700)
+        (cache / "cpu").chmod(0o700)
+
+
+def test_nothing_is_cached_where_nothing_can_be_written(cache: Path) -> None:
     cache.write_text("a file, not a folder")
     assert hits(compiled_and_right()) == 0
     assert hits(compiled_and_right()) == 0
-    assert not list(Path(__file__).parent.glob("__pycache__/*.nbi"))
 
 
-def test_element_types_have_a_folder_each_and_clear_removes_them(cache: Path) -> None:
+def test_nothing_is_written_among_the_files_of_others(cache: Path) -> None:
+    (cache / "cpu").mkdir(parents=True)
+    note = cache / "cpu" / "note.txt"
+    note.write_text("somebody else's")
+    with pytest.warns(RuntimeWarning, match=r"cpu is not used: it is not gradkern's: it has 'note.txt'"):
+        compiled_and_right()
+    assert list((cache / "cpu").iterdir()) == [note]
+
+
+def test_element_types_have_a_file_each() -> None:
     kernel = Kernel(double)
     for dtype in (np.float32, np.float64):
         kernel(QUEUE, array_type(np.dtype(dtype)))
-    assert len(list(cache_folder().iterdir())) == 2
-    clear_cache()
-    assert not cache_folder().exists()
+    assert len(cache_files.entries("cpu")) == 2
 
 
-def test_a_change_in_any_kernel_source_changes_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "setting", ["OPT", "LOOP_VECTORIZE", "CPU_NAME", "BOUNDSCHECK", "ENABLE_AVX", "DEBUGINFO_DEFAULT"]
+)
+def test_settings_that_change_the_code_change_the_file(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Kernel(double).path(QUEUE, FLOAT)
+    monkeypatch.setattr(compiling.settings, setting, 1 if setting != "LOOP_VECTORIZE" else 0)
+    assert Kernel(double).path(QUEUE, FLOAT) != before
+
+
+@pytest.mark.parametrize("setting", ["NUMBA_NUM_THREADS", "CACHE_DIR", "CUDA_LOG_LEVEL"])
+def test_settings_that_do_not_change_the_code_do_not(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Kernel(double).path(QUEUE, FLOAT)
+    monkeypatch.setattr(compiling.settings, setting, "another")
+    assert Kernel(double).path(QUEUE, FLOAT) == before
+
+
+def test_without_the_compiler_a_clear_error_and_nothing_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled_and_right()
+    monkeypatch.setattr(compiling.settings, "DISABLE_JIT", 1)
+    with pytest.raises(ProviderError, match=r"^NUMBA_DISABLE_JIT is set, and the CPU provider is compiled by Numba"):
+        compiled_and_right()
+    assert the_file().exists()
+
+
+def test_a_change_in_any_source_that_a_kernel_imports_changes_its_digest(tmp_path: Path) -> None:
     package = tmp_path / "gradkern"
     shutil.copytree(Path(compiling.__file__).parents[1], package, ignore=shutil.ignore_patterns("__pycache__"))
-    version = compiling._version.__wrapped__
-    before = version()
-    monkeypatch.setattr(compiling, "__file__", str(package / "cpu" / "compile.py"))
-    assert version() == before
-    for changed in ("cpu/gelu.py", "ops/layer_norm/cpu.py", "ops/conv/cpu/gemm.py"):
+    modules = ("gradkern.ops.bias_gelu.cpu", "gradkern.cpu.compile")
+
+    def digest() -> str:
+        for each in (sources.digest, sources._imports):
+            each.cache_clear()
+        return sources.digest(*modules, root=tmp_path)
+
+    before = digest()
+    for changed in ("cpu/gelu.py", "cpu/sums.py", "cpu/element_types.py", "ops/bias_gelu/cpu.py"):
         with (package / changed).open("a") as source:
             source.write("#")
-        after = version()
+        after = digest()
         assert after != before
         before = after
+    with (package / "ops/layer_norm/cpu.py").open("a") as source:
+        source.write("#")
+    assert digest() == before
 
 
-def test_old_versions_are_forgotten(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = iter(f"version{number}" for number in range(20))
-    for name in names:
-        monkeypatch.setattr(compiling, "_version", lambda name=name: name)
-        assert compiling._writable(cache_folder() / "kernel") is not None
-    assert len(list((cache / "cpu").iterdir())) == compiling.KEPT_VERSIONS
+def test_without_sources_kernels_are_compiled_and_not_cached(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    def unreadable(*modules: str) -> str:
+        raise NotADirectoryError("gradkern.zip/gradkern/cpu/compile.py")
+
+    monkeypatch.setattr(compiling.sources, "digest", unreadable)
+    compiling._sources.cache_clear()
+    with pytest.warns(RuntimeWarning, match="compiled anew in every process: sources cannot be read: gradkern.zip"):
+        compiled_and_right()
+    assert not cache.exists()
+
+
+def test_the_kernels_written_longest_ago_are_forgotten(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached, "_MOST", 3)
+    names = [f"rows-{number:064x}.kernel" for number in range(5)]
+    for number, name in enumerate(names):
+        cached.write(cached.folder() / name, b"")
+        os.utime(cached.folder() / name, (number, number))
+    cached.write(cached.folder() / f"rows-{9:064x}.kernel", b"")
+    assert [path.name for path in cache_files.entries("cpu")] == [*names[3:], f"rows-{9:064x}.kernel"]
 
 
 def test_a_mistake_in_a_kernel_is_shown_as_such() -> None:
     def wrong(queue, array):
         array.no_such_attribute()
 
-    with pytest.raises(compiling.NumbaError, match="no_such_attribute"):
+    with pytest.raises(NumbaError, match="no_such_attribute"):
         Kernel(wrong)(QUEUE, FLOAT)

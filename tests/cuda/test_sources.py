@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import gradkern
-from gradkern.cuda import cache, sources
+from gradkern.cuda import cache
+from gradkern.system import sources
 
 PACKAGE = Path(gradkern.__file__).parent
 HOST = ("launch", "scratch", "device", "plan", "tiling", "candidates", "bench", "tuner", "cache", "rows", "im2col")

@@ -98,9 +98,7 @@ def test_a_damaged_file_is_searched_again_with_one_warning(look, benches, folder
         (other,) = set(folder.glob("*.json")) - {path}
         data = other.read_bytes()
     elif damage in ("no JSON", "lacking"):
-        data = store.cache_files.sealed(
-            store._MAGIC, b"{" if damage == "no JSON" else b'{"ranking": [], "rejected": []}'
-        )
+        data = store.cache_files.seal(store._MAGIC, b"{" if damage == "no JSON" else b'{"ranking": [], "rejected": []}')
     else:
         data = {"empty": b"", "truncated": data[:-9], "flipped": data[:-5] + b"\0" + data[-4:]}[damage]
     path.write_bytes(data)
@@ -148,7 +146,7 @@ def test_wrong_results_are_recorded_and_warned_about_once(look):
 def test_the_file_is_readable_json_after_its_digest(look, folder):
     look(task((A, B)))
     (path,) = folder.glob("*.json")
-    document = json.loads(store.cache_files.opened(store._MAGIC, path.read_bytes()))
+    document = json.loads(store.cache_files.unseal(store._MAGIC, path.read_bytes()))
     assert document["conditions"]["task"] == "problem"
     assert [row["name"] for row in document["ranking"]] == ["b", "a"]
 
