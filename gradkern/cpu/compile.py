@@ -25,7 +25,7 @@ from numba import types
 from numba.core import config
 from numba.core.compiler import CompileResult
 from numba.core.registry import cpu_target
-from numba.core.serialize import dumps
+from numba.core.serialize import dumps  # pyright: ignore[reportUnknownVariableType]
 from numba.extending import intrinsic
 
 from gradkern.cpu import cache
@@ -139,7 +139,7 @@ class _Cache:
     def save_overload(self, signature: Any, result: Any) -> None:
         """Write the compiled function to disk, where that makes sense."""
         if self.cache_path is not None and not result.library.has_dynamic_globals:  # addresses of this process
-            cache.write(self.cache_path, cast(bytes, dumps(result._reduce())))
+            cache.write(self.cache_path, dumps(result._reduce()))
 
 
 @functools.cache
