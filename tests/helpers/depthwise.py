@@ -13,6 +13,7 @@ from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
 from gradkern.ops.conv.cuda.problem import Problem
 from helpers.conv_problems import conv_problem
 from helpers.guarded import Guarded
+from helpers.reference import reference
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,9 @@ def make(case: Depthwise) -> tuple[Problem, dict[str, Guarded], np.ndarray, np.n
     problem = conv_problem(
         case.gradient, tensors["dY"], tensors["X"], tensors["W"], case.channels, strides, dilations, begins, ends
     )
-    return problem, held, arrays[output], reference(case, wide)
+    wide[output] = np.zeros(shapes[output])  # whatever it is: no gradient depends on its own array
+    attributes = {"strides": strides, "dilations": dilations, "pads": (*begins, *ends), "group": case.channels}
+    return problem, held, arrays[output], reference("ConvGrad", wide, attributes)[case.gradient]
 
 
 def arguments(
@@ -90,27 +93,6 @@ def arguments(
         "chunks": chunks,
     }
     return tuple(np.int64(named[name]) for name in ARGUMENTS)
-
-
-def reference(case: Depthwise, wide: dict[str, np.ndarray]) -> np.ndarray:
-    """The gradient in float64, tap by tap, from X between zeros."""
-    axes = case.per_axis
-    padded = tuple(size + begin + end for size, _, _, _, begin, end, _ in axes)
-    inner = (slice(None), slice(None), *(slice(begin, begin + size) for size, _, _, _, begin, _, _ in axes))
-    grown = np.zeros((case.images, case.channels, *padded))
-    sums = np.zeros((case.channels, 1, *case.kernel))
-    if case.gradient == "dW":
-        grown[inner] = wide["X"]
-    for tap in np.ndindex(*case.kernel):
-        at = (slice(None), slice(None), *(
-            slice(k * dilation, k * dilation + stride * (out - 1) + 1, stride)
-            for k, (_, _, stride, dilation, _, _, out) in zip(tap, axes, strict=True)
-        ))  # fmt: skip
-        if case.gradient == "dX":
-            grown[at] += wide["dY"] * wide["W"][(slice(None), 0, *tap)].reshape(-1, *(1,) * case.rank)
-        else:
-            sums[(slice(None), 0, *tap)] = (grown[at] * wide["dY"]).sum(tuple({*range(case.rank + 2)} - {1}))
-    return grown[inner] if case.gradient == "dX" else sums
 
 
 def _hold(case: Depthwise, shape: tuple[int, ...]) -> Guarded:

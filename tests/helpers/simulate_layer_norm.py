@@ -8,12 +8,11 @@ from gradkern.cuda.device_code import simulated
 from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, Form
 from gradkern.ops.layer_norm.cuda.kernel import build
 from helpers.guarded import Guarded
-from helpers.layer_norm import Case, disagreement
+from helpers.layer_norm import Case
 
 
-def simulate(
-    form: Form, case: Case, grid: int, offset: int = 0, strides: bool = False, in_place: str = ""
-) -> list[str]:
+def simulate(form: Form, case: Case, grid: int, offset: int = 0, strides: bool = False, in_place: str = "") -> None:
+    """The results are as near to float64 as their types allow, and nothing else was written."""
     rows, columns = case.inputs["Y_grad"].shape
     held: dict[str, Guarded] = {}
     for name, array in case.inputs.items():
@@ -56,9 +55,7 @@ def simulate(
         each.check()
     scratch.check()
     row_sums.check()
-    return [
-        text for name in form.outputs if (text := disagreement(name, np.array(held[name].array), case.gradients[name]))
-    ]
+    case.check({name: np.array(held[name].array) for name in form.outputs})
 
 
 def replace_phase(form: Form, phase: str) -> Form:
