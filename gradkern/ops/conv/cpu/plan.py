@@ -2,7 +2,7 @@
 
 pointwise  1x1 convolutions of float32 and float64: products of the arrays as they are
 direct     depthwise convolutions in blocks of a plane; pinned, any convolution
-gemm       columns in slices and matrix products; any convolution
+gemm       im2col a slice at a time, and matrix products; any convolution
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def plan(call: Call) -> Plan:
     pinned = call.policy.kernel
     if pinned is not None and pinned not in KERNELS:
         raise Refusal(f"has no kernel {pinned!r}; it has {', '.join(KERNELS)}")
-    reasons = []
+    reasons: list[str] = []
     for name in _order(geometry) if pinned is None else [pinned]:
         try:
             return _ConvPlan(call, name, KERNELS[name](call, geometry, limit))

@@ -60,7 +60,7 @@ def plan(call: Call) -> SearchPlan:
 def searches(call: Call) -> Mapping[str, tuple[SearchResult | None, list[str]]]:
     """By gradient, what an earlier search found; where there was none, the candidates that one would try first."""
     device = device_of(call)
-    found = {}
+    found: dict[str, tuple[SearchResult | None, list[str]]] = {}
     for name in call.outputs:
         problem = _problem(call, name)
         if problem.output.size and not _is_zero(problem):
@@ -97,8 +97,8 @@ def _problem(call: Call, gradient: Any) -> Problem | BiasProblem:
         raise Refusal(f"{gradient}: elements of it share memory")
     if gradient == "dB":
         return BiasProblem(dY, result)
-    X, W = (result, W) if gradient == "dX" else (X, result)
-    return Problem(gradient, dY, X, W, Geometry.of(call.axes, call.attributes))
+    geometry = Geometry.of(call.axes, call.attributes)
+    return Problem("dX", dY, result, W, geometry) if gradient == "dX" else Problem("dW", dY, X, result, geometry)
 
 
 def _is_zero(problem: Problem | BiasProblem) -> bool:

@@ -91,7 +91,7 @@ class Depthwise:
 
 
 def _chunks(form: DepthwiseForm, units: int, resident: int, processors: int) -> int:
-    """Into how many parts to cut the tiles of all images: many enough to fill the device, and to end together."""
+    """Into how many parts to cut the tiles of all images: many enough to fill the device, all ending at one time."""
     most = min(units, max(1, (4 * resident if form.gradient == "dX" else resident) // form.groups))
     warps = -(-form.threads // 32)
     ends = _START
@@ -101,7 +101,7 @@ def _chunks(form: DepthwiseForm, units: int, resident: int, processors: int) -> 
     def seconds(chunks: int) -> float:
         """What the busiest multiprocessor takes, in tiles, the longer the fewer warps it has at once."""
         blocks = -(-form.groups * chunks // processors)
-        together = min(blocks, resident // processors) * warps
-        return blocks * (-(-units // chunks) + ends) * (1 + _ALONE / together)
+        warps_at_once = min(blocks, resident // processors) * warps
+        return blocks * (-(-units // chunks) + ends) * (1 + _ALONE / warps_at_once)
 
     return min(range(1, most + 1), key=seconds)

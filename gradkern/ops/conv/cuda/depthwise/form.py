@@ -1,11 +1,11 @@
 """The constants one compiled depthwise kernel is made for, and where things lie in shared memory.
 
-Both gradients move a small strip of one array along a window of another, tap by tap of the filter:
+One kernel computes dX or dW, and dY and X change roles between them. The array of which a thread holds a strip, rows x
+columns of one channel in registers, is called the strip; the array whose rows it reads past that strip, one after
+another, is called the source, and what it reads of it is the thread's window:
 
-    dX[i] = sum over k, o with o * stride + k * dilation - begin = i of dY[o] * W[k]     strip: dX, window: dY
-    dW[k] = sum over o of dY[o] * X[o * stride + k * dilation - begin]                   strip: dY, window: X
-
-A thread holds a strip of rows x columns of one channel in registers and reads the window's rows, one after another.
+    dX[i] = sum over k, o with o * stride + k * dilation - begin = i of dY[o] * W[k]     strip: dX    source: dY
+    dW[k] = sum over o of dY[o] * X[o * stride + k * dilation - begin]                   strip: dY    source: X
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BANKS = 32
 
 @dataclass(frozen=True)
 class Axis:
-    """One spatial axis: elements of the strip's array, of the window's array (source), and how taps join them.
+    """One spatial axis: elements of the strip's array and of the source, and how filter taps join them.
 
     A thread holds `held` elements of the strip; `threads` threads of a block lie side by side.
     """

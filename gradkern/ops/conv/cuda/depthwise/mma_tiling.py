@@ -9,6 +9,7 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import up
 from gradkern.ops.conv.cuda.depthwise.mma_form import BLOCK, OCTET, SLOTS, WINDOW, MmaForm
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem, Plane
+from gradkern.ops.conv.cuda.depthwise.tiling import REGISTERS, RESERVED
 from gradkern.ops.conv.geometry import Axes
 from gradkern.search.candidate import Unfit
 
@@ -37,7 +38,9 @@ def forms(problem: DepthwiseProblem, device: Device) -> Iterator[MmaForm]:
             problem.W_strides,
         )
         if made.shared_bytes <= device.shared_bytes:
-            blocks = min(device.shared_bytes // (made.shared_bytes + 1024), 65536 // (_REGISTERS * made.threads))
+            blocks = min(
+                device.shared_bytes // (made.shared_bytes + RESERVED), REGISTERS // (_REGISTERS * made.threads)
+            )
             found = True
             yield replace(made, blocks_per_processor=max(1, blocks))
     if not found:

@@ -17,11 +17,14 @@ from gradkern.ops.conv.cuda.depthwise.form import Axis, DepthwiseForm, SharedTil
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem, Plane
 from gradkern.search.candidate import Unfit
 
-__all__ = ["form_of", "forms"]
+__all__ = ["REGISTERS", "RESERVED", "form_of", "forms"]
 
-_REGISTERS = 65536  # of a multiprocessor
+REGISTERS = 65536  # of a multiprocessor, from compute capability 7.5 to 12.0
+RESERVED = 1024  # bytes of shared memory that CUDA keeps of each block, from compute capability 8.0 on
 _MOST_THREADS = 256  # of a block
+_MOST_RESIDENT, _MOST_BLOCKS = 1024, 16  # threads and blocks that a multiprocessor of every such device can have
 _OTHER_REGISTERS = 32  # beside strip, taps and window
+_MOST_REGISTERS = 240  # of a thread; the hardware has 255, and the assembler needs some
 _STRIP_START = 300  # instructions of a thread and tile, whatever its strip
 _STRIPS = 3  # of which every way to make blocks is looked at
 
@@ -142,7 +145,7 @@ def _strips(problem: DepthwiseProblem, words: int) -> Iterator[_Strip]:
         rows, columns = (_axis(problem, index, each, threads[index]) for index, each in enumerate(held))
         used = len(set(columns.meets.values()))
         registers = words * (held[0] * held[1] + geometry.taps + used) + _OTHER_REGISTERS
-        if registers > 240:
+        if registers > _MOST_REGISTERS:
             continue
         loads = used * len(set(rows.meets.values())) * convert
         if not problem.channels_last:
@@ -150,7 +153,7 @@ def _strips(problem: DepthwiseProblem, words: int) -> Iterator[_Strip]:
         multiply_adds = len(rows.meets) * len(columns.meets) * (2 if words == 2 else 1)
         each = multiply_adds + loads + 3 * convert * held[0] * held[1] + _STRIP_START
         yield _Strip(
-            each, each * threads[0] * threads[1] * _few(_REGISTERS // (32 * registers)), (held[0], held[1]), registers
+            each, each * threads[0] * threads[1] * _few(REGISTERS // (32 * registers)), (held[0], held[1]), registers
         )
 
 
@@ -165,10 +168,12 @@ def _blocks(problem: DepthwiseProblem, strip: _Strip, device: Device) -> Iterato
     """How many strips and channels a block may take, and how many tiles wait in shared memory: (cost, form)."""
     axes = [_axis(problem, index, each, 1) for index, each in enumerate(strip.held)]
     whole = axes[0].tiles, axes[1].tiles
-    resident = min(1024, _REGISTERS // max(64, strip.registers + 8) // 32 * 32)
+    resident = min(_MOST_RESIDENT, REGISTERS // max(64, strip.registers + 8) // 32 * 32)
     for (threads, channels), stages in product(_threads(problem, whole), (2, 1)):
         form = form_of(problem, strip.held, threads, channels, stages, device)
-        blocks = min(device.shared_bytes // (form.shared_bytes + 1024), max(1, resident // form.threads), 16)
+        blocks = min(
+            device.shared_bytes // (form.shared_bytes + RESERVED), max(1, resident // form.threads), _MOST_BLOCKS
+        )
         if form.shared_bytes > device.shared_bytes or not blocks:
             continue
         warps = -(-form.threads // 32)

@@ -192,12 +192,12 @@ class _PartProduct:
 
     def rows(self, channels: int, residues: Residues, slot: int) -> tuple[int, tuple[Batch, ...]]:
         """The rows of results that follow one another, and batches over the phases that lie further apart."""
-        rows, packed, distance, together = channels, channels, slot, True
+        rows, packed, distance, adjacent = channels, channels, slot, True
         batches: list[Batch] = []
         for count, slots in zip(self._part.phases[::-1], residues.slots[::-1], strict=True):
-            if together:
+            if adjacent:
                 rows *= count
             else:
                 batches.append(Batch(count, packed, 0, distance))
-            together, packed, distance = together and count == slots, packed * count, distance * slots
+            adjacent, packed, distance = adjacent and count == slots, packed * count, distance * slots
         return rows, tuple(batches)

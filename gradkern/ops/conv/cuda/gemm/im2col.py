@@ -20,6 +20,7 @@ from gradkern.ops.conv.geometry import Geometry
 __all__ = ["Address", "Im2colStep", "MatrixLayout", "add_shares", "gather", "launch", "pack", "scatter"]
 __all__ += ["col2im"]
 
+_ENOUGH_BLOCKS = 8  # of a multiprocessor: two rounds of those it has at once
 _NARROW = 1 << 30  # counts below it fit 32 bits, rounded up to whole blocks too
 
 
@@ -62,9 +63,8 @@ def gather(tensor: Operand, grid: AffineWindow, piece: Slice, layout: MatrixLayo
         *(*tensor.sizes, *tensor.strides, *grid.steps, *grid.taps, *grid.firsts, *grid.spacings),
         *(layout.image, layout.position, layout.group, layout.channel, layout.tap),
     )
-    return Im2colStep(
-        form, (Address(tensor.number, piece.image * tensor.strides[0]), layout.address), arguments, blocks
-    )
+    first = Address(tensor.number, piece.image * tensor.strides[0])
+    return Im2colStep(form, (first, layout.address), arguments, blocks)
 
 
 def scatter(tensor: Operand, residues: Residues, run: Slice, layout: MatrixLayout, device: Device) -> Im2colStep:
@@ -72,17 +72,8 @@ def scatter(tensor: Operand, residues: Residues, run: Slice, layout: MatrixLayou
     whole = replace(run, count=tensor.positions)
     form, blocks, along = _form("scatter", tensor, whole, layout, device, single=True)
     arguments = (
-        *(
-            0,
-            0,
-            whole.images,
-            tensor.channels,
-            layout.group_channels,
-            whole.count,
-            along,
-            *tensor.sizes[1:],
-            *tensor.strides,
-        ),
+        *(0, 0, whole.images, tensor.channels, layout.group_channels, whole.count, along),
+        *(*tensor.sizes[1:], *tensor.strides),
         *(*residues.steps, *residues.before, *residues.lows, *residues.slots, *residues.live, *residues.grid[1:]),
         *(layout.image, layout.position, layout.group, layout.channel, layout.tap),
     )
@@ -97,17 +88,8 @@ def col2im(
     axes = list(zip(geometry.strides, geometry.dilations, strict=True))
     form, blocks, along = _form("col2im", tensor, whole, layout, device, dtype=dtype)
     arguments = (
-        *(
-            0,
-            0,
-            whole.images,
-            tensor.channels,
-            layout.group_channels,
-            whole.count,
-            along,
-            *tensor.sizes[1:],
-            *tensor.strides,
-        ),
+        *(0, 0, whole.images, tensor.channels, layout.group_channels, whole.count, along),
+        *(*tensor.sizes[1:], *tensor.strides),
         *(*geometry.strides, *geometry.pads_begin, *geometry.dilations, *geometry.kernel),
         *(step // gcd(step, dilation) for step, dilation in axes),
         *(dilation // gcd(step, dilation) for step, dilation in axes),
@@ -132,15 +114,14 @@ def _form(
     """
     grouped = layout.group_channels < tensor.channels and layout.group != layout.group_channels * layout.channel
     wide = piece.length * tensor.channels >= _NARROW
-    form = Im2colForm(
-        kernel, dtype or tensor.dtype, grouped=grouped, wide=wide, native_bfloat16=device.capability >= (8, 0)
-    )
+    native = device.capability >= (8, 0)
+    form = Im2colForm(kernel, dtype or tensor.dtype, grouped=grouped, wide=wide, native_bfloat16=native)
     form = replace(form, result=tensor.dtype if dtype else "", blocks_per_processor=2 if wide else 4)
     if layout.channel != ITEMSIZE[form.word] or (tensor.strides[1] != tensor.item and tensor.channels > 1):
         along = -(-piece.length // form.threads)
         if kernel == "col2im":  # a channel has a register (two, in float64) for its sum
             form = replace(form, chunk=8, blocks_per_processor=min(form.blocks_per_processor, 3))
-        if single and along * (tensor.channels // 32) >= 8 * device.processors:
+        if single and along * (tensor.channels // 32) >= _ENOUGH_BLOCKS * device.processors:
             form = replace(form, chunk=32)  # what is computed for a position serves more of them
         return form, along * -(-tensor.channels // form.chunk), along
     width = _width(tensor, piece, layout, ITEMSIZE[form.word])
@@ -158,9 +139,8 @@ def _width(tensor: Operand, piece: Slice, layout: MatrixLayout, item: int) -> in
     strides = [tensor.strides[0] if piece.images > 1 else 0, *tensor.strides[2:], piece.image * tensor.strides[0]]
     others = [layout.image, layout.position, layout.group, layout.tap, layout.address.offset]
     while width > 1:
-        fits = tensor.alignment % (width * tensor.item) == 0 and not any(
-            each % (width * tensor.item) for each in strides
-        )
+        size = width * tensor.item
+        fits = tensor.alignment % size == 0 and not any(each % size for each in strides)
         if per_group % width == 0 and fits and not any(each % (width * item) for each in others):
             return width
         width //= 2

@@ -1,4 +1,5 @@
-"""The kernels between a convolution's tensors and the matrices of its products: each element is moved once.
+"""im2col, and the other kernels between a convolution's tensors and the matrices of its products: each element is
+copied once.
 
     gather      matrix[image, p, channel, tap] = tensor[image, channel, step*q + first + spacing*tap], 0 outside
     scatter     tensor[image, channel, x] = matrix[image, p, channel, slot], 0 where the residue of x has no results
@@ -7,6 +8,9 @@
 
 p counts the positions q of a grid in row-major order; of x those are (x + before) // step, its residue is the rest.
 All strides are in bytes.
+
+A kernel's arguments are int64 and stand in one list, which `im2col` fills; device functions take those of one kind,
+such as the strides of the three axes, as a tuple, which costs nothing in the machine code.
 
 All are bound by memory: what is computed for a position (its place in the grid, whether a tap is inside) serves several
 channels, and the loads of a thread are under way together before its first store. Neighbouring threads have
@@ -24,22 +28,65 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.ops.conv.cuda.gemm import col2im_kernel
 from gradkern.ops.conv.cuda.gemm.im2col_form import Im2colForm
+from gradkern.ops.conv.cuda.gemm.positions import offset, positions
 
 __all__ = ["build"]
 
+inline = cuda.jit(device=True, inline="always")
+
 
 def build(form: Im2colForm) -> Callable[..., None]:
-    """The kernel; its arguments are int64 and stand in `im2col`."""
+    """The kernel of a form, as a function that Numba compiles with every argument an int64."""
     makers = {
-        ("gather", "positions"): _gather_positions,
-        ("gather", "channels"): _gather_channels,
-        ("scatter", "positions"): _scatter_positions,
-        ("scatter", "channels"): _scatter_channels,
-        ("pack", "positions"): _pack,
-        ("add_shares", "positions"): _add_shares,
-        ("col2im", form.lanes): col2im_kernel.build,
+        "gather": _gather,
+        "scatter": _scatter,
+        "pack": _pack,
+        "add_shares": _add_shares,
+        "col2im": col2im_kernel.build,
     }
-    return makers[form.kernel, form.lanes](form)
+    return makers[form.kernel](form)
+
+
+def _gather(form: Im2colForm) -> Callable[..., None]:
+    copy = _gather_positions(form) if form.lanes == "positions" else _gather_channels(form)
+
+    def gather(
+        tensor: int, matrix: int, images: int, channels: int, group_channels: int, start: int, count: int,
+        blocks: int, grid1: int, grid2: int, size0: int, size1: int, size2: int,
+        tensor_image: int, tensor_channel: int, tensor0: int, tensor1: int, tensor2: int,
+        step0: int, step1: int, step2: int, taps0: int, taps1: int, taps2: int,
+        first0: int, first1: int, first2: int, spacing0: int, spacing1: int, spacing2: int,
+        matrix_image: int, matrix_position: int, matrix_group: int, matrix_channel: int, matrix_tap: int,
+    ) -> None:  # fmt: skip
+        copy(
+            tensor, matrix, images, channels, group_channels, start, count, blocks,
+            (grid1, grid2), (size0, size1, size2), (tensor_image, tensor_channel), (tensor0, tensor1, tensor2),
+            (step0, step1, step2), (taps0, taps1, taps2), (first0, first1, first2), (spacing0, spacing1, spacing2),
+            (matrix_image, matrix_position, matrix_group, matrix_channel, matrix_tap),
+        )  # fmt: skip
+
+    return gather
+
+
+def _scatter(form: Im2colForm) -> Callable[..., None]:
+    copy = _scatter_positions(form) if form.lanes == "positions" else _scatter_channels(form)
+
+    def scatter(
+        tensor: int, matrix: int, images: int, channels: int, group_channels: int, count: int, blocks: int,
+        size1: int, size2: int, tensor_image: int, tensor_channel: int, tensor0: int, tensor1: int, tensor2: int,
+        step0: int, step1: int, step2: int, before0: int, before1: int, before2: int, low0: int, low1: int, low2: int,
+        slots0: int, slots1: int, slots2: int, live0: int, live1: int, live2: int, grid1: int, grid2: int,
+        matrix_image: int, matrix_position: int, matrix_group: int, matrix_channel: int, matrix_slot: int,
+    ) -> None:  # fmt: skip
+        copy(
+            tensor, matrix, images, channels, group_channels, count, blocks,
+            (size1, size2), (tensor_image, tensor_channel), (tensor0, tensor1, tensor2),
+            (step0, before0, low0, slots0, live0), (step1, before1, low1, slots1, live1),
+            (step2, before2, low2, slots2, live2), (grid1, grid2),
+            (matrix_image, matrix_position, matrix_group, matrix_channel, matrix_slot),
+        )  # fmt: skip
+
+    return scatter
 
 
 def _gather_positions(form: Im2colForm) -> Callable[..., None]:
@@ -49,47 +96,44 @@ def _gather_positions(form: Im2colForm) -> Callable[..., None]:
     """
     if form.grouped:
         raise ValueError("channels of a matrix of positions lie at one distance")
-    U, CHUNK, THREADS = form.at_once, form.chunk, form.threads
+    U, CHUNK = form.at_once, form.chunk
     WORD = float64 if form.word == "float64" else float32
     INDEX = int64 if form.wide else int32
     load, store = i.loader("global", form.word, 1), i.storer("global", form.word, 1, form.native_bfloat16)
 
-    def gather(
+    own, divided, unravelled = positions(INDEX, form.threads)
+
+    @inline
+    def copy(
         tensor: int, matrix: int, images: int, channels: int, _group_channels: int, start: int, count: int,
-        blocks: int, grid1: int, grid2: int, size0: int, size1: int, size2: int,
-        tensor_image: int, tensor_channel: int, tensor0: int, tensor1: int, tensor2: int,
-        step0: int, step1: int, step2: int, taps0: int, taps1: int, taps2: int,
-        first0: int, first1: int, first2: int, spacing0: int, spacing1: int, spacing2: int,
-        matrix_image: int, matrix_position: int, _matrix_group: int, matrix_channel: int, matrix_tap: int,
+        blocks: int, grid: Any, sizes: Any, tensor_strides: Any, spatial_strides: Any,
+        steps: Any, taps: Any, firsts: Any, spacings: Any, matrix_strides: Any,
     ) -> None:  # fmt: skip
+        tensor_image, tensor_channel = tensor_strides
+        matrix_image, matrix_position, _, matrix_channel, matrix_tap = matrix_strides
         one, held = cuda.local.array(1, WORD), cuda.local.array(U, WORD)
-        chunk = INDEX(INDEX(cuda.blockIdx.x) // INDEX(blocks))
-        j = INDEX(INDEX(INDEX(cuda.blockIdx.x) - chunk * INDEX(blocks)) * THREADS + INDEX(cuda.threadIdx.x))
+        chunk, j = own(blocks)
         if j < INDEX(INDEX(images) * INDEX(count)):
-            image = INDEX(j // INDEX(count))
-            p = INDEX(j - image * INDEX(count))
-            rest = INDEX(INDEX(p + INDEX(start)) // INDEX(grid2))
-            q2 = INDEX(p + INDEX(start) - rest * INDEX(grid2))
-            q0 = INDEX(rest // INDEX(grid1))
-            q1 = INDEX(rest - q0 * INDEX(grid1))
-            x0 = INDEX(q0 * INDEX(step0) + INDEX(first0))
-            x1 = INDEX(q1 * INDEX(step1) + INDEX(first1))
-            x2 = INDEX(q2 * INDEX(step2) + INDEX(first2))
-            at = tensor + image * tensor_image + x0 * tensor0 + x1 * tensor1 + x2 * tensor2
+            image, p = divided(j, count)
+            q0, q1, q2 = unravelled(INDEX(p + INDEX(start)), grid[0], grid[1])
+            x0 = INDEX(q0 * INDEX(steps[0]) + INDEX(firsts[0]))
+            x1 = INDEX(q1 * INDEX(steps[1]) + INDEX(firsts[1]))
+            x2 = INDEX(q2 * INDEX(steps[2]) + INDEX(firsts[2]))
+            at = tensor + image * tensor_image + offset((x0, x1, x2), spatial_strides)
             to = matrix + image * matrix_image + p * matrix_position
             c = INDEX(chunk * CHUNK)
             stop = INDEX(min(INDEX(c + CHUNK), INDEX(channels)))
             while c < stop:
                 column, at0, y0 = to + c * matrix_channel, at + c * tensor_channel, x0
-                for _t0 in range(int32(taps0)):
+                for _t0 in range(int32(taps[0])):
                     at1, y1 = at0, x1
-                    for _t1 in range(int32(taps1)):
+                    for _t1 in range(int32(taps[1])):
                         at2, y2 = at1, x2
-                        inside1 = y0 >= 0 and y0 < INDEX(size0) and y1 >= 0 and y1 < INDEX(size1)
-                        for _t2 in range(int32(taps2)):
+                        inside1 = y0 >= 0 and y0 < INDEX(sizes[0]) and y1 >= 0 and y1 < INDEX(sizes[1])
+                        for _t2 in range(int32(taps[2])):
                             for u in range(U):
                                 held[u] = WORD(0)
-                            if inside1 and y2 >= 0 and y2 < INDEX(size2):
+                            if inside1 and y2 >= 0 and y2 < INDEX(sizes[2]):
                                 source = at2
                                 for u in range(U):
                                     if c + u < stop:
@@ -103,15 +147,15 @@ def _gather_positions(form: Im2colForm) -> Callable[..., None]:
                                     store(target, one)
                                 target += matrix_channel
                             column += matrix_tap
-                            at2 += spacing2 * tensor2
-                            y2 = INDEX(y2 + INDEX(spacing2))
-                        at1 += spacing1 * tensor1
-                        y1 = INDEX(y1 + INDEX(spacing1))
-                    at0 += spacing0 * tensor0
-                    y0 = INDEX(y0 + INDEX(spacing0))
+                            at2 += spacings[2] * spatial_strides[2]
+                            y2 = INDEX(y2 + INDEX(spacings[2]))
+                        at1 += spacings[1] * spatial_strides[1]
+                        y1 = INDEX(y1 + INDEX(spacings[1]))
+                    at0 += spacings[0] * spatial_strides[0]
+                    y0 = INDEX(y0 + INDEX(spacings[0]))
                 c = INDEX(c + U)
 
-    return gather
+    return copy
 
 
 def _gather_channels(form: Im2colForm) -> Callable[..., None]:
@@ -122,14 +166,16 @@ def _gather_channels(form: Im2colForm) -> Callable[..., None]:
     INDEX = int64 if form.wide else int32
     load, store = i.loader("global", form.word, V), i.storer("global", form.word, V, form.native_bfloat16)
 
-    def gather(
+    _, divided, unravelled = positions(INDEX, form.threads)
+
+    @inline
+    def copy(
         tensor: int, matrix: int, images: int, channels: int, group_channels: int, start: int, count: int,
-        _blocks: int, grid1: int, grid2: int, size0: int, size1: int, size2: int,
-        tensor_image: int, _tensor_channel: int, tensor0: int, tensor1: int, tensor2: int,
-        step0: int, step1: int, step2: int, taps0: int, taps1: int, taps2: int,
-        first0: int, first1: int, first2: int, spacing0: int, spacing1: int, spacing2: int,
-        matrix_image: int, matrix_position: int, matrix_group: int, matrix_channel: int, matrix_tap: int,
+        _blocks: int, grid: Any, sizes: Any, tensor_strides: Any, spatial_strides: Any,
+        steps: Any, taps: Any, firsts: Any, spacings: Any, matrix_strides: Any,
     ) -> None:  # fmt: skip
+        tensor_image, _ = tensor_strides
+        matrix_image, matrix_position, matrix_group, matrix_channel, matrix_tap = matrix_strides
         vector, held = cuda.local.array(V, WORD), cuda.local.array(HELD, WORD)
         at, to = cuda.local.array(U, int64), cuda.local.array(U, int64)
         x0, x1, x2 = cuda.local.array(U, INDEX), cuda.local.array(U, INDEX), cuda.local.array(U, INDEX)
@@ -138,34 +184,29 @@ def _gather_channels(form: Im2colForm) -> Callable[..., None]:
         first = INDEX(INDEX(cuda.blockIdx.x) * (U * THREADS) + INDEX(cuda.threadIdx.x))
         for u in range(U):
             e = INDEX(first + u * THREADS)
-            j = INDEX(e // vectors)
-            v = INDEX(e - j * vectors)
-            image = INDEX(j // INDEX(count))
-            p = INDEX(j - image * INDEX(count))
-            rest = INDEX(INDEX(p + INDEX(start)) // INDEX(grid2))
-            q2 = INDEX(p + INDEX(start) - rest * INDEX(grid2))
-            q0 = INDEX(rest // INDEX(grid1))
-            q1 = INDEX(rest - q0 * INDEX(grid1))
-            x0[u] = INDEX(q0 * INDEX(step0) + INDEX(first0))
-            x1[u] = INDEX(q1 * INDEX(step1) + INDEX(first1))
-            x2[u] = INDEX(q2 * INDEX(step2) + INDEX(first2))
-            at[u] = tensor + image * tensor_image + v * BYTES + x0[u] * tensor0 + x1[u] * tensor1 + x2[u] * tensor2
+            j, v = divided(e, vectors)
+            image, p = divided(j, count)
+            q0, q1, q2 = unravelled(INDEX(p + INDEX(start)), grid[0], grid[1])
+            x0[u] = INDEX(q0 * INDEX(steps[0]) + INDEX(firsts[0]))
+            x1[u] = INDEX(q1 * INDEX(steps[1]) + INDEX(firsts[1]))
+            x2[u] = INDEX(q2 * INDEX(steps[2]) + INDEX(firsts[2]))
+            at[u] = tensor + image * tensor_image + v * BYTES + offset((x0[u], x1[u], x2[u]), spatial_strides)
             to[u] = matrix + image * matrix_image + p * matrix_position + v * BYTES
             if GROUPED:
                 group = INDEX(INDEX(v * CHANNELS) // INDEX(group_channels))
                 to[u] += group * (matrix_group - group_channels * matrix_channel)
         column = int64(0)
-        for t0 in range(int32(taps0)):
-            for t1 in range(int32(taps1)):
-                for t2 in range(int32(taps2)):
-                    away = t0 * spacing0 * tensor0 + t1 * spacing1 * tensor1 + t2 * spacing2 * tensor2
+        for t0 in range(int32(taps[0])):
+            for t1 in range(int32(taps[1])):
+                for t2 in range(int32(taps[2])):
+                    away = offset((t0 * spacings[0], t1 * spacings[1], t2 * spacings[2]), spatial_strides)
                     for u in range(U):
-                        y0, y1 = INDEX(x0[u] + t0 * spacing0), INDEX(x1[u] + t1 * spacing1)
-                        y2 = INDEX(x2[u] + t2 * spacing2)
-                        inside = y0 >= 0 and y0 < INDEX(size0) and y1 >= 0 and y1 < INDEX(size1)
+                        y0, y1 = INDEX(x0[u] + t0 * spacings[0]), INDEX(x1[u] + t1 * spacings[1])
+                        y2 = INDEX(x2[u] + t2 * spacings[2])
+                        inside = y0 >= 0 and y0 < INDEX(sizes[0]) and y1 >= 0 and y1 < INDEX(sizes[1])
                         for w in range(V):
                             held[u * V + w] = WORD(0)
-                        if inside and y2 >= 0 and y2 < INDEX(size2) and first + u * THREADS < last:
+                        if inside and y2 >= 0 and y2 < INDEX(sizes[2]) and first + u * THREADS < last:
                             load(vector, at[u] + away)
                             for w in range(V):
                                 held[u * V + w] = vector[w]
@@ -176,41 +217,39 @@ def _gather_channels(form: Im2colForm) -> Callable[..., None]:
                             store(to[u] + column, vector)
                     column += matrix_tap
 
-    return gather
+    return copy
 
 
 def _scatter_positions(form: Im2colForm) -> Callable[..., None]:
     """A thread has one position of the tensor and `chunk` channels, `at_once` of them at a time."""
-    GROUPED, U, CHUNK, THREADS = form.grouped, form.at_once, form.chunk, form.threads
+    GROUPED, U, CHUNK = form.grouped, form.at_once, form.chunk
     WORD = float64 if form.word == "float64" else float32
     INDEX = int64 if form.wide else int32
     load, store = i.loader("global", form.word, 1), i.storer("global", form.word, 1, form.native_bfloat16)
     seen = _seen(INDEX)
 
-    def scatter(
+    own, divided, unravelled = positions(INDEX, form.threads)
+
+    @inline
+    def copy(
         tensor: int, matrix: int, images: int, channels: int, group_channels: int, count: int, blocks: int,
-        size1: int, size2: int, tensor_image: int, tensor_channel: int, tensor0: int, tensor1: int, tensor2: int,
-        step0: int, step1: int, step2: int, before0: int, before1: int, before2: int, low0: int, low1: int, low2: int,
-        slots0: int, slots1: int, slots2: int, live0: int, live1: int, live2: int, grid1: int, grid2: int,
-        matrix_image: int, matrix_position: int, matrix_group: int, matrix_channel: int, matrix_slot: int,
+        sizes: Any, tensor_strides: Any, spatial_strides: Any, residues0: Any, residues1: Any, residues2: Any,
+        grid: Any, matrix_strides: Any,
     ) -> None:  # fmt: skip
+        tensor_image, tensor_channel = tensor_strides
+        matrix_image, matrix_position, matrix_group, matrix_channel, matrix_slot = matrix_strides
         one, held = cuda.local.array(1, WORD), cuda.local.array(U, WORD)
-        chunk = INDEX(INDEX(cuda.blockIdx.x) // INDEX(blocks))
-        j = INDEX(INDEX(INDEX(cuda.blockIdx.x) - chunk * INDEX(blocks)) * THREADS + INDEX(cuda.threadIdx.x))
+        chunk, j = own(blocks)
         if j < INDEX(INDEX(images) * INDEX(count)):
-            image = INDEX(j // INDEX(count))
-            p = INDEX(j - image * INDEX(count))
-            rest = INDEX(p // INDEX(size2))
-            x2 = INDEX(p - rest * INDEX(size2))
-            x0 = INDEX(rest // INDEX(size1))
-            x1 = INDEX(rest - x0 * INDEX(size1))
-            q0, s0, has0 = seen(x0, step0, before0, low0, slots0, live0)
-            q1, s1, has1 = seen(x1, step1, before1, low1, slots1, live1)
-            q2, s2, has2 = seen(x2, step2, before2, low2, slots2, live2)
+            image, p = divided(j, count)
+            x0, x1, x2 = unravelled(p, sizes[0], sizes[1])
+            q0, s0, has0 = seen(x0, residues0)
+            q1, s1, has1 = seen(x1, residues1)
+            q2, s2, has2 = seen(x2, residues2)
             exists = has0 and has1 and has2
-            at = matrix + image * matrix_image + ((q0 * grid1 + q1) * grid2 + q2) * matrix_position
-            at += ((s0 * slots1 + s1) * slots2 + s2) * matrix_slot
-            to = tensor + image * tensor_image + x0 * tensor0 + x1 * tensor1 + x2 * tensor2
+            at = matrix + image * matrix_image + ((q0 * grid[0] + q1) * grid[1] + q2) * matrix_position
+            at += ((s0 * residues1[3] + s1) * residues2[3] + s2) * matrix_slot
+            to = tensor + image * tensor_image + offset((x0, x1, x2), spatial_strides)
             c = INDEX(chunk * CHUNK)
             stop = INDEX(min(INDEX(c + CHUNK), INDEX(channels)))
             while c < stop:
@@ -229,7 +268,7 @@ def _scatter_positions(form: Im2colForm) -> Callable[..., None]:
                         store(to + (c + u) * tensor_channel, one)
                 c = INDEX(c + U)
 
-    return scatter
+    return copy
 
 
 def _scatter_channels(form: Im2colForm) -> Callable[..., None]:
@@ -241,36 +280,34 @@ def _scatter_channels(form: Im2colForm) -> Callable[..., None]:
     load, store = i.loader("global", form.word, V), i.storer("global", form.word, V, form.native_bfloat16)
     seen = _seen(INDEX)
 
-    def scatter(
+    _, divided, unravelled = positions(INDEX, form.threads)
+
+    @inline
+    def copy(
         tensor: int, matrix: int, images: int, channels: int, group_channels: int, count: int, _blocks: int,
-        size1: int, size2: int, tensor_image: int, _tensor_channel: int, tensor0: int, tensor1: int, tensor2: int,
-        step0: int, step1: int, step2: int, before0: int, before1: int, before2: int, low0: int, low1: int, low2: int,
-        slots0: int, slots1: int, slots2: int, live0: int, live1: int, live2: int, grid1: int, grid2: int,
-        matrix_image: int, matrix_position: int, matrix_group: int, matrix_channel: int, matrix_slot: int,
+        sizes: Any, tensor_strides: Any, spatial_strides: Any, residues0: Any, residues1: Any, residues2: Any,
+        grid: Any, matrix_strides: Any,
     ) -> None:  # fmt: skip
+        tensor_image, _ = tensor_strides
+        matrix_image, matrix_position, matrix_group, matrix_channel, matrix_slot = matrix_strides
         vector, held, to = cuda.local.array(V, WORD), cuda.local.array(HELD, WORD), cuda.local.array(U, int64)
         vectors = INDEX(INDEX(channels) // CHANNELS)
         last = INDEX(INDEX(images) * INDEX(count) * vectors)
         first = INDEX(INDEX(cuda.blockIdx.x) * (U * THREADS) + INDEX(cuda.threadIdx.x))
         for u in range(U):
             e = INDEX(first + u * THREADS)
-            j = INDEX(e // vectors)
-            v = INDEX(e - j * vectors)
-            image = INDEX(j // INDEX(count))
-            p = INDEX(j - image * INDEX(count))
-            rest = INDEX(p // INDEX(size2))
-            x2 = INDEX(p - rest * INDEX(size2))
-            x0 = INDEX(rest // INDEX(size1))
-            x1 = INDEX(rest - x0 * INDEX(size1))
-            q0, s0, has0 = seen(x0, step0, before0, low0, slots0, live0)
-            q1, s1, has1 = seen(x1, step1, before1, low1, slots1, live1)
-            q2, s2, has2 = seen(x2, step2, before2, low2, slots2, live2)
-            at = matrix + image * matrix_image + ((q0 * grid1 + q1) * grid2 + q2) * matrix_position + v * BYTES
-            at += ((s0 * slots1 + s1) * slots2 + s2) * matrix_slot
+            j, v = divided(e, vectors)
+            image, p = divided(j, count)
+            x0, x1, x2 = unravelled(p, sizes[0], sizes[1])
+            q0, s0, has0 = seen(x0, residues0)
+            q1, s1, has1 = seen(x1, residues1)
+            q2, s2, has2 = seen(x2, residues2)
+            at = matrix + image * matrix_image + ((q0 * grid[0] + q1) * grid[1] + q2) * matrix_position + v * BYTES
+            at += ((s0 * residues1[3] + s1) * residues2[3] + s2) * matrix_slot
             if GROUPED:
                 group = INDEX(INDEX(v * CHANNELS) // INDEX(group_channels))
                 at += group * (matrix_group - group_channels * matrix_channel)
-            to[u] = tensor + image * tensor_image + v * BYTES + x0 * tensor0 + x1 * tensor1 + x2 * tensor2
+            to[u] = tensor + image * tensor_image + v * BYTES + offset((x0, x1, x2), spatial_strides)
             for w in range(V):
                 held[u * V + w] = WORD(0)
             if has0 and has1 and has2 and e < last:
@@ -283,14 +320,15 @@ def _scatter_channels(form: Im2colForm) -> Callable[..., None]:
                     vector[w] = held[u * V + w]
                 store(to[u], vector)
 
-    return scatter
+    return copy
 
 
 def _seen(INDEX: Any) -> Callable[..., Any]:
     """Of an element of an axis: its place in the grid, its slot, and whether that has a result."""
 
-    @cuda.jit(device=True, inline="always")
-    def seen(x: int, step: int, before: int, low: int, slots: int, live: int) -> tuple[int, int, bool]:
+    @inline
+    def seen(x: int, residues: Any) -> tuple[int, int, bool]:
+        step, before, low, slots, live = residues
         at = INDEX(x + INDEX(before))
         q = INDEX(at // INDEX(step))
         residue = INDEX(at - q * INDEX(step))
@@ -306,6 +344,8 @@ def _pack(form: Im2colForm) -> Callable[..., None]:
     INDEX, THREADS, BYTES = (int64 if form.wide else int32), form.threads, form.vector_bytes
     load, store = i.loader("global", form.word, 1), i.storer("global", form.word, 1, form.native_bfloat16)
 
+    _, divided, unravelled = positions(INDEX, form.threads)
+
     def pack(
         W: int, packed: int, total: int, channels: int, group_filters: int, phases0: int, phases1: int, phases2: int,
         W_filter: int, W_channel: int, W_phase0: int, W_phase1: int, W_phase2: int,
@@ -315,22 +355,17 @@ def _pack(form: Im2colForm) -> Callable[..., None]:
         one = cuda.local.array(1, WORD)
         e = INDEX(INDEX(cuda.blockIdx.x) * THREADS + INDEX(cuda.threadIdx.x))
         if e < INDEX(total):  # over filters, phases and channels
-            r = INDEX(e // INDEX(channels))
-            c = INDEX(e - r * INDEX(channels))
-            m = INDEX(r // INDEX(phases0 * phases1 * phases2))
-            h = INDEX(r - m * INDEX(phases0 * phases1 * phases2))
-            rest = INDEX(h // INDEX(phases2))
-            h2 = INDEX(h - rest * INDEX(phases2))
-            h0 = INDEX(rest // INDEX(phases1))
-            h1 = INDEX(rest - h0 * INDEX(phases1))
-            group = INDEX(m // INDEX(group_filters))
-            at = W + m * W_filter + c * W_channel + h0 * W_phase0 + h1 * W_phase1 + h2 * W_phase2
+            r, c = divided(e, channels)
+            m, h = divided(r, phases0 * phases1 * phases2)
+            group, _ = divided(m, group_filters)
+            at = W + m * W_filter + c * W_channel
+            at += offset(unravelled(h, phases1, phases2), (W_phase0, W_phase1, W_phase2))
             to = packed + group * packed_group + (m - group * group_filters) * packed_filter + h * packed_phase
             to += c * BYTES
             for t0 in range(int32(taps0)):
                 for t1 in range(int32(taps1)):
                     for t2 in range(int32(taps2)):
-                        load(one, at + t0 * W_tap0 + t1 * W_tap1 + t2 * W_tap2)
+                        load(one, at + offset((t0, t1, t2), (W_tap0, W_tap1, W_tap2)))
                         store(to, one)
                         to += packed_tap
 
@@ -350,6 +385,8 @@ def _add_shares(form: Im2colForm) -> Callable[..., None]:
     load = i.loader("global", form.word, 1)
     store = i.storer("global", form.result, 1, form.native_bfloat16)
     load_shared, store_shared = i.loader("shared", form.word, 1), i.storer("shared", form.word, 1)
+
+    _, divided, unravelled = positions(INDEX, form.threads)
 
     def add_shares(
         shares: int, dW: int, total: int, count: int, distance: int, rows: int, inner: int, taps1: int, taps2: int,
@@ -380,17 +417,12 @@ def _add_shares(form: Im2colForm) -> Callable[..., None]:
                     load_shared(one, shared + int32(other * LANES + lane) * ITEM)
                     sum_ += one[0]
         if walker == 0 and e < INDEX(total):
-            m = INDEX(e // INDEX(rows))
-            row = INDEX(e - m * INDEX(rows))
-            outer = INDEX(row // INDEX(inner))
-            c, t = outer, INDEX(row - outer * INDEX(inner))
+            m, row = divided(e, rows)
+            c, t = divided(row, inner)
             if not TAPS_INSIDE:
                 c, t = t, c
-            rest = INDEX(t // INDEX(taps2))
-            t2 = INDEX(t - rest * INDEX(taps2))
-            t0 = INDEX(rest // INDEX(taps1))
-            t1 = INDEX(rest - t0 * INDEX(taps1))
+            to = dW + m * dW_filter + c * dW_channel
             one[0] = sum_
-            store(dW + m * dW_filter + c * dW_channel + t0 * dW_tap0 + t1 * dW_tap1 + t2 * dW_tap2, one)
+            store(to + offset(unravelled(t, taps1, taps2), (dW_tap0, dW_tap1, dW_tap2)), one)
 
     return add_shares
