@@ -22,6 +22,7 @@ hypothesis.settings.register_profile("long", max_examples=2000, deadline=None)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--torch", action="store_true", help="run the tests that need PyTorch")
+    parser.addoption("--quick", action="store_true", help="leave out the tests that compile, simulate or take seconds")
     parser.addoption("--long", action="store_true", help="run slow tests, and many more examples of each property")
 
 
@@ -44,6 +45,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker, reason in reasons.items():
             if reason is not None and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+    if config.getoption("--quick"):
+        left_out = [item for item in items if item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from helpers.tolerance import norm_of
 import gradkern
 from gradkern.contract.schema import Example, Operator
 
+pytestmark = pytest.mark.thorough
+
 EPSILON = 0.1  # large, so that no row of few columns bends within the step of a difference
 Arrays = dict[str, np.ndarray]
 Forward = Callable[[Mapping[str, np.ndarray]], np.ndarray]

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from helpers.examples import OPERATORS, attributes_of, bits, cases, every_output, sample
-from helpers.reference import reference
+from helpers.reference import FORMULAS, reference
 from helpers.tolerance import assert_close, assert_elements_close
 
 import gradkern
@@ -18,6 +18,14 @@ ELEMENTWISE = {"X_grad", "dX", "OutputGradient"}
 
 every_case = pytest.mark.parametrize(("name", "operator", "row", "example"), list(cases()))
 float32_cases = pytest.mark.parametrize(("name", "operator", "row", "example"), list(cases("float32")))
+
+
+def test_every_operator_has_a_formula_and_examples_in_float32() -> None:
+    """Without them the tests below would leave it out."""
+    assert set(FORMULAS) == set(OPERATORS)
+    for name, operator in OPERATORS.items():
+        assert operator.examples, name
+        assert any(set(row.values()) == {"float32"} for row in operator.combinations), name
 
 
 @every_case

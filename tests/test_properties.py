@@ -1,6 +1,7 @@
 """What must hold for any arrays: hypothesis picks shapes, types, strides, axes and attributes."""
 
 import numpy as np
+import pytest
 from helpers import forward
 from helpers.reference import reference
 from helpers.tolerance import assert_close, norm_of
@@ -8,6 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import gradkern
+
+pytestmark = pytest.mark.thorough
 
 seeds = st.integers(0, 2**32 - 1)
 floats = st.sampled_from([np.float32, np.float64])

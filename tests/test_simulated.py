@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from helpers.checkout import ROOT
 
+pytestmark = pytest.mark.thorough
+
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 TESTS = ROOT / "tests"
 FILES = sorted(TESTS.rglob("simulated_*.py"))

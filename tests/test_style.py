@@ -22,7 +22,9 @@ def test_every_linter_is_among_the_checks() -> None:
     assert {"ruff-check", "ruff-format", "pyright", "import-linter", "readme", "stubs"} <= CHECKS.keys()
 
 
-@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.thorough if name == "pyright" else ()) for name in CHECKS]
+)
 def test_the_code_is_clean(name: str) -> None:
     """The command of the pre-commit hook, with the programs of the environment that runs the tests."""
     hook = CHECKS[name]

@@ -19,6 +19,8 @@ import pytest
 import gradkern
 from gradkern import results
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).resolve().parents[1]
 
 USED = """

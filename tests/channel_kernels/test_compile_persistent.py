@@ -13,6 +13,8 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 from gradkern.channel_kernels.persistent_form import ARGUMENTS, WholeForm, holding, streaming
 from gradkern.cuda.device_code.columns import ITEMSIZE
 
+pytestmark = pytest.mark.thorough
+
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 SHARED = {(9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
 ALL = frozenset({"dX", "scale_sum", "bias_sum"})

@@ -20,6 +20,8 @@ from gradkern.cpu.threads import QUEUE, take
 from gradkern.errors import ProviderError
 from gradkern.system import cache_files, sources
 
+pytestmark = pytest.mark.thorough
+
 FLOAT = array_type(np.dtype(np.float32))
 
 

@@ -5,12 +5,15 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 from helpers.calls import OPERATORS, FakeProvider, arguments
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import gradkern
+
+pytestmark = pytest.mark.thorough
 
 any_provider = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 DTYPES = st.sampled_from(["f4", "f8", "f2", ">f4", "i4", "?", "c8", "S3", "O", "M8[s]", "f4,i4"]).map(np.dtype)

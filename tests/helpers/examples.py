@@ -20,7 +20,8 @@ def cases(types: str = "all") -> Iterator[object]:
                 continue
             for example in operator.examples:
                 label = f"{name}-{'-'.join(row.values())}-{named(example)}".replace(" ", "-")
-                yield pytest.param(name, operator, row, example, id=label)
+                marks = () if set(row.values()) == {"float32"} else pytest.mark.thorough
+                yield pytest.param(name, operator, row, example, id=label, marks=marks)
 
 
 def sample(operator: Operator, row: dict[str, str], example: Example, seed: int = 0) -> dict[str, np.ndarray]:

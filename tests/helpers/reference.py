@@ -16,7 +16,7 @@ from scipy.special import expit, ndtr
 
 from helpers.forward import Array, conv_pads, taps
 
-__all__ = ["central_differences", "directional_difference", "reference"]
+__all__ = ["FORMULAS", "central_differences", "directional_difference", "reference"]
 
 Gradients = dict[str, Array]
 
@@ -26,7 +26,7 @@ def reference(operator: str, inputs: Mapping[str, ArrayLike], attributes: Mappin
     # Through NumPy first: float64 of an ml_dtypes array or a list is exact either way.
     widened = {name: np.asarray(value).astype(np.float64) for name, value in inputs.items()}
     with np.errstate(all="ignore"):  # NaN and infinity are answers here, as they are in a provider
-        return _FORMULAS[operator](**widened, **(attributes or {}))
+        return FORMULAS[operator](**widened, **(attributes or {}))
 
 
 def _layer_norm(Y_grad: Array, X: Array, scale: Array, mean: Array, inv_std_dev: Array, *, axis: int = -1) -> Gradients:
@@ -190,7 +190,7 @@ def _conv(
     }
 
 
-_FORMULAS: dict[str, Callable[..., Gradients]] = {
+FORMULAS: dict[str, Callable[..., Gradients]] = {
     "BatchNormalizationGrad": _batch_norm,
     "BatchNormalizationGradSums": _batch_norm_sums,
     "BatchNormalizationGradFromSums": _batch_norm_from_sums,

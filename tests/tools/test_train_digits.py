@@ -21,6 +21,8 @@ from train_digits import Epoch, Settings, Stopwatch, load_digits, loss_and_gradi
 
 import gradkern
 
+pytestmark = pytest.mark.thorough
+
 SCRIPT = ROOT / "tools" / "train_digits.py"
 VARIANTS = [{"invertible": False, "dml": False}, {"invertible": True, "dml": True}]
 SIBLINGS = {"InvertibleLayerNormalizationGrad", "DmlBatchNormalizationGrad"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 

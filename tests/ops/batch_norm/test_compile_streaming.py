@@ -14,6 +14,8 @@ from gradkern.channel_kernels import streaming_tiling
 from gradkern.channel_kernels.streaming_form import ChannelForm, keeping, second_pass
 from gradkern.cuda.device_code.columns import ITEMSIZE
 
+pytestmark = pytest.mark.thorough
+
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 SHARED = {(7, 5): 65536, (8, 0): 166912, (9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
 Types = tuple[str, str, str]

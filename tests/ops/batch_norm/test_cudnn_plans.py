@@ -14,6 +14,8 @@ import pytest
 from helpers import stub_driver
 from helpers.cudnn_batch_norm import NormCase
 
+pytestmark = pytest.mark.thorough
+
 TYPES = ("float32", "float16", "bfloat16", "float64")
 SHAPES = {
     "NC": (64, 40),

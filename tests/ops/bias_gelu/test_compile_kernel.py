@@ -15,6 +15,8 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.ops.bias_gelu.cuda.form import ARGUMENTS, Form, choose
 
+pytestmark = pytest.mark.thorough
+
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 TYPES = [(b, b), (b, f), (h, h), (h, f), (f, f), (d, d)]
 OLDER_AND_NEWER = [(7, 5), (8, 0), (10, 0), (12, 0)]

@@ -15,6 +15,8 @@ from helpers.depthwise import Depthwise, make
 
 from gradkern.cuda.device import Device
 
+pytestmark = pytest.mark.thorough
+
 SHARED = {(7, 5): 65536, (8, 0): 166912, (9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
 CASES = [
     Depthwise("dX", 2, 96, (56, 56), (7, 7), pads=(3, 3, 3, 3), dtype="float16", channels_last=True),

@@ -19,6 +19,8 @@ from gradkern.ops.conv.cuda.gemm import candidates
 from gradkern.ops.conv.cuda.gemm.im2col import Im2colStep
 from gradkern.ops.conv.cuda.gemm.im2col_form import Im2colForm
 
+pytestmark = pytest.mark.thorough
+
 CAPABILITIES = [(7, 5), (8, 0), (9, 0), (10, 0), (12, 0)]
 NHWC = ("nhwc", "nhwc", "nhwc")
 SHAPES = [

@@ -14,6 +14,8 @@ import pytest
 from helpers import stub_driver
 from helpers.cudnn_conv import Case, Geometry
 
+pytestmark = pytest.mark.thorough
+
 GEOMETRIES = {
     "3x3": Geometry((8, 32, 20, 20), (48, 32, 3, 3), pads_begin=(1, 1)),
     "1x1": Geometry((8, 64, 14, 14), (96, 64, 1, 1)),

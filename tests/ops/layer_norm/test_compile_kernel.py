@@ -17,6 +17,8 @@ from gradkern.channel_kernels.streaming_form import ChannelForm
 from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, Form
 from gradkern.ops.layer_norm.cuda.tiling import choose
 
+pytestmark = pytest.mark.thorough
+
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 SHARED = {(7, 5): 65536, (8, 0): 166912, (9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
 SOURCE = {(7, 5): "plain", (8, 0): "async", (9, 0): "bulk", (10, 0): "bulk", (12, 0): "bulk"}
