@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -141,6 +142,23 @@ def _device_of(address: int) -> int:
     return int(index)
 
 
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """A stream's handle, for libraries that take whatever has the stream protocol."""
+
+    handle: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
+
+
+def _cupy_stream(handle: int, index: int) -> Any:
+    """CuPy's object for a stream that it has not made; the way to one that all its versions knew is deprecated."""
+    cupy = sys.modules["cupy"]
+    make = getattr(cupy.cuda.Stream, "from_external", None)
+    return cupy.cuda.ExternalStream(handle, index) if make is None else make(_Stream(handle))
+
+
 class _Cupy:
     def __init__(self, index: int) -> None:
         self.device = f"cuda:{index}"
@@ -154,7 +172,7 @@ class _Cupy:
         device = cupy.cuda.Device(self._index)
 
         def new(stream: int | None) -> tuple[Any, int]:
-            with device, nullcontext() if stream is None else cupy.cuda.ExternalStream(stream, self._index):
+            with device, nullcontext() if stream is None else _cupy_stream(stream, self._index):
                 array = cupy.ndarray(tensor.shape, tensor.dtype, strides=tensor.strides)
             return array, array.data.ptr
 

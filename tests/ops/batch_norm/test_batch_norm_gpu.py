@@ -99,7 +99,7 @@ def test_every_ranked_kernel_is_right_when_it_is_pinned(dtype: str, last: bool) 
     plan = gradkern.prepare(OPERATOR, **tensors)
     (found,) = plan._plan.results.values()
     assert found.confirmed
-    assert {"kernel", "cudnn"} <= {row.source for row in found.ranking}
+    assert {"streaming", "cudnn"} <= {row.source for row in found.ranking}
     assert plan.kernel == found.ranking[0].name
     for row in found.ranking[:8]:
         pinned: dict[str, Any] = {"policy": {"kernel": row.name}}

@@ -58,7 +58,7 @@ def quick_searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
 
     monkeypatch.setattr(store, "folder", lambda: tmp_path)
     monkeypatch.setattr(conv, "choose", partial(conv.choose, seconds=1.0))
-    monkeypatch.setattr(conv, "_TOGETHER_SECONDS", 0.1)
+    monkeypatch.setattr(conv, "_STREAMS_SECONDS", 0.1)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="gradkern: .* not used, as it is wrong", category=RuntimeWarning)
         yield
