@@ -71,7 +71,7 @@ class OnDevice:
         self._base = self._start + (host.address - host.start - self._start) % 16
         self.address = self._base + host.start
         check(driver.cuMemcpyHtoD(self._base, host.buffer.ctypes.data, host.buffer.size), "copying an array there")
-        # from pageable memory it returns before all has come, and streams that do not wait for the default one may write
+        # it returns before all has come, and a stream that does not wait for the default one may write meanwhile
         check(driver.cuCtxSynchronize(), "copying an array there")
 
     def poison(self, stream: int = 0) -> None:
