@@ -17,14 +17,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import platform
-import shlex
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +30,16 @@ import bench_plot
 import numpy as np
 from bench_rows import Row
 from peers import PEERS
+from results_file import SCHEMA, joined, machine, write
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from samples import inputs_of
+from samples import ORDERS, in_order, inputs_of
 
 import gradkern
 from gradkern.cli.sizes import combinations, named
 from gradkern.contract.schema import Example, Operator
 
-SCHEMA = 1
-ORDERS: dict[str, Callable[[Any], Any]] = {"C": lambda array: array, "channels_last": lambda array: _last(array)}
-_HOST = ("processor", "cores", "system")
 SETTLE_SECONDS, BLOCK_SECONDS = 0.03, 0.1
 
 
@@ -63,9 +57,9 @@ def main() -> int:
     ]
     _print(rows)
     if options.json:
-        results = {"schema": SCHEMA, "machine": _machine(options.provider == "cuda"), "rows": rows}
+        results = {"schema": SCHEMA, "machine": machine(options.provider == "cuda"), "rows": rows}
         if options.append and options.json.exists():
-            results = _joined(json.loads(options.json.read_text()), results)
+            results = joined(json.loads(options.json.read_text()), results)
         write(options.json, json.dumps(results, indent=1).encode())
         rows = results["rows"]
     if options.plot:
@@ -135,7 +129,7 @@ def _time(
         if gpu
         else inputs_of(operator, types, example, np.random.default_rng(0))
     )
-    arrays = {key: ORDERS[options.order](array) for key, array in arrays.items()}
+    arrays = {key: in_order(array, options.order) for key, array in arrays.items()}
     plan = gradkern.prepare(name, **arrays, **arguments)
     calls: dict[str, Callable[[], Any]] = {"gradkern": lambda: gradkern.run(name, **arrays, **arguments)}
     for peer in options.peers:
@@ -176,15 +170,6 @@ def _time(
         row["host_microseconds"] = {each: gpu.host_seconds(call) * 1e6 for each, call in calls.items()}
         row["host_microseconds"]["prepared"] = gpu.host_seconds(lambda: prepared(**arrays, out=out)) * 1e6
     return row
-
-
-def _last(array: Any) -> Any:
-    """The same elements with axis 1, the channels of N C H W, innermost in memory."""
-    if array.ndim < 3:
-        return array
-    if isinstance(array, np.ndarray):
-        return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
-    return array.movedim(1, -1).contiguous().movedim(-1, 1)  # PyTorch's
 
 
 def _gpu() -> Any:
@@ -283,74 +268,6 @@ def _print(rows: list[Row]) -> None:
                 )
         table.add_row(*cells)
     Console(width=None if sys.stdout.isatty() else 220).print(table)
-
-
-def _joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """The rows of two runs; a row measured again replaces the older. Refused where they ran on different machines: of a
-    GPU, the host around it does not matter.
-    """
-    apart = {
-        key: (before["machine"].get(key), value)
-        for key, value in after["machine"].items()
-        if key not in ("commands", "date", *(_HOST if "gpu" in after["machine"] else ()))
-        and before["machine"].get(key) != value
-    }
-    if apart:
-        sys.exit(f"--append: the file's results come from another machine or other versions: {apart}")
-
-    def what(row: Row) -> str:
-        return json.dumps([row[key] for key in ("operator", "types", "size", "outputs")])
-
-    new = {what(row) for row in after["rows"]}
-    machine = {**after["machine"], "commands": before["machine"]["commands"] + after["machine"]["commands"]}
-    return {**after, "machine": machine, "rows": [r for r in before["rows"] if what(r) not in new] + after["rows"]}
-
-
-def _machine(gpu: bool) -> dict[str, Any]:
-    packages = {}
-    for name in (
-        "gradkern",
-        "numpy",
-        "numba",
-        "llvmlite",
-        "numba-cuda",
-        "cuda-bindings",
-        "torch",
-        "triton",
-        "liger-kernel",
-    ):
-        try:
-            packages[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return {
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "packages": packages,
-        "commands": [shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])],
-        "date": time.strftime("%Y-%m-%d"),
-        **(_gpu().machine() if gpu else {}),
-    }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next(
-        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor()
-    )
-
-
-def write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_bytes(content)
-    partial.replace(path)
 
 
 if __name__ == "__main__":

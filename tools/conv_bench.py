@@ -27,10 +27,10 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
 import torch  # pyright: ignore[reportMissingImports]
-from bench import write
 from conv_layers import LAYERS, NETWORKS, Layer
 from gpu_timing import cold_times, host_seconds, machine
 from peers import torch_peer
+from results_file import write
 from rich.console import Console
 from rich.table import Table
 

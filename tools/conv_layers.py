@@ -21,6 +21,7 @@ class Layer:
     stride: int = 1
     group: int = 1
     dilation: int = 1
+    padding: int | None = None
 
     @property
     def name(self) -> str:
@@ -36,7 +37,9 @@ class Layer:
 
     @property
     def pad(self) -> int:
-        """What keeps the size, where the stride is 1 and the kernel odd."""
+        """By default what keeps the size, where the stride is 1 and the kernel odd."""
+        if self.padding is not None:
+            return self.padding
         return (self.kernel - 1) * self.dilation // 2
 
     @property

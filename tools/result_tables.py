@@ -13,7 +13,7 @@ from markdown_table import table
 
 import gradkern
 
-__all__ = ["RESULTS", "cpu", "digits", "gpu_origin", "h200"]
+__all__ = ["RESULTS", "cold", "cpu", "digits", "gpu_origin", "h200"]
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PEERS = ("torch", "cudnn", "compile", "liger")  # of the benchmark on a GPU
@@ -46,6 +46,33 @@ def cpu() -> str:
         )
     head = ("operator", "size", "ms", "spread", "rate", "PyTorch's time / gradkern's")
     return f"{table(head, rows)}\n\n{_origin(results['machine'])}"
+
+
+def cold() -> str:
+    """Seconds of the first step in fresh processes; nothing before it was measured."""
+    path = RESULTS / "cold.json"
+    if not path.exists():
+        return ""
+    results = json.loads(path.read_text())
+    rows, machine = [row for row in results["rows"] if "failed" not in row], results["machine"]
+    cells: list[list[str]] = []
+    for work in dict.fromkeys(row["work"] for row in rows):
+        by_process = {row["process"]: row for row in rows if row["work"] == work}
+        any_row = next(iter(by_process.values()))
+        seconds = [f"{row['first_seconds']:.2f}" if (row := by_process.get(each)) else "" for each in COLD]
+        count = str(len(any_row["calls"]))
+        slowest = f"{max(call['seconds'] for call in by_process.get('empty', any_row)['calls']):.2f}"
+        cells.append([f"`{work}`", any_row["type"], count, *seconds, slowest])
+    loads = ((each, [row[f"{each}_seconds"] for row in rows if f"{each}_seconds" in row]) for each in LOADS)
+    loaded = ", ".join(f"{LOADS[each]} {max(times):.1f} s" for each, times in loads if times)
+    packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
+    where = gpu_origin(machine, packages) if "gpu" in machine else _origin(machine).rstrip(".")
+    head = ("work", "type", "gradients", "empty cache", "second process", "PyTorch", "slowest call, empty cache")
+    return f"{table(head, cells)}\n\nLoading takes at most: {loaded}.\n\n{where}."
+
+
+COLD = ("empty", "second", "torch")
+LOADS = {"framework": "PyTorch and its context", "import": "gradkern", "libraries": "the libraries that gradkern calls"}
 
 
 def h200() -> str:

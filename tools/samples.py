@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import ml_dtypes  # noqa: F401  makes "bfloat16" a NumPy type name
 import numpy as np
 
 from gradkern.contract.axes import shape_of
 from gradkern.contract.schema import Example, Input, Operator
+
+__all__ = ["ORDERS", "in_order", "inputs_of", "values_of"]
+
+ORDERS = ("C", "channels_last")
 
 
 def inputs_of(
@@ -27,3 +32,12 @@ def values_of(each: Input, random: np.random.Generator, shape: tuple[int, ...]) 
         return random.standard_normal(shape, dtype=np.float32)
     spread = random.uniform(0.5, 2.0, shape).astype(np.float32)
     return spread if each.values == "positive" else spread * random.choice(np.array([-1, 1], np.float32), shape)
+
+
+def in_order(array: Any, order: str) -> Any:
+    """The same elements, NumPy's or PyTorch's; "channels_last" has axis 1, the C of N C H W, innermost in memory."""
+    if order == "C" or array.ndim < 3:
+        return array
+    if isinstance(array, np.ndarray):
+        return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
+    return array.movedim(1, -1).contiguous().movedim(-1, 1)  # PyTorch's
