@@ -358,14 +358,14 @@ def _pack(form: Im2colForm) -> Callable[..., None]:
             r, c = divided(e, channels)
             m, h = divided(r, phases0 * phases1 * phases2)
             group, _ = divided(m, group_filters)
-            at = W + m * W_filter + c * W_channel
-            at += offset(unravelled(h, phases1, phases2), (W_phase0, W_phase1, W_phase2))
+            h0, h1, h2 = unravelled(h, phases1, phases2)
+            at = W + m * W_filter + c * W_channel + h0 * W_phase0 + h1 * W_phase1 + h2 * W_phase2
             to = packed + group * packed_group + (m - group * group_filters) * packed_filter + h * packed_phase
             to += c * BYTES
             for t0 in range(int32(taps0)):
                 for t1 in range(int32(taps1)):
                     for t2 in range(int32(taps2)):
-                        load(one, at + offset((t0, t1, t2), (W_tap0, W_tap1, W_tap2)))
+                        load(one, at + t0 * W_tap0 + t1 * W_tap1 + t2 * W_tap2)
                         store(to, one)
                         to += packed_tap
 
