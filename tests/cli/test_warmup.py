@@ -261,6 +261,7 @@ def test_sizes_and_a_file_exclude_each_other(capsys: pytest.CaptureFixture[str])
 COMMAND = [sys.executable, "-m", "gradkern.cli", "warmup", GELU, "--provider", "cpu"]
 
 
+@pytest.mark.thorough
 def test_kernels_are_compiled_once_and_kept(folder: Path) -> None:
     for new in ("1 kernel", "0 kernels"):
         done = subprocess.run(COMMAND, capture_output=True, text=True, check=True)
@@ -270,6 +271,7 @@ def test_kernels_are_compiled_once_and_kept(folder: Path) -> None:
         assert done.stderr == ""
 
 
+@pytest.mark.thorough
 def test_a_terminal_gets_a_progress_bar_and_no_lines(folder: Path) -> None:
     master, slave = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color"}

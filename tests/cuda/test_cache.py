@@ -61,6 +61,7 @@ def race(_: int) -> bool:
     return cache.fetch("key", lambda: KERNEL) == KERNEL
 
 
+@pytest.mark.thorough
 def test_eight_processes_racing_on_an_empty_cache_all_get_it(folder: Path) -> None:
     with ProcessPoolExecutor(8, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert all(pool.map(race, range(32)))

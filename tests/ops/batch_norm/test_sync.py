@@ -12,6 +12,8 @@ from helpers.tolerance import assert_close, assert_elements_close
 import gradkern
 from gradkern.ops import batch_norm
 
+pytestmark = pytest.mark.thorough
+
 WHOLE, SUMS, FROM_SUMS = "BatchNormalizationGrad", "BatchNormalizationGradSums", "BatchNormalizationGradFromSums"
 OPERATORS = gradkern.operators()
 TYPES = OPERATORS[FROM_SUMS].combinations

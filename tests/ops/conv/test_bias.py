@@ -47,6 +47,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     return device
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_its_kernel_compiles_and_asks_for_scratch_memory(device: Device, last: bool, dtype: str) -> None:
