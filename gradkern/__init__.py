@@ -31,9 +31,10 @@ from gradkern.version import __version__ as __version__
 if TYPE_CHECKING:
     from gradkern.contract.registry import operators
     from gradkern.contract.schema import Operator
+    from gradkern.dispatch.plan_cache import plan_cache
     from gradkern.dispatch.prepared import Prepared
     from gradkern.dispatch.recording import recorded
-    from gradkern.dispatch.run import plan_cache, prepare, run
+    from gradkern.dispatch.run import prepare, run
 
 __all__ = [
     "ArgumentError",
@@ -63,7 +64,7 @@ _LATER = {
     "Operator": "contract.schema",
     "Prepared": "dispatch.prepared",
     "operators": "contract.registry",
-    "plan_cache": "dispatch.run",
+    "plan_cache": "dispatch.plan_cache",
     "prepare": "dispatch.run",
     "recorded": "dispatch.recording",
     "run": "dispatch.run",

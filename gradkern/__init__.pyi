@@ -6,9 +6,9 @@ from typing_extensions import TypeVar
 
 from gradkern import results as _results
 from gradkern.contract.schema import Operator
+from gradkern.dispatch.plan_cache import plan_cache
 from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.recording import recorded
-from gradkern.dispatch.run import plan_cache
 from gradkern.errors import (
     ArgumentError,
     AttributeValueError,

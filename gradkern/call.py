@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import numpy as np
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from gradkern.policy import Policy
 
-__all__ = ["Call", "Plan", "Refusal", "Tensor"]
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = [
+    "HOST",
+    "Call",
+    "Launching",
+    "Pinning",
+    "Plan",
+    "ProviderModule",
+    "Refusal",
+    "Resolving",
+    "Searching",
+    "Tensor",
+    "Wrapper",
+]
+
+HOST = "cpu"
+"""The device of arrays in the host's memory. Others have a kind and a number: "cuda:0"."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(NamedTuple):
     """All a plan may know of an array before it runs.
 
     strides are in bytes, as in NumPy. alignment is the largest power of two, at most 16, that divides the address
     of the first element; on the host, where nothing depends on it, it is the element size.
     """
 
-    dtype: np.dtype
+    dtype: np.dtype[Any]
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     alignment: int
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=object)) if self.shape else 1
+        return prod(self.shape)
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -80,6 +96,62 @@ class Plan(Protocol):
         ...
 
     def __call__(self, inputs: tuple[Any, ...], outputs: tuple[Any, ...], stream: Any) -> None: ...
+
+
+@runtime_checkable
+class Launching(Protocol):
+    """A plan that knows which of gradkern's own kernels it launches; `gradkern explain` shows them."""
+
+    @property
+    def launches(self) -> tuple[Any, ...]: ...
+
+
+# --- what the modules of operators offer -----------------------------------------------------------------------------
+
+
+class ProviderModule(Protocol):
+    """What each module offers that registry.yaml names for a provider. Pinning and Searching are offered beside it."""
+
+    def plan(self, call: Call, /) -> Plan:
+        """The plan of a call. Raises Refusal, with the reason, for one that this module does not take."""
+        ...
+
+
+@runtime_checkable
+class Pinning(Protocol):
+    """A module of several kernels: its `plan` takes the one that Policy.kernel names, or refuses. Of any other module
+    the dispatcher takes the plan only if its kernel is the one that is named.
+    """
+
+    HEEDS_PINS: bool
+
+
+@runtime_checkable
+class Searching(Protocol):
+    """A module that chooses by a search. `gradkern explain` shows what it found."""
+
+    def searches(self, call: Call, /) -> Mapping[str, tuple[Any, list[str]]]:
+        """By result: what an earlier search found, or None; the names of the candidates that a search would try."""
+        ...
+
+
+@runtime_checkable
+class Resolving(Protocol):
+    """A family's package whose attributes depend on the axes, or whose axes on attributes."""
+
+    def resolve(self, axes: Mapping[str, Any], attributes: Mapping[str, Any], /) -> Mapping[str, Any]:
+        """The attributes with nothing left open. Raises a GradkernError where they do not fit the axes."""
+        ...
+
+
+class Wrapper(Protocol):
+    """What a module offers that plans a call by another one: of host arrays on a device, of arrays with gaps."""
+
+    def wrap(self, call: Call, make: Callable[[Call], Plan], /) -> Plan | None:
+        """A plan that copies, runs the plan that `make` makes for the copies, and copies back; None where that would
+        change nothing.
+        """
+        ...
 
 
 class Refusal(Exception):  # noqa: N818  not an error: the dispatcher asks the next module

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from gradkern.errors import PolicyError
 
-__all__ = ["USUAL", "Policy", "changes", "current", "merged", "policy"]
+__all__ = ["DEFAULT", "Policy", "current", "differences", "effective", "policy"]
 
 Search = Literal["exhaustive", "heuristic", "default"]
 
@@ -51,19 +51,19 @@ class Policy:
 
 
 _names = tuple(field.name for field in fields(Policy))
-USUAL = Policy()
-"""What is in force if nobody says else: the one object that `merged` returns for policies equal to it."""
+DEFAULT = Policy()
+"""What is in force if nobody says else: the one object that `effective` returns for policies equal to it."""
 
-_current: ContextVar[Policy] = ContextVar("gradkern_policy", default=USUAL)
+_current: ContextVar[Policy] = ContextVar("gradkern_policy", default=DEFAULT)
 current = _current.get
 
 
-def merged(change: Policy | Mapping[str, Any] | None) -> Policy:
+def effective(change: Policy | Mapping[str, Any] | None) -> Policy:
     """The policy in force, with `change` laid over it: a whole Policy replaces it, a mapping changes what it names."""
     if change is None:
         return current()
     if isinstance(change, Policy):
-        return USUAL if change == USUAL else change
+        return DEFAULT if change == DEFAULT else change
     if not isinstance(change, Mapping):
         raise PolicyError(f"policy: expected a gradkern.Policy or a mapping, got {type(change).__name__}")
     try:
@@ -75,7 +75,7 @@ def merged(change: Policy | Mapping[str, Any] | None) -> Policy:
 @lru_cache(maxsize=256)
 def _laid_over(below: Policy, change: tuple[tuple[str, type, Any], ...]) -> Policy:
     """`change` has the types of its values, too, as 1 is no True here."""
-    return merged(_changed(below, {name: value for name, _, value in change}))
+    return effective(_changed(below, {name: value for name, _, value in change}))
 
 
 def _changed(below: Policy, change: Mapping[str, Any]) -> Policy:
@@ -92,8 +92,8 @@ def policy(change: Policy | Mapping[str, Any] | None = None, /, **fields: Any) -
     >>> with gradkern.policy(deterministic=True):
     ...     gradkern.run("ConvGrad", dY, X, W)
     """
-    base = merged(change)
-    token = _current.set(merged({**_as_dict(base), **fields}) if fields else base)
+    base = effective(change)
+    token = _current.set(effective({**_as_dict(base), **fields}) if fields else base)
     try:
         yield current()
     finally:
@@ -104,7 +104,7 @@ def _as_dict(value: Policy) -> dict[str, Any]:
     return {name: getattr(value, name) for name in _names}
 
 
-def changes(value: Policy) -> dict[str, Any]:
+def differences(value: Policy) -> dict[str, Any]:
     """The fields of a policy that are not as in `Policy()`."""
-    usual = _as_dict(USUAL)
+    usual = _as_dict(DEFAULT)
     return {name: each for name, each in _as_dict(value).items() if each != usual[name]}

@@ -10,7 +10,7 @@ from helpers.calls import FakeProvider, arguments, message
 
 import gradkern
 from gradkern import Policy, PolicyError, ProviderError
-from gradkern.policy import current, merged
+from gradkern.policy import current, effective
 
 GELU = "BiasGeluGrad_dX"
 FIELDS = "search, allow_tf32, deterministic, workspace_limit, kernel"
@@ -46,10 +46,12 @@ def test_a_policy_that_cannot_be_is_refused_wherever_it_is_given(
 
 
 def test_what_equals_a_value_that_was_taken_is_looked_at_by_its_own_type() -> None:
-    assert merged({"workspace_limit": 1, "allow_tf32": True}) is merged({"workspace_limit": 1, "allow_tf32": True})
+    assert effective({"workspace_limit": 1, "allow_tf32": True}) is effective(
+        {"workspace_limit": 1, "allow_tf32": True}
+    )
     for change in ({"workspace_limit": True, "allow_tf32": True}, {"workspace_limit": 1, "allow_tf32": 1}):
         with pytest.raises(PolicyError):
-            merged(change)
+            effective(change)
 
 
 def test_what_is_neither_a_policy_nor_a_mapping_is_refused(provider: FakeProvider) -> None:

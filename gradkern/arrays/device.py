@@ -64,7 +64,7 @@ def of_torch(value: Any, where: str) -> View:
     dtype = dtype_of(name)
     strides = tuple(step * dtype.itemsize for step in value.stride())
     kind = torch_kind(value.get_device())
-    return View((dtype, tuple(value.shape), strides, alignment(address)), address, kind.device, kind)
+    return View(Tensor(dtype, tuple(value.shape), strides, alignment(address)), address, kind.device, kind)
 
 
 _TORCH_TYPES = {"float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"}
@@ -115,7 +115,7 @@ def of_cuda_interface(value: Any, where: str) -> View:
     if type(value).__module__.partition(".")[0] == "cupy":
         kind = _cupy_kind(value.device.id)
         address = value.data.ptr
-        return View((value.dtype, value.shape, value.strides, alignment(address)), address, kind.device, kind)
+        return View(Tensor(value.dtype, value.shape, value.strides, alignment(address)), address, kind.device, kind)
     try:
         interface = value.__cuda_array_interface__
         dtype, shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
@@ -128,7 +128,7 @@ def of_cuda_interface(value: Any, where: str) -> View:
     index = _device_of(address) if address else 0
     numba = type(value).__module__.partition(".")[0] == "numba"
     kind = _numba_kind(index) if numba else _buffer_kind(index, None)
-    return View((dtype, shape, tuple(strides), alignment(address)), address, kind.device, kind, not read_only)
+    return View(Tensor(dtype, shape, tuple(strides), alignment(address)), address, kind.device, kind, not read_only)
 
 
 def _device_of(address: int) -> int:
@@ -212,8 +212,9 @@ def of_dlpack(value: Any, where: str, index: int) -> View:
     if hasattr(value, "__cuda_array_interface__") and type(value).__module__.partition(".")[0] == "cupy":
         return of_cuda_interface(value, where)
     if unavailable("cuda"):  # where the array is, is enough for the error that says that no provider can take it
-        dtype, shape = getattr(value, "dtype", None), tuple(getattr(value, "shape", ()))
-        return View((dtype, shape, c_strides(shape, 1), 1), 0, f"cuda:{index}", _buffer_kind(index, None))
+        dtype: Any = getattr(value, "dtype", None)
+        shape = tuple(getattr(value, "shape", ()))
+        return View(Tensor(dtype, shape, c_strides(shape, 1), 1), 0, f"cuda:{index}", _buffer_kind(index, None))
     from cuda.core.utils import StridedMemoryView  # pyright: ignore[reportMissingImports]
 
     try:
@@ -226,8 +227,8 @@ def of_dlpack(value: Any, where: str, index: int) -> View:
     strides = c_strides(shape, dtype.itemsize) if steps is None else tuple(step * dtype.itemsize for step in steps)
     namespace = getattr(value, "__array_namespace__", None)
     kind = _buffer_kind(index, None if namespace is None else namespace())
-    key = (dtype, shape, strides, alignment(memory.ptr))
-    return View(key, memory.ptr, kind.device, kind, not memory.readonly)
+    tensor = Tensor(dtype, shape, strides, alignment(memory.ptr))
+    return View(tensor, memory.ptr, kind.device, kind, not memory.readonly)
 
 
 class _Buffer:

@@ -19,7 +19,7 @@ def of_numpy(array: np.ndarray, kind: Kind) -> View:
     flags = array.flags
     dtype = array.dtype
     alignment = dtype.itemsize if flags.aligned else 1
-    return View((dtype, array.shape, array.strides, alignment), array, HOST, kind, flags.writeable)
+    return View(Tensor(dtype, array.shape, array.strides, alignment), array, HOST, kind, flags.writeable)
 
 
 class _Numpy:

@@ -8,11 +8,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from gradkern.call import Tensor
+from gradkern.call import HOST, Tensor
 
 __all__ = ["HOST", "Kind", "Maker", "View", "dtype_of", "overlap", "same_memory", "span", "type_name"]
-
-HOST = "cpu"
 
 Maker = Callable[[int | None], tuple[Any, Any]]
 """Makes an array, for use on a stream (None: the framework's current one), and the buffer a plan writes it through."""
@@ -41,17 +39,13 @@ class Kind(Protocol):
 
 
 class View(NamedTuple):
-    """One array: what a plan may know of it (its key), what it runs on (buffer), and whose it is."""
+    """One array: what a plan may know of it, what it runs on (buffer), and whose it is."""
 
-    key: tuple[Any, ...]  # dtype, shape, byte strides, alignment
+    tensor: Tensor
     buffer: Any  # NumPy array on the host, address on a GPU
     device: str
     kind: Kind
     writable: bool = True
-
-    @property
-    def tensor(self) -> Tensor:
-        return Tensor(*self.key)
 
 
 # --- memory --------------------------------------------------------------------------------------------------------
@@ -62,8 +56,8 @@ def overlap(one: View, other: View) -> bool:
 
     On a GPU only the outermost bytes are compared, so that arrays interleaved in one buffer count as overlapping.
     """
-    start, end = span(one.key, one.buffer)
-    other_start, other_end = span(other.key, other.buffer)
+    start, end = span(one.tensor, one.buffer)
+    other_start, other_end = span(other.tensor, other.buffer)
     if start >= other_end or other_start >= end:
         return False
     if one.device != HOST:
@@ -74,22 +68,22 @@ def overlap(one: View, other: View) -> bool:
         return True
 
 
-def span(key: tuple[Any, ...], buffer: Any) -> tuple[int, int]:
-    """The addresses of an array's first byte and of the one after its last."""
-    low, high = _extent(key)
+def span(tensor: tuple[Any, ...], buffer: Any) -> tuple[int, int]:
+    """The addresses of the first byte of an array, and of the one after its last."""
+    low, high = _extent(tensor)
     address = buffer if isinstance(buffer, int) else buffer.__array_interface__["data"][0]
     return address + low, address + high
 
 
 @lru_cache(maxsize=4096)
-def _extent(key: tuple[Any, ...]) -> tuple[int, int]:
-    return Tensor(*key).extent
+def _extent(tensor: tuple[Any, ...]) -> tuple[int, int]:
+    return Tensor(*tensor).extent
 
 
 def same_memory(one: View, other: View) -> bool:
     """Whether two views are the same elements in the same order."""
-    same = one.key[:3] == other.key[:3] and one.device == other.device
-    return same and span(one.key, one.buffer) == span(other.key, other.buffer)
+    same = one.tensor[:3] == other.tensor[:3] and one.device == other.device
+    return same and span(one.tensor, one.buffer) == span(other.tensor, other.buffer)
 
 
 # --- types ---------------------------------------------------------------------------------------------------------

@@ -12,28 +12,27 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
-__all__ = ["Known", "alignment", "of_tensors", "recognised", "tensor_guards"]
+__all__ = ["Guard", "alignment", "guard_of", "of_tensors", "tensor_guards"]
 
-_MOST, _MOST_ALIKE = 1024, 16
 _TRIED = "2.11", "2.13"  # of PyTorch, the first and the last: called in a way it does not know, the guard may crash
 
 
-class Known:
-    """Tensors that were read before, as their guard recognises others like them: keys, and number of the device."""
+class Guard:
+    """Recognises tensors that are like those it was made from. It keeps none of them alive."""
 
-    __slots__ = ("_guard", "index", "keys")
+    __slots__ = ("_check",)
 
-    def __init__(self, guard: Callable[..., bool], keys: str, index: int) -> None:
-        self._guard, self.keys, self.index = guard, keys, index
+    def __init__(self, check: Callable[..., bool]) -> None:
+        self._check = check
 
     def addresses(self, values: tuple[Any, ...]) -> tuple[int, ...] | None:
-        """The addresses of tensors that are like these; None for others."""
-        if not self._guard(*values):
+        """The addresses of tensors that are like those, and aligned to 16 bytes; None for others."""
+        if not self._check(*values):
             return None
-        addresses = []
+        addresses: list[int] = []
         for each in values:
             address = each.data_ptr()
             if address & 15 or not address:
@@ -42,7 +41,17 @@ class Known:
         return tuple(addresses)
 
 
-_known: dict[Any, list[Known]] = {}
+def guard_of(values: tuple[Any, ...]) -> Guard | None:
+    """A guard that recognises tensors like these; None for other arrays, and where it would not recognise them."""
+    guards = _guards() if "torch" in sys.modules else None
+    if guards is None or len(set(map(id, values))) < len(values):  # one tensor given twice fits no guard
+        return None
+    plain = sys.modules["torch"].Tensor
+    if any(type(each) is not plain for each in values) or of_tensors(values) is None:
+        return None
+    made = guards(*values, dynamic_dims_sizes=None, dynamic_dims_strides=None)  # None: all sizes and strides count
+    guard = Guard(made.check)
+    return None if guard.addresses(values) is None else guard
 
 
 def alignment(address: int) -> int:
@@ -50,31 +59,16 @@ def alignment(address: int) -> int:
     return (address | 16) & -(address | 16)
 
 
-def of_tensors(values: tuple[Any, ...]) -> tuple[str, tuple[int, ...], int] | None:
-    """Of plain tensors on one device, keys that say what View.key does, the addresses, and the number of the device.
-
-    The keys are a string: it keeps its hash, which tuples work out at every look-up.
+def of_tensors(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...], int] | None:
+    """Of plain tensors on one device, keys that say what View.tensor does, the addresses, and the number of the device.
 
     The first of them is known to be a plain tensor. None where another needs a closer look: a subclass, one with a
     gradient or a lazy sign, on another device, without memory, or of a layout without strides.
     """
-    for known in _known.get((len(values), values[0].shape), ()):
-        addresses = known.addresses(values)
-        if addresses is not None:
-            return known.keys, addresses, known.index
-    return _read(values)
-
-
-def recognised(values: tuple[Any, ...]) -> Known | None:
-    """What is known of tensors like these; None for tensors not read before, and other arrays."""
-    alike = _known.get((len(values), getattr(values[0], "shape", None)), ())
-    return next((known for known in alike if known.addresses(values) is not None), None)
-
-
-def _read(values: tuple[Any, ...]) -> tuple[str, tuple[int, ...], int] | None:
     plain = sys.modules["torch"].Tensor
     index = values[0].get_device()
-    keys, addresses = [], []
+    keys: list[tuple[Any, ...]] = []
+    addresses: list[int] = []
     try:
         for each in values:
             if type(each) is not plain or each.requires_grad or each.is_neg() or each.get_device() != index:
@@ -87,25 +81,7 @@ def _read(values: tuple[Any, ...]) -> tuple[str, tuple[int, ...], int] | None:
             addresses.append(address)
     except RuntimeError:  # what has no memory or no strides raises when asked for them
         return None
-    text = _text(tuple(keys))
-    if all(aligned == 16 for *_, aligned in keys):
-        _remember(values, text, index)
-    return text, tuple(addresses), index
-
-
-_text = lru_cache(maxsize=4096)(repr)
-
-
-def _remember(values: tuple[Any, ...], keys: str, index: int) -> None:
-    guards = _guards()
-    if guards is None or len(set(map(id, values))) < len(values):  # one tensor given twice fits no guard
-        return
-    guard = guards(*values, dynamic_dims_sizes=None, dynamic_dims_strides=None)  # None: all sizes and strides count
-    if len(_known) >= _MOST:
-        _known.clear()
-    alike = _known.setdefault((len(values), values[0].shape), [])
-    alike.append(Known(guard.check, keys, index))
-    del alike[:-_MOST_ALIKE]
+    return tuple(keys), tuple(addresses), index
 
 
 @cache

@@ -6,18 +6,19 @@ import argparse
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
-from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
 from gradkern import __version__
+from gradkern.call import Searching
 from gradkern.cli import DONE, JSON_SCHEMA
 from gradkern.cli.sizes import Wanted, arrays_of, example_of, find, named, types_of, usable
 from gradkern.contract.schema import Example, Operator
+from gradkern.dispatch.planner import module_of
 from gradkern.dispatch.prepared import Prepared
 from gradkern.errors import ArgumentError
-from gradkern.policy import merged
-from gradkern.system import driver
+from gradkern.policy import effective
+from gradkern.system.providers import PROVIDERS
 
 __all__ = ["run"]
 
@@ -50,14 +51,12 @@ def _planned(wanted: Wanted, provider: str) -> tuple[Prepared, Searches]:
     """The plan, and by output what a search for it has found or would try. A plan that needs a search that nobody has
     made yet gives way to that of the policy's default.
     """
-    if provider == "cpu":
-        return wanted.plan(provider), {}
-    modules = (f"gradkern.ops.{wanted.operator.family}.{each}" for each in wanted.operator.providers[provider])
-    searches = next((found for each in modules if (found := getattr(import_module(each), "searches", None))), None)
-    if searches is None:
+    modules = (module_of(wanted.operator.family, each) for each in wanted.operator.providers[provider])
+    module = next((each for each in modules if isinstance(each, Searching)), None)
+    if module is None:
         return wanted.plan(provider), {}
     plan = wanted.plan(provider, search="default")
-    found = searches(replace(plan.call, policy=merged(wanted.policy)))
+    found = module.searches(replace(plan.call, policy=effective(wanted.policy)))
     return wanted.plan(provider) if all(result for result, _ in found.values()) else plan, found
 
 
@@ -72,7 +71,7 @@ def _registered(name: str, operator: Operator, number: int) -> Example:
 
 def explained(wanted: Wanted, plan: Prepared, searches: Searches = MappingProxyType({})) -> dict[str, Any]:
     """All that is known of a plan, as JSON has it."""
-    bandwidth = _bandwidth() if plan.provider == "cuda" else None
+    bandwidth = PROVIDERS[plan.provider].bandwidth()
     call = plan.call
     return {
         "schema": JSON_SCHEMA,
@@ -88,7 +87,7 @@ def explained(wanted: Wanted, plan: Prepared, searches: Searches = MappingProxyT
         "scratch": plan.scratch,
         "bytes": plan.bytes,
         "searches": {name: _search(*found) for name, found in searches.items()},
-        "launches": [_launch(each) for each in _launches(plan)],
+        "launches": [_launch(each) for each in plan.launches],
         "bandwidth": bandwidth,
         "bound_microseconds": plan.bytes / bandwidth * 1e6 if bandwidth else None,
     }
@@ -99,11 +98,6 @@ def _search(result: Any, candidates: list[str]) -> dict[str, Any]:
         return {"kept": False, "candidates": candidates}
     found = asdict(result)
     return {"kept": True, **{key: found[key] for key in ("seconds", "confirmed", "ranking", "rejected")}}
-
-
-def _launches(plan: Prepared) -> tuple[Any, ...]:
-    """What the provider's plan launches, where it launches anything."""
-    return tuple(getattr(plan._plan, "launches", ()))  # pyright: ignore[reportPrivateUsage]
 
 
 def _launch(launch: Any) -> dict[str, Any]:
@@ -117,12 +111,6 @@ def _launch(launch: Any) -> dict[str, Any]:
         "spilled": kernel.spilled,
         "shared_bytes": kernel.shared_bytes,
     }
-
-
-def _bandwidth() -> float | None:
-    """Bytes a second of the first GPU's memory, nominal."""
-    found = driver.ask()
-    return found.gpus[0].bandwidth or None if found and found.gpus else None
 
 
 def _text(facts: dict[str, Any]) -> str:

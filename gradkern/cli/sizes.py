@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pydantic
 
-from gradkern.arrays.kind import HOST, dtype_of
+from gradkern.arrays.kind import dtype_of
 from gradkern.call import Tensor
 from gradkern.contract import registry
 from gradkern.contract.axes import shape_of
@@ -18,8 +18,8 @@ from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.recording import usual
 from gradkern.dispatch.run import plan_for
 from gradkern.errors import ArgumentError, DTypeError, ProviderError, UnknownOperatorError, nearest
-from gradkern.policy import merged
-from gradkern.system.providers import unavailable
+from gradkern.policy import effective
+from gradkern.system.providers import PROVIDERS, unavailable
 
 __all__ = ["Wanted", "arrays_of", "combinations", "example_of", "find", "named", "types_of", "usable"]
 
@@ -47,12 +47,12 @@ class Wanted:
         for name, attribute in self.operator.attributes.items():
             if attribute.binds is not None:  # no input tells this type
                 attributes.setdefault(name, self.types[attribute.binds])
-        device = HOST if provider == "cpu" else f"{provider}:0"
+        device = PROVIDERS[provider].first_device
         tensors: dict[str, Tensor] = {}
         for each in self.operator.inputs:
             new = usual(dtype_of(self.types[each.type]), shape_of(each.shape, self.example.axes), device)
             strides = tuple(self.strides.get(each.name, new.strides))
-            tensors[each.name] = replace(new, strides=strides, alignment=self.alignment.get(each.name, new.alignment))
+            tensors[each.name] = new._replace(strides=strides, alignment=self.alignment.get(each.name, new.alignment))
         in_force = {**self.policy, **policy}
         return plan_for(
             self.name, tensors, device=device, outputs=self.outputs, provider=provider, policy=in_force, **attributes
@@ -95,7 +95,7 @@ def arrays_of(name: str, operator: Operator, example: Example, given: Mapping[st
     for each, value in found["alignment"].items():
         if value not in (1, 2, 4, 8, 16):
             raise ArgumentError(f"{name}: alignment of {each} is {value!r}; expected 1, 2, 4, 8 or 16")
-    merged(found["policy"])
+    effective(found["policy"])
     return found
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from gradkern.contract.schema import Operator
 from gradkern.errors import ArgumentError, nearest
 
-__all__ = ["Binder", "attribute_key"]
+__all__ = ["AttributeKey", "Binder", "attribute_key"]
 
 AttributeKey = tuple[tuple[str, tuple[Any, Any]], ...]
 
@@ -41,7 +41,10 @@ class Binder:
         return self._positions[index]
 
     def bind(self, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Inputs in contract order (None for an optional one not given), and the attributes as they came."""
+        """Inputs in contract order, None for one that is not given, and the attributes as they came.
+
+        That one must be given is left to `require`, which a call that is recognised can do without.
+        """
         if len(positional) == len(self.inputs) and (not named or self._input_names.isdisjoint(named)):
             inputs: tuple[Any, ...] = positional
         elif positional:
@@ -56,9 +59,6 @@ class Binder:
                     del named[name]
         if named and not self._attribute_names.issuperset(named):
             raise ArgumentError(self._unknown(min(named.keys() - self._attribute_names)))
-        for value in inputs:
-            if value is None:
-                self._require(inputs)
         return inputs, named
 
     def _sort(self, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -78,7 +78,8 @@ class Binder:
                 given[name] = value
         return tuple(given.get(name) for name in self.inputs), attributes
 
-    def _require(self, inputs: tuple[Any, ...]) -> None:
+    def require(self, inputs: tuple[Any, ...]) -> None:
+        """Refuse inputs that are None and not optional."""
         missing = [
             each.name
             for each, value in zip(self.operator.inputs, inputs, strict=True)

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from gradkern.arrays.kind import HOST, View, dtype_of
-from gradkern.call import Call, Tensor
+from gradkern.arrays.kind import View, dtype_of
+from gradkern.call import HOST, Call, Tensor
 from gradkern.contract.attributes import attribute_values, dimension, per_dimension
 from gradkern.contract.axes import match, shape_of
-from gradkern.contract.schema import Operator
+from gradkern.contract.request import Request, Views
+from gradkern.contract.schema import Operator, Output
 from gradkern.errors import DTypeError, GradkernError, OutputError
 from gradkern.policy import Policy
 from gradkern.strides import c_strides, dense_like, overlaps_itself
@@ -21,26 +22,16 @@ __all__ = ["check"]
 Resolve = Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
 
 
-def check(
-    name: str,
-    operator: Operator,
-    inputs: Mapping[str, View],
-    attributes: Mapping[str, Any],
-    wanted: tuple[str, ...],
-    out: Mapping[str, View],
-    in_place: frozenset[tuple[str, str]],
-    policy: Policy,
-    resolve: Resolve | None,
-) -> Call:
+def check(request: Request, views: Views, policy: Policy, resolve: Resolve | None) -> Call:
     """The checked call, with the type, shape and strides of every wanted output.
 
     Raises a GradkernError that names operator, argument, what was expected and what came.
     """
-    device = next(iter(inputs.values())).device
+    name, operator = request.binder.name, request.binder.operator
     try:
-        tensors = {key: Tensor(*view.key) for key, view in inputs.items()}
-        values = attribute_values(operator, attributes)
-        types = _types(operator, tensors, values, out)
+        tensors = {key: view.tensor for key, view in views.inputs.items()}
+        values = attribute_values(operator, request.attributes)
+        types = _types(operator, tensors, values, views.out)
         for key, attribute in operator.attributes.items():
             if attribute.axis_of is not None:
                 values[key] = dimension(key, values[key], attribute.axis_of, len(tensors[attribute.axis_of].shape))
@@ -49,13 +40,13 @@ def check(
         if resolve is not None:
             values = {**values, **resolve(axes, values)}
         outputs = {
-            each.name: _output(operator, each.name, types, axes, tensors, out.get(each.name), in_place, device)
+            each.name: _given(each, _new(each, types, axes, tensors, views.device), views)
             for each in operator.outputs
-            if each.name in wanted
+            if each.name in request.wanted
         }
     except GradkernError as error:
         raise type(error)(f"{name}: {error}") from None
-    return Call(name, tensors, outputs, values, axes, in_place, device, policy)
+    return Call(name, tensors, outputs, values, axes, views.in_place, views.device, policy)
 
 
 def _types(
@@ -86,7 +77,7 @@ def _types(
         variable = attribute.binds
         if variable is not None:
             arrays = [out[each.name] for each in operator.outputs if each.type == variable and each.name in out]
-            named = values[key] or (arrays[0].key[0].name if arrays else None)
+            named = values[key] or (arrays[0].tensor.dtype.name if arrays else None)
             types[variable] = named or types[str(attribute.default)]
     if not any(all(row[variable] == name for variable, name in types.items()) for row in operator.combinations):
         came = ", ".join(f"{variable}={name}" for variable, name in types.items())
@@ -95,30 +86,26 @@ def _types(
     return types
 
 
-def _output(
-    operator: Operator,
-    name: str,
-    types: Mapping[str, str],
-    axes: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-    given: View | None,
-    in_place: frozenset[tuple[str, str]],
-    device: str,
+def _new(
+    output: Output, types: Mapping[str, str], axes: Mapping[str, Any], tensors: Mapping[str, Tensor], device: str
 ) -> Tensor:
-    """What an output will be: as contract and inputs say, or the `out` array where that fits."""
-    output = next(each for each in operator.outputs if each.name == name)
+    """What a new array for an output is, as contract and inputs say."""
     dtype = dtype_of(types[output.type])
+    # Every allocator of device memory aligns to 256 bytes or more; on the host nothing depends on it.
+    alignment = dtype.itemsize if device == HOST else 16
     if output.like is not None:
         model = tensors[output.like]
-        shape = model.shape
-        strides = dense_like(model, shape, dtype)
-    else:
-        shape = shape_of(output.shape or (), axes)
-        strides = c_strides(shape, dtype.itemsize)
-    if given is None:
-        # Every allocator of device memory aligns to 256 bytes or more; on the host nothing depends on it.
-        return Tensor(dtype, shape, strides, dtype.itemsize if device == HOST else 16)
-    tensor = given.tensor
+        return Tensor(dtype, model.shape, dense_like(model, model.shape, dtype), alignment)
+    shape = shape_of(output.shape or (), axes)
+    return Tensor(dtype, shape, c_strides(shape, dtype.itemsize), alignment)
+
+
+def _given(output: Output, new: Tensor, views: Views) -> Tensor:
+    """The `out` array in place of a new one, where there is one; refused where it cannot take the result."""
+    name = output.name
+    if name not in views.out:
+        return new
+    tensor, (dtype, shape, strides, _) = views.out[name].tensor, new
     if tensor.dtype != dtype or not tensor.dtype.isnative:
         raise OutputError(f"out {name} has type {_type(tensor.dtype)}; expected {dtype.name}")
     if tensor.shape != shape:
@@ -126,7 +113,7 @@ def _output(
     if overlaps_itself(tensor):
         raise OutputError(f"out {name} has strides {tensor.strides}, by which its elements share memory")
     orders = {_order(shape, each) for each in (strides, c_strides(shape, dtype.itemsize))}
-    if _order(shape, tensor.strides) not in orders and not any(target == name for _, target in in_place):
+    if _order(shape, tensor.strides) not in orders and not any(target == name for _, target in views.in_place):
         raise OutputError(
             f"out {name} has strides {tensor.strides} in bytes; expected memory without gaps in C order"
             + (f" or in the order of input {output.like}" if len(orders) > 1 else "")

@@ -18,7 +18,7 @@ from gradkern.cuda.launch import Launch, kernel_of
 from gradkern.cuda.rows import device_of
 from gradkern.strides import c_strides
 
-__all__ = ["MOST_AXES", "Gathered", "scattered"]
+__all__ = ["MOST_AXES", "Gathered", "scattered", "wrap"]
 
 MOST_AXES = 8
 ARGUMENTS = 3 + 3 * MOST_AXES
@@ -29,6 +29,12 @@ def scattered(call: Call) -> tuple[str, ...]:
     """The inputs and outputs whose elements do not lie end to end in C order."""
     tensors = {**call.inputs, **call.outputs}
     return tuple(name for name, each in tensors.items() if each.strides != c_strides(each.shape, each.dtype.itemsize))
+
+
+def wrap(call: Call, make: Callable[[Call], Plan]) -> Plan | None:
+    """The plan of a call on arrays with gaps, or in another order; None where all lie end to end."""
+    names = scattered(call)
+    return Gathered(call, names, make) if names else None
 
 
 class Gathered:
@@ -81,7 +87,7 @@ class Gathered:
 
 
 def _dense(tensor: Tensor) -> Tensor:
-    return replace(tensor, strides=c_strides(tensor.shape, tensor.dtype.itemsize), alignment=16)
+    return tensor._replace(strides=c_strides(tensor.shape, tensor.dtype.itemsize), alignment=16)
 
 
 def _copy(source: Tensor, target: Tensor, device: Device) -> Launch:

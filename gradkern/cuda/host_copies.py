@@ -12,10 +12,15 @@ from gradkern.call import Call, Plan, Tensor
 from gradkern.cuda.device import activate, check, get_device
 from gradkern.strides import c_strides
 
-__all__ = ["Staged"]
+__all__ = ["Staged", "wrap"]
 
 DEVICE = "cuda:0"
 ALIGNMENT = 16  # of every address the driver allocates, and more
+
+
+def wrap(call: Call, make: Callable[[Call], Plan]) -> Plan:
+    """The plan of a call on host arrays."""
+    return Staged(call, make)
 
 
 class Staged:
@@ -63,7 +68,7 @@ class Staged:
 
 
 def _on_device(tensor: Tensor) -> Tensor:
-    return replace(tensor, strides=c_strides(tensor.shape, tensor.dtype.itemsize), alignment=ALIGNMENT)
+    return tensor._replace(strides=c_strides(tensor.shape, tensor.dtype.itemsize), alignment=ALIGNMENT)
 
 
 def _empty(tensor: Tensor) -> np.ndarray:

@@ -7,7 +7,7 @@ tensors on a GPU. All others are looked at through their views.
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,18 +17,19 @@ from gradkern.arrays.kind import Kind, View, overlap, same_memory, span
 from gradkern.arrays.torch_guards import of_tensors
 from gradkern.arrays.view import device_arrays, view
 from gradkern.contract.binder import Binder
+from gradkern.contract.request import Pairs, Views
 from gradkern.errors import DeviceError, OutputError
 
-__all__ = ["Operands", "Pairs", "read", "views_of"]
+__all__ = ["Operands", "out_names", "read", "views_of"]
 
-Pairs = frozenset[tuple[str, str]]
 _NONE: Pairs = frozenset()
 
 
-Operands = tuple[Hashable, tuple[Any, ...], Kind, tuple[str, ...], tuple[Any, ...], Pairs]
+Operands = tuple[tuple[Any, ...], tuple[Any, ...], Kind, tuple[str, ...], tuple[Any, ...], Pairs]
 """The arrays as a warm call needs them:
 
-keys          all a plan may know of every input (None for an optional one not given), then of the arrays in `out`
+keys          all a plan may know of every input (None for an optional one not given), then of the arrays in `out`:
+              Tensors, or what tells as much
 buffers       of the inputs given, what the plan runs on
 kind          whose arrays they are
 out_names     of the arrays in `out`, in contract order
@@ -48,16 +49,22 @@ def read(binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] | None)
         dtype = array.dtype
         keys.append((dtype, array.shape, array.strides, dtype.itemsize if array.flags.aligned else 1))
     else:
-        return _with_out(binder, arrays, tuple(keys), arrays, NUMPY, out)
+        if out:
+            return _with_out(binder, arrays, tuple(keys), arrays, NUMPY, out)
+        return tuple(keys), arrays, NUMPY, (), (), _NONE
     torch = sys.modules.get("torch")
     if torch is not None and type(arrays[0]) is torch.Tensor and arrays[0].is_cuda:
         operands = _of_tensors(binder, arrays, out)
         if operands is not None:
             return operands
+    binder.require(arrays)
     views = input_views(binder, arrays)
-    keys = [None if each is None else each.key for each in views]
+    keys = [None if each is None else each.tensor for each in views]
     given = [each for each in views if each is not None]
-    return _with_out(binder, arrays, tuple(keys), tuple([each.buffer for each in given]), given[0].kind, out)
+    buffers, kind = tuple([each.buffer for each in given]), given[0].kind
+    if out:
+        return _with_out(binder, arrays, tuple(keys), buffers, kind, out)
+    return tuple(keys), buffers, kind, (), (), _NONE
 
 
 def _with_out(
@@ -66,28 +73,26 @@ def _with_out(
     keys: tuple[Any, ...],
     buffers: tuple[Any, ...],
     kind: Kind,
-    out: Mapping[str, Any] | None,
+    out: Mapping[str, Any],
 ) -> Operands:
-    if not out:
-        return (keys, buffers, kind, (), (), _NONE)
     given, in_place = out_views(binder, arrays, keys, buffers, kind.device, out)
-    names = [name for name in binder.outputs if name in given]
+    names = out_names(binder, given)
     if len(names) != len(given):
         binder.wanted(names, out)  # raises, naming the one that is no output
-    keys = (*keys, *[given[name].key for name in names])
-    return (keys, buffers, kind, tuple(names), tuple([given[name].buffer for name in names]), in_place)
+    keys = (*keys, *[given[name].tensor for name in names])
+    return (keys, buffers, kind, names, tuple([given[name].buffer for name in names]), in_place)
 
 
 def _of_tensors(binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] | None) -> Operands | None:
     """The operands where all are plain tensors on one GPU; None where one needs a closer look.
 
     An `out` array at an input's address is taken to be that input: the contract is asked when the plan is made, and
-    the plan compares the rest of the memory (Prepared.execute).
+    the plan compares the rest of the memory (Prepared.refuse_overlap).
     """
     if not out:
         found = of_tensors(arrays)
         return None if found is None else (found[0], found[1], device_arrays().torch_kind(found[2]), (), (), _NONE)
-    names = tuple([name for name in binder.outputs if name in out])
+    names = out_names(binder, out)
     found = of_tensors((*arrays, *[out[name] for name in names]))
     if found is None or len(names) != len(out):
         return None
@@ -120,16 +125,20 @@ def input_views(binder: Binder, arrays: tuple[Any, ...]) -> tuple[View | None, .
     return tuple(views)
 
 
-def views_of(
-    binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] | None
-) -> tuple[tuple[View | None, ...], dict[str, View], Pairs]:
-    """Views of the inputs and of `out`, and the (input, output) pairs that are one array: what a plan is made from."""
+def views_of(binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] | None) -> Views:
+    """Views of the inputs and of `out`: what a plan is made from."""
     views = input_views(binder, arrays)
+    inputs = {name: each for name, each in zip(binder.inputs, views, strict=True) if each is not None}
     if not out:
-        return views, {}, _NONE
-    given = [each for each in views if each is not None]
-    keys, buffers = tuple(each.key for each in given), tuple(each.buffer for each in given)
-    return views, *out_views(binder, arrays, keys, buffers, given[0].device, out)
+        return Views(inputs, {}, _NONE)
+    given = inputs.values()
+    keys, buffers = tuple(each.tensor for each in given), tuple(each.buffer for each in given)
+    return Views(inputs, *out_views(binder, arrays, keys, buffers, next(iter(given)).device, out))
+
+
+def out_names(binder: Binder, out: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names in `out` in contract order."""
+    return tuple([name for name in binder.outputs if name in out])
 
 
 def out_views(
@@ -142,7 +151,7 @@ def out_views(
 ) -> tuple[dict[str, View], Pairs]:
     """Views of the `out` arrays, and the (input, output) pairs that are one array. Any other overlap is an error.
 
-    keys are those of the inputs' views.
+    keys describe the inputs, as Tensors do.
     """
     found: dict[str, View] = {}
     spans = [span(key, buffer) for key, buffer in zip([key for key in keys if key is not None], buffers, strict=True)]
@@ -154,7 +163,7 @@ def out_views(
             raise DeviceError(f"{binder.name}: out {name} is on {one.device}, but input {first} on {device}")
         if not one.writable:
             raise OutputError(f"{binder.name}: out {name} is read-only")
-        start, end = span(one.key, one.buffer)
+        start, end = span(one.tensor, one.buffer)
         for other_start, other_end in spans:
             if start < other_end and other_start < end:
                 pairs += _shared(binder, name, one, input_views(binder, arrays))

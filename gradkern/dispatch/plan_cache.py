@@ -1,13 +1,31 @@
-"""Plans by signature: bounded, the least recently used leaves first, safe for threads."""
+"""The plans that were made: by signature, and by calls that are recognised without one.
+
+Both caches are bounded and safe for threads. Their keys hold all that a plan depends on:
+
+    signature   operator, outputs wanted, attributes, of every input and `out` array (type, shape, strides, alignment),
+                which of them are one array, device, provider, policy
+    shortcut    the same without the arrays, for calls on plain tensors of a GPU: PyTorch's own guard compares those
+                with the tensors of an earlier call, which costs less than to read their attributes
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from itertools import count
 from threading import Lock, RLock
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-__all__ = ["Kept", "PlanCache", "Statistics"]
+from gradkern.arrays.kind import Kind
+from gradkern.arrays.torch_guards import Guard, guard_of
+from gradkern.call import HOST
+from gradkern.contract.request import Request
+from gradkern.dispatch.operands import Operands, out_names
+from gradkern.policy import DEFAULT, current, effective
+
+if TYPE_CHECKING:
+    from gradkern.dispatch.prepared import Prepared
+
+__all__ = ["PlanCache", "Shortcuts", "Slot", "Statistics", "plan_cache", "shortcuts", "signature_of"]
 
 Entry = TypeVar("Entry")
 
@@ -21,10 +39,10 @@ class Statistics(NamedTuple):
     bound: int
 
 
-class Kept(Generic[Entry]):
+class Slot(Generic[Entry]):
     """An entry and when it was last used. To note that costs a hit less than to move it in an ordered dictionary.
 
-    Once the cache has forgotten the entry, it is None.
+    Once the cache has dropped the entry, it is None.
     """
 
     __slots__ = ("entry", "used")
@@ -35,7 +53,7 @@ class Kept(Generic[Entry]):
 
 
 class PlanCache(Generic[Entry]):
-    """A mapping from signature to plan that keeps at most `bound` of them.
+    """A mapping from signature to plan that holds at most `bound` of them; the least recently used leaves first.
 
     A hit takes no lock: it draws a tick, which is when the entry was last used and, less the ticks that were not drawn
     by hits, how many hits there were. `planning` is the lock under which plans are made: a search that times kernels
@@ -44,7 +62,7 @@ class PlanCache(Generic[Entry]):
 
     def __init__(self, bound: int) -> None:
         self._bound = bound
-        self._entries: dict[Hashable, Kept[Entry]] = {}
+        self._slots: dict[Hashable, Slot[Entry]] = {}
         self._lock = Lock()
         self._ticks = count()
         self._other_ticks = self._misses = 0
@@ -52,64 +70,140 @@ class PlanCache(Generic[Entry]):
 
     def get(self, signature: Hashable) -> Entry | None:
         """The plan of a signature, counted as a hit, or None, counted as a miss."""
-        kept = self._entries.get(signature)
-        entry = None if kept is None else self.again(kept)
+        slot = self._slots.get(signature)
+        entry = None if slot is None else self.use(slot)
         if entry is None:
             with self._lock:
                 self._misses += 1
         return entry
 
-    def again(self, kept: Kept[Entry]) -> Entry | None:
-        """The plan of what `kept` returned, counted as a hit; None, not counted, once the cache has forgotten it."""
-        entry = kept.entry
+    def use(self, slot: Slot[Entry]) -> Entry | None:
+        """The plan in a slot, counted as a hit; None, not counted, once the cache has dropped it."""
+        entry = slot.entry
         if entry is not None:
-            kept.used = next(self._ticks)
+            slot.used = next(self._ticks)
         return entry
 
-    def kept(self, signature: Hashable) -> Kept[Entry] | None:
-        """Where a signature's plan is kept, to find it `again` without the signature. Not counted."""
-        return self._entries.get(signature)
+    def slot(self, signature: Hashable) -> Slot[Entry] | None:
+        """Where a signature's plan is, to `use` it without the signature. Not counted."""
+        return self._slots.get(signature)
 
     def peek(self, signature: Hashable) -> Entry | None:
         """The plan of a signature, not counted."""
-        kept = self._entries.get(signature)
-        return None if kept is None else kept.entry
+        slot = self._slots.get(signature)
+        return None if slot is None else slot.entry
 
     def put(self, signature: Hashable, entry: Entry) -> None:
-        """Keep a plan."""
+        """Hold a plan."""
         with self._lock:
-            self._forget(signature)
-            self._entries[signature] = Kept(entry, self._tick())
-            while len(self._entries) > self._bound:
-                self._forget(min(self._entries, key=lambda each: self._entries[each].used))
+            self._drop(signature)
+            self._slots[signature] = Slot(entry, self._tick())
+            while len(self._slots) > self._bound:
+                self._drop(min(self._slots, key=lambda each: self._slots[each].used))
 
     def clear(self) -> None:
-        """Forget every plan and set the statistics to zero."""
+        """Drop every plan and set the statistics to zero."""
         with self._lock:
-            for signature in list(self._entries):
-                self._forget(signature)
+            for signature in list(self._slots):
+                self._drop(signature)
             self._other_ticks = self._tick() + 1
             self._misses = 0
 
     def entries(self) -> list[Entry]:
         """The plans, those used longest ago first."""
         with self._lock:
-            kept = sorted(self._entries.values(), key=lambda each: each.used)
-            return [each.entry for each in kept if each.entry is not None]
+            slots = sorted(self._slots.values(), key=lambda each: each.used)
+            return [each.entry for each in slots if each.entry is not None]
 
     def statistics(self) -> Statistics:
         """Hits, misses, size and bound, all of one moment."""
         with self._lock:
             hits = self._tick() - self._other_ticks + 1
-            return Statistics(hits, self._misses, len(self._entries), self._bound)
+            return Statistics(hits, self._misses, len(self._slots), self._bound)
 
-    def _forget(self, signature: Hashable) -> None:
+    def _drop(self, signature: Hashable) -> None:
         """Taken under the lock."""
-        kept = self._entries.pop(signature, None)
-        if kept is not None:
-            kept.entry = None
+        slot = self._slots.pop(signature, None)
+        if slot is not None:
+            slot.entry = None
 
     def _tick(self) -> int:
         """A tick that is no hit's. Taken under the lock."""
         self._other_ticks += 1
         return next(self._ticks)
+
+
+class Shortcuts:
+    """Calls made before on plain tensors of a GPU: by all else that was asked, guards that recognise tensors like
+    theirs, and where their plans are. At most `bound` keys, at most `alike` guards for one of them.
+
+    tensor   the class of those tensors; None before the first
+    """
+
+    def __init__(self, bound: int, alike: int) -> None:
+        self._bound, self._alike = bound, alike
+        self._rows: dict[Hashable, tuple[tuple[Guard, Slot[Prepared], Kind], ...]] = {}
+        self.tensor: type | None = None
+
+    def find(self, request: Request) -> tuple[Prepared, tuple[int, ...], Kind, tuple[int, ...]] | None:
+        """The plan for these tensors, their addresses, their kind and the addresses of the tensors in `out`; None where
+        no call like this one is known, or where an `out` array overlaps another.
+        """
+        binder, arrays, _, attributes, wanted, out, provider, policy = request
+        policy = current() if policy is None else effective(policy)
+        policy_key = None if policy is DEFAULT else policy  # a policy's hash is worked out in Python
+        out_key = tuple(out) if out else None
+        rows = self._rows.get((binder.name, wanted, attributes, out_key, provider, policy_key, arrays[0].shape))
+        if rows is None:
+            return None
+        tensors = (*arrays, *[out[name] for name in out_names(binder, out)]) if out else arrays
+        for guard, slot, kind in rows:
+            addresses = guard.addresses(tensors)
+            plan = slot.entry
+            if addresses is None or plan is None:
+                continue
+            buffers, out_buffers = addresses, ()
+            if out:
+                buffers, out_buffers = addresses[: len(arrays)], addresses[len(arrays) :]
+                if not plan.disjoint(buffers, out_buffers):
+                    return None
+            plan_cache.use(slot)
+            return plan, buffers, kind, out_buffers
+        return None
+
+    def add(self, request: Request, operands: Operands, slot: Slot[Prepared] | None) -> None:
+        """Let the next call like this one be found. Threads may do so at once: one of them is forgotten."""
+        keys, _, kind, names, _, in_place = operands
+        if (
+            kind.device == HOST
+            or slot is None
+            or in_place
+            or not all(each is not None and each[3] == 16 for each in keys)
+        ):
+            return
+        out = request.out or {}
+        guard = guard_of((*request.arrays, *[out[name] for name in names]))
+        if guard is None:
+            return
+        binder, arrays, _, attributes, wanted, _, provider, policy = request
+        policy = effective(policy)
+        policy_key = None if policy is DEFAULT else policy
+        key = (binder.name, wanted, attributes, tuple(out) or None, provider, policy_key, arrays[0].shape)
+        if len(self._rows) >= self._bound:
+            self._rows.clear()
+        others = [row for row in self._rows.get(key, ()) if row[1].entry is not None]
+        self._rows[key] = (*others[1 - self._alike :], (guard, slot, kind))
+        self.tensor = type(arrays[0])
+
+
+plan_cache: PlanCache[Prepared] = PlanCache(bound=1024)
+shortcuts = Shortcuts(bound=1024, alike=16)
+
+
+def signature_of(request: Request, operands: Operands) -> Hashable:
+    """All that the plan of a call depends on. Raises PolicyError for a policy that is none."""
+    binder, _, _, attributes, wanted, _, provider, policy = request
+    policy = current() if policy is None else effective(policy)
+    keys, _, kind, names, _, in_place = operands
+    policy_key = None if policy is DEFAULT else policy  # a policy's hash is worked out in Python
+    return binder.name, wanted, attributes, keys, names, in_place, kind.device, provider, policy_key

@@ -9,8 +9,8 @@ from gradkern.arrays.kind import HOST
 from gradkern.call import Call, Tensor
 from gradkern.contract import registry
 from gradkern.contract.axes import shape_of
-from gradkern.dispatch.run import plan_cache
-from gradkern.policy import changes
+from gradkern.dispatch.plan_cache import plan_cache
+from gradkern.policy import differences
 from gradkern.strides import c_strides
 
 __all__ = ["recorded", "usual"]
@@ -51,7 +51,7 @@ def _described(call: Call) -> dict[str, Any]:
         "attributes": attributes,
         "strides": strides,
         "alignment": alignment,
-        "policy": changes(call.policy),
+        "policy": differences(call.policy),
     }
     return line | {key: value for key, value in optional.items() if value}
 

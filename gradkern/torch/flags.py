@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.policy import USUAL, Policy, current
+from gradkern.policy import DEFAULT, Policy, current
 from gradkern.torch.request import Declined
 
 __all__ = ["Flags", "flags", "policy_of", "require_cudnn"]
@@ -28,7 +28,7 @@ def flags() -> Flags:
     """What a search may choose from in a call that is made now."""
     policy = current()
     return (
-        None if policy is USUAL else policy,
+        None if policy is DEFAULT else policy,
         _cudnn_deterministic() or _all_deterministic(),
         _precision("cuda", "conv") == "tf32",
         _cudnn_enabled(),
@@ -45,5 +45,5 @@ def require_cudnn(x: torch.Tensor) -> None:
 def policy_of(seen: Flags) -> Policy:
     """gradkern's policy, and PyTorch's flags where they are stricter."""
     policy, deterministic, tf32, _ = seen
-    base = policy or USUAL
+    base = policy or DEFAULT
     return replace(base, deterministic=base.deterministic or deterministic, allow_tf32=base.allow_tf32 and tf32)

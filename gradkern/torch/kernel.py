@@ -11,7 +11,7 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.dispatch.run import plan_for
 from gradkern.errors import GradkernError, ProviderError
-from gradkern.policy import USUAL
+from gradkern.policy import DEFAULT
 from gradkern.torch.flags import policy_of
 from gradkern.torch.options import Options
 from gradkern.torch.overrides import Override
@@ -97,7 +97,7 @@ class Kernel:
             device=question.device,
             outputs=[name for name, _ in question.outputs],
             out={name: result.seen_as for name, result in question.outputs},
-            policy=USUAL if flags is None else policy_of(flags),
+            policy=DEFAULT if flags is None else policy_of(flags),
             **dict(question.attributes),
         )
         return runner(question, prepared.plan, tuple(prepared.call.outputs))

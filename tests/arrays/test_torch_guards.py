@@ -1,78 +1,73 @@
-"""Plain tensors are read alike whether PyTorch's guard recognises them or their attributes are looked at one by one.
+"""Plain tensors are told from those that need a closer look, by their attributes and by PyTorch's guard alike.
 
-The readers ask no tensor where it is: that they are asked for tensors on a GPU only is gradkern.operands' business.
+The readers ask no tensor where it is: that they are asked for tensors on a GPU only is gradkern.dispatch's business.
 """
 
 from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gradkern.arrays import torch_guards
-from gradkern.arrays.torch_guards import alignment, of_tensors
+from gradkern.arrays.torch_guards import Guard, alignment, guard_of, of_tensors
 from gradkern.arrays.view import view
 from gradkern.errors import ArgumentError
 
 pytestmark = pytest.mark.torch
 
 
-@pytest.fixture(params=["with the guard", "without"], autouse=True)
-def guard(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
-    torch = pytest.importorskip("torch")
-    torch.empty(1)
-    monkeypatch.setattr(torch_guards, "_known", {})
-    if request.param == "without":
-        monkeypatch.setattr(torch_guards, "_guards", lambda: None)
-    yield request.param != "without"
-    assert bool(torch_guards._known) == (request.param != "without")
-
-
 def pair(torch: Any) -> tuple[Any, Any]:
-    """Two tensors as every test has read them before."""
+    """Two plain tensors, that a guard recognises."""
     made = torch.randn(4, 8), torch.randn(8)
     assert of_tensors(made) is not None
     return made
 
 
+def guard_for(values: tuple[Any, ...]) -> Guard:
+    found = guard_of(values)
+    assert found is not None
+    assert found.addresses(values) == tuple(each.data_ptr() for each in values)
+    return found
+
+
 def test_tensors_like_those_read_before_have_equal_keys_and_their_own_addresses() -> None:
     import torch
 
-    pair(torch)
+    guard = guard_for(pair(torch))
     one, other = (torch.randn(4, 8), torch.randn(8)), (torch.randn(64)[32:].view(4, 8), torch.randn(8))
     (keys, addresses, index), (again, others, _) = of_tensors(one), of_tensors(other)  # type: ignore[misc]
     assert keys == again
     assert addresses == tuple(each.data_ptr() for each in one)
     assert others == tuple(each.data_ptr() for each in other)
     assert index == -1
+    assert (guard.addresses(one), guard.addresses(other)) == (addresses, others)
 
 
 def test_what_a_plan_depends_on_is_in_the_key() -> None:
     import torch
 
     x, y = pair(torch)
+    guard = guard_for((x, y))
     wide = torch.randn(4, 9)
-    found = [
-        of_tensors(each)
-        for each in (
-            (x, y),
-            (x.double(), y),
-            (x.bfloat16(), y),
-            (torch.randn(5, 8), y),
-            (torch.randn(8, 4).t(), y),
-            (wide[:, :8], y),
-            (wide.view(-1)[1:33].view(4, 8), y),
-            (wide.view(-1)[2:34].view(4, 8), y),
-            (x, torch.randn(9)),
-            (x, y, y),
-        )
+    others = [
+        (x.double(), y),
+        (x.bfloat16(), y),
+        (torch.randn(5, 8), y),
+        (torch.randn(8, 4).t(), y),
+        (wide[:, :8], y),
+        (wide.view(-1)[1:33].view(4, 8), y),
+        (wide.view(-1)[2:34].view(4, 8), y),
+        (x, torch.randn(9)),
     ]
+    found = [of_tensors(each) for each in ((x, y), (x, y, y), *others)]
     assert all(found)
     keys = [each[0] for each in found if each]
     assert len(set(keys)) == len(keys)
+    assert [guard.addresses(each) for each in others] == [None] * len(others)
 
 
 def sparse(torch: Any) -> Any:
@@ -107,11 +102,13 @@ def test_anything_but_a_plain_tensor_needs_a_closer_look(kind: str) -> None:
     import torch
 
     x, _ = pair(torch)
-    assert of_tensors((x, torch.randn(4, 8))) is not None
+    guard = guard_for((x, torch.randn(4, 8)))
     odd = getattr(Odd, kind)(torch)
-    with torch.no_grad():
-        assert of_tensors((x, odd)) is None
-    assert of_tensors((x, odd)) is None
+    for mode in (torch.no_grad, torch.enable_grad):
+        with mode():
+            assert of_tensors((x, odd)) is None
+            assert guard.addresses((x, odd)) is None
+            assert guard_of((x, odd)) is None
 
 
 @pytest.mark.parametrize("transform", ["vmap", "grad"])
@@ -119,10 +116,11 @@ def test_tensors_of_a_function_transform_need_a_closer_look(transform: str) -> N
     import torch
 
     x, _ = pair(torch)
-    assert of_tensors((x, x.clone())) is not None
+    guard = guard_for((x, x.clone()))
 
     def look(value: Any) -> Any:
         assert of_tensors((x, value)) is None
+        assert guard.addresses((x, value)) is None
         return value.sum()
 
     calls: dict[str, Callable[[], Any]] = {
@@ -148,31 +146,22 @@ def test_one_tensor_given_twice_is_read() -> None:
     keys, addresses, _ = of_tensors((x, x))  # type: ignore[misc]
     assert keys[0] == keys[1]
     assert addresses[0] == addresses[1]
+    assert guard_of((x, x)) is None
 
 
 def test_no_tensor_is_kept_alive() -> None:
     import torch
 
     x, y = pair(torch)
+    guard = guard_for((x, y))
     dead = [weakref.ref(x), weakref.ref(y)]
     del x, y
     gc.collect()
     assert [each() for each in dead] == [None, None]
+    assert guard.addresses(pair(torch)) is not None
 
 
-def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    monkeypatch.setattr(torch_guards, "_MOST", 5)
-    monkeypatch.setattr(torch_guards, "_MOST_ALIKE", 3)
-    for size in range(1, 12):
-        for other in range(1, 6):
-            assert of_tensors((torch.randn(size), torch.randn(other))) is not None
-    assert len(torch_guards._known) <= 5
-    assert all(len(each) <= 3 for each in torch_guards._known.values())
-
-
-def test_a_guard_that_lets_pass_what_it_must_not_is_left_alone(monkeypatch: pytest.MonkeyPatch, guard: bool) -> None:
+def test_a_guard_that_lets_pass_what_it_must_not_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     class Careless:
@@ -181,18 +170,19 @@ def test_a_guard_that_lets_pass_what_it_must_not_is_left_alone(monkeypatch: pyte
         def check(self, *_: Any) -> bool:
             return True
 
-    find = torch_guards._guards.__wrapped__ if guard else None
-    pair(torch)
-    if find is None:
-        return
+    find = torch_guards._guards.__wrapped__
     assert find() is torch._C._dynamo.guards.TensorGuards
     monkeypatch.setattr(torch._C._dynamo.guards, "TensorGuards", Careless)
     assert find() is None
 
 
-@pytest.mark.parametrize(("address", "expected"), [(0, 16), (1 << 40, 16), (24, 8), (20, 4), (6, 2), (7, 1)])
-def test_alignment_is_the_power_of_two_that_divides_an_address(address: int, expected: int, guard: bool) -> None:
+def test_without_a_guard_no_tensors_are_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    pair(torch)
+    monkeypatch.setattr(torch_guards, "_guards", lambda: None)
+    assert guard_of(pair(torch)) is None
+
+
+@pytest.mark.parametrize(("address", "expected"), [(0, 16), (1 << 40, 16), (24, 8), (20, 4), (6, 2), (7, 1)])
+def test_alignment_is_the_power_of_two_that_divides_an_address(address: int, expected: int) -> None:
     assert alignment(address) == expected

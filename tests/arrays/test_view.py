@@ -11,8 +11,8 @@ from helpers.calls import FakeProvider, OnDevice, WithInterface, arguments, mess
 
 import gradkern
 from gradkern import ArgumentError, DeviceError, DTypeError, OutputError, ProviderError
+from gradkern.contract import request
 from gradkern.contract.binder import Binder
-from gradkern.dispatch import run
 
 GELU, CONV = "BiasGeluGrad_dX", "ConvGrad"
 
@@ -226,7 +226,7 @@ def test_arrays_on_a_device_without_provider_are_refused(
     provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = gradkern.operators()[GELU].model_copy(update={"providers": {"cpu": ("cpu",)}})
-    monkeypatch.setitem(run._binders(), GELU, Binder(GELU, alone))
+    monkeypatch.setitem(request._binders, GELU, Binder(GELU, alone))
     given = {key: OnDevice(array, (2, 0)) for key, array in arguments(GELU).items()}
     expected = f"{GELU}: the arrays are on cuda:0; registered providers are cpu"
     assert message(ProviderError, gradkern.run, GELU, **given) == expected

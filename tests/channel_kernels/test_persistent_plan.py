@@ -29,7 +29,7 @@ ALL = frozenset({"dX", "scale_sum", "bias_sum"})
 
 def tensor(shape: tuple[int, ...], dtype: str = "float16", **changes: Any) -> Tensor:
     kind = np.dtype(dtype)
-    return replace(Tensor(kind, shape, c_strides(shape, kind.itemsize), 16), **changes)
+    return Tensor(kind, shape, c_strides(shape, kind.itemsize), 16)._replace(**changes)
 
 
 def problem(shape: tuple[int, ...] = (16, 8, 28, 28), **changes: Any) -> Problem:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,8 @@ def test_a_terminal_gets_a_drawn_table() -> None:
 def test_a_provider_that_cannot_run_here_says_why(
     show: Shown, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setitem(providers._PACKAGES, "cpu", {"numba": "numba", "a_module_nobody_has": "a_package"})
+    cpu = replace(providers.PROVIDERS["cpu"], packages={"numba": "numba", "a_module_nobody_has": "a_package"})
+    monkeypatch.setattr(providers, "PROVIDERS", {**providers.PROVIDERS, "cpu": cpu})
     request.addfinalizer(providers.unavailable.cache_clear)
     providers.unavailable.cache_clear()
     reason = "a_module_nobody_has not installed (pip install a_package)"

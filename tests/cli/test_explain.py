@@ -15,8 +15,9 @@ import gradkern
 from gradkern import cli
 from gradkern.cli import explain, sizes
 from gradkern.cli.sizes import Wanted, example_of, types_of
+from gradkern.contract import request
 from gradkern.contract.binder import Binder
-from gradkern.dispatch import run
+from gradkern.dispatch import planner
 from gradkern.dispatch.run import plan_for
 from gradkern.search.store import Measurement, SearchResult
 from gradkern.system import driver
@@ -146,7 +147,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, bandwidth: float) -> dict[str, Any
     made = wanted.plan("cpu")
     plan: Any = SimpleNamespace(
         operator=LN, provider="cuda", call=made.call, kernel="rows", scratch=0, bytes=made.bytes,
-        _plan=SimpleNamespace(launches=(launch,)),
+        launches=(launch,),
     )  # fmt: skip
     return explain.explained(wanted, plan)
 
@@ -154,8 +155,8 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, bandwidth: float) -> dict[str, Any
 def test_arrays_are_described_as_new_ones_on_the_first_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     name, fake = "BiasGeluGrad_dX", FakeProvider()
     operator = OPERATORS[name].model_copy(update={"providers": {"cuda": ("cuda.plan",)}})
-    monkeypatch.setattr(run, "_binders", lambda: {name: Binder(name, operator)})
-    monkeypatch.setattr(run, "unavailable", lambda provider: None)
+    monkeypatch.setitem(request._binders, name, Binder(name, operator))
+    monkeypatch.setattr(planner, "unavailable", lambda provider: None)
     monkeypatch.setitem(sys.modules, "gradkern.ops.bias_gelu.cuda.plan", fake)
     plan = Wanted(name, operator, operator.examples[0], operator.combinations[0]).plan("cuda")
     (call,) = fake.calls
@@ -297,9 +298,9 @@ def searching(monkeypatch: pytest.MonkeyPatch) -> Callable[[SearchResult | None]
     def make(found: SearchResult | None) -> Searching:
         fake = Searching(found)
         monkeypatch.setitem(sys.modules, "gradkern.ops.layer_norm.cuda.plan", fake)
-        for module in (run, sizes):
+        for module in (planner, sizes):
             monkeypatch.setattr(module, "unavailable", lambda provider: None)
-        monkeypatch.setattr(explain.driver, "ask", lambda: None)
+        monkeypatch.setattr(driver, "ask", lambda: None)
         return fake
 
     return make

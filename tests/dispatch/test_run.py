@@ -12,6 +12,7 @@ from helpers.calls import OPERATORS, FakeProvider, arguments, message
 import gradkern
 from gradkern import ArgumentError, DataError, OutputError, ProviderError
 from gradkern.call import Refusal
+from gradkern.contract import request
 from gradkern.contract.binder import Binder
 from gradkern.dispatch import run
 
@@ -54,7 +55,7 @@ def test_an_optional_input_may_be_left_out(provider: FakeProvider, monkeypatch: 
     contract = OPERATORS[LAYER]
     optional = [each.model_copy(update={"optional": each.name == "mean"}) for each in contract.inputs]
     binder = Binder(LAYER, contract.model_copy(update={"inputs": tuple(optional)}))
-    monkeypatch.setitem(run._binders(), LAYER, binder)
+    monkeypatch.setitem(request._binders, LAYER, binder)
     given = arguments(LAYER, mean=None)
     plan = gradkern.prepare(LAYER, **given)
     gradkern.run(LAYER, **given)
@@ -207,7 +208,7 @@ def test_a_provider_that_is_not_there_is_refused(provider: FakeProvider, named: 
 def providing(monkeypatch: pytest.MonkeyPatch, **modules: Any) -> None:
     """Let the CPU provider of an operator have these modules; None is one that is not there."""
     contract = OPERATORS[GELU].model_copy(update={"providers": {"cpu": tuple(modules), "cuda": ("cuda",)}})
-    monkeypatch.setitem(run._binders(), GELU, Binder(GELU, contract))
+    monkeypatch.setitem(request._binders, GELU, Binder(GELU, contract))
     for name, plan in modules.items():
         if plan is not None:
             monkeypatch.setitem(sys.modules, f"{FAMILY}.{name}", SimpleNamespace(plan=plan))
@@ -223,7 +224,7 @@ def refusing(reason: str) -> Any:
 def test_a_named_provider_runs_or_says_why_it_cannot(provider: FakeProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     providing(monkeypatch, cpu=provider.plan)
     why = {"cuda": "no NVIDIA GPU: the CUDA driver is not installed"}
-    monkeypatch.setattr("gradkern.dispatch.run.unavailable", why.get)
+    monkeypatch.setattr("gradkern.dispatch.planner.unavailable", why.get)
     expected = f"{GELU}: provider 'cuda' cannot run here: no NVIDIA GPU: the CUDA driver is not installed"
     assert message(ProviderError, gradkern.run, GELU, **arguments(GELU), provider="cuda") == expected
     assert gradkern.prepare(GELU, **arguments(GELU), provider="cpu").provider == "cpu"

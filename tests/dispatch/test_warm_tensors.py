@@ -16,8 +16,10 @@ import gradkern
 from gradkern import ArgumentError, PolicyError, ProviderError, plan_cache
 from gradkern.arrays import torch_guards
 from gradkern.arrays.kind import View
+from gradkern.contract.request import Views
 from gradkern.dispatch import operands, run
-from gradkern.dispatch.plan_cache import Statistics
+from gradkern.dispatch import planner as making
+from gradkern.dispatch.plan_cache import Shortcuts, Statistics
 
 GELU, LAYER = "BiasGeluGrad_dX", "LayerNormalizationGrad"
 
@@ -75,14 +77,18 @@ def planner(monkeypatch: pytest.MonkeyPatch) -> Planner:
 
     def views(binder: Any, arrays: Any, out: Any) -> Any:
         seen = input_views(binder, arrays)
-        return tuple(View(each.key, each.buffer, kind.device, kind) for each in seen if each), {}, frozenset()
+        inputs = {
+            name: View(each.tensor, each.buffer, kind.device, kind)
+            for name, each in zip(binder.inputs, seen, strict=True)
+            if each
+        }
+        return Views(inputs, {}, frozenset())
 
-    monkeypatch.setattr(torch_guards, "_known", {})
-    monkeypatch.setattr(run, "_seen", {})
+    monkeypatch.setattr(run, "shortcuts", Shortcuts(1024, 16))
     monkeypatch.setattr(run, "read", elsewhere)
     monkeypatch.setattr(run, "views_of", views)
-    monkeypatch.setattr(run, "unavailable", lambda provider: None)
-    monkeypatch.setattr(run, "_ask", made.plan)
+    monkeypatch.setattr(making, "unavailable", lambda provider: None)
+    monkeypatch.setattr(making, "_ask", lambda binder, provider, call: made.plan(binder, provider.name, call))
     return made
 
 
@@ -180,29 +186,26 @@ def test_a_plan_that_the_cache_forgot_is_made_again(planner: Planner, monkeypatc
     warm(LAYER)
     warm(GELU)
     assert [each.operator for each in planner.calls] == [GELU, GELU, LAYER, GELU]
-    assert all(len(each) == 1 for each in run._seen.values())
+    assert all(len(each) == 1 for each in run.shortcuts._rows.values())
 
 
 def test_what_is_remembered_has_a_bound(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    monkeypatch.setattr(run, "_MOST", 3)
-    monkeypatch.setattr(run, "_MOST_ALIKE", 2)
+    monkeypatch.setattr(run, "shortcuts", Shortcuts(bound=3, alike=2))
     for size in range(1, 6):
         warm(GELU, dY=np.zeros((6, size), np.float32), X=np.zeros((6, size), np.float32), B=np.zeros(size, np.float32))
-    assert len(run._seen) <= 3
+    assert len(run.shortcuts._rows) <= 3
     call = given(GELU)
     for order in range(1, 5):  # of one shape, told apart by their strides
         call["X"] = torch.zeros(6, 40 * order)[:, ::order]
         for _ in range(3):
             gradkern.run(GELU, **call)
-    assert all(len(each) <= 2 for each in run._seen.values())
+    assert all(len(each) <= 2 for each in run.shortcuts._rows.values())
 
 
 def test_tensors_on_the_host_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "_seen", {})
-    monkeypatch.setattr(torch_guards, "_known", {})
-    assert torch_guards.of_tensors(tuple(given(GELU).values())) is not None
-    assert torch_guards._known  # known, as tensors of a GPU are
+    monkeypatch.setattr(run, "shortcuts", Shortcuts(1024, 16))
+    assert torch_guards.guard_of(tuple(given(GELU).values())) is not None  # recognised, as tensors of a GPU are
     warm(GELU)
-    assert not run._seen
+    assert not run.shortcuts._rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> Search:
 
 def tensor(shape: tuple[int, ...], dtype: str = "float32", **changes: Any) -> Tensor:
     kind = np.dtype(dtype)
-    return replace(Tensor(kind, shape, c_strides(shape, kind.itemsize), 16), **changes)
+    return Tensor(kind, shape, c_strides(shape, kind.itemsize), 16)._replace(**changes)
 
 
 def call(

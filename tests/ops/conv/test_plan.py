@@ -98,7 +98,7 @@ def zeros(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 def tensor(shape: tuple[int, ...], dtype: str = "float32", **changes: Any) -> Tensor:
     kind = np.dtype(dtype)
-    return replace(Tensor(kind, shape, c_strides(shape, kind.itemsize), 16), **changes)
+    return Tensor(kind, shape, c_strides(shape, kind.itemsize), 16)._replace(**changes)
 
 
 def call(

@@ -1,0 +1,103 @@
+"""What a caller asks for: the arguments of one call, sorted by the operator's contract, and views of its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from gradkern.arrays.kind import View
+from gradkern.contract import registry
+from gradkern.contract.binder import AttributeKey, Binder, attribute_key
+from gradkern.errors import UnknownOperatorError, nearest
+from gradkern.policy import Policy
+
+__all__ = ["Pairs", "Request", "Views", "binder_of", "request_of"]
+
+Pairs = frozenset[tuple[str, str]]
+
+
+class Request(NamedTuple):
+    """One call as it was asked for. Made once, and passed along.
+
+    binder       the operator's names
+    arrays       the inputs in contract order, None for an optional one not given
+    attributes   those given, as they came
+    attribute_key   their part of keys
+    wanted       the outputs to compute, in contract order
+    out, provider, policy   as given
+    """
+
+    binder: Binder
+    arrays: tuple[Any, ...]
+    attributes: dict[str, Any]
+    attribute_key: AttributeKey
+    wanted: tuple[str, ...]
+    out: Mapping[str, Any] | None
+    provider: str | None
+    policy: Policy | Mapping[str, Any] | None
+
+
+def request_of(
+    op: str,
+    inputs: tuple[Any, ...],
+    named: dict[str, Any],
+    outputs: Any = None,
+    out: Mapping[str, Any] | None = None,
+    provider: str | None = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> Request:
+    """The arguments of a call, sorted.
+
+    Raises a GradkernError for names that the operator does not have. Values are checked when the call is planned.
+    """
+    try:
+        binder = _binders[op]
+    except (KeyError, TypeError):
+        binder = binder_of(op)
+    if domain is not None or version is not None:
+        _check_version(binder, domain, version)
+    arrays, attributes = binder.bind(inputs, named)
+    key = attribute_key(attributes) if attributes else ()
+    wanted = binder.wanted(outputs, out)
+    # As Request(...) does, which takes every warm call twice as long.
+    return tuple.__new__(Request, (binder, arrays, attributes, key, wanted, out, provider, policy))
+
+
+class Views(NamedTuple):
+    """The arrays of one call: inputs and `out` arrays by name, and the (input, output) pairs that are one array."""
+
+    inputs: Mapping[str, View]
+    out: Mapping[str, View]
+    in_place: Pairs
+
+    @property
+    def device(self) -> str:
+        return next(iter(self.inputs.values())).device
+
+
+_binders: dict[str, Binder] = {}
+"""Of the operators that were called, by name: at most as many as the registry has."""
+
+
+def binder_of(op: Any) -> Binder:
+    """The binder of an operator. Raises UnknownOperatorError where the registry has none of this name."""
+    operators = registry.operators()
+    if not isinstance(op, str) or op not in operators:
+        raise UnknownOperatorError(f"unknown operator {op!r}{nearest(op, operators)}; known are {', '.join(operators)}")
+    if op not in _binders:
+        _binders[op] = Binder(op, operators[op])
+    return _binders[op]
+
+
+def _check_version(binder: Binder, domain: str | None, version: int | None) -> None:
+    contract = binder.operator
+    if domain is not None and not (isinstance(domain, str) and domain == contract.domain):
+        raise UnknownOperatorError(f"{binder.name}: there is none in domain {domain!r}; it is of {contract.domain!r}")
+    last = contract.until_version
+    if version is not None and not (
+        isinstance(version, int) and contract.since_version <= version and (last is None or version <= last)
+    ):
+        span = f"since version {contract.since_version}" + ("" if last is None else f", until {last}")
+        raise UnknownOperatorError(f"{binder.name}: there is none of version {version!r}; it is there {span}")

@@ -1,0 +1,112 @@
+"""From a call that was not seen before to its plan: a provider is chosen, the contract checked, the modules asked."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import partial
+from importlib import import_module
+from typing import Any, cast
+
+from gradkern.call import HOST, Call, Pinning, Plan, ProviderModule, Refusal, Resolving, Wrapper
+from gradkern.contract.binder import Binder
+from gradkern.contract.check import check
+from gradkern.contract.request import Request, Views
+from gradkern.dispatch.plan_cache import plan_cache
+from gradkern.dispatch.prepared import Prepared
+from gradkern.errors import GradkernError, ProviderError, nearest
+from gradkern.policy import effective
+from gradkern.system import providers
+from gradkern.system.providers import Provider, device_kind, unavailable
+
+__all__ = ["module_of", "plan"]
+
+
+def plan(request: Request, views: Views, signature: Hashable = None) -> Prepared:
+    """The plan of a call, cached by its signature if it has one. One thread plans at a time, so none is planned twice.
+
+    Raises a GradkernError where the call does not fit its contract, or no provider takes it.
+    """
+    with plan_cache.planning:
+        entry = None if signature is None else plan_cache.peek(signature)
+        if entry is not None:
+            return entry
+        binder = request.binder
+        provider = _choose(binder, views.device, request.provider)
+        family: Any = import_module(f"gradkern.ops.{binder.operator.family}")
+        call = check(
+            request, views, effective(request.policy), family.resolve if isinstance(family, Resolving) else None
+        )
+        made = None
+        if call.device == HOST != provider.device:
+            made = _wrapped(provider.host_copies, binder, provider, call)
+        entry = Prepared(binder, provider.name, call, made or _ask(binder, provider, call), views.out)
+        if signature is not None:
+            plan_cache.put(signature, entry)
+        return entry
+
+
+def module_of(family: str, name: str) -> ProviderModule:
+    """A module of a family, as registry.yaml names it for a provider; imported by the first who asks."""
+    return cast(ProviderModule, import_module(f"gradkern.ops.{family}.{name}"))
+
+
+def _choose(binder: Binder, device: str, named: str | None) -> Provider:
+    """The best provider for arrays on this device, or the named one if it is for them."""
+    registered, kind = binder.operator.providers, device.partition(":")[0]
+    if named is not None and (not isinstance(named, str) or named not in registered):
+        raise ProviderError(
+            f"{binder.name}: no provider {named!r}{nearest(named, registered)}; registered are {', '.join(registered)}"
+        )
+    fitting = [each for each in registered if device_kind(each) == kind]
+    if not fitting:
+        raise ProviderError(
+            f"{binder.name}: the arrays are on {device}; registered providers are {', '.join(registered)}"
+        )
+    if named is not None:
+        record = providers.PROVIDERS.get(named)
+        if named not in fitting and (device != HOST or record is None or record.host_copies is None):
+            raise ProviderError(f"{binder.name}: provider {named!r} was asked for, but the arrays are on {device}")
+        fitting = [named]
+    reasons = {each: unavailable(each) for each in fitting}
+    chosen = next((each for each, reason in reasons.items() if reason is None), None)
+    if chosen is None:
+        first, reason = next(iter(reasons.items()))
+        raise ProviderError(f"{binder.name}: provider {first!r} cannot run here: {reason}")
+    return providers.PROVIDERS[chosen]
+
+
+def _ask(binder: Binder, provider: Provider, call: Call) -> Plan:
+    """The first plan that a module of the provider makes; an error with each one's reason where none does.
+
+    Arrays that no module takes as they lie are copied end to end, where the provider has a module for that.
+    """
+    reasons: list[str] = []
+    for name in binder.operator.providers[provider.name]:
+        try:
+            return _planned(module_of(binder.operator.family, name), call)
+        except Refusal as refusal:
+            reasons.append(f"{name}: {refusal}")
+        except ImportError as error:
+            reasons.append(f"{name}: cannot be loaded: {error}")
+        except GradkernError as error:
+            raise type(error)(f"{binder.name}: {error}") from None
+    made = _wrapped(provider.contiguous, binder, provider, call)
+    if made is not None:
+        return made
+    raise ProviderError(f"{binder.name}: provider {provider.name!r} cannot take the call: {'; '.join(reasons)}")
+
+
+def _wrapped(module: str | None, binder: Binder, provider: Provider, call: Call) -> Plan | None:
+    """What a module of the provider makes of a call by way of another call, which the provider is asked for."""
+    if module is None:
+        return None
+    return cast(Wrapper, import_module(module)).wrap(call, partial(_ask, binder, provider))
+
+
+def _planned(module: ProviderModule, call: Call) -> Plan:
+    """The module's plan. Where it has no choice, the kernel that the policy pins must be the one it has."""
+    made, pinned = module.plan(call), call.policy.kernel
+    heeds_pins = isinstance(module, Pinning) and module.HEEDS_PINS
+    if pinned not in (None, made.kernel) and made.kernel != "empty" and not heeds_pins:
+        raise Refusal(f"has no kernel {pinned!r} for this call; it has {made.kernel!r}")
+    return made
