@@ -51,7 +51,8 @@ class Translation:
 
     name      aten's
     group     what users call it
-    split     of a call's arguments, the tensors that are read and all else that decides what is computed
+    split     of a call's arguments, the tensors that are read and all else that decides what is computed; equal ones of
+              these come with equally many tensors
     request   of a call's arguments, what is asked of gradkern; raises Declined
     searched  the last of all else are PyTorch's flags, which a search heeds
     """

@@ -327,6 +327,13 @@ def test_backward_from_eight_threads(overrides: Any) -> None:
     assert counts() == (160, 8)
 
 
+def test_with_and_without_a_weight_are_two_signatures(overrides: Any) -> None:
+    x = torch.randn(6, 40, requires_grad=True)
+    for weight in (None, torch.ones(40), None, torch.ones(40)):
+        functional.layer_norm(x, (40,), weight).square().sum().backward()
+    assert counts() == (2, 2)
+
+
 def test_many_sizes_are_bounded(overrides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradkern.torch.kernel._MOST", 4)
     for rows in range(2, 12):

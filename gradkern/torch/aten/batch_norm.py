@@ -36,11 +36,11 @@ def split_native_batch_norm(
     eps: float,
     mask: Any,
 ) -> Split:
-    """The tensors that are read, and all else that decides what is computed."""
+    """The tensors that are read, and all else that decides what is computed, how many tensors there are included."""
     center, spread = (mean, inv_std) if train else (running_mean, running_var)
     if center is None or spread is None:
         return (grad, x), (train, None)
-    rest = (train, None if train else eps, *mask, flags())
+    rest = (train, None if train else eps, *mask, weight is None, flags())
     if weight is None:
         return (grad, x, center, spread), rest
     return (grad, x, center, spread, weight), rest

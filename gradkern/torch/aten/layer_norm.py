@@ -12,9 +12,9 @@ Split = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
 def split_layer_norm(grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any) -> Split:
-    """The tensors that are read, and all else that decides what is computed."""
+    """The tensors that are read, and all else that decides what is computed, how many tensors there are included."""
     if weight is None:
-        return (grad, x, mean, rstd), (len(shape), *mask)
+        return (grad, x, mean, rstd), (len(shape), *mask, None)
     return (grad, x, mean, rstd, weight), (len(shape), *mask)
 
 
@@ -37,7 +37,7 @@ def layer_norm(grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any,
 
 def split_rms_norm(grad: Any, x: Any, shape: Any, rstd: Any, weight: Any, mask: Any) -> Split:
     if weight is None:
-        return (grad, x, rstd), (len(shape), *mask)
+        return (grad, x, rstd), (len(shape), *mask, None)
     return (grad, x, rstd, weight), (len(shape), *mask)
 
 

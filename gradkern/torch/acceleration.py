@@ -1,0 +1,127 @@
+"""accelerate(model): in place, by the class of its modules, what `enable` cannot do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import torch  # pyright: ignore[reportMissingImports]
+from torch import nn  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.modules import InvertibleLayerNorm, LayerNorm, LinearGELU, RMSNorm
+
+__all__ = ["Acceleration", "accelerate"]
+
+Filter = Callable[[nn.Module, str], bool]
+
+
+class FusedGELU(nn.GELU):
+    """A GELU that the linear layer before it has done."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002  as its base class calls it
+        return input
+
+
+@dataclass
+class Acceleration:
+    """What was replaced, and what was looked at and left, with the reason; by the names of the modules.
+
+    Printing it lists both; `undo` puts every class back.
+    """
+
+    replaced: dict[str, str] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
+    _before: list[tuple[nn.Module, type[nn.Module], dict[str, object]]] = field(default_factory=list, repr=False)
+
+    def undo(self) -> None:
+        """Put the modules' own classes back."""
+        while self._before:
+            module, kind, attributes = self._before.pop()
+            module.__class__ = kind
+            for name in attributes:
+                module.__dict__.pop(name, None)
+        self.replaced.clear()
+
+    def __str__(self) -> str:
+        lines = [f"gradkern.torch: {len(self.replaced)} modules replaced, {len(self.left)} left"]
+        lines += [f"  {name}: {what}" for name, what in self.replaced.items()]
+        lines += [f"  {name}: left, {why}" for name, why in self.left.items()]
+        return "\n".join(lines)
+
+    def replace(self, module: nn.Module, name: str, kind: type[nn.Module], **attributes: object) -> None:
+        """Give the module another class, and these attributes, which are none of its parameters or buffers."""
+        self._before.append((module, type(module), attributes))
+        module.__class__ = kind
+        module.__dict__.update(attributes)
+        self.replaced[name] = kind.__name__
+
+
+def accelerate(
+    model: nn.Module,
+    filter: Filter | None = None,  # noqa: A002  as other libraries call it
+    *,
+    autocast: str | None = None,
+    invertible: bool = False,
+) -> Acceleration:
+    """Replace modules of a model in place, by changing their class: parameters, hooks, the keys of state_dict, tied
+    weights, deepcopy and pickle stay as they are.
+
+    Only modules whose class is exactly torch.nn's, and only what `gradkern.torch.enable` cannot do: nn.Linear followed
+    by nn.GELU in an nn.Sequential becomes one function; with autocast="input" layer norms and RMSNorms keep 16 bits
+    under autocast, where PyTorch goes to float32 and back; with invertible=True layer norms keep their outputs in place
+    of their inputs, see `invertible_layer_norm` for when that saves memory.
+
+    filter   of module and name, which to look at; by default all
+
+    Raises RuntimeError for a model that fully_shard has wrapped: call this before it.
+    """
+    if autocast not in (None, "input"):
+        raise ValueError(f'autocast is {autocast!r}; expected "input" or None')
+    modules = dict(model.named_modules())
+    for name, module in modules.items():
+        if any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__):
+            raise RuntimeError(f"accelerate: {name or 'the model'} is wrapped by fully_shard; accelerate before it")
+    done = Acceleration()
+    for name, module in modules.items():
+        if filter is not None and not filter(module, name):
+            continue
+        if type(module) is nn.Sequential:
+            for (first, linear), (second, gelu) in pairwise(module.named_children()):
+                _join(done, _path(name, first), linear, _path(name, second), gelu, filter)
+        elif type(module) is nn.LayerNorm:
+            if invertible and module.weight is not None and module.bias is not None:
+                done.replace(module, name, InvertibleLayerNorm)
+            elif invertible:
+                done.left[name] = "it has no weight and bias to invert"
+            elif autocast is not None:
+                done.replace(module, name, LayerNorm, autocast=autocast)
+        elif type(module) is nn.RMSNorm and autocast is not None:
+            done.replace(module, name, RMSNorm, autocast=autocast)
+        elif isinstance(module, nn.LayerNorm | nn.RMSNorm) and type(module) is not nn.RMSNorm:
+            done.left[name] = f"its class is {type(module).__name__}"
+    return done
+
+
+def _join(
+    done: Acceleration, first: str, linear: nn.Module, second: str, gelu: nn.Module, wanted: Filter | None
+) -> None:
+    """Make a linear layer and the GELU behind it one function, if they are exactly that."""
+    if not isinstance(linear, nn.Linear) or not isinstance(gelu, nn.GELU):
+        return
+    if wanted is not None and not (wanted(linear, first) and wanted(gelu, second)):
+        return
+    others = [each for each in (linear, gelu) if type(each) not in (nn.Linear, nn.GELU)]
+    if others:
+        done.left[first] = f"with {second}: a class is {type(others[0]).__name__}"
+    elif linear.bias is None:
+        done.left[first] = "it has no bias"
+    elif linear._forward_hooks or linear._forward_pre_hooks or gelu._forward_hooks or gelu._forward_pre_hooks:
+        done.left[first] = f"hooks look at what is between it and {second}"
+    else:
+        done.replace(linear, first, LinearGELU, approximate=gelu.approximate)
+        done.replace(gelu, second, FusedGELU)
+
+
+def _path(parent: str, child: str) -> str:
+    return f"{parent}.{child}" if parent else child

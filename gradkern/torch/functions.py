@@ -1,0 +1,206 @@
+"""Functions with PyTorch's signatures whose backward passes are gradkern's, where `enable` cannot reach.
+
+Each is PyTorch's forward pass and one operator of torch.ops.gradkern behind it, in an autograd.Function, so that
+torch.compile traces and fuses the forward pass. Second derivatives go through PyTorch's own differentiable formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+from torch.nn import functional  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.operators import define
+
+__all__ = ["invertible_layer_norm", "layer_norm", "linear_gelu", "rms_norm"]
+
+Tensor = torch.Tensor
+define()
+_ops = torch.ops.gradkern
+
+
+def linear_gelu(input: Tensor, weight: Tensor, bias: Tensor, approximate: str = "none") -> Tensor:  # noqa: A002
+    """gelu(linear(input, weight, bias)), as functional.linear and functional.gelu compute it.
+
+    Its backward pass reads the gradient once for both the gradient of the linear layer's output and of its bias.
+    """
+    return _LinearGelu.apply(input, weight, bias, approximate)  # pyright: ignore[reportReturnType]
+
+
+class _LinearGelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, approximate: str) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        z = functional.linear(x, weight, bias)
+        ctx.save_for_backward(x, weight, bias, z)
+        ctx.approximate = approximate
+        return functional.gelu(z, approximate=approximate)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, weight, bias, z = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        if torch.is_grad_enabled():  # for a second derivative
+            z = functional.linear(x, weight, bias)
+            dz = torch.ops.aten.gelu_backward(grad, z, approximate=ctx.approximate)
+            dbias = dz.flatten(0, -2).sum(0) if needs[2] else None
+        else:
+            operator = _ops.BiasGeluGrad_dX if ctx.approximate == "none" else _ops.BiasFastGeluGrad_dX
+            outputs = "dX,dB" if needs[2] else "dX"
+            dz, dbias = operator(grad, z, torch.zeros_like(bias), outputs=outputs)
+        dx = dz @ weight if needs[0] else None
+        dweight = dz.flatten(0, -2).mT @ x.flatten(0, -2) if needs[1] else None
+        return dx, dweight, dbias if needs[2] else None, None
+
+
+def layer_norm(
+    input: Tensor,  # noqa: A002
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """functional.layer_norm, and input of 16 bits with parameters of float32: computed in float32, one rounding.
+
+    The result has the type of the input.
+    """
+    shape = tuple(normalized_shape)
+    weight = input.new_ones(shape) if weight is None else weight
+    bias = torch.zeros_like(weight) if bias is None else bias
+    return _LayerNorm.apply(input, shape, weight, bias, eps)  # pyright: ignore[reportReturnType]
+
+
+class _LayerNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        y, mean, inv_std = _normalized(x, shape, weight, bias, eps)
+        ctx.save_for_backward(x, weight, bias, mean, inv_std)
+        ctx.shape, ctx.eps = shape, eps
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, weight, bias, mean, inv_std = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            y = _reference(x, ctx.shape, weight, bias, ctx.eps)
+            dx, dweight, dbias = torch.autograd.grad(y, (x, weight, bias), grad, create_graph=True)
+            return dx, None, dweight, dbias, None
+        needs, names = ctx.needs_input_grad, ("X_grad", "scale_grad", "bias_grad")
+        outputs = _wanted(names, (needs[0], needs[2], needs[3]))
+        axis = x.dim() - len(ctx.shape)
+        results = _ops.LayerNormalizationGrad(grad, x, weight, mean, inv_std, axis=axis, outputs=outputs)
+        dx, dweight, dbias = _given(outputs, names, results)
+        return dx, None, dweight, dbias, None
+
+
+def _wanted(names: tuple[str, ...], needs: tuple[bool, ...]) -> str:
+    """The gradients that are needed. Autograd never asks for none."""
+    return ",".join([name for name, need in zip(names, needs, strict=True) if need])
+
+
+def _given(outputs: str, names: tuple[str, ...], results: Any) -> tuple[Any, ...]:
+    wanted = outputs.split(",")
+    return tuple([each if name in wanted else None for name, each in zip(names, results, strict=True)])
+
+
+def _normalized(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The output, mean and inverse standard deviation, both of float32 at least."""
+    if x.dtype == weight.dtype and (x.is_cuda or x.dtype in (torch.float32, torch.float64)):
+        return torch.native_layer_norm(x, shape, weight, bias, eps)
+    wide = torch.float64 if x.dtype is torch.float64 else torch.float32
+    y, mean, inv_std = torch.native_layer_norm(x.to(wide), shape, weight.to(wide), bias.to(wide), eps)
+    return y.to(x.dtype), mean, inv_std
+
+
+def _reference(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    wide = torch.promote_types(x.dtype, weight.dtype)
+    return functional.layer_norm(x.to(wide), shape, weight.to(wide), bias.to(wide), eps).to(x.dtype)
+
+
+def rms_norm(
+    input: Tensor,  # noqa: A002
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    """functional.rms_norm, and input of 16 bits with a weight of float32: computed in float32, one rounding.
+
+    The result has the type of the input.
+    """
+    shape = tuple(normalized_shape)
+    weight = input.new_ones(shape) if weight is None else weight
+    eps = torch.finfo(input.dtype).eps if eps is None else eps
+    return _RmsNorm.apply(input, shape, weight, eps)  # pyright: ignore[reportReturnType]
+
+
+class _RmsNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, shape: Any, weight: Tensor, eps: float) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        y, inv_rms = _root_mean_squared(x, shape, weight, eps)
+        ctx.save_for_backward(x, weight, inv_rms)
+        ctx.shape, ctx.eps = shape, eps
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, weight, inv_rms = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            y, _ = _root_mean_squared(x, ctx.shape, weight, ctx.eps)
+            dx, dweight = torch.autograd.grad(y, (x, weight), grad, create_graph=True)
+            return dx, None, dweight, None
+        needs = ctx.needs_input_grad
+        outputs = _wanted(("X_grad", "scale_grad"), (needs[0], needs[2]))
+        axis = x.dim() - len(ctx.shape)
+        results = _ops.SimplifiedLayerNormalizationGrad(grad, x, weight, inv_rms, axis=axis, outputs=outputs)
+        dx, dweight = _given(outputs, ("X_grad", "scale_grad"), results)
+        return dx, None, dweight, None
+
+
+def _root_mean_squared(x: Tensor, shape: Any, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    wide = torch.float64 if x.dtype is torch.float64 else torch.float32
+    over = tuple(range(x.dim() - len(shape), x.dim()))
+    inv_rms = (x.to(wide).square().mean(over, keepdim=True) + eps).rsqrt()
+    return (x.to(wide) * inv_rms * weight.to(wide)).to(x.dtype), inv_rms
+
+
+def invertible_layer_norm(
+    input: Tensor,  # noqa: A002
+    normalized_shape: Sequence[int],
+    weight: Tensor,
+    bias: Tensor,
+    eps: float = 1e-5,
+    least: float = 1e-3,
+) -> Tensor:
+    """Layer norm that keeps its output for the backward pass in place of its input.
+
+    That saves memory where the output is kept anyway, as by a linear layer behind it, and nobody else keeps the input.
+    The normalized input is rebuilt as (output - bias)/weight, so its error is that of the output over the weight.
+    Weights nearer to zero than `least` act as if they were `least` away from it, forward and backward: a weight of
+    zero, as some networks begin with, is no division by zero, and still learns.
+
+    It has no second derivative: the output does not tell how large the input was.
+    """
+    away = torch.where(weight < 0, -least, least).to(weight.dtype)
+    weight = torch.where(weight.abs() < least, away + (weight - weight.detach()), weight)
+    return _InvertibleLayerNorm.apply(input, tuple(normalized_shape), weight, bias, eps)  # pyright: ignore[reportReturnType]
+
+
+class _InvertibleLayerNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        y, _, inv_std = _normalized(x, shape, weight, bias, eps)
+        ctx.save_for_backward(y, weight, bias, inv_std)
+        ctx.axis = x.dim() - len(shape)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if torch.is_grad_enabled():
+            raise RuntimeError("invertible_layer_norm has no second derivative; use layer_norm")
+        y, weight, bias, inv_std = ctx.saved_tensors
+        needs, names = ctx.needs_input_grad, ("X_grad", "scale_grad", "bias_grad")
+        outputs = _wanted(names, (needs[0], needs[2], needs[3]))
+        results = _ops.InvertibleLayerNormalizationGrad(grad, y, weight, bias, inv_std, axis=ctx.axis, outputs=outputs)
+        dx, dweight, dbias = _given(outputs, names, results)
+        return dx, None, dweight, dbias, None

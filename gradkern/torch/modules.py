@@ -1,0 +1,101 @@
+"""Modules of torch.nn with the functions of gradkern.torch inside. Parameters, names and state_dict are torch.nn's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+from torch import nn  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
+
+__all__ = ["InvertibleLayerNorm", "LayerNorm", "LinearGELU", "RMSNorm"]
+
+Tensor = torch.Tensor
+
+
+class LayerNorm(nn.LayerNorm):
+    """nn.LayerNorm that takes input of 16 bits with parameters of float32.
+
+    autocast   "input": under autocast too the result has the type of the input, where nn.LayerNorm's is float32; None:
+               as nn.LayerNorm
+    """
+
+    def __init__(self, *args: Any, autocast: str | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.autocast = _known(autocast)
+
+    autocast: str | None = None  # of one that `accelerate` has made
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
+        if self.autocast is None and torch.is_autocast_enabled(input.device.type):
+            return super().forward(input)
+        with torch.autocast(input.device.type, enabled=False):
+            return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(nn.RMSNorm):
+    """nn.RMSNorm that takes input of 16 bits with a weight of float32; autocast is as in LayerNorm."""
+
+    def __init__(self, *args: Any, autocast: str | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.autocast = _known(autocast)
+
+    autocast: str | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.autocast is None and torch.is_autocast_enabled(x.device.type):
+            return super().forward(x)
+        with torch.autocast(x.device.type, enabled=False):
+            return rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+
+class InvertibleLayerNorm(nn.LayerNorm):
+    """nn.LayerNorm, with weight and bias, that keeps its output in place of its input: see invertible_layer_norm.
+
+    least   how near to zero a weight may be
+    """
+
+    least: float = 1e-3
+
+    def __init__(self, *args: Any, least: float = 1e-3, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if self.weight is None or self.bias is None:
+            raise ValueError("InvertibleLayerNorm has weight and bias: elementwise_affine and bias are True")
+        self.least = least
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
+        return invertible_layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps, self.least)
+
+
+class LinearGELU(nn.Linear):
+    """nn.Linear with a bias, and GELU behind it.
+
+    approximate   "none" or "tanh", as nn.GELU's
+    """
+
+    approximate: str = "none"
+
+    def __init__(self, *args: Any, approximate: str = "none", **options: Any) -> None:
+        super().__init__(*args, **options)
+        if self.bias is None:
+            raise ValueError("LinearGELU has a bias: without one nn.Linear and nn.GELU are as fast")
+        self.approximate = approximate
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
+        kind = input.device.type
+        if torch.is_autocast_enabled(kind):
+            dtype = torch.get_autocast_dtype(kind)
+            input, weight, bias = (each.to(dtype) for each in (input, self.weight, self.bias))  # noqa: A001
+            with torch.autocast(kind, enabled=False):
+                return linear_gelu(input, weight, bias, self.approximate)
+        return linear_gelu(input, self.weight, self.bias, self.approximate)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, approximate={self.approximate!r}"
+
+
+def _known(autocast: str | None) -> str | None:
+    if autocast not in (None, "input"):
+        raise ValueError(f'autocast is {autocast!r}; expected "input" or None')
+    return autocast

@@ -1,0 +1,137 @@
+"""torch.ops.gradkern: every operator of the registry as one of PyTorch's, for graphs that are traced or compiled.
+
+Functional, and of as many results as the contract has outputs: one that is not wanted is an empty tensor. The policy is
+part of the arguments. They are gradients themselves, and have none: asked for it, they raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.contract.registry import operators
+from gradkern.contract.schema import Attribute, Operator, Output
+from gradkern.dispatch.run import run
+from gradkern.policy import Policy
+
+__all__ = ["define", "schema_of"]
+
+_POLICY = 'str search="exhaustive", bool allow_tf32=True, bool deterministic=False'
+
+
+@cache
+def define() -> torch.library.Library:
+    """Define torch.ops.gradkern.* in this process, once."""
+    library = torch.library.Library("gradkern", "DEF")
+    for name, operator in operators().items():
+        library.define(schema_of(name, operator))
+        kernel = _kernel(name, operator)
+        for key in ("CPU", "CUDA"):
+            library.impl(name, kernel, key)
+        library.impl(name, _without_gradient(name), "Autograd")
+        torch.library.register_fake(f"gradkern::{name}", _fake(operator), lib=library)
+    return library
+
+
+def schema_of(name: str, operator: Operator) -> str:
+    """The operator in PyTorch's language of schemas."""
+    inputs = [f"Tensor{'?' if each.optional else ''} {each.name}" for each in operator.inputs]
+    attributes = [_argument(key, each) for key, each in operator.attributes.items()]
+    named = [*sorted(attributes, key=lambda text: "=" in text), "str? outputs=None", _POLICY]
+    results = ", ".join(["Tensor"] * len(operator.outputs))
+    return f"{name}({', '.join(inputs)}, *, {', '.join(named)}) -> ({results})"
+
+
+def _argument(name: str, attribute: Attribute) -> str:
+    kind = {"int": "int", "float": "float", "string": "str", "ints": "int[]", "type": "str"}[attribute.type]
+    if attribute.required:
+        return f"{kind} {name}"
+    if attribute.type in ("ints", "type") or attribute.default is None:
+        return f"{kind}? {name}=None"
+    default = f'"{attribute.default}"' if attribute.type == "string" else attribute.default
+    return f"{kind} {name}={default}"
+
+
+def _wanted(operator: Operator, outputs: str | None) -> tuple[str, ...]:
+    if outputs is None:
+        return tuple(each.name for each in operator.outputs if each.default)
+    return tuple(outputs.split(","))
+
+
+def _kernel(name: str, operator: Operator) -> Callable[..., Any]:
+    def kernel(
+        *inputs: Any,
+        outputs: str | None = None,
+        search: Any = "exhaustive",
+        allow_tf32: bool = True,
+        deterministic: bool = False,
+        **attributes: Any,
+    ) -> Any:
+        policy = Policy(search=search, allow_tf32=allow_tf32, deterministic=deterministic)
+        plain: Any = [None if each is None else each.detach() for each in inputs]
+        given = {key: value for key, value in attributes.items() if value is not None}
+        results: Any = run(name, *plain, outputs=_wanted(operator, outputs), policy=policy, **given)
+        every = [plain[0].new_empty(0) if each is None else each for each in results]
+        return tuple(every) if len(every) > 1 else every[0]
+
+    return kernel
+
+
+def _fake(operator: Operator) -> Callable[..., Any]:
+    """Types and shapes of the results, by the contract's rules."""
+    names = [each.name for each in operator.inputs]
+
+    def fake(*inputs: Any, outputs: str | None = None, **attributes: Any) -> Any:
+        given = dict(zip(names, inputs, strict=True))
+        wanted = _wanted(operator, outputs)
+        every = [
+            _empty(operator, each, given, attributes) if each.name in wanted else inputs[0].new_empty(0)
+            for each in operator.outputs
+        ]
+        return tuple(every) if len(every) > 1 else every[0]
+
+    return fake
+
+
+def _empty(operator: Operator, output: Output, given: dict[str, Any], attributes: dict[str, Any]) -> Any:
+    dtype = _dtype(operator, output.type, given, attributes)
+    if output.like is not None:
+        return torch.empty_like(given[output.like], dtype=dtype)
+    sizes = [_size(operator, axis, given) for axis in output.shape or ()]
+    return next(iter(given.values())).new_empty(sizes, dtype=dtype)
+
+
+def _dtype(operator: Operator, variable: str, given: dict[str, Any], attributes: dict[str, Any]) -> torch.dtype:
+    """What the type variable stands for: an attribute says so, or the first input of it."""
+    for name, attribute in operator.attributes.items():
+        if attribute.binds == variable:
+            named = attributes.get(name)
+            return _dtype(operator, str(attribute.default), given, {}) if named is None else getattr(torch, named)
+    return next(given[each.name].dtype for each in operator.inputs if each.type == variable)
+
+
+def _size(operator: Operator, axis: str, given: dict[str, Any]) -> int:
+    """The size of an axis, from the first input in which no group of axes stands before it."""
+    for each in operator.inputs:
+        if axis in each.shape:
+            place = each.shape.index(axis)
+            before = [operator.axes[name].group for name in each.shape[:place] if isinstance(name, str)]
+            if len(before) == place and not any(before):
+                return given[each.name].shape[place]
+    raise LookupError(axis)
+
+
+def _without_gradient(name: str) -> Callable[..., Any]:
+    def autograd(*inputs: Any, **named: Any) -> Any:
+        if torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in inputs):
+            raise RuntimeError(
+                f"torch.ops.gradkern.{name} is a gradient, and has none itself: the functions of gradkern.torch have "
+                "second derivatives; or call it under torch.no_grad()"
+            )
+        with torch._C._AutoDispatchBelowAutograd():
+            return getattr(torch.ops.gradkern, name)(*inputs, **named)
+
+    return autograd

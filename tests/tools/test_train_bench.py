@@ -1,0 +1,33 @@
+"""The benchmark of training steps, with its small models on the CPU."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "tools" / "train_bench.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_a_table_and_json_of_every_column(tmp_path: Path) -> None:
+    file = tmp_path / "train.json"
+    done = bench("GPT 12x1024", "--tiny", "--seconds", "0.1", "--columns", "eager,enable", "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    eager, enabled = json.loads(file.read_text())
+    assert eager["loss"] == pytest.approx(enabled["loss"], rel=1e-4)
+    assert enabled["taken"] > 0
+    assert "| GPT 12x1024 | enable |" in done.stdout
+
+
+def test_unknown_columns_are_named() -> None:
+    done = bench("--columns", "eagre")
+    assert done.returncode == 2
+    assert "no column 'eagre'; there are eager, enable, compile, compile+enable" in done.stderr

@@ -1,0 +1,309 @@
+"""Functions, modules and torch.ops.gradkern: PyTorch's numbers, types and second derivatives; and accelerate."""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import gradkern
+import gradkern.torch
+from gradkern.torch import InvertibleLayerNorm, LayerNorm, LinearGELU, RMSNorm, accelerate
+
+pytestmark = pytest.mark.torch
+
+
+def random(*shape: int, dtype: Any = torch.float64) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64).to(dtype).requires_grad_()
+
+
+def same(ours: Any, theirs: Any, *leaves: torch.Tensor, **tolerance: float) -> None:
+    """Results and gradients agree."""
+    one, other = ours(*leaves), theirs(*leaves)
+    torch.testing.assert_close(one, other.to(one.dtype), **tolerance)
+    upstream = torch.randn_like(one)
+    grads = torch.autograd.grad(one, leaves, upstream)
+    for mine, its in zip(grads, torch.autograd.grad(other, leaves, upstream.to(other.dtype)), strict=True):
+        assert mine.dtype == its.dtype
+        torch.testing.assert_close(mine, its, **tolerance)
+
+
+FUNCTIONS = {
+    "linear_gelu": (
+        gradkern.torch.linear_gelu,
+        lambda x, w, b: functional.gelu(functional.linear(x, w, b)),
+        lambda: (random(2, 3, 4), random(5, 4), random(5)),
+    ),
+    "linear_gelu with tanh": (
+        lambda x, w, b: gradkern.torch.linear_gelu(x, w, b, "tanh"),
+        lambda x, w, b: functional.gelu(functional.linear(x, w, b), approximate="tanh"),
+        lambda: (random(6, 4), random(5, 4), random(5)),
+    ),
+    "layer_norm": (
+        lambda x, w, b: gradkern.torch.layer_norm(x, (4, 5), w, b, 1e-3),
+        lambda x, w, b: functional.layer_norm(x, (4, 5), w, b, 1e-3),
+        lambda: (random(3, 4, 5), random(4, 5), random(4, 5)),
+    ),
+    "rms_norm": (
+        lambda x, w: gradkern.torch.rms_norm(x, (5,), w, 1e-3),
+        lambda x, w: functional.rms_norm(x, (5,), w, 1e-3),
+        lambda: (random(3, 4, 5), random(5)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_give_what_pytorchs_do(name: str) -> None:
+    ours, theirs, make = FUNCTIONS[name]
+    same(ours, theirs, *make())
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_have_first_and_second_derivatives(name: str) -> None:
+    ours, _, make = FUNCTIONS[name]
+    leaves = make()
+    assert torch.autograd.gradcheck(ours, leaves)
+    assert torch.autograd.gradgradcheck(ours, leaves)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_only_needed_gradients_are_given(name: str) -> None:
+    ours, theirs, make = FUNCTIONS[name]
+    first, *others = make()
+    frozen = [each.detach() for each in others]
+    same(lambda x: ours(x, *frozen), lambda x: theirs(x, *frozen), first)
+    same(lambda *rest: ours(first.detach(), *rest), lambda *rest: theirs(first.detach(), *rest), *others)
+
+
+def test_norms_without_parameters() -> None:
+    x = random(3, 8)
+    same(lambda x: gradkern.torch.layer_norm(x, (8,)), lambda x: functional.layer_norm(x, (8,)), x)
+    same(lambda x: gradkern.torch.rms_norm(x, (8,)), lambda x: functional.rms_norm(x, (8,)), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_norms_take_16_bits_with_parameters_of_float32(dtype: Any) -> None:
+    x, weight, bias = random(4, 32, dtype=dtype), random(32, dtype=torch.float32), random(32, dtype=torch.float32)
+    for ours, theirs, leaves in (
+        (gradkern.torch.layer_norm, functional.layer_norm, (x, weight, bias)),
+        (gradkern.torch.rms_norm, functional.rms_norm, (x, weight)),
+    ):
+        y = ours(x, (32,), *leaves[1:], eps=1e-5)
+        assert y.dtype is dtype
+        upstream = torch.randn_like(y)
+        wide = [each.detach().double().requires_grad_() for each in leaves]
+        expected = theirs(wide[0], (32,), *wide[1:], eps=1e-5)
+        places = {"rtol": 1e-2, "atol": 2e-2}
+        torch.testing.assert_close(y.double(), expected, **places)
+        exact = torch.autograd.grad(expected, wide, upstream.double())
+        for one, other, leaf in zip(torch.autograd.grad(y, leaves, upstream), exact, leaves, strict=True):
+            assert one.dtype == leaf.dtype
+            torch.testing.assert_close(one.double(), other, **places)
+
+
+def test_the_invertible_norm_keeps_its_output_alone() -> None:
+    x, weight, bias = random(3, 8), random(8), random(8)
+    weight.data += weight.detach().sign()
+    ours = lambda x, w, b: gradkern.torch.invertible_layer_norm(x, (8,), w, b)  # noqa: E731
+    same(ours, lambda x, w, b: functional.layer_norm(x, (8,), w, b), x, weight, bias)
+    kept: list[torch.Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda each: kept.append(each) or each, lambda each: each):
+        ours(x, weight, bias)
+    assert not any(each.data_ptr() == x.data_ptr() for each in kept)
+
+
+def test_weights_near_zero_act_as_if_they_were_a_little_away() -> None:
+    x, bias = random(3, 8), random(8)
+    weight = torch.zeros(8, dtype=torch.float64).requires_grad_()
+    y = gradkern.torch.invertible_layer_norm(x, (8,), weight, bias, least=1e-2)
+    torch.testing.assert_close(y, functional.layer_norm(x, (8,), torch.full_like(weight, 1e-2), bias))
+    grads = torch.autograd.grad(y.square().sum(), (x, weight, bias))
+    assert all(each.isfinite().all() for each in grads)
+    assert grads[1].abs().min() > 0
+
+
+def test_the_invertible_norm_says_that_it_has_no_second_derivative() -> None:
+    x, weight, bias = random(3, 8), random(8), random(8)
+    y = gradkern.torch.invertible_layer_norm(x, (8,), weight, bias).sum()
+    with pytest.raises(RuntimeError, match="has no second derivative; use layer_norm"):
+        torch.autograd.grad(y, x, create_graph=True)
+
+
+# --- torch.ops.gradkern ---------------------------------------------------------------------------------------------
+
+
+def operands(name: str) -> tuple[tuple[torch.Tensor, ...], dict[str, Any]]:
+    from samples import inputs_of
+
+    operator = gradkern.operators()[name]
+    import numpy as np
+
+    example = operator.examples[0]
+    inputs = inputs_of(operator, operator.combinations[0], example, np.random.default_rng(0))
+    attributes = {key: list(value) if isinstance(value, tuple) else value for key, value in example.attributes.items()}
+    return tuple(torch.from_numpy(each) for each in inputs.values()), attributes
+
+
+@pytest.mark.parametrize("name", gradkern.operators())
+def test_every_operator_of_the_registry_is_one_of_pytorchs(name: str) -> None:
+    inputs, attributes = operands(name)
+    found = getattr(torch.ops.gradkern, name)
+    results = found(*inputs, **attributes)
+    expected = gradkern.run(name, *inputs, **attributes)
+    for one, other in zip(results if isinstance(results, tuple) else (results,), expected, strict=True):
+        assert one.numel() == 0 if other is None else torch.equal(one, other)
+    torch.library.opcheck(found, inputs, attributes)
+
+
+def test_outputs_that_are_not_wanted_are_empty() -> None:
+    inputs, attributes = operands("ConvGrad")
+    results = torch.ops.gradkern.ConvGrad(*inputs, **attributes, outputs="dW")
+    assert [each.numel() > 0 for each in results] == [False, True, False]
+
+
+def test_a_gradient_of_a_gradient_operator_is_refused_in_words() -> None:
+    inputs, attributes = operands("LayerNormalizationGrad")
+    with pytest.raises(RuntimeError, match="LayerNormalizationGrad is a gradient, and has none itself"):
+        torch.ops.gradkern.LayerNormalizationGrad(inputs[0].requires_grad_(), *inputs[1:], **attributes)
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # Dynamo does it
+def test_functions_are_traced_whole() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.linear = LayerNorm(8), LinearGELU(8, 6)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(self.norm(x))
+
+    torch.manual_seed(0)
+    model, x = Model(), torch.randn(4, 8)
+    torch.compiler.reset()
+    compiled: Any = torch.compile(model, backend="aot_eager", fullgraph=True)
+    grads = []
+    for run in (model, compiled):
+        model.zero_grad()
+        run(x).square().sum().backward()
+        grads.append([each.grad.clone() for each in model.parameters()])
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+# --- accelerate -------------------------------------------------------------------------------------------------------
+
+
+class Strange(nn.LayerNorm):
+    """Somebody's own."""
+
+
+def block() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.LayerNorm(8),
+        nn.Linear(8, 16),
+        nn.GELU("tanh"),
+        nn.Sequential(nn.Linear(16, 16, bias=False), nn.GELU()),
+        nn.RMSNorm(16),
+        nn.Linear(16, 4),
+        Strange(4),
+    )
+
+
+def step(model: nn.Module) -> list[torch.Tensor]:
+    model.zero_grad()
+    model(torch.randn(3, 8, generator=torch.Generator().manual_seed(0))).square().sum().backward()
+    return [each.grad.clone() for each in model.parameters() if each.grad is not None]
+
+
+def test_accelerate_replaces_in_place_says_what_and_takes_it_back() -> None:
+    model = block()
+    state, expected, kinds = copy.deepcopy(model.state_dict()), step(model), [type(each) for each in model.modules()]
+    done = accelerate(model)
+    assert done.replaced == {"1": "LinearGELU", "2": "FusedGELU"}
+    assert done.left == {"3.0": "it has no bias", "6": "its class is Strange"}
+    assert "1: LinearGELU" in str(done)
+    for one, other in zip(step(model), expected, strict=True):
+        torch.testing.assert_close(one, other)
+    assert list(model.state_dict()) == list(state)
+    model.load_state_dict(state, strict=True)
+    block().load_state_dict(model.state_dict(), strict=True)
+    assert isinstance(model[1], nn.Linear)
+    done.undo()
+    assert [type(each) for each in model.modules()] == kinds
+    assert "approximate" not in model[1].__dict__
+
+
+def test_accelerated_models_are_copied_and_pickled() -> None:
+    model = block()
+    accelerate(model, autocast="input", invertible=False)
+    expected = step(model)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    for other in (copy.deepcopy(model), torch.load(file, weights_only=False)):
+        assert isinstance(other[0], LayerNorm)
+        assert isinstance(other[4], RMSNorm)
+        for one, grad in zip(step(other), expected, strict=True):
+            torch.testing.assert_close(one, grad)
+
+
+def test_tied_weights_stay_tied_and_hooks_are_called() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8), nn.GELU())
+    model[2].weight = model[0].weight
+    calls: list[str] = []
+    model[2].register_forward_hook(lambda *_: calls.append("between"))
+    done = accelerate(model)
+    assert model[2].weight is model[0].weight
+    assert done.left == {"2": "hooks look at what is between it and 3"}
+    model(torch.randn(2, 8))
+    assert calls == ["between"]
+
+
+def test_a_filter_chooses() -> None:
+    model = nn.Sequential(block(), block())
+    done = accelerate(model, lambda module, name: not name.startswith("1"))
+    assert set(done.replaced) == {"0.1", "0.2"}
+
+
+def test_invertible_norms_on_request() -> None:
+    model = nn.Sequential(nn.LayerNorm(8), nn.LayerNorm(8, elementwise_affine=False))
+    done = accelerate(model, invertible=True)
+    assert isinstance(model[0], InvertibleLayerNorm)
+    assert done.left == {"1": "it has no weight and bias to invert"}
+
+
+def test_autocast_keeps_16_bits() -> None:
+    model, x = nn.Sequential(nn.LayerNorm(8), nn.RMSNorm(8)), torch.randn(3, 8, dtype=torch.bfloat16)
+    accelerate(model, autocast="input")
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(x).dtype is torch.bfloat16
+
+
+def test_a_sharded_model_is_refused() -> None:
+    class FSDPModule:
+        pass
+
+    class Sharded(FSDPModule, nn.Linear):
+        pass
+
+    with pytest.raises(RuntimeError, match="the model is wrapped by fully_shard; accelerate before it"):
+        accelerate(Sharded(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: LayerNorm(4, autocast="all"), "autocast is 'all'"),
+        (lambda: LinearGELU(2, 2, bias=False), "has a bias"),
+        (lambda: InvertibleLayerNorm(4, bias=False), "has weight and bias"),
+    ],
+)
+def test_modules_say_what_they_cannot_be(make: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        make()

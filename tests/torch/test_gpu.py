@@ -1,0 +1,283 @@
+"""The overrides on a GPU: PyTorch's own kernels against gradkern's, streams, threads, graphs, synchronisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+import gradkern
+import gradkern.torch
+
+pytestmark = [pytest.mark.torch, pytest.mark.gpu]
+
+F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
+CLOSE = {F16: (4e-3, 4e-3), BF16: (3e-2, 3e-2), F32: (2e-4, 2e-4), F64: (1e-10, 1e-10)}
+"""Relative to the largest element: both sides round, and PyTorch's sums over rows are less exact than gradkern's."""
+
+
+@pytest.fixture(autouse=True)
+def _enabled() -> Iterator[None]:
+    gradkern.torch.forget()
+    precision = torch.backends.cudnn.conv.fp32_precision
+    torch.backends.cudnn.conv.fp32_precision = "ieee"
+    with gradkern.torch.enabled(min_bytes=0, plan="now"):
+        yield
+    torch.backends.cudnn.conv.fp32_precision = precision
+    gradkern.torch.forget()
+
+
+def random(*shape: int, dtype: Any = F32, device: str = "cuda") -> torch.Tensor:
+    return torch.randn(shape, device=device).to(dtype).requires_grad_()
+
+
+def taken(name: str = "") -> int:
+    return sum(row.taken for row in gradkern.torch.report() if row.op.startswith(name))
+
+
+def check(name: str, function: Callable[..., torch.Tensor], *leaves: Any) -> None:
+    """The gradients of all leaves that gradkern gives are PyTorch's, and were taken."""
+    y = function(*leaves)
+    upstream = torch.randn_like(y)
+    gradkern.torch.disable()
+    expected = torch.autograd.grad(y, leaves, upstream, retain_graph=True)
+    gradkern.torch.enable(min_bytes=0, plan="now", on_refusal="raise")
+    torch.autograd.grad(y, leaves, upstream, retain_graph=True)
+    before = taken(name)
+    results = torch.autograd.grad(y, leaves, upstream)
+    assert taken(name) == before + 1
+    for one, other in zip(results, expected, strict=True):
+        assert (one.dtype, one.shape, one.stride()) == (other.dtype, other.shape, other.stride())
+        relative, absolute = CLOSE[one.dtype]
+        torch.testing.assert_close(one, other, rtol=relative, atol=absolute * max(1.0, float(other.abs().max())))
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize(("shape", "axes"), [((64, 256), 1), ((3, 5, 40), 2), ((2, 3, 4, 5, 8), 3), ((1000,), 1)])
+def test_layer_norm(dtype: Any, shape: tuple[int, ...], axes: int) -> None:
+    columns = shape[-axes:]
+    leaves = random(*shape, dtype=dtype), random(*columns, dtype=dtype), random(*columns, dtype=dtype)
+    check("native_layer_norm", lambda x, w, b: functional.layer_norm(x, columns, w, b), *leaves)
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+def test_rms_norm(dtype: Any) -> None:
+    leaves = random(3, 64, 256, dtype=dtype), random(256, dtype=dtype)
+    check("_fused_rms_norm", lambda x, w: functional.rms_norm(x, (256,), w, 1e-5), *leaves)
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu(dtype: Any, approximate: str) -> None:
+    check("gelu", lambda x: functional.gelu(x, approximate=approximate), random(6, 40, 64, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("parameters", ["same", F32])
+def test_batch_norm_by_whichever_of_its_kernels(dtype: Any, order: Any, parameters: Any) -> None:
+    if dtype is F64 and parameters is F32:
+        pytest.skip("PyTorch takes no such types")
+    kind = dtype if parameters == "same" else parameters
+    x = torch.randn(8, 16, 14, 14, device="cuda").to(dtype).to(memory_format=order).requires_grad_()
+    leaves = x, random(16, dtype=kind), random(16, dtype=kind)
+    check("", lambda x, w, b: functional.batch_norm(x, None, None, w, b, training=True), *leaves)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_frozen_batch_norm(dtype: Any) -> None:
+    mean, variance = torch.randn(16, device="cuda", dtype=dtype), torch.rand(16, device="cuda", dtype=dtype) + 0.1
+    leaves = random(8, 16, 14, 14, dtype=dtype), random(16, dtype=dtype), random(16, dtype=dtype)
+    check("native_batch_norm", lambda x, w, b: functional.batch_norm(x, mean, variance, w, b), *leaves)
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("groups", [1, 16])
+def test_conv(dtype: Any, last: bool, groups: int) -> None:
+    order = torch.channels_last if last else torch.contiguous_format
+    x = torch.randn(4, 16, 14, 14, device="cuda").to(dtype).to(memory_format=order).requires_grad_()
+    weight = torch.randn(16, 16 // groups, 3, 3, device="cuda").to(dtype).to(memory_format=order).requires_grad_()
+    leaves = x, weight, random(16, dtype=dtype)
+    check("convolution", lambda x, w, b: functional.conv2d(x, w, b, padding=1, groups=groups), *leaves)
+
+
+@pytest.mark.parametrize("spatial", [1, 3])
+def test_conv_of_other_ranks(spatial: int) -> None:
+    leaves = random(2, 4, *[9] * spatial), random(6, 4, *[3] * spatial), random(6)
+    check("convolution", getattr(functional, f"conv{spatial}d"), *leaves)
+
+
+def test_transposed_conv() -> None:
+    leaves = random(2, 4, 9, 9), random(4, 6, 3, 3), random(6)
+    check("convolution", lambda x, w, b: functional.conv_transpose2d(x, w, b, stride=2), *leaves)
+
+
+# --- a model ----------------------------------------------------------------------------------------------------------
+
+
+class Model(torch.nn.Module):
+    """Each of the operators, in a chain."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 16, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(16)
+        self.depthwise = torch.nn.Conv2d(16, 16, 3, groups=16, padding=1)
+        self.last = torch.nn.LayerNorm(16)
+        self.head = torch.nn.Linear(16, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.gelu(self.norm(self.first(x)))
+        x = self.depthwise(x).mean((2, 3))
+        return self.head(functional.gelu(self.last(x)))
+
+
+@pytest.fixture
+def model() -> Model:
+    torch.manual_seed(0)
+    return Model().cuda()
+
+
+def gradients(model: torch.nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
+    for each in model.parameters():
+        each.grad = None
+    model(x).square().mean().backward()
+    return [each.grad.clone() for each in model.parameters() if each.grad is not None]
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.randn(8, 3, 16, 16, device="cuda", generator=torch.Generator("cuda").manual_seed(1))
+
+
+def test_a_step_never_synchronises_the_host(model: Model, x: torch.Tensor) -> None:
+    gradkern.torch.tune(lambda: gradients(model, x))
+    gradients(model, x)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        gradients(model, x)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert taken() >= 6
+
+
+def test_tune_alone_plans(model: Model, x: torch.Tensor) -> None:
+    gradkern.torch.enable(min_bytes=0, plan="tune")
+    gradients(model, x)
+    gradients(model, x)
+    assert taken() == 0
+    gradkern.torch.tune(lambda: gradients(model, x))
+    gradients(model, x)
+    assert taken() == 6
+
+
+def test_a_step_captured_in_a_graph(model: Model, x: torch.Tensor) -> None:
+    for _ in range(3):
+        expected = gradients(model, x)
+    graphed = torch.cuda.make_graphed_callables(model, (x,))
+    assert taken() > 6
+    for _ in range(2):
+        for one, other in zip(gradients(graphed, x), expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_is_planned_while_a_graph_is_captured(model: Model, x: torch.Tensor) -> None:
+    gradkern.torch.disable()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            gradients(model, x)
+    stream.synchronize()
+    gradkern.torch.enable(min_bytes=0, plan="now")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        gradients(model, x)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert taken() == 0
+    assert {row.reason for row in gradkern.torch.report()} == {"waits for a plan: gradkern.torch.tune"}
+
+
+def test_two_streams(model: Model, x: torch.Tensor) -> None:
+    for _ in range(2):
+        expected = gradients(model, x)
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    models = [model, Model().cuda()]
+    models[1].load_state_dict(model.state_dict())
+    torch.cuda.synchronize()
+    for _ in range(5):
+        results = []
+        for stream, each in zip(streams, models, strict=True):
+            with torch.cuda.stream(stream):
+                results.append(gradients(each, x))
+        torch.cuda.synchronize()
+        for result in results:
+            for one, other in zip(result, expected, strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_backward_from_eight_threads() -> None:
+    def step(rows: int) -> torch.Tensor:
+        x = torch.ones(rows, 256, device="cuda").cumsum(1).requires_grad_()
+        weight = torch.ones(256, device="cuda")
+        for _ in range(10):
+            x.grad = None
+            functional.layer_norm(x, (256,), weight).square().sum().backward()
+        assert x.grad is not None
+        return x.grad.cpu()
+
+    alone = [step(rows) for rows in range(32, 40)]
+    with ThreadPoolExecutor(8) as pool:
+        for one, other in zip(pool.map(step, range(32, 40)), alone, strict=True):
+            torch.testing.assert_close(one, other)
+    assert taken() >= 150
+
+
+def test_gradkerns_policy_reaches_autograds_thread(x: torch.Tensor) -> None:
+    from gradkern.torch import flags
+
+    seen = []
+    weight = random(4, 3, 3, 3)
+    y = functional.conv2d(x, weight)
+    y.register_hook(lambda grad: seen.append(flags.policy_of(flags.flags()).deterministic))
+    with gradkern.policy(deterministic=True):
+        y.square().sum().backward()
+    assert seen == [True]
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_the_current_device_may_be_another() -> None:
+    leaves = random(64, 256, device="cuda:1"), random(256, device="cuda:1"), random(256, device="cuda:1")
+    with torch.cuda.device(0):
+        check("native_layer_norm", lambda x, w, b: functional.layer_norm(x, (256,), w, b), *leaves)
+
+
+def test_compiled_models_take_convolutions(model: Model, x: torch.Tensor) -> None:
+    gradkern.torch.disable()
+    expected = gradients(model, x)
+    gradkern.torch.enable(min_bytes=0, plan="now")
+    torch.compiler.reset()
+    compiled: Any = torch.compile(model)
+    for _ in range(3):
+        results = gradients(compiled, x)
+    for one, other in zip(results, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+    assert taken("convolution") >= 2
+
+
+def test_peak_memory_is_eagers(model: Model, x: torch.Tensor) -> None:
+    def peak() -> int:
+        gradients(model, x)
+        torch.cuda.reset_peak_memory_stats()
+        gradients(model, x)
+        return torch.cuda.max_memory_allocated()
+
+    gradients(model, x)
+    ours = peak()
+    gradkern.torch.disable()
+    assert ours <= 1.02 * peak()

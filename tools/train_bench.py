@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+"""Training steps of whole models, with and without gradkern.torch: a table, and JSON.
+
+    tools/train_bench.py --json train.json
+    tools/train_bench.py ResNet-50 --columns eager,enable
+    tools/train_bench.py --tiny              # on a CPU, to try it out
+
+A step is a forward and a backward pass. Every cell is a process of its own, so that no column warms another's caches;
+--cold runs each twice, first with empty caches. Columns: eager; enable, eager with gradkern.torch.enable() and tune();
+compile, torch.compile; compile+enable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from markdown_table import table
+
+COLUMNS = ("eager", "enable", "compile", "compile+enable")
+_MARK = "train_bench: "
+Row = dict[str, Any]
+
+
+def measured(name: str, column: str, tiny: bool, seconds: float) -> Row:
+    """One cell, in this process. Times in milliseconds: of the forward pass, of a step, of the host for a step, of the
+    first step; memory in MiB.
+    """
+    import torch  # pyright: ignore[reportMissingImports]
+    from torch.nn import functional  # pyright: ignore[reportMissingImports]
+    from train_models import CASES
+
+    case = CASES[tiny][name]
+    device = "cpu" if tiny else "cuda"
+    torch.manual_seed(0)
+    torch.backends.cudnn.benchmark = True
+    conv: Any = torch.backends.cudnn.conv  # pyright: ignore[reportAttributeAccessIssue]
+    conv.fp32_precision = "ieee" if case.precision == "f32" else "tf32"
+    model: Any = case.model().to(device)
+    dtype = torch.bfloat16 if case.precision == "bf16" else torch.float32
+    model = model.to(dtype)
+    if case.last:
+        model = model.to(memory_format=torch.channels_last)
+    if case.words:
+        x = torch.randint(case.classes, case.shape, device=device)
+        target = torch.randint(case.classes, case.shape, device=device)
+    else:
+        x = torch.randn(case.shape, device=device, dtype=dtype)
+        x = x.to(memory_format=torch.channels_last) if case.last else x
+        spatial = case.shape[2:] if len(case.shape) == 5 else ()
+        target = torch.randint(case.classes, (case.shape[0], *spatial), device=device)
+    run: Callable[..., Any] = torch.compile(model) if column.startswith("compile") else model
+    synchronize = (lambda: None) if tiny else torch.cuda.synchronize
+
+    def forward() -> Any:
+        with torch.autocast(device, torch.bfloat16, enabled=case.precision == "autocast"):
+            y = run(x)
+        y = y.float()
+        return (
+            functional.cross_entropy(y.flatten(0, 1), target.flatten())
+            if case.words
+            else functional.cross_entropy(y, target)
+        )
+
+    def step() -> float:
+        for each in model.parameters():
+            each.grad = None
+        loss = forward()
+        loss.backward()
+        return loss
+
+    synchronize()
+    start = time.perf_counter()
+    report = None
+    if column.endswith("enable"):
+        import gradkern.torch
+
+        gradkern.torch.enable(devices=device, min_bytes=0 if tiny else None)
+        gradkern.torch.tune(step)
+        report = gradkern.torch.report
+    loss = float(step())
+    first = time.perf_counter() - start
+    for _ in range(2 if tiny else 10):
+        step()
+    if not tiny:
+        torch.cuda.reset_peak_memory_stats()
+    host: list[float] = []
+    steps, forwards = _times(step, synchronize, seconds, host), _times(forward, synchronize, seconds / 3)
+    row: Row = {
+        "model": name,
+        "column": column,
+        "loss": loss,
+        "forward": forwards,
+        "step": steps,
+        "host": statistics.median(host) * 1e3,
+        "first": first * 1e3,
+        "memory": None if tiny else torch.cuda.max_memory_allocated() / 2**20,
+        "device": "CPU" if tiny else torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+    }
+    if report is not None:
+        found = report()
+        row |= {"taken": found.taken, "declined": found.declined, "report": str(found)}
+    return row
+
+
+def _times(
+    call: Callable[[], Any], synchronize: Callable[[], Any], seconds: float, host: list[float] | None = None
+) -> float:
+    """The median time of a call in milliseconds; into `host`, how long the host took to enqueue it."""
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < 5 or time.perf_counter() < end:
+        synchronize()
+        start = time.perf_counter()
+        call()
+        enqueued = time.perf_counter()
+        synchronize()
+        times.append(time.perf_counter() - start)
+        if host is not None:
+            host.append(enqueued - start)
+    return statistics.median(times) * 1e3
+
+
+def in_a_process(name: str, column: str, args: argparse.Namespace, caches: str | None) -> Row:
+    """One cell, in a process of its own; `error` where it failed. caches: a folder for all of them."""
+    environment = dict(os.environ)
+    if caches is not None:
+        environment |= {"GRADKERN_CACHE_DIR": f"{caches}/gradkern", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor"}
+    command = [sys.executable, __file__, name, "--columns", column, "--seconds", str(args.seconds), "--here"]
+    command += ["--tiny"] if args.tiny else []
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    for line in done.stdout.splitlines():
+        if line.startswith(_MARK):
+            return json.loads(line.removeprefix(_MARK))
+    words = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()
+    return {"model": name, "column": column, "error": words[-1]}
+
+
+def shown(rows: list[Row]) -> str:
+    """One line for each cell, with the step's time over eager's."""
+    eager = {row["model"]: row["step"] for row in rows if row["column"] == "eager" and "step" in row}
+    heads = [
+        "model",
+        "column",
+        "forward ms",
+        "step ms",
+        "eager / this",
+        "host ms",
+        "first step s",
+        "cold s",
+        "MiB",
+        "taken",
+    ]
+    lines = []
+    for row in rows:
+        if "error" in row:
+            lines.append([row["model"], row["column"], row["error"], *[""] * (len(heads) - 3)])
+            continue
+        ratio = eager[row["model"]] / row["step"] if row["model"] in eager else None
+        cells = [
+            row["forward"],
+            row["step"],
+            ratio,
+            row["host"],
+            row["first"] / 1e3,
+            _thousandth(row.get("cold")),
+            row["memory"],
+        ]
+        digits = (2, 2, 3, 2, 1, 1, 0)
+        numbers = ["" if cell is None else f"{cell:.{places}f}" for cell, places in zip(cells, digits, strict=True)]
+        taken = f"{row['taken']} of {row['taken'] + row['declined']}" if "taken" in row else ""
+        lines.append([row["model"], row["column"], *numbers, taken])
+    return table(heads, lines)
+
+
+def _thousandth(value: float | None) -> float | None:
+    return None if value is None else value / 1e3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", help="by default all")
+    parser.add_argument("--columns", default=",".join(COLUMNS), help=f"of {', '.join(COLUMNS)}")
+    parser.add_argument("--seconds", type=float, default=3.0, help="for the steps of one cell")
+    parser.add_argument("--cold", action="store_true", help="measure the first step with empty caches too")
+    parser.add_argument("--tiny", action="store_true", help="small models on the CPU")
+    parser.add_argument("--json", type=Path, help="write all that was measured")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    columns = args.columns.split(",")
+    unknown = [each for each in columns if each not in COLUMNS]
+    if unknown:
+        parser.error(f"no column {unknown[0]!r}; there are {', '.join(COLUMNS)}")
+    if args.here:
+        print(_MARK + json.dumps(measured(args.models[0], columns[0], args.tiny, args.seconds)))
+        return
+    from train_models import CASES
+
+    models = args.models or list(CASES[args.tiny])
+    unknown = [each for each in models if each not in CASES[args.tiny]]
+    if unknown:
+        parser.error(f"no model {unknown[0]!r}; there are {', '.join(CASES[args.tiny])}")
+    rows: list[Row] = []
+    for name in models:
+        for column in columns:
+            with tempfile.TemporaryDirectory() as folder:
+                caches = folder if args.cold else None
+                cold = in_a_process(name, column, args, caches) if args.cold else {}
+                row = in_a_process(name, column, args, caches)
+            if "first" in cold:
+                row["cold"] = cold["first"]
+            rows.append(row)
+            print(shown([row]).splitlines()[-1], file=sys.stderr, flush=True)
+            if args.json is not None:
+                args.json.write_text(json.dumps(rows, indent=1))
+    print(shown(rows))
+
+
+if __name__ == "__main__":
+    main()
