@@ -8,7 +8,7 @@ import numpy as np
 
 from gradkern.call import Tensor
 
-__all__ = ["c_strides", "dense_like", "is_dense", "memory_order", "merged", "overlaps_itself"]
+__all__ = ["c_strides", "dense_like", "is_dense", "memory_order", "merged_axes", "overlaps_itself"]
 
 
 def dense_like(model: Tensor, shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
@@ -56,7 +56,7 @@ def is_dense(tensor: Tensor, order: Sequence[int] | None = None) -> bool:
     return True
 
 
-def merged(sizes: Sequence[int], is_kept: Sequence[bool]) -> list[tuple[int, bool]]:
+def merged_axes(sizes: Sequence[int], is_kept: Sequence[bool]) -> list[tuple[int, bool]]:
     """(size, is kept) of the axes of a dense array, in memory order, neighbours of one kind taken as one axis.
 
     Axes of size 1 are of any kind.

@@ -11,11 +11,11 @@ from numba.cuda import float32, float64
 
 from gradkern.cuda.device_code import intrinsics as i
 
-__all__ = ["inverse_deviation"]
+__all__ = ["inverse_std"]
 
 
-def inverse_deviation(compute: str, epsilon: float | None) -> Callable[..., Any]:
-    """The device function inverse(spread): 1 / sqrt(spread + epsilon), or spread itself where epsilon is None."""
+def inverse_std(compute: str, epsilon: float | None) -> Callable[..., Any]:
+    """The device function inverse(deviation): 1 / sqrt(deviation + epsilon); deviation itself where epsilon is None."""
     VARIANCE, EPSILON, DOUBLE = epsilon is not None, epsilon or 0.0, compute == "float64"
     FLOAT = float64 if DOUBLE else float32
     inline = cuda.jit(device=True, inline="always")
@@ -29,9 +29,9 @@ def inverse_deviation(compute: str, epsilon: float | None) -> Callable[..., Any]
         return better if better == better else guess
 
     @inline
-    def inverse(spread: Any) -> Any:
+    def inverse(deviation: Any) -> Any:
         if VARIANCE:
-            return inverse_root(spread + FLOAT(EPSILON))
-        return spread
+            return inverse_root(deviation + FLOAT(EPSILON))
+        return deviation
 
     return inverse

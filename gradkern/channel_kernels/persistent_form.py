@@ -1,4 +1,4 @@
-"""What is bound when the kernel for whole channels is compiled, and how the channels of an array are shared out."""
+"""What is bound when the persistent kernel is compiled, and how the channels of an array are shared out to clusters."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from math import gcd
 from gradkern.cuda.device_code.columns import ITEMSIZE, up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = ["ARGUMENTS", "Shares", "Sizes", "WholeForm", "holding", "streaming"]
+__all__ = ["ARGUMENTS", "Partition", "PersistentForm", "Sizes", "resident_partitions", "single_pass_partition"]
 
 ARGUMENTS = (  # of the kernel: addresses, then numbers
-    *("D", "X", "scale", "mean", "spread", "dX", "scale_sum", "bias_sum"),
+    *("D", "X", "scale", "mean", "deviation", "dX", "scale_sum", "bias_sum"),
     *("items", "images", "images_each", "batch", "slots", "plane", "row", "image", "elements"),
 )
 # As was best on an H200 with a cold L2: one block on a multiprocessor, with few threads, as every warp pays for each
@@ -28,14 +28,14 @@ _BUSY, _WORTH_SLICING = 0.85, 0.03  # of the multiprocessors; how much more of t
 
 
 @dataclass(frozen=True, slots=True)
-class WholeForm:
-    """All that is bound when the kernel is compiled. The sizes of Shares are arguments of the launch."""
+class PersistentForm:
+    """All that is bound when the kernel is compiled. The sizes of Partition are arguments of the launch."""
 
     data: str  # type of D, X and dX
     parameter: str  # of scale and of the sums
-    statistic: str  # of mean and spread
+    statistic: str  # of mean and deviation
     outputs: frozenset[str]  # of dX, scale_sum, bias_sum
-    epsilon: float | None  # spread is the variance, to which this is added; None: spread is 1/standard deviation
+    epsilon: float | None  # deviation is the variance, to which this is added; None: it is 1/standard deviation
     centred: bool  # dX has the terms of the sums: channels stay on the chip until these are known
     shared_bytes: int
     width: int = 1  # elements of a vector, all of one channel
@@ -104,7 +104,7 @@ class WholeForm:
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class Partition:
     """The sizes of one launch: arguments of the kernel by these names."""
 
     items: int  # groups of channels
@@ -117,14 +117,16 @@ class Shares:
     image: int  # bytes from image to image
     elements: int  # of a channel
 
-    def ring_bytes(self, form: WholeForm) -> int:
+    def ring_bytes(self, form: PersistentForm) -> int:
         return self.slots * form.parts * self.batch * self.row
 
 
 Sizes = tuple[int, int, int]  # N x C x L elements
 
 
-def holding(form: WholeForm, sizes: Sizes, most_slices: int) -> Iterator[tuple[WholeForm, Shares]]:
+def resident_partitions(
+    form: PersistentForm, sizes: Sizes, most_slices: int
+) -> Iterator[tuple[PersistentForm, Partition]]:
     """The forms that hold an item on the chip: that with the fewest slices, and that with twice as many, whose ring
     has room for a second item. Types, outputs and memory are given.
     """
@@ -132,20 +134,22 @@ def holding(form: WholeForm, sizes: Sizes, most_slices: int) -> Iterator[tuple[W
     yield from islice(fit, 2)
 
 
-def streaming(form: WholeForm, sizes: Sizes, most_slices: int, processors: int) -> tuple[WholeForm, Shares] | None:
+def single_pass_partition(
+    form: PersistentForm, sizes: Sizes, most_slices: int, processors: int
+) -> tuple[PersistentForm, Partition] | None:
     """For a form that is not centred, and so can forget what it has read: the slices that keep most multiprocessors
     busy. None where too many would be idle, or a slot is too large.
     """
     best, found = 0.0, None
-    for made, shares in _cuts(form, sizes, most_slices):
-        rounds = -(-shares.items // (processors // made.slices))
-        busy = shares.items * made.slices / (rounds * processors)
-        if shares.slots >= _FEWEST_SLOTS and busy > best + _WORTH_SLICING:
-            best, found = busy, (made, shares)
+    for made, partition in _cuts(form, sizes, most_slices):
+        rounds = -(-partition.items // (processors // made.slices))
+        busy = partition.items * made.slices / (rounds * processors)
+        if partition.slots >= _FEWEST_SLOTS and busy > best + _WORTH_SLICING:
+            best, found = busy, (made, partition)
     return found if best >= _BUSY else None
 
 
-def _cuts(form: WholeForm, sizes: Sizes, most: int) -> Iterator[tuple[WholeForm, Shares]]:
+def _cuts(form: PersistentForm, sizes: Sizes, most: int) -> Iterator[tuple[PersistentForm, Partition]]:
     """The form with every number of slices; none where rows cannot be copied, or are too short to be worth it."""
     images, channels, length = sizes
     item = ITEMSIZE[form.data]
@@ -165,7 +169,7 @@ def _cuts(form: WholeForm, sizes: Sizes, most: int) -> Iterator[tuple[WholeForm,
         slots = min((form.shared_bytes - made.ring_at) // (form.parts * batch * row), _MOST_SLOTS)
         yield (
             made,
-            Shares(
+            Partition(
                 items=channels // group,
                 images=images,
                 images_each=images_each,

@@ -1,6 +1,6 @@
 """The gradient of a batch norm in one read of memory, for arrays in the order N C H W.
 
-    r = spread, or 1 / sqrt(spread + epsilon),  h = X - mean       r: inverse standard deviation of the channel
+    r = deviation, or 1 / sqrt(deviation + epsilon),  h = X - mean       r: inverse standard deviation of the channel
     bias_sum = sum of D,  scale_sum = r (sum of D h)               over the m elements of a channel
     dX = scale r D                                                 where the statistics are constants
     dX = scale r (D - bias_sum/m - h r scale_sum/m)                where they are those of the elements
@@ -24,15 +24,15 @@ from typing import Any
 from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
-from gradkern.channel_kernels.inverse_std import inverse_deviation
-from gradkern.channel_kernels.persistent_form import WholeForm
+from gradkern.channel_kernels.inverse_std import inverse_std
+from gradkern.channel_kernels.persistent_form import PersistentForm
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 
 __all__ = ["build"]
 
 
-def build(form: WholeForm) -> Callable[..., None]:
+def build(form: PersistentForm) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
     WIDTH, GROUP, SLICES, ADDERS, TEAM = form.width, form.group, form.slices, form.adders, form.team_threads
     WARPS, TEAM_WARPS, CLUSTER = form.adders // 32, form.team_threads // 32, form.slices > 1
@@ -56,7 +56,7 @@ def build(form: WholeForm) -> Callable[..., None]:
     store_pair = i.storer("shared", form.compute, 2)
     shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
     send_pair = i.send_pair_double if DOUBLE else i.send_pair
-    inverse = inverse_deviation(form.compute, form.epsilon)
+    inverse = inverse_std(form.compute, form.epsilon)
     inline = cuda.jit(device=True, inline="always")
 
     @inline
@@ -69,15 +69,15 @@ def build(form: WholeForm) -> Callable[..., None]:
             distance = int32(distance // 2)
 
     @inline
-    def parameters(mean: int, spread: int, scale: int, channel: int) -> Any:
-        """Of a channel: mean, spread and scale."""
+    def parameters(mean: int, deviation: int, scale: int, channel: int) -> Any:
+        """Of a channel: mean, deviation and scale."""
         one = cuda.local.array(1, FLOAT)
         m, r, s = FLOAT(0), FLOAT(0), FLOAT(0)
         if READS_X:
             load_statistic(one, mean + channel * STATISTIC)
             m = one[0]
         if GRADIENT or READS_X:
-            load_statistic(one, spread + channel * STATISTIC)
+            load_statistic(one, deviation + channel * STATISTIC)
             r = one[0]
         if GRADIENT:
             load_parameter(one, scale + channel * PARAMETER)
@@ -98,7 +98,7 @@ def build(form: WholeForm) -> Callable[..., None]:
             lane = int32(lane + 32)
 
     def kernel(
-        D: int, X: int, scale: int, mean: int, spread: int, dX: int, scale_sum: int, bias_sum: int,
+        D: int, X: int, scale: int, mean: int, deviation: int, dX: int, scale_sum: int, bias_sum: int,
         items: int, images: int, images_each: int, batch: int, slots: int, plane: int, row: int, image: int,
         elements: int,
     ) -> None:  # fmt: skip
@@ -107,7 +107,7 @@ def build(form: WholeForm) -> Callable[..., None]:
         team = int32(thread // TEAM)
         member = int32(thread - team * TEAM)
         slice_ = int32(cuda.blockIdx.x % SLICES)
-        walker, walkers = int32(cuda.blockIdx.x // SLICES), int32(cuda.gridDim.x // SLICES)
+        cluster, clusters = int32(cuda.blockIdx.x // SLICES), int32(cuda.gridDim.x // SLICES)
         items, batch, slots, plane, row = int32(items), int32(batch), int32(slots), int32(plane), int32(row)
         first_image = int32(slice_ * images_each)
         rows = int32(max(min(images_each, images - first_image), int64(0)))
@@ -132,7 +132,7 @@ def build(form: WholeForm) -> Callable[..., None]:
         else:
             cuda.syncthreads()
 
-        item, slot = walker, int32(0)
+        item, slot = cluster, int32(0)
         if warp == WARPS:
             parity = int32(1)  # at first every slot is free
             while item < items:
@@ -146,7 +146,7 @@ def build(form: WholeForm) -> Callable[..., None]:
                     slot = int32(slot + 1)
                     if slot == slots:
                         slot, parity = int32(0), int32(parity ^ 1)
-                item = int32(item + walkers)
+                item = int32(item + clusters)
         else:
             x, d = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
             one, pair, more = cuda.local.array(1, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)
@@ -164,14 +164,16 @@ def build(form: WholeForm) -> Callable[..., None]:
 
             next_m, next_r, next_scale = FLOAT(0), FLOAT(0), FLOAT(0)
             if item < items:
-                next_m, next_r, next_scale = parameters(mean, spread, scale, int64(item) * GROUP + team)
+                next_m, next_r, next_scale = parameters(mean, deviation, scale, int64(item) * GROUP + team)
             parity, buffer, exchange_parity = int32(0), int32(0), int32(0)
             while item < items:
                 channel = int64(item) * GROUP + team
                 m, r = next_m, inverse(next_r)
                 gain = next_scale * r
-                if item + walkers < items:
-                    next_m, next_r, next_scale = parameters(mean, spread, scale, int64(item + walkers) * GROUP + team)
+                if item + clusters < items:
+                    next_m, next_r, next_scale = parameters(
+                        mean, deviation, scale, int64(item + clusters) * GROUP + team
+                    )
 
                 # first pass: the sums of D and of D (X - mean), and dX where it does not need them
                 d_sum[0] = d_sum[1] = dh_sum[0] = dh_sum[1] = FLOAT(0)
@@ -209,7 +211,7 @@ def build(form: WholeForm) -> Callable[..., None]:
                     if slot == slots:
                         slot, parity = int32(0), int32(parity ^ 1)
                 if not SUMS:
-                    item = int32(item + walkers)
+                    item = int32(item + clusters)
                     continue
 
                 # the channel's sums, over all threads of the cluster that have some of it
@@ -273,7 +275,7 @@ def build(form: WholeForm) -> Callable[..., None]:
                         back = int32(back + 1)
                         if back == slots:
                             back = int32(0)
-                item = int32(item + walkers)
+                item = int32(item + clusters)
         if CLUSTER:
             i.cluster_barrier()  # no block leaves while another may still send to it
 

@@ -1,4 +1,4 @@
-"""From the tensors of a batch norm to a launch of the kernel in `whole_kernel`."""
+"""From the tensors of a batch norm to a launch of the persistent kernel (persistent_kernel.py)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ from dataclasses import dataclass
 from math import prod
 
 from gradkern.call import Refusal, Tensor
-from gradkern.channel_kernels.persistent_form import ARGUMENTS, Shares, Sizes, WholeForm, holding, streaming
+from gradkern.channel_kernels.persistent_form import (
+    ARGUMENTS,
+    Partition,
+    PersistentForm,
+    Sizes,
+    resident_partitions,
+    single_pass_partition,
+)
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.strides import is_dense
 
-__all__ = ["WholePlan", "held_forms", "launched", "streamed"]
+__all__ = ["PersistentPlan", "persistent_plan", "resident_forms", "single_pass_plan"]
 
 _CLUSTERS = (9, 0)  # the first capability with clusters and bulk copies
 _LARGE_CLUSTERS = (9, 10)  # majors that take 16 blocks; others 8
@@ -23,7 +30,7 @@ Named = Mapping[str, tuple[str, Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
-class WholePlan:
+class PersistentPlan:
     """One launch without scratch memory: in any thread, and in whatever context."""
 
     kernel: str
@@ -38,44 +45,44 @@ class WholePlan:
         self.launch((*inputs, *outputs), stream)
 
 
-def held_forms(tensors: Named, device: Device) -> Iterator[tuple[WholeForm, Shares]]:
+def resident_forms(tensors: Named, device: Device) -> Iterator[tuple[PersistentForm, Partition]]:
     """Where the statistics are those of X. Raises Refusal, with the reason, where a channel cannot stay on the chip."""
     if "dX" not in tensors:
         raise Refusal("without dX nothing is read twice")
-    found = list(holding(_form(tensors, device, None, True), _sizes(tensors, device), _most(device)))
+    found = list(resident_partitions(_form(tensors, device, None, True), _sizes(tensors, device), _most(device)))
     if not found:
         raise Refusal("a channel does not fit the shared memory of a cluster of blocks, or its planes are too small")
     yield from found
 
 
-def streamed(tensors: Named, device: Device, epsilon: float) -> WholePlan:
-    """Where the statistics are constants. Raises Refusal, with the reason, where the walk over channels is better."""
+def single_pass_plan(tensors: Named, device: Device, epsilon: float) -> PersistentPlan:
+    """Where the statistics are constants. Raises Refusal, with the reason, where the streaming kernel is better."""
     form = _form(tensors, device, epsilon, False)
-    found = streaming(form, _sizes(tensors, device), _most(device), device.processors)
+    found = single_pass_partition(form, _sizes(tensors, device), _most(device), device.processors)
     if found is None:
         raise Refusal("its channels would leave multiprocessors idle, or its planes are too small")
-    return launched(*found, device, list(tensors))
+    return persistent_plan(*found, device, list(tensors))
 
 
-def launched(form: WholeForm, shares: Shares, device: Device, given: list[str]) -> WholePlan:
+def persistent_plan(form: PersistentForm, partition: Partition, device: Device, given: list[str]) -> PersistentPlan:
     """given: the kernel's names of the tensors, in the order in which their addresses will come."""
     builder = "gradkern.channel_kernels.persistent_kernel:build"
     kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS), cluster=form.slices)
     resident = kernel.resident_blocks(form.threads, form.slices)
     if not resident:
         raise Refusal(f"no cluster of {form.slices} blocks of {form.threads} threads fits the device")
-    arguments = [getattr(shares, name, 0) for name in ARGUMENTS]
+    arguments = [getattr(partition, name, 0) for name in ARGUMENTS]
     changing = [ARGUMENTS.index(name) for name in given]
-    grid = min(resident, shares.items * form.slices)
+    grid = min(resident, partition.items * form.slices)
     launch = Launch(kernel, grid, form.threads, arguments, changing, form.slices)
-    return WholePlan(f"whole_channels_{form.slices}x{form.group}x{form.width}", launch)
+    return PersistentPlan(f"persistent_{form.slices}x{form.group}x{form.width}", launch)
 
 
-def _form(tensors: Named, device: Device, epsilon: float | None, centred: bool) -> WholeForm:
+def _form(tensors: Named, device: Device, epsilon: float | None, centred: bool) -> PersistentForm:
     types = {name: tensor.dtype.name for name, (_, tensor) in tensors.items()}
     parameter = next(types[name] for name in ("scale", "scale_sum", "bias_sum") if name in types)
     outputs = frozenset(types) & {"dX", "scale_sum", "bias_sum"}
-    return WholeForm(types["D"], parameter, types["spread"], outputs, epsilon, centred, device.shared_bytes)
+    return PersistentForm(types["D"], parameter, types["deviation"], outputs, epsilon, centred, device.shared_bytes)
 
 
 def _sizes(tensors: Named, device: Device) -> Sizes:

@@ -1,4 +1,4 @@
-"""What is bound when a kernel over channels is compiled. Nothing here imports Numba."""
+"""What is bound when the streaming kernel is compiled. Nothing here imports Numba."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = ["ChannelForm", "keeping", "second_pass"]
+__all__ = ["StreamingForm", "second_pass", "with_largest_ring"]
 
 _RESERVED = 1024  # bytes of shared memory that the system takes for each block
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelForm:
-    """All that is bound when the kernel is compiled. The sizes of a Walk are arguments of the launch.
+class StreamingForm:
+    """All that is bound when the kernel is compiled. The sizes of a Tiling are arguments of the launch.
 
     A vector is `width` elements; a thread has `vectors` of them of every row: vector j of thread t is number
     t + j * threads of the tile.
@@ -22,10 +22,10 @@ class ChannelForm:
 
     data: str  # type of D, X and dX
     parameter: str  # of scale and of the results of the sums
-    statistic: str  # of mean and spread
+    statistic: str  # of mean and deviation
     outputs: frozenset[str]  # of dX, scale_sum, bias_sum
     channels: int
-    epsilon: float | None  # spread is the variance, to which this is added; None: spread is 1/standard deviation
+    epsilon: float | None  # deviation is the variance, to which this is added; None: it is 1/standard deviation
     width: int
     vectors: int = 1
     threads: int = 256
@@ -41,8 +41,8 @@ class ChannelForm:
     totals: bool = False  # both sums are also left unrounded
     centred: bool = False  # dX has the terms of the sums, which are given unrounded
     backward: bool = False  # from the last row of the last item to the first
-    kept: int = 0  # rows that the ring holds beside its stages, for the second pass of the same launch
-    found: bool = False  # this is that pass
+    held_rows: int = 0  # rows that the ring holds beside its stages, for the second pass of the same launch
+    reuses_ring: bool = False  # this is that pass
     native_bfloat16: bool = True
     chunk: int = 8  # as in ColumnSums
 
@@ -88,7 +88,7 @@ class ChannelForm:
     @property
     def slots(self) -> int:
         """Rows that the ring holds."""
-        return self.stages + self.kept
+        return self.stages + self.held_rows
 
     @property
     def sums_at(self) -> int:
@@ -138,22 +138,22 @@ class ChannelForm:
             sums=max(1, self.sums),
             compute=self.compute,
             result=self.compute if self.totals else self.parameter,
-            at=self.sums_at if self.kept else 0,
+            at=self.sums_at if self.held_rows else 0,
             chunk=self.chunk,
             native_bfloat16=self.native_bfloat16,
         )
 
 
-def keeping(form: ChannelForm, shared_bytes: int) -> ChannelForm:
+def with_largest_ring(form: StreamingForm, shared_bytes: int) -> StreamingForm:
     """`form` with a ring as large as shared memory allows: what it still holds, a second pass need not read again."""
     if not form.ring:
         return form
-    least = replace(form, kept=1)
+    least = replace(form, held_rows=1)
     free = (shared_bytes + _RESERVED) // form.blocks_per_processor - _RESERVED - least.shared_bytes
-    return replace(least, kept=1 + free // form.stage_bytes) if free >= 0 else form
+    return replace(least, held_rows=1 + free // form.stage_bytes) if free >= 0 else form
 
 
-def second_pass(form: ChannelForm) -> ChannelForm:
+def second_pass(form: StreamingForm) -> StreamingForm:
     """dX on the way back of a first pass, which has left the sums unrounded, in the same launch."""
     outputs = frozenset({"dX"})
-    return replace(form, outputs=outputs, totals=False, centred=True, backward=True, found=form.kept > 0)
+    return replace(form, outputs=outputs, totals=False, centred=True, backward=True, reuses_ring=form.held_rows > 0)

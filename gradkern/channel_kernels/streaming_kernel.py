@@ -1,6 +1,8 @@
-"""The walk of gradkern/cuda/channels as a kernel: sums over all a channel has, and the gradient of what it has.
+"""The streaming kernel over channels: sums over all a channel has, and the gradient of what it has.
 
-    r  = spread, or 1 / sqrt(spread + epsilon)       inverse standard deviation of the channel
+How it cuts the array into items is in streaming_tiling.py.
+
+    r  = deviation, or 1 / sqrt(deviation + epsilon)       inverse standard deviation of the channel
     bias_sum = sum of D,  scale_sum = sum of D (X - mean) r
     dX = D scale r                                   where the statistics are constants
     dX = scale r (D - bias_sum/m - (X - mean) r scale_sum/m)    where they are those of m elements
@@ -21,8 +23,8 @@ from typing import Any
 from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
-from gradkern.channel_kernels.inverse_std import inverse_deviation
-from gradkern.channel_kernels.streaming_form import ChannelForm
+from gradkern.channel_kernels.inverse_std import inverse_std
+from gradkern.channel_kernels.streaming_form import StreamingForm
 from gradkern.channel_kernels.streaming_pass import one_pass
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.column_sums import column_sums, wait_for_grid
@@ -31,8 +33,8 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 __all__ = ["build"]
 
 
-def build(form: ChannelForm, then: ChannelForm | None = None) -> Callable[..., None]:
-    """The kernel for `form`, as a function that Numba compiles with every argument (channels.ARGUMENTS) an int64.
+def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..., None]:
+    """The kernel for `form`, as a function that Numba compiles with every argument (ARGUMENTS) an int64.
 
     then: a second pass of the same launch, over the same items.
     """
@@ -42,24 +44,24 @@ def build(form: ChannelForm, then: ChannelForm | None = None) -> Callable[..., N
     FLOAT = float64 if form.compute == "float64" else float32
     load_statistic = i.loader("global", form.statistic, 1)
     store_result = i.storer("global", form.parameter, 1, form.native_bfloat16)
-    inverse = inverse_deviation(form.compute, form.epsilon)
+    inverse = inverse_std(form.compute, form.epsilon)
     inline = cuda.jit(device=True, inline="always")
 
     @inline
-    def times_inverse(part: int, channel: int, value: Any, spread: int) -> Any:
+    def times_inverse(part: int, channel: int, value: Any, deviation: int) -> Any:
         """A finished sum: that of scale, which is the first if it is wanted, still lacks r."""
         one = cuda.local.array(1, FLOAT)
         if SCALE_FIRST and part == 0:
-            load_statistic(one, spread + int64(channel) * STATISTIC)
+            load_statistic(one, deviation + int64(channel) * STATISTIC)
             value = value * inverse(one[0])
         return value
 
     @inline
     def finish(part: int, channel: int, value: Any, operand: Any) -> Any:
         """The total, from which a wanted result is rounded."""
-        spread, scale_sum, bias_sum = operand
+        deviation, scale_sum, bias_sum = operand
         one = cuda.local.array(1, FLOAT)
-        value = times_inverse(part, channel, value, spread)
+        value = times_inverse(part, channel, value, deviation)
         one[0] = value
         if SCALE_SUM and part == 0:
             store_result(scale_sum + int64(channel) * PARAMETER, one)
@@ -72,25 +74,25 @@ def build(form: ChannelForm, then: ChannelForm | None = None) -> Callable[..., N
     second_pass = None if then is None else one_pass(then, inverse, times_inverse)
 
     def kernel(
-        D: int, X: int, scale: int, mean: int, spread: int, dX: int, scale_sum: int, bias_sum: int,
+        D: int, X: int, scale: int, mean: int, deviation: int, dX: int, scale_sum: int, bias_sum: int,
         scale_total: int, bias_total: int, partial: int, counter: int,
         count: int, inner: int, length: int, row: int, tile: int, tiles: int, rows_each: int, rows_over: int,
         groups: int, items: int, lane_bits: int, repeats: int, parts: int, partial_rows: int, elements: int,
         n1: int, n2: int, n3: int, n4: int, n5: int,
     ) -> None:  # fmt: skip
         nest = (n1, n2, n3, n4, n5)  # one argument: from the 31st on Python calls as with *args, which Numba refuses
-        ended = first_pass(D, X, scale, mean, spread, dX, scale_sum, bias_sum, scale_total, bias_total, partial,
+        ended = first_pass(D, X, scale, mean, deviation, dX, scale_sum, bias_sum, scale_total, bias_total, partial,
                    count, inner, length, row, tile, tiles, rows_each, rows_over,
                    groups, items, lane_bits, repeats, parts, elements, nest, int32(0))  # fmt: skip
         if SUMS and TOTALS:
-            wanted = (spread, scale_sum, bias_sum)
+            wanted = (deviation, scale_sum, bias_sum)
             add_over_grid(partial, counter, wanted, scale_total, bias_total, partial_rows, partial_rows)
         elif SUMS:
             first, second = (scale_sum, bias_sum) if SCALE_FIRST else (bias_sum, bias_sum)
-            add_over_grid(partial, counter, spread, first, second, partial_rows, partial_rows)
+            add_over_grid(partial, counter, deviation, first, second, partial_rows, partial_rows)
         if TWO_PASSES:
             wait_for_grid(counter)
-            second_pass(D, X, scale, mean, spread, dX, scale_sum, bias_sum, scale_total, bias_total, partial,
+            second_pass(D, X, scale, mean, deviation, dX, scale_sum, bias_sum, scale_total, bias_total, partial,
                         count, inner, length, row, tile, tiles, rows_each, rows_over,
                         groups, items, lane_bits, repeats, parts, elements, nest, ended)  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""One pass of the walk of gradkern/cuda/channels: what every block does to all of its items, one after another.
+"""One pass of the streaming kernel: what every block does to all of its items, one after another.
 
 A thread copies its own vectors some rows ahead into its own places in shared memory (cp.async), so no thread ever waits
 for another but at the end of an item.
@@ -12,7 +12,7 @@ from typing import Any
 from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
-from gradkern.channel_kernels.streaming_form import ChannelForm
+from gradkern.channel_kernels.streaming_form import StreamingForm
 from gradkern.channel_kernels.streaming_tile import divider, kept_of, tile_sums
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
@@ -20,16 +20,18 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 __all__ = ["one_pass"]
 
 
-def one_pass(form: ChannelForm, inverse: Callable[..., Any], times_inverse: Callable[..., Any]) -> Callable[..., None]:
-    """The device function walk_over(...), of all arguments of the kernel but the counter and the partial rows' number.
+def one_pass(
+    form: StreamingForm, inverse: Callable[..., Any], times_inverse: Callable[..., Any]
+) -> Callable[..., None]:
+    """The device function run_pass(...), of all arguments of the kernel but the counter and the partial rows' number.
 
     The last argument is where in the ring the pass before has ended; it returns where it has itself.
-    inverse(spread): a channel's inverse standard deviation; times_inverse(part, channel, value, spread): a finished sum
-    from an added-up one.
+    inverse(deviation): a channel's inverse standard deviation; times_inverse(part, channel, value, deviation): a
+    finished sum from an added-up one.
     """
     THREADS, WIDTH, VECTORS, STAGES = form.threads, form.width, form.vectors, form.stages
     SPLIT, COLUMNS, TAIL, NESTED, DIRECT = form.split, form.columns, form.tail, form.nested, form.direct
-    LONG, RING, BACKWARD, FOUND = form.long, form.ring, form.backward, form.found
+    LONG, RING, BACKWARD, FOUND = form.long, form.ring, form.backward, form.reuses_ring
     GRADIENT, CENTRED = "dX" in form.outputs, form.centred
     SCALE_SUM, BIAS_SUM, SUMS = form.sums_scale, form.sums_bias, form.sums
     READS_X = SCALE_SUM or CENTRED
@@ -94,7 +96,7 @@ def one_pass(form: ChannelForm, inverse: Callable[..., Any], times_inverse: Call
     def begin(
         item: int, count: int, row: int, tile: int, tiles: int, rows_each: int, rows_over: int, groups: int
     ) -> Any:  # fmt: skip
-        """Of an item: where this thread's first vector lies in the row that is walked first, and where its slab ends,
+        """Of an item: where this thread's first vector lies in the row that is taken first, and where its slab ends,
         in bytes; rows; vectors; and its tile, group and slab.
         """
         line = i.quotient(item, tiles)
@@ -152,8 +154,8 @@ def one_pass(form: ChannelForm, inverse: Callable[..., Any], times_inverse: Call
             d[j * WIDTH + e] = vector[e]
 
     @inline
-    def walk_over(
-        D: int, X: int, scale: int, mean: int, spread: int, dX: int, scale_sum: int, bias_sum: int,
+    def run_pass(
+        D: int, X: int, scale: int, mean: int, deviation: int, dX: int, scale_sum: int, bias_sum: int,
         scale_total: int, bias_total: int, partial: int,
         count: int, inner: int, length: int, row: int, tile: int, tiles: int, rows_each: int, rows_over: int,
         groups: int, items: int, lane_bits: int, repeats: int, parts: int, elements: int,
@@ -176,7 +178,7 @@ def one_pass(form: ChannelForm, inverse: Callable[..., Any], times_inverse: Call
 
         share = FLOAT(1) / FLOAT(elements) if CENTRED else FLOAT(0)
 
-        # two walks over the same items: the one asks for rows, the other takes them STAGES - 1 rows later
+        # two loops over the same items: the one asks for rows, the other takes them STAGES - 1 rows later
         item, left, vectors, at, end = ahead_of_all(items, blocks), int32(0), int32(0), int64(0), int64(0)
         tile_of_row, group, slab, channels_at = int32(0), int32(0), int32(0), int64(0)
         taken = next_slot(ended) if BACKWARD else int32(ended)
@@ -224,7 +226,7 @@ def one_pass(form: ChannelForm, inverse: Callable[..., Any], times_inverse: Call
                             for p in range(PARAMETERS):
                                 means[j * VALUES + e + p] = values[p]
                         if GRADIENT:
-                            load_statistics(values, spread + (channels_at + channel) * STATISTIC)
+                            load_statistics(values, deviation + (channels_at + channel) * STATISTIC)
                             load_parameters(scales, scale + (channels_at + channel) * PARAMETER)
                             for p in range(PARAMETERS):
                                 gains[j * VALUES + e + p] = scales[p] * inverse(values[p])
@@ -286,7 +288,7 @@ def one_pass(form: ChannelForm, inverse: Callable[..., Any], times_inverse: Call
                             if thread + j * THREADS < vectors and place + e < count:
                                 channel = place + e
                                 if SCALE_SUM:
-                                    value = times_inverse(0, channel, scale_sums[j * ADDERS + e % ADDERS], spread)
+                                    value = times_inverse(0, channel, scale_sums[j * ADDERS + e % ADDERS], deviation)
                                     one[0] = value
                                     store_result(scale_sum + channel * PARAMETER, one)
                                 if BIAS_SUM:
@@ -297,4 +299,4 @@ def one_pass(form: ChannelForm, inverse: Callable[..., Any], times_inverse: Call
                                   tile, tiles, groups, lane_bits, repeats, parts, n1, n2, n3, n4, n5)  # fmt: skip
         return taken
 
-    return walk_over
+    return run_pass

@@ -1,4 +1,4 @@
-"""From a call of a batch norm to a launch of the kernel in `channel_kernel`."""
+"""From a call of a batch norm to a launch of the streaming kernel (streaming_kernel.py)."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.channel_kernels.streaming_form import ChannelForm, keeping, second_pass
-from gradkern.channel_kernels.streaming_tiling import ARGUMENTS, Slabs, Walk, choose
+from gradkern.channel_kernels.streaming_form import StreamingForm, second_pass, with_largest_ring
+from gradkern.channel_kernels.streaming_tiling import ARGUMENTS, Slabs, Tiling, choose_tiling
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import up
 from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.cuda.scratch import scratch
-from gradkern.strides import is_dense, memory_order, merged
+from gradkern.strides import is_dense, memory_order, merged_axes
 
-__all__ = ["ChannelPlan", "plan"]
+__all__ = ["StreamingPlan", "plan"]
 
 _DATA = ("D", "X", "dX")
 _PER_CHANNEL = ("scale", "scale_sum", "bias_sum")  # which have the type of the sums' results, and one order
-_PARAMETERS = ("scale", "mean", "spread", "scale_total", "bias_total")
+_PARAMETERS = ("scale", "mean", "deviation", "scale_total", "bias_total")
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelPlan:
+class StreamingPlan:
     """One launch, or one for each pass, with its scratch memory."""
 
     kernel: str
@@ -60,13 +60,16 @@ def plan(
     epsilon: float | None,
     elements: int | None = None,
     launches: int = 1,
-) -> ChannelPlan | EmptyPlan:
+) -> StreamingPlan | EmptyPlan:
     """The plan of a batch norm, or of sums of D alone: then there is no X.
 
-    names: the kernel's argument for every tensor of the contract; is_kept: of each axis of X, whether it tells channels
-    apart; epsilon: added to `spread`, which is the variance, or None where that is the inverse standard deviation;
-    elements: of which the statistics of a channel are those, or None where they are constants; launches: 1 or 2, for
-    two passes. Every array has to lie dense in the memory order of X, the parameters in that of its kept axes.
+    names     the kernel's argument for every tensor of the contract
+    is_kept   of each axis of X, whether it tells channels apart, and is not reduced
+    epsilon   added to `deviation`, which is the variance, or None where that is the inverse standard deviation
+    elements  of which the statistics of a channel are those, or None where they are constants
+    launches  1 or 2, for two passes
+
+    Every array has to lie dense in the memory order of X, the parameters in that of its kept axes.
     """
     device = device_of(call)
     tensors = {names[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}
@@ -82,7 +85,7 @@ def plan(
     if 0 in X.shape or not call.outputs:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
 
-    slabs = Slabs.of(merged([X.shape[axis] for axis in order], [is_kept[axis] for axis in order]))
+    slabs = Slabs.of(merged_axes([X.shape[axis] for axis in order], [is_kept[axis] for axis in order]))
     described = {name: tensor for name, (_, tensor) in tensors.items()}
     outputs = frozenset(names[name] for name in call.outputs)
     form = _form(described, outputs, slabs, epsilon, device)
@@ -93,31 +96,31 @@ def plan(
             form = gradient
         else:
             form, second = replace(form, outputs=outputs - {"dX"}, totals=True), replace(gradient, backward=True)
-    form, walk = choose(form, slabs, device.processors, device.shared_bytes)
+    form, tiling = choose_tiling(form, slabs, device.processors, device.shared_bytes)
     given = [*(names[name] for name in (*call.inputs, *call.outputs)), "partial", "counter"]
     adding = form.sums > 0 and not form.direct
-    partial = walk.partial_rows * form.column_sums.partial_bytes if adding else 0
-    kernel = name_of(form, walk)
+    partial = tiling.partial_rows * form.column_sums.partial_bytes if adding else 0
+    kernel = name_of(form, tiling)
     if second is None:
-        return ChannelPlan(kernel, partial, _launch(form, walk, device, given, adding, elements), device)
+        return StreamingPlan(kernel, partial, _launch(form, tiling, device, given, adding, elements), device)
 
     given += ["scale_total", "bias_total"]
     first_total, total = up(partial, 128), up(form.channels * form.itemsize, 128)
     totals_at = first_total, first_total + total
     memory = first_total + 2 * total
     if launches == 1:  # the second pass takes the first one's items
-        form = keeping(form, device.shared_bytes)
-        launch = _launch(form, walk, device, given, adding, elements, second_pass(form))
-        return ChannelPlan(kernel, memory, launch, device, totals_at)
-    first = _launch(form, walk, device, given, adding, elements)
-    second, walk = choose(second, slabs, device.processors, device.shared_bytes)
-    after = _launch(second, walk, device, given, False, elements)
-    return ChannelPlan(f"{kernel}_then_{name_of(second, walk)}", memory, first, device, totals_at, after)
+        form = with_largest_ring(form, device.shared_bytes)
+        launch = _launch(form, tiling, device, given, adding, elements, second_pass(form))
+        return StreamingPlan(kernel, memory, launch, device, totals_at)
+    first = _launch(form, tiling, device, given, adding, elements)
+    second, tiling = choose_tiling(second, slabs, device.processors, device.shared_bytes)
+    after = _launch(second, tiling, device, given, False, elements)
+    return StreamingPlan(f"{kernel}_then_{name_of(second, tiling)}", memory, first, device, totals_at, after)
 
 
 def _form(
     tensors: Mapping[str, Tensor], outputs: frozenset[str], slabs: Slabs, epsilon: float | None, device: Device
-) -> ChannelForm:
+) -> StreamingForm:
     data = [tensors[name] for name in _DATA if name in tensors]
     itemsize = data[0].dtype.itemsize
     width = 16 // itemsize
@@ -125,10 +128,10 @@ def _form(
         width //= 2
     parameters = [tensors[name] for name in _PARAMETERS if name in tensors]
     plain = device.capability < (8, 0) or width * itemsize < 4
-    return ChannelForm(
+    return StreamingForm(
         data=data[0].dtype.name,
         parameter=next(tensors[name] for name in _PER_CHANNEL if name in tensors).dtype.name,
-        statistic=tensors["spread"].dtype.name if "spread" in tensors else data[0].dtype.name,
+        statistic=tensors["deviation"].dtype.name if "deviation" in tensors else data[0].dtype.name,
         outputs=outputs,
         channels=slabs.channels,
         epsilon=epsilon,
@@ -140,13 +143,13 @@ def _form(
 
 
 def _launch(
-    form: ChannelForm,
-    walk: Walk,
+    form: StreamingForm,
+    tiling: Tiling,
     device: Device,
     given: list[str],
     adding: bool,
     elements: int | None = None,
-    then: ChannelForm | None = None,
+    then: StreamingForm | None = None,
 ) -> Launch:
     builder = "gradkern.channel_kernels.streaming_kernel:build"
     kernel = kernel_of_form(device, builder, form, then, arguments=len(ARGUMENTS))
@@ -156,14 +159,14 @@ def _launch(
             f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits the device"
         )
     last = -(-form.sums * form.channels // (4 * form.chunk)) if adding else 0  # what the last step shares out
-    grid = min(resident, max(walk.items, last))
-    numbers = {**walk.numbers, "elements": elements or 0}
+    grid = min(resident, max(tiling.items, last))
+    numbers = {**tiling.numbers, "elements": elements or 0}
     arguments = [numbers.get(name, 0) for name in ARGUMENTS]
     changing = [ARGUMENTS.index(name) for name in given]
     return Launch(kernel, grid, form.threads, arguments, changing, cooperative=adding)
 
 
-def name_of(form: ChannelForm, walk: Walk) -> str:
-    """A name that tells the walk's shape: elements' source, what is kept in registers, tiles and groups."""
+def name_of(form: StreamingForm, tiling: Tiling) -> str:
+    """A name that tells the shape: how elements reach a thread, what is in registers, tiles and groups."""
     kind = "elements" if form.direct else "columns" if form.split else "planes"
-    return f"{kind}_{form.source}_{form.threads}x{form.vectors}x{form.width}_tiles{walk.tiles}_groups{walk.groups}"
+    return f"{kind}_{form.source}_{form.threads}x{form.vectors}x{form.width}_tiles{tiling.tiles}_groups{tiling.groups}"

@@ -1,4 +1,4 @@
-"""The end of an item of the walk over channels: from the sums of each thread's vectors to those of each run."""
+"""The end of an item of the streaming kernel: from the sums of each thread's vectors to those of each run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
-from gradkern.channel_kernels.streaming_form import ChannelForm
+from gradkern.channel_kernels.streaming_form import StreamingForm
 from gradkern.cuda.device_code import intrinsics as i
 
 __all__ = ["divider", "kept_of", "tile_sums"]
@@ -21,7 +21,7 @@ def kept_of(slab: int, n1: int, n2: int, n3: int, n4: int, n5: int) -> int:
     return ((rest // n3 // n4) % n5 * n3 + rest % n3) * n1 + inner
 
 
-def divider(form: ChannelForm) -> Callable[..., Any]:
+def divider(form: StreamingForm) -> Callable[..., Any]:
     """The device function divide(value, divisor) of places within a row, neither negative."""
     LONG = form.long
 
@@ -32,7 +32,7 @@ def divider(form: ChannelForm) -> Callable[..., Any]:
     return divide
 
 
-def tile_sums(form: ChannelForm) -> Callable[..., None]:
+def tile_sums(form: StreamingForm) -> Callable[..., None]:
     """The device function add_over_tile: every run's sums into the item's partial rows."""
     THREADS, WIDTH, VECTORS = form.threads, form.width, form.vectors
     SPLIT, NESTED, LONG = form.split, form.nested, form.long

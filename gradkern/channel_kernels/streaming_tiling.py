@@ -1,4 +1,4 @@
-"""How a kernel walks over an array whose axes are kept (they tell channels apart) or reduced. Nothing here is Numba's.
+"""How the streaming kernel cuts an array whose axes are kept (they tell channels apart) or reduced. No Numba here.
 
 In memory, axes of one kind beside each other are one axis, so the axes alternate. The innermost three are
 
@@ -12,9 +12,9 @@ together move through memory as one dense front. An item is that work: (slab, gr
 
 At an item's end its block adds the sums of each run (`length` elements of one channel) and writes them to a partial
 row, one sum for each channel; a run that several tiles share has several partial rows. The rows are added up in the
-order of their numbers, by gradkern/cuda/column_sums: the same bits every time.
+order of their numbers, by gradkern/cuda/device_code/column_sums: the same bits every time.
 
-Where dX needs the sums, a second pass walks over the items. In one launch every block then takes its own items again,
+Where dX needs the sums, a second pass goes over the items. In one launch every block then takes its own items again,
 the last row first: what the first pass has read last is still in the block's shared memory, and what it has read before
 that in the L2 cache.
 """
@@ -24,14 +24,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
-from gradkern.channel_kernels.streaming_form import ChannelForm
+from gradkern.channel_kernels.streaming_form import StreamingForm
 from gradkern.cuda.device_code.columns import chunk_of, up
 
-__all__ = ["ARGUMENTS", "Slabs", "Walk", "choose", "fitted", "walk"]
+__all__ = ["ARGUMENTS", "Slabs", "Tiling", "best_tiling", "choose_tiling", "fitted"]
 
 NEST = ("n1", "n2", "n3", "n4", "n5")  # sizes of the axes around a slab from the innermost: kept, reduced, kept, ...
 ARGUMENTS = (  # of the kernel: addresses, then numbers
-    *("D", "X", "scale", "mean", "spread", "dX", "scale_sum", "bias_sum"),
+    *("D", "X", "scale", "mean", "deviation", "dX", "scale_sum", "bias_sum"),
     *("scale_total", "bias_total", "partial", "counter"),
     *("count", "inner", "length", "row", "tile", "tiles", "rows_each", "rows_over", "groups", "items"),
     *("lane_bits", "repeats", "parts", "partial_rows", "elements", *NEST),
@@ -86,8 +86,8 @@ class Slabs:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
-    """The sizes of one walk: arguments of the kernel by these names."""
+class Tiling:
+    """The sizes of one launch: arguments of the kernel by these names."""
 
     count: int  # elements of a slab
     inner: int
@@ -107,12 +107,14 @@ class Walk:
 
     @property
     def numbers(self) -> dict[str, int]:
-        named = {name: getattr(self, name) for name in ARGUMENTS if name in Walk.__slots__}
+        named = {name: getattr(self, name) for name in ARGUMENTS if name in Tiling.__slots__}
         return {**named, **dict(zip(NEST, self.nest, strict=True))}
 
 
-def choose(form: ChannelForm, slabs: Slabs, processors: int, shared_bytes: int) -> tuple[ChannelForm, Walk]:
-    """`form` with its threads and stages, and the walk; types, outputs, width, source and alignment are given."""
+def choose_tiling(
+    form: StreamingForm, slabs: Slabs, processors: int, shared_bytes: int
+) -> tuple[StreamingForm, Tiling]:
+    """`form` with its threads and stages, and the tiling; types, outputs, width, source and alignment are given."""
     made = _threads(fitted(form, slabs))
     made = replace(made, chunk=chunk_of(max(1, made.sums), made.channels, made.threads, processors))
     while made.shared_bytes * made.blocks_per_processor > shared_bytes:
@@ -122,11 +124,11 @@ def choose(form: ChannelForm, slabs: Slabs, processors: int, shared_bytes: int) 
             made = replace(made, blocks_per_processor=made.blocks_per_processor - 1)
         else:
             made = replace(made, stages=made.stages - 1)
-    found = walk(made, slabs, processors * made.blocks_per_processor)
+    found = best_tiling(made, slabs, processors * made.blocks_per_processor)
     return replace(made, nested=prod(found.nest) > 1), found
 
 
-def _threads(form: ChannelForm) -> ChannelForm:
+def _threads(form: StreamingForm) -> StreamingForm:
     """Threads, vectors and stages: as was best on an H200 with a cold L2, of those without a spilled register.
 
     That is 64 to 128 KB of rows in flight on a multiprocessor, with many small blocks where parameters and sums need
@@ -142,7 +144,7 @@ def _threads(form: ChannelForm) -> ChannelForm:
     return replace(form, vectors=vectors, stages=stages, blocks_per_processor=blocks)
 
 
-def fitted(form: ChannelForm, slabs: Slabs) -> ChannelForm:
+def fitted(form: StreamingForm, slabs: Slabs) -> StreamingForm:
     """`form` with what follows from the axes alone."""
     split = slabs.length % form.width != 0 and (slabs.inner > 1 or not slabs.reduced)
     return replace(
@@ -155,8 +157,8 @@ def fitted(form: ChannelForm, slabs: Slabs) -> ChannelForm:
     )
 
 
-def walk(form: ChannelForm, slabs: Slabs, blocks: int) -> Walk:
-    """The walk for so many blocks at a time: the folds, tiles and groups with which they are done first."""
+def best_tiling(form: StreamingForm, slabs: Slabs, blocks: int) -> Tiling:
+    """The tiling for so many blocks at a time: the folds, tiles and groups with which they are done first."""
     if not slabs.nest and slabs.length >= _HUGE * form.tile and slabs.length % form.width == 0 and not form.direct:
         slabs = Slabs((slabs.inner, slabs.reps), 1, 1, slabs.length)  # each plane a slab: fewer parts
     width, most = form.width, form.tile
@@ -168,7 +170,7 @@ def walk(form: ChannelForm, slabs: Slabs, blocks: int) -> Walk:
     folds = {max(step, min(most // one, reps) // step * step)}
     if one > most // 2:
         folds |= {step * times for times in range(1, 9) if step * times <= max(step, reps)}
-    best: tuple[float, Walk] | None = None
+    best: tuple[float, Tiling] | None = None
     for fold in sorted(folds):
         row = fold * one
         rows = -(-slabs.count // row)
@@ -188,7 +190,7 @@ def walk(form: ChannelForm, slabs: Slabs, blocks: int) -> Walk:
                 if best is None or cost < best[0]:
                     best = (
                         cost,
-                        Walk(
+                        Tiling(
                             count=slabs.count,
                             inner=slabs.inner,
                             length=length,

@@ -18,7 +18,7 @@ from numba import types
 
 from gradkern.call import Tensor
 from gradkern.cpu.sums import SPAN, fold, rows_per_task
-from gradkern.strides import is_dense, memory_order, merged
+from gradkern.strides import is_dense, memory_order, merged_axes
 
 __all__ = ["RUNS_TYPES", "Runs"]
 
@@ -53,7 +53,7 @@ class Runs:
     @staticmethod
     def of(sizes: Sequence[int], is_channel: Sequence[bool]) -> Runs:
         """The runs of a dense array, its axes in memory order."""
-        axes = merged(sizes, is_channel)
+        axes = merged_axes(sizes, is_channel)
         channels = math.prod(size for size, of_channels in axes if of_channels)
         count = math.prod(size for size, of_channels in axes if not of_channels)
         length, columns = axes.pop() if axes else (1, False)

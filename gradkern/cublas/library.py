@@ -13,6 +13,7 @@ import contextlib
 import sys
 import threading
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from gradkern.cuda.device import Device, activate
@@ -28,8 +29,7 @@ _threads = threading.local()
 def bindings() -> Any:
     """nvmath.bindings.cublas; raises Unfit where it or the library is not installed."""
     try:
-        from nvmath.bindings import cublas
-
+        cublas: Any = import_module("nvmath.bindings.cublas")
         cublas.get_cudart_version()  # loads the library, needs no GPU
     except (ImportError, RuntimeError, OSError) as error:
         raise Unfit(f"cuBLAS cannot be loaded: {error}") from error
@@ -73,9 +73,10 @@ class Handle:
 def handle(device: Device) -> Handle:
     """This thread's handle on the device, made on first use (not while a graph is captured)."""
     try:
-        return _threads.handles[device.index]
+        handles: dict[int, Handle] = _threads.handles
+        return handles[device.index]
     except AttributeError:
-        _threads.handles = {}
+        _threads.handles = dict[int, Handle]()
     except KeyError:
         pass
     made = _threads.handles[device.index] = Handle(device)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 from gradkern.cudnn.api import DESCRIPTOR, KINDS
 from gradkern.cudnn.library import check, library
@@ -45,8 +45,8 @@ class Descriptor:
 
     def _set(self, name: str, value: Any) -> None:
         number, element = KINDS[self.kind].attributes[name]
-        values = value if isinstance(value, tuple | bytes) else (value,)
-        raw = (each.pointer if isinstance(each, Descriptor) else each for each in values)
+        values = cast(tuple[Any, ...] | bytes, value if isinstance(value, tuple | bytes) else (value,))
+        raw: Iterator[Any] = (each.pointer if isinstance(each, Descriptor) else each for each in values)
         array = (
             (ctypes.c_char * len(values))(*values)
             if element.ctype is ctypes.c_char

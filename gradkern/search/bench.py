@@ -7,11 +7,11 @@ before every timed run the L2 is overwritten.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from math import sqrt
 from typing import Any, Protocol
 
 import numpy as np
-from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.call import Tensor
 from gradkern.cuda.device import Device, OutOfMemoryError, activate, check
@@ -25,6 +25,8 @@ from gradkern.search.task import Task
 __all__ = ["Bench", "CudaBench"]
 
 Array = np.ndarray[Any, Any]
+
+driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 POISON = 0xFF  # a NaN in every type, where all bytes are this
 FLUSH = 4  # times the L2

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-
-from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+from importlib import import_module
+from typing import Any
 
 from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, in_turn
 from gradkern.cuda.scratch import scratch
@@ -15,6 +15,8 @@ from gradkern.search.streams import BoundCandidate
 from gradkern.search.tuner import Choice
 
 __all__ = ["Choices", "SearchPlan"]
+
+driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 Choices = Mapping[str, Choice]
 """The chosen candidates, by what each computes."""

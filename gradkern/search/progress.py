@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -13,7 +13,7 @@ _quiet: ContextVar[bool] = ContextVar("gradkern_search_quiet", default=False)
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def quiet() -> Generator[None]:
     """No lines within: something else is drawing on the terminal."""
     token = _quiet.set(True)
     try:
@@ -23,7 +23,7 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Callable[[str], None]]:
+def progress(title: str) -> Generator[Callable[[str], None]]:
     """A function that shows how far a search is. It shows nothing where standard error is no terminal."""
     if _quiet.get() or not sys.stderr.isatty():
         yield lambda text: None

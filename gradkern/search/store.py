@@ -109,13 +109,15 @@ def read(path: Path) -> SearchResult:
     """The result in a file. Raises OSError where it cannot be read, ValueError where it is not what its name says."""
     data = json.loads(cache_files.unseal(_MAGIC, cache_files.read(path)))
     try:
-        ranking, rejected = (
-            tuple(Measurement(**{**each, "notes": tuple(each["notes"])}) for each in data.pop(name))
-            for name in ("ranking", "rejected")
-        )
+        ranking, rejected = (tuple(map(_measurement, data.pop(name))) for name in ("ranking", "rejected"))
         result = SearchResult(**data, ranking=ranking, rejected=rejected)
     except (KeyError, TypeError) as error:
         raise ValueError(f"it lacks or has too much: {error}") from error
     if key_of(result.conditions) != path.stem:
         raise ValueError("it answers another question")
     return result
+
+
+def _measurement(data: dict[str, Any]) -> Measurement:
+    data["notes"] = tuple(data["notes"])
+    return Measurement(**data)

@@ -146,7 +146,7 @@ class Trials:
 
     def _screen(self, proposals: Proposals, varied: bool = False) -> None:
         """Run each; those whose like are known to be slow after the others, while there is time."""
-        postponed = []
+        postponed: list[tuple[Source, Candidate]] = []
         fruitless, best = 0, self._best()
         for source, candidate in proposals:
             if self._policy.search == "heuristic" and self._crosscheck.confirmed:
@@ -299,7 +299,7 @@ def joined_reasons(reasons: Mapping[str, str]) -> str:
 def _in_turns(running: list[tuple[Source, Iterator[Candidate]]]) -> Proposals:
     """One of each, then the next of each."""
     while running:
-        going = []
+        going: list[tuple[Source, Iterator[Candidate]]] = []
         for source, candidates in running:
             candidate = next(candidates, None)
             if candidate is not None:

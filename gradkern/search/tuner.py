@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from itertools import chain
 from time import monotonic
@@ -106,8 +107,7 @@ def workspace_limit(policy: Policy, device: Device) -> int:
     """The policy's; by default an eighth of the device's memory, and no more than half of what is free now."""
     if policy.workspace_limit is not None:
         return policy.workspace_limit
-    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
-
+    driver: Any = import_module("cuda.bindings.driver")  # it has no types
     with activate(device):
         free, total = check(driver.cuMemGetInfo(), "asking for free memory")
     return int(min(_SHARE_OF_DEVICE * total, _SHARE_OF_FREE * free))

@@ -1,4 +1,4 @@
-"""The batch norms' kernel for whole channels under the CUDA simulator; test_simulated runs this file by itself."""
+"""The batch norms' persistent kernel under the CUDA simulator; test_simulated runs this file by itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from helpers.batch_norm import OUTPUTS, Case, case
 from helpers.guarded import Guarded
 
 from gradkern.channel_kernels import persistent_form
-from gradkern.channel_kernels.persistent_form import ARGUMENTS, WholeForm, holding
+from gradkern.channel_kernels.persistent_form import ARGUMENTS, PersistentForm, resident_partitions
 from gradkern.channel_kernels.persistent_kernel import build
 from gradkern.cuda.device_code import simulated
 from gradkern.ops.batch_norm.cuda.sync import NAMES
@@ -49,13 +49,13 @@ def simulate(
     types = X.dtype.name, parameter.dtype.name, arrays["mean"].dtype.name
     wanted = frozenset(names[name] for name in outputs)
     sizes = X.shape[0], X.shape[1], prod(X.shape[2:])
-    form = WholeForm(*types, wanted, epsilon, centred, MEMORY)
-    form, shares = next(holding(form, sizes, 1))
+    form = PersistentForm(*types, wanted, epsilon, centred, MEMORY)
+    form, partition = next(resident_partitions(form, sizes, 1))
     form = replace(form, threads=32 + team * form.group, slices=slices)
-    shares = replace(shares, images_each=-(-X.shape[0] // slices))
+    partition = replace(partition, images_each=-(-X.shape[0] // slices))
     if batch:
-        fewest = -(-shares.images_each // batch) if centred else 1
-        shares = replace(shares, batch=batch, slots=max(slots, fewest))
+        fewest = -(-partition.images_each // batch) if centred else 1
+        partition = replace(partition, batch=batch, slots=max(slots, fewest))
     held = {name: Guarded((array.size,), array.dtype) for name, array in arrays.items()}
     for name, array in arrays.items():
         held[name].array[...] = array.ravel()
@@ -67,9 +67,9 @@ def simulate(
     if in_place:
         held["dX"] = held[in_place]
     numbers: dict[str, Any] = {name: each.address for name, each in held.items()}
-    numbers |= {name: getattr(shares, name) for name in ARGUMENTS if hasattr(shares, name)}
+    numbers |= {name: getattr(partition, name) for name in ARGUMENTS if hasattr(partition, name)}
     arguments = tuple(np.int64(numbers.get(name, 0)) for name in ARGUMENTS)
-    shared_bytes = form.ring_at + shares.ring_bytes(form)
+    shared_bytes = form.ring_at + partition.ring_bytes(form)
     simulated.launch(build(form), clusters * slices, form.threads, slices, shared_bytes, arguments)
     for guarded in held.values():
         guarded.check()

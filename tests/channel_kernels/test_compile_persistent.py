@@ -1,4 +1,4 @@
-"""The kernel for whole channels compiles for every architecture with clusters: no spill, vector accesses."""
+"""The persistent kernel compiles for every architecture with clusters: no spill, vector accesses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-from gradkern.channel_kernels.persistent_form import ARGUMENTS, WholeForm, holding, streaming
+from gradkern.channel_kernels.persistent_form import (
+    ARGUMENTS,
+    PersistentForm,
+    resident_partitions,
+    single_pass_partition,
+)
 from gradkern.cuda.device_code.columns import ITEMSIZE
 
 pytestmark = pytest.mark.thorough
@@ -26,7 +31,7 @@ KINDS = [  # types; images, channels, elements of a plane
     ((f, f, f), (32, 256, 3136)),
     ((d, d, d), (32, 512, 784)),
 ]
-Made = tuple[WholeForm, int, str]  # form, bytes spilled, PTX
+Made = tuple[PersistentForm, int, str]  # form, bytes spilled, PTX
 
 
 def compiled(job: tuple[Any, tuple[int, int]]) -> list[Made]:
@@ -35,8 +40,11 @@ def compiled(job: tuple[Any, tuple[int, int]]) -> list[Made]:
 
     (types, sizes), capability = job
     most = 16 if capability[0] < 12 else 8
-    forms = [form for form, _ in holding(WholeForm(*types, ALL, None, True, SHARED[capability]), sizes, most)]
-    found = streaming(WholeForm(*types, ALL, 1e-5, False, SHARED[capability]), sizes, most, 132)
+    forms = [
+        form
+        for form, _ in resident_partitions(PersistentForm(*types, ALL, None, True, SHARED[capability]), sizes, most)
+    ]
+    found = single_pass_partition(PersistentForm(*types, ALL, 1e-5, False, SHARED[capability]), sizes, most, 132)
     forms += [found[0]] if found else []
     made = []
     for form in forms:

@@ -1,4 +1,4 @@
-"""Which channels the batch norms' kernel for whole channels takes, and how it shares them out."""
+"""Which channels the batch norms' persistent kernel takes, and how it shares them out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradkern.strides import c_strides
 pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
 
 from gradkern.call import Call
-from gradkern.channel_kernels.persistent_form import WholeForm, holding, streaming
+from gradkern.channel_kernels.persistent_form import PersistentForm, resident_partitions, single_pass_partition
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.ops.batch_norm.cuda import persistent
@@ -37,16 +37,16 @@ def problem(shape: tuple[int, ...] = (16, 8, 28, 28), **changes: Any) -> Problem
     return replace(Problem(X, X, vector, vector, vector, X, vector, vector), **changes)
 
 
-def form(data: str = "float16", memory: int = 232448, centred: bool = True) -> WholeForm:
-    return WholeForm(data, "float32", "float32", ALL, None, centred, memory)
+def form(data: str = "float16", memory: int = 232448, centred: bool = True) -> PersistentForm:
+    return PersistentForm(data, "float32", "float32", ALL, None, centred, memory)
 
 
-def constant(data: str, memory: int = 232448) -> WholeForm:
+def constant(data: str, memory: int = 232448) -> PersistentForm:
     return form(data, memory, centred=False)
 
 
 def made(sizes: tuple[int, int, int], data: str = "float16", memory: int = 232448, most: int = 16) -> list[Any]:
-    return list(holding(form(data, memory), sizes, most))
+    return list(resident_partitions(form(data, memory), sizes, most))
 
 
 @pytest.mark.parametrize("data", ["bfloat16", "float16", "float32", "float64"])
@@ -59,19 +59,19 @@ def test_every_form_fits_its_memory_and_every_image_is_somebodys(
 ) -> None:
     images, channels, length = sizes
     found = made(sizes, data, memory)
-    assert all(shares.slots * shares.batch >= shares.images_each for _, shares in found)
-    forms = [*found, *filter(None, [streaming(constant(data, memory), sizes, 16, 132)])]
+    assert all(partition.slots * partition.batch >= partition.images_each for _, partition in found)
+    forms = [*found, *filter(None, [single_pass_partition(constant(data, memory), sizes, 16, 132)])]
     assert forms or length == 9 or memory == 101376  # of short rows and large planes in little memory there is none
-    for form, shares in forms:
-        assert form.ring_at + shares.ring_bytes(form) <= form.shared_bytes == memory
-        assert shares.images_each * form.slices >= images > shares.images_each * (form.slices - 1)
-        assert (shares.row % 16, shares.image % 16) == (0, 0)
-        assert shares.row == form.group * length * ITEMSIZE[data]
-        assert shares.items * form.group == channels
-        assert shares.plane * form.width == length
+    for form, partition in forms:
+        assert form.ring_at + partition.ring_bytes(form) <= form.shared_bytes == memory
+        assert partition.images_each * form.slices >= images > partition.images_each * (form.slices - 1)
+        assert (partition.row % 16, partition.image % 16) == (0, 0)
+        assert partition.row == form.group * length * ITEMSIZE[data]
+        assert partition.items * form.group == channels
+        assert partition.plane * form.width == length
         assert form.width * ITEMSIZE[data] <= 16
         assert form.team_threads % 32 == 0
-        assert shares.elements == images * length
+        assert partition.elements == images * length
 
 
 def test_of_the_slices_that_hold_a_channel_the_fewest_and_twice_as_many() -> None:
@@ -96,7 +96,7 @@ def test_of_the_slices_that_hold_a_channel_the_fewest_and_twice_as_many() -> Non
 def test_constant_statistics_take_the_slices_that_keep_most_multiprocessors_busy(
     sizes: tuple[int, int, int], slices: int | None
 ) -> None:
-    found = streaming(constant("float16"), sizes, 16, 132)
+    found = single_pass_partition(constant("float16"), sizes, 16, 132)
     assert (found and found[0].slices) == slices
 
 
@@ -117,14 +117,15 @@ def test_directml_takes_it_where_channels_are_the_second_axis_and_many(
 ) -> None:
     monkeypatch.setattr("gradkern.ops.dml_batch_norm.cuda.device_of", lambda call: H200)
     monkeypatch.setattr(
-        "gradkern.channel_kernels.persistent_plan.launched", lambda form, shares, device, given: ("whole", given)
+        "gradkern.channel_kernels.persistent_plan.persistent_plan",
+        lambda form, partition, device, given: ("whole", given),
     )
     monkeypatch.setattr(dml.streaming_plan, "plan", lambda *_: "walk")
     data, each = tensor(sizes), tensor(statistics)
     inputs = {"Input": data, "InputGradient": data, "Mean": each, "Variance": each, "Scale": each}
     outputs = {"OutputGradient": data, "OutputScaleGradient": each, "OutputBiasGradient": each}
     call = Call("DmlBatchNormalizationGrad", inputs, outputs, {"Epsilon": 1e-5}, {}, frozenset(), "cuda:0", Policy())
-    given = ["X", "D", "mean", "spread", "scale", "dX", "scale_sum", "bias_sum"]
+    given = ["X", "D", "mean", "deviation", "scale", "dX", "scale_sum", "bias_sum"]
     assert dml.plan(call) == (("whole", given) if taken else "walk")
 
 

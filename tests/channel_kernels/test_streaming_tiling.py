@@ -1,4 +1,4 @@
-"""The walk of the batch norms' kernel: every element once, whole vectors, blocks that have equally much to do."""
+"""The tiling of the streaming kernel: every element once, whole vectors, blocks that have equally much to do."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gradkern.channel_kernels.streaming_form import ChannelForm
-from gradkern.channel_kernels.streaming_tiling import Slabs, Walk, choose, fitted, walk
-from gradkern.strides import merged
+from gradkern.channel_kernels.streaming_form import StreamingForm
+from gradkern.channel_kernels.streaming_tiling import Slabs, Tiling, best_tiling, choose_tiling, fitted
+from gradkern.strides import merged_axes
 
 PROCESSORS, SHARED = 132, 232448
 OUTPUTS = frozenset({"dX", "scale_sum", "bias_sum"})
@@ -22,11 +22,11 @@ TARGETS = [  # repetitions, channels, elements of each
 ]
 
 
-def form_of(slabs: Slabs, width: int, **more: int) -> ChannelForm:
-    return ChannelForm("bfloat16", "bfloat16", "bfloat16", OUTPUTS, slabs.channels, 1e-5, width, **more)
+def form_of(slabs: Slabs, width: int, **more: int) -> StreamingForm:
+    return StreamingForm("bfloat16", "bfloat16", "bfloat16", OUTPUTS, slabs.channels, 1e-5, width, **more)
 
 
-def places(found: Walk, outer: int) -> list[tuple[int, int]]:
+def places(found: Tiling, outer: int) -> list[tuple[int, int]]:
     """(first, last + 1) of the elements of every tile of every row that is walked, of all slabs."""
     result = []
     for item in range(found.items):
@@ -52,11 +52,11 @@ def places(found: Walk, outer: int) -> list[tuple[int, int]]:
 def test_every_element_is_walked_over_once_in_whole_vectors(
     sizes: list[int], kept: list[bool], width: int, threads: int, blocks: int
 ) -> None:
-    slabs = Slabs.of(merged(sizes, kept[: len(sizes)]))
+    slabs = Slabs.of(merged_axes(sizes, kept[: len(sizes)]))
     assume(slabs.outer * slabs.count <= 3_000_000)
     assume(not slabs.nest or slabs.count % width == 0)  # a plan takes narrower vectors else
     form = fitted(form_of(slabs, width, threads=threads), slabs)
-    found = walk(form, slabs, blocks)
+    found = best_tiling(form, slabs, blocks)
     outer = slabs.outer * slabs.count // found.count
     seen = places(found, outer)
     ends = [0, *(last for _, last in seen)]
@@ -69,7 +69,7 @@ def test_every_element_is_walked_over_once_in_whole_vectors(
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_no_block_has_much_more_to_do_than_the_average(target: tuple[int, int, int]) -> None:
     slabs = Slabs((), *target)
-    form, found = choose(form_of(slabs, 8, columns=True), slabs, PROCESSORS, SHARED)
+    form, found = choose_tiling(form_of(slabs, 8, columns=True), slabs, PROCESSORS, SHARED)
     blocks = PROCESSORS * form.blocks_per_processor
     assert form.shared_bytes * form.blocks_per_processor <= SHARED
     work = [0] * blocks
@@ -87,9 +87,9 @@ def test_no_thread_adds_up_long_sums(last: bool, width: int) -> None:
     """2048 elements one after another, of a plane of 2^20, had errors of 1.7e-6 of the terms where 1e-6 is promised."""
     for sizes in [(33, 64, 1 << 20), (128, 64, 12544), (1 << 24, 3, 1), (4096, 8, 1000)]:
         axes = [(size, number == 1) for number, size in enumerate(sizes)]
-        slabs = Slabs.of(merged(*zip(*([axes[0], axes[2], axes[1]] if last else axes), strict=True)))
+        slabs = Slabs.of(merged_axes(*zip(*([axes[0], axes[2], axes[1]] if last else axes), strict=True)))
         if slabs.count % width:
             continue
-        form, found = choose(form_of(slabs, width), slabs, PROCESSORS, SHARED)
+        form, found = choose_tiling(form_of(slabs, width), slabs, PROCESSORS, SHARED)
         rows = found.rows_each + (found.rows_over > 0)
         assert rows * form.vectors * form.width // form.adders <= 256, sizes

@@ -17,7 +17,7 @@ from helpers.guarded import Guarded, OnDevice, described
 class Prepared:
     """A case on the device: guarded arrays, data channels-last if `last`, `offset` elements off alignment.
 
-    launches: of the walk over channels; slices: of the kernel for whole channels, in its stead.
+    launches: of the streaming kernel; slices: of the persistent kernel, in its stead.
     """
 
     def __init__(

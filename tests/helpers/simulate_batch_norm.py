@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from gradkern.channel_kernels.streaming_form import ChannelForm, second_pass
+from gradkern.channel_kernels.streaming_form import StreamingForm, second_pass
 from gradkern.channel_kernels.streaming_kernel import build
-from gradkern.channel_kernels.streaming_tiling import ARGUMENTS, Slabs, Walk, fitted, walk
+from gradkern.channel_kernels.streaming_tiling import ARGUMENTS, Slabs, Tiling, best_tiling, fitted
 from gradkern.cuda.device_code import simulated
 from gradkern.ops.batch_norm.cuda.sync import NAMES
-from gradkern.strides import merged
+from gradkern.strides import merged_axes
 from helpers.batch_norm import OUTPUTS, Case
 from helpers.guarded import Guarded
 
@@ -38,9 +38,9 @@ def simulate(
     X, parameter = case.inputs["X"], case.inputs["Scale"]
     order = (0, *range(2, X.ndim), 1) if last else tuple(range(X.ndim))
     kept = [axis == 1 for axis in order]
-    slabs = Slabs.of(merged([X.shape[axis] for axis in order], kept))
+    slabs = Slabs.of(merged_axes([X.shape[axis] for axis in order], kept))
     statistic = case.inputs["saved_mean"].dtype.name
-    made = ChannelForm(
+    made = StreamingForm(
         X.dtype.name, parameter.dtype.name, statistic, frozenset(), slabs.channels, None, width,
         columns=offset == 0, **{"threads": 32, **form},
     )  # fmt: skip
@@ -52,10 +52,10 @@ def simulate(
         passes = [replace(made, outputs=made.outputs - {"dX"}, totals=True), replace(gradient, backward=True)]
     else:
         passes = [made]
-    walks: list[Walk] = []
+    walks: list[Tiling] = []
     for n, each in enumerate(passes):
         fit = fitted(each, slabs)
-        walks.append(walk(fit, slabs, blocks))
+        walks.append(best_tiling(fit, slabs, blocks))
         passes[n] = replace(fit, nested=prod(walks[n].nest) > 1)
 
     held = {}
@@ -83,7 +83,7 @@ def simulate(
     addresses |= {"scale_total": totals[0].address, "bias_total": totals[1].address, "partial": partial.address}
     addresses |= {"counter": counter.ctypes.data, "elements": elements}
 
-    def launch(first: ChannelForm, found: Walk, then: ChannelForm | None = None) -> None:
+    def launch(first: StreamingForm, found: Tiling, then: StreamingForm | None = None) -> None:
         numbers = {**addresses, **found.numbers}
         arguments = tuple(np.int64(numbers.get(name, 0)) for name in ARGUMENTS)
         simulated.launch(build(first, then), blocks, first.threads, 1, first.shared_bytes, arguments)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from gradkern.channel_kernels.streaming_form import ChannelForm
+from gradkern.channel_kernels.streaming_form import StreamingForm
 from gradkern.channel_kernels.streaming_kernel import build
-from gradkern.channel_kernels.streaming_tiling import ARGUMENTS, Slabs, Walk, fitted, walk
+from gradkern.channel_kernels.streaming_tiling import ARGUMENTS, Slabs, Tiling, best_tiling, fitted
 from gradkern.cuda.device_code import simulated
 from gradkern.ops.dml_batch_norm.cuda import NAMES
-from gradkern.strides import merged
+from gradkern.strides import merged_axes
 from helpers.dml_batch_norm import EPSILON, OUTPUTS, Case
 from helpers.guarded import Guarded
 
@@ -26,17 +26,17 @@ def simulate(
     offset: int = 0,
     in_place: str = "",
     **form: Any,
-) -> Walk:
+) -> Tiling:
     """Check the results of a case, whose arrays are in C order; the walk that was taken."""
     X, statistics = case.inputs["Input"], case.inputs["Mean"].shape
     dtype = X.dtype.name
-    slabs = Slabs.of(merged(X.shape, [kept == size for kept, size in zip(statistics, X.shape, strict=True)]))
+    slabs = Slabs.of(merged_axes(X.shape, [kept == size for kept, size in zip(statistics, X.shape, strict=True)]))
     wanted = frozenset(NAMES[name] for name in outputs)
-    made = ChannelForm(
+    made = StreamingForm(
         dtype, dtype, dtype, wanted, slabs.channels, EPSILON, width, columns=True, **{"threads": 32, **form}
     )
     made = fitted(made, slabs)
-    found = walk(made, slabs, blocks)
+    found = best_tiling(made, slabs, blocks)
     made = replace(made, nested=prod(found.nest) > 1)
 
     held = {name: Guarded((array.size,), X.dtype, offset * X.itemsize) for name, array in case.inputs.items()}

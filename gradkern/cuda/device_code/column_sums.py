@@ -1,6 +1,6 @@
 """The end of a kernel that adds up rows: from sums in each thread's registers to the result of every column.
 
-A kernel describes its columns by a ColumnSums (gradkern/cuda/columns.py) and asks for two device functions:
+A kernel describes its columns by a ColumnSums (columns.py) and asks for two device functions:
 
     add_over_block, add_over_grid = column_sums(spec, finish)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gradkern.call import Call, Refusal
 from gradkern.channel_kernels import streaming_plan
-from gradkern.channel_kernels.persistent_plan import WholePlan, streamed
-from gradkern.channel_kernels.streaming_plan import ChannelPlan
+from gradkern.channel_kernels.persistent_plan import PersistentPlan, single_pass_plan
+from gradkern.channel_kernels.streaming_plan import StreamingPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
 
 __all__ = ["NAMES", "plan"]
@@ -14,7 +14,7 @@ NAMES = {  # contract name -> the kernel's
     "Input": "X",
     "InputGradient": "D",
     "Mean": "mean",
-    "Variance": "spread",
+    "Variance": "deviation",
     "Scale": "scale",
     "OutputGradient": "dX",
     "OutputScaleGradient": "scale_sum",
@@ -22,15 +22,15 @@ NAMES = {  # contract name -> the kernel's
 }
 
 
-def plan(call: Call) -> ChannelPlan | WholePlan | EmptyPlan:
-    """Statistics per channel of N C H W have a kernel of their own; all others take the walk over channels."""
+def plan(call: Call) -> StreamingPlan | PersistentPlan | EmptyPlan:
+    """Statistics per channel of N C H W have a kernel of their own; all others take the streaming kernel."""
     sizes, statistics = call.inputs["Input"].shape, call.inputs["Mean"].shape
     epsilon = float(call.attributes["Epsilon"])
     per_channel = len(sizes) > 2 and statistics == (1, sizes[1], *(1 for _ in sizes[2:]))
     if per_channel and call.outputs and call.inputs["Input"].size:
         tensors = {NAMES[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}
         try:
-            return streamed(tensors, device_of(call), epsilon)
+            return single_pass_plan(tensors, device_of(call), epsilon)
         except Refusal:
             pass
     is_kept = [kept == size for size, kept in zip(sizes, statistics, strict=True)]

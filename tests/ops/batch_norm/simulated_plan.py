@@ -12,7 +12,7 @@ from helpers.batch_norm import INPUTS, OUTPUTS, case
 from helpers.guarded import Guarded
 
 from gradkern.call import Call, Tensor
-from gradkern.channel_kernels import candidate as channel_candidate
+from gradkern.channel_kernels import streaming_candidate as channel_candidate
 from gradkern.channel_kernels import streaming_plan
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code import simulated

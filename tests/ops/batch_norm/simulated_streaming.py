@@ -53,11 +53,11 @@ def test_blocks_with_many_items_with_few_and_with_none(sizes: tuple[int, ...], b
     check(case(sizes, f), width=4, blocks=blocks)
 
 
-@pytest.mark.parametrize("kept", [1, 2, 5, 20])
+@pytest.mark.parametrize("held_rows", [1, 2, 5, 20])
 @pytest.mark.parametrize("sizes", [(9, 5, 12), (70, 24), (40, 3, 7), (2, 2, 1201), (3, 5, 2)], ids=str)
-def test_rows_that_the_first_pass_leaves_on_the_chip_are_used(sizes: tuple[int, ...], kept: int) -> None:
-    check(case(sizes, f), width=4, kept=kept, stages=3)
-    check(case(sizes, f), width=4, kept=kept, stages=2, blocks=3, in_place="X")
+def test_rows_that_the_first_pass_leaves_on_the_chip_are_used(sizes: tuple[int, ...], held_rows: int) -> None:
+    check(case(sizes, f), width=4, held_rows=held_rows, stages=3)
+    check(case(sizes, f), width=4, held_rows=held_rows, stages=2, blocks=3, in_place="X")
 
 
 @pytest.mark.parametrize("sizes", [(16, 4, 32), (80, 32)], ids=str)
@@ -86,8 +86,8 @@ def test_and_not_read_again(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPa
     once = copied(outputs=OUTPUTS[1:])
     assert once == 2 * np.prod(sizes) // 4  # vectors of X and of dY
     assert copied() == copied(launches=2) == 2 * once
-    assert once < copied(kept=1) < copied() - 2 * 32  # a row is as many vectors as a block has threads
-    assert copied(kept=100) == once
+    assert once < copied(held_rows=1) < copied() - 2 * 32  # a row is as many vectors as a block has threads
+    assert copied(held_rows=100) == once
 
 
 @pytest.mark.parametrize("last", [False, True])

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.channel_kernels import streaming_tiling
-from gradkern.channel_kernels.streaming_form import ChannelForm, keeping, second_pass
+from gradkern.channel_kernels.streaming_form import StreamingForm, second_pass, with_largest_ring
 from gradkern.cuda.device_code.columns import ITEMSIZE
 
 pytestmark = pytest.mark.thorough
@@ -34,8 +34,8 @@ KINDS: list[Kind] = [
     ((b, b, b), (64, 255, 1), 1),
     ((f, f, f), (1, 3, 1 << 31), 4),  # long
 ]
-Passes = tuple[ChannelForm, ...]
-Made = tuple[ChannelForm, int, int, str]  # form, registers, bytes spilled, PTX
+Passes = tuple[StreamingForm, ...]
+Made = tuple[StreamingForm, int, int, str]  # form, registers, bytes spilled, PTX
 
 
 def passes(kind: Kind, capability: tuple[int, int]) -> tuple[Passes, ...]:
@@ -43,7 +43,7 @@ def passes(kind: Kind, capability: tuple[int, int]) -> tuple[Passes, ...]:
     types, (reps, inner, length), width = kind
     slabs = streaming_tiling.Slabs((), reps, inner, length)
     plain = capability < (8, 0) or width * ITEMSIZE[types[0]] < 4
-    form = ChannelForm(
+    form = StreamingForm(
         *types,
         frozenset({"scale_sum", "bias_sum"}),
         slabs.channels,
@@ -55,12 +55,12 @@ def passes(kind: Kind, capability: tuple[int, int]) -> tuple[Passes, ...]:
         native_bfloat16=capability >= (8, 0),
     )
     gradient = replace(form, outputs=frozenset({"dX"}), totals=False, centred=True, backward=True)
-    first, _ = streaming_tiling.choose(form, slabs, 132, SHARED[capability])
-    kept = keeping(first, SHARED[capability])
+    first, _ = streaming_tiling.choose_tiling(form, slabs, 132, SHARED[capability])
+    kept = with_largest_ring(first, SHARED[capability])
     both = kept, second_pass(kept)
     if capability != (9, 0):
         return (both,)
-    apart, _ = streaming_tiling.choose(gradient, slabs, 132, SHARED[capability])
+    apart, _ = streaming_tiling.choose_tiling(gradient, slabs, 132, SHARED[capability])
     return both, (first,), (apart,)
 
 

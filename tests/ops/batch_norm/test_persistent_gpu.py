@@ -1,4 +1,4 @@
-"""Batch norm's kernel for whole channels on a GPU: every type and edge, in guarded memory."""
+"""Batch norm's persistent kernel on a GPU: every type and edge, in guarded memory."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.channel_kernels import candidate as channel_candidate
+from gradkern.channel_kernels import streaming_candidate as channel_candidate
 from gradkern.channel_kernels import streaming_plan
 from gradkern.cuda.device import Device
 from gradkern.ops.batch_norm.cuda import plan as batch_norm
@@ -98,8 +98,8 @@ def test_a_pinned_mode_leaves_cudnn_alone(search: Search, mode: str) -> None:
 
 
 def test_a_kernel_is_pinned_by_its_name(search: Search) -> None:
-    batch_norm.plan(call(policy=Policy(kernel="channels_2_launches")))
-    assert search.asked[0][1] == "channels_2_launches"
+    batch_norm.plan(call(policy=Policy(kernel="streaming_2_launches")))
+    assert search.asked[0][1] == "streaming_2_launches"
 
 
 def test_the_key_tells_apart_all_that_the_answer_depends_on(search: Search) -> None:

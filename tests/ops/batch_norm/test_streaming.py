@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.call import Call, Tensor
-from gradkern.channel_kernels import candidate as channel_candidate
+from gradkern.channel_kernels import streaming_candidate as channel_candidate
 from gradkern.channel_kernels import streaming_plan
 from gradkern.cuda.device import Device
 from gradkern.cuda.rows import EmptyPlan
@@ -62,7 +62,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     return device
 
 
-def launched(candidate: channel_candidate.ChannelWalk, outputs: int) -> list[Any]:
+def launched(candidate: channel_candidate.StreamingCandidate, outputs: int) -> list[Any]:
     """The launches of a call whose inputs are at 1, 2, 3, ... and whose outputs are at 11, 12, ..."""
     candidate.prepare()
     candidate(tuple(range(1, 6)), tuple(range(11, 11 + outputs)), WORKSPACE, 0)
@@ -83,7 +83,7 @@ def test_both_passes_are_one_launch_or_two(device: Device) -> None:
         assert (second.outputs, second.centred, second.backward) == ({"dX"}, True, True)
         assert last.elements == 32 * 14 * 14
         for launch in launches:
-            named = ("D", "X", "scale", "mean", "spread", "dX", "scale_sum", "bias_sum", "counter")
+            named = ("D", "X", "scale", "mean", "deviation", "dX", "scale_sum", "bias_sum", "counter")
             assert [launch.values[name] for name in named] == [1, 2, 3, 4, 5, 11, 12, 13, COUNTER]
             places = sorted(launch.values[name] for name in ("partial", "scale_total", "bias_total"))
             assert places[0] >= WORKSPACE
@@ -97,8 +97,8 @@ def test_the_ring_of_one_launch_fills_the_shared_memory_and_fits(device: Device)
     one, two = (launched(each, 1)[0] for each in streaming.candidates(problem("dX"), device))
     form = one.form
     blocks = form.blocks_per_processor
-    assert form.kept > two.form.kept == 0
-    assert one.then.found
+    assert form.held_rows > two.form.held_rows == 0
+    assert one.then.reuses_ring
     assert (
         blocks * (form.shared_bytes + 1024)
         <= device.shared_bytes + 1024
@@ -139,11 +139,11 @@ def part(outputs: list[str], images: int = 4, **attributes: int) -> Call:
 
 def test_a_part_has_its_sums_in_one_pass_and_its_gradient_in_another(device: Device) -> None:
     sums: Any = sync.plan(part([*SUMS]))
-    assert sums.launch.given == ["D", "X", "mean", "spread", "scale_sum", "bias_sum", "partial", "counter"]
+    assert sums.launch.given == ["D", "X", "mean", "deviation", "scale_sum", "bias_sum", "partial", "counter"]
     assert (sums.launch.form.totals, sums.launch.then, sums.then) == (False, None, None)
     assert sums.scratch > 0
     gradient: Any = sync.plan(part(["dX"], count=999))
-    read = ["D", "X", "scale", "mean", "spread", "scale_total", "bias_total"]
+    read = ["D", "X", "scale", "mean", "deviation", "scale_total", "bias_total"]
     assert gradient.launch.given == [*read, "dX", "partial", "counter"]
     assert (gradient.launch.form.centred, gradient.launch.elements) == (True, 999)
     assert (gradient.scratch, gradient.launch.form.sums, gradient.then) == (0, 0, None)

@@ -13,7 +13,7 @@ from helpers.layer_norm import ALL_OUTPUTS, INVERTIBLE, LAYER, SIMPLIFIED
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.channel_kernels import streaming_tiling
-from gradkern.channel_kernels.streaming_form import ChannelForm
+from gradkern.channel_kernels.streaming_form import StreamingForm
 from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, Form
 from gradkern.ops.layer_norm.cuda.tiling import choose
 
@@ -65,7 +65,7 @@ def batch_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
 
     _, dtype, nest, reps, inner, length, width = kind
     slabs = streaming_tiling.Slabs(nest, reps, inner, length)
-    form = ChannelForm(
+    form = StreamingForm(
         dtype,
         dtype,
         dtype,
@@ -77,7 +77,7 @@ def batch_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
         columns=True,
         native_bfloat16=capability >= (8, 0),
     )
-    form, _ = streaming_tiling.choose(form, slabs, 132, SHARED[capability])
+    form, _ = streaming_tiling.choose_tiling(form, slabs, 132, SHARED[capability])
     arguments = len(streaming_tiling.ARGUMENTS)
     result = compile_kernel(build(form), arguments, capability, form.threads, form.blocks_per_processor)
     return form, result.spilled, result.ptx

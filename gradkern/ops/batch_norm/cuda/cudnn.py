@@ -103,7 +103,7 @@ class CudnnCandidate:
         self, names: list[str], places: Mapping[str, int], copies: Mapping[str, int]
     ) -> list[tuple[Launch, list[tuple[int, int]]]]:
         """One launch for the vectors of each type; with it each vector's place, and where its copy is."""
-        launches = []
+        launches: list[tuple[Launch, list[tuple[int, int]]]] = []
         for dtype in dict.fromkeys(self._tensors[name].dtype.name for name in names):
             group = [name for name in names if self._tensors[name].dtype.name == dtype]
             is_output = group[0] in _OUTPUTS
@@ -188,7 +188,7 @@ def _forms(problem: Problem) -> list[Form]:
     arrays = [each for name in _DATA if (each := getattr(problem, name)) is not None]
     spatial = range(2, len(X.shape))
     orders = {False: (0, 1, *spatial), True: (0, *spatial, 1)}
-    forms = []
+    forms: list[Form] = []
     for last, order in orders.items():
         if all(is_dense(each, order) for each in arrays):
             if len(X.shape) in (4, 5):

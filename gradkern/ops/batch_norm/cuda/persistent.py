@@ -1,4 +1,4 @@
-"""Candidates of gradkern's own that read memory once: see gradkern/cuda/whole_kernel."""
+"""Candidates of gradkern's own that read memory once: see channel_kernels/persistent_kernel.py."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gradkern.call import Refusal
-from gradkern.channel_kernels.persistent_form import Shares, WholeForm
-from gradkern.channel_kernels.persistent_plan import Named, WholePlan, held_forms, launched
+from gradkern.channel_kernels.persistent_form import Partition, PersistentForm
+from gradkern.channel_kernels.persistent_plan import Named, PersistentPlan, persistent_plan, resident_forms
 from gradkern.cuda.device import Device
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.sync import NAMES
 from gradkern.search.candidate import Note, Unfit
 
-__all__ = ["WholeChannels", "candidates", "rebuild"]
+__all__ = ["PersistentCandidate", "candidates", "rebuild"]
 
 
-def candidates(problem: Problem, device: Device) -> Iterator[WholeChannels]:
+def candidates(problem: Problem, device: Device) -> Iterator[PersistentCandidate]:
     """The kernel in every form that holds a channel. Raises Unfit, with the reason, where there is none."""
     try:
-        for form, shares in held_forms(_named(problem), device):
-            yield WholeChannels(problem, device, form, shares)
+        for form, partition in resident_forms(_named(problem), device):
+            yield PersistentCandidate(problem, device, form, partition)
     except Refusal as refusal:
         raise Unfit(str(refusal)) from refusal
 
 
-def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> WholeChannels:
+def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> PersistentCandidate:
     """The candidate that had this recipe."""
     for candidate in candidates(problem, device):
         if candidate.recipe == recipe:
@@ -33,23 +33,23 @@ def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> Whol
     raise Unfit(f"no channel fits {recipe['slices']} blocks")
 
 
-class WholeChannels:
+class PersistentCandidate:
     """One launch; the order of all additions is fixed."""
 
-    origin = "gradkern whole channels"
+    origin = "gradkern persistent"
     notes: frozenset[Note] = frozenset({"compiles_once"})
     workspace = 0
 
-    def __init__(self, problem: Problem, device: Device, form: WholeForm, shares: Shares) -> None:
-        self.name = f"whole_channels_{form.slices}_slices"
+    def __init__(self, problem: Problem, device: Device, form: PersistentForm, partition: Partition) -> None:
+        self.name = f"persistent_{form.slices}_slices"
         self.recipe = {"slices": form.slices}
-        self.alone: WholePlan | None = None
-        self._problem, self._device, self._form, self._shares = problem, device, form, shares
+        self.alone: PersistentPlan | None = None
+        self._problem, self._device, self._form, self._partition = problem, device, form, partition
 
     def prepare(self) -> None:
         if self.alone is None:
             try:
-                self.alone = launched(self._form, self._shares, self._device, list(_named(self._problem)))
+                self.alone = persistent_plan(self._form, self._partition, self._device, list(_named(self._problem)))
             except Refusal as refusal:
                 raise Unfit(str(refusal)) from refusal
 

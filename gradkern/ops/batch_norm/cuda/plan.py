@@ -10,8 +10,8 @@ from functools import partial
 
 from gradkern.call import Call, Refusal
 from gradkern.channel_kernels import streaming_plan
-from gradkern.channel_kernels.persistent_plan import WholePlan
-from gradkern.channel_kernels.streaming_plan import ChannelPlan
+from gradkern.channel_kernels.persistent_plan import PersistentPlan
+from gradkern.channel_kernels.streaming_plan import StreamingPlan
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch
 from gradkern.cuda.rows import EmptyPlan, device_of
@@ -32,7 +32,7 @@ HEEDS_PINS = True  # of Policy.kernel
 _ALL = "all gradients"
 
 
-def plan(call: Call) -> BatchNormPlan | ChannelPlan | EmptyPlan:
+def plan(call: Call) -> BatchNormPlan | StreamingPlan | EmptyPlan:
     """The plan of the winner, found by an earlier search or by one that is made now."""
     if not call.inputs["X"].size:
         return streaming_plan.plan(call, NAMES, [axis == 1 for axis in range(len(call.inputs["X"].shape))], None)
@@ -61,7 +61,7 @@ class BatchNormPlan(SearchPlan):
     def __init__(self, device: Device, choice: Choice) -> None:
         super().__init__(device, {_ALL: choice}, _bound)
         # gradkern's own kernels have it, if they are one launch
-        self._alone: ChannelPlan | WholePlan | None = getattr(choice.candidate, "alone", None)
+        self._alone: StreamingPlan | PersistentPlan | None = getattr(choice.candidate, "alone", None)
 
     @property
     def kernel(self) -> str:

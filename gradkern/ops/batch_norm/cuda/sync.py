@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradkern.call import Call
 from gradkern.channel_kernels import streaming_plan
-from gradkern.channel_kernels.streaming_plan import ChannelPlan
+from gradkern.channel_kernels.streaming_plan import StreamingPlan
 from gradkern.cuda.rows import EmptyPlan
 
 __all__ = ["NAMES", "plan"]
@@ -14,7 +14,7 @@ NAMES = {  # contract name -> the kernel's
     "X": "X",
     "Scale": "scale",
     "saved_mean": "mean",
-    "saved_inv_std": "spread",
+    "saved_inv_std": "deviation",
     "dX": "dX",
     "dScale": "scale_sum",
     "dBias": "bias_sum",
@@ -22,7 +22,7 @@ NAMES = {  # contract name -> the kernel's
 _TOTALS = {"dScale": "scale_total", "dBias": "bias_total"}  # where they are inputs
 
 
-def plan(call: Call) -> ChannelPlan | EmptyPlan:
+def plan(call: Call) -> StreamingPlan | EmptyPlan:
     """Of BatchNormalizationGradSums or of BatchNormalizationGradFromSums."""
     names = {**NAMES, **{name: _TOTALS[name] for name in _TOTALS if name in call.inputs}}
     is_kept = [axis == 1 for axis in range(len(call.inputs["X"].shape))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gradkern.channel_kernels.candidate import ChannelWalk
+from gradkern.channel_kernels.streaming_candidate import StreamingCandidate
 from gradkern.cuda.device import Device
 from gradkern.ops.conv.cuda.problem import BiasProblem, Problem
 from gradkern.search.candidate import Unfit
@@ -13,15 +13,15 @@ from gradkern.search.candidate import Unfit
 __all__ = ["candidates", "rebuild"]
 
 
-def candidates(problem: Problem | BiasProblem, device: Device) -> Iterator[ChannelWalk]:
+def candidates(problem: Problem | BiasProblem, device: Device) -> Iterator[StreamingCandidate]:
     """The kernel for this problem; raises Unfit where it has none."""
     yield rebuild(problem, device, {})
 
 
-def rebuild(problem: Problem | BiasProblem, device: Device, recipe: Mapping[str, Any]) -> ChannelWalk:
+def rebuild(problem: Problem | BiasProblem, device: Device, recipe: Mapping[str, Any]) -> StreamingCandidate:
     """The candidate that had this recipe: it has nothing to choose."""
     if not isinstance(problem, BiasProblem):
         raise Unfit("channel sums are dB")
     names = {"dY": "D", "dB": "bias_sum"}
     inputs, outputs = {"dY": problem.dY}, {"dB": problem.dB}
-    return ChannelWalk("channel_sums", "gradkern channel sums", recipe, device, inputs, outputs, names)
+    return StreamingCandidate("channel_sums", "gradkern channel sums", recipe, device, inputs, outputs, names)

@@ -1,4 +1,4 @@
-"""The walk over channels of gradkern/cuda/channels as a candidate: for the families that add up channels."""
+"""The streaming kernel as a candidate of searches, for the families that add up channels."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.channel_kernels.streaming_plan import ChannelPlan, plan
+from gradkern.channel_kernels.streaming_plan import StreamingPlan, plan
 from gradkern.cuda.device import Device
 from gradkern.cuda.scratch import scratch
 from gradkern.policy import Policy
 from gradkern.search.candidate import Note, Unfit
 
-__all__ = ["ChannelWalk"]
+__all__ = ["StreamingCandidate"]
 
 
-class ChannelWalk:
+class StreamingCandidate:
     """One launch, or two for two passes; the order of all additions is fixed. Who calls it holds device.in_turn.
 
     names: the kernel's argument for every tensor; elements: of which the statistics of a channel are those, or None.
@@ -37,7 +37,7 @@ class ChannelWalk:
     ) -> None:
         self.name, self.origin, self.recipe, self.launches = name, origin, recipe, launches
         self.workspace = 0
-        self.plan: ChannelPlan | None = None
+        self.plan: StreamingPlan | None = None
         self._device, self._names, self._elements = device, names, elements
         self._call = Call(
             operator=origin,
@@ -58,12 +58,12 @@ class ChannelWalk:
             made = plan(self._call, self._names, is_kept, None, self._elements, self.launches)
         except Refusal as refusal:
             raise Unfit(str(refusal)) from refusal
-        if not isinstance(made, ChannelPlan):
+        if not isinstance(made, StreamingPlan):
             raise Unfit(f"{self.origin} takes no empty arrays")
         self.plan, self.workspace = made, made.scratch
 
     @property
-    def alone(self) -> ChannelPlan | None:
+    def alone(self) -> StreamingPlan | None:
         """One launch by itself, in the scratch memory of the stream: it needs no turn."""
         return self.plan if self.launches == 1 else None
 
