@@ -75,7 +75,8 @@ _LATER = {
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'gradkern' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"gradkern.{_LATER[name]}"), name)
+    load = import_module("gradkern.system.importing").load
+    value = globals()[name] = getattr(load(f"gradkern.{_LATER[name]}"), name)
     return value
 
 

@@ -16,26 +16,43 @@ from gradkern.errors import GradkernError, RegistryError
 __all__ = ["DONE", "FAILED", "JSON_SCHEMA", "main"]
 
 JSON_SCHEMA = 2
-DONE, FAILED, REFUSED = 0, 1, 3
-CODES = "exit codes: 0 done, 1 {}, 2 the command line is wrong, 3 registry.yaml is refused"
+DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 3, 130
+CODES = "exit codes: 0 done, 1 {}, 2 the command line is wrong, 3 registry.yaml is refused, 130 interrupted"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with these arguments, by default the process's own. Returns the exit code."""
-    options = _parser().parse_args(arguments)
     try:
+        options = _parser().parse_args(arguments)
+        if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
+            return _failed("gradkern: standard output is closed", FAILED)
         code = import_module(f"gradkern.cli.{options.module}").run(options)
         sys.stdout.flush()
         return code
     except RegistryError as error:
-        print(error, file=sys.stderr)
-        return REFUSED
+        return _failed(error, REFUSED)
     except GradkernError as error:
-        print(error, file=sys.stderr)
-        return FAILED
-    except BrokenPipeError:  # the reader of our pipe has left; what is still buffered must not fail again at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _failed(error, FAILED)
+    except BrokenPipeError:  # the reader of our pipe has left
+        _drop_output()
         return DONE
+    except OSError as error:  # commands take care of their files: what has no name is the output
+        if error.filename is None:
+            _drop_output()
+            return _failed(f"gradkern: the output cannot be written: {error.strerror or error}", FAILED)
+        return _failed(f"gradkern: {error}", FAILED)
+    except KeyboardInterrupt:
+        return _failed("gradkern: interrupted", INTERRUPTED)
+
+
+def _failed(reason: object, code: int) -> int:
+    print(reason, file=sys.stderr)
+    return code
+
+
+def _drop_output() -> None:
+    """What is still buffered must not fail again when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(module=module)
         return added
 
-    _ops(command("ops", "ops", "list the operators, or show some whole", "nothing matches"))
+    _ops(command("ops", "ops", "list the operators, or show some in full", "nothing matches"))
     doctor = command("doctor", "doctor", "check that this machine is fit for gradkern", "a problem was found")
     _json(doctor)
     _explain(command("explain", "explain", "show how a call would be computed", "the call is refused"))
@@ -74,7 +91,7 @@ def _json(parser: argparse.ArgumentParser) -> None:
 
 
 def _ops(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="*", help="operators to show whole; without any, all are listed in a table")
+    parser.add_argument("name", nargs="*", help="operators to show in full; without any, all are listed in a table")
     _json(parser)
     parser.add_argument("--provider", metavar="P", help="only operators that this provider computes")
     parser.add_argument("--types", metavar="T", help="only operators that take data of this type, such as bfloat16")

@@ -75,17 +75,29 @@ _HEADER = ("operator", "types", "inputs", "outputs", "in place", "attributes", "
 def _table(chosen: Mapping[str, Operator]) -> None:
     rows = [_row(name, operator) for name, operator in chosen.items()]
     if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(*_HEADER, show_lines=True)
-        for row in rows:
-            table.add_row(*row)
-        Console().print(table)
+        _on_terminal(rows)
         return
     widths = [max(len(row[column]) for row in (_HEADER, *rows)) for column in range(len(_HEADER))]
     for row in (_HEADER, *rows):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _on_terminal(rows: Sequence[tuple[str, ...]]) -> None:
+    """A line for each thing to say of an operator, under its name: 80 columns are enough, and all can be copied."""
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text  # which takes no brackets for markup
+
+    console = Console(highlight=False)
+    for name, *cells in rows:
+        console.print(Text(name, "bold"))
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True, style="dim")
+        grid.add_column(overflow="fold")
+        for title, cell in zip(_HEADER[1:], cells, strict=True):
+            grid.add_row(title, Text(cell))
+        console.print(Padding(grid, (0, 0, 0, 2)))
 
 
 def _whole(name: str, operator: Operator) -> str:

@@ -7,7 +7,6 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +15,7 @@ from gradkern.cli.caches import count, kernels, searches
 from gradkern.cli.sizes import Wanted, arrays_of, combinations, example_of, find, named, types_of, usable
 from gradkern.contract import registry
 from gradkern.errors import ArgumentError, GradkernError
-from gradkern.system import cache_files
+from gradkern.system import cache_files, notice
 from gradkern.system.providers import unavailable
 
 __all__ = ["run"]
@@ -41,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         label = f"{each.name} {named(each.example)} {','.join(dict.fromkeys(each.types.values()))}"
         began = time.perf_counter()
         try:
-            with import_module("gradkern.search.progress").quiet():  # the bar is there already
+            with notice.quiet():  # the bar is there already
                 kernel = each.plan(provider).kernel
         except Exception as error:  # one call that fails, in whatever way, must not stop the others
             failed += 1

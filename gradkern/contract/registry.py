@@ -34,7 +34,12 @@ def operators() -> Mapping[str, Operator]:
     >>> gradkern.operators()["ConvGrad"].inputs[0].name
     'dY'
     """
-    return load(path().read_text(encoding="utf-8"))
+    try:
+        text = path().read_text(encoding="utf-8")
+    except OSError as error:
+        hint = "gradkern runs from files in a folder, not from a zip file"
+        raise RegistryError(f"{path()} cannot be read: {error.strerror or error}; {hint}") from error
+    return load(text)
 
 
 def path() -> Path:

@@ -13,7 +13,6 @@ import json
 import pickle
 import re
 import sys
-import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -21,16 +20,18 @@ from typing import Any, cast
 
 import numba
 import numpy as np
+from llvmlite.binding import ffi  # pyright: ignore[reportMissingTypeStubs]
 from numba import types
 from numba.core import config
 from numba.core.compiler import CompileResult
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.core.serialize import dumps  # pyright: ignore[reportUnknownVariableType]
 from numba.extending import intrinsic
 
 from gradkern.cpu import cache
 from gradkern.errors import ProviderError
-from gradkern.system import sources
+from gradkern.system import interrupts, locks, sources
 
 __all__ = [
     "AS_WRITTEN",
@@ -54,7 +55,9 @@ AS_WRITTEN: Any = {**INLINE, "fastmath": {"nsz"}}
 
 settings: Any = config  # whose names Numba makes at import
 
-_lock = threading.RLock()
+_lock = locks.reentrant_lock()
+locks.renew_in_child(cast(Any, global_compiler_lock)._lock)  # Numba's own
+locks.renew_in_child(cast(Any, ffi).lib._lock._lock)  # llvmlite's
 
 
 class Kernel:
@@ -74,7 +77,8 @@ class Kernel:
             with _lock:
                 compiled = self._compiled.get(arguments)
                 if compiled is None:
-                    compiled = self._compiled[arguments] = self._load_or_compile(arguments)
+                    with interrupts.deferred():
+                        compiled = self._compiled[arguments] = self._load_or_compile(arguments)
         return compiled
 
     def path(self, *arguments: Any) -> Path | None:

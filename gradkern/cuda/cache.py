@@ -17,6 +17,7 @@ from pathlib import Path
 
 from gradkern.cuda.compile import Compiled
 from gradkern.system import cache_files, sources
+from gradkern.system.interrupts import deferred
 
 __all__ = ["fetch", "folder", "key_of", "read"]
 
@@ -50,7 +51,8 @@ def fetch(key: str, build: Callable[[], Compiled]) -> Compiled:
         pass  # not there, or not readable: build it
     except ValueError as error:
         warnings.warn(f"gradkern: {path} is rebuilt: {error}", RuntimeWarning, stacklevel=2)
-    compiled = build()
+    with deferred():  # an interrupt within would be lost in a function that LLVM calls
+        compiled = build()
     with contextlib.suppress(OSError):  # an unwritable cache: the kernel lives in this process only
         cache_files.write(path, _encode(compiled, key))
     return compiled

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,10 +10,11 @@ from typing import Any
 from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.errors import ProviderError
+from gradkern.system import locks
 
 __all__ = ["Device", "OutOfMemoryError", "activate", "check", "get_device", "identity", "in_turn"]
 
-in_turn = threading.Lock()
+in_turn = locks.lock()
 """Held while work that uses a stream's scratch memory twice is enqueued: two threads may share the stream."""
 
 _UNDER_CAPTURE = ("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED")

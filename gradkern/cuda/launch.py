@@ -5,7 +5,6 @@ does not change kept ready.
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from pkgutil import resolve_name
@@ -16,10 +15,11 @@ from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 from gradkern.cuda import cache
 from gradkern.cuda.compile import Compiled, compile_kernel
 from gradkern.cuda.device import Device, activate, check
+from gradkern.system import locks
 
 __all__ = ["Form", "Kernel", "Launch", "kernel_of", "kernel_of_form"]
 
-_lock = threading.Lock()
+_lock = locks.lock()
 _loaded: dict[tuple[str, int], Kernel] = {}
 
 
@@ -154,7 +154,7 @@ class Launch:
         self._address = ctypes.addressof(self._pointers)
         self._context = int(kernel.device.context)
         self._stream: int | None = None
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
 
     def __call__(self, values: Sequence[int], stream: int) -> None:
         """Launch with these values of the changing arguments, in the device's context whichever is current."""

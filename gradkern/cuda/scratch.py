@@ -10,13 +10,13 @@ another, is what CUDA makes of one captured graph: two instantiations, or two co
 from __future__ import annotations
 
 import ctypes
-import threading
 from dataclasses import dataclass, field
 from typing import Any
 
 from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.cuda.device import Device, activate, check
+from gradkern.system import locks
 
 __all__ = ["scratch"]
 
@@ -24,7 +24,7 @@ _LEGACY, _PER_THREAD = 1, 2  # handles that are no addresses: 0 and 1 are the le
 _COUNTER_BYTES = 256
 _LEAST_BYTES = 1 << 20
 
-_lock = threading.Lock()
+_lock = locks.lock()
 
 
 def scratch(device: Device, stream: int, size: int) -> tuple[int, int]:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import ctypes
 import re
 from functools import lru_cache
-from threading import Lock
 from typing import Any
 
 from gradkern.cudnn.api import FUNCTIONS
 from gradkern.errors import ProviderError
-from gradkern.system import libraries
+from gradkern.system import libraries, locks
 
 __all__ = ["OLDEST", "CudnnError", "CudnnMissingError", "check", "library", "version"]
 
 OLDEST = (9, 10)
 """The first version in which a plan is made for a described device, and which gradkern is tested with."""
 
-_lock = Lock()
+_lock = locks.lock()
 
 
 class CudnnMissingError(ProviderError):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from itertools import count
-from threading import Lock, RLock
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from gradkern.arrays.kind import Kind
@@ -21,6 +20,7 @@ from gradkern.call import HOST
 from gradkern.contract.request import Request
 from gradkern.dispatch.operands import Operands, out_names
 from gradkern.policy import DEFAULT, current, effective
+from gradkern.system import locks
 
 if TYPE_CHECKING:
     from gradkern.dispatch.prepared import Prepared
@@ -63,10 +63,10 @@ class PlanCache(Generic[Entry]):
     def __init__(self, bound: int) -> None:
         self._bound = bound
         self._slots: dict[Hashable, Slot[Entry]] = {}
-        self._lock = Lock()
+        self._lock = locks.lock()
         self._ticks = count()
         self._other_ticks = self._misses = 0
-        self.planning = RLock()
+        self.planning = locks.wait_before_fork(locks.reentrant_lock())
 
     def get(self, signature: Hashable) -> Entry | None:
         """The plan of a signature, counted as a hit, or None, counted as a miss."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from functools import partial
-from importlib import import_module
 from typing import Any, cast
 
 from gradkern.call import HOST, Call, Pinning, Plan, ProviderModule, Refusal, Resolving, Wrapper
@@ -16,6 +15,8 @@ from gradkern.dispatch.prepared import Prepared
 from gradkern.errors import GradkernError, ProviderError, nearest
 from gradkern.policy import effective
 from gradkern.system import providers
+from gradkern.system.importing import load
+from gradkern.system.notice import notice
 from gradkern.system.providers import Provider, device_kind, unavailable
 
 __all__ = ["module_of", "plan"]
@@ -32,14 +33,16 @@ def plan(request: Request, views: Views, signature: Hashable = None) -> Prepared
             return entry
         binder = request.binder
         provider = _choose(binder, views.device, request.provider)
-        family: Any = import_module(f"gradkern.ops.{binder.operator.family}")
+        family: Any = load(f"gradkern.ops.{binder.operator.family}")
         call = check(
             request, views, effective(request.policy), family.resolve if isinstance(family, Resolving) else None
         )
         made = None
-        if call.device == HOST != provider.device:
-            made = _wrapped(provider.host_copies, binder, provider, call)
-        entry = Prepared(binder, provider.name, call, made or _ask(binder, provider, call), views.out)
+        with notice(f"gradkern: {binder.name}: first call of its kind, compiling"):
+            if call.device == HOST != provider.device:
+                made = _wrapped(provider.host_copies, binder, provider, call)
+            made = made or _ask(binder, provider, call)
+        entry = Prepared(binder, provider.name, call, made, views.out)
         if signature is not None:
             plan_cache.put(signature, entry)
         return entry
@@ -47,7 +50,7 @@ def plan(request: Request, views: Views, signature: Hashable = None) -> Prepared
 
 def module_of(family: str, name: str) -> ProviderModule:
     """A module of a family, as registry.yaml names it for a provider; imported by the first who asks."""
-    return cast(ProviderModule, import_module(f"gradkern.ops.{family}.{name}"))
+    return cast(ProviderModule, load(f"gradkern.ops.{family}.{name}"))
 
 
 def _choose(binder: Binder, device: str, named: str | None) -> Provider:
@@ -100,7 +103,7 @@ def _wrapped(module: str | None, binder: Binder, provider: Provider, call: Call)
     """What a module of the provider makes of a call by way of another call, which the provider is asked for."""
     if module is None:
         return None
-    return cast(Wrapper, import_module(module)).wrap(call, partial(_ask, binder, provider))
+    return cast(Wrapper, load(module)).wrap(call, partial(_ask, binder, provider))
 
 
 def _planned(module: ProviderModule, call: Call) -> Plan:

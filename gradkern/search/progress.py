@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from contextvars import ContextVar
 
-__all__ = ["progress", "quiet"]
+from gradkern.system import notice
 
-_quiet: ContextVar[bool] = ContextVar("gradkern_search_quiet", default=False)
-
-
-@contextmanager
-def quiet() -> Generator[None]:
-    """No lines within: something else is drawing on the terminal."""
-    token = _quiet.set(True)
-    try:
-        yield
-    finally:
-        _quiet.reset(token)
+__all__ = ["progress"]
 
 
 @contextmanager
 def progress(title: str) -> Generator[Callable[[str], None]]:
     """A function that shows how far a search is. It shows nothing where standard error is no terminal."""
-    if _quiet.get() or not sys.stderr.isatty():
+    if not notice.on_terminal():
         yield lambda text: None
         return
     from rich.console import Console
     from rich.markup import escape
 
+    notice.hide()
     with Console(stderr=True).status(f"searching {escape(title)}") as status:
         yield lambda text: status.update(f"searching {escape(title)}: {escape(text)}")

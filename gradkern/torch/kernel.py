@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from threading import RLock
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -12,6 +11,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.dispatch.run import plan_for
 from gradkern.errors import GradkernError, ProviderError
 from gradkern.policy import DEFAULT
+from gradkern.system import locks
 from gradkern.torch.flags import policy_of
 from gradkern.torch.options import Options
 from gradkern.torch.overrides import Override
@@ -22,7 +22,7 @@ from gradkern.torch.signatures import Asked, Counter, Signature, asked, recognis
 __all__ = ["Kernel"]
 
 _MOST, _MOST_ALIKE = 4096, 16
-_planning = RLock()  # a search that times kernels must have the device to itself
+_planning = locks.reentrant_lock()  # a search that times kernels must have the device to itself
 
 
 class Kernel:
@@ -41,7 +41,7 @@ class Kernel:
         self._runs: dict[tuple[Asked, Any], Run] = {}
         self._least = 0
         self._active = False
-        self._changing = RLock()
+        self._changing = locks.reentrant_lock()
         self.answer = self._body()
         self.override = Override(translation.name, key, self.answer)
 

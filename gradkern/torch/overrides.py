@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from threading import RLock
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
+from gradkern.system import locks
+
 __all__ = ["Override"]
 
-_lock = RLock()  # registrations stack up: they are made and undone one at a time
+_lock = locks.reentrant_lock()  # registrations stack up: they are made and undone one at a time
 
 
 class Override:

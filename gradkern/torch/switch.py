@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from threading import RLock
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.arrays.torch_guards import tensor_guards
 from gradkern.errors import ProviderError
+from gradkern.system import locks
 from gradkern.torch.aten import TRANSLATIONS
 from gradkern.torch.kernel import Kernel
 from gradkern.torch.options import Options
@@ -21,7 +21,7 @@ from gradkern.torch.report import Report, report_of
 __all__ = ["disable", "enable", "enabled", "is_enabled", "report", "tune"]
 
 _KEYS = {"cuda": "CUDA", "cpu": "CPU"}
-_changing = RLock()
+_changing = locks.reentrant_lock()
 _options: list[Options] = []  # in force; none while disabled
 
 

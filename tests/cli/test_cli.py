@@ -4,8 +4,11 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
+import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +20,7 @@ from ruamel.yaml import YAML
 
 import gradkern
 from gradkern import cli
+from gradkern.cli import ops
 from gradkern.contract import registry
 from gradkern.contract.schema import Operator
 from gradkern.system import providers
@@ -73,9 +77,10 @@ def test_a_row_has_types_inputs_outputs_in_place_attributes_and_providers(show: 
     ]
 
 
-def test_a_terminal_gets_a_drawn_table() -> None:
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_terminal_gets_every_name_and_command_in_full(columns: int) -> None:
     master, slave = pty.openpty()
-    process = subprocess.Popen([sys.executable, LIST_OPS], stdout=slave, env={**ENVIRONMENT, "COLUMNS": "250"})
+    process = subprocess.Popen([sys.executable, LIST_OPS], stdout=slave, env={**ENVIRONMENT, "COLUMNS": str(columns)})
     os.close(slave)
     drawn = b""
     try:
@@ -85,8 +90,23 @@ def test_a_terminal_gets_a_drawn_table() -> None:
         pass
     os.close(master)
     assert process.wait() == 0
-    assert "│".encode() in drawn
-    assert b"ConvGrad" in drawn
+    lines = re.sub(r"\x1b\[[\d;]*m", "", drawn.decode()).splitlines()
+    assert all(len(line) <= columns for line in lines)
+    assert [line.rstrip() for line in lines if line[:1] != " "] == NAMES
+    for operator in OPERATORS.values():
+        for each in (*operator.inputs, *operator.outputs):
+            assert any(f"{each.name}:{each.type}" in line for line in lines)
+
+
+def test_brackets_of_a_command_reach_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    remedy = "numba_cuda not installed (pip install 'gradkern[cu13]')"
+    monkeypatch.setattr(ops, "unavailable", lambda provider: remedy)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "120")
+    assert cli.main(["ops"]) == 0
+    assert f"cuda ({remedy})" in re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
 
 
 def test_a_provider_that_cannot_run_here_says_why(
@@ -316,3 +336,56 @@ def test_a_reader_that_leaves_early_is_no_error(arguments: list[str]) -> None:
     done = subprocess.run(command, env=ENVIRONMENT, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+COMMAND = [sys.executable, "-m", "gradkern"]
+
+
+def ended(*arguments: str, **options: Any) -> tuple[int, str]:
+    """Run the command as a process: its exit code and what it says on standard error."""
+    done = subprocess.run([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True, check=False, **options)
+    return done.returncode, done.stderr
+
+
+def test_the_package_is_a_command_too() -> None:
+    assert ended("--version", stdout=subprocess.DEVNULL) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("arguments", [["ops"], ["ops", "--json"], ["cache", "info"]])
+def test_output_to_a_full_device_is_one_line_and_exit_code_one(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        said = ended(*arguments, stdout=full)
+    assert said == (1, "gradkern: the output cannot be written: No space left on device\n")
+
+
+def test_a_closed_output_is_one_line_and_exit_code_one() -> None:
+    said = ended("ops", preexec_fn=lambda: os.close(1))
+    assert said == (1, "gradkern: standard output is closed\n")
+
+
+def test_from_a_zip_file_it_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "gradkern.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        for each in [*(ROOT / "gradkern").rglob("*.py"), ROOT / "registry.yaml"]:
+            file.write(each, each.relative_to(ROOT))
+    environment = {**os.environ, "PYTHONPATH": str(path)}
+    code, said = ended("ops", env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    hint = "gradkern runs from files in a folder, not from a zip file"
+    assert (code, said) == (3, f"{path}/registry.yaml cannot be read: Not a directory; {hint}\n")
+
+
+@pytest.mark.parametrize(("arguments", "seconds"), [(["warmup", "--types", "all"], 3.0), (["doctor"], 0.4)])
+def test_an_interrupt_is_one_line_and_exit_code_130(arguments: list[str], seconds: float, tmp_path: Path) -> None:
+    environment = {**os.environ, "GRADKERN_CACHE_DIR": str(tmp_path)}
+    start = f"import sys; from gradkern.cli import main; print(flush=True); sys.exit(main({arguments}))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", start], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=200)
+    assert (process.returncode, err) == (130, "gradkern: interrupted\n")
+    assert "plans in" not in out

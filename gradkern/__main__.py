@@ -1,0 +1,7 @@
+"""python -m gradkern"""
+
+import sys
+
+from gradkern.cli import main
+
+sys.exit(main())

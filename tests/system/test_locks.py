@@ -1,0 +1,120 @@
+"""A child forked at any moment gets locks that nobody holds, and can compute."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from gradkern.system import locks
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+
+
+def in_child(check) -> bool:
+    """Whether this is true in a forked child, before ten seconds have passed."""
+    child = os.fork()
+    if child == 0:
+        threading.Timer(10, os._exit, (2,)).start()
+        os._exit(0 if check() else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("make", [locks.lock, locks.reentrant_lock])
+def test_a_lock_that_another_thread_holds_is_free_in_the_child(make) -> None:
+    lock, done = make(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            done.wait()
+
+    held = threading.Event()
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        assert in_child(lock.acquire)
+    finally:
+        done.set()
+        thread.join()
+    assert lock.acquire(timeout=1)  # the parent's own is as it was
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_waits_for_what_is_just_being_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = locks.wait_before_fork(locks.reentrant_lock())
+    state = []
+
+    def make() -> None:
+        with lock:
+            held.set()
+            time.sleep(0.3)
+            state.append("made")
+
+    for patience, expected in ((5.0, ["made"]), (0.01, [])):
+        monkeypatch.setattr(locks, "_PATIENCE", patience)
+        held = threading.Event()
+        state.clear()
+        thread = threading.Thread(target=make)
+        thread.start()
+        held.wait()
+        assert in_child(lambda expected=expected: state == expected and lock.acquire(timeout=1))
+        thread.join()
+    assert lock.acquire(timeout=1)
+
+
+FORKS = """
+import os, sys, threading, time
+import numpy as np
+import gradkern
+X, row = np.ones((20, 30), np.float32), np.ones(30, np.float32)
+failed = []
+
+def first_call():
+    gradkern.run("BiasGeluGrad_dX", X, X, row)
+
+thread = threading.Thread(target=first_call)
+thread.start()
+children = []
+while thread.is_alive() and len(children) < 5:
+    time.sleep(0.3)
+    child = os.fork()
+    if child == 0:
+        threading.Timer(100, os._exit, (2,)).start()
+        same = gradkern.run("BiasGeluGrad_dX", X, X, row).dX.shape == X.shape
+        os._exit(0 if same else 1)
+    children.append(child)
+thread.join()
+codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+sys.exit(f"{codes}" if any(codes) or not codes else 0)
+"""
+
+
+def test_children_forked_during_a_first_call_compute(tmp_path) -> None:
+    environment = {**os.environ, "GRADKERN_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKS],
+        env=environment, timeout=300, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_lock_of_gradkern_is_one_that_a_child_gets_anew() -> None:
+    import gradkern
+
+    root = os.path.dirname(gradkern.__file__)
+    makers = ("threading.Lock(", "threading.RLock(", "= Lock(", "= RLock(", "threading.Condition(", "Semaphore(")
+    own = {"system/locks.py", "system/notice.py", "cuda/device_code/simulated.py"}  # the last two's are short-lived
+    found = []
+    for folder, _, files in os.walk(root):
+        for name in files:
+            path = os.path.join(folder, name)
+            if name.endswith(".py") and os.path.relpath(path, root) not in own:
+                with open(path, encoding="utf-8") as file:
+                    text = file.read()
+                found += [f"{path}: {maker}" for maker in makers if maker in text]
+    assert not found
