@@ -144,7 +144,7 @@ def test_the_convolutions_in_the_readme_are_what_the_benchmark_measured(
         winner = next(winners)[0]
         return SimpleNamespace(kernel="; ".join(f"{name}: {winner}" for name in outputs), scratch=0, _plan=None)
 
-    def cold_times(*_: object) -> dict[str, list[float]]:
+    def device_times(*_: object) -> dict[str, list[float]]:
         return {name: [time / 1e6] for name, time in zip(("gradkern", "torch"), next(times)[1:], strict=True)}
 
     monkeypatch.setattr(gradkern, "prepare", prepare)
@@ -152,7 +152,7 @@ def test_the_convolutions_in_the_readme_are_what_the_benchmark_measured(
     for name, value in {
         "LAYERS": tuple(MEASURED),
         "torch_peer": lambda *_: lambda: None,
-        "cold_times": cold_times,
+        "device_times": device_times,
         "machine": lambda: {"gpu": "a GPU", "cuda": "13.0", "driver": "580.1"},
         "_apart": lambda *_: 0.0,
     }.items():

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 import sys
 import time
@@ -29,18 +28,17 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve
 import bench_plot
 import numpy as np
 from bench_rows import Row
+from measure import measured
 from peers import PEERS
 from results_file import SCHEMA, joined, machine, write
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from samples import ORDERS, in_order, inputs_of
+from samples import ORDERS, inputs_of
 
 import gradkern
 from gradkern.cli.sizes import combinations, named
 from gradkern.contract.schema import Example, Operator
-
-SETTLE_SECONDS, BLOCK_SECONDS = 0.03, 0.1
 
 
 def main() -> int:
@@ -52,7 +50,7 @@ def main() -> int:
         print("no operator takes these types", file=sys.stderr)
         return 1
     rows = [
-        _overhead(*each) if options.overhead else _time(*each, options)
+        _overhead(*each) if options.overhead else _timed(*each, options)
         for each in track(work, "timing", console=console, disable=not console.is_terminal, transient=True)
     ]
     _print(rows)
@@ -118,85 +116,12 @@ def _work(options: argparse.Namespace) -> Iterator[tuple[Any, Operator, Mapping[
                     yield name, operator, types, example
 
 
-def _time(
+def _timed(
     name: Any, operator: Operator, types: Mapping[str, str], example: Example, options: argparse.Namespace
 ) -> Row:
-    outputs = tuple(options.outputs.split(",")) if options.outputs else tuple(each.name for each in operator.outputs)
-    arguments: dict[str, Any] = {"outputs": outputs, "provider": options.provider, **example.attributes}
-    gpu = _gpu() if options.provider == "cuda" else None
-    arrays: dict[str, Any] = (
-        gpu.inputs_of(operator, types, example)
-        if gpu
-        else inputs_of(operator, types, example, np.random.default_rng(0))
-    )
-    arrays = {key: in_order(array, options.order) for key, array in arrays.items()}
-    plan = gradkern.prepare(name, **arrays, **arguments)
-    calls: dict[str, Callable[[], Any]] = {"gradkern": lambda: gradkern.run(name, **arrays, **arguments)}
-    for peer in options.peers:
-        try:
-            call = PEERS[peer](name, arrays, example.attributes, outputs)
-            if call is not None:
-                call()
-                calls[peer] = call
-        except Exception as error:  # a peer that cannot is left out, and the others are timed
-            print(f"{name} by {peer}: {type(error).__name__}: {str(error).partition(chr(10))[0]}", file=sys.stderr)
-    times = (gpu.cold_times if gpu else _in_turn)(calls, options.seconds)
-    seconds = statistics.median(times["gradkern"])
-    flops = _flops(name, plan.call)
-    row: Row = {
-        "operator": name,
-        "types": dict(types),
-        "size": named(example) if options.order == "C" else f"{named(example)} {options.order}",
-        "order": None if options.order == "C" else options.order,
-        "axes": dict(example.axes),
-        "outputs": outputs,
-        "provider": plan.provider,
-        "kernel": plan.kernel,
-        "bytes": plan.bytes,
-        "scratch": plan.scratch,
-        "microseconds": seconds * 1e6,
-        "spread": _spread(times["gradkern"]),
-        "gigabytes_per_second": plan.bytes / seconds / 1e9,
-        "gigaflops_per_second": flops / seconds / 1e9 if flops else None,
-    }
-    row["peers"] = {peer: statistics.median(each) * 1e6 for peer, each in times.items() if peer != "gradkern"}
-    if gpu:
-        limit = gpu.limit(plan.bytes)
-        row["limit"] = limit
-        row["share_of_limit"] = row["gigabytes_per_second"] / limit["add"]
-        out = gradkern.run(name, **arrays, **arguments)._asdict()
-        out = {key: array for key, array in out.items() if array is not None}
-        prepared = gradkern.prepare(name, **arrays, **arguments, out=out)
-        row["host_microseconds"] = {each: gpu.host_seconds(call) * 1e6 for each, call in calls.items()}
-        row["host_microseconds"]["prepared"] = gpu.host_seconds(lambda: prepared(**arrays, out=out)) * 1e6
-    return row
-
-
-def _gpu() -> Any:
-    import gpu_timing  # needs PyTorch, whose tensors it times
-
-    return gpu_timing
-
-
-def _in_turn(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, list[float]]:
-    """Times of each call, in blocks taken in turn so that what slows the machine slows all of them.
-
-    Blocks, not single calls: for a while after a call a library's threads spin, and would take the next one's core.
-    """
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or min(map(len, times.values())) < 6:
-        for name, call in calls.items():
-            settled = time.perf_counter() + SETTLE_SECONDS
-            call()
-            while time.perf_counter() < settled:
-                call()
-            full = time.perf_counter() + BLOCK_SECONDS
-            while time.perf_counter() < full:
-                start = time.perf_counter()
-                call()
-                times[name].append(time.perf_counter() - start)
-    return times
+    outputs = options.outputs.split(",") if options.outputs else [each.name for each in operator.outputs]
+    how = {"provider": options.provider, "peers": options.peers, "seconds": options.seconds}
+    return measured(name, types, example, outputs, options.order, **how)
 
 
 def _overhead(name: Any, operator: Operator, types: Mapping[str, str], example: Example) -> Row:
@@ -226,21 +151,6 @@ def _batches(call: Callable[[], Any], count: int = 200, repeats: int = 15) -> fl
             call()
         times.append((time.perf_counter() - start) / count)
     return statistics.median(times) * 1e6
-
-
-def _flops(name: str, call: Any) -> int:
-    """Multiplications and additions of the gradients asked for; 0 for operators bound by memory."""
-    if name != "ConvGrad":
-        return 0
-    axes = call.axes
-    one = 2 * axes["N"] * axes["M"] * axes["C_per_group"] * math.prod(axes["kernel"]) * math.prod(axes["out"])
-    return one * len({"dX", "dW"} & call.outputs.keys())
-
-
-def _spread(times: list[float]) -> float:
-    """The distance between the quartiles, as a share of the median."""
-    low, middle, high = statistics.quantiles(times, n=4)
-    return (high - low) / middle
 
 
 def _print(rows: list[Row]) -> None:

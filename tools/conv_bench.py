@@ -28,7 +28,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve
 
 import torch  # pyright: ignore[reportMissingImports]
 from conv_layers import LAYERS, NETWORKS, Layer
-from gpu_timing import cold_times, host_seconds, machine
+from gpu_timing import device_times, host_seconds, machine
 from peers import torch_peer
 from results_file import write
 from rich.console import Console
@@ -128,7 +128,7 @@ def _timed(layer: Layer, setting: str, wanted: Sequence[str], options: argparse.
             raise RuntimeError("there is no peer for ConvGrad")
         calls = {"gradkern": lambda run=arguments: gradkern.run("ConvGrad", **arrays, **run), "torch": peer}
         apart = _apart(calls["gradkern"](), calls["torch"](), outputs)
-        times = cold_times(calls, options.row_seconds)
+        times = device_times(calls, options.row_seconds)
         ours, theirs = (statistics.median(times[name]) for name in ("gradkern", "torch"))
         results = [found for found in getattr(plan._plan, "results", {}).values() if found]
         row: Row = {

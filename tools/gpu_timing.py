@@ -1,4 +1,4 @@
-"""Timing on a GPU as the benchmark does it: cold L2, device events, and the limit of the memory measured beside it."""
+"""Timing on a GPU as the benchmarks do it: device events, and the limit of the memory measured beside it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ def inputs_of(operator: Operator, types: Mapping[str, str], example: Example) ->
     return made
 
 
-def cold_times(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, list[float]]:
-    """Times in seconds of each call, taken in turn; the L2 is overwritten before each.
+def device_times(calls: Mapping[str, Callable[[], Any]], seconds: float, cold: bool = True) -> dict[str, list[float]]:
+    """Times in seconds of each call, taken in turn. Before each the L2 is overwritten; where it shall not be cold, the
+    same call is made instead.
 
     An event before and one after: an empty kernel takes about 4 microseconds so, in every library alike.
     """
-    flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+    flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda") if cold else None
     ahead = {name: _ahead(call) for name, call in calls.items()}
     rough = sum(min(_once(call, flush, ahead[name]) for _ in range(3)) for name, call in calls.items())
     repeats = max(7, min(200, int(seconds / max(rough, 1e-5))))
@@ -56,10 +57,13 @@ def _ahead(call: Callable[[], Any]) -> int:
     return int(max(2e-4, 3 * host) * 2e9)
 
 
-def _once(call: Callable[[], Any], flush: torch.Tensor, ahead: int) -> float:
+def _once(call: Callable[[], Any], flush: torch.Tensor | None, ahead: int) -> float:
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda._sleep(ahead)
-    flush.zero_()
+    if flush is None:
+        call()
+    else:
+        flush.zero_()
     start.record()
     call()
     end.record()
@@ -68,13 +72,14 @@ def _once(call: Callable[[], Any], flush: torch.Tensor, ahead: int) -> float:
 
 
 @cache
-def limit(nbytes: int) -> dict[str, float]:
+def limit(nbytes: int, cold: bool = True) -> dict[str, float]:
     """What the memory does with as many bytes, in GB/s: c = a + b (two reads, one write), and a copy."""
     third = max(nbytes // 3 // 2, 1)
     a, b, c = (torch.zeros(third, dtype=torch.bfloat16, device="cuda") for _ in range(3))
     half = max(nbytes // 2, 1)
     source, target = (torch.zeros(half, dtype=torch.uint8, device="cuda") for _ in range(2))
-    times = cold_times({"add": lambda: torch.add(a, b, out=c), "copy": lambda: target.copy_(source)}, 0.1)
+    calls = {"add": lambda: torch.add(a, b, out=c), "copy": lambda: target.copy_(source)}
+    times = device_times(calls, 0.1, cold)
     moved = {"add": 6 * third, "copy": 2 * half}
     return {name: moved[name] / statistics.median(each) / 1e9 for name, each in times.items()}
 

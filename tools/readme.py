@@ -24,6 +24,7 @@ from bench_rows import Row
 from conv_tables import conv
 from markdown_table import table
 from result_tables import RESULTS, cold, cpu, digits, h200
+from sweep_tables import sweep
 
 import gradkern
 
@@ -111,7 +112,7 @@ def _middle(numbers: Sequence[float]) -> str:
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"operators": operators, "summary": summary},
-    "tools/results/README.md": {"h200": h200, "conv": conv, "cold": cold, "cpu": cpu, "digits": digits},
+    "tools/results/README.md": {"h200": h200, "sweep": sweep, "conv": conv, "cold": cold, "cpu": cpu, "digits": digits},
 }
 
 if __name__ == "__main__":
