@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,15 @@ def test_the_example_runs_with_numpy_alone() -> None:
     done = subprocess.run([sys.executable, "-c", EXAMPLE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("(8, 512) (512,) (512,)\n<gradkern plan LayerNormalizationGrad on cpu")
+
+
+@pytest.mark.torch
+def test_the_names_it_has_of_gradkern_torch_are_there() -> None:
+    import gradkern.torch
+
+    named = set(re.findall(r"gradkern\.torch\.(\w+)", README))
+    assert {"enable", "tune", "report", "disable", "accelerate"} <= named
+    assert named <= set(gradkern.torch.__all__)
 
 
 def arrays(*shapes: tuple[int, ...], dtype: str = "float32") -> list[np.ndarray]:
