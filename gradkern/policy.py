@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from threading import get_ident
 from typing import Any, Literal, get_args
 
 from gradkern.errors import PolicyError
@@ -55,7 +57,17 @@ DEFAULT = Policy()
 """What is in force if nobody says else: the one object that `effective` returns for policies equal to it."""
 
 _current: ContextVar[Policy] = ContextVar("gradkern_policy", default=DEFAULT)
-current = _current.get
+_of_this_thread = _current.get
+_blocks: set[object] = set()
+"""One object for every block that has set a policy where PyTorch was there, in any thread."""
+
+
+def current() -> Policy:
+    """The policy in force: that of the innermost block of this thread or task, or of the thread whose backward pass
+    PyTorch computes in this one.
+    """
+    policy = _of_this_thread()
+    return _of_backward_pass() if policy is DEFAULT and _blocks else policy
 
 
 def effective(change: Policy | Mapping[str, Any] | None) -> Policy:
@@ -87,17 +99,58 @@ def _changed(below: Policy, change: Mapping[str, Any]) -> Policy:
 
 @contextmanager
 def policy(change: Policy | Mapping[str, Any] | None = None, /, **fields: Any) -> Iterator[Policy]:
-    """Set the policy for a block of code, in this thread or task only.
+    """Set the policy for a block of code: in this thread or task only, and in the threads where PyTorch computes the
+    backward passes that are begun in the block.
 
     >>> with gradkern.policy(deterministic=True):
     ...     gradkern.run("ConvGrad", dY, X, W)
     """
     base = effective(change)
-    token = _current.set(effective({**_as_dict(base), **fields}) if fields else base)
+    within = effective({**_as_dict(base), **fields}) if fields else base
+    token = _current.set(within)
     try:
-        yield current()
+        with _in_backward_passes(within):
+            yield within
     finally:
         _current.reset(token)
+
+
+# --- the threads of PyTorch's backward passes ------------------------------------------------------------------------
+# A context variable is not set in them. PyTorch carries objects over that are put among its own thread-local state, as
+# it does for the trees of CUDA graphs (torch/_inductor/cudagraph_trees.py).
+
+_KEY = "gradkern.policy"
+
+
+def _torch_state() -> Any:
+    """PyTorch's core, whose thread-local state takes objects; None where it is not loaded or just being loaded."""
+    core = getattr(sys.modules.get("torch"), "_C", None)
+    return core if hasattr(core, "_stash_obj_in_tls") else None
+
+
+@contextmanager
+def _in_backward_passes(policy: Policy) -> Iterator[None]:
+    state = _torch_state()
+    if state is None:
+        yield
+        return
+    before = state._get_obj_in_tls(_KEY) if state._is_key_in_tls(_KEY) else None
+    block = object()
+    state._stash_obj_in_tls(_KEY, (policy, get_ident()))
+    _blocks.add(block)
+    try:
+        yield
+    finally:
+        _blocks.discard(block)
+        state._stash_obj_in_tls(_KEY, before)
+
+
+def _of_backward_pass() -> Policy:
+    """The policy of the thread that began the backward pass, in a thread that computes it."""
+    state = _torch_state()
+    carried = state._get_obj_in_tls(_KEY) if state is not None and state._is_key_in_tls(_KEY) else None
+    # What this thread has put there itself is for others: here the context variable says what is in force.
+    return DEFAULT if carried is None or carried[1] == get_ident() else carried[0]
 
 
 def _as_dict(value: Policy) -> dict[str, Any]:

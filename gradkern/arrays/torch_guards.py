@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
-__all__ = ["Guard", "alignment", "guard_of", "of_tensors", "tensor_guards"]
+import numpy as np
+
+__all__ = ["Guard", "alignment", "guard_of", "note_written", "of_tensors", "tensor_guards"]
 
 _TRIED = "2.11", "2.13"  # of PyTorch, the first and the last: called in a way it does not know, the guard may crash
 
@@ -23,14 +25,15 @@ _TRIED = "2.11", "2.13"  # of PyTorch, the first and the last: called in a way i
 class Guard:
     """Recognises tensors that are like those it was made from. It keeps none of them alive."""
 
-    __slots__ = ("_check",)
+    __slots__ = ("_check", "_grad_mode")
 
-    def __init__(self, check: Callable[..., bool]) -> None:
+    def __init__(self, check: Callable[..., bool], grad_mode: Callable[[], bool] | None) -> None:
         self._check = check
+        self._grad_mode = grad_mode  # says whether PyTorch records operations; None where no tensor requires grad
 
     def addresses(self, values: tuple[Any, ...]) -> tuple[int, ...] | None:
         """The addresses of tensors that are like those, and aligned to 16 bytes; None for others."""
-        if not self._check(*values):
+        if not self._check(*values) or (self._grad_mode is not None and self._grad_mode()):
             return None
         addresses: list[int] = []
         for each in values:
@@ -46,12 +49,22 @@ def guard_of(values: tuple[Any, ...]) -> Guard | None:
     guards = _guards() if "torch" in sys.modules else None
     if guards is None or len(set(map(id, values))) < len(values):  # one tensor given twice fits no guard
         return None
-    plain = sys.modules["torch"].Tensor
-    if any(type(each) is not plain for each in values) or of_tensors(values) is None:
+    torch = sys.modules["torch"]
+    if any(type(each) not in _plain(torch) for each in values) or of_tensors(values) is None:
         return None
     made = guards(*values, dynamic_dims_sizes=None, dynamic_dims_strides=None)  # None: all sizes and strides count
-    guard = Guard(made.check)
+    guard = Guard(made.check, torch.is_grad_enabled if any(each.requires_grad for each in values) else None)
     return None if guard.addresses(values) is None else guard
+
+
+def note_written(arrays: Iterable[Any]) -> None:
+    """Tell autograd that memory of these arrays was written: it counts the versions of the tensors among them."""
+    others = [each for each in arrays if type(each) is not np.ndarray]
+    if others and "torch" in sys.modules:
+        torch: Any = sys.modules["torch"]
+        tensors = [each for each in others if isinstance(each, torch.Tensor)]
+        if tensors:
+            torch.autograd.graph.increment_version(tensors)
 
 
 def alignment(address: int) -> int:
@@ -62,16 +75,20 @@ def alignment(address: int) -> int:
 def of_tensors(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...], int] | None:
     """Of plain tensors on one device, keys that say what View.tensor does, the addresses, and the number of the device.
 
-    The first of them is known to be a plain tensor. None where another needs a closer look: a subclass, one with a
-    gradient or a lazy sign, on another device, without memory, or of a layout without strides.
+    The first of them is known to be a plain tensor. None where another needs a closer look: a subclass, one that
+    requires grad while operations are recorded, one with a lazy sign, on another device, without memory, or of a layout
+    without strides.
     """
-    plain = sys.modules["torch"].Tensor
+    torch = sys.modules["torch"]
+    plain, recording = _plain(torch), torch.is_grad_enabled()
     index = values[0].get_device()
     keys: list[tuple[Any, ...]] = []
     addresses: list[int] = []
     try:
         for each in values:
-            if type(each) is not plain or each.requires_grad or each.is_neg() or each.get_device() != index:
+            if type(each) not in plain or (recording and each.requires_grad):
+                return None
+            if each.is_neg() or each.get_device() != index:
                 return None
             address = each.data_ptr()
             if not address:
@@ -82,6 +99,12 @@ def of_tensors(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...
     except RuntimeError:  # what has no memory or no strides raises when asked for them
         return None
     return tuple(keys), tuple(addresses), index
+
+
+@cache
+def _plain(torch: Any) -> tuple[type, ...]:
+    """The classes of tensors without behaviour of their own."""
+    return torch.Tensor, torch.nn.Parameter
 
 
 @cache

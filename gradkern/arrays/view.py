@@ -53,7 +53,7 @@ def view(value: Any, where: str) -> View:
 
 
 def _of_torch(value: Any, where: str, torch: Any) -> View:
-    if value.requires_grad:
+    if value.requires_grad and torch.is_grad_enabled():
         name = where.rsplit(" ", 1)[-1]
         raise ArgumentError(f"{where} requires grad, and autograd cannot follow gradkern; detach it: {name}.detach()")
     if value.layout != torch.strided:

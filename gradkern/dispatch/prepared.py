@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gradkern.arrays.kind import Kind, Maker, View
-from gradkern.arrays.torch_guards import Guard, guard_of
+from gradkern.arrays.torch_guards import Guard, guard_of, note_written
 from gradkern.arrays.view import device_arrays
 from gradkern.call import HOST, Call, Launching, Plan, Tensor
 from gradkern.contract.binder import Binder
@@ -152,6 +152,8 @@ class Prepared:
             self._run(buffers, written, where)
         except GradkernError as error:
             raise type(error)(f"{self.operator}: {error}") from None
+        if out:
+            note_written(out.values())
         finish = kind.finish
         if finish is not None:
             for place, _, _ in makers:

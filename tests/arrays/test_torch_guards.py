@@ -86,6 +86,7 @@ class Odd:
     parameter = staticmethod(lambda torch: torch.nn.Parameter(torch.randn(4, 8)))
     frozen_parameter = staticmethod(lambda torch: torch.nn.Parameter(torch.randn(4, 8), requires_grad=False))
     requires_grad = staticmethod(lambda torch: torch.randn(4, 8, requires_grad=True))
+    subclass = staticmethod(lambda torch: torch.randn(4, 8).as_subclass(type("Subclass", (torch.Tensor,), {})))
     negative_view = staticmethod(lambda torch: torch._neg_view(torch.randn(4, 8)))
     zero_by_definition = staticmethod(lambda torch: torch._efficientzerotensor(4, 8))
     functional = staticmethod(lambda torch: torch._to_functional_tensor(torch.randn(4, 8)))
@@ -104,11 +105,12 @@ def test_anything_but_a_plain_tensor_needs_a_closer_look(kind: str) -> None:
     x, _ = pair(torch)
     guard = guard_for((x, torch.randn(4, 8)))
     odd = getattr(Odd, kind)(torch)
-    for mode in (torch.no_grad, torch.enable_grad):
-        with mode():
-            assert of_tensors((x, odd)) is None
+    taken = {"frozen_parameter": {True, False}, "parameter": {False}, "requires_grad": {False}}.get(kind, set())
+    for recording in (True, False):
+        with torch.set_grad_enabled(recording):
             assert guard.addresses((x, odd)) is None
-            assert guard_of((x, odd)) is None
+            for found in (of_tensors((x, odd)), guard_of((x, odd))):
+                assert (found is not None) == (recording in taken)
 
 
 @pytest.mark.parametrize("transform", ["vmap", "grad"])
