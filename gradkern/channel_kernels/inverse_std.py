@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from numba import cuda
 from numba.cuda import float32, float64
 
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["inverse_std"]
 
@@ -18,9 +18,8 @@ def inverse_std(compute: str, epsilon: float | None) -> Callable[..., Any]:
     """The device function inverse(deviation): 1 / sqrt(deviation + epsilon); deviation itself where epsilon is None."""
     VARIANCE, EPSILON, DOUBLE = epsilon is not None, epsilon or 0.0, compute == "float64"
     FLOAT = float64 if DOUBLE else float32
-    inline = cuda.jit(device=True, inline="always")
 
-    @inline
+    @device_function
     def inverse_root(value: Any) -> Any:
         if DOUBLE:
             return FLOAT(1) / FLOAT(math.sqrt(value))
@@ -28,7 +27,7 @@ def inverse_std(compute: str, epsilon: float | None) -> Callable[..., Any]:
         better = guess * (FLOAT(1.5) - FLOAT(0.5) * value * guess * guess)
         return better if better == better else guess
 
-    @inline
+    @device_function
     def inverse(deviation: Any) -> Any:
         if VARIANCE:
             return inverse_root(deviation + FLOAT(EPSILON))

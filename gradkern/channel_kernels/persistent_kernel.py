@@ -28,6 +28,7 @@ from gradkern.channel_kernels.inverse_std import inverse_std
 from gradkern.channel_kernels.persistent_form import PersistentForm
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["build"]
 
@@ -57,9 +58,8 @@ def build(form: PersistentForm) -> Callable[..., None]:
     shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
     send_pair = i.send_pair_double if DOUBLE else i.send_pair
     inverse = inverse_std(form.compute, form.epsilon)
-    inline = cuda.jit(device=True, inline="always")
 
-    @inline
+    @device_function
     def sum_pair_over_warp(pair: Any) -> None:
         """Every lane gets the same sum."""
         distance = int32(16)
@@ -68,7 +68,7 @@ def build(form: PersistentForm) -> Callable[..., None]:
             pair[1] += shuffle_xor(pair[1], distance)
             distance = int32(distance // 2)
 
-    @inline
+    @device_function
     def parameters(mean: int, deviation: int, scale: int, channel: int) -> Any:
         """Of a channel: mean, deviation and scale."""
         one = cuda.local.array(1, FLOAT)
@@ -84,7 +84,7 @@ def build(form: PersistentForm) -> Callable[..., None]:
             s = one[0]
         return m, r, s
 
-    @inline
+    @device_function
     def fetch(slot: int, barrier: int, X: int, D: int, row: int, image: int, count: int, part: int) -> None:
         """One warp: an item's part of `count` images from X and D on, into a slot; `barrier` counts the bytes."""
         lane = int32(cuda.threadIdx.x % 32)

@@ -29,6 +29,7 @@ from gradkern.channel_kernels.streaming_pass import one_pass
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.column_sums import column_sums, wait_for_grid
 from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["build"]
 
@@ -45,9 +46,8 @@ def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..
     load_statistic = i.loader("global", form.statistic, 1)
     store_result = i.storer("global", form.parameter, 1, form.native_bfloat16)
     inverse = inverse_std(form.compute, form.epsilon)
-    inline = cuda.jit(device=True, inline="always")
 
-    @inline
+    @device_function
     def times_inverse(part: int, channel: int, value: Any, deviation: int) -> Any:
         """A finished sum: that of scale, which is the first if it is wanted, still lacks r."""
         one = cuda.local.array(1, FLOAT)
@@ -56,7 +56,7 @@ def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..
             value = value * inverse(one[0])
         return value
 
-    @inline
+    @device_function
     def finish(part: int, channel: int, value: Any, operand: Any) -> Any:
         """The total, from which a wanted result is rounded."""
         deviation, scale_sum, bias_sum = operand

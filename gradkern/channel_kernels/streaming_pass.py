@@ -16,6 +16,7 @@ from gradkern.channel_kernels.streaming_form import StreamingForm
 from gradkern.channel_kernels.streaming_tile import divider, kept_of, tile_sums
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["one_pass"]
 
@@ -60,9 +61,8 @@ def one_pass(
     wait_for_copies = i.wait_for_copies(STAGES - 1)
     divide = divider(form)
     add_over_tile = tile_sums(form) if SUMS and not DIRECT else None
-    inline = cuda.jit(device=True, inline="always")
 
-    @inline
+    @device_function
     def ahead_of_all(items: int, blocks: int) -> int:
         """What `next_item` makes a block's first item of."""
         own = int32(cuda.blockIdx.x)
@@ -70,11 +70,11 @@ def one_pass(
             return int32(own + (max(items - own, int32(0)) + blocks - 1) // blocks * blocks)
         return int32(own - blocks)
 
-    @inline
+    @device_function
     def next_item(item: int, blocks: int) -> int:
         return int32(item - blocks) if BACKWARD else int32(item + blocks)
 
-    @inline
+    @device_function
     def next_slot(slot: int) -> int:
         """Of the ring: each row of the way back is where the way there had it."""
         if BACKWARD:
@@ -87,12 +87,12 @@ def one_pass(
                 slot = int32(0)
         return slot
 
-    @inline
+    @device_function
     def is_item(item: int, items: int) -> bool:
         """Of what next_item returned: whether the block has it."""
         return item >= 0 if BACKWARD else item < items
 
-    @inline
+    @device_function
     def begin(
         item: int, count: int, row: int, tile: int, tiles: int, rows_each: int, rows_over: int, groups: int
     ) -> Any:  # fmt: skip
@@ -111,7 +111,7 @@ def one_pass(
             at += int64(left - 1) * groups * row * ITEM
         return at, end, int32(left), int32(vectors), tile_of_row, group, slab
 
-    @inline
+    @device_function
     def fetch(slot: int, X: int, D: int, at: int, vectors: int, end: int) -> None:
         """One row of an item, from `at` on, into the ring: every thread its own vectors, as nobody else reads them."""
         thread = int32(cuda.threadIdx.x)
@@ -123,7 +123,7 @@ def one_pass(
                     copy(to, X + here)
                 copy(to + D_SLOT, D + here)
 
-    @inline
+    @device_function
     def load_tail(values: Any, address: int, valid: int) -> None:
         """The elements of the vector in which the array ends."""
         one = cuda.local.array(1, FLOAT)
@@ -133,7 +133,7 @@ def one_pass(
                 load_element(one, address + e * ITEM)
                 values[e] = one[0]
 
-    @inline
+    @device_function
     def load(x: Any, d: Any, j: int, X: int, D: int, here: int, end: int, taken: int) -> None:
         """This thread's vector j of a row, from the ring or from memory at `here`."""
         vector = cuda.local.array(WIDTH, FLOAT)
@@ -153,7 +153,7 @@ def one_pass(
         for e in range(WIDTH):
             d[j * WIDTH + e] = vector[e]
 
-    @inline
+    @device_function
     def run_pass(
         D: int, X: int, scale: int, mean: int, deviation: int, dX: int, scale_sum: int, bias_sum: int,
         scale_total: int, bias_total: int, partial: int,

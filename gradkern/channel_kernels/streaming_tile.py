@@ -10,11 +10,12 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.channel_kernels.streaming_form import StreamingForm
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["divider", "kept_of", "tile_sums"]
 
 
-@cuda.jit(device=True, inline="always")
+@device_function
 def kept_of(slab: int, n1: int, n2: int, n3: int, n4: int, n5: int) -> int:
     """A slab's index over the kept axes around it."""
     inner, rest = slab % n1, slab // n1 // n2
@@ -25,7 +26,7 @@ def divider(form: StreamingForm) -> Callable[..., Any]:
     """The device function divide(value, divisor) of places within a row, neither negative."""
     LONG = form.long
 
-    @cuda.jit(device=True, inline="always")
+    @device_function
     def divide(value: int, divisor: int) -> int:
         return value // divisor if LONG else i.quotient(int32(value), int32(divisor))
 
@@ -52,15 +53,14 @@ def tile_sums(form: StreamingForm) -> Callable[..., None]:
     store_sum = i.storer("global", form.compute, 1)
     shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
     divide = divider(form)
-    inline = cuda.jit(device=True, inline="always")
 
-    @inline
+    @device_function
     def reduced_of(slab: int, n1: int, n2: int, n3: int, n4: int, n5: int) -> int:
         """A slab's index over the reduced axes around it."""
         inner, rest = slab // n1 % n2, slab // n1 // n2 // n3
         return (rest // n4 // n5 * n4 + rest % n4) * n2 + inner
 
-    @inline
+    @device_function
     def add_run(at: int, first: int, last: int, step: int) -> Any:
         """Every `step`-th of the sums of a tile from `first` on."""
         one = cuda.local.array(1, FLOAT)
@@ -71,7 +71,7 @@ def tile_sums(form: StreamingForm) -> Callable[..., None]:
             first = int32(first + step)
         return total
 
-    @inline
+    @device_function
     def add_over_tile(
         scale_sums: Any, bias_sums: Any, partial: int, slab: int, group: int, tile_of_row: int, vectors: int,
         inner: int, length: int, tile: int, tiles: int, groups: int, lane_bits: int, repeats: int, parts: int,

@@ -6,9 +6,16 @@ import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from types import ModuleType
 from typing import Any, cast
 
-__all__ = ["Compiled", "compile_kernel"]
+__all__ = ["TESTED", "Compiled", "compile_kernel", "front_end"]
+
+_ENVIRONMENT = re.compile(r"^\.common \.global .*NumbaEnv.*\n", re.MULTILINE)
+"""Of every function a variable that kernels do not use; their order, and counters in their names, are the process's."""
+TESTED = "0.30."  # releases of numba-cuda that the front end was tested with
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +43,12 @@ def compile_kernel(
     called `name` in the cubin: Numba's own name for it holds a counter of the process.
     """
     from cuda.core import Linker, LinkerOptions, ObjectCode  # pyright: ignore[reportAttributeAccessIssue]
-    from numba import cuda
 
-    numba_compile, types = cast(Any, cuda).compile, cast(Any, cuda).types
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Numba's remarks about its own options
-        ptx, _ = numba_compile(
-            kernel,
-            types.void(*[types.int64] * arguments),
-            device=False,
-            abi="numba",
-            cc=capability,
-            output="ptx",
-            launch_bounds=(threads, blocks_per_processor),
-        )
+    ptx = _ptx(kernel, arguments, capability, (threads, blocks_per_processor))
     entry = re.search(r"\.visible \.entry (\w+)", ptx)
     if entry is None:
         raise RuntimeError("Numba compiled no kernel")
-    ptx = ptx.replace(entry.group(1), name)
+    ptx = _ENVIRONMENT.sub("", ptx).replace(entry.group(1), name)
     options = LinkerOptions(
         arch=f"sm_{capability[0]}{capability[1]}", verbose=True, no_cache=True, ptxas_options=["-v"]
     )
@@ -62,6 +56,35 @@ def compile_kernel(
     cubin = bytes(linker.link("cubin").code)
     registers, spilled = _report(linker.get_info_log())
     return Compiled(cubin, registers, spilled, name, ptx)
+
+
+@cache
+def front_end() -> ModuleType | None:
+    """`gradkern.cuda.front_end`, where Numba is of a release that it was tested with; None for any other, whose own
+    front end then compiles the same kernels, more slowly.
+    """
+    if not metadata.version("numba-cuda").startswith(TESTED):
+        return None
+    try:
+        from gradkern.cuda import front_end as tested
+    except ImportError:
+        return None
+    return tested
+
+
+def _ptx(kernel: Callable[..., None], arguments: int, capability: tuple[int, int], bounds: tuple[int, int]) -> str:
+    from numba import cuda
+
+    from gradkern.cuda.folding import folded
+
+    own, numba_compile, types = front_end(), cast(Any, cuda).compile, cast(Any, cuda).types
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Numba's remarks about its own options
+        if own is not None:
+            return own.ptx_of(kernel, [types.int64] * arguments, capability, bounds)
+        signature = types.void(*[types.int64] * arguments)
+        kind = {"device": False, "abi": "numba", "output": "ptx"}
+        return numba_compile(folded(kernel), signature, cc=capability, launch_bounds=bounds, **kind)[0]
 
 
 def _report(log: str) -> tuple[int, int]:

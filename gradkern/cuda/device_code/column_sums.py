@@ -36,11 +36,12 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums, up
+from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["column_sums", "wait_for_grid"]
 
 
-@cuda.jit(device=True, inline="always")
+@device_function
 def wait_for_grid(counter: int) -> None:
     """Wait until all threads of all blocks are here; what they have written can be read then.
 
@@ -84,9 +85,8 @@ def column_sums(
     store_4 = i.storer("shared", spec.compute, 4)
     store_partial_4 = i.storer("global", spec.compute, 4)
     shuffle_xor = i.shuffle_xor_double if spec.compute == "float64" else i.shuffle_xor
-    inline = cuda.jit(device=True, inline="always")
 
-    @inline
+    @device_function
     def write_sum(part: int, column: int, value: Any, operand: Any, first_result: int, second_result: int) -> None:
         """One element of a result, from its finished sum."""
         one = cuda.local.array(1, FLOAT)
@@ -99,7 +99,7 @@ def column_sums(
             else:
                 store_result(second_result + int64(column) * RESULT, one)
 
-    @inline
+    @device_function
     def add_over_block(
         first: Any, second: Any, partial: int, operand: Any, first_result: int, second_result: int,
         slice_: int, walker: int, columns: int,
@@ -165,7 +165,7 @@ def column_sums(
                         store_partial_4(out_at + (part * PADDED + column) * ITEM, total)
                 column = i.unseen(column + 4 * THREADS)
 
-    @inline
+    @device_function
     def load_folded(values: Any, partial: int, column: int, row: int) -> None:
         """Four columns of the partial sums where each column of the result is there FOLD times: each time is a row."""
         one = cuda.local.array(1, FLOAT)
@@ -175,7 +175,7 @@ def column_sums(
             load_global_one(one, partial + (at + min(column - part * PADDED_RESULTS + e, RESULTS - 1)) * ITEM)
             values[e] = one[0]
 
-    @inline
+    @device_function
     def add_over_grid(
         partial: int, counter: int, operand: Any, first_result: int, second_result: int, rows: int, walkers: int
     ) -> None:

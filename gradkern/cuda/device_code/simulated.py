@@ -18,6 +18,8 @@ import numpy as np
 from numba.cuda.simulator import kernel as simulator
 from numba.cuda.simulator.kernelapi import FakeCUDAModule, swapped_cuda_module
 
+from gradkern.cuda.folding import folded
+
 TIMEOUT = 60.0
 
 
@@ -385,6 +387,7 @@ def launch(
     kernel: Callable[..., None], grid: int, threads: int, cluster: int, shared_bytes: int, arguments: tuple
 ) -> None:
     """Run all blocks of the grid at once, each thread as a Python thread; raise the first error of any."""
+    kernel = folded(kernel)
     module = FakeCUDAModule((grid, 1, 1), (threads, 1, 1), 0)
     with simulator._push_kernel_context(module), swapped_cuda_module(kernel, module), np.errstate(all="ignore"):
         running: list[_Thread] = []

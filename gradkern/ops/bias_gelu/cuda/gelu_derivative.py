@@ -21,10 +21,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from numba import cuda
 from numba.cuda import float32
 
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["slope_of"]
 
@@ -50,7 +50,7 @@ def _exact32(native: bool) -> Callable[[Any], Any]:
     M0, M1, M2, M3, M4, M5 = (float32(each) for each in _M)
     at_most = i.at_most(native)
 
-    @cuda.jit(device=True, inline="always")
+    @device_function
     def slope(z: Any) -> Any:
         t = at_most(abs(z), FLAT)
         e = i.exp2_approximate(t * t * EXPONENT)
@@ -68,7 +68,7 @@ def _fast32(native: bool) -> Callable[[Any], Any]:
     Q1, Q3 = float32(2 * _C), float32(2 * _C * 3 * _A)
     at_most = i.at_most(native)
 
-    @cuda.jit(device=True, inline="always")
+    @device_function
     def slope(z: Any) -> Any:
         z = at_most(z, FLAT)
         z = -at_most(-z, FLAT)
@@ -84,7 +84,7 @@ def _fast32(native: bool) -> Callable[[Any], Any]:
 def _exact64() -> Callable[[Any], Any]:
     SQRT_HALF, DENSITY, FLAT = math.sqrt(0.5), _DENSITY_AT_0, _FLAT
 
-    @cuda.jit(device=True, inline="always")
+    @device_function
     def slope(z: Any) -> Any:
         z = FLAT if z > FLAT else z
         z = -FLAT if z < -FLAT else z
@@ -96,7 +96,7 @@ def _exact64() -> Callable[[Any], Any]:
 def _fast64() -> Callable[[Any], Any]:
     C2, A, A3, FLAT = 2 * _C, _A, 3 * _A, _FLAT
 
-    @cuda.jit(device=True, inline="always")
+    @device_function
     def slope(z: Any) -> Any:
         # with |u|, so that e is at most 1
         z = FLAT if z > FLAT else z

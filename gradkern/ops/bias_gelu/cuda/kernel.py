@@ -23,6 +23,7 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.column_sums import column_sums
 from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.bias_gelu.cuda.form import Form
 from gradkern.ops.bias_gelu.cuda.gelu_derivative import slope_of
 
@@ -51,9 +52,8 @@ def build(form: Form) -> Callable[..., None]:
     store_one = i.storer("global", form.data, 1, form.native)
     slope = slope_of(form.fast, form.compute, form.native)
     add_over_block, add_over_grid = column_sums(form.column_sums) if DB else (None, None)
-    inline = cuda.jit(device=True, inline="always")
 
-    @inline
+    @device_function
     def load_task(
         x: Any, d: Any, X: int, dY: int, X_stride: int, dY_stride: int, task: int, rows: int, mine: int, lane: int
     ) -> None:

@@ -29,6 +29,7 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.column_sums import column_sums
 from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.form import Form
 
 __all__ = ["build"]
@@ -100,9 +101,8 @@ def build(form: Form) -> Callable[..., None]:
     copy_X = i.async_copy(min(16, X_VECTOR)) if ASYNC else None
     copy_D = i.async_copy(min(16, D_VECTOR)) if ASYNC else None
     wait_for_copies = i.wait_for_copies(STAGES - 1)
-    inline = cuda.jit(device=True, inline="always")
 
-    @inline
+    @device_function
     def divide_by_scale(part: int, column: int, value: Any, scale: int) -> Any:
         """The invertible norm adds up Y_grad * xh * scale."""
         one = cuda.local.array(1, FLOAT)
@@ -115,12 +115,12 @@ def build(form: Form) -> Callable[..., None]:
         form.column_sums, divide_by_scale if INVERTIBLE and SCALE_GRAD else None
     )
 
-    @inline
+    @device_function
     def span(address: int, size: int) -> int:
         """Bytes of the 16-byte units that hold `size` bytes at `address`; they never leave an allocation's granule."""
         return size if ALIGNED else ((address + size + 15) & -16) - (address & -16)
 
-    @inline
+    @device_function
     def fetch(
         slot: int, barrier: int, X: int, Y_grad: int, X_stride: int, D_stride: int, row: int, rows: int,
         member: int, lane: int, sub: int, columns: int,
@@ -158,13 +158,13 @@ def build(form: Form) -> Callable[..., None]:
                         copy_D(slot + X_SLOT + sub * D_PITCH + v * D_VECTOR, d_from + v * D_VECTOR)
             i.commit_copies()
 
-    @inline
+    @device_function
     def shared_parameter_at(column: int) -> int:
         """Parameters lie in planes of 16 bytes a vector, so that a warp's loads of 16 bytes meet no bank twice."""
         vector, e = column // WIDTH, column % WIDTH
         return (e // QUAD) * PLANE + (vector * QUAD + e % QUAD) * HELD
 
-    @inline
+    @device_function
     def load_shared_parameter(values: Any, at: int, vector: int) -> None:
         quad = cuda.local.array(QUAD, FLOAT)
         for plane in range(PLANES):
@@ -172,7 +172,7 @@ def build(form: Form) -> Callable[..., None]:
             for e in range(QUAD):
                 values[plane * QUAD + e] = quad[e]
 
-    @inline
+    @device_function
     def centre(value: Any, m: Any, bias: Any) -> Any:
         """X - mean, which is xh / r; for the invertible norm Y - bias, which is xh * scale."""
         if INVERTIBLE:
@@ -181,12 +181,12 @@ def build(form: Form) -> Callable[..., None]:
             return value - m
         return value
 
-    @inline
+    @device_function
     def inverse(value: Any) -> Any:
         """1 / value: within 1 or 2 units in the last place of a float32."""
         return i.reciprocal_approximate(value) if SINGLE else FLOAT(1) / value
 
-    @inline
+    @device_function
     def sum_pair_over_lanes(pair: Any, lanes: int) -> None:
         """Both values of `pair`, over `lanes` neighbouring lanes; every lane gets the same sum."""
         distance = int32(lanes // 2)
@@ -196,7 +196,7 @@ def build(form: Form) -> Callable[..., None]:
             pair[1] += shuffle_xor(pair[1], distance)
             distance = int32(distance // 2)
 
-    @inline
+    @device_function
     def team_ready(team: int) -> None:
         if WARPS > 1:
             i.team_barrier(1 + team, TEAM)

@@ -10,12 +10,11 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.column_sums import wait_for_grid
 from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["sums_over_blocks"]
 
 AHEAD = 8  # loads of one thread at a time
-
-inline = cuda.jit(device=True, inline="always")
 
 
 def sums_over_blocks(
@@ -35,7 +34,7 @@ def sums_over_blocks(
     load_sum, store_sum = i.loader("shared", compute, 1), i.storer("shared", compute, 1)
     load_partial = i.loader("global", compute, 1)
 
-    @inline
+    @device_function
     def add(filters: int, partial: int, counter: int, chunks: int, thread: int, shared: int) -> None:
         one, ahead = cuda.local.array(1, FLOAT), cuda.local.array(AHEAD, FLOAT)
         wait_for_grid(counter)

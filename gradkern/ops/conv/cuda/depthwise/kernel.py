@@ -22,12 +22,11 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.conv.cuda.depthwise.form import ITEMSIZE, DepthwiseForm, SharedTile
 from gradkern.ops.conv.cuda.depthwise.grid_sum import sums_over_blocks
 
 __all__ = ["build"]
-
-inline = cuda.jit(device=True, inline="always")
 
 
 def build(form: DepthwiseForm) -> Callable[..., None]:
@@ -79,7 +78,7 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
     move_strip = _strip(form)
     correlate = _in_turn([_window_row(form, row) for row in sorted(set(ROWS.meets.values()))])
 
-    @inline
+    @device_function
     def fetch(
         at: int, unit: int, units: int, source: int, strip: int, thread: int, first_channel: int, here: int
     ) -> None:
@@ -208,14 +207,14 @@ def _in_turn(steps: Sequence[Callable[..., None]]) -> Callable[..., None]:
         return steps[0]
     if not steps:  # where all that a strip meets lies outside
 
-        @inline
+        @device_function
         def nothing(_a: Any, _b: Any, _c: Any, _d: Any) -> None:
             pass
 
         return nothing
     first, rest = _in_turn(steps[: len(steps) // 2]), _in_turn(steps[len(steps) // 2 :])
 
-    @inline
+    @device_function
     def both(a: Any, b: Any, c: Any, d: Any) -> None:
         first(a, b, c, d)
         rest(a, b, c, d)
@@ -242,7 +241,7 @@ def _window_row(form: DepthwiseForm, row: int) -> Callable[..., None]:
                 table.append((sums, where[column], factor))
     add = i.multiply_adds(tuple(sorted(table, key=lambda each: (each[2], each[1]))))
 
-    @inline
+    @device_function
     def step(sums: Any, window: Any, factors: Any, address: int) -> None:
         read(window, address)
         add(sums, window, factors)
@@ -266,7 +265,7 @@ def _strip(form: DepthwiseForm) -> Callable[..., None]:
         form.dtype, (rows.held, columns.held), steps, (rows.strip, columns.strip), form.native_bfloat16
     )
 
-    @inline
+    @device_function
     def move(values: Any, address: int, row: int, column: int, mine: bool) -> None:
         if WRITE:
             if STAGED:
@@ -319,7 +318,7 @@ def _copy(
     load = i.loader("global" if inward else "shared", form.dtype, VECTOR)
     store = i.storer("shared" if inward else "global", form.dtype, VECTOR, form.native_bfloat16)
 
-    @inline
+    @device_function
     def one_vector(shared: int, there: int, values: Any) -> None:
         if ASYNC:
             copy_ahead(shared, there)
@@ -330,7 +329,7 @@ def _copy(
             load(values, shared)
             store(there, values)
 
-    @inline
+    @device_function
     def copy(shared: int, start: int, thread: int, here: int, first_row: int, first_column: int) -> None:
         values, zeros = cuda.local.array(VECTOR, FLOAT), cuda.local.array(VECTOR, FLOAT)
         for n in range(VECTOR):

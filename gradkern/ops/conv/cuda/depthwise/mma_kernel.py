@@ -33,12 +33,11 @@ from numba import cuda
 from numba.cuda import float32, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.conv.cuda.depthwise.grid_sum import sums_over_blocks
 from gradkern.ops.conv.cuda.depthwise.mma_form import BLOCK, OCTET, STAGES, STEP_ROWS, WARP_CHANNELS, WINDOW, MmaForm
 
 __all__ = ["build"]
-
-inline = cuda.jit(device=True, inline="always")
 
 
 def _mover(form: MmaForm, array: Literal["X", "dY"]) -> tuple[Callable[..., Any], ...]:
@@ -65,7 +64,7 @@ def _mover(form: MmaForm, array: Literal["X", "dY"]) -> tuple[Callable[..., Any]
     ACROSS, ODD = SIDES * TWOS, COLUMNS % 2 == 1
     load_vector, store_two = i.word_loader("shared", 16), i.word_storer("shared", 8)
 
-    @inline
+    @device_function
     def place(number: int) -> Any:
         rest = i.quotient(number, int32(OCTETS))
         octet = int32(number - rest * OCTETS)
@@ -77,13 +76,13 @@ def _mover(form: MmaForm, array: Literal["X", "dY"]) -> tuple[Callable[..., Any]
         from_ = int32(octet * (OCTET * 2) + column * COLUMN)
         return octet, int32(2 * pair), side, column, from_, to
 
-    @inline
+    @device_function
     def start(step: int, row: int, side: int) -> Any:
         tall = int32(step * STEP_ROWS + row + AHEAD + FAR * PERIOD)  # not negative
         stack = i.quotient(tall, int32(PERIOD))
         return int32(tall - stack * PERIOD), int32((stack - FAR) * SIDES + side)
 
-    @inline
+    @device_function
     def fetch(raw: int, start: int, row: int, image: int, column: int, images: int, mine: bool) -> None:
         raw = i.unseen(raw)
         for n in range(2):
@@ -98,7 +97,7 @@ def _mover(form: MmaForm, array: Literal["X", "dY"]) -> tuple[Callable[..., Any]
                 i.copy_or_zeros(raw + (2 * n + m) * RAW, there + m * COLUMN, size)
         i.commit_copies()
 
-    @inline
+    @device_function
     def turn(to: int, raw: int) -> None:
         words, two = cuda.local.array(16, int32), cuda.local.array(2, int32)
         to, raw = i.unseen(to), i.unseen(raw)
@@ -124,7 +123,7 @@ def _rows(form: MmaForm, number: int) -> Callable[..., None]:
     load_word, multiply = i.word_loader("shared", 4), i.matrix_product(form.dtype)
     LAST = (number + PAIRS - 1) % PAIRS
 
-    @inline
+    @device_function
     def rows(sums: Any, window: Any, x: int, later_x: int, dy: int, later_dy: int) -> None:
         left, right = cuda.local.array(4, int32), cuda.local.array(2, int32)
         for channel in range(WARP_CHANNELS):
@@ -153,7 +152,7 @@ def _in_turn(steps: Sequence[Callable[..., None]]) -> Callable[..., None]:
         return steps[0]
     first, rest = steps[0], _in_turn(steps[1:])
 
-    @inline
+    @device_function
     def both(sums: Any, window: Any, x: int, later_x: int, dy: int, later_dy: int) -> None:
         first(sums, window, x, later_x, dy, later_dy)
         rest(sums, window, x, later_x, dy, later_dy)
@@ -187,7 +186,7 @@ def build(form: MmaForm) -> Callable[..., None]:
         THREADS, TOTAL_CHANNELS, form.taps, form.dW_strides, form.dtype, native_bfloat16=True
     )
 
-    @inline
+    @device_function
     def turn_window(window: Any) -> None:
         """After two steps: each pair of rows to where the first of the next two steps looks for it."""
         for channel in range(WARP_CHANNELS):
@@ -197,7 +196,7 @@ def build(form: MmaForm) -> Callable[..., None]:
                     window[(channel * PAIRS + pair) * 4 + n] = window[(channel * PAIRS + pair + 1) * 4 + n]
                 window[(channel * PAIRS + PAIRS - 1) * 4 + n] = kept
 
-    @inline
+    @device_function
     def ask(
         slot: int, moves_X: bool, mine: bool, raw: int, start: int, column: int, images: int,
         row: int, image: int, step: int, first: int, last: int,
@@ -213,7 +212,7 @@ def build(form: MmaForm) -> Callable[..., None]:
             row, image = int32(row - PERIOD), int32(image + SIDES)
         return row, image, int32(step + 1)
 
-    @inline
+    @device_function
     def turn_over(slot: int, moves_X: bool, moves: bool, to: int, raw: int) -> None:
         """What has come to the slot, into the arrays of that number, which all have done with by then."""
         wait_for_copies()

@@ -15,12 +15,11 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.conv.cuda.gemm.im2col_form import Im2colForm
 from gradkern.ops.conv.cuda.gemm.positions import offset, positions
 
 __all__ = ["build"]
-
-inline = cuda.jit(device=True, inline="always")
 
 
 def build(form: Im2colForm) -> Callable[..., None]:
@@ -57,7 +56,7 @@ def _positions(form: Im2colForm) -> Callable[..., None]:
 
     own, divided, unravelled = positions(INDEX, form.threads)
 
-    @inline
+    @device_function
     def add(
         tensor: int, matrix: int, images: int, channels: int, group_channels: int, count: int, blocks: int,
         sizes: Any, tensor_strides: Any, spatial_strides: Any, axis0: Any, axis1: Any, axis2: Any,
@@ -133,7 +132,7 @@ def _channels(form: Im2colForm) -> Callable[..., None]:
 
     _, divided, unravelled = positions(INDEX, form.threads)
 
-    @inline
+    @device_function
     def add(
         tensor: int, matrix: int, images: int, channels: int, group_channels: int, count: int, _blocks: int,
         sizes: Any, tensor_strides: Any, spatial_strides: Any, axis0: Any, axis1: Any, axis2: Any,
@@ -188,7 +187,7 @@ def _first_tap(INDEX: Any) -> Callable[..., Any]:
     The others that do are `hop` taps apart, and their outputs `back`: so one division serves all taps.
     """
 
-    @inline
+    @device_function
     def first_tap(x: int, axis: Any) -> tuple[int, int]:
         step, begin, dilation, taps, hop = axis
         at = INDEX(x + INDEX(begin))

@@ -26,13 +26,12 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.conv.cuda.gemm import col2im_kernel
 from gradkern.ops.conv.cuda.gemm.im2col_form import Im2colForm
 from gradkern.ops.conv.cuda.gemm.positions import offset, positions
 
 __all__ = ["build"]
-
-inline = cuda.jit(device=True, inline="always")
 
 
 def build(form: Im2colForm) -> Callable[..., None]:
@@ -103,7 +102,7 @@ def _gather_positions(form: Im2colForm) -> Callable[..., None]:
 
     own, divided, unravelled = positions(INDEX, form.threads)
 
-    @inline
+    @device_function
     def copy(
         tensor: int, matrix: int, images: int, channels: int, _group_channels: int, start: int, count: int,
         blocks: int, grid: Any, sizes: Any, tensor_strides: Any, spatial_strides: Any,
@@ -168,7 +167,7 @@ def _gather_channels(form: Im2colForm) -> Callable[..., None]:
 
     _, divided, unravelled = positions(INDEX, form.threads)
 
-    @inline
+    @device_function
     def copy(
         tensor: int, matrix: int, images: int, channels: int, group_channels: int, start: int, count: int,
         _blocks: int, grid: Any, sizes: Any, tensor_strides: Any, spatial_strides: Any,
@@ -230,7 +229,7 @@ def _scatter_positions(form: Im2colForm) -> Callable[..., None]:
 
     own, divided, unravelled = positions(INDEX, form.threads)
 
-    @inline
+    @device_function
     def copy(
         tensor: int, matrix: int, images: int, channels: int, group_channels: int, count: int, blocks: int,
         sizes: Any, tensor_strides: Any, spatial_strides: Any, residues0: Any, residues1: Any, residues2: Any,
@@ -282,7 +281,7 @@ def _scatter_channels(form: Im2colForm) -> Callable[..., None]:
 
     _, divided, unravelled = positions(INDEX, form.threads)
 
-    @inline
+    @device_function
     def copy(
         tensor: int, matrix: int, images: int, channels: int, group_channels: int, count: int, _blocks: int,
         sizes: Any, tensor_strides: Any, spatial_strides: Any, residues0: Any, residues1: Any, residues2: Any,
@@ -326,7 +325,7 @@ def _scatter_channels(form: Im2colForm) -> Callable[..., None]:
 def _seen(INDEX: Any) -> Callable[..., Any]:
     """Of an element of an axis: its place in the grid, its slot, and whether that has a result."""
 
-    @inline
+    @device_function
     def seen(x: int, residues: Any) -> tuple[int, int, bool]:
         step, before, low, slots, live = residues
         at = INDEX(x + INDEX(before))

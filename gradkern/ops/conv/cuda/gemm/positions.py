@@ -7,12 +7,12 @@ from typing import Any
 
 from numba import cuda
 
+from gradkern.cuda.device_code.function import device_function
+
 __all__ = ["offset", "positions"]
 
-inline = cuda.jit(device=True, inline="always")
 
-
-@inline
+@device_function
 def offset(x: Any, strides: Any) -> int:
     """Bytes from the first element to element x."""
     return x[0] * strides[0] + x[1] * strides[1] + x[2] * strides[2]
@@ -29,17 +29,17 @@ def positions(INDEX: Any, threads: int) -> tuple[Callable[..., Any], ...]:
     """
     THREADS = threads
 
-    @inline
+    @device_function
     def own(blocks: int) -> tuple[int, int]:
         chunk = INDEX(INDEX(cuda.blockIdx.x) // INDEX(blocks))
         return chunk, INDEX(INDEX(INDEX(cuda.blockIdx.x) - chunk * INDEX(blocks)) * THREADS + INDEX(cuda.threadIdx.x))
 
-    @inline
+    @device_function
     def divided(number: int, size: int) -> tuple[int, int]:
         quotient = INDEX(number // INDEX(size))
         return quotient, INDEX(number - quotient * INDEX(size))
 
-    @inline
+    @device_function
     def unravelled(p: int, rows: int, columns: int) -> tuple[int, int, int]:
         rest, q2 = divided(p, columns)
         q0, q1 = divided(rest, rows)

@@ -1,0 +1,141 @@
+"""Numba's front end, cut down to what these kernels need: a function in a second of one core instead of three to five.
+
+    device functions  are typed once for each set of argument types and inlined by NVVM, which the machine code does not
+                      show; Numba's own inlining copies their statements to every call, and then types them all
+    passes            that rewrite what kernels do not have (closures made in them, generators, array expressions,
+                      overloads) are left out
+    flags             are compared as what was set of them; Numba builds a dictionary of all 26, thousands of times
+    garbage           is not collected meanwhile: the compiler makes millions of objects that live to its end
+
+None of this patches Numba; but the names imported here are not documented. `compile` imports this module only with the
+releases it was tested with, and falls back to `numba.cuda.compile`, which makes the same kernels more slowly.
+"""
+
+# pyright: reportAttributeAccessIssue=false, reportMissingImports=false
+# numba.cuda is put in place of Numba's own package when it is imported, where no checker looks
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from numba.cuda import compiler, types, utils
+from numba.cuda.core import typed_passes, untyped_passes
+from numba.cuda.core.callconv import CUDACallConv
+from numba.cuda.core.compiler_machinery import PassManager
+from numba.cuda.core.targetconfig import ConfigStack
+from numba.cuda.cudadrv import nvvm
+from numba.cuda.descriptor import cuda_target
+from numba.cuda.dispatcher import CUDADispatcher
+from numba.cuda.flags import CUDAFlags
+
+from gradkern.cuda.folding import folded
+
+__all__ = ["DeviceFunction", "ptx_of"]
+
+
+class _Flags(CUDAFlags):
+    """All that are compared in one compilation have the same options set."""
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (type(self) is type(other) and self._values == other._values)
+
+
+class _Compiler(compiler.CUDACompiler):
+    """Bytecode to LLVM IR with the passes that kernels need."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        manager = PassManager("gradkern")
+        for each in (
+            compiler.CUDATranslateBytecode,
+            untyped_passes.FixupArgs,
+            untyped_passes.IRProcessing,
+            untyped_passes.RewriteSemanticConstants,
+            untyped_passes.DeadBranchPrune,
+            untyped_passes.GenericRewrites,
+            untyped_passes.ReconstructSSA,
+            typed_passes.NopythonTypeInference,
+            typed_passes.PreLowerStripPhis,
+            typed_passes.IRLegalization,
+            compiler.CreateLibrary,
+            compiler.CUDANativeLowering,
+            compiler.CUDABackend,
+        ):
+            manager.add_pass(each, each.__name__)
+        manager.finalize()
+        return [manager]
+
+
+class DeviceFunction(CUDADispatcher):
+    """A function for kernels to call. Numba's own asks the driver for a device before it compiles one."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function, targetoptions={"device": True})
+        self._capability: tuple[int, int] | None = None
+
+    def compile_device(self, args: tuple[Any, ...], return_type: Any = None) -> Any:
+        capability = ConfigStack.top_or_none().compute_capability
+        if capability != self._capability:  # functions of modules are there for every kernel of the process
+            self.overloads.clear()
+            self._capability = capability
+        if args not in self.overloads:
+            with self._compiling_counter:
+                made = _compiled(self.py_func, args, return_type, capability, inline=True)
+                self.overloads[args] = made
+                made.target_context.insert_user_function(made.entry_point, made.fndesc, [made.library])
+        return self.overloads[args]
+
+
+def ptx_of(
+    kernel: Callable[..., None], arguments: Sequence[Any], capability: tuple[int, int], bounds: tuple[int, int]
+) -> str:
+    """The PTX of a kernel of arguments of these types, for blocks of bounds[0] threads, bounds[1] of them at a time."""
+    with compiler.global_compiler_lock, _no_collection():
+        made = _compiled(kernel, tuple(arguments), types.void, capability, inline=False)
+        function = made.library.get_function(made.fndesc.llvm_func_name)
+        compiler.kernel_fixup(function, False)
+        nvvm.set_launch_bounds(function, bounds)
+        [text] = made.library.get_asm_strs(cc=capability)
+        return text
+
+
+def _compiled(
+    function: Callable[..., Any], arguments: Any, result: Any, capability: tuple[int, int], inline: bool
+) -> Any:
+    """What `numba.cuda.compiler.compile_cuda` does, with these flags and passes."""
+    flags = _Flags()
+    flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+    flags.error_model, flags.forceinline, flags.compute_capability = "numpy", inline, capability
+    flags.nvvm_options = {"fastmath": False, "opt": 3}
+    target = cuda_target.target_context
+    with utils.numba_target_override():
+        made = compiler.compile_extra(
+            cuda_target.typing_context,
+            target,
+            folded(function),
+            arguments,
+            result,
+            flags,
+            {},
+            pipeline_class=_Compiler,
+            call_conv=CUDACallConv(target),
+            abi_info={},
+        )
+    made.library.finalize()
+    return made
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

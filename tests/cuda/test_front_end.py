@@ -1,0 +1,108 @@
+"""The shortened front end: the same kernels, whatever was compiled before, and Numba's own where it cannot be used."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+
+from gradkern.cuda import compile as compiling
+from gradkern.ops.bias_gelu.cuda import form as gelu
+
+FORM = gelu.choose(gelu.Form("BiasGeluGrad_dX", "float16", "float16", 768, ("dX", "dB"), 8, bias_width=8), 1 << 15, 132)
+COMPILE = """
+import hashlib, json, sys
+from gradkern.cuda import compile as compiling
+if sys.argv[1] == "other release":
+    compiling.TESTED = "0.29."
+from dataclasses import replace
+from gradkern.ops.bias_gelu.cuda import form as gelu
+from gradkern.ops.bias_gelu.cuda.kernel import build
+FORM = gelu.{form}
+def made(form, capability):
+    return compiling.compile_kernel(
+        build(form), len(gelu.ARGUMENTS), capability, form.threads, form.blocks_per_processor, form.name
+    )
+if sys.argv[1] == "after others":
+    made(replace(FORM, operator="BiasFastGeluGrad_dX"), (9, 0))
+    made(FORM, (9, 0))
+kernel = made(FORM, (8, 0))
+print(json.dumps([compiling.front_end() is None, hashlib.sha256(kernel.cubin).hexdigest(), kernel.spilled, kernel.ptx]))
+"""
+
+
+def compiled(how: str) -> tuple[bool, str, int, str]:
+    """In a process of its own: whether Numba's own front end compiled it, the kernel's digest, spills and PTX."""
+    code = COMPILE.replace("{form}", repr(FORM))
+    done = subprocess.run([sys.executable, "-c", code, how], capture_output=True, text=True, check=True)
+    return tuple(json.loads(done.stdout))  # type: ignore[return-value]
+
+
+@pytest.fixture(scope="module")
+def alone() -> tuple[bool, str, int, str]:
+    return compiled("alone")
+
+
+def test_the_release_that_it_was_tested_with_is_the_one_that_is_required() -> None:
+    with (Path(__file__).parents[2] / "pyproject.toml").open("rb") as file:
+        extras: dict[str, list[str]] = tomllib.load(file)["project"]["optional-dependencies"]
+    required = [Requirement(each) for each in (*extras["cuda-compilers"], *extras["cu13"])]
+    pins = [each.specifier for each in required if each.name == "numba-cuda"]
+    assert len(pins) == 2
+    for pin in pins:
+        assert pin.contains(compiling.TESTED + "99")
+        assert not pin.contains("0.31.0")
+    assert metadata.version("numba-cuda").startswith(compiling.TESTED)
+    assert compiling.front_end() is not None
+
+
+def test_the_machine_code_is_the_same_in_every_process(alone: tuple[bool, str, int, str]) -> None:
+    assert compiled("after others")[1] == alone[1]
+
+
+def test_every_device_function_is_inlined(alone: tuple[bool, str, int, str]) -> None:
+    without, _, spilled, ptx = alone
+    assert (without, spilled) == (False, 0)
+    assert ".func" not in ptx
+    assert "call" not in ptx
+
+
+def test_another_release_compiles_with_its_own_front_end(alone: tuple[bool, str, int, str]) -> None:
+    without, _, spilled, ptx = compiled("other release")
+    assert (without, spilled) == (True, 0)
+    assert "call" not in ptx
+    assert ptx.count("ld.global.v4") == alone[3].count("ld.global.v4")
+
+
+def test_a_front_end_that_cannot_be_imported_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    import gradkern.cuda
+
+    compiling.front_end.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.delattr(gradkern.cuda, "front_end", raising=False)
+        patch.setitem(sys.modules, "gradkern.cuda.front_end", None)
+        assert compiling.front_end() is None
+    compiling.front_end.cache_clear()
+    assert compiling.front_end() is not None
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_garbage_is_collected_as_before(was_on: bool) -> None:
+    own: Any = compiling.front_end()
+    try:
+        (gc.enable if was_on else gc.disable)()
+        with own._no_collection():
+            assert not gc.isenabled()
+        assert gc.isenabled() == was_on
+    finally:
+        gc.enable()
