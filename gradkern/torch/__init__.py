@@ -8,24 +8,51 @@
 Three levels: `enable`, for every model as it is; functions and modules, where that cannot reach; `accelerate`, which
 puts those into a model. Importing it changes nothing, unless the environment variable GRADKERN_TORCH is 1, which
 enables with the defaults.
+
+Under torch.compile: with backend "aot_eager" all that `enable` took over is called; Inductor calls convolution_backward
+and nothing else, as it decomposes norms and GELU before and fuses them with their neighbours. Of the functions and
+modules the forward passes are traced and fused; the backward passes of norms and linear_gelu are calls of
+torch.ops.gradkern, a barrier to fusion: measure before preferring them to what Inductor makes.
 """
 
 from __future__ import annotations
 
 from gradkern.torch.acceleration import Acceleration, accelerate
+from gradkern.torch.convolutions import batch_norm, conv1d, conv2d, conv3d
 from gradkern.torch.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
-from gradkern.torch.modules import InvertibleLayerNorm, LayerNorm, LinearGELU, RMSNorm
+from gradkern.torch.modules import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    InvertibleLayerNorm,
+    LayerNorm,
+    LinearGELU,
+    RMSNorm,
+)
 from gradkern.torch.report import Report
 from gradkern.torch.switch import disable, enable, enabled, follow_environment, forget, is_enabled, report, tune
 
 __all__ = [
     "Acceleration",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
     "InvertibleLayerNorm",
     "LayerNorm",
     "LinearGELU",
     "RMSNorm",
     "Report",
     "accelerate",
+    "batch_norm",
+    "conv1d",
+    "conv2d",
+    "conv3d",
     "disable",
     "enable",
     "enabled",

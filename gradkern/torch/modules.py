@@ -7,9 +7,21 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 
+from gradkern.torch.convolutions import batch_norm, conv1d, conv2d, conv3d
 from gradkern.torch.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
 
-__all__ = ["InvertibleLayerNorm", "LayerNorm", "LinearGELU", "RMSNorm"]
+__all__ = [
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "InvertibleLayerNorm",
+    "LayerNorm",
+    "LinearGELU",
+    "RMSNorm",
+]
 
 Tensor = torch.Tensor
 
@@ -93,6 +105,66 @@ class LinearGELU(nn.Linear):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, approximate={self.approximate!r}"
+
+
+class Conv1d(nn.Conv1d):
+    """nn.Conv1d whose gradients are gradkern's; padding by words or other values than zeros is PyTorch's."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
+        if _plain(self, input):
+            return conv1d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)  # pyright: ignore[reportArgumentType]
+        return super()._conv_forward(input, weight, bias)
+
+
+class Conv2d(nn.Conv2d):
+    """nn.Conv2d whose gradients are gradkern's; padding by words or other values than zeros is PyTorch's."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
+        if _plain(self, input):
+            return conv2d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)  # pyright: ignore[reportArgumentType]
+        return super()._conv_forward(input, weight, bias)
+
+
+class Conv3d(nn.Conv3d):
+    """nn.Conv3d whose gradients are gradkern's; padding by words or other values than zeros is PyTorch's."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
+        if _plain(self, input):
+            return conv3d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)  # pyright: ignore[reportArgumentType]
+        return super()._conv_forward(input, weight, bias)
+
+
+def _plain(module: Any, x: Tensor) -> bool:
+    """Whether a convolution is of a batch, padded with zeros by numbers."""
+    return module.padding_mode == "zeros" and not isinstance(module.padding, str) and x.dim() == module.weight.dim()
+
+
+class _BatchNorm:
+    """What the three batch norms share: nn.BatchNorm's forward pass around `batch_norm`."""
+
+    def forward(self: Any, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
+        if not self.training or not self.affine:
+            return super().forward(input)  # pyright: ignore[reportAttributeAccessIssue]
+        self._check_input_dim(input)
+        momentum = self.momentum
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if momentum is None:
+                momentum = 1.0 / float(self.num_batches_tracked)
+        mean, variance = self.running_mean, self.running_var
+        return batch_norm(input, mean, variance, self.weight, self.bias, True, momentum or 0.0, self.eps)
+
+
+class BatchNorm1d(_BatchNorm, nn.BatchNorm1d):
+    """nn.BatchNorm1d whose gradients in training are gradkern's."""
+
+
+class BatchNorm2d(_BatchNorm, nn.BatchNorm2d):
+    """nn.BatchNorm2d whose gradients in training are gradkern's."""
+
+
+class BatchNorm3d(_BatchNorm, nn.BatchNorm3d):
+    """nn.BatchNorm3d whose gradients in training are gradkern's."""
 
 
 def _known(autocast: str | None) -> str | None:

@@ -56,6 +56,24 @@ FUNCTIONS = {
     ),
 }
 
+FUNCTIONS |= {
+    "conv2d": (
+        lambda x, w, b: gradkern.torch.conv2d(x, w, b, 2, (1, 0)),
+        lambda x, w, b: functional.conv2d(x, w, b, 2, (1, 0)),
+        lambda: (random(2, 3, 4, 5), random(2, 3, 2, 3), random(2)),
+    ),
+    "grouped conv1d": (
+        lambda x, w: gradkern.torch.conv1d(x, w, dilation=2, groups=2),
+        lambda x, w: functional.conv1d(x, w, dilation=2, groups=2),
+        lambda: (random(2, 4, 7), random(2, 2, 2)),
+    ),
+    "batch_norm": (
+        lambda x, w, b: gradkern.torch.batch_norm(x, None, None, w, b, True),
+        lambda x, w, b: functional.batch_norm(x, None, None, w, b, True),
+        lambda: (random(3, 2, 4), random(2), random(2)),
+    ),
+}
+
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_give_what_pytorchs_do(name: str) -> None:
@@ -78,6 +96,31 @@ def test_only_needed_gradients_are_given(name: str) -> None:
     frozen = [each.detach() for each in others]
     same(lambda x: ours(x, *frozen), lambda x: theirs(x, *frozen), first)
     same(lambda *rest: ours(first.detach(), *rest), lambda *rest: theirs(first.detach(), *rest), *others)
+
+
+PAIRS = {
+    "Conv1d": lambda kinds: (kinds.Conv1d(4, 6, 3, padding="same"), (2, 4, 7)),
+    "Conv2d": lambda kinds: (kinds.Conv2d(4, 6, 3, 2, 1, groups=2), (2, 4, 7, 7)),
+    "Conv3d": lambda kinds: (kinds.Conv3d(2, 3, 2, bias=False), (1, 2, 4, 4, 4)),
+    "BatchNorm1d": lambda kinds: (kinds.BatchNorm1d(4), (5, 4)),
+    "BatchNorm2d": lambda kinds: (kinds.BatchNorm2d(4, momentum=None), (5, 4, 3, 3)),
+    "BatchNorm3d": lambda kinds: (kinds.BatchNorm3d(4, track_running_stats=False), (2, 4, 3, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_modules_train_as_pytorchs_do(name: str) -> None:
+    (ours, shape), (theirs, _) = PAIRS[name](gradkern.torch), PAIRS[name](nn)
+    theirs.load_state_dict(ours.state_dict(), strict=True)
+    for _ in range(2):
+        x = torch.randn(shape)
+        for module in (ours, theirs):
+            module(x).square().mean().backward()
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-5)
+    for (key, one), other in zip(ours.state_dict().items(), theirs.state_dict().values(), strict=True):
+        torch.testing.assert_close(one, other, msg=key)
+    torch.testing.assert_close(ours.eval()(x), theirs.eval()(x))
 
 
 def test_norms_without_parameters() -> None:

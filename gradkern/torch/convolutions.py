@@ -1,0 +1,155 @@
+"""Convolution and batch norm as functions: for one place of a model, where `enable` would take every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+from torch.nn import functional  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.flags import flags, policy_of
+from gradkern.torch.operators import define
+
+__all__ = ["batch_norm", "conv1d", "conv2d", "conv3d"]
+
+Tensor = torch.Tensor
+Numbers = int | Sequence[int]
+define()
+_ops = torch.ops.gradkern
+
+
+def conv1d(
+    input: Tensor,  # noqa: A002
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Numbers = 1,
+    padding: Numbers = 0,
+    dilation: Numbers = 1,
+    groups: int = 1,
+) -> Tensor:
+    """functional.conv1d, of a batch, with numbers for the padding."""
+    return _conv(1, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv2d(
+    input: Tensor,  # noqa: A002
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Numbers = 1,
+    padding: Numbers = 0,
+    dilation: Numbers = 1,
+    groups: int = 1,
+) -> Tensor:
+    """functional.conv2d, of a batch, with numbers for the padding."""
+    return _conv(2, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(
+    input: Tensor,  # noqa: A002
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Numbers = 1,
+    padding: Numbers = 0,
+    dilation: Numbers = 1,
+    groups: int = 1,
+) -> Tensor:
+    """functional.conv3d, of a batch, with numbers for the padding."""
+    return _conv(3, input, weight, bias, stride, padding, dilation, groups)
+
+
+def _conv(spatial: int, x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Any) -> Tensor:
+    stride, padding, dilation, groups = sizes
+    each = [[size] * spatial if isinstance(size, int) else list(size) for size in (stride, padding, dilation)]
+    kind = x.device.type
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+    return _Conv.apply(x, weight, bias, *each, groups)  # pyright: ignore[reportReturnType]
+
+
+class _Conv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        stride, padding, dilation, groups = sizes
+        ctx.save_for_backward(x, weight)
+        ctx.sizes = stride, padding, dilation, False, [0] * len(stride), groups
+        return torch.convolution(x, weight, bias, *ctx.sizes)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, weight = ctx.saved_tensors
+        mask = list(ctx.needs_input_grad[:3])
+        stride, padding, dilation, *_, groups = ctx.sizes
+        if torch.is_grad_enabled() or torch.compiler.is_compiling() or not x.numel():
+            results = torch.ops.aten.convolution_backward(grad, x, weight, [weight.shape[0]], *ctx.sizes, mask)
+        else:
+            outputs = ",".join([name for name, asked in zip(("dX", "dW", "dB"), mask, strict=True) if asked])
+            policy = policy_of(flags())
+            results = _ops.ConvGrad(
+                grad,
+                x,
+                weight,
+                strides=stride,
+                pads=[*padding, *padding],
+                dilations=dilation,
+                group=groups,
+                outputs=outputs,
+                search=policy.search,
+                allow_tf32=policy.allow_tf32,
+                deterministic=policy.deterministic,
+            )
+        given = [each if asked else None for each, asked in zip(results, mask, strict=True)]
+        return *given, None, None, None, None
+
+
+def batch_norm(
+    input: Tensor,  # noqa: A002
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """functional.batch_norm. In training its backward pass is gradkern's; with running statistics, PyTorch's."""
+    if not training or weight is None or bias is None:
+        return functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    return _BatchNorm.apply(input, weight, bias, running_mean, running_var, momentum, eps)  # pyright: ignore[reportReturnType]
+
+
+class _BatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, *rest: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        running_mean, running_var, momentum, eps = rest
+        y, mean, inv_std, *_ = torch.ops.aten._batch_norm_impl_index(
+            x, weight, bias, running_mean, running_var, True, momentum, eps, torch.backends.cudnn.enabled
+        )
+        ctx.save_for_backward(x, weight, mean, inv_std)
+        ctx.eps = eps
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, weight, mean, inv_std = ctx.saved_tensors
+        mask = list(ctx.needs_input_grad[:3])
+        if torch.is_grad_enabled() or not x.numel():
+            results = torch.ops.aten.native_batch_norm_backward(
+                grad, x, weight, None, None, mean, inv_std, True, ctx.eps, mask
+            )
+        else:
+            policy = policy_of(flags())
+            results = _ops.BatchNormalizationGrad(
+                grad,
+                x,
+                weight,
+                mean,
+                inv_std,
+                outputs=",".join([name for name, asked in zip(("dX", "dScale", "dBias"), mask, strict=True) if asked]),
+                search=policy.search,
+                allow_tf32=policy.allow_tf32,
+                deterministic=policy.deterministic,
+            )
+        given = [each if asked else None for each, asked in zip(results, mask, strict=True)]
+        return *given, None, None, None, None
