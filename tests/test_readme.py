@@ -152,7 +152,7 @@ def test_the_convolutions_in_the_readme_are_what_the_benchmark_measured(
 
     def prepare(*_: object, outputs: tuple[str, ...], **__: object) -> SimpleNamespace:
         winner = next(winners)[0]
-        return SimpleNamespace(kernel="; ".join(f"{name}: {winner}" for name in outputs), scratch=0, _plan=None)
+        return SimpleNamespace(kernel="; ".join(f"{name}: {winner}" for name in outputs), scratch=0, plan=None)
 
     def device_times(*_: object) -> dict[str, list[float]]:
         return {name: [time / 1e6] for name, time in zip(("gradkern", "torch"), next(times)[1:], strict=True)}

@@ -131,7 +131,7 @@ def _overhead(name: Any, operator: Operator, types: Mapping[str, str], example: 
     entry = gradkern.prepare(name, *inputs, **attributes)
     buffers = tuple(each for each in gradkern.run(name, *inputs, **attributes) if each is not None)
     whole = _batches(lambda: gradkern.run(name, *inputs, **attributes))
-    kernel = _batches(lambda: entry._plan(inputs, buffers, None))
+    kernel = _batches(lambda: entry.plan(inputs, buffers, None))
     return {
         "operator": name,
         "types": dict(types),

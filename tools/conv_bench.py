@@ -130,7 +130,7 @@ def _timed(layer: Layer, setting: str, wanted: Sequence[str], options: argparse.
         apart = _apart(calls["gradkern"](), calls["torch"](), outputs)
         times = device_times(calls, options.row_seconds)
         ours, theirs = (statistics.median(times[name]) for name in ("gradkern", "torch"))
-        results = [found for found in getattr(plan._plan, "results", {}).values() if found]
+        results = [found for found in getattr(plan.plan, "results", {}).values() if found]
         row: Row = {
             "network": layer.network,
             "layer": layer.name,
