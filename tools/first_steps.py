@@ -82,17 +82,19 @@ def _libraries(options: Options) -> None:
     import_module("gradkern.cuda.launch")
     if options["process"] == "empty":
         import_module("numba.cuda")
-    if "Norm" not in options["work"].removeprefix("Batch") and "Gelu" not in options["work"]:
+    operators = {each.operator for each in _gradients(options)}
+    if operators & {"ConvGrad", "BatchNormalizationGrad"}:  # they search among cuDNN's kernels, too
         import_module("gradkern.cudnn.library").library()
         import_module("gradkern.cublas.library").bindings()
 
 
+def _gradients(options: Options) -> list[Any]:
+    return import_module("networks").gradients_of(options["work"], options["batch"])
+
+
 def _calls(options: Options) -> list[tuple[str, Call] | None]:
     """The gradients with their sizes, all arrays made; None for those that PyTorch does not have."""
-    return [
-        _call(gradient, options)
-        for gradient in import_module("networks").gradients_of(options["work"], options["batch"])
-    ]
+    return [_call(gradient, options) for gradient in _gradients(options)]
 
 
 def _call(gradient: Any, options: Options) -> tuple[str, Call] | None:
