@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gradkern.dispatch.prepared import Prepared
     from gradkern.dispatch.recording import recorded
     from gradkern.dispatch.run import prepare, run
+    from gradkern.dispatch.tuning import tune
 
 __all__ = [
     "ArgumentError",
@@ -58,6 +59,7 @@ __all__ = [
     "prepare",
     "recorded",
     "run",
+    "tune",
 ]
 
 _LATER = {
@@ -68,6 +70,7 @@ _LATER = {
     "prepare": "dispatch.run",
     "recorded": "dispatch.recording",
     "run": "dispatch.run",
+    "tune": "dispatch.tuning",
 }
 """Public names that need NumPy or the registry, and their modules."""
 

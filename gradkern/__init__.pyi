@@ -9,6 +9,7 @@ from gradkern.contract.schema import Operator
 from gradkern.dispatch.plan_cache import plan_cache
 from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.recording import recorded
+from gradkern.dispatch.tuning import tune
 from gradkern.errors import (
     ArgumentError,
     AttributeValueError,
@@ -49,6 +50,7 @@ __all__ = [
     "prepare",
     "recorded",
     "run",
+    "tune",
 ]
 _T = TypeVar("_T", bound=_Array)
 _T1 = TypeVar("_T1", bound=_Array)

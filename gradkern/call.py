@@ -19,6 +19,7 @@ __all__ = [
     "Pinning",
     "Plan",
     "ProviderModule",
+    "Provisional",
     "Refusal",
     "Resolving",
     "Searching",
@@ -104,6 +105,16 @@ class Launching(Protocol):
 
     @property
     def launches(self) -> tuple[Any, ...]: ...
+
+
+@runtime_checkable
+class Provisional(Protocol):
+    """A plan that may have a kernel which no search has chosen, under a policy that puts searches off."""
+
+    @property
+    def provisional(self) -> bool:
+        """Whether the same call, planned with an exhaustive search, may get another kernel."""
+        ...
 
 
 # --- what the modules of operators offer -----------------------------------------------------------------------------

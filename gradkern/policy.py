@@ -15,7 +15,7 @@ from gradkern.errors import PolicyError
 
 __all__ = ["DEFAULT", "Policy", "current", "differences", "effective", "policy"]
 
-Search = Literal["exhaustive", "heuristic", "default"]
+Search = Literal["exhaustive", "heuristic", "default", "background"]
 
 
 def _one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
@@ -27,12 +27,18 @@ def _one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
 class Policy:
     """What a provider may choose from when it plans a call. Part of the call's signature.
 
-    search           how an algorithm is found: exhaustive (time all), heuristic (first that runs), default (fixed);
-                     the names of ONNX Runtime's cudnn_conv_algo_search
+    search           how an algorithm is found: exhaustive (time all), heuristic (first that runs), default (fixed),
+                     the names of ONNX Runtime's cudnn_conv_algo_search; or background: what an exhaustive search
+                     found before, else as default until `gradkern.tune()` searches
     allow_tf32       float32 convolutions may multiply in TF32, as in ONNX Runtime
     deterministic    only algorithms that give the same bits every time
     workspace_limit  most bytes of scratch memory a plan may use; None: the provider's own default
     kernel           pin one kernel by its name (`prepare(...).kernel` shows names); None: any
+
+    The default is exhaustive: a search is made once for a size and machine and stored, so that its seconds are paid by
+    one call of one process, and every call after it is the fastest, with nothing to remember. With background no call
+    waits for a search, but until tune() is called, calls run kernels that nobody has timed or cross-checked: it is for
+    training loops, which call tune() around their first step.
     """
 
     search: Search = "exhaustive"

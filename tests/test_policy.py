@@ -17,9 +17,15 @@ FIELDS = "search, allow_tf32, deterministic, workspace_limit, kernel"
 
 REFUSED = [
     ({"serach": "default"}, f"policy: unknown field 'serach'; a policy has {FIELDS}"),
-    ({"search": "fast"}, "policy: search is 'fast'; expected one of 'exhaustive', 'heuristic', 'default'"),
-    ({"search": None}, "policy: search is None; expected one of 'exhaustive', 'heuristic', 'default'"),
-    ({"search": ["default"]}, "policy: search is ['default']; expected one of 'exhaustive', 'heuristic', 'default'"),
+    (
+        {"search": "fast"},
+        "policy: search is 'fast'; expected one of 'exhaustive', 'heuristic', 'default', 'background'",
+    ),
+    ({"search": None}, "policy: search is None; expected one of 'exhaustive', 'heuristic', 'default', 'background'"),
+    (
+        {"search": ["default"]},
+        "policy: search is ['default']; expected one of 'exhaustive', 'heuristic', 'default', 'background'",
+    ),
     ({"allow_tf32": 1}, "policy: allow_tf32 is 1; expected one of True, False"),
     ({"deterministic": "yes"}, "policy: deterministic is 'yes'; expected one of True, False"),
     ({"workspace_limit": -1}, "policy: workspace_limit is -1; expected a number of bytes, 0 or more, or None"),

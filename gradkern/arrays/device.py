@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from gradkern.arrays.kind import Maker, View, dtype_of
+from gradkern.arrays.kind import Kind, Maker, View, dtype_of
 from gradkern.arrays.torch_guards import alignment
 from gradkern.call import Tensor
-from gradkern.errors import ArgumentError
+from gradkern.errors import ArgumentError, ProviderError
 from gradkern.strides import c_strides
 from gradkern.system.providers import unavailable
 
@@ -27,6 +27,7 @@ __all__ = [
     "of_cuda_interface",
     "of_dlpack",
     "of_torch",
+    "refuse_capture",
     "stream_handle",
     "torch_kind",
 ]
@@ -50,6 +51,23 @@ def stream_handle(stream: Any, where: str) -> int:
         f"{where}: stream is of type {type(stream).__name__}; expected a handle (int), or a stream of cuda.core, "
         "PyTorch or CuPy, or one with __cuda_stream__"
     )
+
+
+def refuse_capture(where: str, kind: Kind, stream: Any) -> None:
+    """Raise ProviderError where the stream of a call that has no plan yet is being captured: planning compiles,
+    allocates, and may time kernels.
+    """
+    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+
+    handle = kind.stream() if stream is None else stream_handle(stream, where)
+    status, *state = driver.cuStreamIsCapturing(driver.CUstream(handle or 0))
+    implicit = status == driver.CUresult.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT  # the default stream, beside a captured one
+    none = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+    if implicit or (status == driver.CUresult.CUDA_SUCCESS and state[0] != none):
+        raise ProviderError(
+            f"{where}: the first call of a kind cannot be captured in a graph, as it is planned then: call or prepare"
+            " once before the capture to warm it"
+        )
 
 
 # --- PyTorch -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
-from gradkern.call import Call, Plan, Tensor
+from gradkern.call import Call, Plan, Provisional, Tensor
 from gradkern.cuda.device import Device, activate, check
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, kernel_of
@@ -65,6 +65,10 @@ class Gathered:
             for place, (name, tensor) in enumerate(tensors.items())
             if name in names and tensor.nbytes
         ]
+
+    @property
+    def provisional(self) -> bool:
+        return isinstance(self._plan, Provisional) and self._plan.provisional
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         read, written = list(inputs), list(outputs)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
-from gradkern.call import Call, Plan, Tensor
+from gradkern.call import Call, Plan, Provisional, Tensor
 from gradkern.cuda.device import activate, check, get_device
 from gradkern.strides import c_strides
 
@@ -40,6 +40,10 @@ class Staged:
         self._device = get_device(0)
         self.kernel = self._plan.kernel
         self.scratch = self._plan.scratch + sum(max(each.nbytes, 1) for each in (*self._inputs, *self._outputs))
+
+    @property
+    def provisional(self) -> bool:
+        return isinstance(self._plan, Provisional) and self._plan.provisional
 
     def __call__(self, inputs: tuple[np.ndarray, ...], outputs: tuple[np.ndarray, ...], stream: int | None) -> None:
         stream = stream or 0

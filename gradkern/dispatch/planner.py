@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from gradkern.contract.check import check
 from gradkern.contract.request import Request, Views
 from gradkern.dispatch.plan_cache import plan_cache
 from gradkern.dispatch.prepared import Prepared
+from gradkern.dispatch.waiting import waiting
 from gradkern.errors import GradkernError, ProviderError, nearest
 from gradkern.policy import effective
 from gradkern.system import providers
@@ -19,13 +21,16 @@ from gradkern.system.importing import load
 from gradkern.system.notice import notice
 from gradkern.system.providers import Provider, device_kind, unavailable
 
-__all__ = ["module_of", "plan"]
+__all__ = ["module_of", "plan", "search"]
 
 
-def plan(request: Request, views: Views, signature: Hashable = None) -> Prepared:
+def plan(
+    request: Request, views: Views, signature: Hashable = None, permit: Callable[[], None] | None = None
+) -> Prepared:
     """The plan of a call, cached by its signature if it has one. One thread plans at a time, so none is planned twice.
 
-    Raises a GradkernError where the call does not fit its contract, or no provider takes it.
+    Raises a GradkernError where the call does not fit its contract, or no provider takes it; and what `permit` raises,
+    which is asked once nothing is wrong with the call.
     """
     with plan_cache.planning:
         entry = None if signature is None else plan_cache.peek(signature)
@@ -37,15 +42,36 @@ def plan(request: Request, views: Views, signature: Hashable = None) -> Prepared
         call = check(
             request, views, effective(request.policy), family.resolve if isinstance(family, Resolving) else None
         )
-        made = None
+        if permit is not None:
+            permit()
         with notice(f"gradkern: {binder.name}: first call of its kind, compiling"):
-            if call.device == HOST != provider.device:
-                made = _wrapped(provider.host_copies, binder, provider, call)
-            made = made or _ask(binder, provider, call)
+            made = _make(binder, provider, waiting.admitted(call))
         entry = Prepared(binder, provider.name, call, made, views.out)
+        if entry.provisional:
+            waiting.add(entry)
         if signature is not None:
             plan_cache.put(signature, entry)
         return entry
+
+
+def search(plan: Prepared) -> None:
+    """Search for the fastest kernels of a plan that was made without a search, and let it have them.
+
+    Raises a GradkernError where that fails; the plan is as it was then.
+    """
+    call = plan.call
+    if call.policy.search == "background":
+        call = replace(call, policy=replace(call.policy, search="exhaustive"))
+    with plan_cache.planning:
+        plan.renew(_make(plan.binder, providers.PROVIDERS[plan.provider], call))
+
+
+def _make(binder: Binder, provider: Provider, call: Call) -> Plan:
+    """What executes a call on this provider."""
+    made = None
+    if call.device == HOST != provider.device:
+        made = _wrapped(provider.host_copies, binder, provider, call)
+    return made or _ask(binder, provider, call)
 
 
 def module_of(family: str, name: str) -> ProviderModule:

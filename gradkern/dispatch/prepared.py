@@ -8,7 +8,7 @@ from typing import Any
 from gradkern.arrays.kind import Kind, Maker, View
 from gradkern.arrays.torch_guards import Guard, guard_of, note_written
 from gradkern.arrays.view import device_arrays
-from gradkern.call import HOST, Call, Launching, Plan, Tensor
+from gradkern.call import HOST, Call, Launching, Plan, Provisional, Tensor
 from gradkern.contract.binder import Binder
 from gradkern.contract.request import Pairs
 from gradkern.dispatch.operands import read, views_of
@@ -43,6 +43,7 @@ class Prepared:
         "_out_names",
         "_plan",
         "_read",
+        "_replaced",
         "_result",
         "_run",
         "_written",
@@ -63,6 +64,7 @@ class Prepared:
         self.bytes = sum(tensor.nbytes for tensor in (*call.inputs.values(), *call.outputs.values()))
         self._binder = binder
         self._plan = plan
+        self._replaced: list[Plan] = []
         self._result = result_type(binder.name, binder.outputs)
         self._run = plan.__call__  # a bound method is called faster than the object
         self._inputs = tuple(call.inputs.get(name) for name in binder.inputs)
@@ -110,6 +112,22 @@ class Prepared:
     def plan(self) -> Plan:
         """What executes on buffers alone, for a caller that makes its own outputs and knows that all fits."""
         return self._plan
+
+    @property
+    def binder(self) -> Binder:
+        """The names of the operator's inputs and outputs."""
+        return self._binder
+
+    @property
+    def provisional(self) -> bool:
+        """Whether `gradkern.tune()` may find a faster kernel: no search has chosen this one."""
+        return isinstance(self._plan, Provisional) and self._plan.provisional
+
+    def renew(self, plan: Plan) -> None:
+        """Execute by this plan from now on. The one before is held, as a captured graph may have its kernels."""
+        self._replaced.append(self._plan)
+        self._plan, self._run = plan, plan.__call__
+        self.kernel, self.scratch = plan.kernel, plan.scratch
 
     @property
     def launches(self) -> tuple[Any, ...]:

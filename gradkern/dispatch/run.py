@@ -8,10 +8,12 @@ checked at every call. Calls on plain tensors of a GPU like those of an earlier 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from gradkern.arrays.host import NUMPY
 from gradkern.arrays.kind import Kind, View
+from gradkern.arrays.view import device_arrays
 from gradkern.call import HOST, Tensor
 from gradkern.contract.request import Request, Views, request_of
 from gradkern.dispatch import planner
@@ -57,7 +59,7 @@ def run(
     >>> gradkern.run("ConvGrad", dY, X, W, pads=[1, 1, 1, 1]).dW
     """
     request = request_of(op, inputs, named, outputs, out, provider, policy, domain, version)
-    plan, buffers, kind, out_buffers = _find(request)
+    plan, buffers, kind, out_buffers = _find(request, stream)
     if out:
         plan.refuse_overlap(request.arrays, buffers, out, out_buffers)
     return plan.execute(buffers, kind, out, out_buffers, stream)
@@ -83,7 +85,7 @@ def prepare(
     >>> plan.kernel, plan.scratch
     >>> grads = plan(dY, X, scale, mean, inv_std)
     """
-    return _find(request_of(op, inputs, named, outputs, out, provider, policy, domain, version))[0]
+    return _find(request_of(op, inputs, named, outputs, out, provider, policy, domain, version), stream)[0]
 
 
 def plan_for(
@@ -114,7 +116,7 @@ def _described(tensor: Tensor, device: str) -> View:
     return View(tensor, None, device, NUMPY)
 
 
-def _find(request: Request) -> tuple[Prepared, tuple[Any, ...], Kind, tuple[Any, ...]]:
+def _find(request: Request, stream: Any) -> tuple[Prepared, tuple[Any, ...], Kind, tuple[Any, ...]]:
     """The plan of a call, cached or made; and as in Operands the buffers, the kind and the buffers of `out`."""
     binder, arrays, out = request.binder, request.arrays, request.out
     if type(arrays[0]) is shortcuts.tensor:
@@ -132,7 +134,9 @@ def _find(request: Request) -> tuple[Prepared, tuple[Any, ...], Kind, tuple[Any,
     except TypeError:  # an attribute that cannot be hashed: no contract takes it, and the check says which
         plan = signature = None
     if plan is None:
-        plan = planner.plan(request, views_of(binder, arrays, out), signature)
+        on_host = kind.device == HOST
+        permit = None if on_host else partial(device_arrays().refuse_capture, binder.name, kind, stream)
+        plan = planner.plan(request, views_of(binder, arrays, out), signature, permit)
     elif kind is not NUMPY:
         shortcuts.add(request, operands, plan_cache.slot(signature))
     return plan, buffers, kind, out_buffers

@@ -81,6 +81,7 @@ class CudaBench:
         self._blocks = 8 * device.processors
         with activate(device):
             try:
+                check(driver.cuCtxSynchronize(), "waiting for the device before a search")  # else its times are noise
                 self._stream = _stream(device)
                 self._inputs = [self._buffer(each) for each in task.inputs]
                 self._outputs = [self._buffer(each) for each in task.outputs]

@@ -53,6 +53,12 @@ class SearchPlan:
         return self._combined.candidate.workspace if self._combined else 0
 
     @property
+    def provisional(self) -> bool:
+        """Whether a search may still choose other candidates."""
+        bound = self._combined is not None and self._combined.provisional
+        return bound or any(choice.provisional for choice in self._choices.values())
+
+    @property
     def results(self) -> Mapping[str, SearchResult | None]:
         """By output, the result of the search that chose its kernel."""
         return {name: choice.result for name, choice in self._choices.items()}

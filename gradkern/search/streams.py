@@ -22,6 +22,7 @@ class BoundCandidate:
     candidate: Candidate
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    provisional: bool = False  # as of Choice
 
     def run(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         read = tuple([inputs[place] for place in self.inputs])

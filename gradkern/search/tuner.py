@@ -34,11 +34,15 @@ OpenBench = Callable[[Task, Device], Bench]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The candidate that was chosen, prepared; and the search's result, where a search chose it."""
+    """The candidate that was chosen, prepared; and the search's result, where a search chose it.
+
+    provisional: no search has chosen it, and the policy leaves that to a later one.
+    """
 
     task: Task
     candidate: Candidate
     result: SearchResult | None = None
+    provisional: bool = False
 
     def smaller(self) -> Choice:
         """The next of the ranking with a smaller workspace. Raises Unfit where there is none."""
@@ -72,6 +76,8 @@ def choose(
     choice = _stored_choice(task, key, limit)
     if choice is not None:
         return choice
+    if policy.search == "background":
+        return Choice(task, _first_ready(task, policy, limit), provisional=True)
     with cache_files.locked("search", key, _OTHERS_SEARCH):
         choice = _stored_choice(task, key, limit)  # another process may have searched meanwhile
         return choice or _search(task, policy, device, asked, Limits(limit, seconds), open_bench)
@@ -90,9 +96,10 @@ def candidate_names(task: Task) -> list[str]:
 def conditions(task: Task, policy: Policy, device: Device) -> dict[str, Any]:
     """All that the result of a search depends on."""
     name, driver = identity(device.index)
+    search = "exhaustive" if policy.search == "background" else policy.search  # which it is once it is made
     return {
         "task": task.key,
-        "search": policy.search,
+        "search": search,
         "allow_tf32": policy.allow_tf32,
         "deterministic": policy.deterministic,
         "workspace_limit": policy.workspace_limit,

@@ -422,3 +422,19 @@ def test_arrays_on_two_gpus_are_refused_together(second: int, moved: str) -> Non
         gradkern.run(NAME, **arrays, out=out)
     with pytest.raises(gradkern.ArgumentError, match=f"the arrays are on cuda:{second}; .* prepared for cuda:0"):
         plan(**on_gpu(second, inputs))
+
+
+def test_a_call_without_a_plan_is_refused_in_a_capture_which_goes_on(empty_plan_cache: None) -> None:
+    torch = pytest.importorskip("torch")
+    there, _, _ = by_torch()
+    warm, cold = ({key: there(each) for key, each in host_inputs(rows, 1024).items()} for rows in (300, 301))
+    gradkern.run(NAME, **warm)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        with pytest.raises(gradkern.ProviderError, match=f"{NAME}: the first call of a kind cannot be captured"):
+            gradkern.run(NAME, **cold)
+        result = gradkern.run(NAME, **warm)
+    result.scale_grad.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert bool(result.scale_grad.any())

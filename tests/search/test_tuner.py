@@ -167,6 +167,19 @@ def test_without_memory_to_search_the_first_that_fits_is_taken_with_a_warning(lo
         assert look(task((A, B)), open_bench=no_memory).candidate is A
 
 
+def test_in_the_background_nothing_runs_where_no_search_was_made(look, folder):
+    gone = FakeCandidate("gone", unfit="no")
+    choice = look(task((gone, A, B)), replace(POLICY, search="background"), open_bench=refuse)
+    assert (choice.candidate, choice.provisional, choice.result) == (A, True, None)
+    assert not folder.exists()
+
+
+def test_in_the_background_the_result_of_an_exhaustive_search_is_taken(look):
+    result = look(task((A, B))).result
+    choice = look(task((A, B)), replace(POLICY, search="background"), open_bench=refuse)
+    assert (choice.candidate, choice.provisional, choice.result) == (B, False, result)
+
+
 # --- pins -------------------------------------------------------------------------------------------------------------
 
 

@@ -80,8 +80,9 @@ def _combined(call: Call, device: Device, choices: Choices) -> BoundCandidate | 
     if len(parts) < 2:
         return parts[0] if parts else None
     task = _streams_task(call, device, choices, parts)
-    streams = choose(task, call.policy, device, seconds=_STREAMS_SECONDS).candidate
-    return BoundCandidate(streams, tuple(range(len(inputs))), tuple(outputs.index(name) for name in choices))
+    choice = choose(task, call.policy, device, seconds=_STREAMS_SECONDS)
+    written = tuple(outputs.index(name) for name in choices)
+    return BoundCandidate(choice.candidate, tuple(range(len(inputs))), written, choice.provisional)
 
 
 def _problem(call: Call, gradient: Any) -> Problem | BiasProblem:

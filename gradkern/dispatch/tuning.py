@@ -1,0 +1,79 @@
+"""Searches that are put off: plans that were made without one are remembered until `tune` makes it."""
+
+from __future__ import annotations
+
+import warnings
+from threading import Lock
+from types import TracebackType
+
+from gradkern.call import Call
+from gradkern.dispatch import planner
+from gradkern.dispatch.prepared import Prepared
+from gradkern.dispatch.waiting import waiting
+from gradkern.errors import GradkernError
+from gradkern.system.progress_bar import bar
+
+__all__ = ["Tuning", "tune"]
+
+_one_at_a_time = Lock()
+
+
+def tune() -> Tuning:
+    """Make every search that calls have been put off, and let their plans have the kernels that it finds.
+
+    Under `Policy(search="background")` a call never waits for a search: what it lacks is recorded. tune() makes these
+    searches one after another, with a bar that shows the time left, and replaces the kernels of cached and of prepared
+    plans; the results are stored for other processes. Of several processes that tune the same, one makes each search
+    and the others wait for its result. A search first waits for what the device does. A graph that was captured before
+    keeps the kernels it has.
+
+    As a context it puts off all searches of calls within, in every thread, whatever the policy, and makes them at the
+    end: a training step runs at once, and its searches come when memory and device are free of it.
+
+    >>> with gradkern.tune():
+    ...     step()
+
+    Returns a Tuning. A search that fails leaves its plan as it is, with a RuntimeWarning.
+    """
+    return Tuning(_tune())
+
+
+class Tuning:
+    """What `tune` returns. plans: how many plans it has searched for."""
+
+    def __init__(self, plans: int) -> None:
+        self.plans = plans
+
+    def __enter__(self) -> Tuning:
+        waiting.put_off()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        waiting.resume()
+        if error is None:
+            self.plans += _tune()
+
+    def __repr__(self) -> str:
+        return f"<gradkern tuning: {self.plans} plans>"
+
+
+def _tune() -> int:
+    """Search for all plans that wait; how many there were."""
+    found = 0
+    with _one_at_a_time:
+        for plan in bar("tuning", waiting.plans(), _title):
+            try:
+                planner.search(plan)
+                found += 1
+            except GradkernError as error:
+                warnings.warn(f"gradkern: {plan.operator} is not tuned: {error}", RuntimeWarning, stacklevel=3)
+            waiting.discard(plan)
+    return found
+
+
+def _title(plan: Prepared) -> str:
+    return f"{plan.operator} {_sizes(plan.call)}"
+
+
+def _sizes(call: Call) -> str:
+    return " ".join("x".join(map(str, each.shape)) for each in list(call.inputs.values())[:3])
