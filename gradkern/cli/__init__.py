@@ -134,12 +134,16 @@ def _cache(parser: argparse.ArgumentParser) -> None:
         "info": "say where kernels and searches are, how many, and how large",
         "verify": "read everything and check it",
         "clear": "remove everything; it is compiled, or searched, again when it is needed",
+        "export": "write the results of all searches into one file, for machines with the same GPU and libraries",
+        "import": "take over the results of searches in such a file; those of this machine stay",
     }
     for name, text in about.items():
         action = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=parser.epilog)
         _json(action)
         if name == "verify":
             action.add_argument("--repair", action="store_true", help="remove the bad ones")
+        if name in ("export", "import"):
+            action.add_argument("file", metavar="FILE")
 
 
 def _warmup(parser: argparse.ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from gradkern import __version__
 from gradkern.cli import DONE, FAILED, JSON_SCHEMA
+from gradkern.errors import GradkernError
 from gradkern.system import cache_files
 from gradkern.system.cache_files import FOLDERS
 
@@ -23,7 +24,8 @@ _READERS = {"cpu": "gradkern.cpu.cache", "cuda": "gradkern.cuda.cache", "search"
 
 def run(options: argparse.Namespace) -> int:
     """Do what `gradkern cache ACTION` asks for."""
-    facts, lines, code = {"info": _info, "verify": _verify, "clear": _clear}[options.action](options)
+    actions = {"info": _info, "verify": _verify, "clear": _clear, "export": _export, "import": _import}
+    facts, lines, code = actions[options.action](options)
     if options.json:
         print(json.dumps({"schema": JSON_SCHEMA, "gradkern": __version__, **facts}, indent=2))
     else:
@@ -112,6 +114,42 @@ def _clear(_: argparse.Namespace) -> Answer:
     facts = {"folder": str(cache_files.root()), **numbers, "left": left}
     line = f"removed {kernels(numbers['kernels'])} and {searches(numbers['searches'])}, {numbers['bytes']:,} bytes"
     return facts, [f"{line}, from {cache_files.root()}"], FAILED if left else DONE
+
+
+def _export(options: argparse.Namespace) -> Answer:
+    """What cannot be read is left out, and told."""
+    bundle, store = import_module("gradkern.search.bundle"), import_module(_READERS["search"])
+    found: list[Any] = []
+    bad = 0
+    for entry in cache_files.entries("search"):
+        reason = _fault("search", entry)
+        if reason is None:
+            found.append(store.read(entry))
+        else:
+            bad += 1
+            print(f"left out: {entry}: {reason}", file=sys.stderr)
+    try:
+        bundle.write(Path(options.file), found)
+    except OSError as error:
+        raise GradkernError(f"{options.file} cannot be written: {error.strerror or error}") from error
+    facts = {"file": options.file, "searches": len(found), "bad": bad}
+    return facts, [f"{searches(len(found))} written to {options.file}"], FAILED if bad else DONE
+
+
+def _import(options: argparse.Namespace) -> Answer:
+    """Take over what is not there. A file that is not as it was written is refused as a whole."""
+    bundle, store = import_module("gradkern.search.bundle"), import_module(_READERS["search"])
+    try:
+        found = bundle.read(Path(options.file))
+        new = [each for each in found if not store.path_of(each).exists()]
+        for each in new:
+            store.write(each)
+    except OSError as error:
+        raise GradkernError(f"{error.filename or options.file}: {error.strerror or error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise GradkernError(f"{options.file} is not taken: {error}") from error
+    facts = {"file": options.file, "searches": len(found), "new": len(new)}
+    return facts, [f"{searches(len(new))} new of {len(found)} in {options.file}"], DONE
 
 
 def _fault(name: str, entry: Path) -> str | None:

@@ -19,7 +19,19 @@ from typing import Any
 from gradkern.search.candidate import Candidate
 from gradkern.system import cache_files
 
-__all__ = ["SUFFIX", "Measurement", "SearchResult", "folder", "key_of", "load", "read", "save"]
+__all__ = [
+    "SUFFIX",
+    "Measurement",
+    "SearchResult",
+    "folder",
+    "key_of",
+    "load",
+    "parsed",
+    "path_of",
+    "read",
+    "save",
+    "write",
+]
 
 SCHEMA = 2
 """Raised with every change of what a file says. It is part of the key: files of other schemas are not looked at."""
@@ -100,22 +112,36 @@ def load(key: str) -> SearchResult | None:
 
 def save(result: SearchResult) -> None:
     """Store a result for other processes. Where nothing can be written, it lives in this process only."""
-    body = json.dumps(asdict(result), indent=1).encode()
     with contextlib.suppress(OSError):
-        cache_files.write(folder() / f"{key_of(result.conditions)}{SUFFIX}", cache_files.seal(_MAGIC, body))
+        write(result)
+
+
+def write(result: SearchResult) -> None:
+    """Store a result for other processes. Raises OSError where it cannot be written."""
+    body = json.dumps(asdict(result), indent=1).encode()
+    cache_files.write(path_of(result), cache_files.seal(_MAGIC, body))
+
+
+def path_of(result: SearchResult) -> Path:
+    """Where a result is stored."""
+    return folder() / f"{key_of(result.conditions)}{SUFFIX}"
 
 
 def read(path: Path) -> SearchResult:
     """The result in a file. Raises OSError where it cannot be read, ValueError where it is not what its name says."""
-    data = json.loads(cache_files.unseal(_MAGIC, cache_files.read(path)))
-    try:
-        ranking, rejected = (tuple(map(_measurement, data.pop(name))) for name in ("ranking", "rejected"))
-        result = SearchResult(**data, ranking=ranking, rejected=rejected)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"it lacks or has too much: {error}") from error
+    result = parsed(json.loads(cache_files.unseal(_MAGIC, cache_files.read(path))))
     if key_of(result.conditions) != path.stem:
         raise ValueError("it answers another question")
     return result
+
+
+def parsed(data: dict[str, Any]) -> SearchResult:
+    """A result from what JSON has of it. Raises ValueError where that is something else."""
+    try:
+        ranking, rejected = (tuple(map(_measurement, data.pop(name))) for name in ("ranking", "rejected"))
+        return SearchResult(**data, ranking=ranking, rejected=rejected)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"it lacks or has too much: {error}") from error
 
 
 def _measurement(data: dict[str, Any]) -> Measurement:

@@ -168,6 +168,17 @@ def read(path: Path) -> bytes:
         return file.read()
 
 
+def read_own(path: Path) -> bytes:
+    """The content of a file that a user has named. Raises OSError where it cannot be read, ValueError, with the reason,
+    where another user owns it or may write it.
+    """
+    with path.open("rb") as file:
+        reason = _another_users(os.fstat(file.fileno()))
+        if reason is not None:
+            raise ValueError(reason)
+        return file.read()
+
+
 def write(path: Path, data: bytes) -> None:
     """Write a file in one step or not at all, whoever else writes it at the same time.
 
