@@ -118,8 +118,8 @@ def test_larger_slices_are_a_variation_where_there_are_several(monkeypatch: pyte
 
 def test_a_call_without_elements_has_no_candidates() -> None:
     given = setting(SHAPES[4], "dX", "float32").problem
-    empty = replace(given, dY=replace(given.dY, shape=(0, *given.dY.shape[1:])))
-    empty = replace(empty, X=replace(given.X, shape=(0, *given.X.shape[1:])))
+    empty = replace(given, dY=given.dY._replace(shape=(0, *given.dY.shape[1:])))
+    empty = replace(empty, X=given.X._replace(shape=(0, *given.X.shape[1:])))
     assert list(candidates.candidates(empty, DEVICE)) == []
 
 
