@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from threading import Lock
 from types import TracebackType
 
 from gradkern.call import Call
@@ -11,11 +10,12 @@ from gradkern.dispatch import planner
 from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.waiting import waiting
 from gradkern.errors import GradkernError
+from gradkern.system import locks
 from gradkern.system.progress_bar import bar
 
 __all__ = ["Tuning", "tune"]
 
-_one_at_a_time = Lock()
+_one_at_a_time = locks.lock()
 
 
 def tune() -> Tuning:

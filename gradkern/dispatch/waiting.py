@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from gradkern.call import Call
+from gradkern.system import locks
 
 if TYPE_CHECKING:
     from gradkern.dispatch.prepared import Prepared
@@ -20,7 +20,7 @@ class Waiting:
     def __init__(self, bound: int) -> None:
         self._bound = bound
         self._plans: dict[int, Prepared] = {}
-        self._lock = Lock()
+        self._lock = locks.lock()
         self._put_off = 0
 
     def put_off(self) -> None:
