@@ -73,5 +73,7 @@ class RegistryError(GradkernError, ValueError):
 def nearest(name: Any, known: Iterable[str]) -> str:
     """` (did you mean ...?)` for a misspelt name, or nothing."""
     lower = {each.lower(): each for each in known}
-    close = get_close_matches(str(name).lower(), lower, n=3, cutoff=0.6)
+    wrong = str(name).lower()
+    begin_alike = [each for each in lower if len(each) > 2 and each[:3] == wrong[:3]]  # padding, for pads
+    close = get_close_matches(wrong, lower, n=3, cutoff=0.6) or begin_alike[:3]
     return f" (did you mean {' or '.join(lower[each] for each in close)}?)" if close else ""

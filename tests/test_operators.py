@@ -1,5 +1,6 @@
 """Every operator, every type combination, every example of the registry, against float64 mathematics."""
 
+import math
 from collections.abc import Iterator
 
 import ml_dtypes
@@ -212,6 +213,20 @@ def test_channels_last_arrays_come_back_channels_last() -> None:
     expected = reference("ConvGrad", {"dY": dY, "X": X, "W": W}, {"pads": (1, 1, 1, 1)})
     for key, array in result._asdict().items():
         assert_close("ConvGrad", key, array, expected[key])
+
+
+@pytest.mark.parametrize("name", [name for name in OPERATORS if "LayerNorm" in name])
+def test_the_statistics_of_a_layer_norm_may_be_flat(name: str) -> None:
+    operator = OPERATORS[name]
+    example = operator.examples[1]
+    row = operator.combinations[0]
+    given, attributes = sample(operator, row, example), attributes_of(operator, row, example)
+    rows = math.prod(example.axes["rows"])
+    statistics = [key for key, each in given.items() if getattr(each, "shape", None) == example.axes["rows"]]
+    flat = {key: each.reshape(rows) if key in statistics else each for key, each in given.items()}
+    assert statistics
+    for one, other in zip(*(gradkern.run(name, **each, **attributes) for each in (flat, given)), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_the_statistics_may_have_one_element_for_each_normalized_axis() -> None:

@@ -143,6 +143,8 @@ def of_cuda_interface(value: Any, where: str) -> View:
     if interface.get("mask") is not None:
         raise ArgumentError(f"{where} is a masked array, whose mask would be lost")
     strides = interface.get("strides") or c_strides(shape, dtype.itemsize)
+    if unavailable("cuda"):  # which device it is on, only the driver can tell; no provider can take it anyway
+        return View(Tensor(dtype, shape, tuple(strides), alignment(address)), address, "cuda:0", _buffer_kind(0, None))
     index = _device_of(address) if address else 0
     numba = type(value).__module__.partition(".")[0] == "numba"
     kind = _numba_kind(index) if numba else _buffer_kind(index, None)

@@ -14,7 +14,7 @@ import numpy as np
 
 from gradkern.arrays.host import NUMPY, TORCH, dlpack_kind, of_numpy, torch_as_numpy
 from gradkern.arrays.kind import Kind, View, type_name
-from gradkern.errors import ArgumentError
+from gradkern.errors import ArgumentError, GradkernError
 
 __all__ = ["device_arrays", "view"]
 
@@ -28,6 +28,15 @@ def view(value: Any, where: str) -> View:
     """
     if type(value) is np.ndarray:
         return of_numpy(value, NUMPY)
+    try:
+        return _view(value, where)
+    except (GradkernError, MemoryError):
+        raise
+    except Exception as error:  # whatever an object of the caller's raises when it is looked at
+        raise ArgumentError(f"{where} is a {type_name(value)} that cannot be read: {error!r}") from error
+
+
+def _view(value: Any, where: str) -> View:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _of_torch(value, where, torch)

@@ -44,7 +44,7 @@ def _value(name: str, attribute: Attribute, value: Any) -> Any:
             if isinstance(value, np.ndarray):
                 value = value.tolist()
             if not isinstance(value, list | tuple):
-                raise AttributeValueError(f"attribute {name} is {value!r}; expected a list of ints")
+                raise AttributeValueError(f"attribute {name} is {value!r}; expected a list of ints{_number(attribute)}")
             return tuple(_bounded(name, attribute, _integer(name, each, "a list of ints")) for each in value)
         case "string":
             if not isinstance(value, str):
@@ -59,13 +59,21 @@ def _value(name: str, attribute: Attribute, value: Any) -> Any:
             return _type_name(name, value)
 
 
+def _number(attribute: Attribute) -> str:
+    """How many values a list has, and what they are."""
+    if attribute.per is None:
+        return ""
+    each = "one" if attribute.times == 1 else str(attribute.times)
+    return f", {each} for every {attribute.per} dimension: {attribute.doc}"
+
+
 def _integer(name: str, value: Any, expected: str) -> int:
     if isinstance(value, bool | np.bool_):
         raise AttributeValueError(f"attribute {name} is {value!r}; expected {expected}")
     try:
         return operators.index(value)
-    except TypeError:
-        raise AttributeValueError(f"attribute {name} is {value!r}; expected {expected}") from None
+    except Exception as error:  # of the value's own, too
+        raise AttributeValueError(f"attribute {name} is {value!r}; expected {expected}") from error
 
 
 def _bounded(name: str, attribute: Attribute, value: Any) -> Any:
@@ -108,4 +116,5 @@ def per_dimension(operator: Operator, values: dict[str, Any], axes: Mapping[str,
             raise AttributeValueError(
                 f"attribute {name} has {len(values[name])} values, {values[name]}; "
                 f"expected {rank * attribute.times}, {each} for every one of the {rank} {attribute.per} dimensions"
+                f": {attribute.doc}"
             )

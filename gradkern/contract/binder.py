@@ -119,8 +119,8 @@ class Binder:
         else:
             try:
                 names = [outputs] if isinstance(outputs, str) else list(outputs)
-            except TypeError:
-                raise ArgumentError(f"{self.name}: outputs is {outputs!r}; expected names of outputs") from None
+            except Exception as error:  # of the caller's own object, too
+                raise ArgumentError(f"{self.name}: outputs is {outputs!r}; expected names of outputs") from error
         for name in names:
             if not isinstance(name, str) or name not in self.outputs:
                 hint = nearest(name, self.outputs)

@@ -13,11 +13,14 @@ from gradkern.contract.attributes import attribute_values, dimension, per_dimens
 from gradkern.contract.axes import match, shape_of
 from gradkern.contract.request import Request, Views
 from gradkern.contract.schema import Operator, Output
-from gradkern.errors import DTypeError, GradkernError, OutputError
+from gradkern.errors import DTypeError, GradkernError, OutputError, ShapeError
 from gradkern.policy import Policy
 from gradkern.strides import c_strides, dense_like, overlaps_itself
 
 __all__ = ["check"]
+
+_ADDRESS_SPACE = 1 << 63
+"""Bytes that addresses and indices of 64 bits reach. Larger arrays can be described, but not be there."""
 
 Resolve = Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
 
@@ -36,6 +39,9 @@ def check(request: Request, views: Views, policy: Policy, resolve: Resolve | Non
             if attribute.axis_of is not None:
                 values[key] = dimension(key, values[key], attribute.axis_of, len(tensors[attribute.axis_of].shape))
         axes = match(operator, tensors, values)
+        for key, tensor in tensors.items():
+            if tensor.nbytes > _ADDRESS_SPACE:
+                raise ShapeError(f"input {key} has shape {tensor.shape}, which is more bytes than can be addressed")
         per_dimension(operator, values, axes)
         if resolve is not None:
             values = {**values, **resolve(axes, values)}
@@ -62,7 +68,9 @@ def _types(
         variable = each.type
         allowed = {row[variable]: None for row in operator.combinations}
         if dtype.name not in allowed:
-            raise DTypeError(f"input {each.name} has type {dtype.name}; {variable} allows {', '.join(allowed)}")
+            wider = "float32" in allowed and dtype.name in ("float16", "bfloat16")
+            remedy = "; convert it to float32, which loses nothing" if wider else ""
+            raise DTypeError(f"input {each.name} has type {dtype.name}; {variable} allows {', '.join(allowed)}{remedy}")
         if not dtype.isnative:
             raise DTypeError(
                 f"input {each.name} has type {dtype.name} in foreign byte order; expected the machine's own"

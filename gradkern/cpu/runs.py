@@ -9,6 +9,7 @@ channel. That serves every layout: N C H W, channels-last, N x C, and DirectML's
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from gradkern.call import Tensor
+from gradkern.call import Refusal, Tensor
 from gradkern.cpu.sums import SPAN, fold, rows_per_task
 from gradkern.strides import is_dense, memory_order, merged_axes
 
@@ -58,6 +59,7 @@ class Runs:
         count = math.prod(size for size, of_channels in axes if not of_channels)
         length, columns = axes.pop() if axes else (1, False)
         stride, offsets = length, {True: np.zeros(1, np.int64), False: np.zeros(1, np.int64)}
+        _require_memory(axes)
         for size, of_channels in reversed(axes):
             offsets[of_channels] = np.add.outer(np.arange(size) * stride, offsets[of_channels]).reshape(-1)
             stride *= size
@@ -100,6 +102,14 @@ class Runs:
 _OFFSETS = types.Array(types.int64, 1, "C")
 RUNS_TYPES = (_OFFSETS, _OFFSETS, *(types.int64,) * 5)
 """Numba's types of `Runs.arguments`."""
+
+
+def _require_memory(axes: Sequence[tuple[int, bool]]) -> None:
+    """Refuse axes whose tables of offsets take more than a quarter of this machine's memory."""
+    tables = sum(8 * math.prod(size for size, kind in axes if kind == of_channels) for of_channels in (True, False))
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if tables > memory // 4:
+        raise Refusal(f"needs tables of {tables} bytes, more than a quarter of this machine's memory")
 
 
 def _memory_order(tensor: Tensor, is_channel: Sequence[bool]) -> tuple[int, ...] | None:

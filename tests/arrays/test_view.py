@@ -1,5 +1,6 @@
 """A caller's arrays of any kind become views without a copy, and outputs come back as the first input's kind."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -288,9 +289,72 @@ def test_a_torch_tensor_that_gradkern_cannot_serve_is_refused() -> None:
     }
     for expected, value in refusals.items():
         assert message(ArgumentError, gradkern.run, GELU, **arguments(GELU, X=value)) == f"{GELU}: input X {expected}"
-    with torch.no_grad():
-        text = message(ArgumentError, gradkern.run, GELU, **arguments(GELU, dY=tensor.clone().requires_grad_()))
-        assert text.endswith("detach it: dY.detach()")
+    text = message(ArgumentError, gradkern.run, GELU, **arguments(GELU, dY=tensor.clone().requires_grad_()))
+    assert text.endswith("detach it: dY.detach()")
     assert message(DTypeError, gradkern.run, GELU, **arguments(GELU, X=tensor.int())) == (
         f"{GELU}: input X has type int32; T allows float32, float64, float16, bfloat16"
     )
+
+
+# --- objects that fail when they are looked at ------------------------------------------------------------------------
+
+
+class Hostile:
+    """An object whose methods and attributes of these names raise."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.__dict__["_names"]:
+            raise ZeroDivisionError(name)
+        if name in ("__dlpack__", "__array__"):
+            return self._fail
+        if name == "__dlpack_device__":
+            return lambda: (1, 0)
+        raise AttributeError(name)
+
+    def _fail(self, *_: Any, **__: Any) -> Any:
+        raise KeyError("elements")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Hostile("__dlpack__"),
+        Hostile("__dlpack_device__"),
+        Hostile("__array_namespace__"),
+        Hostile("__array__"),
+        Hostile(),
+    ],
+    ids=["__dlpack__", "__dlpack_device__", "__array_namespace__", "__array__", "elements"],
+)
+def test_what_an_object_of_the_callers_raises_is_an_error_of_gradkern(value: Any) -> None:
+    for given, name in (({"X": value}, "input X"), ({"out": {"dX": value}}, "out dX")):
+        with pytest.raises(gradkern.GradkernError, match=f"^{GELU}: {name} is a .*Hostile ") as caught:
+            gradkern.run(GELU, **arguments(GELU, **given))
+        assert caught.value.__cause__ is not None
+
+
+def test_memory_that_cannot_be_had_is_an_error_of_its_own() -> None:
+    class Huge:
+        __array_interface__ = property(lambda self: bytearray(1 << 62))
+
+    with pytest.raises(MemoryError):
+        gradkern.run(GELU, **arguments(GELU, X=Huge()))
+
+
+def test_an_array_on_a_gpu_is_refused_with_the_remedy_where_the_packages_are_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class OnGpu:
+        def __init__(self, *shape: int) -> None:
+            self.__cuda_array_interface__ = {"shape": shape, "typestr": "<f4", "data": (4096, False), "version": 3}
+
+    remedy = "cuda.core not installed (pip install 'gradkern[cu13]')"
+    for module in ("gradkern.arrays.device", "gradkern.dispatch.planner"):
+        monkeypatch.setattr(f"{module}.unavailable", lambda provider: remedy)
+    for name in ("cuda", "cuda.bindings", "cuda.core"):
+        monkeypatch.setitem(sys.modules, name, None)
+    text = message(gradkern.ProviderError, gradkern.run, GELU, dY=OnGpu(6, 40), X=OnGpu(6, 40), B=OnGpu(40))
+    assert text == f"{GELU}: provider 'cuda' cannot run here: {remedy}"

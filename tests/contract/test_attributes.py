@@ -35,6 +35,10 @@ def test_defaults_are_filled_in_and_lists_get_their_length(provider: FakeProvide
     }
 
 
+PADS = "zeros before each spatial dimension then after each; 0 by default"
+INTS = f"expected a list of ints, 2 for every spatial dimension: {PADS}"
+
+
 @pytest.mark.parametrize(
     ("value", "becomes"), [(-1, 1), (1, 1), (np.int64(-1), 1), (np.array(1), 1), (np.uint8(1), 1), (None, 1)]
 )
@@ -119,25 +123,26 @@ def test_a_type_comes_from_the_out_array_and_else_from_the_default(provider: Fak
             "allowed are NOTSET, VALID, SAME_UPPER, SAME_LOWER",
         ),
         # ints
-        (CONV, {"pads": 1}, "attribute pads is 1; expected a list of ints"),
-        (CONV, {"pads": "1111"}, "attribute pads is '1111'; expected a list of ints"),
-        (CONV, {"pads": {1}}, "attribute pads is {1}; expected a list of ints"),
+        (CONV, {"pads": 1}, f"attribute pads is 1; {INTS}"),
+        (CONV, {"pads": "1111"}, f"attribute pads is '1111'; {INTS}"),
+        (CONV, {"pads": {1}}, f"attribute pads is {{1}}; {INTS}"),
         (CONV, {"pads": [1, 1, 1, 1.0]}, "attribute pads is 1.0; expected a list of ints"),
         (CONV, {"pads": [1, 1, True, 1]}, "attribute pads is True; expected a list of ints"),
         (CONV, {"pads": [[1, 1], [1, 1]]}, "attribute pads is [1, 1]; expected a list of ints"),
         (CONV, {"pads": np.ones((2, 2), int)}, "attribute pads is [1, 1]; expected a list of ints"),
-        (CONV, {"pads": np.array(1)}, "attribute pads is 1; expected a list of ints"),
+        (CONV, {"pads": np.array(1)}, f"attribute pads is 1; {INTS}"),
         (CONV, {"pads": [1, 1, 1, -1]}, "attribute pads has the value -1; the least allowed is 0"),
         (CONV, {"strides": [1, 0]}, "attribute strides has the value 0; the least allowed is 1"),
         (
             CONV,
             {"pads": [1, 1]},
-            "attribute pads has 2 values, (1, 1); expected 4, 2 for every one of the 2 spatial dimensions",
+            f"attribute pads has 2 values, (1, 1); expected 4, 2 for every one of the 2 spatial dimensions: {PADS}",
         ),
         (
             CONV,
             {"strides": [1, 1, 1]},
-            "attribute strides has 3 values, (1, 1, 1); expected 2, one for every one of the 2 spatial dimensions",
+            "attribute strides has 3 values, (1, 1, 1); expected 2, one for every one of the 2 spatial dimensions: "
+            "step of the kernel",
         ),
         # type
         (INVERTIBLE, {"X_grad_type": "float12"}, "attribute X_grad_type is 'float12'; expected the name of a type"),

@@ -100,6 +100,12 @@ def test_an_input_given_twice_is_named() -> None:
             "its attributes are auto_pad, dilations, group, kernel_shape, pads, strides",
         ),
         (
+            CONV,
+            "padding",
+            "ConvGrad: unknown argument 'padding' (did you mean pads?); "
+            "its attributes are auto_pad, dilations, group, kernel_shape, pads, strides",
+        ),
+        (
             LAYER,
             "Axis",
             "LayerNormalizationGrad: unknown argument 'Axis' (did you mean axis?); its attributes are axis",

@@ -48,7 +48,11 @@ def test_exactly_the_registered_combinations_of_types_are_taken(provider: FakePr
             {"saved_mean": np.complex64},
             "input saved_mean has type complex64; T2 allows float32, float64, float16, bfloat16",
         ),
-        (LAYER, {"mean": np.float16}, "input mean has type float16; U allows float32, float64"),
+        (
+            LAYER,
+            {"mean": np.float16},
+            "input mean has type float16; U allows float32, float64; convert it to float32, which loses nothing",
+        ),
         (CONV, {"X": ">f4"}, "input X has type float32 in foreign byte order; expected the machine's own"),
         (
             GELU,

@@ -9,7 +9,7 @@ the product, so the column matrix never goes to memory, and scratch does not gro
 
 from __future__ import annotations
 
-from math import ceil
+from collections.abc import Iterator
 from typing import Any
 
 import numba
@@ -65,12 +65,17 @@ class _Slices:
             short = per_position - available
             raise Refusal(f"needs at least {short} bytes of scratch more than the policy's workspace_limit allows")
         longest = min(max(SHORTEST_SLICE, SLICE_BYTES // per_position), max(available, 0) // per_position, positions)
-        self.length = ceil(positions / ceil(positions / longest)) if positions else 1
+        self.length = -(-positions // -(-positions // longest)) if positions else 1
         slices = min(max(available, 0), SLICE_BYTES) // (per_position * self.length)
         self.groups = max(1, min(group, slices))
         self.elements = self.groups * self.length if positions else 0
-        self.positions = [(p, min(self.length, positions - p)) for p in range(0, positions, self.length)]
+        self.starts = range(0, positions, self.length)
         self.ranges = [(g, min(self.groups, group - g)) for g in range(0, group, self.groups)]
+
+    @property
+    def positions(self) -> Iterator[tuple[int, int]]:
+        """The first position and the length of each slice. Not a list: there may be more of them than memory."""
+        return ((start, min(self.length, self.starts.stop - start)) for start in self.starts)
 
 
 class _WeightGradient:
@@ -95,11 +100,11 @@ class _WeightGradient:
         filters, rows, slices = self._filters, self._rows, self._slices
         total = dW if self._in_place else np.empty(dW.shape, self._dtype)
         total = total.reshape(self._group, filters, rows)
-        share = np.empty((slices.groups, filters, rows), self._dtype) if len(slices.positions) > 1 else None
+        share = np.empty((slices.groups, filters, rows), self._dtype) if len(slices.starts) > 1 else None
         memory = np.empty(slices.elements * (rows + filters), self._dtype)
         for group, groups in slices.ranges:
             part = total[group : group + groups]
-            if not slices.positions:
+            if not slices.starts:
                 part[...] = 0
             for start, length in slices.positions:
                 split = groups * rows * length

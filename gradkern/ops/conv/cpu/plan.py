@@ -7,6 +7,7 @@ gemm       im2col a slice at a time, and matrix products; any convolution
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ from gradkern.ops.conv.geometry import Geometry
 __all__ = ["HEEDS_PINS", "plan"]
 
 DEFAULT_LIMIT = 256 << 20
+MOST_TAPS = 1 << 18  # elements of a kernel's window: planning makes a table of them in Python
 
 HEEDS_PINS = True  # of Policy.kernel
 KERNELS = {"pointwise": PointwiseLaunch, "direct": DirectLaunch, "gemm": GemmLaunch}
@@ -33,6 +35,9 @@ KERNELS = {"pointwise": PointwiseLaunch, "direct": DirectLaunch, "gemm": GemmLau
 
 def plan(call: Call) -> Plan:
     """The plan of the kernel the policy pins, else of the fastest that takes the call."""
+    window = math.prod(call.axes["kernel"])
+    if window > MOST_TAPS:
+        raise Refusal(f"has no kernel for windows of more than {MOST_TAPS} elements; this one has {window}")
     geometry = Geometry.of(call.axes, call.attributes).lifted(3)
     limit = DEFAULT_LIMIT if call.policy.workspace_limit is None else call.policy.workspace_limit
     pinned = call.policy.kernel
