@@ -230,7 +230,7 @@ def build(form: PersistentForm) -> Callable[..., None]:
                 else:
                     if warp_lane == 0:
                         store_pair(to + warp * PAIR, pair)
-                    i.team_barrier(1, ADDERS)
+                    i.named_barrier(1, ADDERS)
                 buffer = int32(1 - buffer)  # so that one exchange an item is enough
                 pair[0] = pair[1] = FLOAT(0)
                 for term in range(warp_lane, TERMS, 32):

@@ -133,7 +133,7 @@ class StreamingForm:
             width=1,
             lanes=self.threads,
             vectors=1,
-            teams=1,
+            warp_groups=1,
             slices=1,
             sums=max(1, self.sums),
             compute=self.compute,

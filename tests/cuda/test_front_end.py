@@ -19,7 +19,9 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 from gradkern.cuda import compile as compiling
 from gradkern.ops.bias_gelu.cuda import form as gelu
 
-FORM = gelu.choose(gelu.Form("BiasGeluGrad_dX", "float16", "float16", 768, ("dX", "dB"), 8, bias_width=8), 1 << 15, 132)
+FORM = gelu.choose(
+    gelu.BiasGeluForm("BiasGeluGrad_dX", "float16", "float16", 768, ("dX", "dB"), 8, bias_width=8), 1 << 15, 132
+)
 COMPILE = """
 import hashlib, json, sys
 from gradkern.cuda import compile as compiling

@@ -32,15 +32,17 @@ def test_a_name_is_letters_digits_and_underscores_and_not_long() -> None:
 
 def test_forms_have_names_of_their_own() -> None:
     norms = [
-        norm.Form(operator, data, data, data, data, "float32", columns, frozenset(outputs), 8, 32, 2, 4, phase=phase)
+        norm.LayerNormForm(
+            operator, data, data, data, data, "float32", columns, frozenset(outputs), 8, 32, 2, 4, phase=phase
+        )
         for operator in (LAYER, SIMPLIFIED, INVERTIBLE)
         for data in ("float16", "bfloat16")
         for columns in (512, 768)
         for outputs in (ALL_OUTPUTS[operator], ("X_grad",))
-        for phase in ("whole", "sums", "given")
+        for phase in ("fused", "row_sums", "apply")
     ]
     gelus = [
-        gelu.Form(operator, "bfloat16", "bfloat16", columns, outputs, 8)
+        gelu.BiasGeluForm(operator, "bfloat16", "bfloat16", columns, outputs, 8)
         for operator in ("BiasGeluGrad_dX", "BiasFastGeluGrad_dX")
         for columns in (512, 768)
         for outputs in (("dX",), ("dX", "dB"))

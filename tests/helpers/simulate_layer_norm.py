@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from gradkern.cuda.device_code import simulated
-from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, Form
+from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, LayerNormForm
 from gradkern.ops.layer_norm.cuda.kernel import build
 from helpers.guarded import Guarded
 from helpers.layer_norm import Case
 
 
-def simulate(form: Form, case: Case, grid: int, offset: int = 0, strides: bool = False, in_place: str = "") -> None:
+def simulate(
+    form: LayerNormForm, case: Case, grid: int, offset: int = 0, strides: bool = False, in_place: str = ""
+) -> None:
     """The results are as near to float64 as their types allow, and nothing else was written."""
     rows, columns = case.inputs["Y_grad"].shape
     held: dict[str, Guarded] = {}
@@ -47,9 +49,9 @@ def simulate(form: Form, case: Case, grid: int, offset: int = 0, strides: bool =
         "X_grad_stride": held["X_grad"].array.strides[0] if "X_grad" in held else 0,
     }
     arguments = tuple(np.int64(named.get(name, 0)) for name in ARGUMENTS)
-    phases = [form] if form.phase == "whole" else [replace_phase(form, "sums"), replace_phase(form, "given")]
+    phases = [form] if form.phase == "fused" else [replace_phase(form, "row_sums"), replace_phase(form, "apply")]
     for phase in phases:
-        cluster = form.slices if form.phase == "whole" else 1
+        cluster = form.slices if form.phase == "fused" else 1
         simulated.launch(build(phase), grid, form.threads, cluster, form.shared_bytes, arguments)
     for each in held.values():
         each.check()
@@ -58,7 +60,7 @@ def simulate(form: Form, case: Case, grid: int, offset: int = 0, strides: bool =
     case.check({name: np.array(held[name].array) for name in form.outputs})
 
 
-def replace_phase(form: Form, phase: str) -> Form:
+def replace_phase(form: LayerNormForm, phase: str) -> LayerNormForm:
     from dataclasses import replace
 
     return replace(form, phase=phase)

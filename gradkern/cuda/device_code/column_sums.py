@@ -4,23 +4,23 @@ A kernel describes its columns by a ColumnSums (columns.py) and asks for two dev
 
     add_over_block, add_over_grid = column_sums(spec, finish)
 
-It is launched cooperatively (but for `alone`), its blocks stay, and a thread keeps the sums of its own columns, over
-all rows it sees, in one local array of per_thread values for each sum; all start from zero, also where a thread has no
-column. After the last row every thread of every block calls
+It is launched cooperatively (but for `single_block`), its blocks are persistent, and a thread has the sums of its own
+columns, over all rows it sees, in one local array of per_thread values for each sum; all start from zero, also where a
+thread has no column. After the last row every thread of every block calls
 
-    add_over_block(first, second, partial, operand, first_result, second_result, slice_, walker, columns)
-    if not alone: add_over_grid(partial, counter, operand, first_result, second_result, rows, walkers)
+    add_over_block(first, second, partial, operand, first_result, second_result, slice_, block, columns)
+    if not single_block: add_over_grid(partial, counter, operand, first_result, second_result, rows, blocks)
 
 with first, second        the local arrays; they are changed (one sum: the same array twice)
-     partial              address of walkers * spec.partial_bytes of scratch memory, 16-byte aligned
+     partial              address of blocks * spec.partial_bytes of scratch memory, 16-byte aligned
      counter              address of the stream's counter (device.scratch): zero, or as the last launch left it
      first_result, ...    addresses of the results, one for each column (one sum: the same address twice)
-     slice_, walker       blockIdx.x % slices and // slices; walkers = gridDim.x // slices
+     slice_, block        blockIdx.x % slices and // slices; blocks = gridDim.x // slices
      columns              how many columns this block's slice has
-     rows                 walker w sees rows if and only if w < ceil(rows / (teams * rows_at_once)); the others' partial
-                          sums are not read
+     rows                 block b sees rows if and only if b < ceil(rows / (warp_groups * group_rows)); the others'
+                          partial sums are not read
 
-finish(part, column, value, operand) -> value, an inline device function, turns a finished sum (part 0 or 1) into the
+finish(part, column, value, operand) -> value, a device function, turns a finished sum (part 0 or 1) into the
 result before it is rounded; only it reads `operand`, an address or a tuple of them. None: the sum is the result.
 
 The order of all additions follows from the spec and the grid alone: the same bits every time.
@@ -62,16 +62,17 @@ def column_sums(
 ) -> tuple[Callable[..., None], Callable[..., None]]:
     """The device functions add_over_block and add_over_grid for `spec`."""
     COLUMNS, WIDTH, LANES, VECTORS = spec.columns, spec.width, spec.lanes, spec.vectors
-    TEAMS, TEAM, THREADS, ROWS_AT_ONCE = spec.teams, spec.team_threads, spec.threads, spec.rows_at_once
-    SLICE, WHOLE_VECTORS, PER_THREAD = spec.slice_columns, spec.whole_vectors, spec.per_thread
-    SUMS, TWO, FINISH, PACED, ALONE = spec.sums, spec.sums == 2, finish is not None, spec.paced, spec.alone
+    GROUPS, GROUP_THREADS, THREADS, GROUP_ROWS = spec.warp_groups, spec.group_threads, spec.threads, spec.group_rows
+    SLICE, FULL_VECTORS, PER_THREAD = spec.slice_columns, spec.full_vectors, spec.per_thread
+    SUMS, TWO, FINISH = spec.sums, spec.sums == 2, finish is not None
+    COUNTS_PROGRESS, SINGLE_BLOCK = spec.counts_progress, spec.single_block
     RESULT, ITEM, AT = ITEMSIZE[spec.result], spec.itemsize, spec.at
     SLICE_4 = up(SLICE, 4)
     PADDED, CHUNK = spec.padded_columns, spec.chunk
     FOLD, FOLDED, RESULTS, PADDED_RESULTS = spec.fold, spec.fold > 1, COLUMNS // spec.fold, spec.padded_results
     ITEMS = SUMS * PADDED_RESULTS // (4 * CHUNK)
-    WALKERS, BLOCK_WARPS = THREADS // CHUNK, THREADS // 32
-    AHEAD = max(2, min(6, -(-160 // WALKERS)))  # most grids have at most 160 partial rows; 8 spilled once
+    SUMMERS, BLOCK_WARPS = THREADS // CHUNK, THREADS // 32
+    AHEAD = max(2, min(6, -(-160 // SUMMERS)))  # most grids have at most 160 partial rows; 8 spilled once
     AHEAD_4 = 4 * AHEAD
     FLOAT = float64 if spec.compute == "float64" else float32
 
@@ -102,13 +103,13 @@ def column_sums(
     @device_function
     def add_over_block(
         first: Any, second: Any, partial: int, operand: Any, first_result: int, second_result: int,
-        slice_: int, walker: int, columns: int,
+        slice_: int, block: int, columns: int,
     ) -> None:  # fmt: skip
-        """Over the rows a warp takes at once, then over teams; leaves one row of partial sums a block."""
+        """Over the rows a warp takes at once, then over groups; leaves one row of partial sums a block."""
         thread = int32(cuda.threadIdx.x)
-        team = int32(thread // TEAM)
-        member = int32(thread - team * TEAM)
-        lane, sub = int32(member % LANES), int32(member // LANES)
+        group = int32(thread // GROUP_THREADS)
+        group_thread = int32(thread - group * GROUP_THREADS)
+        lane, group_row = int32(group_thread % LANES), int32(group_thread // LANES)
         vectors, first_column = int32(columns // WIDTH), slice_ * SLICE
         shared = i.shared_memory()
         x = cuda.local.array(WIDTH, FLOAT)
@@ -120,31 +121,31 @@ def column_sums(
                 if TWO:
                     second[n] += shuffle_xor(second[n], distance)
             distance = int32(distance * 2)
-        out_at = partial + (int64(walker) * SUMS * PADDED + first_column) * ITEM
-        team_at = shared + AT + team * (SUMS * SLICE_4 * ITEM)
+        out_at = partial + (int64(block) * SUMS * PADDED + first_column) * ITEM
+        group_at = shared + AT + group * (SUMS * SLICE_4 * ITEM)
         # What lay there is free. Twice, here and below: after one barrier alone racecheck reports a hazard between its
-        # two sides where a team has passed fewer barriers of its own than another (having no row, say). It errs: the
+        # two sides where a group has passed fewer barriers of its own than another (having no row, say). It errs: the
         # machine code has BAR.SYNC 0 of all threads between the store and the load it names, and it reports as well
-        # `if (team == 0) bar.sync 1, 64; s[t] = t; __syncthreads(); x = s[127 - t];` in 128 threads.
+        # `if (group == 0) bar.sync 1, 64; s[t] = t; __syncthreads(); x = s[127 - t];` in 128 threads.
         cuda.syncthreads()
         cuda.syncthreads()
         for j in range(VECTORS):
             v = lane + j * LANES
-            if sub == 0 and (j < WHOLE_VECTORS or v < vectors):
+            if group_row == 0 and (j < FULL_VECTORS or v < vectors):
                 for e in range(WIDTH):
                     x[e] = first[j * WIDTH + e]
-                if TEAMS == 1 and not ALONE:
+                if GROUPS == 1 and not SINGLE_BLOCK:
                     store_global_vector(out_at + v * (WIDTH * ITEM), x)
                 else:
-                    store_vector(team_at + v * (WIDTH * ITEM), x)
+                    store_vector(group_at + v * (WIDTH * ITEM), x)
                 if TWO:
                     for e in range(WIDTH):
                         x[e] = second[j * WIDTH + e]
-                    if TEAMS == 1 and not ALONE:
+                    if GROUPS == 1 and not SINGLE_BLOCK:
                         store_global_vector(out_at + (PADDED + v * WIDTH) * ITEM, x)
                     else:
-                        store_vector(team_at + (SLICE_4 + v * WIDTH) * ITEM, x)
-        if TEAMS > 1 or ALONE:
+                        store_vector(group_at + (SLICE_4 + v * WIDTH) * ITEM, x)
+        if GROUPS > 1 or SINGLE_BLOCK:
             cuda.syncthreads()
             cuda.syncthreads()
             column = i.unseen(4 * thread)
@@ -152,11 +153,11 @@ def column_sums(
                 for part in range(SUMS):
                     for e in range(4):
                         total[e] = FLOAT(0)
-                    for other in range(TEAMS):
+                    for other in range(GROUPS):
                         load_4(four, shared + AT + ((other * SUMS + part) * SLICE_4 + column) * ITEM)
                         for e in range(4):
                             total[e] += four[e]
-                    if ALONE:
+                    if SINGLE_BLOCK:
                         for e in range(4):
                             if column + e < columns:
                                 where = first_column + column + e
@@ -169,15 +170,15 @@ def column_sums(
     def load_folded(values: Any, partial: int, column: int, row: int) -> None:
         """Four columns of the partial sums where each column of the result is there FOLD times: each time is a row."""
         one = cuda.local.array(1, FLOAT)
-        walker, part = int64(row // FOLD), column // PADDED_RESULTS
-        at = (walker * SUMS + part) * PADDED + (row - walker * FOLD) * RESULTS
+        block, part = int64(row // FOLD), column // PADDED_RESULTS
+        at = (block * SUMS + part) * PADDED + (row - block * FOLD) * RESULTS
         for e in range(4):
             load_global_one(one, partial + (at + min(column - part * PADDED_RESULTS + e, RESULTS - 1)) * ITEM)
             values[e] = one[0]
 
     @device_function
     def add_over_grid(
-        partial: int, counter: int, operand: Any, first_result: int, second_result: int, rows: int, walkers: int
+        partial: int, counter: int, operand: Any, first_result: int, second_result: int, rows: int, blocks: int
     ) -> None:
         """Over the blocks: wait for all of them, then each adds the partial rows of some columns, in a fixed order."""
         thread = int32(cuda.threadIdx.x)
@@ -185,11 +186,11 @@ def column_sums(
         one, four = cuda.local.array(1, FLOAT), cuda.local.array(4, FLOAT)
         total, ahead = cuda.local.array(4, FLOAT), cuda.local.array(AHEAD_4, FLOAT)
         wait_for_grid(counter)
-        if PACED and thread == 0 and cuda.blockIdx.x == 0:
+        if COUNTS_PROGRESS and thread == 0 and cuda.blockIdx.x == 0:
             i.clear(counter + 128)
 
         # each block adds the partial rows of some columns, CHUNK threads side by side
-        partial_rows = int32(min(int64(walkers), (int64(rows) + TEAMS * ROWS_AT_ONCE - 1) // (TEAMS * ROWS_AT_ONCE)))
+        partial_rows = int32(min(int64(blocks), (int64(rows) + GROUPS * GROUP_ROWS - 1) // (GROUPS * GROUP_ROWS)))
         if FOLDED:
             partial_rows = int32(partial_rows * FOLD)
         across, down = int32(thread % CHUNK), int32(thread // CHUNK)
@@ -201,7 +202,7 @@ def column_sums(
             start = i.unseen(down)
             while start < partial_rows:
                 for q in range(AHEAD):  # independent loads, so that their latencies overlap
-                    from_row = min(int32(start + q * WALKERS), int32(partial_rows - 1))
+                    from_row = min(int32(start + q * SUMMERS), int32(partial_rows - 1))
                     if not FOLDED:
                         load_global_4(four, column_at + int64(from_row) * (SUMS * PADDED * ITEM))
                     else:
@@ -209,10 +210,10 @@ def column_sums(
                     for e in range(4):
                         ahead[q * 4 + e] = four[e]
                 for q in range(AHEAD):
-                    if start + q * WALKERS < partial_rows:
+                    if start + q * SUMMERS < partial_rows:
                         for e in range(4):
                             total[e] += ahead[q * 4 + e]
-                start = i.unseen(start + AHEAD * WALKERS)
+                start = i.unseen(start + AHEAD * SUMMERS)
             distance = int32(CHUNK)
             while distance < 32:
                 for e in range(4):

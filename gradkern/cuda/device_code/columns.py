@@ -12,9 +12,10 @@ ITEMSIZE = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 class ByColumns:
     """What follows from how the columns are given to threads: for a frozen dataclass that has the fields below.
 
-    A block has `teams` teams of threads; a team owns one row at a time, or 32 / lanes rows where `lanes` < 32. The
-    columns are cut into `slices`, one block each: block b has slice b % slices. Each thread of a row has `vectors`
-    vectors of `width` columns: vector j of lane l begins at column (l + j * lanes) * width of the slice.
+    A block has `warp_groups` groups of whole warps. A group has one row at a time, with `lanes` threads side by side,
+    or 32 / lanes rows where `lanes` < 32. The columns are cut into `slices`, one block each: block b has slice
+    b % slices. Each thread of a row has `vectors` vectors of `width` columns: vector j of lane l begins at column
+    (l + j * lanes) * width of the slice.
     """
 
     __slots__ = ()
@@ -23,20 +24,20 @@ class ByColumns:
     width: int
     lanes: int
     vectors: int
-    teams: int
+    warp_groups: int
     slices: int
 
     @property
-    def team_threads(self) -> int:
+    def group_threads(self) -> int:
         return max(self.lanes, 32)
 
     @property
     def threads(self) -> int:
-        return self.teams * self.team_threads
+        return self.warp_groups * self.group_threads
 
     @property
-    def rows_at_once(self) -> int:
-        """Rows of one team at a time."""
+    def group_rows(self) -> int:
+        """Rows of one group at a time."""
         return max(1, 32 // self.lanes)
 
     @property
@@ -45,8 +46,8 @@ class ByColumns:
         return up(-(-self.columns // self.slices), 8) if self.slices > 1 else self.columns
 
     @property
-    def whole_vectors(self) -> int:
-        """How many of a thread's vectors hold columns in every thread; the others must look."""
+    def full_vectors(self) -> int:
+        """How many of a thread's vectors lie within the columns in every thread; of the others each thread must ask."""
         fewest = min(self.slice_columns, self.columns - (self.slices - 1) * self.slice_columns)
         return min(self.vectors, fewest // (self.width * self.lanes))
 
@@ -63,16 +64,16 @@ class ColumnSums(ByColumns):
     width: int
     lanes: int
     vectors: int
-    teams: int
+    warp_groups: int
     slices: int
     sums: int  # 1 or 2
     compute: str  # the type that is added: float32 or float64
     result: str  # the type of the results in memory
     at: int  # first byte of the block's shared memory that is free once all rows are done; a multiple of 16
     chunk: int = 8  # last step: threads side by side, of 4 columns each
-    alone: bool = False  # a block has all rows of its columns, so that its sums are the result
-    fold: int = 1  # the columns are those of the result, so many times over; not with `alone`
-    paced: bool = False  # the kernel counts its progress at `counter` + 128; it is cleared for the next launch
+    single_block: bool = False  # a block has all rows of its columns, so that its sums are the result
+    fold: int = 1  # the columns are those of the result, so many times over; not with `single_block`
+    counts_progress: bool = False  # the kernel counts its progress at `counter` + 128, which is cleared at its end
     native_bfloat16: bool = True
 
     @property
@@ -97,9 +98,9 @@ class ColumnSums(ByColumns):
     @property
     def shared_bytes(self) -> int:
         """Shared memory needed from `at` on."""
-        combine = self.teams * self.sums * up(self.slice_columns, 4) * self.itemsize
+        combine = self.warp_groups * self.sums * up(self.slice_columns, 4) * self.itemsize
         last = self.threads // 32 * self.chunk * 4 * self.itemsize
-        return max(combine if self.teams > 1 or self.alone else 0, last)
+        return max(combine if self.warp_groups > 1 or self.single_block else 0, last)
 
 
 def chunk_of(sums: int, columns: int, threads: int, processors: int) -> int:

@@ -487,7 +487,7 @@ def at_most(native: bool) -> Callable[..., Any]:
 
 # --- the block: barriers, shuffles -----------------------------------------------------------------------------------
 
-team_barrier = _ptx("team_barrier", None, "int32 int32", "bar.sync $0, $1;")  # (number 1..15, threads)
+named_barrier = _ptx("named_barrier", None, "int32 int32", "bar.sync $0, $1;")  # (number 1..15, threads)
 warp_barrier = _ptx("warp_barrier", None, "", "bar.warp.sync 0xffffffff;")
 shuffle_xor = _ptx("shuffle_xor", "float32", "float32 int32", "shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;")
 shuffle_xor_double = _ptx(

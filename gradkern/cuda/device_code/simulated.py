@@ -219,7 +219,7 @@ def at_most(value: Any, bound: Any) -> Any:
     return bound if value > bound else value
 
 
-def team_barrier(number: int, threads: int) -> None:
+def named_barrier(number: int, threads: int) -> None:
     block = _block()
     with block.changed:
         barrier = block.teams.setdefault(int(number), threading.Barrier(int(threads)))

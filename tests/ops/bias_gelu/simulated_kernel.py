@@ -10,7 +10,7 @@ from helpers.bias_gelu import EXACT, FAST, assert_right, operands
 from helpers.guarded import Guarded
 
 from gradkern.cuda.device_code import simulated
-from gradkern.ops.bias_gelu.cuda.form import ARGUMENTS, Form
+from gradkern.ops.bias_gelu.cuda.form import ARGUMENTS, BiasGeluForm
 from gradkern.ops.bias_gelu.cuda.kernel import build
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
@@ -33,7 +33,7 @@ def check(
     """One launch on rows x columns of the array, in memory that shows every stray read and write."""
     inputs = operands(rows, columns, data, parameter or data)
     fold = form.get("fold", 1)
-    made = Form(operator, data, parameter or data, columns * fold, outputs, packed=not spread, **form)
+    made = BiasGeluForm(operator, data, parameter or data, columns * fold, outputs, packed=not spread, **form)
     row = columns * inputs["X"].itemsize + spread
 
     def hold(shape: tuple[int, ...], dtype: Any) -> Guarded:
@@ -48,8 +48,8 @@ def check(
         held["dX"] = held[in_place] if in_place else hold((rows, columns), data)
     if "dB" in outputs:
         held["dB"] = hold((columns,), parameter or data)
-    tasks = made.tasks(rows // fold)
-    partial = Guarded((tasks // made.slices * made.column_sums.partial_bytes,), np.uint8)
+    tiles = made.tiles(rows // fold)
+    partial = Guarded((tiles // made.slices * made.column_sums.partial_bytes,), np.uint8)
     counter = np.zeros(64, np.uint32)
     named = {name: each.address for name, each in held.items()}
     named |= {"partial": partial.address, "counter": counter.ctypes.data}
@@ -59,7 +59,7 @@ def check(
     for _ in range(2):  # the second launch finds the counters as the first left them
         for each in (partial, *(held[name] for name in outputs if not in_place)):
             each.poison()
-        simulated.launch(build(made), blocks or tasks, made.threads, 1, made.shared_bytes, arguments)
+        simulated.launch(build(made), blocks or tiles, made.threads, 1, made.shared_bytes, arguments)
         if in_place:
             break
     for each in (*held.values(), partial):
@@ -70,36 +70,36 @@ def check(
 @pytest.mark.parametrize("operator", [EXACT, FAST])
 @pytest.mark.parametrize("data", [b, h, f, d])
 def test_every_type(operator: str, data: str) -> None:
-    check(operator, 11, 100, data, width=2, lanes=32, slices=2, teams=2, unroll=2)
+    check(operator, 11, 100, data, width=2, lanes=32, slices=2, warp_groups=2, unroll=2)
 
 
 @pytest.mark.parametrize("outputs", [("dX",), ("dB",), BOTH])
 def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
-    check(EXACT, 9, 100, f, outputs, width=4, lanes=32, teams=2)
+    check(EXACT, 9, 100, f, outputs, width=4, lanes=32, warp_groups=2)
 
 
 def test_blocks_draw_their_tasks() -> None:
-    check(FAST, 43, 200, b, blocks=3, width=8, lanes=8, slices=4, teams=2, unroll=2, bias_width=8)
+    check(FAST, 43, 200, b, blocks=3, width=8, lanes=8, slices=4, warp_groups=2, unroll=2, bias_width=8)
 
 
 def test_a_row_for_each_thread_where_it_is_one_vector() -> None:
-    check(EXACT, 150, 8, b, blocks=2, width=8, lanes=1, teams=1, unroll=2, bias_width=8)
+    check(EXACT, 150, 8, b, blocks=2, width=8, lanes=1, warp_groups=1, unroll=2, bias_width=8)
 
 
 def test_a_block_with_all_rows_of_its_columns() -> None:
-    check(EXACT, 37, 96, b, width=8, lanes=4, teams=3, slices=3, unroll=2, alone=True, parameter=f)
+    check(EXACT, 37, 96, b, width=8, lanes=4, warp_groups=3, slices=3, unroll=2, single_block=True, parameter=f)
 
 
 @pytest.mark.parametrize("outputs", [("dX",), BOTH])
 @pytest.mark.parametrize("rows", [8, 29])
 def test_rows_of_odd_columns_folded_into_one_with_whole_vectors(rows: int, outputs: tuple[str, ...]) -> None:
-    check(FAST, rows, 33, h, outputs, width=8, lanes=16, slices=3, teams=2, fold=8)
+    check(FAST, rows, 33, h, outputs, width=8, lanes=16, slices=3, warp_groups=2, fold=8)
 
 
 def test_rows_that_start_anywhere_and_lie_apart() -> None:
-    check(EXACT, 9, 33, b, offset=2, spread=6, width=1, lanes=64, teams=1)
+    check(EXACT, 9, 33, b, offset=2, spread=6, width=1, lanes=64, warp_groups=1)
 
 
 @pytest.mark.parametrize("source", ["X", "dY"])
 def test_dX_may_be_written_over_what_it_is_made_from(source: str) -> None:
-    check(EXACT, 19, 64, f, in_place=source, blocks=2, width=4, lanes=16, teams=1, unroll=2)
+    check(EXACT, 19, 64, f, in_place=source, blocks=2, width=4, lanes=16, warp_groups=1, unroll=2)

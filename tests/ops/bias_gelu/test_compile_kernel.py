@@ -13,7 +13,7 @@ from helpers.bias_gelu import EXACT, FAST
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.cuda.device_code.columns import ITEMSIZE
-from gradkern.ops.bias_gelu.cuda.form import ARGUMENTS, Form, choose
+from gradkern.ops.bias_gelu.cuda.form import ARGUMENTS, BiasGeluForm, choose
 
 pytestmark = pytest.mark.thorough
 
@@ -31,7 +31,7 @@ KINDS: list[Kind] = [  # operator, types, rows, columns, fold, outputs, capabili
 ]
 
 
-def compiled(kind: Kind) -> tuple[Form, int, str]:
+def compiled(kind: Kind) -> tuple[BiasGeluForm, int, str]:
     from gradkern.cuda.compile import compile_kernel
     from gradkern.ops.bias_gelu.cuda.kernel import build
 
@@ -39,23 +39,23 @@ def compiled(kind: Kind) -> tuple[Form, int, str]:
     width = 16 // ITEMSIZE[data]
     fold = fold or width
     biases = width if fold == 1 else 1
-    form = Form(operator, data, parameter, columns * fold, outputs, width, fold=fold, bias_width=biases)
-    form = choose(replace(form, native=capability >= (8, 0)), rows // fold, 132)
+    form = BiasGeluForm(operator, data, parameter, columns * fold, outputs, width, fold=fold, bias_width=biases)
+    form = choose(replace(form, native_bfloat16=capability >= (8, 0)), rows // fold, 132)
     made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
     return form, made.spilled, made.ptx
 
 
 @pytest.fixture(scope="module")
-def everything() -> dict[Kind, tuple[Form, int, str]]:
+def everything() -> dict[Kind, tuple[BiasGeluForm, int, str]]:
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         return dict(zip(KINDS, pool.map(compiled, KINDS), strict=True))
 
 
-def test_no_kernel_spills_registers(everything: dict[Kind, tuple[Form, int, str]]) -> None:
+def test_no_kernel_spills_registers(everything: dict[Kind, tuple[BiasGeluForm, int, str]]) -> None:
     assert {kind: spilled for kind, (_, spilled, _) in everything.items() if spilled} == {}
 
 
-def test_every_kernel_moves_16_bytes_at_a_time(everything: dict[Kind, tuple[Form, int, str]]) -> None:
+def test_every_kernel_moves_16_bytes_at_a_time(everything: dict[Kind, tuple[BiasGeluForm, int, str]]) -> None:
     for kind, (form, _, ptx) in everything.items():
         assert ptx.count("ld.global.v4.b32") >= 2 * form.unroll, kind
         assert "dX" not in form.outputs or ptx.count("st.global.v4.b32") >= form.unroll, kind

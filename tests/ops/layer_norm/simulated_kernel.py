@@ -8,7 +8,7 @@ import pytest
 from helpers.layer_norm import ALL_OUTPUTS, INVERTIBLE, LAYER, SIMPLIFIED, case
 from helpers.simulate_layer_norm import simulate
 
-from gradkern.ops.layer_norm.cuda.form import Form
+from gradkern.ops.layer_norm.cuda.form import LayerNormForm
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 
@@ -27,61 +27,89 @@ def check(
     statistic = d if data == d else f
     operands = case(operator, rows, columns, data, upstream, parameter, statistic, seed=rows * columns)
     wanted = frozenset(outputs or ALL_OUTPUTS[operator])
-    made = Form(operator, upstream, data, data, parameter, statistic, columns, wanted, **form)
+    made = LayerNormForm(operator, upstream, data, data, parameter, statistic, columns, wanted, **form)
     simulate(made, operands, grid, **(run or {}))
 
 
 @pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, INVERTIBLE])
 def test_several_rows_of_a_warp_and_rows_left_over(operator: str) -> None:
-    check(operator, 37, 64, (b, b, b), 2, width=8, lanes=4, vectors=2, teams=2)
+    check(operator, 37, 64, (b, b, b), 2, width=8, lanes=4, vectors=2, warp_groups=2)
 
 
 @pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, INVERTIBLE])
 def test_a_warp_a_row_with_vectors_left_over(operator: str) -> None:
-    check(operator, 9, 200, (f, f, f), 2, width=4, lanes=32, vectors=2, teams=2)
+    check(operator, 9, 200, (f, f, f), 2, width=4, lanes=32, vectors=2, warp_groups=2)
 
 
 def test_a_team_of_warps_a_row() -> None:
-    check(LAYER, 11, 768, (b, b, f), 1, width=8, lanes=64, vectors=2, teams=1, pace=1, scale_width=4)
+    check(LAYER, 11, 768, (b, b, f), 1, width=8, lanes=64, vectors=2, warp_groups=1, most_ahead=1, scale_width=4)
 
 
 @pytest.mark.parametrize("strides", [False, True])
 def test_rows_that_start_anywhere(strides: bool) -> None:
     run = {"offset": 2, "strides": strides}
-    form = {"width": 1, "lanes": 32, "vectors": 4, "teams": 2, "aligned": False, "packed": not strides}
+    form = {"width": 1, "lanes": 32, "vectors": 4, "warp_groups": 2, "aligned": False, "packed": not strides}
     check(LAYER, 9, 101, (h, h, h), 1, run=run, **form)
 
 
 def test_a_cluster_exchanges_the_sums_of_a_row() -> None:
-    check(LAYER, 5, 512, (b, b, b), 2, width=8, lanes=32, vectors=1, teams=1, slices=2)
+    check(LAYER, 5, 512, (b, b, b), 2, width=8, lanes=32, vectors=1, warp_groups=1, slices=2)
 
 
 def test_the_ring_is_read_twice_where_registers_do_not_suffice() -> None:
-    check(INVERTIBLE, 7, 500, (b, b, b), 1, width=4, lanes=64, vectors=2, teams=1, aligned=False, hold=False)
+    check(
+        INVERTIBLE,
+        7,
+        500,
+        (b, b, b),
+        1,
+        width=4,
+        lanes=64,
+        vectors=2,
+        warp_groups=1,
+        aligned=False,
+        row_in_registers=False,
+    )
 
 
 @pytest.mark.parametrize(("operator", "parameter"), [(LAYER, b), (SIMPLIFIED, f), (INVERTIBLE, b)])
 def test_a_cluster_reads_the_ring_twice(operator: str, parameter: str) -> None:
-    form = {"width": 8, "lanes": 32, "vectors": 2, "teams": 1, "slices": 2, "stages": 2, "hold": False}
+    form = {
+        "width": 8,
+        "lanes": 32,
+        "vectors": 2,
+        "warp_groups": 1,
+        "slices": 2,
+        "stages": 2,
+        "row_in_registers": False,
+    }
     check(operator, 7, 904, (b, b, parameter), 4, scale_width=4, **form)
 
 
-@pytest.mark.parametrize("alone", [False, True])
-def test_two_launches_for_rows_wider_than_a_cluster(alone: bool) -> None:
-    form = {"width": 4, "lanes": 32, "vectors": 1, "teams": 2, "slices": 3, "aligned": False, "alone": alone}
-    check(LAYER, 5, 300, (b, b, b), 3, phase="given", **form)
+@pytest.mark.parametrize("single_block", [False, True])
+def test_two_launches_for_rows_wider_than_a_cluster(single_block: bool) -> None:
+    form = {
+        "width": 4,
+        "lanes": 32,
+        "vectors": 1,
+        "warp_groups": 2,
+        "slices": 3,
+        "aligned": False,
+        "single_block": single_block,
+    }
+    check(LAYER, 5, 300, (b, b, b), 3, phase="apply", **form)
 
 
 @pytest.mark.parametrize("source", ["async", "plain"])
 def test_the_forms_of_older_devices(source: str) -> None:
-    check(LAYER, 9, 50, (d, d, d), 1, width=2, lanes=8, vectors=4, teams=1, source=source)
+    check(LAYER, 9, 50, (d, d, d), 1, width=2, lanes=8, vectors=4, warp_groups=1, source=source)
 
 
 @pytest.mark.parametrize("outputs", [("X_grad",), ("scale_grad",), ("bias_grad",), ("X_grad", "bias_grad")])
 def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
-    check(LAYER, 9, 100, (f, f, b), 1, outputs, width=4, lanes=8, vectors=4, teams=1)
+    check(LAYER, 9, 100, (f, f, b), 1, outputs, width=4, lanes=8, vectors=4, warp_groups=1)
 
 
 @pytest.mark.parametrize("source", ["X", "Y_grad"])
 def test_X_grad_may_be_written_over_what_it_is_made_from(source: str) -> None:
-    check(LAYER, 9, 100, (f, f, f), 1, run={"in_place": source}, width=4, lanes=8, vectors=4, teams=1)
+    check(LAYER, 9, 100, (f, f, f), 1, run={"in_place": source}, width=4, lanes=8, vectors=4, warp_groups=1)

@@ -14,7 +14,7 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.channel_kernels import streaming_tiling
 from gradkern.channel_kernels.streaming_form import StreamingForm
-from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, Form
+from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, LayerNormForm
 from gradkern.ops.layer_norm.cuda.tiling import choose
 
 pytestmark = pytest.mark.thorough
@@ -92,9 +92,9 @@ def layer_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
     return form, result.spilled, result.ptx
 
 
-def norm_form(kind: tuple[Any, ...], capability: tuple[int, int]) -> Form:
+def norm_form(kind: tuple[Any, ...], capability: tuple[int, int]) -> LayerNormForm:
     operator, data, upstream, parameter, columns, width = kind
-    form = Form(
+    form = LayerNormForm(
         operator,
         upstream,
         data,
@@ -106,7 +106,7 @@ def norm_form(kind: tuple[Any, ...], capability: tuple[int, int]) -> Form:
         width,
         lanes=1,
         vectors=1,
-        teams=1,
+        warp_groups=1,
         source="plain" if width == 1 and capability < (9, 0) else SOURCE[capability],
         aligned=width > 1,
         native_bfloat16=capability >= (8, 0),
@@ -127,20 +127,20 @@ def everything(request: pytest.FixtureRequest) -> dict[tuple[Any, ...], Made]:
 @pytest.mark.parametrize(
     ("kind", "capability", "phase"),
     [
-        ((LAYER, b, b, b, 262144, 8), (9, 0), "whole"),
-        ((LAYER, h, h, f, 262144, 8), (9, 0), "whole"),
-        ((INVERTIBLE, b, b, b, 262144, 8), (9, 0), "whole"),
-        ((INVERTIBLE, h, h, f, 262144, 8), (9, 0), "given"),  # the parameters' 256 KB leave no room for rows
-        ((LAYER, b, b, b, 262152, 8), (9, 0), "given"),
-        ((LAYER, f, f, f, 262144, 4), (9, 0), "given"),
-        ((LAYER, b, b, b, 262144, 8), (12, 0), "given"),
+        ((LAYER, b, b, b, 262144, 8), (9, 0), "fused"),
+        ((LAYER, h, h, f, 262144, 8), (9, 0), "fused"),
+        ((INVERTIBLE, b, b, b, 262144, 8), (9, 0), "fused"),
+        ((INVERTIBLE, h, h, f, 262144, 8), (9, 0), "apply"),  # the parameters' 256 KB leave no room for rows
+        ((LAYER, b, b, b, 262152, 8), (9, 0), "apply"),
+        ((LAYER, f, f, f, 262144, 4), (9, 0), "apply"),
+        ((LAYER, b, b, b, 262144, 8), (12, 0), "apply"),
     ],
 )
 def test_wide_rows_are_read_once_where_they_fit_a_cluster(
     kind: tuple[Any, ...], capability: tuple[int, int], phase: str
 ) -> None:
     form = norm_form(kind, capability)
-    assert (form.phase, form.hold) == (phase, phase == "given")
+    assert (form.phase, form.row_in_registers) == (phase, phase == "apply")
 
 
 def test_no_kernel_spills_registers(everything: dict[tuple[Any, ...], Made]) -> None:

@@ -10,7 +10,7 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.cuda.scratch import scratch
-from gradkern.ops.bias_gelu.cuda.form import ARGUMENTS, Form, choose
+from gradkern.ops.bias_gelu.cuda.form import ARGUMENTS, BiasGeluForm, choose
 
 __all__ = ["plan"]
 
@@ -51,29 +51,29 @@ def plan(call: Call) -> GeluPlan | EmptyPlan:
     numbers = {"rows": rows // form.fold, "tail": rows % form.fold * columns}
     numbers |= {f"{name}_stride": form.fold * stride for name, stride in strides.items()}
     arguments = [numbers.get(name, 0) for name in ARGUMENTS]
-    given = [*call.inputs, *call.outputs, *(("counter", "partial") if form.stays else ())]
+    arguments_of_call = [*call.inputs, *call.outputs, *(("counter", "partial") if form.persistent else ())]
     builder = "gradkern.ops.bias_gelu.cuda.kernel:build"
     kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS))
-    grid = form.tasks(rows // form.fold)
-    partial = grid // form.slices * form.column_sums.partial_bytes if form.stays else 0
-    if form.stays:
+    grid = form.tiles(rows // form.fold)
+    partial = grid // form.slices * form.column_sums.partial_bytes if form.persistent else 0
+    if form.persistent:
         grid = min(grid, kernel.resident_blocks(form.threads))
         if not grid:
             raise Refusal(f"no block of {form.threads} threads fits the device")
-    changing = [ARGUMENTS.index(name) for name in given]
-    launch = Launch(kernel, grid, form.threads, arguments, changing, cooperative=form.stays)
+    changing = [ARGUMENTS.index(name) for name in arguments_of_call]
+    launch = Launch(kernel, grid, form.threads, arguments, changing, cooperative=form.persistent)
     return GeluPlan(_name(form), partial, launch, device)
 
 
-def _name(form: Form) -> str:
-    """A name that tells the kernel's shape: slices x lanes x width, teams x rows of a thread."""
+def _name(form: BiasGeluForm) -> str:
+    """A name that tells the kernel's shape: slices x lanes x width, warp_groups x rows of a thread."""
     kind = "fast_gelu" if form.fast else "gelu"
-    what = "tasks" if form.stays else "alone" if form.alone else "stream"
+    what = "tiles" if form.persistent else "single_block" if form.single_block else "stream"
     folded = f"_fold{form.fold}" if form.fold > 1 else ""
-    return f"{kind}_{what}_{form.slices}x{form.lanes}x{form.width}_rows{form.teams}x{form.unroll}{folded}"
+    return f"{kind}_{what}_{form.slices}x{form.lanes}x{form.width}_rows{form.warp_groups}x{form.unroll}{folded}"
 
 
-def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> Form:
+def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> BiasGeluForm:
     """All but the threads: vectors as wide as alignment allows, rows folded where that makes their vectors whole."""
     X, B = call.inputs["X"], call.inputs["B"]
     tensors = {**call.inputs, **call.outputs}
@@ -90,7 +90,7 @@ def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: 
     bias_width = width if columns % width == 0 else 1
     while bias_width > 1 and B.alignment % min(16, bias_width * B.dtype.itemsize):
         bias_width //= 2
-    return Form(
+    return BiasGeluForm(
         operator=call.operator,
         data=X.dtype.name,
         parameter=B.dtype.name,
@@ -101,5 +101,5 @@ def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: 
         bias_width=bias_width,
         packed=packed,
         long_rows=rows > 1 << 30,
-        native=device.capability >= (8, 0),
+        native_bfloat16=device.capability >= (8, 0),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, ColumnSums, up
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 
-__all__ = ["ARGUMENTS", "Form"]
+__all__ = ["ARGUMENTS", "LayerNormForm"]
 
 ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
     *("Y_grad", "X", "scale", "bias", "mean", "inv_std", "X_grad", "scale_grad", "bias_grad"),
@@ -17,7 +17,7 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from r
 
 
 @dataclass(frozen=True, slots=True)
-class Form(ByColumns):
+class LayerNormForm(ByColumns):
     """All that is bound when the kernel is compiled. Everything else is an argument of the launch."""
 
     operator: str
@@ -31,28 +31,28 @@ class Form(ByColumns):
     width: int
     lanes: int
     vectors: int
-    teams: int
+    warp_groups: int
     slices: int = 1
     stages: int = 3
     scale_width: int = 1  # elements of scale, and of bias, that a thread loads at once
     source: str = "bulk"  # how rows reach the block: bulk, async (both into a ring in shared memory) or plain
-    phase: str = "whole"  # whole; or, for rows too wide for one cluster: sums (of rows), then given (those sums)
-    # keep a row's values in registers between its two passes, rather than read the ring again; if not, a block is one
-    # team of whole warps, and the slices of a row are a cluster
-    hold: bool = True
+    phase: str = "fused"  # one launch; for rows too wide for a cluster two: row_sums, then apply, which reads them
+    # a row's values stay in registers between its two passes; if not, the ring is read again, a block is one group of
+    # warps, and the slices of a row are a cluster
+    row_in_registers: bool = True
     aligned: bool = True  # rows of X and Y_grad start at multiples of 16 bytes
     packed: bool = True  # rows of X, of Y_grad and of X_grad lie end to end
     long_rows: bool = False  # row numbers need 64 bits
     native_bfloat16: bool = True
     blocks_per_processor: int = 1
-    alone: bool = False  # a block has all rows of its columns, so that its sums are the result
-    pace: int = 0  # how many rounds a block may be ahead of the average; 0: any
+    single_block: bool = False  # a block has all rows of its columns, so that its sums are the result
+    most_ahead: int = 0  # how many rounds a block may be ahead of the average; 0: any
     chunk: int = 8  # final sums: threads side by side, of 4 columns each
 
     @property
     def name(self) -> str:
         """In a profiler."""
-        role = {"whole": "", "sums": "row_sums", "given": "from_row_sums"}[self.phase]
+        role = "" if self.phase == "fused" else self.phase
         outputs = "" if len(self.outputs) == (3 if self.centred else 2) else "_".join(sorted(self.outputs))
         shape = f"{self.slices}x{self.lanes}x{self.vectors}x{self.width}"
         return kernel_name(operator_words(self.operator), role, outputs, self.data, self.columns, shape)
@@ -100,6 +100,38 @@ class Form(ByColumns):
         return self.operator != "SimplifiedLayerNormalizationGrad"
 
     @property
+    def written(self) -> frozenset[str]:
+        """The outputs of this launch."""
+        return self.outputs if self.phase != "row_sums" else frozenset()
+
+    @property
+    def row_terms(self) -> bool:
+        """s1 and s2 of a row are needed."""
+        return "X_grad" in self.written or self.phase == "row_sums"
+
+    @property
+    def needs_X(self) -> bool:
+        return self.row_terms or "scale_grad" in self.written
+
+    @property
+    def cluster(self) -> bool:
+        """The slices of a row are the blocks of a cluster."""
+        return self.slices > 1 and self.phase == "fused"
+
+    @property
+    def scales_sums(self) -> bool:
+        """r multiplies a row's sums, and not every X - mean."""
+        return not self.row_in_registers and not self.invertible
+
+    @property
+    def certain_vectors(self) -> int:
+        """How many of a thread's vectors it need not ask about. Where the ring is read twice it asks about every one:
+        without these branches the compiler puts off adding to the sums over rows until it has loaded all the vectors,
+        and runs out of registers.
+        """
+        return self.full_vectors if self.row_in_registers else 0
+
+    @property
     def sums(self) -> int:
         """How many parameter gradients are wanted."""
         return len(self.outputs & {"scale_grad", "bias_grad"})
@@ -108,14 +140,14 @@ class Form(ByColumns):
     def column_sums(self) -> ColumnSums:
         """How scale_grad and bias_grad are added up, of those that are wanted."""
         return ColumnSums(
-            **{name: getattr(self, name) for name in ("columns", "width", "lanes", "vectors", "teams", "slices")},
+            **{name: getattr(self, name) for name in ("columns", "width", "lanes", "vectors", "warp_groups", "slices")},
             sums=self.sums,
             compute=self.compute,
             result=self.parameter,
             at=self.ring_at,
             chunk=self.chunk,
-            alone=self.alone,
-            paced=self.pace > 0,
+            single_block=self.single_block,
+            counts_progress=self.most_ahead > 0,
             native_bfloat16=self.native_bfloat16,
         )
 
@@ -127,7 +159,7 @@ class Form(ByColumns):
     def pitch(self) -> tuple[int, int]:
         """Bytes from row to row in the ring, of X and of Y_grad."""
         sizes = (self.slice_columns * self.data_itemsize, self.slice_columns * self.upstream_itemsize)
-        if self.rows_at_once == 1 or (self.packed and self.source == "bulk"):
+        if self.group_rows == 1 or (self.packed and self.source == "bulk"):
             return sizes
         return (up(sizes[0], 16) + 16, up(sizes[1], 16) + 16)
 
@@ -135,47 +167,61 @@ class Form(ByColumns):
     def slots(self) -> tuple[int, int]:
         """Bytes of one stage of the ring, X's part and Y_grad's; a row that starts anywhere needs 16 more."""
         extra = 0 if self.aligned else 32
-        x, d = (up(self.rows_at_once * each, 16) + extra for each in self.pitch)
+        x, d = (up(self.group_rows * each, 16) + extra for each in self.pitch)
         return x, d
 
     @property
     def exchange_slots(self) -> int:
-        """Pairs of sums that a row's team (or the teams of a cluster) exchange: a power of two."""
-        warps = self.slices * self.team_threads // 32 if self.phase == "whole" else self.team_threads // 32
+        """Pairs of sums that the warps of a row's group (or of a cluster) exchange: a power of two."""
+        warps = self.slices * self.group_threads // 32 if self.phase == "fused" else self.group_threads // 32
         return 1 << (warps - 1).bit_length()
 
     # Shared memory: full barriers | exchange barriers | exchanged pairs | parameters | ring, reused for the last sums
     @property
     def exchange_barriers_at(self) -> int:
-        return self.teams * self.stages * 8
+        return self.warp_groups * self.stages * 8
 
     @property
     def exchange_at(self) -> int:
-        return up(self.exchange_barriers_at + self.teams * 2 * 8, 16)
+        return up(self.exchange_barriers_at + self.warp_groups * 2 * 8, 16)
 
     @property
     def parameters_at(self) -> int:
-        return up(self.exchange_at + self.teams * 2 * self.exchange_slots * 2 * self.itemsize, 128)
+        return up(self.exchange_at + self.warp_groups * 2 * self.exchange_slots * 2 * self.itemsize, 128)
+
+    @property
+    def bias_at(self) -> int:
+        """The invertible norm's."""
+        return self.parameters_at
+
+    @property
+    def inverse_scale_at(self) -> int:
+        """1 / scale of the invertible norm, where rows stay in registers."""
+        return self.parameters_at + self.parameter_bytes
+
+    @property
+    def scale_at(self) -> int:
+        return self.ring_at - self.parameter_bytes
 
     @property
     def shared_parameter(self) -> str:
-        """The type of parameters in shared memory: that of arithmetic, or, where rows need the space, as they came."""
-        return self.compute if self.hold else self.parameter
+        """The type of parameters in shared memory: that of arithmetic, or, where rows need the space, their own."""
+        return self.compute if self.row_in_registers else self.parameter
 
     @property
     def parameter_bytes(self) -> int:
-        """Of one parameter held in shared memory."""
+        """Of one parameter in shared memory."""
         return up(self.lanes * self.vectors * self.width * ITEMSIZE[self.shared_parameter], 128)
 
     @property
     def scale_in_registers(self) -> bool:
         """Where they suffice; else scale stays in shared memory, as the invertible norm's other parameters do."""
-        return self.hold and not self.invertible and self.compute == "float32"
+        return self.row_in_registers and not self.invertible and self.compute == "float32"
 
     @property
     def shared_parameters(self) -> int:
         """How many: scale; the invertible norm's bias and, if there is space, 1 / scale."""
-        return (0 if self.scale_in_registers else 1) + ((2 if self.hold else 1) if self.invertible else 0)
+        return (0 if self.scale_in_registers else 1) + ((2 if self.row_in_registers else 1) if self.invertible else 0)
 
     @property
     def ring_at(self) -> int:
@@ -183,5 +229,5 @@ class Form(ByColumns):
 
     @property
     def shared_bytes(self) -> int:
-        ring = self.teams * self.stages * sum(self.slots) if self.ring else 0
+        ring = self.warp_groups * self.stages * sum(self.slots) if self.ring else 0
         return self.ring_at + max(ring, self.column_sums.shared_bytes if self.sums else 0)

@@ -1,4 +1,4 @@
-"""The layer-norm gradients on a GPU: from a call to a launch of the kernel in `cuda_kernel`."""
+"""The layer-norm gradients on a GPU: from a call to launches of the kernel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gradkern.cuda.device import Device, in_turn
 from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.cuda.scratch import scratch
-from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, Form
+from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, LayerNormForm
 from gradkern.ops.layer_norm.cuda.tiling import choose
 
 __all__ = ["plan"]
@@ -66,35 +66,35 @@ def plan(call: Call) -> NormPlan | EmptyPlan:
     return _plan(call, form, device, rows, strides)
 
 
-def _plan(call: Call, form: Form, device: Device, rows: int, strides: dict[str, int]) -> NormPlan:
+def _plan(call: Call, form: LayerNormForm, device: Device, rows: int, strides: dict[str, int]) -> NormPlan:
     data = "Y" if form.invertible else "X"
     numbers = {"rows": rows, "Y_grad_stride": strides["Y_grad"], "X_stride": strides[data]}
     numbers["X_grad_stride"] = strides.get("X_grad", 0)
     arguments = [numbers.get(name, 0) for name in ARGUMENTS]
-    phases = [form] if form.phase == "whole" else [replace(form, phase="sums"), replace(form, phase="given")]
-    if form.phase == "given" and "X_grad" not in form.outputs:
+    phases = [form] if form.phase == "fused" else [replace(form, phase="row_sums"), replace(form, phase="apply")]
+    if form.phase == "apply" and "X_grad" not in form.outputs:
         phases = phases[1:]
-    given = [*(_INPUTS[name] for name in call.inputs), *call.outputs, "partial", "row_sums", "counter"]
-    changing = [_INDEX[name] for name in given]
+    arguments_of_call = [*(_INPUTS[name] for name in call.inputs), *call.outputs, "partial", "row_sums", "counter"]
+    changing = [_INDEX[name] for name in arguments_of_call]
     launches = tuple(_launch(phase, device, arguments, changing, rows) for phase in phases)
     writers = max(launch.grid // form.slices for launch in launches)
     partial = writers * form.column_sums.partial_bytes
-    sums = rows * form.slices * 2 * form.itemsize if form.phase == "given" else 0
+    sums = rows * form.slices * 2 * form.itemsize if form.phase == "apply" else 0
     return NormPlan(name_of(form), partial + sums, launches, device, partial)
 
 
-def _launch(form: Form, device: Device, arguments: list[int], changing: list[int], rows: int) -> Launch:
-    cluster = form.slices if form.phase == "whole" else 1
+def _launch(form: LayerNormForm, device: Device, arguments: list[int], changing: list[int], rows: int) -> Launch:
+    cluster = form.slices if form.phase == "fused" else 1
     builder = "gradkern.ops.layer_norm.cuda.kernel:build"
     kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS), cluster=cluster)
     resident = kernel.resident_blocks(form.threads, cluster) // form.slices * form.slices
     most = device.processors * form.blocks_per_processor // form.slices * form.slices
     resident = min(resident, max(most, form.slices))  # more blocks would leave more partial sums
-    barrier = form.phase != "sums" and form.sums > 0 and not form.alone
-    if form.alone:
+    barrier = form.phase != "row_sums" and form.sums > 0 and not form.single_block
+    if form.single_block:
         resident = form.slices
     elif not barrier:
-        wanted = -(-rows // (form.teams * form.rows_at_once)) * form.slices
+        wanted = -(-rows // (form.warp_groups * form.group_rows)) * form.slices
         resident = min(max(resident, form.slices if cluster == 1 else 0), wanted)
     if not resident:
         raise Refusal(
@@ -103,13 +103,13 @@ def _launch(form: Form, device: Device, arguments: list[int], changing: list[int
     return Launch(kernel, resident, form.threads, arguments, changing, cluster, cooperative=barrier)
 
 
-def name_of(form: Form) -> str:
-    """A name that tells the kernel's shape: rows' source, slices x lanes x vectors x width, teams, stages."""
+def name_of(form: LayerNormForm) -> str:
+    """A name that tells the kernel's shape: rows' source, slices x lanes x vectors x width, groups, stages."""
     shape = f"{form.slices}x{form.lanes}x{form.vectors}x{form.width}"
-    return f"layer_norm_{form.source}_{form.phase}_{shape}_teams{form.teams}_stages{form.stages}"
+    return f"layer_norm_{form.source}_{form.phase}_{shape}_groups{form.warp_groups}_stages{form.stages}"
 
 
-def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> Form:
+def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> LayerNormForm:
     data = call.inputs["Y" if call.operator.startswith("Invertible") else "X"]
     upstream, result = call.inputs["Y_grad"], call.outputs.get("X_grad")
     statistic = call.inputs.get("inv_std_dev") or call.inputs["inv_std_var"]
@@ -139,7 +139,7 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device:
         source = "bulk"
     else:
         source = "async" if device.capability >= (8, 0) and narrowest >= 4 else "plain"
-    return Form(
+    return LayerNormForm(
         operator=call.operator,
         upstream=upstream.dtype.name,
         data=data.dtype.name,
@@ -151,7 +151,7 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device:
         width=width,
         lanes=1,
         vectors=1,
-        teams=1,
+        warp_groups=1,
         scale_width=scale_width,
         source=source,
         aligned=aligned,

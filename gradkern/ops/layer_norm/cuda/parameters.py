@@ -1,0 +1,110 @@
+"""Where scale and bias are while rows go by: a thread's scales in its registers, or a slice's in shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
+from gradkern.ops.layer_norm.cuda.form import LayerNormForm
+
+__all__ = ["register_scales", "shared_parameters"]
+
+
+def register_scales(form: LayerNormForm) -> Callable[..., None]:
+    """The device function load(scales, scale, first_column, lane, vectors): this thread's, zero where it has none."""
+    WIDTH, LANES, VECTORS, CERTAIN_VECTORS = form.width, form.lanes, form.vectors, form.certain_vectors
+    SCALE_WIDTH, PARAMETER = form.scale_width, form.parameter_itemsize
+    WANTED = form.scale_in_registers and form.row_terms
+    FLOAT = float32 if form.compute == "float32" else float64
+    load_scales = i.loader("global", form.parameter, SCALE_WIDTH)
+
+    @device_function
+    def load(scales: Any, scale: int, first_column: int, lane: int, vectors: int) -> None:
+        some = cuda.local.array(WIDTH, FLOAT)
+        for j in range(VECTORS):
+            v = lane + j * LANES
+            for e in range(WIDTH):
+                scales[j * WIDTH + e] = FLOAT(0)
+            if WANTED and (j < CERTAIN_VECTORS or v < vectors):
+                for part in range(WIDTH // SCALE_WIDTH):
+                    at = first_column + v * WIDTH + part * SCALE_WIDTH
+                    load_scales(some, scale + int64(at) * PARAMETER)
+                    for e in range(SCALE_WIDTH):
+                        scales[j * WIDTH + part * SCALE_WIDTH + e] = some[e]
+
+    return load
+
+
+def shared_parameters(form: LayerNormForm) -> tuple[Callable[..., None], Callable[..., None]]:
+    """Two device functions: copy(scale, bias, first_column, columns, thread), by all threads of a block, of what
+    form.shared_parameters counts; load(values, at, vector), of a vector of the parameter that begins at this byte.
+
+    Parameters lie in planes of 16 bytes a vector, so that a warp's loads of 16 bytes meet no bank twice.
+    """
+    WIDTH, LANES, VECTORS, THREADS = form.width, form.lanes, form.vectors, form.threads
+    IN_REGISTERS, INVERTIBLE = form.row_in_registers, form.invertible
+    ITEM, PARAMETER, SCALE_WIDTH = ITEMSIZE[form.shared_parameter], form.parameter_itemsize, form.scale_width
+    AT_ONCE = min(4, -(-form.slice_columns // (SCALE_WIDTH * THREADS)))
+    SOME = AT_ONCE * SCALE_WIDTH
+    QUAD = min(WIDTH, 16 // ITEM)
+    PLANES, PLANE = WIDTH // QUAD, LANES * VECTORS * QUAD * ITEM
+    PIECE = min(QUAD, SCALE_WIDTH)
+    SCALE_AT, BIAS_AT, INVERSE_AT = form.scale_at, form.bias_at, form.inverse_scale_at
+    FLOAT = float32 if form.compute == "float32" else float64
+    load_scales = i.loader("global", form.parameter, SCALE_WIDTH)
+    load_quad = i.loader("shared", form.shared_parameter, QUAD)
+    store_piece = i.storer("shared", form.shared_parameter, PIECE, form.native_bfloat16)
+
+    @device_function
+    def place(column: int) -> int:
+        vector, e = column // WIDTH, column % WIDTH
+        return (e // QUAD) * PLANE + (vector * QUAD + e % QUAD) * ITEM
+
+    @device_function
+    def load(values: Any, at: int, vector: int) -> None:
+        quad = cuda.local.array(QUAD, FLOAT)
+        for plane in range(PLANES):
+            load_quad(quad, at + plane * PLANE + vector * (QUAD * ITEM))
+            for e in range(QUAD):
+                values[plane * QUAD + e] = quad[e]
+
+    @device_function
+    def copy(scale: int, bias: int, first_column: int, columns: int, thread: int) -> None:
+        shared = i.shared_memory()
+        some, piece = cuda.local.array(SCALE_WIDTH, FLOAT), cuda.local.array(PIECE, FLOAT)
+        scales, biases = cuda.local.array(SOME, FLOAT), cuda.local.array(SOME, FLOAT)
+        column = i.unseen(thread * SCALE_WIDTH)
+        while column < columns:
+            for q in range(AT_ONCE):  # independent loads, so that their latencies overlap
+                of = first_column + min(column + q * (THREADS * SCALE_WIDTH), columns - SCALE_WIDTH)
+                load_scales(some, scale + int64(of) * PARAMETER)
+                for e in range(SCALE_WIDTH):
+                    scales[q * SCALE_WIDTH + e] = some[e]
+                if INVERTIBLE:
+                    load_scales(some, bias + int64(of) * PARAMETER)
+                    for e in range(SCALE_WIDTH):
+                        biases[q * SCALE_WIDTH + e] = some[e]
+            for q in range(AT_ONCE):
+                of = min(column + q * (THREADS * SCALE_WIDTH), columns - SCALE_WIDTH)
+                for part in range(SCALE_WIDTH // PIECE):
+                    at = place(of + part * PIECE)
+                    for e in range(PIECE):
+                        piece[e] = scales[q * SCALE_WIDTH + part * PIECE + e]
+                    store_piece(shared + SCALE_AT + at, piece)
+                    if INVERTIBLE:
+                        if IN_REGISTERS:
+                            for e in range(PIECE):
+                                piece[e] = FLOAT(1) / piece[e]
+                            store_piece(shared + INVERSE_AT + at, piece)
+                        for e in range(PIECE):
+                            piece[e] = biases[q * SCALE_WIDTH + part * PIECE + e]
+                        store_piece(shared + BIAS_AT + at, piece)
+            column = i.unseen(column + AT_ONCE * THREADS * SCALE_WIDTH)
+
+    return copy, load

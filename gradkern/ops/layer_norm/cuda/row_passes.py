@@ -1,0 +1,151 @@
+"""What a thread computes of its elements of one row, in two passes: before the row's sums are known, and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.function import device_function
+from gradkern.ops.layer_norm.cuda.form import LayerNormForm
+
+__all__ = ["row_passes"]
+
+
+def row_passes(
+    form: LayerNormForm, load_shared_parameter: Callable[..., None]
+) -> tuple[Callable[..., None], Callable[..., None]]:
+    """Two device functions:
+
+    first(pair, xh, g, scale_sum, bias_sum, scales, x_at, d_at, m, r, lane, vectors, valid)
+        this thread's part of s1 and s2; what the second pass needs; and the sums over rows, to which the row is added
+    second(pair, xh, g, x_at, d_at, out_at, m, r, lane, vectors, valid)
+        X_grad, with the row's s1 and s2
+
+    valid: this thread has a row; vectors: of a row of the slice.
+    """
+    WIDTH, LANES, VECTORS, CERTAIN_VECTORS = form.width, form.lanes, form.vectors, form.certain_vectors
+    IN_REGISTERS, SCALE_IN_REGISTERS, SCALES_SUMS = form.row_in_registers, form.scale_in_registers, form.scales_sums
+    HAS_MEAN, INVERTIBLE, CENTRED = form.has_mean, form.invertible, form.centred
+    NEEDS_X, ROW_TERMS = form.needs_X, form.row_terms
+    SCALE_GRAD, BIAS_GRAD = "scale_grad" in form.written, "bias_grad" in form.written
+    X_VECTOR, D_VECTOR, OUT_VECTOR = (
+        WIDTH * size for size in (form.data_itemsize, form.upstream_itemsize, form.result_itemsize)
+    )
+    SCALE_AT, BIAS_AT, INVERSE_AT = form.scale_at, form.bias_at, form.inverse_scale_at
+    SINGLE = form.compute == "float32"
+    FLOAT = float32 if SINGLE else float64
+    MINUS_MEAN = -1.0 / form.columns
+    memory = "shared" if form.ring else "global"
+    load_X = i.loader(memory, form.data, WIDTH)
+    load_D = i.loader(memory, form.upstream, WIDTH)
+    store_X_grad = i.storer("global", form.result, WIDTH, form.native_bfloat16)
+
+    @device_function
+    def centre(value: Any, m: Any, bias: Any) -> Any:
+        """X - mean, which is xh / r; for the invertible norm Y - bias, which is xh * scale."""
+        if INVERTIBLE:
+            return value - bias
+        if HAS_MEAN:
+            return value - m
+        return value
+
+    @device_function
+    def inverse(value: Any) -> Any:
+        """1 / value: within 1 or 2 units in the last place of a float32."""
+        return i.reciprocal_approximate(value) if SINGLE else FLOAT(1) / value
+
+    @device_function
+    def first(
+        pair: Any, xh: Any, g: Any, scale_sum: Any, bias_sum: Any, scales: Any,
+        x_at: int, d_at: int, m: Any, r: Any, lane: int, vectors: int, valid: bool,
+    ) -> None:  # fmt: skip
+        shared = i.shared_memory()
+        x, d = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        bias, scale = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        s1, s2 = cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)  # two each: additions need not wait
+        s1[0] = s1[1] = s2[0] = s2[1] = FLOAT(0)
+        for j in range(VECTORS):
+            v = lane + j * LANES
+            if valid and (j < CERTAIN_VECTORS or v < vectors):
+                if NEEDS_X:
+                    load_X(x, x_at + v * X_VECTOR)
+                load_D(d, d_at + v * D_VECTOR)
+                if INVERTIBLE and NEEDS_X:
+                    load_shared_parameter(bias, shared + BIAS_AT, v)
+                if not SCALE_IN_REGISTERS and ROW_TERMS:
+                    load_shared_parameter(scale, shared + SCALE_AT, v)
+                for e in range(WIDTH):
+                    n = j * WIDTH + e
+                    if NEEDS_X:
+                        h = centre(x[e], m, bias[e])
+                        if IN_REGISTERS and not INVERTIBLE:
+                            h = h * r
+                        p = d[e] * h
+                        if SCALE_GRAD:  # invertible: the division by scale comes later, and s2 does without
+                            scale_sum[n] += p * r if SCALES_SUMS else p
+                        if ROW_TERMS:
+                            w = scales[n] if SCALE_IN_REGISTERS else scale[e]
+                            k = d[e] * w
+                            if CENTRED:
+                                s1[n & 1] += k
+                            if INVERTIBLE:
+                                s2[n & 1] += p
+                            elif SCALES_SUMS:
+                                s2[n & 1] += p * w
+                            else:
+                                s2[n & 1] += k * h
+                            if IN_REGISTERS:
+                                xh[n] = h
+                                g[n] = k
+                    if BIAS_GRAD:
+                        bias_sum[n] += d[e]
+        pair[0], pair[1] = s1[0] + s1[1], s2[0] + s2[1]
+        if SCALES_SUMS:
+            pair[1] *= r
+
+    @device_function
+    def second(
+        pair: Any, xh: Any, g: Any, x_at: int, d_at: int, out_at: int, m: Any, r: Any,
+        lane: int, vectors: int, valid: bool,
+    ) -> None:  # fmt: skip
+        """X_grad = g * r + (xh * k2 + k1)"""
+        shared = i.shared_memory()
+        x, d = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        bias, scale, over_scale = (
+            cuda.local.array(WIDTH, FLOAT),
+            cuda.local.array(WIDTH, FLOAT),
+            cuda.local.array(WIDTH, FLOAT),
+        )
+        k1, k2 = pair[0] * r * FLOAT(MINUS_MEAN), pair[1] * r * FLOAT(MINUS_MEAN)
+        if SCALES_SUMS:
+            k2 *= r
+        for j in range(VECTORS):
+            v = lane + j * LANES
+            if valid and (j < CERTAIN_VECTORS or v < vectors):
+                if INVERTIBLE and IN_REGISTERS:
+                    load_shared_parameter(over_scale, shared + INVERSE_AT, v)
+                if not IN_REGISTERS:
+                    load_X(x, x_at + v * X_VECTOR)
+                    load_D(d, d_at + v * D_VECTOR)
+                    load_shared_parameter(scale, shared + SCALE_AT, v)
+                    if INVERTIBLE:
+                        load_shared_parameter(bias, shared + BIAS_AT, v)
+                for e in range(WIDTH):
+                    n = j * WIDTH + e
+                    if IN_REGISTERS:
+                        h, k = xh[n], g[n]
+                    else:
+                        h, k = centre(x[e], m, bias[e]), d[e] * scale[e]
+                    if INVERTIBLE:
+                        h = h * (over_scale[e] if IN_REGISTERS else inverse(scale[e]))
+                    if CENTRED:
+                        x[e] = k * r + (h * k2 + k1)
+                    else:
+                        x[e] = k * r + h * k2
+                store_X_grad(out_at + v * OUT_VECTOR, x)
+
+    return first, second

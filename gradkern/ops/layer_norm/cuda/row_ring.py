@@ -1,0 +1,131 @@
+"""How rows reach a block: through a ring of stages in shared memory, filled some rows ahead, or by plain loads.
+
+In bulk, one thread of a group asks the copy engine for whole rows, and a transaction barrier of the stage counts the
+bytes as they come. Asynchronously, each thread copies the vectors that it will read itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from numba.cuda import int32, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.function import device_function
+from gradkern.ops.layer_norm.cuda.form import LayerNormForm
+
+__all__ = ["row_ring"]
+
+
+def row_ring(form: LayerNormForm) -> tuple[Callable[..., None], Callable[..., None], Callable[..., tuple[int, int]]]:
+    """Three device functions:
+
+    fetch(stage, barrier, X, Y_grad, X_stride, D_stride, row, rows, group_thread, lane, group_row, columns)
+        the rows from `row` on, as many as a group takes at once, into the stage at this address
+    wait(barrier, parity)
+        until this thread may read what was fetched
+    places(stage, X, Y_grad, X_stride, D_stride, row, own_row, group_row)
+        where this thread's row of X and of Y_grad are
+    """
+    ALIGNED, PACKED, BULK, ASYNC, RING = (
+        form.aligned,
+        form.packed,
+        form.source == "bulk",
+        form.source == "async",
+        form.ring,
+    )
+    (X_PITCH, D_PITCH), (X_SLOT, _) = form.pitch, form.slots
+    wait_for_copies = i.wait_for_copies(form.stages - 1)
+
+    @device_function
+    def wait(barrier: int, parity: int) -> None:
+        if BULK:
+            i.wait(barrier, parity)
+        elif ASYNC:
+            wait_for_copies()
+
+    @device_function
+    def places(
+        stage: int, X: int, Y_grad: int, X_stride: int, D_stride: int, row: int, own_row: int, group_row: int
+    ) -> tuple[int, int]:
+        x_at, d_at = X + int64(own_row) * X_stride, Y_grad + int64(own_row) * D_stride
+        if RING:
+            x_shift, d_shift = int64(0), int64(0)
+            if BULK and not ALIGNED:  # whole units of 16 bytes were copied
+                start = row if PACKED else own_row
+                x_shift = (X + int64(start) * X_stride) & 15
+                d_shift = (Y_grad + int64(start) * D_stride) & 15
+            x_at = stage + group_row * X_PITCH + x_shift
+            d_at = stage + X_SLOT + group_row * D_PITCH + d_shift
+        return x_at, d_at
+
+    return (_bulk_fetch(form) if BULK else _thread_fetch(form)), wait, places
+
+
+def _bulk_fetch(form: LayerNormForm) -> Callable[..., None]:
+    ALIGNED, PACKED, GROUP_ROWS, NEEDS_X = form.aligned, form.packed, form.group_rows, form.needs_X
+    (X_PITCH, D_PITCH), (X_SLOT, _) = form.pitch, form.slots
+    X_BYTES, D_BYTES = form.data_itemsize, form.upstream_itemsize
+    COPIES = 1 if GROUP_ROWS == 1 or PACKED else GROUP_ROWS
+    ROW = int64 if form.long_rows else int32
+
+    @device_function
+    def span(address: int, size: int) -> int:
+        """Bytes of the 16-byte units that hold `size` bytes at `address`; they never leave an allocation's granule."""
+        return size if ALIGNED else ((address + size + 15) & -16) - (address & -16)
+
+    @device_function
+    def fetch(
+        stage: int, barrier: int, X: int, Y_grad: int, X_stride: int, D_stride: int, row: int, rows: int,
+        group_thread: int, lane: int, group_row: int, columns: int,
+    ) -> None:  # fmt: skip
+        if group_thread == 0 and row < rows:
+            count = int32(min(ROW(GROUP_ROWS), rows - row))
+            copies, rows_each = (1, count) if PACKED else (count, 1)
+            x_size, d_size = rows_each * columns * X_BYTES, rows_each * columns * D_BYTES
+            x_from, d_from = X + int64(row) * X_stride, Y_grad + int64(row) * D_stride
+            total = 0
+            for copy in range(COPIES):
+                if COPIES == 1 or copy < copies:
+                    if NEEDS_X:
+                        total += span(x_from + copy * X_stride, x_size)
+                    total += span(d_from + copy * D_stride, d_size)
+            i.arrive_and_expect(barrier, total)
+            for copy in range(COPIES):
+                if COPIES == 1 or copy < copies:
+                    if NEEDS_X:
+                        at = x_from + copy * X_stride
+                        i.bulk_copy(stage + copy * X_PITCH, at & -16, span(at, x_size), barrier)
+                    at = d_from + copy * D_stride
+                    i.bulk_copy(stage + X_SLOT + copy * D_PITCH, at & -16, span(at, d_size), barrier)
+
+    return fetch
+
+
+def _thread_fetch(form: LayerNormForm) -> Callable[..., None]:
+    """Every thread copies its own vectors of one row; nobody else reads them."""
+    ASYNC, WIDTH, LANES, VECTORS = form.source == "async", form.width, form.lanes, form.vectors
+    CERTAIN_VECTORS, NEEDS_X = form.certain_vectors, form.needs_X
+    (X_PITCH, D_PITCH), (X_SLOT, _) = form.pitch, form.slots
+    X_VECTOR, D_VECTOR = WIDTH * form.data_itemsize, WIDTH * form.upstream_itemsize
+    ROW = int64 if form.long_rows else int32
+    copy_X = i.async_copy(min(16, X_VECTOR)) if ASYNC else None
+    copy_D = i.async_copy(min(16, D_VECTOR)) if ASYNC else None
+
+    @device_function
+    def fetch(
+        stage: int, barrier: int, X: int, Y_grad: int, X_stride: int, D_stride: int, row: int, rows: int,
+        group_thread: int, lane: int, group_row: int, columns: int,
+    ) -> None:  # fmt: skip
+        own_row = ROW(row + group_row)
+        if own_row < rows:
+            x_from, d_from = X + int64(own_row) * X_stride, Y_grad + int64(own_row) * D_stride
+            for j in range(VECTORS):
+                v = lane + j * LANES
+                if j < CERTAIN_VECTORS or v < columns // WIDTH:
+                    if NEEDS_X:
+                        copy_X(stage + group_row * X_PITCH + v * X_VECTOR, x_from + v * X_VECTOR)
+                    copy_D(stage + X_SLOT + group_row * D_PITCH + v * D_VECTOR, d_from + v * D_VECTOR)
+        i.commit_copies()
+
+    return fetch
