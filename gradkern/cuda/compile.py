@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
+from importlib import import_module, metadata
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 __all__ = ["TESTED", "Compiled", "compile_kernel", "front_end"]
 
@@ -42,17 +42,16 @@ def compile_kernel(
     The launch bounds let the assembler use as many registers as `blocks_per_processor` such blocks have. The kernel is
     called `name` in the cubin: Numba's own name for it holds a counter of the process.
     """
-    from cuda.core import Linker, LinkerOptions, ObjectCode  # pyright: ignore[reportAttributeAccessIssue]
-
+    core: Any = import_module("cuda.core")  # it has no types
     ptx = _ptx(kernel, arguments, capability, (threads, blocks_per_processor))
     entry = re.search(r"\.visible \.entry (\w+)", ptx)
     if entry is None:
         raise RuntimeError("Numba compiled no kernel")
     ptx = _ENVIRONMENT.sub("", ptx).replace(entry.group(1), name)
-    options = LinkerOptions(
+    options = core.LinkerOptions(
         arch=f"sm_{capability[0]}{capability[1]}", verbose=True, no_cache=True, ptxas_options=["-v"]
     )
-    linker = Linker(ObjectCode.from_ptx(ptx.encode()), options=options)
+    linker = core.Linker(core.ObjectCode.from_ptx(ptx.encode()), options=options)
     cubin = bytes(linker.link("cubin").code)
     registers, spilled = _report(linker.get_info_log())
     return Compiled(cubin, registers, spilled, name, ptx)
@@ -67,24 +66,23 @@ def front_end() -> ModuleType | None:
         return None
     try:
         from gradkern.cuda import front_end as tested
-    except ImportError:
+    except (ImportError, AttributeError):
         return None
     return tested
 
 
 def _ptx(kernel: Callable[..., None], arguments: int, capability: tuple[int, int], bounds: tuple[int, int]) -> str:
-    from numba import cuda
-
     from gradkern.cuda.folding import folded
 
-    own, numba_compile, types = front_end(), cast(Any, cuda).compile, cast(Any, cuda).types
+    numba: Any = import_module("numba.cuda")  # it has no types
+    own, types = front_end(), numba.types
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Numba's remarks about its own options
         if own is not None:
             return own.ptx_of(kernel, [types.int64] * arguments, capability, bounds)
         signature = types.void(*[types.int64] * arguments)
         kind = {"device": False, "abi": "numba", "output": "ptx"}
-        return numba_compile(folded(kernel), signature, cc=capability, launch_bounds=bounds, **kind)[0]
+        return numba.compile(folded(kernel), signature, cc=capability, launch_bounds=bounds, **kind)[0]
 
 
 def _report(log: str) -> tuple[int, int]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-
-from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+from importlib import import_module
+from typing import Any
 
 from gradkern.call import Call, Plan, Provisional, Tensor
 from gradkern.cuda.device import Device, activate, check
@@ -17,6 +17,8 @@ from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, kernel_of
 from gradkern.cuda.rows import device_of
 from gradkern.strides import c_strides
+
+driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 __all__ = ["MOST_AXES", "Gathered", "scattered", "wrap"]
 

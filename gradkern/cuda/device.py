@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
-
 from gradkern.errors import ProviderError
 from gradkern.system import locks
+
+driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 __all__ = ["Device", "OutOfMemoryError", "activate", "check", "get_device", "identity", "in_turn"]
 

@@ -14,9 +14,6 @@ function's source and gives a function of the same arguments in which
 What it does not know stays as it is: it never has to understand a statement to leave it correct.
 """
 
-# pyright: reportAttributeAccessIssue=false
-# numba.cuda is put in place of Numba's own package when it is imported, where no checker looks
-
 from __future__ import annotations
 
 import ast
@@ -26,33 +23,34 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from importlib import import_module
 from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
-from numba.cuda import float32, float64, int32, int64
 
 __all__ = ["folded", "folded_source"]
 
+_operator: Any = operator  # whose functions have partial types
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
-    ast.Pow: operator.pow,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
+    ast.Add: _operator.add,
+    ast.Sub: _operator.sub,
+    ast.Mult: _operator.mul,
+    ast.Div: _operator.truediv,
+    ast.FloorDiv: _operator.floordiv,
+    ast.Mod: _operator.mod,
+    ast.LShift: _operator.lshift,
+    ast.RShift: _operator.rshift,
+    ast.BitAnd: _operator.and_,
+    ast.BitOr: _operator.or_,
+    ast.BitXor: _operator.xor,
+    ast.Pow: _operator.pow,
+    ast.Eq: _operator.eq,
+    ast.NotEq: _operator.ne,
+    ast.Lt: _operator.lt,
+    ast.LtE: _operator.le,
+    ast.Gt: _operator.gt,
+    ast.GtE: _operator.ge,
 }
 _UNARY: dict[type, Callable[[Any], Any]] = {
     ast.USub: operator.neg,
@@ -60,7 +58,13 @@ _UNARY: dict[type, Callable[[Any], Any]] = {
     ast.Not: operator.not_,
     ast.Invert: operator.invert,
 }
-_CASTS = {int32: np.int32, int64: np.int64, float32: np.float32, float64: np.float64}
+_numba: Any = import_module("numba.cuda")  # it has no types
+_CASTS: dict[Any, Callable[[Any], Any]] = {
+    _numba.int32: np.int32,
+    _numba.int64: np.int64,
+    _numba.float32: np.float32,
+    _numba.float64: np.float64,
+}
 _ROUNDS = 3  # what one round folds lets the next fold more; no kernel has needed a fourth
 
 

@@ -11,29 +11,35 @@ None of this patches Numba; but the names imported here are not documented. `com
 releases it was tested with, and falls back to `numba.cuda.compile`, which makes the same kernels more slowly.
 """
 
-# pyright: reportAttributeAccessIssue=false, reportMissingImports=false
-# numba.cuda is put in place of Numba's own package when it is imported, where no checker looks
-
 from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from importlib import import_module
 from typing import Any
-
-from numba.cuda import compiler, types, utils
-from numba.cuda.core import typed_passes, untyped_passes
-from numba.cuda.core.callconv import CUDACallConv
-from numba.cuda.core.compiler_machinery import PassManager
-from numba.cuda.core.targetconfig import ConfigStack
-from numba.cuda.cudadrv import nvvm
-from numba.cuda.descriptor import cuda_target
-from numba.cuda.dispatcher import CUDADispatcher
-from numba.cuda.flags import CUDAFlags
 
 from gradkern.cuda.folding import folded
 
 __all__ = ["DeviceFunction", "ptx_of"]
+
+
+compiler: Any = import_module("numba.cuda.compiler")  # Numba has no types
+types: Any = import_module("numba.cuda.types")
+utils: Any = import_module("numba.cuda.utils")
+nvvm: Any = import_module("numba.cuda.cudadrv.nvvm")
+typed: Any = import_module("numba.cuda.core.typed_passes")
+untyped: Any = import_module("numba.cuda.core.untyped_passes")
+CUDACallConv: Any = import_module("numba.cuda.core.callconv").CUDACallConv
+CUDADispatcher: Any = import_module("numba.cuda.dispatcher").CUDADispatcher
+CUDAFlags: Any = import_module("numba.cuda.flags").CUDAFlags
+ConfigStack: Any = import_module("numba.cuda.core.targetconfig").ConfigStack
+PassManager: Any = import_module("numba.cuda.core.compiler_machinery").PassManager
+cuda_target: Any = import_module("numba.cuda.descriptor").cuda_target
+
+
+def _options(flags: Any) -> Any:
+    return flags._values
 
 
 class _Flags(CUDAFlags):
@@ -42,26 +48,26 @@ class _Flags(CUDAFlags):
     def __hash__(self) -> int:
         return 1
 
-    def __eq__(self, other: object) -> bool:
-        return self is other or (type(self) is type(other) and self._values == other._values)
+    def __eq__(self, other: Any) -> bool:
+        return self is other or (type(self) is type(other) and bool(_options(self) == _options(other)))
 
 
 class _Compiler(compiler.CUDACompiler):
     """Bytecode to LLVM IR with the passes that kernels need."""
 
-    def define_pipelines(self) -> list[PassManager]:
+    def define_pipelines(self) -> list[Any]:
         manager = PassManager("gradkern")
         for each in (
             compiler.CUDATranslateBytecode,
-            untyped_passes.FixupArgs,
-            untyped_passes.IRProcessing,
-            untyped_passes.RewriteSemanticConstants,
-            untyped_passes.DeadBranchPrune,
-            untyped_passes.GenericRewrites,
-            untyped_passes.ReconstructSSA,
-            typed_passes.NopythonTypeInference,
-            typed_passes.PreLowerStripPhis,
-            typed_passes.IRLegalization,
+            untyped.FixupArgs,
+            untyped.IRProcessing,
+            untyped.RewriteSemanticConstants,
+            untyped.DeadBranchPrune,
+            untyped.GenericRewrites,
+            untyped.ReconstructSSA,
+            typed.NopythonTypeInference,
+            typed.PreLowerStripPhis,
+            typed.IRLegalization,
             compiler.CreateLibrary,
             compiler.CUDANativeLowering,
             compiler.CUDABackend,
@@ -75,7 +81,7 @@ class DeviceFunction(CUDADispatcher):
     """A function for kernels to call. Numba's own asks the driver for a device before it compiles one."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function, targetoptions={"device": True})
+        CUDADispatcher.__init__(self, function, targetoptions={"device": True})
         self._capability: tuple[int, int] | None = None
 
     def compile_device(self, args: tuple[Any, ...], return_type: Any = None) -> Any:
@@ -131,7 +137,7 @@ def _compiled(
 
 
 @contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
+def _no_collection() -> Generator[None]:
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
+from typing import Any
 
 import numpy as np
-from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.call import Call, Plan, Provisional, Tensor
 from gradkern.cuda.device import activate, check, get_device
 from gradkern.strides import c_strides
+
+driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 __all__ = ["Staged", "wrap"]
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
+from importlib import import_module
 from pkgutil import resolve_name
-from typing import Any, Protocol
-
-from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+from typing import Any, Protocol, cast
 
 from gradkern.cuda import cache
 from gradkern.cuda.compile import Compiled, compile_kernel
 from gradkern.cuda.device import Device, activate, check
 from gradkern.system import locks
+
+driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 __all__ = ["Form", "Kernel", "Launch", "kernel_of", "kernel_of_form"]
 
@@ -122,8 +123,9 @@ def _described(constant: Any) -> str:
     """The same in every process, which the repr of a set is not."""
     if not is_dataclass(constant):
         return repr(constant)
-    values = {each.name: getattr(constant, each.name) for each in fields(constant)}
-    return repr({name: sorted(value) if isinstance(value, frozenset) else value for name, value in values.items()})
+    values: dict[str, Any] = {each.name: getattr(constant, each.name) for each in fields(constant)}
+    sets = {name: sorted(cast("frozenset[Any]", value)) for name, value in values.items() if type(value) is frozenset}
+    return repr({**values, **sets})
 
 
 class Launch:
@@ -178,7 +180,7 @@ def _config(grid: int, threads: int, shared_bytes: int, cluster: int, cooperativ
     config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
     config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
     config.sharedMemBytes = shared_bytes
-    attributes = []
+    attributes: list[Any] = []
     if cooperative:
         each = driver.CUlaunchAttribute()
         each.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE

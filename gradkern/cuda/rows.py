@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from math import prod
-
-from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+from typing import Any
 
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device, activate, check, get_device
+
+driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 __all__ = ["EmptyPlan", "device_of", "require_flat", "row_stride", "size_of"]
 

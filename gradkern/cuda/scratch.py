@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
-
-from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from gradkern.cuda.device import Device, activate, check
 from gradkern.system import locks
+
+driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 __all__ = ["scratch"]
 

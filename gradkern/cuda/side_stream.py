@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
-from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
-
 from gradkern.cuda.device import Device, activate, check
+
+driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 __all__ = ["Fork", "fork"]
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
-
-from numba import cuda
-from numba.cuda.core import config
+from importlib import import_module
+from typing import Any
 
 from gradkern.cuda.compile import front_end
 from gradkern.cuda.folding import folded
 
 __all__ = ["device_function"]
 
-SIMULATED = bool(config.ENABLE_CUDASIM)
+_numba: Any = import_module("numba.cuda")  # it has no types
+SIMULATED = bool(import_module("numba.cuda.core.config").ENABLE_CUDASIM)
 
 
 def device_function(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -23,4 +22,4 @@ def device_function(function: Callable[..., Any]) -> Callable[..., Any]:
     own = None if SIMULATED else front_end()
     if own is not None:
         return own.DeviceFunction(function)
-    return cast(Any, cuda).jit(device=True, inline="always")(folded(function))
+    return _numba.jit(device=True, inline="always")(folded(function))
