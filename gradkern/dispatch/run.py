@@ -13,6 +13,7 @@ from typing import Any
 
 from gradkern.arrays.host import NUMPY
 from gradkern.arrays.kind import Kind, View
+from gradkern.arrays.torch_compile import opaque
 from gradkern.arrays.view import device_arrays
 from gradkern.call import HOST, Tensor
 from gradkern.contract.request import Request, Views, request_of
@@ -140,3 +141,6 @@ def _find(request: Request, stream: Any) -> tuple[Prepared, tuple[Any, ...], Kin
     elif kind is not NUMPY:
         shortcuts.add(request, operands, plan_cache.slot(signature))
     return plan, buffers, kind, out_buffers
+
+
+opaque(run, prepare, Prepared.__call__)
