@@ -3,6 +3,32 @@
 >>> import gradkern
 >>> gradkern.run("ConvGrad", dY, X, W, pads=[1, 1, 1, 1])
 
+run         compute an operator of the registry
+prepare     the plan for a call, a Prepared, to be called without look-up
+operators   every operator's contract, an Operator, by name
+policy      set how algorithms are chosen, a Policy, for a block of code
+tune        make the searches that calls have put off
+recorded    the calls of this process, for `gradkern warmup --calls FILE`
+plan_cache  the plans that were made: statistics() and clear()
+results     the named tuples that run returns
+torch       a PyTorch model's backward passes (import gradkern.torch)
+
+What is refused raises a GradkernError, before anything is computed or written:
+
+ArgumentError        an argument is missing, surplus, of an unknown name, or no array
+AttributeValueError  an attribute is outside what the contract allows
+DTypeError           an element type, or the combination of them, is not registered
+ShapeError           a rank or an axis does not fit the contract or another array
+OutputError          an array given as `out` cannot take the result
+DeviceError          the arrays of one call are not all on one device
+DataError            the elements of an array break the contract
+PolicyError          a policy has an unknown field, or a value it cannot have
+ProviderError        no provider can run the call
+RegistryError        registry.yaml is refused
+UnknownOperatorError the registry has no operator of this name
+
+`gradkern ops NAME` on a command line shows a contract whole, `gradkern doctor` checks the machine.
+
 Importing it does no work: NumPy, the registry and the kernels are loaded by the first call that needs them.
 """
 

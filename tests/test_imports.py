@@ -1,5 +1,6 @@
 """Importing gradkern costs nothing until something is used."""
 
+import pydoc
 import subprocess
 import sys
 
@@ -41,6 +42,15 @@ def test_every_public_name_can_be_imported_and_is_listed(name: str) -> None:
 def test_public_names_are_sorted_and_all_errors_are_among_them() -> None:
     assert list(gradkern.__all__) == sorted(gradkern.__all__)
     assert set(gradkern.errors.__all__) <= set(gradkern.__all__)
+
+
+def test_help_begins_with_a_page_of_all_public_names() -> None:
+    page = pydoc.plaintext.docmodule(gradkern).partition("PACKAGE CONTENTS")[0]
+    assert len(page.splitlines()) <= 45
+    described = {line.split()[0] for line in page.splitlines() if line.strip()}
+    classes = {"GradkernError", "Operator", "Policy", "Prepared"}  # named in the lines of others
+    assert set(gradkern.__all__) - classes <= described
+    assert all(name in page for name in classes)
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:

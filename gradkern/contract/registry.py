@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,7 +25,9 @@ __all__ = ["load", "operators", "path"]
 SCHEMA = 1
 _MOST_NODES = 100_000
 """Aliases can make a small file stand for an endless one; the real registry has about 2500 nodes."""
-Lines = dict[tuple[str | int, ...], int]
+Where = tuple[str | int, ...]
+Lines = dict[Where, int]
+Report = Callable[[Where, str], None]
 
 
 @cache
@@ -49,8 +52,16 @@ def path() -> Path:
     return inside if inside.exists() else here.parent / "registry.yaml"
 
 
-def load(text: str, name: str = "registry.yaml") -> Mapping[str, Operator]:
-    """Contracts from the text of a registry file.
+def _has_folder(family: str) -> bool:
+    """Whether a family of operators has code: a package in gradkern/ops."""
+    found = find_spec(f"gradkern.ops.{family}")
+    return found is not None and found.origin is not None
+
+
+def load(
+    text: str, name: str = "registry.yaml", has_folder: Callable[[str], bool] = _has_folder
+) -> Mapping[str, Operator]:
+    """Contracts from the text of a registry file; has_folder says whether there is code for a family.
 
     Raises RegistryError, whose message has one line `name:LINE: path: reason` for every mistake.
     """
@@ -69,20 +80,20 @@ def load(text: str, name: str = "registry.yaml") -> Mapping[str, Operator]:
         raise RegistryError(f"{name}:{line}: registry: {problem}") from error
     except RecursionError as error:
         raise RegistryError(f"{name}:1: registry: is nested too deeply") from error
-    result = _operators(data, report)
+    result = _operators(data, report, has_folder)
     if found:
         raise RegistryError("\n".join(f"{name}:{line}: {where}: {reason}" for line, where, reason in sorted(found)))
     return MappingProxyType(dict(sorted(result.items())))
 
 
-def _operators(data: Any, report: Any) -> dict[str, Operator]:
+def _operators(data: Any, report: Report, has_folder: Callable[[str], bool]) -> dict[str, Operator]:
     result: dict[str, Operator] = {}
     if not isinstance(data, dict):
         report((), "expected a mapping with schema and operators")
         return result
     for key in data.keys() - {"schema", "operators"}:
         report((key,), "unknown key; expected schema and operators")
-    if data.get("schema") != SCHEMA or isinstance(data.get("schema"), bool):
+    if type(data.get("schema")) is not int or data["schema"] != SCHEMA:
         report(("schema",), f"is {data.get('schema')!r}; this gradkern reads schema {SCHEMA}")
     entries = data.get("operators")
     if not isinstance(entries, dict) or not entries:
@@ -100,6 +111,8 @@ def _operators(data: Any, report: Any) -> dict[str, Operator]:
                 report(("operators", name, *where), _reason(each))
         else:
             result[name] = operator
+            if not has_folder(operator.family):
+                report(("operators", name, "family"), f"there is no folder gradkern/ops/{operator.family}")
             for where, reason in mistakes(operator):
                 report(("operators", name, *where), reason)
     return result
@@ -120,7 +133,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _plain(text: str, lines: Lines, report: Any) -> Any:
+def _plain(text: str, lines: Lines, report: Report) -> Any:
     """The file as tuples, dicts and scalars, with the line of every part noted and every repeated key reported."""
     yaml = YAML(typ="safe", pure=True)
     root = yaml.compose(text)

@@ -2,6 +2,8 @@
 
 # ruff: noqa: E501  a table: one mistake, one line
 
+from typing import Any
+
 import pytest
 
 from gradkern.contract import registry
@@ -43,9 +45,14 @@ operators:
 """
 
 
+def load(text: str, name: str = "registry.yaml") -> Any:
+    """As the registry is read where there is code for one family."""
+    return registry.load(text, name, has_folder=lambda family: family == "sums")
+
+
 def mistakes(text: str) -> list[str]:
     with pytest.raises(RegistryError) as caught:
-        registry.load(text)
+        load(text)
     return str(caught.value).splitlines()
 
 
@@ -59,7 +66,7 @@ def changed(*pairs: tuple[str, str]) -> str:
 
 
 def test_the_minimal_registry_is_a_good_one() -> None:
-    assert list(registry.load(MINIMAL)) == ["Sum"]
+    assert list(load(MINIMAL)) == ["Sum"]
 
 
 X = "{name: X, type: T, shape: [rows, columns], doc: data}"
@@ -86,6 +93,9 @@ BAD = {
     "a huge number": ("default: -1", f"default: {2**70}", "22: registry: a whole number of more than 64 bits"),
     # top level
     "an unknown top-level key": ("schema: 1", "schema: 1\nsheme: 1", "2: sheme: unknown key; expected schema and operators"),
+    "a schema of another type": ("schema: 1", "schema: 1.0", "1: schema: is 1.0; this gradkern reads schema 1"),
+    "a schema that is a text": ("schema: 1", "schema: '1'", "1: schema: is '1'; this gradkern reads schema 1"),
+    "a family without a folder": ("family: sums", "family: products", "6: operators.Sum.family: there is no folder gradkern/ops/products"),
     "another schema": ("schema: 1", "schema: 2", "1: schema: is 2; this gradkern reads schema 1"),
     "no schema": ("schema: 1", "# schema", "2: schema: is None; this gradkern reads schema 1"),
     "no operators": (MINIMAL, "schema: 1\noperators: {}", "2: operators: expected a mapping of operators, at least one"),
@@ -205,7 +215,7 @@ def test_an_operator_that_is_there_twice_is_refused() -> None:
 
 def test_mistakes_are_named_by_the_file_they_are_in() -> None:
     with pytest.raises(RegistryError, match=r"^mine\.yaml:1: schema: is 2; this gradkern reads schema 1$"):
-        registry.load(changed(("schema: 1", "schema: 2")), "mine.yaml")
+        load(changed(("schema: 1", "schema: 2")), "mine.yaml")
 
 
 def test_a_mistake_behind_an_alias_is_reported_for_every_use_at_the_line_it_is_written() -> None:
