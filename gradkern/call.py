@@ -158,9 +158,9 @@ class Resolving(Protocol):
 class Wrapper(Protocol):
     """What a module offers that plans a call by another one: of host arrays on a device, of arrays with gaps."""
 
-    def wrap(self, call: Call, make: Callable[[Call], Plan], /) -> Plan | None:
-        """A plan that copies, runs the plan that `make` makes for the copies, and copies back; None where that would
-        change nothing.
+    def wrap(self, call: Call, make: Callable[[Call], Plan], names: tuple[str, ...] = (), /) -> Plan | None:
+        """A plan that copies these arrays, or all that it is for, runs the plan that `make` makes for the copies, and
+        copies outputs back; None where there is nothing to copy.
         """
         ...
 

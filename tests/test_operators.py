@@ -1,7 +1,7 @@
 """Every operator, every type combination, every example of the registry, against float64 mathematics."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import ml_dtypes
 import numpy as np
@@ -213,6 +213,39 @@ def test_channels_last_arrays_come_back_channels_last() -> None:
     expected = reference("ConvGrad", {"dY": dY, "X": X, "W": W}, {"pads": (1, 1, 1, 1)})
     for key, array in result._asdict().items():
         assert_close("ConvGrad", key, array, expected[key])
+
+
+LAYOUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "sliced": lambda array: np.repeat(array, 2, axis=-1)[..., ::2],
+    "in Fortran order": lambda array: np.array(array, order="F"),
+    "channels last": lambda array: np.moveaxis(np.moveaxis(array, 1, -1).copy(), -1, 1) if array.ndim > 2 else array,
+    "backwards": lambda array: np.flip(np.flip(array).copy()),
+    "not aligned": lambda array: misaligned(array),
+}
+
+
+def misaligned(array: np.ndarray) -> np.ndarray:
+    memory = np.empty(array.nbytes + 1, np.uint8)
+    return memory[1:].view(array.dtype).reshape(array.shape)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", list(OPERATORS))
+def test_out_arrays_of_any_layout_are_written_whole(name: str, layout: str) -> None:
+    operator = OPERATORS[name]
+    for row in operator.combinations[0], next(row for row in operator.combinations if "bfloat16" in row.values()):
+        for example in operator.examples:
+            given = sample(operator, row, example) | attributes_of(operator, row, example)
+            expected = reference(name, sample(operator, row, example), attributes_of(operator, row, example))
+            new = gradkern.run(name, **given, outputs=every_output(operator))._asdict()
+            out = {key: LAYOUTS[layout](np.full_like(array, 7)) for key, array in new.items()}
+            result = gradkern.run(name, **given, outputs=every_output(operator), out=out)._asdict()
+            for key, array in out.items():
+                assert result[key] is array
+                assert_close(name, key, array, expected[key])
+                if layout == "sliced":
+                    assert array.base is not None
+                    assert (array.base[..., 1::2] == 7).all()
 
 
 @pytest.mark.parametrize("name", [name for name in OPERATORS if "LayerNorm" in name])

@@ -18,7 +18,7 @@ from gradkern.dispatch.planner import module_of
 from gradkern.dispatch.prepared import Prepared
 from gradkern.errors import ArgumentError
 from gradkern.policy import effective
-from gradkern.system.providers import PROVIDERS
+from gradkern.system import providers
 
 __all__ = ["run"]
 
@@ -71,7 +71,7 @@ def _registered(name: str, operator: Operator, number: int) -> Example:
 
 def explained(wanted: Wanted, plan: Prepared, searches: Searches = MappingProxyType({})) -> dict[str, Any]:
     """All that is known of a plan, as JSON has it."""
-    bandwidth = PROVIDERS[plan.provider].bandwidth()
+    bandwidth = providers.PROVIDERS[plan.provider].bandwidth()
     call = plan.call
     return {
         "schema": JSON_SCHEMA,

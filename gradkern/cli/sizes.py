@@ -19,7 +19,8 @@ from gradkern.dispatch.recording import usual
 from gradkern.dispatch.run import plan_for
 from gradkern.errors import ArgumentError, DTypeError, ProviderError, UnknownOperatorError, nearest
 from gradkern.policy import effective
-from gradkern.system.providers import PROVIDERS, unavailable
+from gradkern.system import providers
+from gradkern.system.providers import unavailable
 
 __all__ = ["Wanted", "arrays_of", "combinations", "example_of", "find", "named", "types_of", "usable"]
 
@@ -47,7 +48,7 @@ class Wanted:
         for name, attribute in self.operator.attributes.items():
             if attribute.binds is not None:  # no input tells this type
                 attributes.setdefault(name, self.types[attribute.binds])
-        device = PROVIDERS[provider].first_device
+        device = providers.PROVIDERS[provider].first_device
         tensors: dict[str, Tensor] = {}
         for each in self.operator.inputs:
             new = usual(dtype_of(self.types[each.type]), shape_of(each.shape, self.example.axes), device)

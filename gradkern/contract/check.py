@@ -17,7 +17,7 @@ from gradkern.errors import DTypeError, GradkernError, OutputError, ShapeError
 from gradkern.policy import Policy
 from gradkern.strides import c_strides, dense_like, overlaps_itself
 
-__all__ = ["check"]
+__all__ = ["check", "scattered_outputs"]
 
 _ADDRESS_SPACE = 1 << 63
 """Bytes that addresses and indices of 64 bits reach. Larger arrays can be described, but not be there."""
@@ -113,20 +113,31 @@ def _given(output: Output, new: Tensor, views: Views) -> Tensor:
     name = output.name
     if name not in views.out:
         return new
-    tensor, (dtype, shape, strides, _) = views.out[name].tensor, new
+    tensor, (dtype, shape, *_) = views.out[name].tensor, new
     if tensor.dtype != dtype or not tensor.dtype.isnative:
         raise OutputError(f"out {name} has type {_type(tensor.dtype)}; expected {dtype.name}")
     if tensor.shape != shape:
         raise OutputError(f"out {name} has shape {tensor.shape}; expected {shape}")
     if overlaps_itself(tensor):
         raise OutputError(f"out {name} has strides {tensor.strides}, by which its elements share memory")
-    orders = {_order(shape, each) for each in (strides, c_strides(shape, dtype.itemsize))}
-    if _order(shape, tensor.strides) not in orders and not any(target == name for _, target in views.in_place):
-        raise OutputError(
-            f"out {name} has strides {tensor.strides} in bytes; expected memory without gaps in C order"
-            + (f" or in the order of input {output.like}" if len(orders) > 1 else "")
-        )
     return tensor
+
+
+def scattered_outputs(operator: Operator, call: Call) -> tuple[str, ...]:
+    """The `out` arrays with gaps, or in another order than a new array may have: C order, or that of the input they are
+    like. Those that are an input's own array are as providers know inputs to be.
+    """
+    found: list[str] = []
+    in_place = {target for _, target in call.in_place}
+    for each in operator.outputs:
+        tensor = call.outputs.get(each.name)
+        if tensor is not None and each.name not in in_place:
+            orders = [c_strides(tensor.shape, tensor.dtype.itemsize)]
+            if each.like is not None:
+                orders.append(dense_like(call.inputs[each.like], tensor.shape, tensor.dtype))
+            if _order(tensor.shape, tensor.strides) not in [_order(tensor.shape, strides) for strides in orders]:
+                found.append(each.name)
+    return tuple(found)
 
 
 def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:

@@ -33,9 +33,9 @@ def scattered(call: Call) -> tuple[str, ...]:
     return tuple(name for name, each in tensors.items() if each.strides != c_strides(each.shape, each.dtype.itemsize))
 
 
-def wrap(call: Call, make: Callable[[Call], Plan]) -> Plan | None:
-    """The plan of a call on arrays with gaps, or in another order; None where all lie end to end."""
-    names = scattered(call)
+def wrap(call: Call, make: Callable[[Call], Plan], names: tuple[str, ...] = ()) -> Plan | None:
+    """The plan of a call of which these arrays, or all with gaps or in another order, are copied; None of no such."""
+    names = names or scattered(call)
     return Gathered(call, names, make) if names else None
 
 
@@ -47,7 +47,8 @@ class Gathered:
             {name: _dense(each) if name in names else each for name, each in tensors.items()}
             for tensors in (call.inputs, call.outputs)
         )
-        self._plan = make(replace(call, inputs=inputs, outputs=outputs, in_place=frozenset()))
+        in_place = frozenset(pair for pair in call.in_place if not {*pair} & {*names})
+        self._plan = make(replace(call, inputs=inputs, outputs=outputs, in_place=in_place))
         self._device = device_of(call)
         self._before = self._copies(call.inputs, names, back=False)
         self._after = self._copies(call.outputs, names, back=True)

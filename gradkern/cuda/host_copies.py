@@ -21,8 +21,8 @@ DEVICE = "cuda:0"
 ALIGNMENT = 16  # of every address the driver allocates, and more
 
 
-def wrap(call: Call, make: Callable[[Call], Plan]) -> Plan:
-    """The plan of a call on host arrays."""
+def wrap(call: Call, make: Callable[[Call], Plan], names: tuple[str, ...] = ()) -> Plan:
+    """The plan of a call on host arrays: all of them are copied."""
     return Staged(call, make)
 
 

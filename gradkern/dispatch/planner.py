@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from gradkern.call import HOST, Call, Pinning, Plan, ProviderModule, Refusal, Resolving, Wrapper
 from gradkern.contract.binder import Binder
-from gradkern.contract.check import check
+from gradkern.contract.check import check, scattered_outputs
 from gradkern.contract.request import Request, Views
 from gradkern.dispatch.plan_cache import plan_cache
 from gradkern.dispatch.prepared import Prepared
@@ -71,6 +71,8 @@ def _make(binder: Binder, provider: Provider, call: Call) -> Plan:
     made = None
     if call.device == HOST != provider.device:
         made = _wrapped(provider.host_copies, binder, provider, call)
+    elif scattered := scattered_outputs(binder.operator, call):  # which no module of a GPU's provider knows
+        made = _wrapped(provider.contiguous, binder, provider, call, scattered)
     return made or _ask(binder, provider, call)
 
 
@@ -125,11 +127,13 @@ def _ask(binder: Binder, provider: Provider, call: Call) -> Plan:
     raise ProviderError(f"{binder.name}: provider {provider.name!r} cannot take the call: {'; '.join(reasons)}")
 
 
-def _wrapped(module: str | None, binder: Binder, provider: Provider, call: Call) -> Plan | None:
+def _wrapped(
+    module: str | None, binder: Binder, provider: Provider, call: Call, names: tuple[str, ...] = ()
+) -> Plan | None:
     """What a module of the provider makes of a call by way of another call, which the provider is asked for."""
     if module is None:
         return None
-    return cast(Wrapper, load(module)).wrap(call, partial(_ask, binder, provider))
+    return cast(Wrapper, load(module)).wrap(call, partial(_ask, binder, provider), names)
 
 
 def _planned(module: ProviderModule, call: Call) -> Plan:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,6 +114,28 @@ def test_a_module_that_refuses_says_why() -> None:
     assert message(ProviderError, gradkern.run, "ToyGrad", np.ones((1, 1), np.float32)) == (
         "ToyGrad: provider 'abacus' cannot take the call: beads: is not worth it"
     )
+
+
+def test_out_arrays_with_gaps_are_copied_by_the_module_that_the_provider_has_for_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def wrap(call: Any, make: Any, names: tuple[str, ...] = ()) -> Any:
+        asked.append(names)
+        return make(replace(call, attributes={"factor": -1.0}))
+
+    monkeypatch.setitem(sys.modules, "copying_beads", SimpleNamespace(wrap=wrap))
+    copying = Provider("abacus", "cpu", {}, contiguous="copying_beads")
+    monkeypatch.setattr(providers, "PROVIDERS", {**PROVIDERS, "abacus": copying})
+    dY, wide = np.ones((3, 4), np.float32), np.zeros((3, 8), np.float32)
+    for out in (wide[:, ::2], wide[:, :4], np.asfortranarray(dY * 0)):
+        assert (gradkern.run("ToyGrad", dY, out={"dX": out}).dX == -1).all()
+    assert asked == [("dX",)] * 3
+    turned = np.asfortranarray(dY)
+    for given, out in ((dY, dY * 0), (turned, np.asfortranarray(dY * 0)), (turned, dY * 0)):  # as new ones may lie
+        assert (gradkern.run("ToyGrad", given, out={"dX": out}).dX == 2).all()
+    assert len(asked) == 3
 
 
 def test_a_provider_for_another_kind_of_device_does_not_take_host_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
