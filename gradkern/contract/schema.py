@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -43,12 +44,23 @@ some = AfterValidator(_some)
 """For a list or mapping that may not be empty; min_length counts only the valid items and complains twice."""
 
 
+def _thawed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _thawed(each) for key, each in value.items()}
+    return tuple(map(_thawed, value)) if isinstance(value, tuple) else value
+
+
 class Model(BaseModel):
     """Strict and frozen: an unknown key, a wrong type and a later change are all errors."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False
     )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as what it was made of: Python cannot pickle read-only mappings."""
+        values = {name: _thawed(getattr(self, name)) for name in type(self).model_fields}
+        return type(self).model_validate, (values,)
 
 
 class Axis(Model):

@@ -7,10 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
+from gradkern.arrays.host import NUMPY
+from gradkern.arrays.kind import View
 from gradkern.call import HOST, Call, Pinning, Plan, ProviderModule, Refusal, Resolving, Wrapper
 from gradkern.contract.binder import Binder
 from gradkern.contract.check import check, scattered_outputs
-from gradkern.contract.request import Request, Views
+from gradkern.contract.request import Request, Views, request_of
 from gradkern.dispatch.plan_cache import plan_cache
 from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.waiting import waiting
@@ -21,7 +23,7 @@ from gradkern.system.importing import load
 from gradkern.system.notice import notice
 from gradkern.system.providers import Provider, device_kind, unavailable
 
-__all__ = ["module_of", "plan", "search"]
+__all__ = ["module_of", "plan", "plan_again", "search"]
 
 
 def plan(
@@ -74,6 +76,16 @@ def _make(binder: Binder, provider: Provider, call: Call) -> Plan:
     elif scattered := scattered_outputs(binder.operator, call):  # which no module of a GPU's provider knows
         made = _wrapped(provider.contiguous, binder, provider, call, scattered)
     return made or _ask(binder, provider, call)
+
+
+def plan_again(call: Call, provider: str, out: tuple[str, ...]) -> Prepared:
+    """The plan of a call that was planned before, perhaps in another process. `out` names its `out` arrays."""
+    attributes = {name: value for name, value in call.attributes.items() if value is not None}
+    given = {name: View(call.outputs[name], None, call.device, NUMPY) for name in out}
+    named = {**call.inputs, **attributes}
+    request = request_of(call.operator, (), named, tuple(call.outputs), given, provider, call.policy)
+    inputs = {name: View(tensor, None, call.device, NUMPY) for name, tensor in call.inputs.items()}
+    return plan(request, Views(inputs, given, call.in_place))
 
 
 def module_of(family: str, name: str) -> ProviderModule:
