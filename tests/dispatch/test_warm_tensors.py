@@ -14,7 +14,7 @@ from helpers.calls import OPERATORS, arguments, message
 
 import gradkern
 from gradkern import ArgumentError, PolicyError, ProviderError, plan_cache
-from gradkern.arrays import torch_guards
+from gradkern.arrays import device, torch_guards
 from gradkern.arrays.kind import View
 from gradkern.contract.request import Views
 from gradkern.dispatch import operands, run
@@ -88,6 +88,7 @@ def planner(monkeypatch: pytest.MonkeyPatch) -> Planner:
     monkeypatch.setattr(run, "read", elsewhere)
     monkeypatch.setattr(run, "views_of", views)
     monkeypatch.setattr(making, "unavailable", lambda provider: None)
+    monkeypatch.setattr(device, "refuse_capture", lambda *_: None)  # which asks the driver
     monkeypatch.setattr(making, "_ask", lambda binder, provider, call: made.plan(binder, provider.name, call))
     return made
 
