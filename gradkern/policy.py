@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from functools import cache, lru_cache
+from sys import getrefcount
 from threading import get_ident
 from typing import Any, Literal, get_args
 
@@ -142,13 +143,37 @@ def _in_backward_passes(policy: Policy) -> Iterator[None]:
         return
     before = state._get_obj_in_tls(_KEY) if state._is_key_in_tls(_KEY) else None
     block = object()
-    state._stash_obj_in_tls(_KEY, (policy, get_ident()))
+    _stash(state, (policy, get_ident()))
     _blocks.add(block)
     try:
         yield
     finally:
         _blocks.discard(block)
-        state._stash_obj_in_tls(_KEY, before)
+        _stash(state, before)
+
+
+def _stash(state: Any, value: Any) -> None:
+    if not _counts_references(state):
+        _count_one_more(value)
+    state._stash_obj_in_tls(_KEY, value)
+
+
+@cache
+def _counts_references(state: Any) -> bool:
+    """Whether PyTorch counts what it keeps. Version 2.13 does; with 2.11 another object was found in its place."""
+    probe = object()
+    _count_one_more(probe)  # which it may let go of
+    before = getrefcount(probe)
+    state._stash_obj_in_tls(_KEY, probe)
+    counted = getrefcount(probe) > before
+    state._stash_obj_in_tls(_KEY, None)
+    return counted
+
+
+def _count_one_more(value: Any) -> None:
+    import ctypes
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
 
 
 def _of_backward_pass() -> Policy:

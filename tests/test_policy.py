@@ -1,6 +1,8 @@
 """Policies: checked like everything else, part of the signature, in force for a block of one thread."""
 
+import ctypes
 import threading
+import weakref
 from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
@@ -10,7 +12,7 @@ from helpers.calls import FakeProvider, arguments, message
 
 import gradkern
 from gradkern import Policy, PolicyError, ProviderError
-from gradkern.policy import current, effective
+from gradkern.policy import _stash, current, effective
 
 GELU = "BiasGeluGrad_dX"
 FIELDS = "search, allow_tf32, deterministic, workspace_limit, kernel"
@@ -148,3 +150,28 @@ def test_a_kernel_that_is_not_there_is_refused_by_every_operator(name: str) -> N
     assert gradkern.prepare(name, **inputs, policy={"kernel": own}).kernel == own
     text = f"{name}: provider 'cpu' cannot take the call: cpu: has no kernel 'warp' for this call; it has '{own}'"
     assert message(ProviderError, gradkern.run, name, **inputs, policy={"kernel": "warp"}) == text
+
+
+class Forgetful:
+    """Thread-local state that takes the caller's reference to what it keeps, and lets go of it with the next."""
+
+    def __init__(self) -> None:
+        self._kept: int | None = None
+
+    def _stash_obj_in_tls(self, key: str, value: object) -> None:
+        if self._kept is not None:
+            ctypes.pythonapi.Py_DecRef(ctypes.c_void_p(self._kept))
+        self._kept = id(value)
+
+
+def test_what_is_put_among_pytorchs_state_stays_where_pytorch_does_not_count_it() -> None:
+    class Value:
+        pass
+
+    state, value = Forgetful(), Value()
+    watched = weakref.ref(value)
+    _stash(state, value)
+    del value
+    assert watched() is not None
+    _stash(state, None)
+    assert watched() is None

@@ -33,22 +33,19 @@ def _on_cuda(asked: Asked, plan: Plan, order: tuple[str, ...]) -> Run:
     constants = [_constant(each, asked.device) for each in asked.sources if isinstance(each, Constant)]
     fixed = [each.data_ptr() for each in constants]
     picks = _picks(asked.sources)
-    straight = picks == list(range(len(picks)))
 
     def run(tensors: tuple[torch.Tensor, ...], _keep: Any = constants) -> Any:
         addresses = [each.data_ptr() for each in tensors]
         for address in addresses:
             if address & 15 or not address:
                 return None
-        if not straight:
-            addresses += fixed
-            addresses = [addresses[place] for place in picks]
+        addresses += fixed
         results: list[Any] = [None] * count
         written = []
         for place, new in makers:
             results[place], address = new(None)
             written.append(address)
-        plan(tuple(addresses), tuple(written), stream())
+        plan(tuple([addresses[place] for place in picks]), tuple(written), stream())
         return tuple(results) if count > 1 else results[0]
 
     return run
@@ -81,8 +78,8 @@ def _array(tensor: torch.Tensor, view: View | None) -> Any:
 
 
 def _picks(sources: tuple[int | Constant, ...]) -> list[int]:
-    """Where each input of the plan is among the call's tensors with the constants behind them."""
-    behind = len({each for each in sources if not isinstance(each, Constant)})
+    """Where each input of the plan is among the call's tensors with the constants behind them: counted from the end."""
+    behind = -sum(isinstance(each, Constant) for each in sources)
     picks = []
     for each in sources:
         if isinstance(each, Constant):

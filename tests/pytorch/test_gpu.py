@@ -257,6 +257,7 @@ def test_the_current_device_may_be_another() -> None:
         check("native_layer_norm", lambda x, w, b: functional.layer_norm(x, (256,), w, b), *leaves)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of Inductor's own imports, in PyTorch 2.11
 def test_compiled_models_take_convolutions(model: Model, x: torch.Tensor) -> None:
     gradkern.torch.disable()
     expected = gradients(model, x)

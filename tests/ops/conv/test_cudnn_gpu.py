@@ -189,7 +189,8 @@ def test_threads_share_a_candidate(rng: np.random.Generator) -> None:
 
     from gradkern.cuda.device import activate, check, get_device
 
-    arrays = Arrays(Case("dX", GEOMETRIES["3x3"], "float16", "last"), rng)
+    with activate(get_device(0)):
+        arrays = Arrays(Case("dX", GEOMETRIES["3x3"], "float16", "last"), rng)
     candidate = ready(arrays.problem)[0]
 
     def run(_: int) -> list[bytes]:
@@ -201,4 +202,5 @@ def test_threads_share_a_candidate(rng: np.random.Generator) -> None:
     with ThreadPoolExecutor(4) as pool:
         results = {each for found in pool.map(run, range(4)) for each in found}
     assert len(results) == 1
-    arrays.free()
+    with activate(get_device(0)):
+        arrays.free()
