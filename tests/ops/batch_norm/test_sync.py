@@ -161,7 +161,8 @@ def test_sums_that_were_rounded_to_16_bits_are_refused() -> None:
     rounded = gradkern.run(WHOLE, **inputs)
     sums = {"dScale": rounded.dScale, "dBias": rounded.dBias}
     assert message(gradkern.DTypeError, gradkern.run, FROM_SUMS, **inputs, **sums, count=24) == (
-        "BatchNormalizationGradFromSums: input dScale has type float16; T2 allows float32, float64"
+        "BatchNormalizationGradFromSums: input dScale has type float16; T2 allows float32, float64; "
+        "convert it to float32, which loses nothing"
     )
 
 
