@@ -138,12 +138,12 @@ def test_a_named_operator_is_shown_whole(show: Shown, monkeypatch: pytest.Monkey
         "InvertibleLayerNormalizationGrad  (com.microsoft, since version 1)",
         "  Gradient of layer normalization from its output; the normalized input is rebuilt as (Y - bias) / scale.",
         "  inputs",
-        "    Y_grad:G       (rows, columns)                          gradient of the output",
-        "    Y:V            (rows, columns)                          output of the forward pass",
-        "    scale:V        (columns) or (product of columns)        "
+        "    Y_grad:G       (rows, columns)                                               gradient of the output",
+        "    Y:V            (rows, columns)                                               output of the forward pass",
+        "    scale:V        (columns) or (product of columns)                             "
         "scale of each column; a zero cannot be inverted (nonzero)",
-        "    bias:V         (columns) or (product of columns)        bias of each column",
-        "    inv_std_var:U  (rows) or (rows, 1 for each of columns)  "
+        "    bias:V         (columns) or (product of columns)                             bias of each column",
+        "    inv_std_var:U  (rows) or (rows, 1 for each of columns) or (product of rows)  "
         "1 / sqrt(variance + epsilon) of each row (positive)",
         "  outputs",
         "    X_grad:T      as Y      gradient of the input of the forward pass (optional)",
