@@ -51,6 +51,15 @@ KINDS = [  # operator, X, Y_grad, scale, columns, width
     (DML, f, (), 1, 3, 1 << 31, 4),
     (DML, f, (), 3, 5, 7, 4),  # a vector is left over
     (DML, b, (), 64, 256, 3136, 1),
+    # groups of warps that are no power of two, and few registers to spare
+    (LAYER, b, b, b, 5120, 8),
+    (INVERTIBLE, b, b, b, 10240, 8),
+    (INVERTIBLE, b, b, b, 14336, 8),
+    (SIMPLIFIED, b, b, b, 2304, 8),
+    (SIMPLIFIED, b, b, b, 7680, 8),
+    (LAYER, h, h, h, 9216, 8),
+    (LAYER, b, b, b, 2304, 8),
+    (SIMPLIFIED, b, b, b, 320, 8),
 ]
 Made = tuple[Any, int, str]  # form, bytes spilled, PTX
 

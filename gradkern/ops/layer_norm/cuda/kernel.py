@@ -70,6 +70,14 @@ def build(form: LayerNormForm) -> Callable[..., None]:
     load_statistics = _statistics(form)
 
     @device_function
+    def places_of(group: int) -> tuple[int, int, int, int]:
+        """In shared memory: the barriers of the ring, those of the exchange, the exchanged pairs, the ring."""
+        shared = i.shared_memory()
+        arrived, exchanged = shared + group * (STAGES * 8), shared + EXCHANGE_BARRIERS + group * 16
+        pairs, ring = shared + PAIRS_AT + group * (2 * SLOTS * PAIR), shared + RING_AT + group * (STAGES * STAGE)
+        return arrived, exchanged, pairs, ring
+
+    @device_function
     def wait_for_group(group: int) -> None:
         if WARPS > 1:
             i.named_barrier(1 + group, GROUP_THREADS)
@@ -120,10 +128,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
         step = ROW(blocks * (GROUPS * GROUP_ROWS))
 
         shared = i.shared_memory()
-        arrived = shared + group * (STAGES * 8)
-        exchanged = shared + EXCHANGE_BARRIERS + group * 16
-        pairs = shared + PAIRS_AT + group * (2 * SLOTS * PAIR)
-        ring = shared + RING_AT + group * (STAGES * STAGE)
+        arrived, exchanged, pairs, ring = places_of(group)
 
         # the first rows are asked for before all else: the memory waits for nobody
         if group_thread == 0:
@@ -174,6 +179,9 @@ def build(form: LayerNormForm) -> Callable[..., None]:
         rounds, seen, progress = int32(0), int32(0), counter + 128
         buffer, exchange_parity = int32(0), int32(0)
         while row < rows:
+            if WARPS > 1:  # computed again from a number that is new to the compiler, these hold no registers till then
+                group = i.unseen(group)
+                arrived, exchanged, pairs, ring = places_of(group)
             own_row = ROW(row + group_row)
             valid = GROUP_ROWS == 1 or own_row < rows
             m, r = next_m, next_r

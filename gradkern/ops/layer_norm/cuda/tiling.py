@@ -95,7 +95,14 @@ def _candidates(form: LayerNormForm, few: bool, shared_bytes: int) -> Iterator[t
 
 
 def _threads(form: LayerNormForm) -> int:
-    """How many threads have the registers they need: sums, held values and scales, and about 40 for the rest."""
+    """How many threads have the registers they need: sums, a row's values and scales, and about 40 for the rest, more
+    where sums go through more than two warps or a warp has several rows.
+    """
     each = form.sums + (2 if form.row_in_registers else 0) + (1 if form.scale_in_registers else 0)
-    registers = form.per_thread * (form.itemsize // 4) * each + (36 if form.scale_in_registers else 60)
-    return max(form.group_threads, min(512, _REGISTERS // up(max(registers, 64), 8)))
+    many = form.scale_in_registers and not 32 <= form.lanes <= 64
+    rest = (44 if many else 36) if form.scale_in_registers else 60
+    registers = up(max(form.per_thread * (form.itemsize // 4) * each + rest, 64), 8)
+    most = _REGISTERS // registers
+    if many and most // 128 * 128 >= 2 * form.group_threads:  # registers are given to four warps at a time
+        most = most // 128 * 128
+    return max(form.group_threads, min(512, most))
