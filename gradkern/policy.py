@@ -1,9 +1,12 @@
 """How an algorithm is chosen: the Policy, and the one in force for a block of code."""
 
+# Callers may pass what its type does not allow; it is looked at nevertheless.
+# pyright: reportUnnecessaryIsInstance=false
+
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
@@ -85,8 +88,9 @@ def effective(change: Policy | Mapping[str, Any] | None) -> Policy:
         return DEFAULT if change == DEFAULT else change
     if not isinstance(change, Mapping):
         raise PolicyError(f"policy: expected a gradkern.Policy or a mapping, got {type(change).__name__}")
+    values: list[tuple[str, type[Any], Any]] = [(name, type(value), value) for name, value in change.items()]
     try:
-        return _laid_over(current(), tuple([(name, type(value), value) for name, value in change.items()]))
+        return _laid_over(current(), tuple(values))
     except TypeError:  # a value that cannot be hashed: no policy takes it
         return _changed(current(), change)
 
@@ -105,7 +109,7 @@ def _changed(below: Policy, change: Mapping[str, Any]) -> Policy:
 
 
 @contextmanager
-def policy(change: Policy | Mapping[str, Any] | None = None, /, **fields: Any) -> Iterator[Policy]:
+def policy(change: Policy | Mapping[str, Any] | None = None, /, **fields: Any) -> Generator[Policy]:
     """Set the policy for a block of code: in this thread or task only, and in the threads where PyTorch computes the
     backward passes that are begun in the block.
 
@@ -136,7 +140,7 @@ def _torch_state() -> Any:
 
 
 @contextmanager
-def _in_backward_passes(policy: Policy) -> Iterator[None]:
+def _in_backward_passes(policy: Policy) -> Generator[None]:
     state = _torch_state()
     if state is None:
         yield

@@ -10,7 +10,7 @@ pickled and copied. What editors and type checkers know of them is in results.py
 
 from __future__ import annotations
 
-from collections import namedtuple
+import collections
 from functools import cache
 from typing import Any
 
@@ -19,10 +19,13 @@ from gradkern.contract import registry
 __all__ = ["result_type"]
 
 
+_namedtuple: Any = collections.namedtuple  # its fields are known at run time only
+
+
 @cache
 def result_type(operator: str, outputs: tuple[str, ...]) -> Any:
     """The named tuple of an operator with these outputs: the same one every time."""
-    return namedtuple(operator, outputs, module=__name__)
+    return _namedtuple(operator, outputs, module=__name__)
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ def refuse_capture(where: str, kind: Kind, stream: Any) -> None:
     """Raise ProviderError where the stream of a call that has no plan yet is being captured: planning compiles,
     allocates, and may time kernels.
     """
-    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+    driver = _untyped("cuda.bindings.driver")
 
     handle = kind.stream() if stream is None else stream_handle(stream, where)
     status, *state = driver.cuStreamIsCapturing(driver.CUstream(handle or 0))
@@ -68,6 +69,11 @@ def refuse_capture(where: str, kind: Kind, stream: Any) -> None:
             f"{where}: the first call of a kind cannot be captured in a graph, as it is planned then: call or prepare"
             " once before the capture to warm it"
         )
+
+
+def _untyped(module: str) -> Any:
+    """A module of cuda.bindings or cuda.core, which have no types; imported by the first array that needs it."""
+    return import_module(module)
 
 
 # --- PyTorch -------------------------------------------------------------------------------------------------------
@@ -153,7 +159,7 @@ def of_cuda_interface(value: Any, where: str) -> View:
 
 def _device_of(address: int) -> int:
     """The number of the device that memory is on, from the driver."""
-    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+    driver = _untyped("cuda.bindings.driver")
 
     attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
     status, index = driver.cuPointerGetAttribute(attribute, address)
@@ -235,10 +241,8 @@ def of_dlpack(value: Any, where: str, index: int) -> View:
         dtype: Any = getattr(value, "dtype", None)
         shape = tuple(getattr(value, "shape", ()))
         return View(Tensor(dtype, shape, c_strides(shape, 1), 1), 0, f"cuda:{index}", _buffer_kind(index, None))
-    from cuda.core.utils import StridedMemoryView  # pyright: ignore[reportMissingImports]
-
     try:
-        memory = StridedMemoryView.from_dlpack(value, stream_ptr=LEGACY_DEFAULT_STREAM)
+        memory = _untyped("cuda.core.utils").StridedMemoryView.from_dlpack(value, stream_ptr=LEGACY_DEFAULT_STREAM)
         dtype = np.dtype(memory.dtype)
     except Exception as error:
         raise ArgumentError(f"{where} cannot be taken by DLPack: {error}") from error
@@ -262,12 +266,11 @@ class _Buffer:
         return LEGACY_DEFAULT_STREAM
 
     def maker(self, tensor: Tensor) -> Maker:
-        from cuda.core import Device, Stream  # pyright: ignore[reportAttributeAccessIssue]
-        from cuda.core.utils import StridedMemoryView  # pyright: ignore[reportMissingImports]
+        core, view_type = _untyped("cuda.core"), _untyped("cuda.core.utils").StridedMemoryView
 
         from gradkern.cuda.device import activate, get_device
 
-        here, owner = get_device(self._index), Device(self._index)
+        here, owner = get_device(self._index), core.Device(self._index)
         steps = tuple(step // tensor.dtype.itemsize for step in tensor.strides)
         seen_as = tensor.dtype
         if self._namespace is not None and seen_as.name == "bfloat16":  # which cuda.core does not export by DLPack
@@ -276,9 +279,9 @@ class _Buffer:
         def new(stream: int | None) -> tuple[Any, int]:
             with activate(here):
                 owner.set_current()  # cuda.core wants it from every thread; it is the context that is active already
-                place = owner.default_stream if stream is None else Stream.from_handle(stream)
+                place = owner.default_stream if stream is None else core.Stream.from_handle(stream)
                 buffer = owner.allocate(max(tensor.nbytes, 1), stream=place)
-            memory = StridedMemoryView.from_buffer(buffer, shape=tensor.shape, strides=steps, dtype=seen_as)
+            memory = view_type.from_buffer(buffer, shape=tensor.shape, strides=steps, dtype=seen_as)
             return memory, memory.ptr
 
         return new
@@ -286,7 +289,7 @@ class _Buffer:
     def finish(self, array: Any) -> Any:
         if self._namespace is None:
             return array
-        from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
+        driver = _untyped("cuda.bindings.driver")
 
         from gradkern.cuda.device import activate, check, get_device
 

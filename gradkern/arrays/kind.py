@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -102,5 +102,5 @@ def dtype_of(name: str) -> np.dtype:
 
 
 def type_name(value: Any) -> str:
-    kind = type(value)
+    kind = cast(type[Any], type(value))
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"

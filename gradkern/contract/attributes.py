@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numbers
 import operator as operators
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -45,7 +45,8 @@ def _value(name: str, attribute: Attribute, value: Any) -> Any:
                 value = value.tolist()
             if not isinstance(value, list | tuple):
                 raise AttributeValueError(f"attribute {name} is {value!r}; expected a list of ints{_number(attribute)}")
-            return tuple(_bounded(name, attribute, _integer(name, each, "a list of ints")) for each in value)
+            values = cast(Sequence[Any], value)
+            return tuple(_bounded(name, attribute, _integer(name, each, "a list of ints")) for each in values)
         case "string":
             if not isinstance(value, str):
                 raise AttributeValueError(f"attribute {name} is {value!r}; expected a string")

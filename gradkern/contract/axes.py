@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from gradkern.call import Tensor
 from gradkern.contract.schema import Flat, Input, Ones, Operator, Shape, Token
@@ -33,14 +33,14 @@ def shape_of(shape: Shape, axes: Mapping[str, Any]) -> tuple[int, ...]:
         elif isinstance(token, Flat):
             sizes.append(_product(axes[token.flat]))
         else:
-            size = axes[token]
+            size: int | tuple[int, ...] = axes[token]
             sizes.extend(size if isinstance(size, tuple) else (size,))
     return tuple(sizes)
 
 
 def _lengths(operator: Operator, tensors: Mapping[str, Tensor], attributes: Mapping[str, Any]) -> dict[str, int]:
     """How many dimensions the groups have that begin where an attribute says."""
-    lengths = {}
+    lengths: dict[str, int] = {}
     for name, axis in operator.axes.items():
         if axis.begins_at is not None:
             model = operator.attributes[axis.begins_at].axis_of
@@ -59,7 +59,7 @@ class _Axes:
 
     def take(self, each: Input, shape: tuple[int, ...]) -> None:
         """Match one input: to its usual shape, or to another that the contract takes."""
-        reasons = []
+        reasons: list[str] = []
         for expected in each.shapes:
             reason = self._try(each.name, expected, shape)
             if reason is None:
@@ -142,8 +142,9 @@ class _Axes:
         owner, shape = self._owner.get(token, ("", ()))
         place = start
         if isinstance(size, tuple):
-            offset = next(index for index, (one, two) in enumerate(zip(known, size, strict=True)) if one != two)
-            known, size, place = known[offset], size[offset], start + offset
+            sizes = cast(tuple[int, ...], size)
+            offset = next(index for index, (one, two) in enumerate(zip(known, sizes, strict=True)) if one != two)
+            known, size, place = known[offset], sizes[offset], start + offset
         of = f"as input {owner} has shape {shape}" if owner else "as before in this shape"
         return f"axis {place} ({token}) is {size}; expected {known}, {of}"
 

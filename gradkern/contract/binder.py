@@ -1,10 +1,13 @@
 """Who is who in a call: arguments by position and name become inputs, attributes and wanted outputs."""
 
+# Callers may pass what its type does not allow; it is looked at nevertheless.
+# pyright: reportUnnecessaryIsInstance=false
+
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -67,7 +70,7 @@ class Binder:
                 f"{self.name}: {len(positional)} inputs given; it takes {len(self.inputs)}: {', '.join(self.inputs)}"
             )
         given = dict(zip(self.inputs, positional, strict=False))
-        attributes = {}
+        attributes: dict[str, Any] = {}
         for name, value in named.items():
             if name not in self._input_names:
                 attributes[name] = value
@@ -104,7 +107,10 @@ class Binder:
             return self.default_outputs
         if outputs is not None and type(outputs) is not tuple and type(outputs) is not list:
             return self._choose(outputs, out)
-        asked = None if outputs is None else tuple(outputs), tuple(out or ())
+        asked: tuple[Any, tuple[str, ...]] = (
+            None if outputs is None else (*outputs,),  # pyright: ignore[reportUnknownArgumentType]
+            tuple(out or ()),
+        )
         try:
             known = self._wanted.get(asked)
         except TypeError:  # a name that is none and cannot be hashed
@@ -147,7 +153,7 @@ def attribute_key(attributes: dict[str, Any]) -> AttributeKey:
     """The attributes in a form that can be a key. Types are part of it: 1, 1.0 and True are equal, not the same."""
     key: list[tuple[str, Any]] = []
     for name, value in attributes.items():
-        kind = type(value)
+        kind = type(value)  # pyright: ignore[reportUnknownVariableType]  of any attribute
         if kind in _SCALARS:  # what calls have most is not left to _frozen, which costs a call more
             key.append((name, (kind, value)))
         elif kind is tuple:
@@ -178,8 +184,11 @@ def _of_tuple(value: tuple[Any, ...]) -> tuple[Any, Any]:
 
 
 def _frozen(value: Any) -> tuple[Any, Any]:
+    kind = cast(type[Any], type(value))
     if isinstance(value, np.ndarray):
-        return (type(value), value.item()) if value.ndim == 0 else _frozen(value.tolist())
+        array = cast("np.ndarray[Any, Any]", value)
+        return (kind, array.item()) if array.ndim == 0 else _frozen(array.tolist())
     if isinstance(value, list | tuple):
-        return tuple(map(type, value)), tuple(value)
-    return type(value), value
+        values = cast(Sequence[Any], value)
+        return tuple(map(type, values)), tuple(values)
+    return kind, value

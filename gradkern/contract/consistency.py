@@ -1,5 +1,8 @@
 """Whether the parts of a registry entry agree with one another."""
 
+# A default's type is compared with that which the attribute names.
+# pyright: reportUnnecessaryIsInstance=false
+
 from __future__ import annotations
 
 import keyword

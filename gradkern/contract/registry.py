@@ -9,12 +9,12 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import pydantic
 from ruamel.yaml import YAML, YAMLError
 from ruamel.yaml.error import MarkedYAMLError
-from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+from ruamel.yaml.nodes import MappingNode, SequenceNode
 
 from gradkern.contract.consistency import mistakes
 from gradkern.contract.schema import Operator
@@ -91,14 +91,16 @@ def _operators(data: Any, report: Report, has_folder: Callable[[str], bool]) -> 
     if not isinstance(data, dict):
         report((), "expected a mapping with schema and operators")
         return result
-    for key in data.keys() - {"schema", "operators"}:
+    file = cast(dict[Any, Any], data)
+    for key in file.keys() - {"schema", "operators"}:
         report((key,), "unknown key; expected schema and operators")
-    if type(data.get("schema")) is not int or data["schema"] != SCHEMA:
-        report(("schema",), f"is {data.get('schema')!r}; this gradkern reads schema {SCHEMA}")
-    entries = data.get("operators")
-    if not isinstance(entries, dict) or not entries:
+    if type(schema := file.get("schema")) is not int or schema != SCHEMA:
+        report(("schema",), f"is {schema!r}; this gradkern reads schema {SCHEMA}")
+    listed: Any = file.get("operators")
+    if not isinstance(listed, dict) or not listed:
         report(("operators",), "expected a mapping of operators, at least one")
         return result
+    entries = cast(dict[Any, Any], listed)
     for name, entry in entries.items():
         if not (isinstance(name, str) and name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
             report(("operators", name), "an operator's name is letters, digits and _, and no word of Python")
@@ -135,11 +137,11 @@ def _short(value: Any) -> str:
 
 def _plain(text: str, lines: Lines, report: Report) -> Any:
     """The file as tuples, dicts and scalars, with the line of every part noted and every repeated key reported."""
-    yaml = YAML(typ="safe", pure=True)
+    yaml: Any = YAML(typ="safe", pure=True)  # ruamel.yaml's nodes and marks have no types
     root = yaml.compose(text)
     budget = _MOST_NODES
 
-    def scalar(node: Node) -> Any:
+    def scalar(node: Any) -> Any:
         try:
             value = yaml.constructor.construct_object(node)
             if isinstance(value, int) and value.bit_length() > 64:
@@ -153,29 +155,30 @@ def _plain(text: str, lines: Lines, report: Report) -> Any:
             raise MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
         return value
 
-    def build(node: Node, where: tuple[str | int, ...], above: tuple[int, ...]) -> Any:
+    def build(node: Any, where: tuple[str | int, ...], above: tuple[int, ...]) -> Any:
         nonlocal budget
         budget -= 1
         if budget < 0 or id(node) in above:
             raise YAMLError("aliases make the file endless")
         lines.setdefault(where, node.start_mark.line + 1)
-        above = (*above, id(node))
+        above, parts = (*above, id(node)), cast(list[Any], node.value)
         if isinstance(node, MappingNode):
             result: dict[Any, Any] = {}
-            for key_node, value_node in node.value:
+            for key_node, value_node in parts:
+                line = key_node.start_mark.line + 1
                 if isinstance(key_node, MappingNode | SequenceNode):
                     report(where, "a key is a list or a mapping; expected a name")
                     continue
                 key = scalar(key_node)
                 if key in result:
-                    lines[*where, key] = key_node.start_mark.line + 1
+                    lines[*where, key] = line
                     report((*where, key), "is there twice")
                     continue
                 result[key] = build(value_node, (*where, key), above)
-                lines[*where, key] = key_node.start_mark.line + 1
+                lines[*where, key] = line
             return result
         if isinstance(node, SequenceNode):
-            return tuple(build(each, (*where, index), above) for index, each in enumerate(node.value))
+            return tuple(build(each, (*where, index), above) for index, each in enumerate(parts))
         return scalar(node)
 
     return None if root is None else build(root, (), ())

@@ -1,9 +1,12 @@
 """What a caller asks for: the arguments of one call, sorted by the operator's contract, and views of its arrays."""
 
+# Callers may pass what its type does not allow; it is looked at nevertheless.
+# pyright: reportUnnecessaryIsInstance=false
+
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from gradkern.arrays.kind import View
 from gradkern.contract import registry
@@ -62,7 +65,10 @@ def request_of(
     key = attribute_key(attributes) if attributes else ()
     wanted = binder.wanted(outputs, out)
     # As Request(...) does, which takes every warm call twice as long.
-    return tuple.__new__(Request, (binder, arrays, attributes, key, wanted, out, provider, policy))
+    return _new(Request, (binder, arrays, attributes, key, wanted, out, provider, policy))
+
+
+_new = cast(Any, tuple).__new__
 
 
 class Views(NamedTuple):

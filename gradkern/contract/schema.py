@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WrapValidator
 from pydantic_core import PydanticCustomError
@@ -46,8 +46,10 @@ some = AfterValidator(_some)
 
 def _thawed(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _thawed(each) for key, each in value.items()}
-    return tuple(map(_thawed, value)) if isinstance(value, tuple) else value
+        return {key: _thawed(each) for key, each in cast(Mapping[str, Any], value).items()}
+    if isinstance(value, tuple):
+        return tuple(map(_thawed, cast(tuple[Any, ...], value)))
+    return value
 
 
 class Model(BaseModel):

@@ -112,7 +112,7 @@ def _of_tensors(binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] 
 def input_views(binder: Binder, arrays: tuple[Any, ...]) -> tuple[View | None, ...]:
     """Views of the inputs, in contract order, all on one device; None for an optional one not given."""
     views: list[Any] = []
-    places = set()
+    places: set[str] = set()
     for index, array in enumerate(arrays):
         each = None if array is None else view(array, binder.where(index))
         views.append(each)
@@ -177,7 +177,7 @@ def out_views(
 
 def _shared(binder: Binder, name: str, one: View, views: tuple[View | None, ...]) -> list[tuple[str, str]]:
     """The pairs of an `out` array with the inputs that are the same array, where that is permitted."""
-    pairs = []
+    pairs: list[tuple[str, str]] = []
     permitted = binder.operator.in_place_pairs
     for source, each in zip(binder.inputs, views, strict=True):
         if each is None or not overlap(one, each):

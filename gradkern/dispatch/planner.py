@@ -1,5 +1,8 @@
 """From a call that was not seen before to its plan: a provider is chosen, the contract checked, the modules asked."""
 
+# Callers may pass what its type does not allow; it is looked at nevertheless.
+# pyright: reportUnnecessaryIsInstance=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable

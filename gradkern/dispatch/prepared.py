@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from gradkern.arrays.kind import Kind, Maker, View
 from gradkern.arrays.torch_guards import Guard, guard_of, note_written
@@ -16,6 +16,9 @@ from gradkern.errors import ArgumentError, GradkernError
 from gradkern.results import result_type
 
 __all__ = ["Prepared"]
+
+
+_new = cast(Any, tuple).__new__
 
 
 class Prepared:
@@ -182,7 +185,7 @@ class Prepared:
         if finish is not None:
             for place, _, _ in makers:
                 results[place] = finish(results[place])
-        return tuple.__new__(self._result, results)  # as _make does, in half the time
+        return _new(self._result, results)  # as _make does, in half the time
 
     def _makers_of(self, kind: Kind) -> tuple[tuple[int, int, Maker], ...]:
         """Of every output to be made: its places among all outputs and among the wanted ones, and what makes it."""

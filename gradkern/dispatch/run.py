@@ -105,7 +105,8 @@ def plan_for(
     device is "cpu" or "cuda:0", and `out` has descriptions too; all else is as in `prepare`. Arrays that fit the
     descriptions can be given to the plan.
     """
-    given = {name: _described(each, device) for name, each in (out or {}).items()}
+    asked: Mapping[str, Tensor] = out or {}
+    given = {name: _described(each, device) for name, each in asked.items()}
     request = request_of(op, (), {**tensors, **attributes}, outputs, given, provider, policy)
     request.binder.require(request.arrays)
     named = zip(request.binder.inputs, request.arrays, strict=True)
