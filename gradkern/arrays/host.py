@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import cache, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,11 +15,15 @@ from gradkern.strides import c_strides
 __all__ = ["NUMPY", "TORCH", "dlpack_kind", "of_numpy", "torch_as_numpy"]
 
 
+_new = cast(Any, tuple).__new__  # of a named tuple: every array of every call makes two
+
+
 def of_numpy(array: np.ndarray, kind: Kind) -> View:
     flags = array.flags
     dtype = array.dtype
     alignment = dtype.itemsize if flags.aligned else 1
-    return View(Tensor(dtype, array.shape, array.strides, alignment), array, HOST, kind, flags.writeable)
+    tensor = _new(Tensor, (dtype, array.shape, array.strides, alignment))
+    return _new(View, (tensor, array, HOST, kind, flags.writeable))
 
 
 class _Numpy:

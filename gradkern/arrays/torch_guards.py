@@ -59,12 +59,11 @@ def guard_of(values: tuple[Any, ...]) -> Guard | None:
 
 def note_written(arrays: Iterable[Any]) -> None:
     """Tell autograd that memory of these arrays was written: it counts the versions of the tensors among them."""
-    others = [each for each in arrays if type(each) is not np.ndarray]
-    if others and "torch" in sys.modules:
-        torch: Any = sys.modules["torch"]
-        tensors = [each for each in others if isinstance(each, torch.Tensor)]
-        if tensors:
-            torch.autograd.graph.increment_version(tensors)
+    for each in arrays:
+        if type(each) is not np.ndarray and "torch" in sys.modules:
+            torch: Any = sys.modules["torch"]
+            if isinstance(each, torch.Tensor):
+                torch.autograd.graph.increment_version(each)
 
 
 def alignment(address: int) -> int:

@@ -107,10 +107,8 @@ class Binder:
             return self.default_outputs
         if outputs is not None and type(outputs) is not tuple and type(outputs) is not list:
             return self._choose(outputs, out)
-        asked: tuple[Any, tuple[str, ...]] = (
-            None if outputs is None else (*outputs,),  # pyright: ignore[reportUnknownArgumentType]
-            tuple(out or ()),
-        )
+        names: Any = outputs and tuple(outputs)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        asked = names, tuple(out) if out else ()
         try:
             known = self._wanted.get(asked)
         except TypeError:  # a name that is none and cannot be hashed

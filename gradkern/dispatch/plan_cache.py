@@ -19,7 +19,7 @@ from gradkern.arrays.torch_guards import Guard, guard_of
 from gradkern.call import HOST
 from gradkern.contract.request import Request
 from gradkern.dispatch.operands import Operands, out_names
-from gradkern.policy import DEFAULT, current, effective
+from gradkern.policy import DEFAULT, blocks, effective, of_this_thread
 from gradkern.system import locks
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Shortcuts:
         no call like this one is known, or where an `out` array overlaps another.
         """
         binder, arrays, _, attributes, wanted, out, provider, policy = request
-        policy = current() if policy is None else effective(policy)
+        policy = of_this_thread() if policy is None and not blocks else effective(policy)
         policy_key = None if policy is DEFAULT else policy  # a policy's hash is worked out in Python
         out_key = tuple(out) if out else None
         rows = self._rows.get((binder.name, wanted, attributes, out_key, provider, policy_key, arrays[0].shape))
@@ -203,7 +203,7 @@ shortcuts = Shortcuts(bound=1024, alike=16)
 def signature_of(request: Request, operands: Operands) -> Hashable:
     """All that the plan of a call depends on. Raises PolicyError for a policy that is none."""
     binder, _, _, attributes, wanted, _, provider, policy = request
-    policy = current() if policy is None else effective(policy)
+    policy = of_this_thread() if policy is None and not blocks else effective(policy)
     keys, _, kind, names, _, in_place = operands
     policy_key = None if policy is DEFAULT else policy  # a policy's hash is worked out in Python
     return binder.name, wanted, attributes, keys, names, in_place, kind.device, provider, policy_key

@@ -139,7 +139,7 @@ def _find(request: Request, stream: Any) -> tuple[Prepared, tuple[Any, ...], Kin
         on_host = kind.device == HOST
         permit = None if on_host else partial(device_arrays().refuse_capture, binder.name, kind, stream)
         plan = planner.plan(request, views_of(binder, arrays, out), signature, permit)
-    elif kind is not NUMPY:
+    elif kind.device != HOST:
         shortcuts.add(request, operands, plan_cache.slot(signature))
     return plan, buffers, kind, out_buffers
 
