@@ -179,7 +179,8 @@ def _counts_references(state: Any) -> bool:
 def _count_one_more(value: Any) -> None:
     import ctypes
 
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+    # A prototype of its own: others give ctypes.pythonapi.Py_IncRef argument types to their liking.
+    ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pythonapi))(value)
 
 
 def _of_backward_pass() -> Policy:

@@ -152,6 +152,10 @@ def test_a_kernel_that_is_not_there_is_refused_by_every_operator(name: str) -> N
     assert message(ProviderError, gradkern.run, name, **inputs, policy={"kernel": "warp"}) == text
 
 
+# A prototype of its own: numba-cuda gives ctypes.pythonapi.Py_DecRef argument types with which it takes no address.
+let_go = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("Py_DecRef", ctypes.pythonapi))
+
+
 class Forgetful:
     """Thread-local state that takes the caller's reference to what it keeps, and lets go of it with the next."""
 
@@ -160,7 +164,7 @@ class Forgetful:
 
     def _stash_obj_in_tls(self, key: str, value: object) -> None:
         if self._kept is not None:
-            ctypes.pythonapi.Py_DecRef(ctypes.c_void_p(self._kept))
+            let_go(self._kept)
         self._kept = id(value)
 
 
