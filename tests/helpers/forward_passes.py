@@ -1,0 +1,184 @@
+"""Of every operator the forward pass whose gradients it computes, on given inputs: the origin of finite differences.
+
+A new operator's forward pass has its one place here, as its formula has in `helpers.reference`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from helpers import forward
+from helpers.forward import Array
+
+__all__ = ["FORWARD_PASSES", "ForwardPass"]
+
+EPSILON = 0.1  # large, so that no row of few columns bends within the step of a difference
+Arrays = dict[str, np.ndarray]  # an operator's inputs by name
+
+
+@dataclass(frozen=True)
+class ForwardPass:
+    """All in float64."""
+
+    run: Callable[[Mapping[str, Array]], Array]
+    """The output for these parameters."""
+    parameters: Mapping[str, Array]
+    gradients: Mapping[str, str]
+    """The operator's output that is the gradient of a parameter."""
+    upstream: Array
+    """The gradient of the loss by the output."""
+
+
+def _exact(array: np.ndarray) -> Array:
+    return array.astype(np.float64)
+
+
+def _store(inputs: Arrays, **values: Array) -> None:
+    """Replace inputs by values, in the shapes and types that they had."""
+    for name, value in values.items():
+        inputs[name] = value.reshape(inputs[name].shape).astype(inputs[name].dtype)
+
+
+# --- each makes the statistics and results among the inputs those of its forward pass --------------------------------
+
+
+def _layer_norm(inputs: Arrays, *, axis: int = -1) -> ForwardPass:
+    X, scale = _exact(inputs["X"]), _exact(inputs["scale"])
+    mean, variance = forward.moments(X, tuple(range(axis % X.ndim, X.ndim)))
+    _store(inputs, mean=mean, inv_std_dev=1 / np.sqrt(variance + EPSILON))
+    return ForwardPass(
+        lambda p: forward.layer_norm(p["X"], p["scale"], p["bias"], axis, EPSILON),
+        {"X": X, "scale": scale, "bias": np.zeros(scale.shape)},
+        {"X": "X_grad", "scale": "scale_grad", "bias": "bias_grad"},
+        _exact(inputs["Y_grad"]),
+    )
+
+
+def _rms_norm(inputs: Arrays, *, axis: int = -1) -> ForwardPass:
+    X, scale = _exact(inputs["X"]), _exact(inputs["scale"])
+    mean_square = (X**2).mean(tuple(range(axis % X.ndim, X.ndim)))
+    _store(inputs, inv_std_var=1 / np.sqrt(mean_square + EPSILON))
+    return ForwardPass(
+        lambda p: forward.rms_norm(p["X"], p["scale"], axis, EPSILON),
+        {"X": X, "scale": scale},
+        {"X": "X_grad", "scale": "scale_grad"},
+        _exact(inputs["Y_grad"]),
+    )
+
+
+def _invertible_layer_norm(inputs: Arrays, *, axis: int = -1) -> ForwardPass:
+    X, scale, bias = (_exact(inputs[name]) for name in ("Y", "scale", "bias"))  # X is as Y was drawn
+    _, variance = forward.moments(X, tuple(range(axis % X.ndim, X.ndim)))
+    Y = forward.layer_norm(X, scale, bias, axis, EPSILON)
+    _store(inputs, Y=Y, inv_std_var=1 / np.sqrt(variance + EPSILON))
+    return ForwardPass(
+        lambda p: forward.layer_norm(p["X"], p["scale"], p["bias"], axis, EPSILON),
+        {"X": X, "scale": scale, "bias": bias},
+        {"X": "X_grad", "scale": "scale_grad", "bias": "bias_grad"},
+        _exact(inputs["Y_grad"]),
+    )
+
+
+def _batch_norm(inputs: Arrays) -> ForwardPass:
+    X, Scale = _exact(inputs["X"]), _exact(inputs["Scale"])
+    mean, variance = forward.moments(X, (0, *range(2, X.ndim)))
+    _store(inputs, saved_mean=mean, saved_inv_std=1 / np.sqrt(variance + EPSILON))
+    return ForwardPass(
+        lambda p: forward.batch_norm(p["X"], p["Scale"], p["bias"], EPSILON),
+        {"X": X, "Scale": Scale, "bias": np.zeros(Scale.shape)},
+        {"X": "dX", "Scale": "dScale", "bias": "dBias"},
+        _exact(inputs["dY"]),
+    )
+
+
+def _batch_of_which_X_is_the_first_part(
+    inputs: Arrays, count: int | None = None
+) -> tuple[Array, Array, Array, Array, Array]:
+    """The whole X and dY, where each channel has `count` elements, by default twice as many as in the part; the mean,
+    the variance and 1 / std of the whole, which are stored.
+    """
+    X, D, random = _exact(inputs["X"]), _exact(inputs["dY"]), np.random.default_rng(2)
+    part = X.size // X.shape[1]
+    more = (len(X) * (count or 2 * part) // part - len(X), *X.shape[1:])
+    X, D = np.concatenate([X, random.standard_normal(more)]), np.concatenate([D, random.standard_normal(more)])
+    mean, variance = forward.moments(X, (0, *range(2, X.ndim)))
+    inv_std = 1 / np.sqrt(variance + EPSILON)
+    _store(inputs, saved_mean=mean, saved_inv_std=inv_std)
+    return X, D, mean, variance, inv_std
+
+
+def _batch_norm_sums(inputs: Arrays) -> ForwardPass:
+    """The sums are rates of the part's own loss."""
+    X, D = _exact(inputs["X"]), _exact(inputs["dY"])
+    _, _, mean, variance, _ = _batch_of_which_X_is_the_first_part(inputs)
+    channels = X.shape[1]
+
+    def run(p: Mapping[str, Array]) -> Array:
+        scale, bias = p["scale"].reshape(mean.shape[1:]), p["bias"].reshape(mean.shape[1:])
+        return forward.dml_batch_norm(X, mean, variance, scale, bias, EPSILON)
+
+    return ForwardPass(
+        run, {"scale": np.ones(channels), "bias": np.zeros(channels)}, {"scale": "dScale", "bias": "dBias"}, D
+    )
+
+
+def _batch_norm_from_sums(inputs: Arrays, *, count: int) -> ForwardPass:
+    part = _exact(inputs["X"])
+    X, D, mean, _, inv_std = _batch_of_which_X_is_the_first_part(inputs, count)
+    others = (0, *range(2, X.ndim))
+    _store(inputs, dScale=(D * (X - mean) * inv_std).sum(others), dBias=D.sum(others))
+    Scale, bias, rest = _exact(inputs["Scale"]), np.zeros(X.shape[1]), X[len(part) :]
+    return ForwardPass(
+        lambda p: forward.batch_norm(np.concatenate([p["X"], rest]), Scale, bias, EPSILON), {"X": part}, {"X": "dX"}, D
+    )
+
+
+def _dml_batch_norm(inputs: Arrays, *, Epsilon: float) -> ForwardPass:
+    mean, variance, scale = (_exact(inputs[name]) for name in ("Mean", "Variance", "Scale"))
+    return ForwardPass(
+        lambda p: forward.dml_batch_norm(p["Input"], mean, variance, p["Scale"], p["bias"], Epsilon),
+        {"Input": _exact(inputs["Input"]), "Scale": scale, "bias": np.zeros(scale.shape)},
+        {"Input": "OutputGradient", "Scale": "OutputScaleGradient", "bias": "OutputBiasGradient"},
+        _exact(inputs["InputGradient"]),
+    )
+
+
+def _bias_gelu(inputs: Arrays) -> ForwardPass:
+    return _gelu(inputs, forward.bias_gelu)
+
+
+def _bias_fast_gelu(inputs: Arrays) -> ForwardPass:
+    return _gelu(inputs, forward.bias_fast_gelu)
+
+
+def _gelu(inputs: Arrays, gelu: Callable[[Array, Array], Array]) -> ForwardPass:
+    parameters = {"X": _exact(inputs["X"]), "B": _exact(inputs["B"])}
+    return ForwardPass(lambda p: gelu(p["X"], p["B"]), parameters, {"X": "dX", "B": "dB"}, _exact(inputs["dY"]))
+
+
+def _conv(inputs: Arrays, **attributes: Any) -> ForwardPass:
+    X, W = _exact(inputs["X"]), _exact(inputs["W"])
+    return ForwardPass(
+        lambda p: forward.conv(p["X"], p["W"], p["bias"], **attributes),
+        {"X": X, "W": W, "bias": np.zeros(len(W))},
+        {"X": "dX", "W": "dW", "bias": "dB"},
+        _exact(inputs["dY"]),
+    )
+
+
+FORWARD_PASSES: dict[str, Callable[..., ForwardPass]] = {  # of (inputs, **attributes)
+    "BatchNormalizationGrad": _batch_norm,
+    "BatchNormalizationGradSums": _batch_norm_sums,
+    "BatchNormalizationGradFromSums": _batch_norm_from_sums,
+    "LayerNormalizationGrad": _layer_norm,
+    "SimplifiedLayerNormalizationGrad": _rms_norm,
+    "InvertibleLayerNormalizationGrad": _invertible_layer_norm,
+    "ConvGrad": _conv,
+    "BiasGeluGrad_dX": _bias_gelu,
+    "BiasFastGeluGrad_dX": _bias_fast_gelu,
+    "DmlBatchNormalizationGrad": _dml_batch_norm,
+}
