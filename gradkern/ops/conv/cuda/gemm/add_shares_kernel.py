@@ -1,0 +1,70 @@
+"""dW[filter, channel, tap] = sum over shares of shares[share, filter, row], row = (channel, tap) or (tap, channel).
+
+A block's warps have `walkers` runs of shares each, of 32 neighbouring elements; they are added in a fixed order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.ops.conv.cuda.gemm.im2col_form import Im2colForm
+from gradkern.ops.conv.cuda.gemm.positions import offset, positions
+
+__all__ = ["build"]
+
+
+def build(form: Im2colForm) -> Callable[..., None]:
+    """The kernel of a form, as a function that Numba compiles with every argument an int64."""
+    WALKERS, TAPS_INSIDE = form.walkers, form.taps_inside
+    LANES = form.threads // WALKERS
+    ITEM = 8 if form.word == "float64" else 4
+    FLOAT = float64 if form.word == "float64" else float32
+    INDEX = int64 if form.wide else int32
+    load = i.loader("global", form.word, 1)
+    store = i.storer("global", form.result, 1, form.native_bfloat16)
+    load_shared, store_shared = i.loader("shared", form.word, 1), i.storer("shared", form.word, 1)
+
+    _, divided, unravelled = positions(INDEX, form.threads)
+
+    def add_shares(
+        shares: int, dW: int, total: int, count: int, distance: int, rows: int, inner: int, taps1: int, taps2: int,
+        dW_filter: int, dW_channel: int, dW_tap0: int, dW_tap1: int, dW_tap2: int,
+    ) -> None:  # fmt: skip
+        one, held = cuda.local.array(1, FLOAT), cuda.local.array(4, FLOAT)
+        walker, lane = int32(cuda.threadIdx.x // LANES), int32(cuda.threadIdx.x % LANES)
+        shared = i.shared_memory()
+        e = INDEX(INDEX(cuda.blockIdx.x) * LANES + INDEX(lane))
+        sum_ = FLOAT(0)
+        if e < INDEX(total):
+            share = int32(walker)
+            while share < count:
+                for q in range(4):  # independent loads, so that their latencies overlap
+                    held[q] = FLOAT(0)
+                    if share + q * WALKERS < count:
+                        load(one, shares + int64(share + q * WALKERS) * distance + e * ITEM)
+                        held[q] = one[0]
+                for q in range(4):
+                    sum_ += held[q]
+                share = int32(share + 4 * WALKERS)
+        if WALKERS > 1:
+            one[0] = sum_
+            store_shared(shared + int32(cuda.threadIdx.x) * ITEM, one)
+            cuda.syncthreads()
+            if walker == 0:
+                for other in range(1, WALKERS):
+                    load_shared(one, shared + int32(other * LANES + lane) * ITEM)
+                    sum_ += one[0]
+        if walker == 0 and e < INDEX(total):
+            m, row = divided(e, rows)
+            c, t = divided(row, inner)
+            if not TAPS_INSIDE:
+                c, t = t, c
+            to = dW + m * dW_filter + c * dW_channel
+            one[0] = sum_
+            store(to + offset(unravelled(t, taps1, taps2), (dW_tap0, dW_tap1, dW_tap2)), one)
+
+    return add_shares
