@@ -1,5 +1,5 @@
-"""`gradkern cache`: what is cached on disk, whether it is sound, and its removal. A kernel is a file, and so is what a
-search has found; each has a digest.
+"""`gradkern cache`: what is cached on disk, whether it is sound, and its removal. A kernel is a file, and so are a pack
+of many and what a search has found; each has a digest.
 """
 
 from __future__ import annotations
@@ -17,9 +17,14 @@ from gradkern.errors import GradkernError
 from gradkern.system import cache_files
 from gradkern.system.cache_files import FOLDERS
 
-__all__ = ["count", "kernels", "run", "searches", "size"]
+__all__ = ["count", "kernels", "packs", "run", "searches", "size"]
 
-_READERS = {"cpu": "gradkern.cpu.cache", "cuda": "gradkern.cuda.cache", "search": "gradkern.search.store"}
+_READERS = {
+    "cpu": "gradkern.cpu.cache",
+    "cuda": "gradkern.cuda.cache",
+    "packs": "gradkern.cuda.packs",
+    "search": "gradkern.search.store",
+}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,19 +38,24 @@ def run(options: argparse.Namespace) -> int:
     return code
 
 
+_PLURALS = {"search": "searches", "packs": "packs"}
+
 Answer = tuple[dict[str, Any], list[str], int]
 
 
 def count() -> tuple[int, int]:
-    """How many kernels are cached, and how many searches."""
-    found = {name: len(cache_files.entries(name)) for name in FOLDERS}
-    searched = found.pop("search")
-    return sum(found.values()), searched
+    """How many kernels are cached, those in packs apart, and how many searches."""
+    return sum(len(cache_files.entries(name)) for name in ("cpu", "cuda")), len(cache_files.entries("search"))
 
 
 def kernels(number: int) -> str:
     """A number of kernels in words."""
     return f"{number} kernel{'' if number == 1 else 's'}"
+
+
+def packs(number: int) -> str:
+    """A number of packs in words."""
+    return f"{number} pack{'' if number == 1 else 's'}"
 
 
 def searches(number: int) -> str:
@@ -64,11 +74,11 @@ def _info(_: argparse.Namespace) -> Answer:
     lines = [f"{cache_files.root()}" + (f" (cannot be written: {reason}; nothing is kept)" if reason else "")]
     for name in FOLDERS:
         number, taken, unused = len(cache_files.entries(name)), cache_files.size(name), cache_files.why_not_used(name)
-        if name == "search":
-            facts["searches"] = {"kept": number, "bytes": taken, "unused": unused}
+        if name in ("search", "packs"):
+            facts[_PLURALS[name]] = {"kept": number, "bytes": taken, "unused": unused}
         else:
             facts["providers"][name] = {"kernels": number, "bytes": taken, "unused": unused}
-        text = searches(number) if name == "search" else kernels(number)
+        text = {"search": searches, "packs": packs}.get(name, kernels)(number)
         lines.append(f"  {name:<6} {text}, {taken:,} bytes" + (f" (not used: {unused})" if unused else ""))
     return facts, lines, DONE
 
@@ -83,6 +93,7 @@ def _verify(options: argparse.Namespace) -> Answer:
     lines = [
         f"cpu    {kernels(checked['cpu'])} as the digest says, unless named below",
         f"cuda   {kernels(checked['cuda'])} as the digest says, unless named below",
+        f"packs  {packs(checked['packs'])} as the digests say, unless named below",
         f"search {searches(checked['search'])} as the digest says, unless named below",
     ]
     left: list[Path] = []
@@ -102,7 +113,7 @@ def _verify(options: argparse.Namespace) -> Answer:
 
 
 def _clear(_: argparse.Namespace) -> Answer:
-    (found, searched), taken = count(), size()
+    (found, searched), packed, taken = count(), len(cache_files.entries("packs")), size()
     left: dict[str, str] = {}
     for name in FOLDERS:
         reason = cache_files.clear(name)
@@ -111,8 +122,10 @@ def _clear(_: argparse.Namespace) -> Answer:
             print(f"{cache_files.folder(name)} is not removed: {reason}", file=sys.stderr)
     (remaining, unsearched), rest = count(), size()
     numbers = {"kernels": found - remaining, "searches": searched - unsearched, "bytes": taken - rest}
+    numbers["packs"] = packed - len(cache_files.entries("packs"))
     facts = {"folder": str(cache_files.root()), **numbers, "left": left}
     line = f"removed {kernels(numbers['kernels'])} and {searches(numbers['searches'])}, {numbers['bytes']:,} bytes"
+    line += f", {packs(numbers['packs'])} among them" if numbers["packs"] else ""
     return facts, [f"{line}, from {cache_files.root()}"], FAILED if left else DONE
 
 

@@ -16,13 +16,13 @@ from gradkern.contract.consistency import example_mistakes
 from gradkern.contract.schema import Example, Operator
 from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.recording import usual
-from gradkern.dispatch.run import plan_for
+from gradkern.dispatch.run import dry_plan_for, plan_for
 from gradkern.errors import ArgumentError, DTypeError, ProviderError, UnknownOperatorError, nearest
 from gradkern.policy import effective
 from gradkern.system import providers
 from gradkern.system.providers import unavailable
 
-__all__ = ["Wanted", "arrays_of", "combinations", "example_of", "find", "named", "types_of", "usable"]
+__all__ = ["Wanted", "arrays_of", "combinations", "example_of", "find", "named", "types_of", "usable", "wanted_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,16 @@ class Wanted:
 
     def plan(self, provider: str, **policy: Any) -> Prepared:
         """The plan for such arrays on the provider's first device; `policy` changes the call's own."""
+        tensors, more = self._described(provider)
+        return plan_for(self.name, tensors, provider=provider, policy={**self.policy, **policy}, **more)
+
+    def dry_plan(self, provider: str) -> None:
+        """Plan for such arrays, so that the kernels that are missing are asked for; for use in a dry run."""
+        tensors, more = self._described(provider)
+        dry_plan_for(self.name, tensors, provider, policy=self.policy, **more)
+
+    def _described(self, provider: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The inputs, and all else that a plan is asked for with but the policy."""
         attributes: dict[str, Any] = {**self.example.attributes, **self.given}
         for name, attribute in self.operator.attributes.items():
             if attribute.binds is not None:  # no input tells this type
@@ -54,10 +64,7 @@ class Wanted:
             new = usual(dtype_of(self.types[each.type]), shape_of(each.shape, self.example.axes), device)
             strides = tuple(self.strides.get(each.name, new.strides))
             tensors[each.name] = new._replace(strides=strides, alignment=self.alignment.get(each.name, new.alignment))
-        in_force = {**self.policy, **policy}
-        return plan_for(
-            self.name, tensors, device=device, outputs=self.outputs, provider=provider, policy=in_force, **attributes
-        )
+        return tensors, {"device": device, "outputs": self.outputs, **attributes}
 
 
 def find(name: str) -> Operator:
@@ -154,3 +161,27 @@ def _tuples(values: Any) -> Any:
         return values
     pairs = cast(Mapping[str, Any], values).items()
     return {key: tuple(cast(list[Any], value)) if isinstance(value, list) else value for key, value in pairs}
+
+
+_KEYS = ("op", "axes", "types", "attributes", "outputs", "strides", "alignment", "policy")
+
+
+def wanted_of(data: Any) -> Wanted:
+    """A call from JSON, as `gradkern.recorded()` has it. Raises a GradkernError where it is none."""
+    if not isinstance(data, dict):
+        raise ArgumentError("expected an object with op, axes and types")
+    data = cast(dict[str, Any], data)
+    unknown = data.keys() - set(_KEYS)
+    if unknown:
+        raise ArgumentError(f"unknown key {min(unknown)!r}; known are {', '.join(_KEYS)}")
+    missing = [key for key in ("op", "axes") if key not in data]
+    if missing:
+        raise ArgumentError(f"{missing[0]!r} is missing")
+    name = data["op"]
+    if not isinstance(name, str):
+        raise ArgumentError(f"op is {name!r}; expected a name")
+    operator = find(name)
+    example = example_of(name, operator, data["axes"], data.get("attributes", {}))
+    types = types_of(name, operator, data.get("types", "float32"))
+    arrays = arrays_of(name, operator, example, data)
+    return Wanted(name, operator, example, types, data.get("outputs"), **arrays)

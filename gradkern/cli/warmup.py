@@ -8,11 +8,11 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from gradkern.cli import DONE, FAILED
 from gradkern.cli.caches import count, kernels, searches
-from gradkern.cli.sizes import Wanted, arrays_of, combinations, example_of, find, named, types_of, usable
+from gradkern.cli.sizes import Wanted, combinations, find, named, usable, wanted_of
 from gradkern.contract import registry
 from gradkern.errors import ArgumentError, GradkernError
 from gradkern.system import cache_files, notice
@@ -83,34 +83,11 @@ def _calls(options: argparse.Namespace) -> Iterator[Wanted]:
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             try:
-                wanted = _call(json.loads(line))
+                wanted = wanted_of(json.loads(line))
             except (GradkernError, ValueError) as error:
                 raise ArgumentError(f"{source}:{number}: {error}") from error
             if not options.operators or wanted.name in options.operators:
                 yield wanted
-
-
-_KEYS = ("op", "axes", "types", "attributes", "outputs", "strides", "alignment", "policy")
-
-
-def _call(data: Any) -> Wanted:
-    if not isinstance(data, dict):
-        raise ArgumentError("expected an object with op, axes and types")
-    data = cast(dict[str, Any], data)
-    unknown = data.keys() - set(_KEYS)
-    if unknown:
-        raise ArgumentError(f"unknown key {min(unknown)!r}; known are {', '.join(_KEYS)}")
-    missing = [key for key in ("op", "axes") if key not in data]
-    if missing:
-        raise ArgumentError(f"{missing[0]!r} is missing")
-    name = data["op"]
-    if not isinstance(name, str):
-        raise ArgumentError(f"op is {name!r}; expected a name")
-    operator = find(name)
-    example = example_of(name, operator, data["axes"], data.get("attributes", {}))
-    types = types_of(name, operator, data.get("types", "float32"))
-    arrays = arrays_of(name, operator, example, data)
-    return Wanted(name, operator, example, types, data.get("outputs"), **arrays)
 
 
 def _providers(wanted: Wanted, asked: str | None) -> list[str]:

@@ -1,7 +1,7 @@
 """Compiled kernels on disk: one file per kernel, checked by a digest, replaced atomically.
 
-A file is: magic, SHA-256 of all that follows, length of the header, header (JSON), cubin. The name is a digest of all
-that can change the machine code; the header repeats it, so that a file put under another's name is noticed.
+A file is: magic, SHA-256 of all that follows, the file's own name, a newline, the kernel (`Compiled.packed`). The name
+is a digest of all that can change the machine code; that it is repeated shows a file under another's name.
 """
 
 from __future__ import annotations
@@ -11,19 +11,26 @@ import hashlib
 import json
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 from gradkern.cuda.compile import Compiled
-from gradkern.system import cache_files, sources
+from gradkern.cuda.spec import source_digest
+from gradkern.system import cache_files
 from gradkern.system.interrupts import deferred
 
-__all__ = ["fetch", "folder", "key_of", "read"]
+__all__ = ["alone_with", "fetch", "folder", "has", "hold", "keep", "key_of", "load", "read", "versions"]
 
-_MAGIC = b"gradkern cubin 2"
+_MAGIC = b"gradkern cubin 3"
+_OTHERS_BUILD = 60.0  # seconds to wait for another process that builds the same
 _PACKAGES = ("numba", "numba-cuda", "llvmlite", "cuda-core", "cuda-bindings")
 _COMPILERS = ("nvidia-nvjitlink", "nvidia-nvvm", "nvidia-cuda-nvcc")  # each with the suffix of its CUDA major or none
+
+
+_held: dict[str, Compiled] = {}
+"""Kernels compiled ahead that could not be written."""
 
 
 def folder() -> Path:
@@ -38,28 +45,66 @@ def read(path: Path) -> Compiled:
 
 def key_of(module: str, description: str, capability: tuple[int, int]) -> str:
     """The name of one kernel: its module's sources and the compiler's, constants, device, and all that compiles it."""
-    parts = [sources.digest(module, "gradkern.cuda.compile"), _versions(), description, capability]
+    parts = [source_digest(module), versions(), description, capability]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def fetch(key: str, build: Callable[[], Compiled]) -> Compiled:
-    """The kernel of this key, from disk; else built and kept. A bad file is rebuilt, with one warning."""
-    path = folder() / f"{key}.cubin"
+def has(key: str) -> bool:
+    """Whether there is a kernel of this key."""
+    return key in _held or _path(key).exists()
+
+
+def load(key: str) -> Compiled | None:
+    """The kernel of this key, if it is kept; None, with one warning, of a bad file."""
+    if key in _held:
+        return _held[key]
+    path = _path(key)
     try:
         return read(path)
     except OSError:
-        pass  # not there, or not readable: build it
+        return None  # not there, or not readable
     except ValueError as error:
-        warnings.warn(f"gradkern: {path} is rebuilt: {error}", RuntimeWarning, stacklevel=2)
-    with deferred():  # an interrupt within would be lost in a function that LLVM calls
-        compiled = build()
-    with contextlib.suppress(OSError):  # an unwritable cache: the kernel lives in this process only
-        cache_files.write(path, _encode(compiled, key))
+        warnings.warn(f"gradkern: {path} is rebuilt: {error}", RuntimeWarning, stacklevel=3)
+        return None
+
+
+def keep(key: str, compiled: Compiled) -> None:
+    """Keep a kernel. Where nothing can be written, whoever has it has it."""
+    with contextlib.suppress(OSError):
+        cache_files.write(_path(key), cache_files.seal(_MAGIC, f"{key}\n".encode() + compiled.packed()))
+
+
+def hold(key: str, compiled: Compiled) -> None:
+    """Keep a kernel for who asks for it later: where nothing can be written, in this process."""
+    keep(key, compiled)
+    if not _path(key).exists():
+        _held[key] = compiled
+
+
+def fetch(key: str, build: Callable[[], Compiled]) -> Compiled:
+    """The kernel of this key, from disk; else built and kept. Of several processes that want it, one builds it."""
+    compiled = load(key)
+    if compiled is not None:
+        return compiled
+    with alone_with(key):
+        with contextlib.suppress(OSError, ValueError):  # another process may have built it meanwhile
+            return read(_path(key))
+        with deferred():  # an interrupt within would be lost in a function that LLVM calls
+            compiled = build()
+        keep(key, compiled)
     return compiled
 
 
+def alone_with(key: str, seconds: float = _OTHERS_BUILD) -> AbstractContextManager[bool]:
+    """Alone among the processes of this machine that build the kernel of this key, or after `seconds` not alone: which
+    of both it says.
+    """
+    return cache_files.locked("cuda", key, seconds)
+
+
 @cache
-def _versions() -> tuple[str, ...]:
+def versions() -> tuple[str, ...]:
+    """Of the packages that compile kernels."""
     names = [*_PACKAGES, *(name + suffix for name in _COMPILERS for suffix in ("", "-cu12", "-cu13"))]
     return tuple(f"{name} {version}" for name in names if (version := _version(name)))
 
@@ -71,17 +116,12 @@ def _version(name: str) -> str:
         return ""
 
 
-def _encode(compiled: Compiled, key: str) -> bytes:
-    about = {"name": compiled.name, "registers": compiled.registers, "spilled": compiled.spilled}
-    header = json.dumps({"key": key, **about}).encode()
-    body = len(header).to_bytes(4, "little") + header + compiled.cubin
-    return cache_files.seal(_MAGIC, body)
+def _path(key: str) -> Path:
+    return folder() / f"{key}.cubin"
 
 
 def _decode(data: bytes, key: str) -> Compiled:
-    body = cache_files.unseal(_MAGIC, data)
-    length = int.from_bytes(body[:4], "little")
-    header = json.loads(body[4 : 4 + length])
-    if header["key"] != key:
+    name, _, packed = cache_files.unseal(_MAGIC, data).partition(b"\n")
+    if name != key.encode():
         raise ValueError("it holds another kernel")
-    return Compiled(body[4 + length :], header["registers"], header["spilled"], header["name"])
+    return Compiled.unpacked(packed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from collections.abc import Callable
@@ -27,6 +28,20 @@ class Compiled:
     spilled: int  # bytes of registers kept in local memory
     name: str = "gradkern"
     ptx: str = ""
+
+    def packed(self) -> bytes:
+        """All but the PTX, as it is kept on disk: length of the header, header (JSON), cubin."""
+        header = json.dumps({"name": self.name, "registers": self.registers, "spilled": self.spilled}).encode()
+        return len(header).to_bytes(4, "little") + header + self.cubin
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> Compiled:
+        """What `packed` has made. Raises ValueError where it is something else."""
+        length = 4 + int.from_bytes(data[:4], "little")
+        try:
+            return cls(data[length:], **json.loads(data[4:length]))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"it holds no kernel: {error}") from error
 
 
 def compile_kernel(

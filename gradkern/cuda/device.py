@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -13,7 +16,7 @@ from gradkern.system import locks
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
-__all__ = ["Device", "OutOfMemoryError", "activate", "check", "get_device", "identity", "in_turn"]
+__all__ = ["Device", "OutOfMemoryError", "activate", "check", "described", "get_device", "identity", "in_turn"]
 
 in_turn = locks.lock()
 """Held while work that uses a stream's scratch memory twice is enqueued: two threads may share the stream."""
@@ -49,9 +52,26 @@ class Device:
     context: Any = None
 
 
-@cache
+_described: ContextVar[Device | None] = ContextVar("gradkern_described_device", default=None)
+
+
+@contextmanager
+def described(device: Device) -> Generator[None]:
+    """Let `get_device` give this device for every index within the block, in this thread."""
+    token = _described.set(device)
+    try:
+        yield
+    finally:
+        _described.reset(token)
+
+
 def get_device(index: int) -> Device:
     """The device with this index and its primary context, the one every framework uses."""
+    return _described.get() or _opened(index)
+
+
+@cache
+def _opened(index: int) -> Device:
     check(driver.cuInit(0), "cuInit")
     handle = check(driver.cuDeviceGet(index), f"looking for device {index}")
     context = check(driver.cuDevicePrimaryCtxRetain(handle), f"opening device {index}")

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
 from importlib import import_module
-from pkgutil import resolve_name
 from typing import Any, Protocol, cast
 
-from gradkern.cuda import cache
-from gradkern.cuda.compile import Compiled, compile_kernel
+from gradkern.cuda import cache, packs
+from gradkern.cuda.compile import Compiled
 from gradkern.cuda.device import Device, activate, check
+from gradkern.cuda.dry_run import DryRunDevice, UnloadedKernel
+from gradkern.cuda.spec import KernelSpec
 from gradkern.system import locks
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
@@ -97,35 +97,24 @@ def kernel_of(
     cluster: int = 1,
 ) -> Kernel:
     """The kernel that the builder makes of these constants, on the device: loaded once in a process, and compiled only
-    where the cache on disk does not have it.
+    where neither a pack nor the cache on disk has it. A pack comes first: the same machine code runs whether the cache
+    is empty or not.
 
-    builder: "module:function", by name, as its module imports Numba, which no process with a full cache should load.
-    constants: strings, numbers, None, and dataclasses of those and of sets. With the module's sources they are all that
-    the machine code depends on, and `name`, `shared_bytes` and `cluster` follow from them.
+    builder, constants: as in KernelSpec. With the module's sources they are all that the machine code depends on, and
+    `name`, `shared_bytes` and `cluster` follow from them.
     """
 
-    def compiled() -> Compiled:
-        made = resolve_name(builder)(*constants)
-        return compile_kernel(made, arguments, device.capability, threads, blocks_per_processor, name)
-
-    bounds = f"{arguments} arguments {threads}x{blocks_per_processor}"
-    description = " ".join([builder, name, bounds, *map(_described, constants)])
-    key = cache.key_of(builder.partition(":")[0], description, device.capability)
+    spec = KernelSpec(builder, constants, name, arguments, threads, blocks_per_processor, device.capability)
+    if isinstance(device, DryRunDevice):
+        device.specs[spec] = None
+        return cast(Kernel, UnloadedKernel(spec, device, shared_bytes))
+    key = cache.key_of(spec.module, spec.description, spec.capability)
     with _lock:
         kernel = _loaded.get((key, device.index))
         if kernel is None:
-            made = cache.fetch(key, compiled)
+            made = packs.find(spec) or cache.fetch(key, spec.compile)
             kernel = _loaded[key, device.index] = Kernel(made, device, shared_bytes, cluster)
         return kernel
-
-
-def _described(constant: Any) -> str:
-    """The same in every process, which the repr of a set is not."""
-    if not is_dataclass(constant):
-        return repr(constant)
-    values: dict[str, Any] = {each.name: getattr(constant, each.name) for each in fields(constant)}
-    sets = {name: sorted(cast("frozenset[Any]", value)) for name, value in values.items() if type(value) is frozenset}
-    return repr({**values, **sets})
 
 
 class Launch:

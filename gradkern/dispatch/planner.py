@@ -26,7 +26,7 @@ from gradkern.system.importing import load
 from gradkern.system.notice import notice
 from gradkern.system.providers import Provider, device_kind, unavailable
 
-__all__ = ["module_of", "plan", "plan_again", "search"]
+__all__ = ["dry_plan", "dry_search", "module_of", "plan", "plan_again", "search"]
 
 
 def plan(
@@ -43,10 +43,7 @@ def plan(
             return entry
         binder = request.binder
         provider = _choose(binder, views.device, request.provider)
-        family: Any = load(f"gradkern.ops.{binder.operator.family}")
-        call = check(
-            request, views, effective(request.policy), family.resolve if isinstance(family, Resolving) else None
-        )
+        call = _checked(request, views)
         if permit is not None:
             permit()
         with notice(f"gradkern: {binder.name}: first call of its kind, compiling"):
@@ -59,16 +56,40 @@ def plan(
         return entry
 
 
+def dry_plan(request: Request, views: Views, provider: str) -> None:
+    """Plan on a provider that need not be able to run here, so that its modules ask for what they would compile.
+
+    Raises a GradkernError where the call does not fit its contract, or no module takes it.
+    """
+    _make(request.binder, providers.PROVIDERS[provider], _checked(request, views))
+
+
+def dry_search(plan: Prepared) -> None:
+    """Plan anew as `search` does, where modules only ask for what they would compile."""
+    _make(plan.binder, providers.PROVIDERS[plan.provider], _searching(plan.call))
+
+
 def search(plan: Prepared) -> None:
     """Search for the fastest kernels of a plan that was made without a search, and let it have them.
 
     Raises a GradkernError where that fails; the plan is as it was then.
     """
-    call = plan.call
-    if call.policy.search == "background":
-        call = replace(call, policy=replace(call.policy, search="exhaustive"))
     with plan_cache.planning:
-        plan.renew(_make(plan.binder, providers.PROVIDERS[plan.provider], call))
+        plan.renew(_make(plan.binder, providers.PROVIDERS[plan.provider], _searching(plan.call)))
+
+
+def _searching(call: Call) -> Call:
+    """The call with a policy that searches."""
+    if call.policy.search == "background":
+        return replace(call, policy=replace(call.policy, search="exhaustive"))
+    return call
+
+
+def _checked(request: Request, views: Views) -> Call:
+    """The call, held against its contract."""
+    family: Any = load(f"gradkern.ops.{request.binder.operator.family}")
+    resolve = family.resolve if isinstance(family, Resolving) else None
+    return check(request, views, effective(request.policy), resolve)
 
 
 def _make(binder: Binder, provider: Provider, call: Call) -> Plan:

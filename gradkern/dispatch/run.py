@@ -24,7 +24,7 @@ from gradkern.dispatch.prepared import Prepared
 from gradkern.errors import PolicyError
 from gradkern.policy import Policy
 
-__all__ = ["plan_for", "prepare", "run"]
+__all__ = ["dry_plan_for", "plan_for", "prepare", "run"]
 
 
 def run(
@@ -105,13 +105,40 @@ def plan_for(
     device is "cpu" or "cuda:0", and `out` has descriptions too; all else is as in `prepare`. Arrays that fit the
     descriptions can be given to the plan.
     """
+    return planner.plan(*_described_call(op, tensors, device, outputs, out, provider, policy, attributes))
+
+
+def dry_plan_for(
+    op: str,
+    tensors: Mapping[str, Tensor],
+    provider: str,
+    *,
+    device: str,
+    outputs: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    **attributes: Any,
+) -> None:
+    """Plan as `plan_for` does, for a device that need not be there: for use in `gradkern.cuda.dry_run`."""
+    planner.dry_plan(*_described_call(op, tensors, device, outputs, None, provider, policy, attributes), provider)
+
+
+def _described_call(
+    op: str,
+    tensors: Mapping[str, Tensor],
+    device: str,
+    outputs: Any,
+    out: Any,
+    provider: str | None,
+    policy: Policy | Mapping[str, Any] | None,
+    attributes: Mapping[str, Any],
+) -> tuple[Request, Views]:
     asked: Mapping[str, Tensor] = out or {}
     given = {name: _described(each, device) for name, each in asked.items()}
     request = request_of(op, (), {**tensors, **attributes}, outputs, given, provider, policy)
     request.binder.require(request.arrays)
     named = zip(request.binder.inputs, request.arrays, strict=True)
     views = {name: _described(each, device) for name, each in named if each is not None}
-    return planner.plan(request, Views(views, given, frozenset()))
+    return request, Views(views, given, frozenset())
 
 
 def _described(tensor: Tensor, device: str) -> View:

@@ -16,13 +16,13 @@ import numpy as np
 from gradkern.call import Tensor
 from gradkern.cuda.device import Device, OutOfMemoryError, activate, check
 from gradkern.cuda.device_code.kernel_name import kernel_name
-from gradkern.cuda.launch import Launch, kernel_of
+from gradkern.cuda.launch import Kernel, Launch, kernel_of
 from gradkern.search.candidate import Candidate, Unfit
 from gradkern.search.crosscheck import Difference, Outputs
 from gradkern.search.kernel_sizes import MEASURES, THREADS
 from gradkern.search.task import Task
 
-__all__ = ["Bench", "CudaBench"]
+__all__ = ["Bench", "CudaBench", "ask_for_kernels"]
 
 Array = np.ndarray[Any, Any]
 
@@ -30,6 +30,7 @@ driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 POISON = 0xFF  # a NaN in every type, where all bytes are this
 FLUSH = 4  # times the L2
+_ARGUMENTS = {"fill": 3, "compare": 4}  # of the kernels in gradkern.search.kernels
 _ALIGNED = 256
 _MOST_FETCHED = 1 << 29  # bytes of inputs, for elements to be computed in float64
 _OF_EACH = 12  # indices of each of the first two axes where elements are computed: enough that roundings average out
@@ -91,9 +92,9 @@ class CudaBench:
                 self._flush_bytes = FLUSH * int(l2) or 1
                 self._flush = self._allocate(self._flush_bytes)
                 for each in self._outputs:  # or the search would have less time where it has to be compiled
-                    self._launch("compare", each.tensor.dtype.name, 4)
+                    self._launch("compare", each.tensor.dtype.name)
                 for number, each in enumerate(self._inputs):
-                    fill = self._launch("fill", each.tensor.dtype.name, 3)
+                    fill = self._launch("fill", each.tensor.dtype.name)
                     fill((each.start, each.elements, number * 7919 + 1), self._stream)
                 check(driver.cuStreamSynchronize(self._stream), "filling arrays to search with")
             except BaseException:
@@ -191,7 +192,7 @@ class CudaBench:
         """The four measures of `kernels.compare`, of all elements."""
         found = np.empty((self._blocks, MEASURES))
         with activate(self._device):
-            launch = self._launch("compare", a.tensor.dtype.name, 4)
+            launch = self._launch("compare", a.tensor.dtype.name)
             launch((a.start, b.start, a.elements, self._measures), self._stream)
             check(
                 driver.cuMemcpyDtoHAsync(found.ctypes.data, self._measures, found.nbytes, self._stream),
@@ -212,11 +213,21 @@ class CudaBench:
         self._memory.append(int(check(driver.cuMemAlloc(max(size, _ALIGNED)), f"allocating {size:,} bytes to search")))
         return self._memory[-1]
 
-    def _launch(self, name: str, dtype: str, arguments: int) -> Launch:
-        builder = f"gradkern.search.kernels:{name}"
-        called = kernel_name("search", name, dtype)
-        kernel = kernel_of(self._device, builder, dtype, name=called, arguments=arguments, threads=THREADS)
-        return Launch(kernel, self._blocks, THREADS, [0] * arguments, changing=range(arguments))
+    def _launch(self, name: str, dtype: str) -> Launch:
+        arguments = _ARGUMENTS[name]
+        return Launch(_kernel(self._device, name, dtype), self._blocks, THREADS, [0] * arguments, range(arguments))
+
+
+def ask_for_kernels(task: Task, device: Device) -> None:
+    """The kernels that the bench of a task has."""
+    for name, tensors in (("fill", task.inputs), ("compare", task.outputs)):
+        for dtype in dict.fromkeys(each.dtype.name for each in tensors):
+            _kernel(device, name, dtype)
+
+
+def _kernel(device: Device, name: str, dtype: str) -> Kernel:
+    builder, called = f"gradkern.search.kernels:{name}", kernel_name("search", name, dtype)
+    return kernel_of(device, builder, dtype, name=called, arguments=_ARGUMENTS[name], threads=THREADS)
 
 
 _streams: dict[int, int] = {}

@@ -13,7 +13,17 @@ from gradkern.call import Tensor
 from gradkern.cuda.device import Device
 from gradkern.search.candidate import Candidate
 
-__all__ = ["Arrays", "CandidateModule", "ModuleSource", "Reference", "Source", "Task", "Varied", "Versioned"]
+__all__ = [
+    "Arrays",
+    "CandidateModule",
+    "Compiling",
+    "ModuleSource",
+    "Reference",
+    "Source",
+    "Task",
+    "Varied",
+    "Versioned",
+]
 
 Arrays = tuple[np.ndarray[Any, Any], ...]
 Reference = Callable[[Arrays, Arrays], Arrays]
@@ -42,7 +52,7 @@ class Source(Protocol):
 
 
 class CandidateModule(Protocol[Asked]):
-    """What a module offers that a ModuleSource names. Versioned and Varied are offered beside it."""
+    """What a module offers that a ModuleSource names. Versioned, Varied and Compiling are offered beside it."""
 
     def candidates(self, problem: Asked, device: Device, /) -> Iterator[Candidate]:
         """All candidates for the problem, the most promising first. Raises Unfit, with the reason, where none fits."""
@@ -71,6 +81,13 @@ class Varied(Protocol):
         ...
 
 
+@runtime_checkable
+class Compiling(Protocol):
+    """A module some of whose candidates are kernels of gradkern's own, or run such."""
+
+    OWN_KERNELS: bool
+
+
 @dataclass(frozen=True, slots=True)
 class ModuleSource(Generic[Problem]):
     """The candidates of a module (a CandidateModule), which is imported when first needed."""
@@ -79,6 +96,10 @@ class ModuleSource(Generic[Problem]):
     module: str
     problem: Problem
     device: Device
+
+    @property
+    def compiles(self) -> bool:
+        return isinstance(import_module(self.module), Compiling)
 
     def version(self) -> str:
         module: object = import_module(self.module)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,14 +13,16 @@ from time import monotonic
 from typing import Any
 
 from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, identity
+from gradkern.cuda.dry_run import DryRunDevice
 from gradkern.errors import GradkernError
 from gradkern.policy import Policy
 from gradkern.search import store
 from gradkern.search.bench import Bench, CudaBench
 from gradkern.search.candidate import Candidate, Unfit
+from gradkern.search.dry_run import Untried, ask_for_candidates
 from gradkern.search.progress import progress
 from gradkern.search.store import Measurement, SearchResult
-from gradkern.search.task import Source, Task
+from gradkern.search.task import ModuleSource, Source, Task
 from gradkern.search.trials import Limits, Trials, joined_reasons, ready
 from gradkern.system import cache_files
 from gradkern.version import __version__
@@ -66,6 +69,8 @@ def choose(
     pin      the one candidate of this name, unsearched
     seconds  how long a search may take
     """
+    if isinstance(device, DryRunDevice):
+        return Choice(task, _dry_run(task, policy, device, pin))
     limit = workspace_limit(policy, device)
     if pin is not None:
         return Choice(task, _pinned(task, policy, device, pin, limit))
@@ -148,6 +153,19 @@ def _rebuilt(task: Task, ranking: list[Measurement]) -> Candidate:
         except (Unfit, GradkernError, ImportError, StopIteration) as error:
             reasons[each.name] = str(error)
     raise Unfit(joined_reasons(reasons))
+
+
+def _dry_run(task: Task, policy: Policy, device: DryRunDevice, pin: str | None) -> Candidate:
+    """Ask for the kernels of the winner of an earlier search, or of all whom a search would try."""
+    result = stored(task, policy, device) if device.there and policy.search != "default" and pin is None else None
+    if result is None:
+        return ask_for_candidates(task, device, search=policy.search not in ("default", "background"), pin=pin)
+    winner = result.ranking[0]
+    source = task.source(winner.source)
+    if isinstance(source, ModuleSource) and source.compiles:
+        with contextlib.suppress(Unfit, GradkernError, ImportError):
+            source.rebuild(winner.recipe).prepare()
+    return Untried()
 
 
 def _search(

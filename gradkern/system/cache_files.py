@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 from gradkern.errors import GradkernError
 
@@ -33,17 +34,20 @@ __all__ = [
     "seal",
     "size",
     "unseal",
+    "why_not_trusted",
     "why_not_used",
     "why_not_writable",
     "write",
 ]
 
-FOLDERS = {"cpu": ".kernel", "cuda": ".cubin", "search": ".json"}
-"""The subfolders and the suffix of the files in each: kernels by provider, and what searches among candidates found."""
+FOLDERS = {"cpu": ".kernel", "cuda": ".cubin", "packs": ".pack", "search": ".json"}
+"""The subfolders and the suffix of the files in each: kernels by provider, packs of kernels that came ready, and what
+searches among candidates found.
+"""
 
 _TAG = "CACHEDIR.TAG"
 _SIGNATURE = b"Signature: 8a477f597d28d172789f06886806bc55\n# Made by gradkern: `gradkern cache clear` empties it.\n"
-_ENTRY = re.compile(r"(\w+-)?[0-9a-f]{64}\.(kernel|cubin|json)")
+_ENTRY = re.compile(r"(\w+-)?[0-9a-f]{64}\.(kernel|cubin|json)|sm_\d+\.pack")
 _NEW, _LOCKS = ".new-", ".locks"
 _ABANDONED = 3600  # seconds after which no process is still writing a file
 _NAMES = re.compile(
@@ -111,10 +115,10 @@ def why_not_writable() -> str | None:
 
 def why_not_used(name: str) -> str | None:
     """Why one of `FOLDERS` is neither read nor written; None where it is, or is not there."""
-    return _not_trusted(folder(name)) or _not_ours(folder(name))
+    return why_not_trusted(folder(name)) or _not_ours(folder(name))
 
 
-def _not_trusted(path: Path) -> str | None:
+def why_not_trusted(path: Path) -> str | None:
     """Whether another user owns this, or may write it."""
     try:
         return _another_users(path.stat())
@@ -160,7 +164,7 @@ def unseal(magic: bytes, data: bytes) -> bytes:
 def read(path: Path) -> bytes:
     """A file's content. Raises OSError where it cannot be read, or must not be: then with one warning."""
     with path.open("rb") as file:
-        reason, at = _not_trusted(path.parent), path.parent
+        reason, at = why_not_trusted(path.parent), path.parent
         if reason is None:
             reason, at = _another_users(os.fstat(file.fileno())), path
         if reason is not None:
@@ -203,7 +207,7 @@ def _claim(path: Path) -> None:
     """Make a folder, for its owner alone, and put the tag there. Raises OSError where that must not be."""
     _make(path.parent)
     _make(path)
-    reason = _not_trusted(path) or _not_ours(path)
+    reason = why_not_trusted(path) or _not_ours(path)
     if reason is not None:
         raise _refusal(path, reason)
     with contextlib.suppress(FileExistsError), (path / _TAG).open("xb") as tag:
@@ -243,9 +247,10 @@ def clear(name: str) -> str | None:
 
 
 @contextlib.contextmanager
-def locked(name: str, key: str, seconds: float) -> Generator[None]:
+def locked(name: str, key: str, seconds: float) -> Generator[bool]:
     """Alone among the processes of this machine that ask for the same key in one of `FOLDERS`; after `seconds`, or
-    where files cannot be locked, not alone. The system lets go of the lock of a process that dies.
+    where files cannot be locked, not alone. Says which: True, False of another process that has it, and True where
+    nobody can lock. The system lets go of the lock of a process that dies.
     """
     try:
         import fcntl
@@ -254,16 +259,21 @@ def locked(name: str, key: str, seconds: float) -> Generator[None]:
         _make(folder(name) / _LOCKS)
         file = (folder(name) / _LOCKS / key).open("ab")
     except (ImportError, OSError):
-        yield
+        yield True
         return
     with file:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(0.02)
-            except OSError:  # a file system without locks
-                break
-        yield
+        yield _lock(fcntl, file, time.monotonic() + seconds)
+
+
+def _lock(fcntl: Any, file: Any, end: float) -> bool:
+    """Whether nobody else has it; tried once, and again until that time."""
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.02)
+        except OSError:  # a file system without locks
+            return True

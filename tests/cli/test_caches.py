@@ -17,13 +17,15 @@ from gradkern import cli
 from gradkern.cpu import cache as cpu_kernels
 from gradkern.cpu.compile import Kernel
 from gradkern.cuda import cache as cubins
+from gradkern.cuda import pack
 from gradkern.cuda.compile import Compiled
+from gradkern.cuda.spec import source_digest
 from gradkern.search import store
 from gradkern.system import cache_files
 
 Shown = Callable[..., tuple[int, str, str]]
 KEY = "0123456789abcdef" * 4
-NO_SEARCH = "  search 0 searches, 0 bytes\n"
+NO_SEARCH = "  packs  0 packs, 0 bytes\n  search 0 searches, 0 bytes\n"
 
 
 @pytest.fixture
@@ -88,6 +90,7 @@ def test_kernels_of_both_providers_are_counted(show: Shown, folder: Path, kept: 
                 "cpu": {"kernels": 1, "bytes": cpu, "unused": None},
                 "cuda": {"kernels": 1, "bytes": cuda, "unused": None},
             },
+            "packs": {"kept": 0, "bytes": 0, "unused": None},
             "searches": {"kept": 0, "bytes": 0, "unused": None},
         },
     )
@@ -99,7 +102,7 @@ def test_a_folder_that_is_not_used_is_said_to_be(show: Shown, folder: Path, kept
     kept[1].parent.chmod(0o777)
     lines = show("info")[1].splitlines()
     assert lines[2].endswith(" bytes (not used: other users may write it)")
-    assert lines[3].endswith(" (not used: it is not gradkern's: it has 'note.txt' and no CACHEDIR.TAG of gradkern)")
+    assert lines[4].endswith(" (not used: it is not gradkern's: it has 'note.txt' and no CACHEDIR.TAG of gradkern)")
     found = as_json(show, "info")[1]
     assert found["providers"]["cuda"]["unused"] == "other users may write it"
     assert found["searches"]["unused"].startswith("it is not gradkern's")
@@ -116,6 +119,7 @@ def test_a_folder_that_cannot_be_written_is_said_to_keep_nothing(show: Shown, fo
 WHOLE = (
     "cpu    {} as the digest says, unless named below\n"
     "cuda   {} as the digest says, unless named below\n"
+    "packs  0 packs as the digests say, unless named below\n"
     "search 0 searches as the digest says, unless named below\n"
 )
 
@@ -162,7 +166,7 @@ def test_what_cannot_be_read_is_bad_in_the_systems_words(show: Shown, kept: tupl
 def test_repair_removes_the_bad_ones_and_leaves_the_others(show: Shown, kept: tuple[Path, Path]) -> None:
     kept[0].write_bytes(b"")
     code, found = as_json(show, "verify", "--repair")
-    assert (code, found["checked"]) == (0, {"cpu": 1, "cuda": 1, "search": 0})
+    assert (code, found["checked"]) == (0, {"cpu": 1, "cuda": 1, "packs": 0, "search": 0})
     (bad,) = found["bad"]
     assert (bad["path"], bad["removed"]) == (str(kept[0]), True)
     assert not kept[0].exists()
@@ -197,7 +201,10 @@ def test_clear_removes_all_kernels_and_nothing_else(show: Shown, folder: Path, k
     taken = size(*kept)
     assert show("clear") == (0, f"removed 2 kernels and 0 searches, {taken:,} bytes, from {folder}\n", "")
     assert list(folder.iterdir()) == [note]
-    assert as_json(show, "clear") == (0, {"folder": str(folder), "kernels": 0, "searches": 0, "bytes": 0, "left": {}})
+    assert as_json(show, "clear") == (
+        0,
+        {"folder": str(folder), "kernels": 0, "searches": 0, "bytes": 0, "packs": 0, "left": {}},
+    )
 
 
 def test_what_cannot_be_removed_is_said_and_exit_code_one(
@@ -293,6 +300,24 @@ def test_a_damaged_search_is_found(
     (path,) = cache_files.entries("search")
     code, out, _ = show("verify")
     assert (code, f"bad    {path}: {reason}\n" in out) == (1, True)
+    assert show("verify", "--repair")[0] == 0
+    assert not path.exists()
+
+
+# --- packs -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_pack_is_counted_checked_and_removed(show: Shown, folder: Path) -> None:
+    modules = ("gradkern.search.kernels",)
+    about = pack.About("1.0", (9, 0), source_digest(*modules), modules, ())
+    path = folder / "packs" / "sm_90.pack"
+    cache_files.write(path, pack.build(about, {KEY: Compiled(b"machine code", 32, 0)}))
+    assert f"  packs  1 pack, {size(path):,} bytes\n" in show("info")[1]
+    assert show("verify")[0] == 0
+    assert show("clear")[1].endswith(f", 1 pack among them, from {folder}\n")
+    assert not path.exists()
+    cache_files.write(path, pack.build(about, {KEY: Compiled(b"machine code", 32, 0)})[:-1] + b"!")
+    assert f"bad    {path}: the digest of kernel {KEY[:16]} does not fit its content\n" in show("verify")[1]
     assert show("verify", "--repair")[0] == 0
     assert not path.exists()
 

@@ -13,7 +13,9 @@ from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.sync import NAMES
 from gradkern.search.candidate import Note, Unfit
 
-__all__ = ["PersistentCandidate", "candidates", "rebuild"]
+__all__ = ["OWN_KERNELS", "PersistentCandidate", "candidates", "rebuild"]
+
+OWN_KERNELS = True
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[PersistentCandidate]:

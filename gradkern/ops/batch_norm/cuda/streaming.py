@@ -14,7 +14,9 @@ from gradkern.cuda.device import Device
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.sync import NAMES
 
-__all__ = ["candidates", "rebuild"]
+__all__ = ["OWN_KERNELS", "candidates", "rebuild"]
+
+OWN_KERNELS = True
 
 _INPUTS = ("dY", "X", "Scale", "saved_mean", "saved_inv_std")
 _OUTPUTS = ("dX", "dScale", "dBias")

@@ -10,7 +10,9 @@ from gradkern.cuda.device import Device
 from gradkern.ops.conv.cuda.problem import BiasProblem, Problem
 from gradkern.search.candidate import Unfit
 
-__all__ = ["candidates", "rebuild"]
+__all__ = ["OWN_KERNELS", "candidates", "rebuild"]
+
+OWN_KERNELS = True
 
 
 def candidates(problem: Problem | BiasProblem, device: Device) -> Iterator[StreamingCandidate]:

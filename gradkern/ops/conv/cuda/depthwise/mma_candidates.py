@@ -15,7 +15,9 @@ from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.search.candidate import Note, Unfit
 
-__all__ = ["DepthwiseMma", "candidates", "rebuild"]
+__all__ = ["OWN_KERNELS", "DepthwiseMma", "candidates", "rebuild"]
+
+OWN_KERNELS = True
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[DepthwiseMma]:

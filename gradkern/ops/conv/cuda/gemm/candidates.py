@@ -19,7 +19,18 @@ from gradkern.ops.conv.cuda.gemm.weights import weight_im2col, weight_pointwise
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.search.candidate import Note, Unfit
 
-__all__ = ["GemmAlgorithm", "GemmCandidate", "algorithms", "candidates", "rebuild", "variations", "version"]
+__all__ = [
+    "OWN_KERNELS",
+    "GemmAlgorithm",
+    "GemmCandidate",
+    "algorithms",
+    "candidates",
+    "rebuild",
+    "variations",
+    "version",
+]
+
+OWN_KERNELS = True
 
 SLICE, LARGER, SMALLER = 256 << 20, 1 << 30, 32 << 20  # bytes: most of the gain, the rest of it, for little memory
 MOST_STEPS = 512

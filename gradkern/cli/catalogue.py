@@ -1,0 +1,136 @@
+"""The calls that a pack has kernels for: sizes of known models, in the form of `gradkern warmup --calls`.
+
+It lists calls and no kernels: which kernels a call takes on a GPU is for the planner alone to say. What is not here is
+compiled when it is first needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+__all__ = ["calls"]
+
+WIDTHS = (
+    # heads (of query and key norms), and the stages of vision models
+    *(32, 40, 48, 64, 72, 80, 96, 112, 128, 160, 192, 224, 240, 256, 288, 320, 352, 384, 432, 448, 480, 512),
+    # transformers of language and vision
+    *(576, 640, 704, 768, 864, 896, 960, 1024, 1152, 1280, 1344, 1408, 1440, 1536, 1600, 1664, 1728, 1792, 1920),
+    *(2048, 2240, 2304, 2560, 2688, 2816, 2880, 3072, 3200, 3328, 3584, 3840, 4096, 4544, 4608, 5120, 5376, 5632),
+    *(6144, 6656, 7168, 7680, 8192, 9216, 10240, 12288, 14336, 16384),
+)
+"""Columns of layer norms."""
+HIDDEN = (
+    *(128, 256, 384, 512, 768, 1024, 1152, 1280, 1536, 2048, 2304, 2560, 3072, 3456, 3584, 4096, 4304, 4608, 5120),
+    *(5376, 5632, 6144, 6656, 6912, 7168, 7680, 8192, 9216, 10240, 10752, 11008, 12288, 13824, 14336, 16384),
+)
+"""Columns of GELU: what follows the first linear layer of a transformer's block."""
+ROWS = (64, 8192)
+"""Few, as of pooled features, and many. Kernels differ where rows are fewer than a GPU has multiprocessors."""
+
+IMAGES = (
+    # ResNet-18, ResNet-50: channels and height; the stem's first
+    *((64, 112), (64, 56), (256, 56), (128, 56), (128, 28), (512, 28), (256, 28), (256, 14), (1024, 14), (512, 14)),
+    *((512, 7), (2048, 7)),
+    # EfficientNet-B0, MobileNetV2
+    *((32, 112), (16, 112), (96, 112), (96, 56), (24, 56), (144, 56), (144, 28), (40, 28), (240, 28), (240, 14)),
+    *((80, 14), (480, 14), (112, 14), (672, 14), (672, 7), (192, 7), (1152, 7), (320, 7), (1280, 7), (192, 28)),
+    *((32, 28), (64, 14), (384, 14), (96, 14), (576, 14), (576, 7), (160, 7), (960, 7)),
+)
+"""Of batch norms."""
+DEPTHWISE = (  # channels, height, kernel, stride
+    # ConvNeXt-T, -S, -B, -L
+    *((channels, height, 7, 1) for channels, height in ((96, 56), (192, 28), (384, 14), (768, 7), (192, 56))),
+    *((channels, height, 7, 1) for channels, height in ((128, 56), (256, 28), (512, 14), (1024, 7), (1536, 7))),
+    # EfficientNet-B0
+    *((32, 112, 3, 1), (96, 112, 3, 2), (144, 56, 3, 1), (144, 56, 5, 2), (240, 28, 5, 1), (240, 28, 3, 2)),
+    *((480, 14, 3, 1), (480, 14, 5, 1), (672, 14, 5, 1), (672, 14, 5, 2), (1152, 7, 5, 1), (1152, 7, 3, 1)),
+)
+BIASES = ((96, 56), (192, 28), (384, 14), (768, 7), (128, 56), (256, 28), (512, 14), (1024, 7))
+"""Channels and height of ConvNeXt's convolutions, which have a bias."""
+BATCHES = (32, 128)
+HALF = ("bfloat16", "float16")
+
+Call = dict[str, Any]
+
+
+def calls() -> Iterator[Call]:
+    """All of them. Those that one kernel serves are of no cost: it is compiled once."""
+    yield from _layer_norms()
+    yield from _gelus()
+    yield from _batch_norms()
+    yield from _convolutions()
+
+
+def _layer_norms() -> Iterator[Call]:
+    """As PyTorch has them: of one type, or of 16 bits with float32 parameters; the statistics in float32."""
+    kinds = [("float32", "float32"), *((half, half) for half in HALF), *((half, "float32") for half in HALF)]
+    for name in ("LayerNormalizationGrad", "SimplifiedLayerNormalizationGrad", "InvertibleLayerNormalizationGrad"):
+        for data, parameter in kinds:
+            types = {"G": data, "T": data, "V": parameter, "U": "float32"}
+            for columns in WIDTHS:
+                for rows in ROWS:
+                    yield {"op": name, "axes": {"rows": [rows], "columns": [columns]}, "types": types}
+
+
+def _gelus() -> Iterator[Call]:
+    kinds = [("float32", "float32"), *((half, half) for half in HALF)]
+    for name in ("BiasGeluGrad_dX", "BiasFastGeluGrad_dX"):
+        for data, bias in kinds:
+            for columns in HIDDEN:
+                axes = {"rows": [8192], "columns": columns}
+                for outputs in (["dX"], ["dX", "dB"]):
+                    yield {"op": name, "axes": axes, "types": {"T": data, "TB": bias}, "outputs": outputs}
+
+
+def _batch_norms() -> Iterator[Call]:
+    """In both orders of memory; of 16 bits with float32 parameters, as PyTorch's autocast has them."""
+    for batch in BATCHES:
+        for channels, height in IMAGES:
+            shape = (batch, channels, height, height)
+            axes = {"N": batch, "C": channels, "spatial": [height, height]}
+            for data in ("float32", *HALF):
+                types = {"T": data, "T1": "float32", "T2": "float32"}
+                yield from _orders({"op": "BatchNormalizationGrad", "axes": axes, "types": types}, ("dY", "X"), shape)
+                dml = {"sizes": [*shape], "statistics": [1, channels, 1, 1]}
+                call = {"op": "DmlBatchNormalizationGrad", "axes": dml, "types": data, "attributes": {"Epsilon": 1e-5}}
+                yield from _orders(call, ("Input", "InputGradient"), shape)
+
+
+def _convolutions() -> Iterator[Call]:
+    """Depthwise ones, and sums over dY. Others are cuDNN's, and matrix products."""
+    for batch in BATCHES:
+        for data in ("float32", *HALF):
+            for channels, height, kernel, stride in DEPTHWISE:
+                out = (height - 1) // stride + 1
+                attributes = {"pads": [kernel // 2] * 4, "strides": [stride] * 2, "group": channels}
+                sizes = {"C": channels, "M": channels, "C_per_group": 1}
+                axes = {"N": batch, **sizes, "spatial": [height] * 2, "kernel": [kernel] * 2, "out": [out] * 2}
+                call = {"op": "ConvGrad", "axes": axes, "types": data, "attributes": attributes}
+                shapes = {"dY": (batch, channels, out, out), "X": (batch, channels, height, height)}
+                yield {**call, "outputs": ["dX", "dW"]}
+                yield {**call, "outputs": ["dX", "dW"], "strides": _last(shapes, data)}
+            for channels, height in BIASES:
+                sizes = {"C": channels, "M": channels, "C_per_group": channels}
+                axes = {"N": batch, **sizes, "spatial": [height] * 2, "kernel": [1] * 2, "out": [height] * 2}
+                call = {"op": "ConvGrad", "axes": axes, "types": data, "outputs": ["dB"]}
+                shape = (batch, channels, height, height)
+                yield call
+                yield {**call, "strides": _last({"dY": shape, "X": shape}, data)}
+
+
+def _orders(call: Call, names: Sequence[str], shape: tuple[int, ...]) -> Iterator[Call]:
+    """The call with N C H W, and with channels last."""
+    data = call["types"] if isinstance(call["types"], str) else call["types"]["T"]
+    yield call
+    yield {**call, "strides": _last(dict.fromkeys(names, shape), data)}
+
+
+def _last(shapes: Mapping[str, tuple[int, ...]], data: str) -> dict[str, list[int]]:
+    """Strides in bytes of arrays with their channels last."""
+    size = 4 if data == "float32" else 2
+    return {
+        name: [size * prod(shape[1:]), size, size * shape[1] * shape[3], size * shape[1]]
+        for name, shape in shapes.items()
+    }

@@ -1,0 +1,154 @@
+"""A pack: one file with the compiled kernels of many calls for one architecture, of which each can be read alone.
+
+A file is: magic, SHA-256 of the head, lengths of the head's two parts, head, kernels. The head is what the pack says of
+itself (JSON), then a record of 80 bytes for each kernel, sorted: its spec's digest, the SHA-256 of what is stored,
+where that begins and how long it is. A kernel is stored as in the cache (`Compiled.packed`), compressed by itself: the
+first call of a process reads the head and one kernel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import zlib
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from gradkern.cuda.compile import Compiled
+
+__all__ = ["About", "Pack", "about_of", "build"]
+
+_MAGIC = b"gradkern pack 1\n"
+_START = struct.Struct("<16s32sII")  # magic, digest, bytes that say what the pack is, kernels
+_RECORD = struct.Struct("<32s32sQII")  # spec's digest, stored's digest, offset, bytes stored, bytes of the kernel
+_MOST = 1 << 28  # bytes of a head, or of a kernel: what is more is damage
+_LEVEL = 9
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a pack says of itself.
+
+    capability  it was compiled for
+    sources     the digest of the sources of all its kernels, and `modules` the builders' modules that these begin at
+    compilers   the versions that compiled it
+    kernels     how many there are
+    """
+
+    gradkern: str
+    capability: tuple[int, int]
+    sources: str
+    modules: tuple[str, ...]
+    compilers: tuple[str, ...]
+    kernels: int = 0
+
+
+def build(about: About, kernels: Mapping[str, Compiled]) -> bytes:
+    """The content of a pack of these kernels, by the digests of their specs."""
+    stored = {key: zlib.compress(each.packed(), _LEVEL) for key, each in sorted(kernels.items())}
+    said = json.dumps({**asdict(about), "kernels": len(kernels)}).encode()
+    offset = _START.size + len(said) + _RECORD.size * len(stored)
+    records: list[bytes] = []
+    for key, data in stored.items():
+        digest = hashlib.sha256(data).digest()
+        records.append(_RECORD.pack(bytes.fromhex(key), digest, offset, len(data), len(kernels[key].packed())))
+        offset += len(data)
+    head = said + b"".join(records)
+    start = _START.pack(_MAGIC, hashlib.sha256(head).digest(), len(said), len(stored))
+    return b"".join([start, head, *stored.values()])
+
+
+def about_of(data: bytes) -> About:
+    """What JSON says of a pack. Raises ValueError where it says something else."""
+    try:
+        said = json.loads(data)
+        major, minor = said.pop("capability")
+        modules, compilers = (tuple(map(str, said.pop(name))) for name in ("modules", "compilers"))
+        return About(capability=(int(major), int(minor)), modules=modules, compilers=compilers, **said)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"what it says of itself lacks or has too much: {error}") from error
+
+
+class Pack:
+    """An open pack. What is read is of the file that was opened, whatever comes to be in its place."""
+
+    _handle = -1
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError where it cannot be read, ValueError, with the reason, where its head is not as it was written.
+        Who owns the file is not looked at.
+        """
+        self.path = path
+        self._handle = os.open(path, os.O_RDONLY)
+        try:
+            self.size = os.fstat(self._handle).st_size
+            self._read_head()
+        except BaseException:
+            self.close()
+            raise
+
+    def _read_head(self) -> None:
+        start = os.pread(self._handle, _START.size, 0)
+        if start[: len(_MAGIC)] != _MAGIC:
+            raise ValueError("it is no pack of this format")
+        if len(start) < _START.size:
+            raise ValueError("it is cut off")
+        _, digest, said, kernels = _START.unpack(start)
+        length = said + kernels * _RECORD.size
+        if length > min(self.size, _MOST):
+            raise ValueError("it is cut off")
+        head = os.pread(self._handle, length, _START.size)
+        if hashlib.sha256(head).digest() != digest:
+            raise ValueError("its digest does not fit its content")
+        self.about = about_of(head[:said])
+        self._records = memoryview(head)[said:]
+        if any(offset + stored > self.size for _, _, offset, stored, _ in self._all()):
+            raise ValueError("it is cut off")
+
+    def __len__(self) -> int:
+        return len(self._records) // _RECORD.size
+
+    def _all(self) -> Iterator[tuple[bytes, bytes, int, int, int]]:
+        return _RECORD.iter_unpack(self._records)
+
+    def keys(self) -> Iterator[str]:
+        """The digests of the specs of all kernels."""
+        return (each[0].hex() for each in self._all())
+
+    def read(self, key: str) -> Compiled | None:
+        """The kernel of this spec's digest; None where there is none.
+
+        Raises OSError where it cannot be read, ValueError where it is not as it was written.
+        """
+        wanted = bytes.fromhex(key)
+        place = bisect_left(range(len(self)), wanted, key=lambda index: self._record(index)[0])
+        if place == len(self):
+            return None
+        found, digest, offset, stored, length = self._record(place)
+        if found != wanted:
+            return None
+        data = os.pread(self._handle, stored, offset)
+        if hashlib.sha256(data).digest() != digest:
+            raise ValueError(f"the digest of kernel {key[:16]} does not fit its content")
+        return Compiled.unpacked(zlib.decompress(data, bufsize=min(length, _MOST)))
+
+    def verify(self) -> None:
+        """Read every kernel. Raises as `read` does."""
+        for key in self.keys():
+            self.read(key)
+
+    def _record(self, index: int) -> tuple[bytes, bytes, int, int, int]:
+        return _RECORD.unpack_from(self._records, index * _RECORD.size)
+
+    def close(self) -> None:
+        """Let go of the file. Nothing can be read then."""
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+    def __del__(self) -> None:
+        self.close()

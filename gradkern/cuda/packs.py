@@ -1,0 +1,208 @@
+"""The packs that this installation has: one for an architecture in the cache, where a user has put it, and one in the
+package, where its wheel had it.
+
+A pack serves the devices of its compute capability and of later ones with the same major number, whose kernels may be
+called by other names: those of NVIDIA's boards for robots and cars apart, machine code is made to run there too. It
+is used as a whole or not at all: a damaged one, and one that was made from other sources, is refused with one warning,
+and `gradkern doctor` says so. Kernels of a user's pack come before those of the package.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradkern.cuda.compile import Compiled
+from gradkern.cuda.pack import About, Pack
+from gradkern.cuda.spec import KernelSpec, source_digest
+from gradkern.system import cache_files, locks
+
+__all__ = [
+    "PACKAGED",
+    "Found",
+    "disable",
+    "find",
+    "found",
+    "installed_path",
+    "misfit",
+    "name_of",
+    "read",
+    "reset",
+    "serves",
+]
+
+PACKAGED = Path(__file__).parents[1] / "packs"
+"""Where the wheel has its packs: trusted as its code is, whoever owns it."""
+_NAME = re.compile(r"sm_(\d+)(\d)\.pack")
+_ALONE = {(7, 2), (8, 7), (10, 1), (11, 0)}
+"""Boards whose machine code is their own (CUDA programming guide, "Binary Compatibility")."""
+
+_lock = locks.lock()
+_open: dict[tuple[int, int], tuple[Pack, ...]] = {}  # by the device's capability, those that serve it
+_disabled = False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file that is in the place of a pack. fault: why it is not used."""
+
+    path: Path
+    capability: tuple[int, int]
+    about: About | None
+    size: int
+    fault: str | None
+
+
+def name_of(capability: tuple[int, int]) -> str:
+    """The name of an architecture's pack."""
+    return f"sm_{capability[0]}{capability[1]}.pack"
+
+
+def capability_of(name: str) -> tuple[int, int] | None:
+    """What a pack of this name is for; None of no pack's name."""
+    match = _NAME.fullmatch(name)
+    return None if match is None else (int(match[1]), int(match[2]))
+
+
+def installed_path(capability: tuple[int, int]) -> Path:
+    """Where a user's pack for this capability is."""
+    return cache_files.folder("packs") / name_of(capability)
+
+
+def find(spec: KernelSpec) -> Compiled | None:
+    """The kernel of a spec in a pack; None where no pack has it."""
+    with _lock:
+        if spec.capability not in _open:
+            _open[spec.capability] = tuple(_opened(spec.capability))
+        for pack in _open[spec.capability]:
+            try:
+                kernel = pack.read(spec.on(pack.about.capability).digest)
+            except (OSError, ValueError) as error:  # the rest of it is not to be trusted either
+                _open[spec.capability] = tuple(each for each in _open[spec.capability] if each is not pack)
+                _refuse(pack.path, str(error))
+                continue
+            if kernel is not None:
+                return kernel
+    return None
+
+
+def disable() -> None:
+    """Use no pack in this process, for measurements without one."""
+    global _disabled
+    _disabled = True
+    reset()
+
+
+def reset() -> None:
+    """Look for packs again: one may have come."""
+    with _lock:
+        for pack in {id(pack): pack for each in _open.values() for pack in each}.values():
+            pack.close()
+        _open.clear()
+
+
+def found() -> list[Found]:
+    """All packs that there are, those of the cache first; none is refused with a warning."""
+    return [_described(path, capability) for path, capability in _files()]
+
+
+def read(path: Path) -> None:
+    """Read a user's pack with all its kernels.
+
+    Raises OSError where it cannot be read, ValueError, with the reason, where it is damaged or does not fit.
+    """
+    pack = _open_own(path)
+    try:
+        fault = _fault(pack, capability_of(path.name) or (0, 0))
+        if fault is not None:
+            raise ValueError(fault)
+        pack.verify()
+    finally:
+        pack.close()
+
+
+def misfit(about: About) -> str | None:
+    """Why the kernels of a pack are not those of this gradkern; None where they are."""
+    try:
+        same = about.sources == source_digest(*about.modules)
+    except OSError:  # a module of it is no more
+        same = False
+    if same:
+        return None
+    return f"it was made from other sources, those of gradkern {about.gradkern}"
+
+
+def _files() -> Iterator[tuple[Path, tuple[int, int]]]:
+    """The newest architecture first, in the cache and in the package."""
+    for folder in (cache_files.folder("packs"), PACKAGED):
+        try:
+            names = sorted(path.name for path in folder.iterdir())
+        except OSError:
+            continue
+        named = [(folder / name, capability) for name in names if (capability := capability_of(name))]
+        yield from sorted(named, key=lambda each: each[1], reverse=True)
+
+
+def serves(pack: tuple[int, int], device: tuple[int, int]) -> bool:
+    """Whether what was compiled for one compute capability runs on a device of another."""
+    if pack == device:
+        return True
+    return pack[0] == device[0] and pack[1] < device[1] and not {pack, device} & _ALONE
+
+
+def _opened(capability: tuple[int, int]) -> Iterator[Pack]:
+    """The packs that serve this capability and fit; one warning for each that does not."""
+    if _disabled:
+        return
+    for path, made_for in _files():
+        if serves(made_for, capability):
+            try:
+                pack = _open_own(path)
+            except OSError:
+                continue
+            except ValueError as error:
+                _refuse(path, str(error))
+                continue
+            fault = _fault(pack, made_for)
+            if fault is None:
+                yield pack
+            else:
+                pack.close()
+                _refuse(path, fault)
+
+
+def _described(path: Path, capability: tuple[int, int]) -> Found:
+    try:
+        pack = _open_own(path)
+    except OSError as error:
+        return Found(path, capability, None, 0, f"it cannot be read: {error.strerror or error}")
+    except ValueError as error:
+        return Found(path, capability, None, 0, str(error))
+    try:
+        return Found(path, capability, pack.about, pack.size, _fault(pack, capability))
+    finally:
+        pack.close()
+
+
+def _open_own(path: Path) -> Pack:
+    """A pack in a user's cache is read only where nobody else may write it."""
+    if path.parent == PACKAGED:
+        return Pack(path)
+    reason = cache_files.why_not_used("packs") or cache_files.why_not_trusted(path)
+    if reason is not None:
+        raise ValueError(reason)
+    return Pack(path)
+
+
+def _fault(pack: Pack, capability: tuple[int, int]) -> str | None:
+    if pack.about.capability != capability:
+        return f"it is for compute capability {'.'.join(map(str, pack.about.capability))}"
+    return misfit(pack.about)
+
+
+def _refuse(path: Path, reason: str) -> None:
+    text = f"gradkern: {path} is not used: {reason}; `gradkern doctor` says how to mend it"
+    warnings.warn(text, RuntimeWarning, stacklevel=4)

@@ -1,0 +1,73 @@
+"""A kernel before it is compiled: what it is made of, in words that are the same in every process and machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pkgutil import resolve_name
+from typing import Any, cast
+
+from gradkern.cuda.compile import Compiled, compile_kernel
+from gradkern.system import sources
+
+__all__ = ["KernelSpec", "source_digest"]
+
+_COMPILING = "gradkern.cuda.compile"  # whose sources enter the machine code of every kernel
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpec:
+    """All that a kernel's machine code depends on, but for the versions of the compilers.
+
+    builder: "module:function", by name, as its module imports Numba, which no process with a full cache should load.
+    constants: strings, numbers, None, and dataclasses of those and of sets, with which the builder is called.
+    """
+
+    builder: str
+    constants: tuple[Any, ...]
+    name: str
+    arguments: int
+    threads: int
+    blocks_per_processor: int
+    capability: tuple[int, int]
+
+    @property
+    def module(self) -> str:
+        """The builder's."""
+        return self.builder.partition(":")[0]
+
+    @property
+    def description(self) -> str:
+        """Builder, name, launch bounds and constants."""
+        bounds = f"{self.arguments} arguments {self.threads}x{self.blocks_per_processor}"
+        return " ".join([self.builder, self.name, bounds, *map(_described, self.constants)])
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the description, the compute capability and the sources."""
+        parts = [source_digest(self.module), self.description, self.capability]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def on(self, capability: tuple[int, int]) -> KernelSpec:
+        """The same for another compute capability."""
+        return self if capability == self.capability else replace(self, capability=capability)
+
+    def compile(self) -> Compiled:
+        """Compile it here and now: seconds, without a GPU."""
+        made = resolve_name(self.builder)(*self.constants)
+        return compile_kernel(made, self.arguments, self.capability, self.threads, self.blocks_per_processor, self.name)
+
+
+def source_digest(*modules: str) -> str:
+    """Of all sources that the kernels of these builders' modules are compiled from."""
+    return sources.digest(*modules, _COMPILING)
+
+
+def _described(constant: Any) -> str:
+    """The same in every process, which the repr of a set is not."""
+    if not is_dataclass(constant):
+        return repr(constant)
+    values: dict[str, Any] = {each.name: getattr(constant, each.name) for each in fields(constant)}
+    sets = {name: sorted(cast("frozenset[Any]", value)) for name, value in values.items() if type(value) is frozenset}
+    return repr({**values, **sets})

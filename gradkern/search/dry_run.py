@@ -1,0 +1,80 @@
+"""Dry runs where a search would be made: every kernel that it would compile is asked for, and nothing is run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from gradkern.cuda.dry_run import DryRunDevice
+from gradkern.cuda.spec import KernelSpec
+from gradkern.errors import GradkernError
+from gradkern.search.bench import ask_for_kernels
+from gradkern.search.candidate import Candidate, Note, Unfit
+from gradkern.search.task import ModuleSource, Source, Task
+
+__all__ = ["Untried", "ask_for_candidates", "specs_of"]
+
+
+class Untried:
+    """In place of the candidate that a search would choose."""
+
+    name = origin = "untried"
+    notes: frozenset[Note] = frozenset()
+    workspace = 0
+    recipe: Mapping[str, Any] = {}
+
+    def prepare(self) -> None:
+        pass
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
+        raise RuntimeError("a dry run cannot be called")
+
+
+def specs_of(task: Task, device: DryRunDevice) -> list[KernelSpec]:
+    """The kernels that a search for this task compiles."""
+    before = len(device.specs)
+    ask_for_candidates(replace(task, sources=tuple(replace(each, device=device) for each in _own(task))), device)
+    return list(device.specs)[before:]
+
+
+def ask_for_candidates(task: Task, device: DryRunDevice, search: bool = True, pin: str | None = None) -> Untried:
+    """Prepare the candidates that are kernels of gradkern's own: all for a search, else the first that can be had, or
+    the pinned one.
+    """
+    found = 0
+    for source in _own(task):
+        for candidate in _candidates(source):
+            if pin in (None, candidate.name):
+                found += _prepared(candidate)
+            if found and not search:
+                return Untried()
+    if found and search and pin is None:
+        ask_for_kernels(task, device)
+    return Untried()
+
+
+def _own(task: Task) -> Iterator[ModuleSource[Any]]:
+    """The sources of kernels of gradkern's own: libraries are not asked."""
+    for each in task.sources:
+        if isinstance(each, ModuleSource):
+            source = cast(ModuleSource[Any], each)
+            if source.compiles:
+                yield source
+
+
+def _candidates(source: Source) -> Iterator[Candidate]:
+    try:
+        yield from source.candidates()
+    except (Unfit, GradkernError, ImportError):
+        return
+
+
+def _prepared(candidate: Candidate) -> bool:
+    if "compiles_once" not in candidate.notes:
+        return False
+    try:
+        candidate.prepare()
+    except (Unfit, GradkernError, ImportError):
+        return False
+    return True
