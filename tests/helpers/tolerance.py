@@ -57,3 +57,26 @@ def assert_elements_close(operator: str, name: str, result: np.ndarray, referenc
     row = np.abs(reference).max(axis=-1 if reference.shape[-1] >= SHORT else None, keepdims=True)
     excess = np.abs(result.astype(np.float64) - reference) - (ULPS * last_place + SHARE_OF_ROW * row)
     assert excess.max() <= 0, f"{operator}.{name} {result.dtype}: an element is {excess.max():.2e} beyond its bound"
+
+
+SUMMED = 40
+"""Roundings allowed relative to the terms, in epsilons: half of one for each of the 64 additions in a row, and a few
+for all else."""
+
+
+def assert_within_terms(
+    result: np.ndarray, exact: np.ndarray, terms: np.ndarray, roundings: int = SUMMED, given: float = 0.0
+) -> None:
+    """Each element is within so many roundings of the arithmetic relative to its terms, and one of the stored type.
+
+    `given` is the relative error of what the call was given, as statistics that were rounded: a few times that is
+    allowed too, relative to the terms.
+    """
+    arithmetic = np.finfo(np.float64 if result.dtype == np.float64 else np.float32)
+    stored = ml_dtypes.finfo(result.dtype)
+    bound = (roundings * float(arithmetic.eps) + 3 * given) * terms + float(stored.eps) * np.abs(exact)
+    bound += float(stored.smallest_subnormal) + float(arithmetic.tiny) * (1 + terms)
+    fits = np.abs(exact) <= 0.9 * float(stored.max)
+    fits &= terms <= 0.01 * float(arithmetic.max)  # no sum on the way overflows
+    wrong = np.abs(result.astype(np.float64) - exact)[fits]
+    assert (wrong <= bound[fits]).all(), f"{np.max(wrong / bound[fits]):.2f} times the bound"

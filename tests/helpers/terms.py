@@ -1,0 +1,89 @@
+"""The terms of every operator's formulas, each in absolute value and added up: what rounding is relative to where they
+cancel. A difference, as X - mean, counts as both of its parts: the statistics are rounded, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from helpers.forward import Array
+from helpers.reference import FORMULAS, Gradients
+
+__all__ = ["terms"]
+
+
+def terms(operator: str, inputs: Mapping[str, ArrayLike], attributes: Mapping[str, Any] | None = None) -> Gradients:
+    """For every output of `operator`, by contract name, the sum of its terms' absolute values."""
+    wide = {name: np.abs(np.asarray(value).astype(np.float64)) for name, value in inputs.items()}
+    with np.errstate(all="ignore"):
+        return _TERMS[operator](**wide, **(attributes or {}))
+
+
+def _layer_norm(
+    Y_grad: Array,
+    X: Array | None = None,
+    scale: Array | None = None,
+    mean: Array | None = None,
+    inv_std_dev: Array | None = None,
+    inv_std_var: Array | None = None,
+    Y: Array | None = None,
+    bias: Array | None = None,
+    axis: int = -1,
+    **_: Any,
+) -> Gradients:
+    data, r = (X if Y is None else Y), (inv_std_var if inv_std_dev is None else inv_std_dev)
+    assert data is not None
+    assert scale is not None
+    assert r is not None
+    shape, axis = data.shape, axis % data.ndim
+    rows, columns = math.prod(shape[:axis]), math.prod(shape[axis:])
+    D, data, r = Y_grad.reshape(rows, columns), data.reshape(rows, columns), r.reshape(rows, 1)
+    if Y is None:
+        xh = (data if mean is None else data + mean.reshape(rows, 1)) * r
+    else:
+        assert bias is not None
+        xh = (data + bias.ravel()) / scale.ravel()
+    g = D * scale.ravel()
+    sums = 0.0 if Y is None and mean is None else g.sum(1, keepdims=True) / columns
+    return {
+        "X_grad": (r * (g + sums + xh * (g * xh).sum(1, keepdims=True) / columns)).reshape(shape),
+        "scale_grad": (D * xh).sum(0).reshape(scale.shape),
+        "bias_grad": D.sum(0).reshape(scale.shape),
+    }
+
+
+def _batch_norm(dY: Array, X: Array, Scale: Array, saved_mean: Array, saved_inv_std: Array, **_: Any) -> Gradients:
+    channels = (-1, *[1] * (X.ndim - 2))
+    others = (0, *range(2, X.ndim))
+    scale, mean, r = (each.reshape(channels) for each in (Scale, saved_mean, saved_inv_std))
+    xh, m = (X + mean) * r, max(1, X.size // max(1, X.shape[1]))
+    sums = {"dScale": (dY * xh).sum(others), "dBias": dY.sum(others)}
+    dscale, dbias = (each.reshape(channels) / m for each in sums.values())
+    return {"dX": scale * r * (dY + dbias + xh * dscale), **sums}
+
+
+def _dml_batch_norm(
+    Input: Array, InputGradient: Array, Mean: Array, Variance: Array, Scale: Array, *, Epsilon: float
+) -> Gradients:
+    return FORMULAS["DmlBatchNormalizationGrad"](Input, InputGradient, -Mean, Variance, Scale, Epsilon=Epsilon)
+
+
+def _gelu(dY: Array, X: Array, B: Array) -> Gradients:
+    return {"dX": dY, "dB": dY.sum(tuple(range(dY.ndim - 1)))}
+
+
+_TERMS: dict[str, Callable[..., Gradients]] = {
+    "BatchNormalizationGrad": _batch_norm,
+    "LayerNormalizationGrad": _layer_norm,
+    "SimplifiedLayerNormalizationGrad": _layer_norm,
+    "InvertibleLayerNormalizationGrad": _layer_norm,
+    "ConvGrad": FORMULAS["ConvGrad"],
+    "BiasGeluGrad_dX": _gelu,
+    "BiasFastGeluGrad_dX": _gelu,
+    "DmlBatchNormalizationGrad": _dml_batch_norm,
+}
