@@ -71,5 +71,6 @@ def report_of(kernels: Iterable[Kernel]) -> Report:
             rows.append(Row(name, device, text, taken, declined, reason))
         if kernel.small.value:
             least = kernel.options.least(kernel.translation.group)
-            rows.append(Row(name, device, "small tensors", 0, kernel.small.value, f"fewer than {least} bytes"))
+            what, reason = ("small tensors", f"fewer than {least} bytes") if least else ("empty tensors", "it is empty")
+            rows.append(Row(name, device, what, 0, kernel.small.value, reason))
     return Report(tuple(rows))

@@ -164,21 +164,17 @@ def test_a_graph_may_be_kept_and_gone_through_twice(overrides: Any) -> None:
     assert x.grad is not None
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name",
     [
-        "nn.functional.layer_norm",
-        "nn.functional.batch_norm",
         "nn.functional.instance_norm",
-        "nn.functional.gelu",
-        "nn.functional.conv1d",
-        "nn.functional.conv2d",
-        "nn.functional.conv3d",
+        "nn.functional.conv_transpose1d",
         "nn.functional.conv_transpose2d",
+        "nn.functional.conv_transpose3d",
     ],
 )
-def test_pytorchs_own_samples(name: str, overrides: Any) -> None:
+def test_pytorchs_own_samples_of_what_is_made_of_these_operators(name: str, overrides: Any) -> None:
     from torch.testing._internal.common_methods_invocations import op_db
 
     info = next(each for each in op_db if each.name == name and not each.variant_test_name)
