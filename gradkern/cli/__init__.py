@@ -73,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     _ops(command("ops", "ops", "list the operators, or show some in full", "nothing matches"))
     doctor = command("doctor", "doctor", "check that this machine is fit for gradkern", "a problem was found")
     _json(doctor)
+    doctor.add_argument("--compile", action="store_true", help="compile a kernel where none is there to try a GPU with")
     _explain(command("explain", "explain", "show how a call would be computed", "the call is refused"))
     _cache(
         command(
@@ -80,6 +81,11 @@ def _parser() -> argparse.ArgumentParser:
             "caches",
             "look after the kernels and searches kept on disk",
             "a bad entry, or a failure",
+        )
+    )
+    _pack(
+        command(
+            "pack", "packs", "make, take and show packs: kernels that come ready", "a pack is not used, or a failure"
         )
     )
     _warmup(command("warmup", "warmup", "compile and search kernels ahead of time", "something failed"))
@@ -144,6 +150,40 @@ def _cache(parser: argparse.ArgumentParser) -> None:
             action.add_argument("--repair", action="store_true", help="remove the bad ones")
         if name in ("export", "import"):
             action.add_argument("file", metavar="FILE")
+
+
+def _pack(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(metavar="ACTION", required=True, dest="action")
+    about = {
+        "build": "compile the kernels of popular calls for an architecture; it takes minutes, and no GPU",
+        "install": "take a pack from a file",
+        "info": "show the packs that there are, and why one is not used",
+    }
+    for name, text in about.items():
+        action = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=parser.epilog)
+        if name == "build":
+            action.add_argument(
+                "output", nargs="?", metavar="FILE", help="the pack, or a folder for it; by default it is installed"
+            )
+            action.add_argument(
+                "--arch", metavar="A", help="architectures, with commas between: sm_90; by default the GPU's"
+            )
+            action.add_argument(
+                "--jobs", type=_positive, metavar="N", help="compile so many at once; by default one a core"
+            )
+            action.add_argument(
+                "--calls", metavar="FILE", help="calls as of `gradkern warmup --calls`, in place of the popular ones"
+            )
+        if name == "install":
+            action.add_argument("file", metavar="FILE")
+        if name == "info":
+            _json(action)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes")
+    return int(text)
 
 
 def _warmup(parser: argparse.ArgumentParser) -> None:

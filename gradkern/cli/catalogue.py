@@ -26,8 +26,8 @@ HIDDEN = (
     *(5376, 5632, 6144, 6656, 6912, 7168, 7680, 8192, 9216, 10240, 10752, 11008, 12288, 13824, 14336, 16384),
 )
 """Columns of GELU: what follows the first linear layer of a transformer's block."""
-ROWS = (64, 8192)
-"""Few, as of pooled features, and many. Kernels differ where rows are fewer than a GPU has multiprocessors."""
+FEW, MANY = 64, 8192
+"""Rows: few, as of pooled features, and many. Kernels differ where a GPU has more multiprocessors than rows."""
 
 IMAGES = (
     # ResNet-18, ResNet-50: channels and height; the stem's first
@@ -38,7 +38,7 @@ IMAGES = (
     *((80, 14), (480, 14), (112, 14), (672, 14), (672, 7), (192, 7), (1152, 7), (320, 7), (1280, 7), (192, 28)),
     *((32, 28), (64, 14), (384, 14), (96, 14), (576, 14), (576, 7), (160, 7), (960, 7)),
 )
-"""Of batch norms."""
+"""Of batch norms, whose kernels the batch hardly changes."""
 DEPTHWISE = (  # channels, height, kernel, stride
     # ConvNeXt-T, -S, -B, -L
     *((channels, height, 7, 1) for channels, height in ((96, 56), (192, 28), (384, 14), (768, 7), (192, 56))),
@@ -49,7 +49,8 @@ DEPTHWISE = (  # channels, height, kernel, stride
 )
 BIASES = ((96, 56), (192, 28), (384, 14), (768, 7), (128, 56), (256, 28), (512, 14), (1024, 7))
 """Channels and height of ConvNeXt's convolutions, which have a bias."""
-BATCHES = (32, 128)
+BATCH = 64
+_POOLED = 2048  # columns of pooled features, at most
 HALF = ("bfloat16", "float16")
 
 Call = dict[str, Any]
@@ -65,12 +66,18 @@ def calls() -> Iterator[Call]:
 
 def _layer_norms() -> Iterator[Call]:
     """As PyTorch has them: of one type, or of 16 bits with float32 parameters; the statistics in float32."""
-    kinds = [("float32", "float32"), *((half, half) for half in HALF), *((half, "float32") for half in HALF)]
-    for name in ("LayerNormalizationGrad", "SimplifiedLayerNormalizationGrad", "InvertibleLayerNormalizationGrad"):
+    same = [("float32", "float32"), *((half, half) for half in HALF)]
+    mixed = [(half, "float32") for half in HALF]
+    for name, kinds, rows in (
+        ("LayerNormalizationGrad", [*same, *mixed], MANY),
+        ("LayerNormalizationGrad", same, FEW),
+        ("SimplifiedLayerNormalizationGrad", [*same, *mixed], MANY),
+        ("InvertibleLayerNormalizationGrad", same, MANY),
+    ):
         for data, parameter in kinds:
             types = {"G": data, "T": data, "V": parameter, "U": "float32"}
             for columns in WIDTHS:
-                for rows in ROWS:
+                if rows == MANY or columns <= _POOLED:
                     yield {"op": name, "axes": {"rows": [rows], "columns": [columns]}, "types": types}
 
 
@@ -79,45 +86,42 @@ def _gelus() -> Iterator[Call]:
     for name in ("BiasGeluGrad_dX", "BiasFastGeluGrad_dX"):
         for data, bias in kinds:
             for columns in HIDDEN:
-                axes = {"rows": [8192], "columns": columns}
+                axes = {"rows": [MANY], "columns": columns}
                 for outputs in (["dX"], ["dX", "dB"]):
                     yield {"op": name, "axes": axes, "types": {"T": data, "TB": bias}, "outputs": outputs}
 
 
 def _batch_norms() -> Iterator[Call]:
     """In both orders of memory; of 16 bits with float32 parameters, as PyTorch's autocast has them."""
-    for batch in BATCHES:
-        for channels, height in IMAGES:
-            shape = (batch, channels, height, height)
-            axes = {"N": batch, "C": channels, "spatial": [height, height]}
-            for data in ("float32", *HALF):
-                types = {"T": data, "T1": "float32", "T2": "float32"}
-                yield from _orders({"op": "BatchNormalizationGrad", "axes": axes, "types": types}, ("dY", "X"), shape)
-                dml = {"sizes": [*shape], "statistics": [1, channels, 1, 1]}
-                call = {"op": "DmlBatchNormalizationGrad", "axes": dml, "types": data, "attributes": {"Epsilon": 1e-5}}
-                yield from _orders(call, ("Input", "InputGradient"), shape)
+    for channels, height in IMAGES:
+        shape = (BATCH, channels, height, height)
+        axes = {"N": BATCH, "C": channels, "spatial": [height, height]}
+        for data in ("float32", *HALF):
+            types = {"T": data, "T1": "float32", "T2": "float32"}
+            yield from _orders({"op": "BatchNormalizationGrad", "axes": axes, "types": types}, ("dY", "X"), shape)
+            dml = {"sizes": [*shape], "statistics": [1, channels, 1, 1]}
+            call = {"op": "DmlBatchNormalizationGrad", "axes": dml, "types": data, "attributes": {"Epsilon": 1e-5}}
+            yield from _orders(call, ("Input", "InputGradient"), shape)
 
 
 def _convolutions() -> Iterator[Call]:
     """Depthwise ones, and sums over dY. Others are cuDNN's, and matrix products."""
-    for batch in BATCHES:
-        for data in ("float32", *HALF):
-            for channels, height, kernel, stride in DEPTHWISE:
-                out = (height - 1) // stride + 1
-                attributes = {"pads": [kernel // 2] * 4, "strides": [stride] * 2, "group": channels}
-                sizes = {"C": channels, "M": channels, "C_per_group": 1}
-                axes = {"N": batch, **sizes, "spatial": [height] * 2, "kernel": [kernel] * 2, "out": [out] * 2}
-                call = {"op": "ConvGrad", "axes": axes, "types": data, "attributes": attributes}
-                shapes = {"dY": (batch, channels, out, out), "X": (batch, channels, height, height)}
-                yield {**call, "outputs": ["dX", "dW"]}
-                yield {**call, "outputs": ["dX", "dW"], "strides": _last(shapes, data)}
-            for channels, height in BIASES:
-                sizes = {"C": channels, "M": channels, "C_per_group": channels}
-                axes = {"N": batch, **sizes, "spatial": [height] * 2, "kernel": [1] * 2, "out": [height] * 2}
-                call = {"op": "ConvGrad", "axes": axes, "types": data, "outputs": ["dB"]}
-                shape = (batch, channels, height, height)
-                yield call
-                yield {**call, "strides": _last({"dY": shape, "X": shape}, data)}
+    for data in ("float32", *HALF):
+        for channels, height, kernel, stride in DEPTHWISE:
+            out = (height - 1) // stride + 1
+            attributes = {"pads": [kernel // 2] * 4, "strides": [stride] * 2, "group": channels}
+            sizes = {"N": BATCH, "C": channels, "M": channels, "C_per_group": 1}
+            axes = {**sizes, "spatial": [height] * 2, "kernel": [kernel] * 2, "out": [out] * 2}
+            call = {"op": "ConvGrad", "axes": axes, "types": data, "attributes": attributes, "outputs": ["dX", "dW"]}
+            yield call
+            if data in HALF:  # where channels last are usual
+                shapes = {"dY": (BATCH, channels, out, out), "X": (BATCH, channels, height, height)}
+                yield {**call, "strides": _last(shapes, data)}
+        for channels, height in BIASES:
+            sizes = {"N": BATCH, "C": channels, "M": channels, "C_per_group": channels}
+            axes = {**sizes, "spatial": [height] * 2, "kernel": [1] * 2, "out": [height] * 2}
+            call = {"op": "ConvGrad", "axes": axes, "types": data, "outputs": ["dB"]}
+            yield from _orders(call, ("dY", "X"), (BATCH, channels, height, height))
 
 
 def _orders(call: Call, names: Sequence[str], shape: tuple[int, ...]) -> Iterator[Call]:

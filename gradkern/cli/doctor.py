@@ -13,8 +13,9 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
+from importlib import import_module
 from typing import Any
 
 from gradkern import __version__
@@ -36,7 +37,7 @@ OLDEST = (7, 5)
 
 def run(options: argparse.Namespace) -> int:
     """Check all there is to check and print it."""
-    checks = list(_checks())
+    checks = list(_checks(options.compile))
     healthy = all(each.status != "problem" for each in checks)
     machine = {"python": platform.python_version(), "system": platform.platform()}
     if options.json:
@@ -49,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     return DONE if healthy else FAILED
 
 
-def _checks() -> Iterator[Check]:
+def _checks(compiling: bool) -> Iterator[Check]:
     asked = driver.ask()
     needed = bool(asked and asked.gpus)
     major = _major(asked)
@@ -58,9 +59,10 @@ def _checks() -> Iterator[Check]:
     yield check_nvvm(major, needed)
     yield check_cudnn(major, needed)
     yield from check_cache()
-    yield check_provider("cpu")
+    yield from check_packs([each.capability for each in asked.gpus] if asked else [])
+    yield check_provider("cpu", compiling)
     if needed:
-        yield check_provider("cuda")
+        yield check_provider("cuda", compiling)
 
 
 def _major(asked: Driver | None) -> int:
@@ -154,32 +156,73 @@ def check_cache() -> Iterator[Check]:
         yield fine("cache", f"{root}, {kernels(found)}, {taken:,} bytes", folder=str(root), kernels=found, bytes=taken)
 
 
-def check_provider(provider: str) -> Check:
-    """Whether a provider computes: the first example of the first operator it has."""
+def check_packs(gpus: Iterable[tuple[int, int]]) -> Iterator[Check]:
+    """The packs that there are, and whether these GPUs, by their compute capability, have one."""
+    packs: Any = import_module("gradkern.cuda.packs")
+    try:
+        found: list[Any] = packs.found()
+    except (ImportError, GradkernError):
+        return  # there is no cache, which has a finding of its own
+    for each in found:
+        facts = {"path": str(each.path), "bytes": each.size}
+        if each.fault is None:
+            text = f"{each.path}, {kernels(each.about.kernels)}, {each.size:,} bytes"
+            yield fine("pack", text, kernels=each.about.kernels, **facts)
+        else:
+            own = each.path.parent != packs.PACKAGED
+            remedy = f"gradkern pack build --arch {each.path.stem}" if own else _REINSTALL
+            yield problem("pack", f"{each.path} is not used: {each.fault}", remedy, **facts)
+    sound = [each.capability for each in found if each.fault is None]
+    for gpu in dict.fromkeys(gpus):
+        if gpu >= OLDEST and not any(packs.serves(each, gpu) for each in sound):
+            text = f"none for compute capability {'.'.join(map(str, gpu))}: what a call needs is compiled at the first"
+            yield absent("pack", f"{text}; `gradkern pack build` compiles what is popular")
+
+
+_REINSTALL = pip("install", "--force-reinstall", "--no-deps", "gradkern")
+
+
+def check_provider(provider: str, compiling: bool = False) -> Check:
+    """Whether a provider computes a small example. A GPU's is computed where its kernel needs no compilation, or where
+    that is asked for.
+    """
     title = f"{provider} provider"
     start = time.perf_counter()
     try:
-        computed = _compute(provider)
+        computed = _compute(provider, compiling)
     except Exception as error:  # whatever happens is the finding
         return problem(title, f"fails: {type(error).__name__}: {error}")
     if computed is None:
         return absent(title, "no operator has it in this version")
-    return fine(title, f"computes {computed} in {time.perf_counter() - start:.2f} s, compilation included")
+    if not computed:
+        return absent(
+            title, "not tried: no kernel is compiled yet; `gradkern doctor --compile` compiles one and runs it"
+        )
+    return fine(title, f"computes {computed} in {time.perf_counter() - start:.2f} s")
 
 
-def _compute(provider: str) -> str | None:
-    """The operator and the kernel that were computed; None where no operator has the provider."""
+_EXAMPLES = {"cpu": "BatchNormalizationGradFromSums", "cuda": "LayerNormalizationGrad"}
+"""What is soonest compiled, and what makes no search."""
+
+
+def _compute(provider: str, compiling: bool) -> str | None:
+    """The operator and the kernel that were computed; "" where it would have to be compiled, None where no operator has
+    the provider.
+    """
     import numpy as np
 
     import gradkern
     from gradkern.arrays.kind import dtype_of
     from gradkern.contract.axes import shape_of
 
-    name = next((name for name, each in gradkern.operators().items() if provider in each.providers), None)
-    if name is None:
+    having = [name for name, each in gradkern.operators().items() if provider in each.providers]
+    if not having:
         return None
+    name = _EXAMPLES.get(provider, having[0])
     operator = gradkern.operators()[name]
-    example, types = operator.examples[0], operator.combinations[0]
+    example, types = (operator.benchmarks if provider == "cuda" else operator.examples)[0], operator.combinations[0]
+    if provider == "cuda" and not compiling and not _is_compiled(name, example, types):
+        return ""
     inputs = [np.ones(shape_of(each.shape, example.axes), dtype_of(types[each.type])) for each in operator.inputs]
     attributes: dict[str, Any] = dict(example.attributes)
     prepare: Any = gradkern.prepare  # its stubs know operators by their names
@@ -188,6 +231,16 @@ def _compute(provider: str) -> str | None:
     if not all(np.isfinite(each).all() for each in outputs):
         raise ArithmeticError(f"{name}: the results of finite inputs are not finite")
     return f"{name} ({plan.kernel})"
+
+
+def _is_compiled(name: str, example: Any, types: Mapping[str, str]) -> bool:
+    """Whether all that a call runs on the first GPU is in a pack or in the cache."""
+    from gradkern.cli.sizes import Wanted, find
+
+    device: Any = import_module("gradkern.cuda.device").get_device(0)
+    with import_module("gradkern.cuda.dry_run").dry_run(device) as dry:
+        Wanted(name, find(name), example, types).dry_plan("cuda")
+    return not import_module("gradkern.cuda.compile_ahead").missing(dry.specs)
 
 
 def _lines(checks: list[Check]) -> Iterator[str]:

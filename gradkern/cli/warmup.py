@@ -18,7 +18,7 @@ from gradkern.errors import ArgumentError, GradkernError
 from gradkern.system import cache_files, notice
 from gradkern.system.providers import unavailable
 
-__all__ = ["run"]
+__all__ = ["calls_of", "run"]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return FAILED
-    wanted = list(_calls(options) if options.calls else _registered(options))
+    wanted = list(_named(options) if options.calls else _registered(options))
     work = [(each, provider) for each in wanted for provider in _providers(each, options.provider)]
     if not work:
         print("nothing to warm: no operator takes these types on a provider that can run here", file=sys.stderr)
@@ -73,9 +73,13 @@ def _types(operator: Any, text: str) -> Iterable[Any]:
     return [row for each in text.split(",") for row in combinations(operator, each)[:1]]
 
 
-def _calls(options: argparse.Namespace) -> Iterator[Wanted]:
-    """The calls of a file of JSON lines. A line that cannot be read is refused before anything is compiled."""
-    source = options.calls
+def _named(options: argparse.Namespace) -> Iterator[Wanted]:
+    """The calls of a file of JSON lines; of some operators, if any are named."""
+    return (each for each in calls_of(options.calls) if not options.operators or each.name in options.operators)
+
+
+def calls_of(source: str) -> Iterator[Wanted]:
+    """The calls of a file of JSON lines, or of standard input for -. Raises ArgumentError, with the line's number."""
     try:
         text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -83,11 +87,9 @@ def _calls(options: argparse.Namespace) -> Iterator[Wanted]:
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             try:
-                wanted = wanted_of(json.loads(line))
+                yield wanted_of(json.loads(line))
             except (GradkernError, ValueError) as error:
                 raise ArgumentError(f"{source}:{number}: {error}") from error
-            if not options.operators or wanted.name in options.operators:
-                yield wanted
 
 
 def _providers(wanted: Wanted, asked: str | None) -> list[str]:

@@ -19,6 +19,7 @@ from gradkern.cuda.compile import Compiled
 from gradkern.cuda.pack import About, Pack
 from gradkern.cuda.spec import KernelSpec, source_digest
 from gradkern.system import cache_files, locks
+from gradkern.version import __version__
 
 __all__ = [
     "PACKAGED",
@@ -122,6 +123,27 @@ def read(path: Path) -> None:
         pack.verify()
     finally:
         pack.close()
+
+
+def install(path: Path) -> tuple[Path, About]:
+    """Take a pack from a file into the cache; where it is then.
+
+    Raises OSError where it cannot be read or written, ValueError, with the reason, where it is damaged, another user's,
+    or does not fit.
+    """
+    data = cache_files.read_own(path)
+    pack = Pack(path)
+    try:
+        fault = misfit(pack.about)
+        if fault is not None:
+            raise ValueError(f"{fault}; this is {__version__}")
+        pack.verify()
+    finally:
+        pack.close()
+    target = installed_path(pack.about.capability)
+    cache_files.write(target, data)
+    reset()
+    return target, pack.about
 
 
 def misfit(about: About) -> str | None:

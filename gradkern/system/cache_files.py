@@ -30,6 +30,8 @@ __all__ = [
     "keep_newest",
     "locked",
     "read",
+    "read_own",
+    "replace",
     "root",
     "seal",
     "size",
@@ -189,6 +191,11 @@ def write(path: Path, data: bytes) -> None:
     Raises OSError where it cannot be written, or must not be: then with one warning.
     """
     _claim(path.parent)
+    replace(path, data)
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Write a file of the user's own in one step or not at all. Raises OSError where it cannot be written."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=_NEW)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import TypeVar
 
 from gradkern.system.notice import hide, on_terminal, quiet
@@ -12,12 +12,15 @@ __all__ = ["bar"]
 Item = TypeVar("Item")
 
 
-def bar(title: str, items: Sequence[Item], name: Callable[[Item], str]) -> Iterator[Item]:
+def bar(title: str, items: Iterable[Item], name: Callable[[Item], str], total: int | None = None) -> Iterator[Item]:
     """The items, one after another, above a bar that says which it is, how many are done, and the time that is left.
 
-    Nothing else is drawn meanwhile. It shows nothing where standard error is no terminal.
+    total: how many there are, if the items do not say. Nothing else is drawn meanwhile. It shows nothing where standard
+    error is no terminal.
     """
-    if not items or not on_terminal():
+    if total is None and isinstance(items, Sized):
+        total = len(items)
+    if not total or not on_terminal():
         yield from items
         return
     from rich.console import Console
@@ -27,7 +30,7 @@ def bar(title: str, items: Sequence[Item], name: Callable[[Item], str]) -> Itera
     hide()
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown, quiet():
-        task = shown.add_task(escape(title), total=len(items))
+        task = shown.add_task(escape(title), total=total)
         for item in items:
             shown.update(task, description=f"{escape(title)} {escape(name(item))}")
             yield item

@@ -16,8 +16,11 @@ import gradkern
 from gradkern import cli
 from gradkern.cli import doctor, libraries
 from gradkern.cli.checks import Check, absent, fine, problem
-from gradkern.cli.doctor import check_cache, check_driver, check_packages, check_provider
-from gradkern.system import driver
+from gradkern.cli.doctor import check_cache, check_driver, check_packages, check_packs, check_provider
+from gradkern.cuda import pack, packs
+from gradkern.cuda.compile import Compiled
+from gradkern.cuda.spec import source_digest
+from gradkern.system import cache_files, driver
 from gradkern.system.driver import Driver, Gpu
 from gradkern.system.packages import of_extra
 
@@ -208,13 +211,55 @@ def test_a_folder_of_nobodys_home_is_a_problem(monkeypatch: pytest.MonkeyPatch) 
     assert found.text.startswith("no folder is known: GRADKERN_CACHE_DIR is '~nobody-of-this-name/kernels': ")
 
 
+# --- packs -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pack of one kernel for an H200, in the cache."""
+    monkeypatch.setenv("GRADKERN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(packs, "PACKAGED", tmp_path / "packaged")
+    modules = ("gradkern.search.kernels",)
+    about = pack.About("1.0", (9, 0), source_digest(*modules), modules, ())
+    path = packs.installed_path((9, 0))
+    cache_files.write(path, pack.build(about, {"00" * 32: Compiled(b"machine code", 32, 0)}))
+    return path
+
+
+def test_a_pack_is_described(packed: Path) -> None:
+    facts = {"kernels": 1, "path": str(packed), "bytes": packed.stat().st_size}
+    expected = fine("pack", f"{packed}, 1 kernel, {facts['bytes']} bytes", **facts)
+    assert list(check_packs([(9, 0)])) == list(check_packs([])) == [expected]
+
+
+def test_a_gpu_without_a_pack_is_said_to_have_none(packed: Path) -> None:
+    (_, found) = check_packs([(9, 0), (8, 0), (6, 0)])
+    text = "none for compute capability 8.0: what a call needs is compiled at the first"
+    assert found == absent("pack", f"{text}; `gradkern pack build` compiles what is popular")
+
+
+def test_a_pack_that_does_not_fit_is_a_problem_with_a_remedy(packed: Path) -> None:
+    packed.write_bytes(packed.read_bytes()[:-1])
+    (found,) = check_packs([])
+    assert (found.status, found.text) == ("problem", f"{packed} is not used: it is cut off")
+    assert found.remedy == "gradkern pack build --arch sm_90"
+
+
+def test_a_pack_of_the_package_is_mended_by_installing_it_again(packed: Path) -> None:
+    packs.PACKAGED.mkdir()
+    packed.rename(packs.PACKAGED / packed.name)
+    (packs.PACKAGED / packed.name).write_bytes(b"")
+    (found,) = check_packs([])
+    assert found.remedy == "pip install --force-reinstall --no-deps gradkern"
+
+
 # --- the providers ---------------------------------------------------------------------------------------------------
 
 
 def test_the_cpu_provider_computes() -> None:
     found = check_provider("cpu")
     assert found.status == "fine"
-    assert found.text.startswith("computes BatchNormalizationGrad (")
+    assert found.text.startswith("computes BatchNormalizationGradFromSums (")
 
 
 def test_a_provider_that_fails_is_a_problem(provider: FakeProvider, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +281,7 @@ def test_a_provider_whose_results_are_not_finite_is_a_problem(
         return plan
 
     monkeypatch.setattr(provider, "plan", spoil)
-    text = "fails: ArithmeticError: BatchNormalizationGrad: the results of finite inputs are not finite"
+    text = "fails: ArithmeticError: BatchNormalizationGradFromSums: the results of finite inputs are not finite"
     assert check_provider("cpu").text == text
 
 
@@ -249,7 +294,7 @@ def test_a_provider_that_no_operator_has_is_only_absent() -> None:
 
 def given(monkeypatch: pytest.MonkeyPatch, asked: Driver | None) -> None:
     monkeypatch.setattr(driver, "ask", lambda: asked)
-    monkeypatch.setattr(doctor, "check_provider", lambda name: fine(f"{name} provider", "computes"))
+    monkeypatch.setattr(doctor, "check_provider", lambda name, _: fine(f"{name} provider", "computes"))
 
 
 def test_a_machine_without_a_gpu_is_well(
@@ -298,7 +343,7 @@ def test_json_has_a_schema_every_check_and_the_verdict(
     document = json.loads(capsys.readouterr().out)
     assert list(document) == ["schema", "gradkern", "python", "system", "healthy", "checks"]
     assert (document["schema"], document["healthy"]) == (2, True)
-    names = ["driver", "GPU 0", "packages", "NVVM", "cuDNN", "cache", "cpu provider", "cuda provider"]
+    names = ["driver", "GPU 0", "packages", "NVVM", "cuDNN", "cache", "pack", "cpu provider", "cuda provider"]
     assert [each["name"] for each in document["checks"]] == names
     for each in document["checks"]:
         assert list(each) == ["name", "status", "text", "remedy", "facts"]

@@ -1,0 +1,162 @@
+"""`gradkern pack`: kernels that come ready. A pack is built without a GPU, installed from a file, and shown."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from gradkern import __version__
+from gradkern.cli import DONE, FAILED, JSON_SCHEMA
+from gradkern.cli.caches import kernels
+from gradkern.cli.catalogue import calls
+from gradkern.cli.sizes import Wanted, wanted_of
+from gradkern.cli.warmup import calls_of
+from gradkern.errors import ArgumentError, GradkernError
+from gradkern.system import cache_files, driver
+from gradkern.system.progress_bar import bar
+
+__all__ = ["run"]
+
+_ARCHITECTURE = re.compile(r"sm_(\d+)(\d)")
+
+Capability = tuple[int, int]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what `gradkern pack ACTION` asks for."""
+    return {"build": _build, "install": _install, "info": _info}[options.action](options)
+
+
+def _build(options: argparse.Namespace) -> int:
+    """One pack for each architecture, from the catalogue or from a file of calls."""
+    asked = [_capability(each) for each in options.arch.split(",")] if options.arch else [_own_capability()]
+    target = Path(options.output) if options.output else None
+    if target is not None and len(asked) > 1 and not target.is_dir():
+        raise ArgumentError(f"gradkern pack build: {target} is no folder; several architectures are a file each")
+    wanted = list(calls_of(options.calls)) if options.calls else [wanted_of(each) for each in calls()]
+    wanted = [each for each in wanted if "cuda" in each.operator.providers]
+    for capability in asked:
+        _build_one(capability, wanted, target, options.jobs, bool(options.arch))
+    return DONE
+
+
+def _build_one(
+    capability: Capability, wanted: list[Wanted], target: Path | None, jobs: int | None, for_others: bool
+) -> None:
+    builder: Any = import_module("gradkern.cuda.build_pack")
+    packs: Any = import_module("gradkern.cuda.packs")
+    name, start = packs.name_of(capability), time.perf_counter()
+    path = packs.installed_path(capability) if target is None else target / name if target.is_dir() else target
+    _require_writable(path)
+    specs = _specs(builder, capability, wanted, for_others)
+    with closing(builder.compiled(specs, jobs)) as coming:
+        made: dict[str, Any] = dict(bar(f"compiling {name}", coming, lambda each: each[1].name, len(specs)))
+    data: bytes = builder.pack_of(made, (each.module for each in specs), capability)
+    _write(path, data)
+    packs.reset()
+    seconds = time.perf_counter() - start
+    print(f"{path}: {kernels(len(specs))} of {len(wanted)} calls, {len(data):,} bytes, in {seconds:.0f} s")
+
+
+def _specs(builder: Any, capability: Capability, wanted: list[Wanted], for_others: bool) -> list[Any]:
+    """What the calls take on the GPUs of this architecture: those that are known, or the one that is here."""
+    devices: list[Any] = builder.known_devices(capability) if for_others else [builder.own_device()]
+    if not devices:
+        raise ArgumentError(
+            f"gradkern pack build: no GPU is known of which sm_{capability[0]}{capability[1]} is the architecture;"
+            f" known are {', '.join(builder.known_architectures())}"
+        )
+    dry_run: Any = import_module("gradkern.cuda.dry_run")
+    found: dict[Any, None] = {}
+    for device in devices:
+        with dry_run.dry_run(device) as dry:
+            for each in bar("planning", wanted, lambda each: each.name):
+                try:
+                    each.dry_plan("cuda")
+                except GradkernError as error:
+                    print(f"left out: {each.name}: {error}", file=sys.stderr)
+        found |= dict.fromkeys(spec.on(capability) for spec in dry.specs)
+    return list(found)
+
+
+def _install(options: argparse.Namespace) -> int:
+    """Take a pack from a file, if it is whole and fits."""
+    packs: Any = import_module("gradkern.cuda.packs")
+    try:
+        path, about = packs.install(Path(options.file))
+    except OSError as error:
+        raise GradkernError(f"{error.filename or options.file}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise GradkernError(f"{options.file} is not taken: {error}") from error
+    print(f"{path}: {kernels(about.kernels)}")
+    return DONE
+
+
+def _info(options: argparse.Namespace) -> int:
+    """Every pack there is; the exit code is 1 where one is not used."""
+    packs: Any = import_module("gradkern.cuda.packs")
+    found: list[Any] = packs.found()
+    if options.json:
+        facts = [{**asdict(each), "path": str(each.path)} for each in found]
+        print(json.dumps({"schema": JSON_SCHEMA, "gradkern": __version__, "packs": facts}, indent=2))
+    else:
+        print(
+            "\n".join(_lines(found))
+            or "no pack: `gradkern pack build` makes one, `gradkern pack install FILE` takes one"
+        )
+    return FAILED if any(each.fault for each in found) else DONE
+
+
+def _lines(found: Iterable[Any]) -> Iterable[str]:
+    for each in found:
+        yield f"{each.path}, {each.size:,} bytes" + (f" (not used: {each.fault})" if each.fault else "")
+        if each.about is not None:
+            capability = ".".join(map(str, each.about.capability))
+            yield f"  {kernels(each.about.kernels)} for compute capability {capability}, gradkern {each.about.gradkern}"
+            yield f"  compiled by {', '.join(each.about.compilers)}"
+
+
+def _capability(text: str) -> Capability:
+    match = _ARCHITECTURE.fullmatch(text.strip())
+    if match is None:
+        raise ArgumentError(f"gradkern pack build: architecture {text!r}; expected a name as sm_90")
+    return int(match[1]), int(match[2])
+
+
+def _own_capability() -> Capability:
+    answer = driver.ask()
+    if answer is None or not answer.gpus:
+        raise ArgumentError(
+            "gradkern pack build: no GPU is found here; name the architectures to build for: --arch sm_90,sm_80"
+        )
+    return answer.gpus[0].capability
+
+
+def _require_writable(path: Path) -> None:
+    """Before minutes of work."""
+    if path.parent == cache_files.folder("packs"):
+        reason = cache_files.why_not_writable() or cache_files.why_not_used("packs")
+    else:
+        reason = None if os.access(path.parent, os.W_OK) and not path.is_dir() else "no file can be written there"
+    if reason is not None:
+        raise ArgumentError(f"gradkern pack build: {path}: {reason}")
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        if path.parent == cache_files.folder("packs"):
+            cache_files.write(path, data)
+        else:
+            cache_files.replace(path, data)
+    except OSError as error:
+        raise GradkernError(f"{path} cannot be written: {error.strerror or error}") from error

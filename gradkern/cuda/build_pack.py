@@ -1,0 +1,66 @@
+"""The making of a pack: the kernels of calls are compiled for one architecture, several at once, without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+
+from gradkern.cuda import cache, packs, workers
+from gradkern.cuda.compile import Compiled
+from gradkern.cuda.device import get_device
+from gradkern.cuda.dry_run import DryRunDevice
+from gradkern.cuda.gpus import GPUS, device_named
+from gradkern.cuda.pack import About, build
+from gradkern.cuda.spec import KernelSpec, source_digest
+from gradkern.errors import ProviderError
+from gradkern.version import __version__
+
+__all__ = ["compiled", "known_architectures", "known_devices", "own_device", "pack_of"]
+
+
+def known_devices(capability: tuple[int, int]) -> list[DryRunDevice]:
+    """One of each known GPU that a pack for this compute capability serves."""
+    return [device_named(name) for name, (other, *_) in GPUS.items() if packs.serves(capability, other)]
+
+
+def known_architectures() -> list[str]:
+    """Those of the known GPUs."""
+    return sorted({f"sm_{major}{minor}" for (major, minor), *_ in GPUS.values()}, key=lambda each: int(each[3:]))
+
+
+def own_device() -> DryRunDevice:
+    """The first GPU of this machine, to plan for."""
+    return DryRunDevice.of(get_device(0))
+
+
+def compiled(specs: Iterable[KernelSpec], jobs: int | None = None) -> Generator[tuple[str, Compiled]]:
+    """The kernels as they come, each with its spec's digest: from the cache, or compiled by `jobs` workers.
+
+    Raises ProviderError, with the kernel's name, where one cannot be compiled.
+    """
+    ahead: list[KernelSpec] = []
+    for spec in specs:
+        kernel = cache.load(cache.key_of(spec.module, spec.description, spec.capability))
+        if kernel is None:
+            ahead.append(spec)
+        else:
+            yield spec.digest, kernel
+    if workers.available():
+        for spec, made in workers.compiled(ahead, jobs or workers.cores()):
+            yield spec.digest, made or _here(spec)
+    else:
+        yield from ((spec.digest, _here(spec)) for spec in ahead)
+
+
+def _here(spec: KernelSpec) -> Compiled:
+    try:
+        return spec.compile()
+    except Exception as error:  # of Numba, of NVVM, of the linker
+        capability = ".".join(map(str, spec.capability))
+        text = f"kernel {spec.name} cannot be compiled for compute capability {capability}"
+        raise ProviderError(f"{text}: {type(error).__name__}: {error}") from error
+
+
+def pack_of(kernels: Mapping[str, Compiled], modules: Iterable[str], capability: tuple[int, int]) -> bytes:
+    """The content of a pack of these kernels, whose builders are in these modules."""
+    named = tuple(sorted(set(modules)))
+    return build(About(__version__, capability, source_digest(*named), named, cache.versions()), kernels)
