@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HOST",
     "Call",
+    "CompilingAhead",
     "Launching",
     "Pinning",
     "Plan",
@@ -161,6 +162,16 @@ class Wrapper(Protocol):
     def wrap(self, call: Call, make: Callable[[Call], Plan], names: tuple[str, ...] = (), /) -> Plan | None:
         """A plan that copies these arrays, or all that it is for, runs the plan that `make` makes for the copies, and
         copies outputs back; None where there is nothing to copy.
+        """
+        ...
+
+
+class CompilingAhead(Protocol):
+    """What a module offers that compiles kernels before plans are made."""
+
+    def for_plans(self, plans: Iterable[Callable[[], None]], device: str, show: Any = None, /) -> int:
+        """Compile together what several plans need on a device. Each of `plans` makes one, without compiling. `show`
+        goes through results as they come, given their number. Returns how many kernels were compiled.
         """
         ...
 

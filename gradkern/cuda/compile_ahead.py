@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 
 from gradkern.cuda import cache, packs, workers
 from gradkern.cuda.compile import Compiled
+from gradkern.cuda.device import get_device
+from gradkern.cuda.dry_run import dry_run
 from gradkern.cuda.spec import KernelSpec
 from gradkern.cuda.workers import Worker
 from gradkern.system import locks
 
-__all__ = ["compile_ahead", "missing"]
+__all__ = ["Show", "compile_ahead", "for_plans", "missing"]
+
+Result = tuple[KernelSpec, Compiled | None]
+Show = Callable[[Iterable[Result], int], Iterable[Result]]
+"""Goes through results as they come, of which there will be so many, and shows how far they are."""
 
 _OTHERS = 60.0  # seconds to wait for what another process compiles
 _one_at_a_time = locks.lock()
@@ -21,28 +28,39 @@ def missing(specs: Iterable[KernelSpec]) -> list[KernelSpec]:
     return [each for each in dict.fromkeys(specs) if packs.find(each) is None and not cache.has(_key(each))]
 
 
-def compile_ahead(specs: Iterable[KernelSpec], report: Callable[[str], None] = lambda text: None) -> int:
+def for_plans(plans: Iterable[Callable[[], None]], device: str, show: Show | None = None) -> int:
+    """Compile together what plans need on a device ("cuda:0"); how many kernels were compiled.
+
+    plans: each makes one, in a dry run. One that fails is left to fail in earnest.
+    """
+    with dry_run(get_device(int(device.partition(":")[2] or 0))) as dry:
+        for plan in plans:
+            with contextlib.suppress(Exception):
+                plan()
+    return compile_ahead(dry.specs, show)
+
+
+def compile_ahead(specs: Iterable[KernelSpec], show: Show | None = None) -> int:
     """Compile into the cache what is missing of these, several at once; how many were.
 
     One alone is left to who needs it: a worker starts in the time of its compilation. So is what no worker could
     compile, which fails there, if it does, with its own error. What another process compiles is waited for at the end.
     """
     wanted = missing(specs)
-    jobs = min(workers.cores(), len(wanted))
     if len(wanted) < 2 or not workers.available():
         return 0
-    made = 0
-    with _one_at_a_time:
-        left: list[KernelSpec] = []
-        for number, (spec, kernel) in enumerate(workers.compiled(wanted, jobs, _unless_others_do), start=1):
-            made += kernel is not None
-            report(f"{number} of {len(wanted)} kernels compiled")
+    left: list[KernelSpec] = []
+    with (
+        _one_at_a_time,
+        contextlib.closing(workers.compiled(wanted, workers.cores(), _unless_others_do)) as coming,
+    ):
+        for spec, kernel in show(coming, len(wanted)) if show else coming:
             if kernel is None:
                 left.append(spec)
-        for spec in left:
-            with cache.alone_with(_key(spec), _OTHERS):
-                pass
-    return made
+    for spec in left:
+        with cache.alone_with(_key(spec), _OTHERS):
+            pass
+    return len(wanted) - len(left)
 
 
 def _key(spec: KernelSpec) -> str:

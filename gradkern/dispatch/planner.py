@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 from gradkern.arrays.host import NUMPY
 from gradkern.arrays.kind import View
-from gradkern.call import HOST, Call, Pinning, Plan, ProviderModule, Refusal, Resolving, Wrapper
+from gradkern.call import HOST, Call, CompilingAhead, Pinning, Plan, ProviderModule, Refusal, Resolving, Wrapper
 from gradkern.contract.binder import Binder
 from gradkern.contract.check import check, scattered_outputs
 from gradkern.contract.request import Request, Views, request_of
@@ -24,9 +24,10 @@ from gradkern.policy import effective
 from gradkern.system import providers
 from gradkern.system.importing import load
 from gradkern.system.notice import notice
+from gradkern.system.progress_bar import bar
 from gradkern.system.providers import Provider, device_kind, unavailable
 
-__all__ = ["dry_plan", "dry_search", "module_of", "plan", "plan_again", "search"]
+__all__ = ["compile_ahead", "compiling", "dry_plan", "module_of", "plan", "plan_again", "search"]
 
 
 def plan(
@@ -64,9 +65,25 @@ def dry_plan(request: Request, views: Views, provider: str) -> None:
     _make(request.binder, providers.PROVIDERS[provider], _checked(request, views))
 
 
-def dry_search(plan: Prepared) -> None:
+def _dry_search(plan: Prepared) -> None:
     """Plan anew as `search` does, where modules only ask for what they would compile."""
     _make(plan.binder, providers.PROVIDERS[plan.provider], _searching(plan.call))
+
+
+def compile_ahead(plans: Iterable[Prepared]) -> None:
+    """Compile together what searches for these plans need, where their provider has a way, with a bar."""
+    groups: dict[tuple[str, str], list[Callable[[], None]]] = {}
+    for plan in plans:
+        module = providers.PROVIDERS[plan.provider].compile_ahead
+        if module is not None:
+            groups.setdefault((module, plan.call.device), []).append(partial(_dry_search, plan))
+    for (module, device), members in groups.items():
+        cast(CompilingAhead, load(module)).for_plans(members, device, compiling)
+
+
+def compiling(items: Iterable[Any], total: int) -> Iterator[Any]:
+    """Kernels as they are compiled, above a bar."""
+    return bar("compiling", items, lambda each: each[0].name, total)
 
 
 def search(plan: Prepared) -> None:

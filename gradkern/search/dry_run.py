@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from gradkern.cuda.dry_run import DryRunDevice
+from gradkern.cuda.device import Device
+from gradkern.cuda.dry_run import DryRunDevice, dry_run
 from gradkern.cuda.spec import KernelSpec
 from gradkern.errors import GradkernError
 from gradkern.search.bench import ask_for_kernels
@@ -31,11 +32,11 @@ class Untried:
         raise RuntimeError("a dry run cannot be called")
 
 
-def specs_of(task: Task, device: DryRunDevice) -> list[KernelSpec]:
+def specs_of(task: Task, device: Device) -> list[KernelSpec]:
     """The kernels that a search for this task compiles."""
-    before = len(device.specs)
-    ask_for_candidates(replace(task, sources=tuple(replace(each, device=device) for each in _own(task))), device)
-    return list(device.specs)[before:]
+    with dry_run(device) as dry:
+        ask_for_candidates(replace(task, sources=tuple(replace(each, device=dry) for each in _own(task))), dry)
+    return list(dry.specs)
 
 
 def ask_for_candidates(task: Task, device: DryRunDevice, search: bool = True, pin: str | None = None) -> Untried:

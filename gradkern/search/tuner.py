@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from itertools import chain
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
+from gradkern.cuda.compile_ahead import compile_ahead
 from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, identity
 from gradkern.cuda.dry_run import DryRunDevice
 from gradkern.errors import GradkernError
@@ -19,7 +21,7 @@ from gradkern.policy import Policy
 from gradkern.search import store
 from gradkern.search.bench import Bench, CudaBench
 from gradkern.search.candidate import Candidate, Unfit
-from gradkern.search.dry_run import Untried, ask_for_candidates
+from gradkern.search.dry_run import Untried, ask_for_candidates, specs_of
 from gradkern.search.progress import progress
 from gradkern.search.store import Measurement, SearchResult
 from gradkern.search.task import ModuleSource, Source, Task
@@ -32,6 +34,7 @@ __all__ = ["Choice", "candidate_names", "choose", "conditions", "stored", "works
 _SHARE_OF_DEVICE, _SHARE_OF_FREE = 1 / 8, 1 / 2
 _OTHERS_SEARCH = 60.0  # seconds to wait for another process that searches the same
 
+Item = TypeVar("Item")
 OpenBench = Callable[[Task, Device], Bench]
 
 
@@ -172,6 +175,9 @@ def _search(
     task: Task, policy: Policy, device: Device, asked: Mapping[str, Any], limits: Limits, open_bench: OpenBench
 ) -> Choice:
     start = monotonic()
+    if policy.search == "exhaustive":
+        with progress(task.title) as report:
+            compile_ahead(specs_of(task, device), partial(_reported, report))
     try:
         bench = open_bench(task, device)
     except OutOfMemoryError as error:
@@ -188,6 +194,12 @@ def _search(
     store.save(result)
     _warn(task, result)
     return Choice(task, trials.tried[trials.ranking[0].name].candidate, result)
+
+
+def _reported(report: Callable[[str], None], items: Iterable[Item], total: int) -> Iterator[Item]:
+    for number, item in enumerate(items, start=1):
+        report(f"{number} of {total} kernels compiled")
+        yield item
 
 
 _warned: set[tuple[str, str]] = set()

@@ -33,6 +33,7 @@ class Provider:
     bandwidth    bytes a second of the first device's memory, nominal; None where nobody knows
     host_copies  the module that plans a call on host arrays by copies to the first device (gradkern.call.Wrapper)
     contiguous   the module that plans a call no module takes, by copies in C order (gradkern.call.Wrapper)
+    compile_ahead  the module that compiles together what several plans need (gradkern.call.CompilingAhead)
     """
 
     name: str
@@ -42,6 +43,7 @@ class Provider:
     bandwidth: Callable[[], float | None] = _nothing
     host_copies: str | None = None
     contiguous: str | None = None
+    compile_ahead: str | None = None
 
     @property
     def first_device(self) -> str:
@@ -75,6 +77,7 @@ PROVIDERS: Mapping[str, Provider] = MappingProxyType(
                 bandwidth=_gpu_bandwidth,
                 host_copies="gradkern.cuda.host_copies",
                 contiguous="gradkern.cuda.contiguous",
+                compile_ahead="gradkern.cuda.compile_ahead",
             ),
         )
     }

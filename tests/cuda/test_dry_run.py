@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ from gradkern.cuda.gpus import GPUS, device_named
 from gradkern.cuda.spec import KernelSpec
 from gradkern.errors import GradkernError
 from gradkern.ops.batch_norm.cuda import plan as batch_norm
+from gradkern.ops.batch_norm.cuda.problem import Problem
+from gradkern.search.dry_run import specs_of
+from gradkern.search.task import ModuleSource, Task
 
 HOPPER = "H100, H200"
 NORM = {"op": "LayerNormalizationGrad", "axes": {"rows": [8192], "columns": [4096]}, "types": "bfloat16"}
@@ -87,6 +91,30 @@ def test_where_a_search_would_be_made_all_of_gradkerns_own_candidates_are_asked_
     assert {f"gradkern.channel_kernels.{each}_kernel:build" for each in own} < found
     assert {"gradkern.search.kernels:fill", "gradkern.search.kernels:compare"} < found
     assert {"gradkern.ops.conv.cuda.depthwise.kernel:build"} < builders(POINTWISE)
+
+
+def test_a_search_knows_what_it_will_compile_before_it_begins() -> None:
+    device = Device(0, (9, 0), 132, 232448, 1)
+    X = Tensor(np.dtype("float32"), (32, 64, 56, 56), (802816, 12544, 224, 4), 16)
+    C = Tensor(np.dtype("float32"), (64,), (4,), 16)
+    problem = Problem(X, X, C, C, C, X, C, C)
+    sources = [("own", "gradkern.ops.batch_norm.cuda.streaming"), ("cudnn", "gradkern.ops.batch_norm.cuda.cudnn")]
+    task = Task(
+        kind="",
+        detail="",
+        key="",
+        inputs=problem.inputs,
+        outputs=problem.outputs,
+        terms=1,
+        sources=tuple(ModuleSource(name, module, problem, device) for name, module in sources),
+    )
+    found = {each.builder for each in specs_of(task, device)}
+    assert found == {
+        "gradkern.channel_kernels.streaming_kernel:build",
+        "gradkern.search.kernels:fill",
+        "gradkern.search.kernels:compare",
+    }
+    assert specs_of(replace(task, sources=task.sources[1:]), device) == []
 
 
 def test_without_a_search_it_is_the_first_candidates_kernel() -> None:

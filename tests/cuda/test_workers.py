@@ -10,7 +10,9 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +21,12 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 from helpers.checkout import ROOT
 
 from gradkern.cuda import cache, compile_ahead, packs, workers
+from gradkern.cuda import device as devices
 from gradkern.cuda.compile import Compiled
+from gradkern.cuda.device import Device, get_device
+from gradkern.cuda.launch import kernel_of
 from gradkern.cuda.spec import KernelSpec
+from gradkern.errors import ProviderError
 
 CAPABILITY = (9, 0)
 
@@ -257,6 +263,31 @@ def test_where_nothing_can_be_written_what_was_compiled_ahead_is_held(
 def test_one_kernel_alone_and_none_start_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_command", lambda: pytest.fail("a worker is started"))
     assert compile_ahead.compile_ahead(SPECS[:1]) == compile_ahead.compile_ahead([]) == 0
+
+
+def test_what_plans_need_is_compiled_before_any_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that fails is left to fail in earnest."""
+    fake(monkeypatch)
+    monkeypatch.setattr(devices, "_opened", lambda index: Device(index, CAPABILITY, 132, 232448, 1))
+
+    def plan(dtype: str) -> None:
+        spec = fill(dtype)
+        kernel_of(get_device(0), spec.builder, dtype, name=spec.name, arguments=3, threads=256)
+
+    def failing() -> None:
+        raise ProviderError("this call is refused")
+
+    shown: list[int] = []
+
+    def show(items: Any, total: int) -> Any:
+        shown.append(total)
+        return items
+
+    plans = [failing, *(partial(plan, dtype) for dtype in ("float32", "float16", "float32"))]
+    assert compile_ahead.for_plans(plans, "cuda:0", show) == 2
+    assert shown == [2]
+    assert cache.load(key(SPECS[0])) == ALL["fill_float32"]
+    assert compile_ahead.for_plans(plans, "cuda:0", show) == 0
 
 
 @pytest.mark.parametrize(

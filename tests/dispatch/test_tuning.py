@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import gradkern
 from gradkern.call import Call
 from gradkern.dispatch.waiting import Waiting, waiting
 from gradkern.errors import ProviderError
+from gradkern.system import providers
 
 GELU = "BiasGeluGrad_dX"
 BACKGROUND = {"search": "background"}
@@ -64,6 +66,29 @@ def test_in_the_background_a_call_waits_for_no_search_and_tune_makes_it(searchin
     assert gradkern.tune().plans == 1
     assert (result(policy=BACKGROUND), searching.searches) == (2, ["background", "exhaustive"])
     assert gradkern.tune().plans == 0
+
+
+def test_what_the_searches_compile_is_compiled_together_before_the_first(
+    searching: SearchingProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead: list[tuple[int, str]] = []
+
+    class Ahead:
+        def for_plans(self, plans: list[Any], device: str, show: Any = None) -> int:
+            for plan in plans:
+                plan()
+            ahead.append((len(plans), device))
+            return len(plans)
+
+    monkeypatch.setitem(sys.modules, "fake_ahead", Ahead())  # pyright: ignore[reportArgumentType]
+    cpu = replace(providers.PROVIDERS["cpu"], compile_ahead="fake_ahead")
+    monkeypatch.setattr(providers, "PROVIDERS", {**providers.PROVIDERS, "cpu": cpu})
+    result(policy=BACKGROUND)
+    assert gradkern.tune().plans == 1
+    assert ahead == [(1, "cpu")]
+    assert searching.searches == ["background", "exhaustive", "exhaustive"]
+    assert gradkern.tune().plans == 0
+    assert ahead == [(1, "cpu")]
 
 
 def test_a_prepared_plan_gets_what_tune_finds(searching: SearchingProvider) -> None:
