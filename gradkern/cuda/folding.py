@@ -21,11 +21,11 @@ import inspect
 import operator
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -76,7 +76,7 @@ def folded(function: Callable[..., Any]) -> Callable[..., Any]:
     tree = ast.Module([definition], [])
     ast.fix_missing_locations(tree)
     ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
-    read = {node.id for node in ast.walk(definition) if isinstance(node, ast.Name)}
+    read = {node.id for node in _walk(definition) if isinstance(node, ast.Name)}
     namespace = {name: known[name] for name in read if name in known} | {"__name__": function.__module__}
     exec(compile(tree, function.__code__.co_filename, "exec"), namespace)
     made: Any = namespace[definition.name]
@@ -159,7 +159,7 @@ class _Round(ast.NodeTransformer):
 
     def _is_pure(self, value: ast.expr) -> bool:
         """It does nothing but have a value."""
-        return all(self._makes_a_value(each) for each in ast.walk(value) if isinstance(each, ast.Call))
+        return all(self._makes_a_value(each) for each in _walk(value) if isinstance(each, ast.Call))
 
     def _makes_a_value(self, call: ast.Call) -> bool:
         called = call.func
@@ -176,8 +176,9 @@ class _Fold(_Round):
     def __init__(self, names: Mapping[str, Any], used: dict[str, Any], definition: ast.FunctionDef) -> None:
         super().__init__(names)
         self._used = used
-        self._locals = dict(_assigned_once(definition))
-        self._taken = {node.id for node in ast.walk(definition) if isinstance(node, ast.Name)}
+        nodes = _walk(definition)
+        self._locals = dict(_assigned_once(nodes))
+        self._taken = {node.id for node in nodes if isinstance(node, ast.Name)}
 
     def _global(self, hint: str, value: Any) -> ast.Name:
         """The name of a value in the new function's module."""
@@ -305,7 +306,7 @@ class _Fold(_Round):
             return node
         if not turns:
             return []
-        name, inside = node.target.id, [each for statement in node.body for each in ast.walk(statement)]
+        name, inside = node.target.id, [each for statement in node.body for each in _walk(statement)]
         stored = any(isinstance(each, ast.Name) and each.id == name and _is_stored(each) for each in inside)
         if stored or any(isinstance(each, (ast.Break, ast.Continue)) for each in inside):
             node.body = self.block(node.body)
@@ -325,7 +326,7 @@ class _Drop(_Round):
     def __init__(self, names: Mapping[str, Any], definition: ast.FunctionDef) -> None:
         super().__init__(names)
         self._read: set[str] = set()
-        for node in ast.walk(definition):
+        for node in _walk(definition):
             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
                 self._read.add(node.target.id)
             if isinstance(node, ast.Name) and not _is_stored(node):
@@ -368,6 +369,17 @@ class _Drop(_Round):
         return node
 
 
+def _walk(node: ast.AST) -> list[ast.AST]:
+    """The node and all below it, as ast.walk gives them, in half the time."""
+    found = [node]
+    for each in found:
+        for field in each._fields:
+            value = getattr(each, field, None)
+            children = cast("list[Any]", value) if isinstance(value, list) else [value]
+            found += [child for child in children if isinstance(child, ast.AST)]
+    return found
+
+
 def _is_stored(node: ast.Name) -> bool:
     return not isinstance(node.ctx, ast.Load)
 
@@ -381,11 +393,11 @@ def _turns(iterated: ast.AST) -> range | None:
     return range(*map(_value, iterated.args))
 
 
-def _assigned_once(definition: ast.FunctionDef) -> Iterator[tuple[str, Any]]:
-    """Local variables that one statement assigns, and that a constant."""
-    stores = Counter(node.id for node in ast.walk(definition) if isinstance(node, ast.Name) and _is_stored(node))
-    stores.update(each.arg for each in definition.args.args)
-    for node in ast.walk(definition):
+def _assigned_once(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, Any]]:
+    """Of a definition's nodes, the local variables that one statement assigns, and that a constant."""
+    stores = Counter(node.id for node in nodes if isinstance(node, ast.Name) and _is_stored(node))
+    stores.update(node.arg for node in nodes if isinstance(node, ast.arg))
+    for node in nodes:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and _is_constant(node.value):
             target = node.targets[0]
             if isinstance(target, ast.Name) and stores[target.id] == 1:

@@ -19,7 +19,11 @@ def device_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that kernels call at no cost: it is always inlined. Under the simulator it runs as Python, folded as
     it would be compiled.
     """
-    own = None if SIMULATED else front_end()
+    if SIMULATED:
+        from gradkern.cuda.device_code import simulated
+
+        return simulated.in_python(function)
+    own = front_end()
     if own is not None:
         return own.DeviceFunction(function)
     return _numba.jit(device=True, inline="always")(folded(function))

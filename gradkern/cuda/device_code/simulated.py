@@ -1,57 +1,158 @@
-"""The plain forms of `intrinsics`, for the CUDA simulator: one Python thread per CUDA thread, memory by real addresses.
+"""The plain forms of `intrinsics`, for the CUDA simulator: one coroutine per CUDA thread, memory by real addresses.
 
 Numba's simulator knows neither shared memory by address nor barriers of part of a block, warps, clusters or blocks that
-run at the same time. `launch` runs all blocks of a grid at once, so that a kernel's own synchronisation is what is
-tested: a barrier too few shows as a wrong result, one too many, or a wrong parity, as a time-out.
+run at the same time, and its threads are the system's, which cost more than what they compute. `launch` runs all blocks
+of a grid at once: a CUDA thread runs until it waits for others or tells them something, and who goes on is drawn, in
+every run the same. So a kernel's own synchronisation is what is tested: a barrier too few shows as a wrong result, one
+too many, or a wrong parity, as threads that wait for ever, which is an error at once.
 """
 
 from __future__ import annotations
 
+import contextvars
 import ctypes
-import threading
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
+import numba.cuda
 import numpy as np
-from numba.cuda.simulator import kernel as simulator
-from numba.cuda.simulator.kernelapi import FakeCUDAModule, swapped_cuda_module
+from greenlet import getcurrent, greenlet
+from numba.cuda.simulator.kernelapi import Dim3, FakeCUDALocal, FakeCUDAShared
 
 from gradkern.cuda.folding import folded
 
-TIMEOUT = 60.0
+
+class _Thread:
+    """One CUDA thread."""
+
+    def __init__(self, block: _Block, number: int) -> None:
+        self.block, self.thread_id = block, number
+        self.blockIdx, self.threadIdx = Dim3(block.number, 0, 0), Dim3(number, 0, 0)
+        self.waits_for = ""
+
+
+class _Launch:
+    """What all threads of a launch share; there is one launch at a time."""
+
+    def __init__(self, grid: int, threads: int) -> None:
+        self.gridDim, self.blockDim = Dim3(grid, 1, 1), Dim3(threads, 1, 1)
+        self.ready: list[tuple[_Thread, greenlet]] = []
+        self.running: Any = None
+        self.random = random.Random(threads).random
+        self.at_counters = _Waiting("a counter in global memory")
+
+
+_launch: Any = None
+
+
+class _Waiting:
+    """Threads that wait for the same thing."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.threads: list[tuple[_Thread, greenlet]] = []
+
+    def __len__(self) -> int:
+        return len(self.threads)
+
+    def join(self) -> None:
+        """Wait until another thread wakes this one."""
+        coroutine = getcurrent()
+        thread = _launch.running
+        thread.waits_for = self.what
+        self.threads.append((thread, coroutine))
+        coroutine.parent.switch()
+
+    def wake(self) -> None:
+        _launch.ready += self.threads
+        self.threads.clear()
+
+
+class _Barrier:
+    """A barrier of so many threads, to be used again and again."""
+
+    def __init__(self, threads: int, what: str) -> None:
+        self.threads, self.waiting = threads, _Waiting(what)
+
+    def wait(self) -> None:
+        if len(self.waiting) + 1 == self.threads:
+            self.waiting.wake()
+        else:
+            self.waiting.join()
+
+
+def _let_others_run() -> None:
+    coroutine = getcurrent()
+    _launch.ready.append((_launch.running, coroutine))
+    coroutine.parent.switch()
 
 
 class _Block:
     """What the threads of one block share."""
 
-    def __init__(self, cluster: list[_Block], shared_bytes: int, threads: int) -> None:
-        self.cluster = cluster
-        self.memory = np.full(shared_bytes + 128, 0xFF, np.uint8)  # 0xFFFF is a NaN in every type
+    def __init__(self, number: int, cluster: list[_Block], cluster_barrier: _Barrier, size: int, threads: int) -> None:
+        self.number, self.cluster, self.cluster_barrier = number, cluster, cluster_barrier
+        self.memory = np.full(size + 128, 0xFF, np.uint8)  # 0xFFFF is a NaN in every type
         self.base = -(-self.memory.ctypes.data // 128) * 128
-        self.changed = threading.Condition()
         self.transactions: dict[int, list[int]] = {}  # address -> [expected arrivals, pending, bytes, phase]
-        self.teams: dict[int, threading.Barrier] = {}
-        self.warps = [threading.Barrier(min(32, threads - first)) for first in range(0, threads, 32)]
+        self.at_transactions: dict[int, _Waiting] = {}
+        self.barrier = _Barrier(threads, "the block's barrier")
+        self.teams: dict[int, _Barrier] = {}
+        self.warps = [_Barrier(min(32, threads - first), "the warp") for first in range(0, threads, 32)]
         self.exchange: dict[int, Any] = {}
+        self.arrays = FakeCUDAShared(0)
 
     def update(self, barrier: int, arrivals: int, size: int) -> None:
-        with self.changed:
-            state = self.transactions[barrier - self.base]
-            state[1] -= arrivals
-            state[2] += size
-            if state[1] == 0 and state[2] == 0:
-                state[1], state[3] = state[0], state[3] ^ 1
-                self.changed.notify_all()
+        place = barrier - self.base
+        state = self.transactions[place]
+        state[1] -= arrivals
+        state[2] += size
+        if state[1] == 0 and state[2] == 0:
+            state[1], state[3] = state[0], state[3] ^ 1
+            self.at_transactions[place].wake()
 
 
-def _thread() -> Any:
-    return threading.current_thread()
+class _Cuda:
+    """In place of `numba.cuda` in kernels: what they use of it."""
+
+    local = FakeCUDALocal()
+    threadIdx = property(lambda _: _launch.running.threadIdx)
+    blockIdx = property(lambda _: _launch.running.blockIdx)
+    blockDim = property(lambda _: _launch.blockDim)
+    gridDim = property(lambda _: _launch.gridDim)
+    shared = property(lambda _: _launch.running.block.arrays)
+
+    def syncthreads(self) -> None:
+        _launch.running.block.barrier.wait()
+
+
+_types: Any = numba.cuda.types
+_IN_PYTHON: dict[int, Any] = {  # by identity: Numba's types call NumPy's in the end
+    id(numba.cuda): _Cuda(),
+    **{id(getattr(_types, each)): getattr(np, each) for each in ("int32", "int64", "float32", "float64")},
+}
+
+
+def in_python(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel or a device function as Python runs it, folded as it would be compiled."""
+    made: Any = folded(function)
+    names = {name: _IN_PYTHON.get(id(value), value) for name, value in made.__globals__.items()}
+    if made is function:
+        return FunctionType(made.__code__, names, made.__name__, made.__defaults__, made.__closure__)
+    made.__globals__.update(names)
+    return made
+
+
+def _thread() -> _Thread:
+    return _launch.running
 
 
 def _block() -> _Block:
-    return _thread()._manager.block
+    return _launch.running.block
 
 
 def _array(address: int, dtype: str, count: int) -> np.ndarray:
@@ -220,14 +321,15 @@ def at_most(value: Any, bound: Any) -> Any:
 
 
 def named_barrier(number: int, threads: int) -> None:
-    block = _block()
-    with block.changed:
-        barrier = block.teams.setdefault(int(number), threading.Barrier(int(threads)))
-    barrier.wait(TIMEOUT)
+    teams, number = _block().teams, int(number)
+    if number not in teams:
+        teams[number] = _Barrier(int(threads), f"barrier {number}")
+    teams[number].wait()
 
 
 def warp_barrier() -> None:
-    _block().warps[_thread().thread_id // 32].wait(TIMEOUT)
+    thread = _thread()
+    thread.block.warps[thread.thread_id // 32].wait()
 
 
 def shuffle_xor(value: Any, lanes: int) -> Any:
@@ -256,7 +358,9 @@ def unseen(value: int) -> int:
 
 def transaction_barrier_init(barrier: int, arrivals: int) -> None:
     block = _block()
-    block.transactions[barrier - block.base] = [int(arrivals), int(arrivals), 0, 0]
+    place = barrier - block.base
+    block.transactions[place] = [int(arrivals), int(arrivals), 0, 0]
+    block.at_transactions[place] = _Waiting(f"the transaction barrier at {place}")
 
 
 def transaction_barrier_fence() -> None:
@@ -265,14 +369,15 @@ def transaction_barrier_fence() -> None:
 
 def arrive_and_expect(barrier: int, size: int) -> None:
     _block().update(barrier, 1, int(size))
+    _let_others_run()
 
 
 def wait(barrier: int, parity: int) -> None:
     block = _block()
-    with block.changed:
-        state = block.transactions[barrier - block.base]
-        if not block.changed.wait_for(lambda: state[3] != int(parity), TIMEOUT):
-            raise TimeoutError(f"transaction barrier at {barrier - block.base} stays in phase {state}")
+    place = barrier - block.base
+    state = block.transactions[place]
+    while state[3] == int(parity):
+        block.at_transactions[place].join()
 
 
 wait_cluster = wait
@@ -309,7 +414,7 @@ def no_wait() -> None:
 
 
 def cluster_barrier() -> None:
-    _thread()._manager.cluster_barrier.wait(TIMEOUT)
+    _block().cluster_barrier.wait()
 
 
 def cluster_rank() -> int:
@@ -337,23 +442,19 @@ def _send(target: int, values: tuple[Any, Any], dtype: str, barrier: int) -> Non
     owner.update(int(barrier), 0, -pair.nbytes)
 
 
-_grid = threading.Condition()
-
-
 def grid_arrive(counter: int, amount: int) -> int:
-    with _grid:
-        cell = _array(counter, "uint32", 1)
-        before = int(cell[0])
-        cell[0] = (before + int(amount)) & 0xFFFFFFFF
-        _grid.notify_all()
+    cell = _array(counter, "uint32", 1)
+    before = int(cell[0])
+    cell[0] = (before + int(amount)) & 0xFFFFFFFF
+    _launch.at_counters.wake()
+    _let_others_run()
     return before
 
 
 def grid_wait(counter: int, before: int) -> None:
-    with _grid:
-        cell = _array(counter, "uint32", 1)
-        if not _grid.wait_for(lambda: (int(cell[0]) ^ int(before)) & 0x80000000, TIMEOUT):
-            raise TimeoutError("the grid barrier was not reached by all blocks")
+    cell = _array(counter, "uint32", 1)
+    while not (int(cell[0]) ^ int(before)) & 0x80000000:
+        _launch.at_counters.join()
 
 
 def report(counter: int) -> None:
@@ -365,6 +466,7 @@ def take(counter: int) -> int:
 
 
 def look(counter: int) -> int:
+    _let_others_run()
     return int(_array(counter, "uint32", 1)[0])
 
 
@@ -376,37 +478,34 @@ def memory_fence() -> None:
     pass
 
 
-class _Thread(simulator.BlockThread):
-    """A CUDA thread whose block barrier is a threading.Barrier: Numba's own polls every thread, all the time."""
-
-    def syncthreads(self) -> None:
-        self._manager.barrier.wait(TIMEOUT)
-
-
 def launch(
-    kernel: Callable[..., None], grid: int, threads: int, cluster: int, shared_bytes: int, arguments: tuple
+    kernel: Callable[..., None], grid: int, threads: int, cluster: int, shared_bytes: int, arguments: Sequence[Any]
 ) -> None:
-    """Run all blocks of the grid at once, each thread as a Python thread; raise the first error of any."""
-    kernel = folded(kernel)
-    module = FakeCUDAModule((grid, 1, 1), (threads, 1, 1), 0)
-    with simulator._push_kernel_context(module), swapped_cuda_module(kernel, module), np.errstate(all="ignore"):
-        running: list[_Thread] = []
-        for first in range(0, grid, cluster):
-            peers: list[_Block] = []
-            together = threading.Barrier(cluster * threads)
-            for index in range(first, first + cluster):
-                manager = simulator.BlockManager(kernel, (grid, 1, 1), (threads, 1, 1), False)
-                manager.block = _Block(peers, shared_bytes, threads)
-                manager.cluster_barrier, manager.barrier = together, threading.Barrier(threads)
-                peers.append(manager.block)
-                target = partial(kernel, *arguments)
-                running += [_Thread(target, manager, (index, 0, 0), (each, 0, 0), False) for each in range(threads)]
-        for thread in running:
-            thread.start()
-        for thread in running:
-            thread.join()
-    broken = threading.BrokenBarrierError
-    failures = [thread.exception for thread in running if thread.exception]
-    failures.sort(key=lambda failure: isinstance(failure[0], broken))  # what others waited for in vain comes last
-    if failures:
-        raise failures[0][0].with_traceback(failures[0][1])
+    """Run all blocks of the grid at once; raise the first error of any thread."""
+    global _launch
+    run, _launch = partial(in_python(kernel), *arguments), _Launch(grid, threads)
+    for first in range(0, grid, cluster):
+        peers: list[_Block] = []
+        together = _Barrier(cluster * threads, "the cluster")
+        peers += [_Block(first + each, peers, together, shared_bytes, threads) for each in range(cluster)]
+        for block in peers:
+            _launch.ready += [(_Thread(block, number), greenlet(run)) for number in range(threads)]
+    everyone = dict(_launch.ready)
+    with np.errstate(all="ignore"):
+        for coroutine in everyone.values():
+            coroutine.gr_context = contextvars.copy_context()
+        ready, number = _launch.ready, _launch.random
+        while ready:
+            drawn = int(number() * len(ready))
+            ready[drawn], ready[-1] = ready[-1], ready[drawn]
+            _launch.running, coroutine = ready.pop()
+            try:
+                coroutine.switch()
+            except Exception as error:
+                thread = _launch.running
+                error.add_note(f"in thread {thread.thread_id} of block {thread.block.number}")
+                raise
+    stuck = [thread for thread, coroutine in everyone.items() if not coroutine.dead]
+    if stuck:
+        waiting = "; ".join(sorted({f"block {each.block.number}: {each.waits_for}" for each in stuck}))
+        raise RuntimeError(f"{len(stuck)} threads wait for ever: {waiting}")

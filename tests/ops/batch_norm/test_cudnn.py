@@ -175,8 +175,17 @@ class HostLaunch:
             at(target, self.target, (given[0],), (target_step,))[...] = read
 
 
+@pytest.fixture(scope="module")
+def few_objects() -> Iterator[None]:
+    """What was made before these tests is not looked at by their collections of garbage, which takes half a second."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCudnn]:
+def fake(monkeypatch: pytest.MonkeyPatch, few_objects: None) -> Iterator[FakeCudnn]:
     made = FakeCudnn()
     for module in (device, library, tensor, cudnn_calls):
         monkeypatch.setattr(module, "library", lambda: made)

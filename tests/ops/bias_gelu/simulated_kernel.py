@@ -56,10 +56,11 @@ def check(
     named |= {"rows": rows // fold, "tail": rows % fold * columns}
     named |= {f"{name}_stride": row * fold for name in ("dY", "X", "dX")}
     arguments = tuple(np.int64(named.get(name, 0)) for name in ARGUMENTS)
+    kernel = build(made)
     for _ in range(2):  # the second launch finds the counters as the first left them
         for each in (partial, *(held[name] for name in outputs if not in_place)):
             each.poison()
-        simulated.launch(build(made), blocks or tiles, made.threads, 1, made.shared_bytes, arguments)
+        simulated.launch(kernel, blocks or tiles, made.threads, 1, made.shared_bytes, arguments)
         if in_place:
             break
     for each in (*held.values(), partial):
