@@ -5,8 +5,9 @@
     tools/cold_start.py ConvGrad ResNet-50 --batch 32      some of them, with smaller batches
     tools/cold_start.py LayerNormalizationGrad --provider cpu --type float32
 
-Three processes, one after another: "empty" begins with an empty cache, "second" with the cache that "empty" left, and
-"torch" computes the same gradients by PyTorch's own operators, with cudnn.benchmark. Each loads its libraries and makes
+Four processes, one after another: "empty" begins with an empty cache, "second" with the cache that "empty" left, both
+without packs; "pack" begins with an empty cache and a pack, --pack or those that are installed here; "torch" computes
+the same gradients by PyTorch's own operators, with cudnn.benchmark. Each loads its libraries and makes
 its arrays, then calls every gradient once (the first step) and once more (the next step). What the libraries take to
 load is told apart. The exit code is 1 where a process of gradkern's failed; what PyTorch refuses is told.
 """
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ from rich.table import Table
 
 import gradkern
 
-PROCESSES = ("empty", "second", "torch")
+PROCESSES = ("empty", "second", "pack", "torch")
 Row = dict[str, Any]
 
 
@@ -43,9 +45,14 @@ def main() -> int:
     options = _options()
     rows: list[Row] = []
     for work in options.work:
-        with tempfile.TemporaryDirectory(prefix="gradkern-cold-") as cache:
+        with (
+            tempfile.TemporaryDirectory(prefix="gradkern-cold-") as cache,
+            tempfile.TemporaryDirectory(prefix="gradkern-cold-") as packed,
+        ):
+            if "pack" in options.processes:
+                _take_packs(options.packs, Path(packed))
             for process in options.processes:
-                rows += _in_process(work, process, cache, options)
+                rows += _in_process(work, process, packed if process == "pack" else cache, options)
     _print(rows)
     if options.json:
         results = {"schema": SCHEMA, "machine": machine(options.provider == "cuda"), "rows": rows}
@@ -60,6 +67,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--type", default="bfloat16", help="type of the data (%(default)s)")
     parser.add_argument("--batch", type=int, help="images of a network's batch, in place of the usual number")
     parser.add_argument("--provider", choices=("cuda", "cpu"), default="cuda", help="where to compute (%(default)s)")
+    parser.add_argument("--pack", type=Path, metavar="FILE", help="the pack, in place of those that are installed here")
     parser.add_argument("--processes", default=",".join(PROCESSES), help="with commas between (%(default)s)")
     parser.add_argument("--json", type=Path, help="write the results here")
     options = parser.parse_args()
@@ -71,7 +79,29 @@ def _options() -> argparse.Namespace:
     for name in options.processes:
         if name not in PROCESSES:
             parser.error(f"unknown process {name!r}; known are {', '.join(PROCESSES)}")
+    options.packs = _packs(options) if "pack" in options.processes else []
+    if not options.packs:
+        options.processes = [name for name in options.processes if name != "pack"]
     return options
+
+
+def _packs(options: argparse.Namespace) -> list[Path]:
+    """What the process with packs has."""
+    if options.provider != "cuda":
+        return []
+    packs: Any = import_module("gradkern.cuda.packs")
+    found = [options.pack] if options.pack else [each.path for each in packs.found() if each.fault is None]
+    if not found:
+        print("no process with a pack: there is none; `gradkern pack build` makes one", file=sys.stderr)
+    return found
+
+
+def _take_packs(packs: list[Path], cache: Path) -> None:
+    """Install packs into a cache of their own. A pack that does not fit ends the measurement."""
+    for pack in packs:
+        command = [sys.executable, "-m", "gradkern", "pack", "install", str(pack)]
+        environment = {**os.environ, "GRADKERN_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
+        subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
 
 
 def _in_process(work: str, process: str, cache: str, options: argparse.Namespace) -> Iterator[Row]:

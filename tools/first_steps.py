@@ -1,8 +1,8 @@
 """The process that tools/cold_start.py starts: calls some gradients once, and once more, and prints what each took.
 
-It is given a JSON object: work (an operator or a network), process (empty, second or torch), type, batch, provider.
-What is loaded is loaded in phases, each timed: PyTorch with its context, gradkern with its registry, and the libraries
-that its provider needs. At the top it imports nothing but the standard library.
+It is given a JSON object: work (an operator or a network), process (as there), type, batch, provider. What is loaded is
+loaded in phases, each timed: PyTorch with its context, gradkern with its registry, and the libraries that its provider
+needs. At the top it imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -80,6 +80,8 @@ def _libraries(options: Options) -> None:
         import_module("numba")
         return
     import_module("gradkern.cuda.launch")
+    if options["process"] != "pack":
+        import_module("gradkern.cuda.packs").disable()
     if options["process"] == "empty":
         import_module("numba.cuda")
     operators = {each.operator for each in _gradients(options)}

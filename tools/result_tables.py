@@ -67,11 +67,20 @@ def cold() -> str:
     loaded = ", ".join(f"{LOADS[each]} {max(times):.1f} s" for each, times in loads if times)
     packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
     where = gpu_origin(machine, packages) if "gpu" in machine else _origin(machine).rstrip(".")
-    head = ("work", "type", "gradients", "empty cache", "second process", "PyTorch", "slowest call, empty cache")
+    head = (
+        "work",
+        "type",
+        "gradients",
+        "empty cache",
+        "empty cache with pack",
+        "second process",
+        "PyTorch",
+        "slowest call, empty cache",
+    )
     return f"{table(head, cells)}\n\nLoading takes at most: {loaded}.\n\n{where}."
 
 
-COLD = ("empty", "second", "torch")
+COLD = ("empty", "pack", "second", "torch")
 LOADS = {"framework": "PyTorch and its context", "import": "gradkern", "libraries": "the libraries that gradkern calls"}
 
 
