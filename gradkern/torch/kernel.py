@@ -40,7 +40,7 @@ class Kernel:
         self._table: dict[Any, tuple[Signature, ...]] = {}
         self._runs: dict[tuple[Asked, Any], Run] = {}
         self._least = 0
-        self._active = False
+        self._active = self._timed = False
         self._changing = locks.reentrant_lock()
         self.answer = self._body()
         self.override = Override(translation.name, key, self.answer)
@@ -58,6 +58,7 @@ class Kernel:
         """Answer calls by these options; none come before the override is installed."""
         self.options = options
         self._least = max(1, options.least(self.translation.group))  # what is empty is PyTorch's
+        self._timed = options.timed
         self._active = True
 
     def disable(self) -> None:
@@ -121,7 +122,7 @@ class Kernel:
             run = signature.run
             if run is not None:
                 try:
-                    results = run(tensors)
+                    results = signature.taken_time(x.device, run, tensors) if self._timed else run(tensors)
                 except GradkernError as error:  # such as no memory left for scratch
                     results = None
                     self._refused(signature, str(error))
@@ -132,6 +133,8 @@ class Kernel:
             elif signature.reason:
                 self._refused(signature, signature.reason)
             signature.declined.tick()
+            if self._timed:
+                return signature.declined_time(x.device, self.override.original, keys, *args, **named)
             return self.override.original(keys, *args, **named)
 
         return body

@@ -13,8 +13,13 @@ __all__ = ["GROUPS", "Options"]
 GROUPS = ("layer_norm", "rms_norm", "batch_norm", "conv", "gelu")
 """What users call the operators that can be taken over."""
 
+_DECOMPOSED = ("layer_norm", "rms_norm", "batch_norm", "gelu")
+"""Those that Inductor takes apart unless it is told not to."""
+
 MIN_BYTES = {"layer_norm": 1 << 20, "rms_norm": 1 << 20, "batch_norm": 1 << 20, "conv": 0, "gelu": 1 << 22}
-"""Of the input. Under these the host's time is what counts, and PyTorch's own kernels cost it less."""
+"""Of the input. Under these the host's time is what counts, and PyTorch's own kernels cost it less. Estimated from the
+times of single operators, not measured in training steps.
+"""
 
 Refusal = Literal["torch", "warn", "raise"]
 When = Literal["tune", "now"]
@@ -22,16 +27,20 @@ When = Literal["tune", "now"]
 
 @dataclass(frozen=True)
 class Options:
-    """ops, devices, min_bytes, on_refusal and plan, as in `gradkern.torch.enable`."""
+    """ops, devices, min_bytes, on_refusal, plan, inductor and timed, as in `gradkern.torch.enable`."""
 
     ops: tuple[str, ...] = GROUPS
     devices: tuple[str, ...] = ("cuda",)
     min_bytes: Mapping[str, int] = field(default_factory=dict)
     on_refusal: Refusal = "torch"
     plan: When = "tune"
+    inductor: tuple[str, ...] = ()
+    timed: bool = False
 
     @classmethod
-    def of(cls, ops: Any, devices: Any, min_bytes: Any, on_refusal: Any, plan: Any) -> Options:
+    def of(
+        cls, ops: Any, devices: Any, min_bytes: Any, on_refusal: Any, plan: Any, inductor: Any, timed: Any
+    ) -> Options:
         """Raises ArgumentError for what no option can be."""
         chosen = GROUPS if ops is None else _names("ops", ops, GROUPS)
         if min_bytes is None:
@@ -46,7 +55,11 @@ class Options:
                 raise ArgumentError(f"enable: min_bytes of {name} is {size!r}; expected a number of bytes, 0 or more")
         (refusal,) = _names("on_refusal", on_refusal, get_args(Refusal))
         (when,) = _names("plan", plan, get_args(When))
-        return cls(chosen, _names("devices", devices, ("cuda", "cpu")), gates, refusal, when)  # type: ignore[arg-type]
+        places, whole = _names("devices", devices, ("cuda", "cpu")), _names("inductor", inductor, _DECOMPOSED)
+        for name in whole:
+            if name not in chosen:
+                raise ArgumentError(f"enable: inductor has {name!r}, which ops has not")
+        return cls(chosen, places, gates, refusal, when, whole, bool(timed))  # type: ignore[arg-type]
 
     def least(self, group: str) -> int:
         return self.min_bytes.get(group, 0)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gradkern.torch.kernel import Kernel
+from gradkern.torch.signatures import Signature
+from gradkern.torch.timing import mean
 
 __all__ = ["Report", "Row", "report_of"]
 
@@ -16,6 +18,7 @@ class Row:
 
     taken, declined   how many calls gradkern answered, and how many PyTorch's own kernel
     reason            why that is who answers the next one; "" where gradkern does
+    taken_us, declined_us   microseconds that one call takes on the device, in the mean; None without enable(timed=True)
     """
 
     op: str
@@ -24,6 +27,8 @@ class Row:
     taken: int
     declined: int
     reason: str
+    taken_us: float | None = None
+    declined_us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,10 @@ class Report:
         lines = [f"gradkern.torch: {self.taken} calls by gradkern, {self.declined} by PyTorch"]
         for row in self.rows:
             who = row.reason or "gradkern"
-            lines.append(f"{row.taken:8} {row.declined:8}  {row.op} {row.device} {row.signature}: {who}")
+            times = (("gradkern", row.taken_us), ("PyTorch", row.declined_us))
+            took = ", ".join(f"{name} {us:.1f} us" for name, us in times if us is not None)
+            line = f"{row.taken:8} {row.declined:8}  {row.op} {row.device} {row.signature}: {who}"
+            lines.append(line + (f" ({took})" if took else ""))
         return "\n".join(lines)
 
 
@@ -62,13 +70,14 @@ def report_of(kernels: Iterable[Kernel]) -> Report:
     rows = []
     for kernel in kernels:
         name, device = kernel.translation.name, kernel.key.lower()
-        found: dict[tuple[str, str], tuple[int, int]] = {}
+        found: dict[tuple[str, str], list[Signature]] = {}
         for each in kernel.signatures():
             reason = "waits for a plan: gradkern.torch.tune" if each.waits else each.reason
-            taken, declined = found.get((each.text, reason), (0, 0))
-            found[each.text, reason] = taken + each.taken.value, declined + each.declined.value
-        for (text, reason), (taken, declined) in found.items():
-            rows.append(Row(name, device, text, taken, declined, reason))
+            found.setdefault((each.text, reason), []).append(each)
+        for (text, reason), alike in found.items():
+            taken, declined = sum(each.taken.value for each in alike), sum(each.declined.value for each in alike)
+            times = (mean(each.taken_time for each in alike), mean(each.declined_time for each in alike))
+            rows.append(Row(name, device, text, taken, declined, reason, *times))
         if kernel.small.value:
             least = kernel.options.least(kernel.translation.group)
             what, reason = ("small tensors", f"fewer than {least} bytes") if least else ("empty tensors", "it is empty")

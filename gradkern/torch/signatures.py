@@ -14,6 +14,7 @@ from gradkern.arrays.kind import dtype_of
 from gradkern.arrays.torch_guards import tensor_guards
 from gradkern.call import Tensor
 from gradkern.torch.request import Constant, Declined, Request, View
+from gradkern.torch.timing import Timer
 
 __all__ = ["Asked", "Counter", "Result", "Signature", "asked", "recogniser"]
 
@@ -121,12 +122,13 @@ class Signature:
     asked    None where the call is none of gradkern's
     """
 
-    __slots__ = ("asked", "declined", "fits", "key", "reason", "run", "taken", "text")
+    __slots__ = ("asked", "declined", "declined_time", "fits", "key", "reason", "run", "taken", "taken_time", "text")
 
     def __init__(self, fits: Callable[..., bool], key: Any, text: str, asked: Asked | None, reason: str) -> None:
         self.fits, self.key, self.text, self.asked, self.reason = fits, key, text, asked, reason
         self.run: Callable[[tuple[torch.Tensor, ...]], Any] | None = None
         self.taken, self.declined = Counter(), Counter()
+        self.taken_time, self.declined_time = Timer(), Timer()
 
     @property
     def waits(self) -> bool:

@@ -37,21 +37,28 @@ def enable(
     min_bytes: int | Mapping[str, int] | None = None,
     on_refusal: str = "torch",
     plan: str = "tune",
+    inductor: Any = (),
+    timed: bool = False,
 ) -> None:
     """Let gradkern answer aten's backward kernels, for every model, thread and stream of the process.
 
     ops         which: any of "layer_norm", "rms_norm", "batch_norm", "conv", "gelu"; by default all
     devices     "cuda", "cpu" or both
-    min_bytes   inputs of fewer bytes are PyTorch's: one number, or by operator; by default what was measured to pay
+    min_bytes   inputs of fewer bytes are PyTorch's: one number, or by operator; by default where the kernel's time is
+                likely to outweigh the host's
     on_refusal  a call that gradkern cannot take: "torch", PyTorch's kernel answers; "warn", it does, and the first call
                 of a kind warns; "raise", a ProviderError comes out of backward()
     plan        when kernels are chosen and compiled: "tune", in `tune(step)` and nowhere else, so that no step waits;
                 "now", in the first call of a kind, which may take seconds. Never while a graph is captured
+    inductor    which of "layer_norm", "rms_norm", "batch_norm", "gelu" a model compiled by Inductor calls too. By
+                default none: it decomposes them and fuses them with their neighbours, which a call ends. Convolutions
+                it always calls. A change compiles anew what this process has compiled (torch.compiler.reset)
+    timed       let `report` tell how long calls take on the device, gradkern's and PyTorch's; costs some us a call
 
     Modules, hooks, state_dict, double backward, autocast, checkpointing and distributed wrappers see no difference. A
     second call changes the options. Spawned processes have to call it for themselves.
     """
-    options = Options.of(ops, devices, min_bytes, on_refusal, plan)
+    options = Options.of(ops, devices, min_bytes, on_refusal, plan, inductor, timed)
     tensor_guards()  # tried out now, not in a step
     with _changing:
         missing = []
@@ -63,6 +70,7 @@ def enable(
                 kernel.enable(options)
             else:
                 missing.append(kernel)
+        _leave_whole(options.inductor)
         _options[:] = [options]
     for device in options.devices:
         if all(kernel in missing for kernel in _kernels() if kernel.key == _KEYS[device]):
@@ -88,7 +96,15 @@ def disable() -> None:
     with _changing:
         for kernel in reversed(_kernels()):
             kernel.disable()
+        _leave_whole(())
         _options.clear()
+
+
+def _leave_whole(groups: tuple[str, ...]) -> None:
+    if groups != (_options[0].inductor if _options else ()):
+        from gradkern.torch.inductor import leave_whole  # imports Inductor, which few need
+
+        leave_whole(groups)
 
 
 def is_enabled() -> bool:
@@ -116,6 +132,8 @@ def enabled(ops: Any = None, **options: Any) -> Iterator[None]:
                 min_bytes=old.min_bytes,
                 on_refusal=old.on_refusal,
                 plan=old.plan,
+                inductor=old.inductor,
+                timed=old.timed,
             )
         else:
             disable()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -339,3 +340,27 @@ def test_many_sizes_are_bounded(overrides: Any, monkeypatch: pytest.MonkeyPatch)
     for rows in range(2, 12):
         LayerNorm(rows).step()
     assert len(gradkern.torch.report()) <= 4
+
+
+def test_a_report_tells_how_long_calls_take_if_it_was_asked_to() -> None:
+    step = LayerNorm().step
+    with gradkern.torch.enabled(devices="cpu", min_bytes=0, plan="now"):
+        step()
+        step()
+    (row,) = gradkern.torch.report()
+    assert (row.taken_us, row.declined_us) == (None, None)
+    gradkern.torch.forget()
+    with gradkern.torch.enabled(devices="cpu", min_bytes=0, timed=True):
+        step()
+        step()
+        (row,) = gradkern.torch.report()
+        assert row.taken_us is None
+        assert row.declined_us is not None
+        gradkern.torch.tune(step)
+        start = time.perf_counter()
+        step()
+        took = (time.perf_counter() - start) * 1e6
+    (row,) = gradkern.torch.report()
+    assert row.taken_us is not None
+    assert 0 < row.taken_us <= took
+    assert f"gradkern {row.taken_us:.1f} us, PyTorch {row.declined_us:.1f} us" in str(gradkern.torch.report())

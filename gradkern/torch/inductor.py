@@ -1,0 +1,53 @@
+"""Backward operators that Inductor calls as they are, where it would take them apart and fuse the parts.
+
+Inductor decomposes the gradients of norms and of GELU before it compiles, so no override of theirs is ever called in a
+compiled model. Without its decomposition an operator stays whole in the graph, as a call that dispatches like any
+other: gradkern answers it, or PyTorch's kernel what gradkern declines. The caches on disk do not look at
+decompositions, so what is left whole becomes part of their keys, by torch.compiler.config.cache_key_tag.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.aten import TRANSLATIONS
+
+__all__ = ["leave_whole"]
+
+_removed: list[tuple[dict[Any, Any], Any, Any]] = []  # table, operator, decomposition
+_tags: list[tuple[str, str]] = []  # the user's, and with gradkern's
+
+
+def leave_whole(groups: tuple[str, ...]) -> None:
+    """Let what is compiled from now on call the operators of these groups, and of no others. What has been compiled in
+    this process is compiled anew, so that it calls them too, or no longer.
+    """
+    config: Any = import_module("torch.compiler.config")
+    while _removed:
+        table, operator, decomposition = _removed.pop()
+        table[operator] = decomposition
+    if _tags:
+        before, ours = _tags.pop()
+        if config.cache_key_tag == ours:
+            config.cache_key_tag = before
+    if groups:
+        for table in _tables():
+            here = [each for each in _operators(groups) if each in table]
+            _removed.extend((table, each, table.pop(each)) for each in here)
+        _tags.append((config.cache_key_tag, f"{config.cache_key_tag} gradkern: {', '.join(sorted(groups))}".strip()))
+        config.cache_key_tag = _tags[0][1]
+    torch.compiler.reset()
+
+
+def _tables() -> list[dict[Any, Any]]:
+    """Inductor's table, and the copy of it that it compiles with."""
+    decomposition: Any = import_module("torch._inductor.decomposition")
+    return [decomposition.decompositions, decomposition.fast_random_decomps()]
+
+
+def _operators(groups: tuple[str, ...]) -> list[Any]:
+    found = [getattr(torch.ops.aten, each.name, None) for each in TRANSLATIONS if each.group in groups]
+    return [packet.default for packet in found if packet is not None]

@@ -1,0 +1,130 @@
+"""What two processes do under gloo, for test_distributed.py: run by it as a script, since each needs an interpreter.
+
+python distributed_steps.py RANK WORLD_SIZE FOLDER: leaves a file of gradients by case in the folder.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import SequenceParallel, parallelize_module
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+import gradkern.torch
+
+ROWS, TOKENS, WIDTH = 4, 6, 8
+
+
+class Block(torch.nn.Module):
+    """Tokens: a norm, a linear layer with its GELU, another norm, and a depthwise convolution over the tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(WIDTH)
+        self.linear = torch.nn.Linear(WIDTH, WIDTH)
+        self.last = torch.nn.RMSNorm(WIDTH)
+        self.conv = torch.nn.Conv1d(WIDTH, WIDTH, 3, padding=1, groups=WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.last(functional.gelu(self.linear(self.norm(x))))
+        return self.conv(x.transpose(1, 2))
+
+
+def block() -> Block:
+    torch.manual_seed(0)
+    return Block().double()
+
+
+def batch() -> torch.Tensor:
+    return torch.randn(ROWS, TOKENS, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def loss(y: torch.Tensor) -> torch.Tensor:
+    return (y.sin() + 1).square().mean()
+
+
+def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Whole, whoever holds which part; by the names of `Block`."""
+    found = {}
+    for name, each in model.named_parameters():
+        grad: Any = each.grad
+        found[name.removeprefix("module.")] = (grad.full_tensor() if isinstance(grad, DTensor) else grad).clone()
+    return found
+
+
+def replicated(model: Block, _: Any) -> torch.nn.Module:
+    return DistributedDataParallel(model)
+
+
+def sharded(model: Block, mesh: Any) -> torch.nn.Module:
+    return fully_shard(model, mesh=mesh)
+
+
+def accelerated(model: Block, mesh: Any) -> torch.nn.Module:
+    gradkern.torch.accelerate(model)
+    return fully_shard(model, mesh=mesh)
+
+
+BY_ROWS: dict[str, Callable[[Block, Any], torch.nn.Module]] = {
+    "DDP": replicated,
+    "FSDP2": sharded,
+    "FSDP2 of an accelerated model": accelerated,
+}
+
+
+def of_rows(make: Callable[[Block, Any], torch.nn.Module], mesh: Any, rank: int, size: int) -> Any:
+    model = make(block(), mesh)
+    mine = batch().chunk(size)[rank]
+
+    def step() -> dict[str, torch.Tensor]:
+        model.zero_grad()
+        loss(model(mine)).backward()
+        return gradients(model)
+
+    return twice(step)
+
+
+def of_tokens(mesh: Any, rank: int, size: int) -> Any:
+    """A norm whose input is sharded along the tokens, as under sequence parallelism."""
+    model = parallelize_module(block().norm, mesh, SequenceParallel())
+    mine = batch().chunk(size, dim=1)[rank]
+
+    def step() -> dict[str, torch.Tensor]:
+        model.zero_grad()
+        y = model(mine)
+        total = loss(y.full_tensor()) if isinstance(y, DTensor) else loss(y)
+        total.backward()
+        return gradients(model)
+
+    return twice(step)
+
+
+def twice(step: Callable[[], dict[str, torch.Tensor]]) -> Any:
+    """The second step's gradients, as the first is PyTorch's own, and how many of its calls gradkern answered."""
+    step()
+    before = gradkern.torch.report().taken
+    return step(), gradkern.torch.report().taken - before
+
+
+def main(rank: int, size: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=size)
+    mesh = init_device_mesh("cpu", (size,))
+    with gradkern.torch.enabled(devices="cpu", min_bytes=0, plan="now"):
+        results = {name: of_rows(make, mesh, rank, size) for name, make in BY_ROWS.items()}
+        results["sequence parallel"] = of_tokens(mesh, rank, size)
+    torch.save(results, folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,84 @@
+"""Models under torch.compile and torch.export: what runs is what was asked for, also where caches are warm."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import compiled_steps
+from helpers.compiled_steps import Model, calls, gradients
+
+import gradkern.torch
+from gradkern.errors import ArgumentError
+
+pytestmark = pytest.mark.torch
+
+WHOLE = ("layer_norm", "gelu")
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    from torch._inductor.decomposition import select_decomp_table
+
+    torch.compiler.reset()
+    gradkern.torch.forget()
+    before, tag = dict(select_decomp_table()), torch.compiler.config.cache_key_tag
+    yield
+    gradkern.torch.disable()
+    gradkern.torch.forget()
+    torch.compiler.reset()
+    assert dict(select_decomp_table()) == before
+    assert torch.compiler.config.cache_key_tag == tag
+
+
+@pytest.mark.thorough
+def test_inductor_calls_what_it_is_told_to_by_a_warm_cache_too(tmp_path: Path) -> None:
+    """In two processes, the second of which finds all that the first has compiled: off, on, off again, and on."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    expected = gradients(Model())
+    for _ in range(2):
+        command = [sys.executable, compiled_steps.__file__, str(tmp_path / "gradients.pt")]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout.splitlines()[-1])
+        convolutions = {"convolution_backward": 1}
+        every = {**convolutions, "gelu_backward": 1, "native_layer_norm_backward": 1}
+        assert found == {"off": {}, "on": convolutions, "compiled": every, "off again": {}, "on again": convolutions}
+        for way, grads in torch.load(tmp_path / "gradients.pt").items():
+            for one, other in zip(grads, expected, strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6, msg=lambda text, way=way: f"{way}: {text}")
+
+
+def test_the_caches_key_names_what_is_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.compiler.config, "cache_key_tag", "mine")
+    with gradkern.torch.enabled(devices="cpu", inductor=WHOLE):
+        assert torch.compiler.config.cache_key_tag == "mine gradkern: gelu, layer_norm"
+        with gradkern.torch.enabled(devices="cpu", inductor="gelu"):
+            assert torch.compiler.config.cache_key_tag == "mine gradkern: gelu"
+        assert torch.compiler.config.cache_key_tag == "mine gradkern: gelu, layer_norm"
+        torch.compiler.config.cache_key_tag = "another's"
+    assert torch.compiler.config.cache_key_tag == "another's"
+    torch.compiler.config.cache_key_tag = "mine"
+
+
+def test_what_cannot_be_left_whole_is_named() -> None:
+    with pytest.raises(ArgumentError, match="inductor has 'conv'; expected layer_norm, rms_norm, batch_norm, gelu"):
+        gradkern.torch.enable(devices="cpu", inductor="conv")
+    with pytest.raises(ArgumentError, match="inductor has 'gelu', which ops has not"):
+        gradkern.torch.enable("layer_norm", devices="cpu", inductor="gelu")
+    assert not gradkern.torch.is_enabled()
+
+
+def test_an_exported_model_has_none_of_it() -> None:
+    model, x = Model(), torch.randn(2, 3, 8, 8)
+    with gradkern.torch.enabled(devices="cpu", min_bytes=0, plan="now", inductor=WHOLE):
+        exported = torch.export.export(model, (x,))
+    assert "gradkern" not in str(exported.graph)
+    torch.testing.assert_close(exported.module()(x), model(x))
+    assert calls() == {}

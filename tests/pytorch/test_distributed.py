@@ -1,0 +1,60 @@
+"""Models on several devices, which exchange gradients and parts of tensors by gloo."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers import distributed_steps
+from helpers.distributed_steps import BY_ROWS, batch, block, gradients, loss
+
+pytestmark = pytest.mark.torch
+
+SIZE = 2
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of two processes found, by case."""
+    folder: Path = tmp_path_factory.mktemp("gloo")
+    command = [sys.executable, distributed_steps.__file__]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "GLOO_SOCKET_IFNAME": "lo"}
+    more: Any = {"env": environment, "stderr": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen([*command, str(rank), str(SIZE), str(folder)], **more) for rank in range(SIZE)]
+    try:
+        for process in processes:
+            _, words = process.communicate(timeout=300)
+            assert process.returncode == 0, words
+    finally:
+        for process in processes:
+            process.kill()
+    return [torch.load(folder / f"{rank}.pt") for rank in range(SIZE)]
+
+
+def whole(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Gradients of one process that has the whole batch and PyTorch's own kernels."""
+    loss(model(batch())).backward()
+    return gradients(model)
+
+
+@pytest.mark.parametrize("way", BY_ROWS)
+def test_gradients_are_those_of_the_whole_batch(way: str, results: list[dict[str, Any]]) -> None:
+    expected = whole(block())
+    for found, taken in (each[way] for each in results):
+        assert set(found) == set(expected)
+        for name, grad in expected.items():
+            torch.testing.assert_close(found[name], grad, rtol=1e-9, atol=1e-12)
+        assert taken >= 4  # two norms, the GELU or the linear layer's, the convolution
+
+
+def test_a_norm_over_sharded_tokens(results: list[dict[str, Any]]) -> None:
+    expected = whole(block().norm)
+    for found, taken in (each["sequence parallel"] for each in results):
+        for name, grad in expected.items():
+            torch.testing.assert_close(found[name], grad, rtol=1e-9, atol=1e-12)
+        assert taken == 1
