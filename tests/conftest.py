@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import zlib
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import hypothesis
 import numpy as np
@@ -30,6 +32,8 @@ def pytest_configure(config: pytest.Config) -> None:
     profile = "long" if config.getoption("--long") else "ci" if os.environ.get("CI") == "true" else "dev"
     hypothesis.settings.load_profile(profile)
     cache = getattr(config, "cache", None)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background; tests interrupt themselves
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if cache is not None:  # compiled kernels are kept between runs, apart from the user's own
         os.environ.setdefault("GRADKERN_CACHE_DIR", str(cache.mkdir("gradkern")))
 
@@ -39,6 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     reasons = {
         "torch": None if config.getoption("--torch") else "needs PyTorch: pytest --torch",
         "slow": None if config.getoption("--long") else "slow: pytest --long",
+        "models": _missing("torchvision", "timm", "transformers"),
         "gpu": unavailable("cuda") if any(item.get_closest_marker("gpu") for item in items) else None,
     }
     for item in items:
@@ -49,6 +54,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("thorough")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+
+
+def _missing(*packages: str) -> str | None:
+    missing = [name for name in packages if find_spec(name) is None]
+    return f"needs {', '.join(missing)}: pip install gradkern[test-torch]" if missing else None
 
 
 @pytest.fixture

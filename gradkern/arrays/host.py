@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, cast
 
 import numpy as np
@@ -57,11 +58,33 @@ NUMPY = _Numpy()
 # --- PyTorch -------------------------------------------------------------------------------------------------------
 
 
-def torch_as_numpy(value: Any, torch: Any) -> np.ndarray:
-    """The tensor's memory as a NumPy array; bfloat16, which torch will not export, by way of int16."""
-    if value.dtype is torch.bfloat16:
-        return value.view(torch.int16).numpy().view(dtype_of("bfloat16"))
-    return value.numpy()
+def torch_as_numpy(value: Any) -> np.ndarray:
+    """The memory of a dense tensor on the CPU as a NumPy array, which keeps the tensor alive.
+
+    Not by Tensor.numpy(): it knows no bfloat16, and no storage that it has shown can be resized again, which FSDP does
+    with the storage of parameters. Raises TypeError for types that NumPy does not have.
+    """
+    dtype = _numpy_type(value.dtype)
+    if value.is_contiguous():
+        size, strides = value.nbytes, None
+    else:
+        size = value.untyped_storage().nbytes() - value.storage_offset() * dtype.itemsize
+        strides = tuple([step * dtype.itemsize for step in value.stride()])
+    memory = _memory_of(size)(value.data_ptr())
+    memory.owner = value
+    return np.ndarray(value.shape, dtype, memory, 0, strides)
+
+
+@lru_cache(maxsize=1024)
+def _memory_of(size: int) -> Any:
+    """Makes a buffer of the bytes at an address."""
+    return (ctypes.c_char * size).from_address
+
+
+@cache
+def _numpy_type(dtype: Any) -> np.dtype:
+    """Of a PyTorch type."""
+    return dtype_of(str(dtype).removeprefix("torch."))
 
 
 class _Torch:
@@ -76,7 +99,7 @@ class _Torch:
 
         def new(stream: int | None) -> tuple[Any, np.ndarray]:
             array = make()
-            return array, torch_as_numpy(array, torch)
+            return array, torch_as_numpy(array)
 
         return new
 

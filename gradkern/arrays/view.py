@@ -82,7 +82,7 @@ def _of_torch(value: Any, where: str, torch: Any) -> View:
     if value.is_cuda:
         return device_arrays().of_torch(value, where)
     try:
-        return of_numpy(torch_as_numpy(value, torch), TORCH)
+        return of_numpy(torch_as_numpy(value), TORCH)
     except TypeError as error:
         raise ArgumentError(f"{where} is a tensor of type {value.dtype}, which NumPy does not have") from error
 

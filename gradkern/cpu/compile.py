@@ -102,6 +102,7 @@ class Kernel:
     def _load_or_compile(self, arguments: tuple[Any, ...]) -> Callable[..., None]:
         if settings.DISABLE_JIT:
             raise ProviderError("NUMBA_DISABLE_JIT is set, and the CPU provider is compiled by Numba: unset it")
+        locks.require_whole_compiler()
         compiled = cast(Any, numba.njit(nogil=True, error_model="numpy", fastmath=FASTMATH)(self.function))
         compiled._cache = _Cache(self.path(*arguments))
         compiled.compile(types.void(*arguments))

@@ -3,7 +3,8 @@
 A fork copies locks as they are, but not the threads that would let go of them: a child would wait for ever. So every
 lock of gradkern is new in a child, and a fork waits a while for plans that are just being made, so that no import, no
 compilation and no look-up is found half done. A child may then compute on the CPU, whatever its parent's threads did;
-CUDA does not survive a fork: a process that is to use a GPU is started with "spawn".
+where the wait was too short, it may not compile, and says so. CUDA does not survive a fork: a process that is to use a
+GPU is started with "spawn".
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import threading
 from typing import Any
 from weakref import WeakSet
 
-__all__ = ["lock", "reentrant_lock", "renew_in_child", "wait_before_fork"]
+from gradkern.errors import ProviderError
+
+__all__ = ["lock", "reentrant_lock", "renew_in_child", "require_whole_compiler", "wait_before_fork"]
 
 _PATIENCE = 30.0
 """Seconds that a fork waits: a kernel for the CPU is compiled in a few, a search on a GPU takes minutes."""
@@ -21,6 +24,8 @@ _PATIENCE = 30.0
 _locks: WeakSet[Any] = WeakSet()
 _waited_for: list[Any] = []
 _held: list[Any] = []
+_missed: list[Any] = []  # what was held for longer than the fork waited
+_cut_off: list[Any] = []  # of these, what was being made when this process was forked
 
 
 def lock() -> threading.Lock:
@@ -48,17 +53,32 @@ def wait_before_fork(lock: Any) -> Any:
     return lock
 
 
+def require_whole_compiler() -> None:
+    """Raise ProviderError in a child that was forked while its parent compiled, where Numba's and LLVM's state is what
+    the fork found.
+    """
+    if _cut_off:
+        raise ProviderError(
+            f"this process was forked while its parent had been compiling for more than {_PATIENCE:.0f} s, so it "
+            'cannot compile; fork after the first call, or start processes with "spawn"'
+        )
+
+
 def _before() -> None:
-    _held.extend(each for each in reversed(_waited_for) if each.acquire(timeout=_PATIENCE))
+    for each in reversed(_waited_for):
+        (_held if each.acquire(timeout=_PATIENCE) else _missed).append(each)
 
 
 def _in_parent() -> None:
+    _missed.clear()
     while _held:
         _held.pop().release()
 
 
 def _in_child() -> None:
     _held.clear()
+    _cut_off.extend(_missed)
+    _missed.clear()
     for each in list(_locks):
         each._at_fork_reinit()  # as threading and logging do
 

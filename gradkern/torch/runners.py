@@ -74,7 +74,7 @@ def _on_cpu(asked: Asked, plan: Plan, order: tuple[str, ...]) -> Run:
 
 def _array(tensor: torch.Tensor, view: View | None) -> Any:
     plain = tensor.detach()
-    return torch_as_numpy(plain if view is None else view(plain), torch)
+    return torch_as_numpy(plain if view is None else view(plain))
 
 
 def _picks(sources: tuple[int | Constant, ...]) -> list[int]:

@@ -16,7 +16,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import SequenceParallel, parallelize_module
-from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 import gradkern.torch
@@ -30,12 +29,12 @@ class Block(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norm = torch.nn.LayerNorm(WIDTH)
-        self.linear = torch.nn.Linear(WIDTH, WIDTH)
+        self.linear = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU())
         self.last = torch.nn.RMSNorm(WIDTH)
         self.conv = torch.nn.Conv1d(WIDTH, WIDTH, 3, padding=1, groups=WIDTH)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.last(functional.gelu(self.linear(self.norm(x))))
+        x = self.last(self.linear(self.norm(x)))
         return self.conv(x.transpose(1, 2))
 
 
@@ -70,7 +69,7 @@ def sharded(model: Block, mesh: Any) -> torch.nn.Module:
 
 
 def accelerated(model: Block, mesh: Any) -> torch.nn.Module:
-    gradkern.torch.accelerate(model)
+    assert set(gradkern.torch.accelerate(model).replaced) == {"linear.0", "linear.1"}
     return fully_shard(model, mesh=mesh)
 
 

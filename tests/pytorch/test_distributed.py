@@ -16,6 +16,8 @@ from helpers.distributed_steps import BY_ROWS, batch, block, gradients, loss
 pytestmark = pytest.mark.torch
 
 SIZE = 2
+TAKEN = {"DDP": 3, "FSDP2": 3, "FSDP2 of an accelerated model": 2}
+"""The layer norm, the convolution, and the GELU where it is not accelerated; an RMS norm is no single call on the CPU."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,7 @@ def test_gradients_are_those_of_the_whole_batch(way: str, results: list[dict[str
         assert set(found) == set(expected)
         for name, grad in expected.items():
             torch.testing.assert_close(found[name], grad, rtol=1e-9, atol=1e-12)
-        assert taken >= 4  # two norms, the GELU or the linear layer's, the convolution
+        assert taken == TAKEN[way]
 
 
 def test_a_norm_over_sharded_tokens(results: list[dict[str, Any]]) -> None:

@@ -80,11 +80,11 @@ def first_call():
 thread = threading.Thread(target=first_call)
 thread.start()
 children = []
-while thread.is_alive() and len(children) < 5:
+while thread.is_alive() and len(children) < 3:
     time.sleep(0.3)
     child = os.fork()
     if child == 0:
-        threading.Timer(100, os._exit, (2,)).start()
+        threading.Timer(400, os._exit, (2,)).start()
         same = gradkern.run("BiasGeluGrad_dX", X, X, row).dX.shape == X.shape
         os._exit(0 if same else 1)
     children.append(child)
@@ -98,9 +98,50 @@ def test_children_forked_during_a_first_call_compute(tmp_path) -> None:
     environment = {**os.environ, "GRADKERN_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKS],
-        env=environment, timeout=300, capture_output=True, text=True, check=False,
+        env=environment, timeout=500, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_of_a_fork_that_waited_in_vain_says_that_it_cannot_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numpy as np
+
+    import gradkern
+
+    def call(dtype: type) -> None:
+        x = np.ones((2, 3), dtype)
+        gradkern.run("BiasFastGeluGrad_dX", x, x, x[0])
+
+    def refused() -> bool:
+        try:
+            call(np.float64)
+        except gradkern.ProviderError as error:
+            return "forked while its parent had been compiling" in str(error)
+        return False
+
+    monkeypatch.setattr(locks, "_PATIENCE", 0.01)
+    monkeypatch.setattr("gradkern.ops.bias_gelu.cpu._rows._compiled", {})
+    call(np.float32)
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with planning:
+            held.set()
+            done.wait()
+
+    planning = locks.wait_before_fork(locks.reentrant_lock())
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        assert in_child(lambda: call(np.float32) is None)  # what is there can be called
+        assert in_child(refused)
+    finally:
+        done.set()
+        thread.join()
+        locks._waited_for.remove(planning)
+    call(np.float64)  # the parent is as it was
 
 
 def test_every_lock_of_gradkern_is_one_that_a_child_gets_anew() -> None:

@@ -1,0 +1,85 @@
+"""Models as their packages make them: every call that gradkern can answer is answered, and gradients are PyTorch's."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from helpers.models import MODELS
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import gradkern.torch
+from gradkern.torch.aten import TRANSLATIONS
+
+pytestmark = [pytest.mark.torch, pytest.mark.models, pytest.mark.thorough]
+
+REPLACED = {
+    "torchvision convnext_tiny": {"LinearGELU": 18, "FusedGELU": 18},
+}
+LEFT = {
+    "torchvision convnext_tiny": {"its class is LayerNorm2d": 5},
+    "timm convnext_atto": {"its class is LayerNorm2d": 17},
+    "timm vit": {"its class is LayerNorm": 5},  # timm's own
+}
+
+
+class CountCalls(TorchDispatchMode):
+    """Counts aten calls that `gradkern.torch` has a translation for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += operator.overloadpacket.__name__ in {each.name for each in TRANSLATIONS}
+        return operator(*args, **(kwargs or {}))
+
+
+def gradients(model: torch.nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    torch.manual_seed(1)  # of dropout
+    model.zero_grad()
+    y: Any = model(x)
+    getattr(y, "logits", y).sin().mean().backward()
+    return {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
+
+
+def assert_same(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> None:
+    most = max(float(each.abs().max()) for each in theirs.values())  # some are zero but for rounding
+    for name, expected in theirs.items():
+        torch.testing.assert_close(ours[name], expected, rtol=1e-9, atol=1e-12 * most)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_from_elsewhere_has_pytorchs_gradients(name: str) -> None:
+    make, example = MODELS[name]
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the packages' own
+        model, x = make().double().train(), example()
+    with CountCalls() as counted:
+        expected = gradients(model, x)
+    gradkern.torch.forget()
+    with gradkern.torch.enabled(devices="cpu", min_bytes=0, plan="now"):
+        gradients(model, x)
+        before = gradkern.torch.report()
+        ours = gradients(model, x)
+        after = gradkern.torch.report()
+    assert_same(ours, expected)
+    assert (after.taken - before.taken, after.declined - before.declined) == (counted.calls, 0)
+    assert (counted.calls > 0) == (name != "transformers Llama")  # which spells out its norms
+    assert [gradients(model, x)[key].equal(each) for key, each in expected.items()] == [True] * len(expected)
+
+    state = copy.deepcopy(model.state_dict())
+    done = gradkern.torch.accelerate(model)
+    assert Counter(done.replaced.values()) == REPLACED.get(name, {})
+    assert Counter(done.left.values()) == LEFT.get(name, {})
+    assert_same(gradients(model, x), expected)
+    model.load_state_dict(state, strict=True)
+    make().double().load_state_dict(model.state_dict(), strict=True)
+    done.undo()
+    assert_same(gradients(model, x), expected)
+    gradkern.torch.forget()
