@@ -290,11 +290,8 @@ def test_a_torch_tensor_that_gradkern_cannot_serve_is_refused() -> None:
         assert message(ArgumentError, gradkern.run, GELU, **arguments(GELU, X=value)) == f"{GELU}: input X {expected}"
     text = message(ArgumentError, gradkern.run, GELU, **arguments(GELU, dY=tensor.clone().requires_grad_()))
     assert text.endswith("detach it: dY.detach()")
-    for text, value in (
-        ("float8_e5m2", tensor.to(torch.float8_e5m2)),
-        ("quint8", torch.quantize_per_tensor(tensor, 0.1, 0, torch.quint8)),
-    ):
-        assert text in message(gradkern.GradkernError, gradkern.run, GELU, **arguments(GELU, X=value))
+    text = message(DTypeError, gradkern.run, GELU, **arguments(GELU, X=tensor.to(torch.float8_e5m2)))
+    assert text == f"{GELU}: input X has type float8_e5m2; T allows float32, float64, float16, bfloat16"
     assert message(DTypeError, gradkern.run, GELU, **arguments(GELU, X=tensor.int())) == (
         f"{GELU}: input X has type int32; T allows float32, float64, float16, bfloat16"
     )

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.torch
 
 SIZE = 2
 TAKEN = {"DDP": 3, "FSDP2": 3, "FSDP2 of an accelerated model": 2}
-"""The layer norm, the convolution, and the GELU where it is not accelerated; an RMS norm is no single call on the CPU."""
+"""The layer norm, the convolution, and GELU where it is not accelerated; an RMS norm on the CPU is no single call."""
 
 
 @pytest.fixture(scope="module")
