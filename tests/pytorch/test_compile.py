@@ -55,16 +55,18 @@ def test_inductor_calls_what_it_is_told_to_by_a_warm_cache_too(tmp_path: Path) -
                 torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6, msg=lambda text, way=way: f"{way}: {text}")
 
 
-def test_the_caches_key_names_what_is_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.compiler.config, "cache_key_tag", "mine")
-    with gradkern.torch.enabled(devices="cpu", inductor=WHOLE):
-        assert torch.compiler.config.cache_key_tag == "mine gradkern: gelu, layer_norm"
-        with gradkern.torch.enabled(devices="cpu", inductor="gelu"):
-            assert torch.compiler.config.cache_key_tag == "mine gradkern: gelu"
-        assert torch.compiler.config.cache_key_tag == "mine gradkern: gelu, layer_norm"
-        torch.compiler.config.cache_key_tag = "another's"
-    assert torch.compiler.config.cache_key_tag == "another's"
-    torch.compiler.config.cache_key_tag = "mine"
+def test_the_caches_key_names_what_is_left_whole() -> None:
+    config = torch.compiler.config
+    with config.patch(cache_key_tag="mine"):
+        with gradkern.torch.enabled(devices="cpu", inductor=WHOLE):
+            assert config.cache_key_tag == "mine gradkern: gelu, layer_norm"
+            with gradkern.torch.enabled(devices="cpu", inductor="gelu"):
+                assert config.cache_key_tag == "mine gradkern: gelu"
+            assert config.cache_key_tag == "mine gradkern: gelu, layer_norm"
+        assert config.cache_key_tag == "mine"
+        with gradkern.torch.enabled(devices="cpu", inductor=WHOLE):
+            config.cache_key_tag = "changed meanwhile"
+        assert config.cache_key_tag == "changed meanwhile"
 
 
 def test_what_cannot_be_left_whole_is_named() -> None:
