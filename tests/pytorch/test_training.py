@@ -12,6 +12,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
+from threadpoolctl import threadpool_limits
 from torch.nn import functional
 from train_models import Transformer
 
@@ -19,7 +20,7 @@ import gradkern.torch
 
 pytestmark = [pytest.mark.torch, pytest.mark.thorough]
 
-STEPS, BATCH, LENGTH = 300, 16, 32
+STEPS, BATCH, LENGTH = 300, 8, 16
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -91,10 +92,20 @@ def losses(case: str, order: int | None = None) -> torch.Tensor:
     return torch.stack(seen)
 
 
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Small steps gain nothing from more."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with threadpool_limits(1):
+        yield
+    torch.set_num_threads(threads)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_losses_stay_within_the_spread_of_pytorchs_own(case: str) -> None:
     usual = losses(case)
-    spread = torch.stack([(losses(case, order) - usual).abs() for order in (1, 2, 3)]).amax(0).cummax(0).values
+    spread = torch.stack([(losses(case, order) - usual).abs() for order in (1, 2)]).amax(0).cummax(0).values
     gradkern.torch.forget()
     with gradkern.torch.enabled(devices="cpu", min_bytes=0, plan="now"):
         ours = (losses(case) - usual).abs()
@@ -102,4 +113,4 @@ def test_losses_stay_within_the_spread_of_pytorchs_own(case: str) -> None:
     assert usual[-20:].mean() < 0.8 * usual[:20].mean()  # it has learnt
     assert ours.any()  # it was not PyTorch's own kernels that ran
     one = torch.finfo(torch.float32).eps * usual[0]  # a loss is itself rounded
-    assert (ours <= 3 * spread + 4 * one).all()
+    assert (ours <= 3 * spread + 4 * one).all()  # a third order may well stray further than both others
