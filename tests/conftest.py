@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _missing(*packages: str) -> str | None:
     missing = [name for name in packages if find_spec(name) is None]
-    return f"needs {', '.join(missing)}: pip install gradkern[test-torch]" if missing else None
+    return f"needs {', '.join(missing)}: pip install -e .[test-models]" if missing else None
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from torch import nn
 from threadpoolctl import threadpool_limits
+from torch import nn
 from torch.nn import functional
 from train_models import Transformer
 
