@@ -13,8 +13,6 @@ from gradkern.system import locks
 
 __all__ = ["Timer", "mean"]
 
-_MOST = 64  # pairs of events that wait to be read
-
 
 class Timer:
     """Adds up the time of calls: on a GPU between two events of the stream, on the CPU by the clock. Calls that are
@@ -29,7 +27,7 @@ class Timer:
     def total(self) -> tuple[int, float]:
         """Calls that were timed, and their seconds. Waits for those that still run."""
         with self._lock:
-            self._read(0)
+            self._read(wait=True)
             return self._calls, self._seconds
 
     def __call__(self, device: torch.device, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
@@ -50,11 +48,12 @@ class Timer:
         end.record(stream)
         with self._lock:
             self._events.append((start, end))
-            self._read(_MOST)
+            self._read(wait=False)
         return result
 
-    def _read(self, leave: int) -> None:
-        while len(self._events) > leave:
+    def _read(self, wait: bool) -> None:
+        """Take the times of calls that have ended; a step never waits for the others."""
+        while self._events and (wait or self._events[0][1].query()):
             start, end = self._events.popleft()
             end.synchronize()
             self._seconds += start.elapsed_time(end) / 1e3

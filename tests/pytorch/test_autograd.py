@@ -140,6 +140,25 @@ def test_autocast(overrides: Any) -> None:
             torch.testing.assert_close(one, other, rtol=0.1, atol=0.02)
 
 
+def test_a_scaled_loss(overrides: Any) -> None:
+    model = Model()
+    expected = [None if each is None else each.clone() for each in gradients(model)]
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.0), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    x = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    for _ in range(2):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.float16):
+            loss = model(x).square().mean()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+    assert scaler.get_scale() == 1024  # nothing was infinite
+    for each, other in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(each.grad, other, rtol=0.1, atol=0.02)
+    assert taken() > 0
+
+
 def test_function_transforms(overrides: Any) -> None:
     weight, bias = torch.randn(2, 8).unbind()
 
