@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from gradkern.cli import DONE, FAILED
 from gradkern.cli.caches import count, kernels, searches
 from gradkern.cli.sizes import Wanted, combinations, find, named, usable, wanted_of
 from gradkern.contract import registry
-from gradkern.dispatch.planner import compiling
+from gradkern.dispatch.planner import compile_ahead
 from gradkern.errors import ArgumentError, GradkernError
 from gradkern.system import cache_files, notice, providers
 from gradkern.system.providers import unavailable
@@ -39,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
         print("nothing to warm: no operator takes these types on a provider that can run here", file=sys.stderr)
         return FAILED
     before, start, failed = count(), time.perf_counter(), 0
-    _compile_ahead(work)
+    compile_ahead((on, providers.PROVIDERS[on].first_device, partial(each.dry_plan, on)) for each, on in work)
     for each, provider in _shown(work):
         label = f"{each.name} {named(each.example)} {','.join(dict.fromkeys(each.types.values()))}"
         began = time.perf_counter()
@@ -60,15 +59,6 @@ def run(options: argparse.Namespace) -> int:
     if failed:
         print(f"{failed} failed", file=sys.stderr)
     return FAILED if failed else DONE
-
-
-def _compile_ahead(work: list[tuple[Wanted, str]]) -> None:
-    """Let a provider compile together what it can."""
-    for name, provider in providers.PROVIDERS.items():
-        plans = [partial(each.dry_plan, name) for each, on in work if on == name]
-        if plans and provider.compile_ahead is not None:
-            module: Any = import_module(provider.compile_ahead)
-            module.for_plans(plans, provider.first_device, compiling)
 
 
 def _registered(options: argparse.Namespace) -> Iterator[Wanted]:

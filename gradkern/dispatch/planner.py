@@ -27,7 +27,10 @@ from gradkern.system.notice import notice
 from gradkern.system.progress_bar import bar
 from gradkern.system.providers import Provider, device_kind, unavailable
 
-__all__ = ["compile_ahead", "compiling", "dry_plan", "module_of", "plan", "plan_again", "search"]
+__all__ = ["Wanted", "compile_ahead", "dry_plan", "module_of", "plan", "plan_again", "search", "wanted_by"]
+
+Wanted = tuple[str, str, Callable[[], None]]
+"""A provider, the device of a plan, and what makes the plan, of which nothing is compiled in a dry run."""
 
 
 def plan(
@@ -70,18 +73,23 @@ def _dry_search(plan: Prepared) -> None:
     _make(plan.binder, providers.PROVIDERS[plan.provider], _searching(plan.call))
 
 
-def compile_ahead(plans: Iterable[Prepared]) -> None:
-    """Compile together what searches for these plans need, where their provider has a way, with a bar."""
+def compile_ahead(wanted: Iterable[Wanted]) -> None:
+    """Compile together what these plans need, where their provider has a way, with a bar."""
     groups: dict[tuple[str, str], list[Callable[[], None]]] = {}
-    for plan in plans:
-        module = providers.PROVIDERS[plan.provider].compile_ahead
+    for provider, device, plan in wanted:
+        module = providers.PROVIDERS[provider].compile_ahead
         if module is not None:
-            groups.setdefault((module, plan.call.device), []).append(partial(_dry_search, plan))
-    for (module, device), members in groups.items():
-        cast(CompilingAhead, load(module)).for_plans(members, device, compiling)
+            groups.setdefault((module, device), []).append(plan)
+    for (module, device), plans in groups.items():
+        cast(CompilingAhead, load(module)).for_plans(plans, device, _compiling)
 
 
-def compiling(items: Iterable[Any], total: int) -> Iterator[Any]:
+def wanted_by(plan: Prepared) -> Wanted:
+    """What a search for this plan needs."""
+    return plan.provider, plan.call.device, partial(_dry_search, plan)
+
+
+def _compiling(items: Iterable[Any], total: int) -> Iterator[Any]:
     """Kernels as they are compiled, above a bar."""
     return bar("compiling", items, lambda each: each[0].name, total)
 

@@ -115,11 +115,12 @@ def dry_plan_for(
     *,
     device: str,
     outputs: Any = None,
+    out: Any = None,
     policy: Policy | Mapping[str, Any] | None = None,
     **attributes: Any,
 ) -> None:
     """Plan as `plan_for` does, for a device that need not be there: for use in `gradkern.cuda.dry_run`."""
-    planner.dry_plan(*_described_call(op, tensors, device, outputs, None, provider, policy, attributes), provider)
+    planner.dry_plan(*_described_call(op, tensors, device, outputs, out, provider, policy, attributes), provider)
 
 
 def _described_call(

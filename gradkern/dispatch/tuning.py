@@ -61,7 +61,7 @@ def _tune() -> int:
     """Search for all plans that wait; how many there were."""
     found = 0
     with _one_at_a_time:
-        planner.compile_ahead(waiting.plans())
+        planner.compile_ahead(map(planner.wanted_by, waiting.plans()))
         for plan in bar("tuning", waiting.plans(), _title):
             try:
                 planner.search(plan)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.dispatch.run import plan_for
+from gradkern.dispatch.planner import Wanted
+from gradkern.dispatch.run import dry_plan_for, plan_for
 from gradkern.errors import GradkernError, ProviderError
 from gradkern.policy import DEFAULT
 from gradkern.system import locks
@@ -90,17 +92,18 @@ class Kernel:
             except GradkernError as error:
                 signature.reason = str(error)
 
+    def wanted(self, signature: Signature) -> Wanted | None:
+        """What the plan of a signature needs, if it waits for one."""
+        question = signature.asked
+        if question is None or not signature.waits:
+            return None
+        flags = signature.key[1][-1] if self.translation.searched else None
+        provider = question.device.partition(":")[0]  # one of its device's name
+        return provider, question.device, partial(dry_plan_for, provider=provider, **_described(question, flags))
+
     @staticmethod
     def _planned(question: Asked, flags: Any) -> Run:
-        prepared = plan_for(
-            question.op,
-            dict(question.inputs),
-            device=question.device,
-            outputs=[name for name, _ in question.outputs],
-            out={name: result.seen_as for name, result in question.outputs},
-            policy=DEFAULT if flags is None else policy_of(flags),
-            **dict(question.attributes),
-        )
+        prepared = plan_for(**_described(question, flags))
         return runner(question, prepared.plan, tuple(prepared.call.outputs))
 
     def _body(self) -> Callable[..., Any]:
@@ -192,3 +195,16 @@ def _text(tensors: tuple[torch.Tensor, ...], rest: tuple[Any, ...]) -> str:
     types = [str(_SHORT.get(each.dtype, each.dtype)) for each in tensors[2:]]
     data = [part + order for part, order in zip(parts, orders, strict=True)]
     return ", ".join([data[0]] if data[0] == data[1] else data) + (f" with {', '.join(types)}" if types else "")
+
+
+def _described(question: Asked, flags: Any) -> dict[str, Any]:
+    """The arguments of plan_for."""
+    return {
+        "op": question.op,
+        "tensors": dict(question.inputs),
+        "device": question.device,
+        "outputs": [name for name, _ in question.outputs],
+        "out": {name: result.seen_as for name, result in question.outputs},
+        "policy": DEFAULT if flags is None else policy_of(flags),
+        **dict(question.attributes),
+    }

@@ -11,6 +11,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.arrays.torch_guards import tensor_guards
+from gradkern.dispatch import planner
 from gradkern.errors import ProviderError
 from gradkern.system import locks
 from gradkern.torch.aten import TRANSLATIONS
@@ -155,6 +156,7 @@ def tune(step: Callable[[], Any]) -> Any:
     if not first:
         torch.distributed.barrier()
     try:
+        planner.compile_ahead(_wanted())
         for kernel in _kernels():
             for signature in kernel.signatures() if kernel.active else ():
                 kernel.plan(signature)
@@ -164,6 +166,15 @@ def tune(step: Callable[[], Any]) -> Any:
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
     return result
+
+
+def _wanted() -> Iterator[planner.Wanted]:
+    """What the plans need that are about to be made."""
+    for kernel in _kernels():
+        for signature in kernel.signatures() if kernel.active else ():
+            wanted = kernel.wanted(signature)
+            if wanted is not None:
+                yield wanted
 
 
 def report() -> Report:

@@ -15,6 +15,7 @@ from helpers.installed import FakeCudnn, cudnn, install, only, satisfy
 import gradkern
 from gradkern import cli
 from gradkern.cli import doctor, libraries
+from gradkern.cli.catalogue import calls
 from gradkern.cli.checks import Check, absent, fine, problem
 from gradkern.cli.doctor import check_cache, check_driver, check_packages, check_packs, check_provider
 from gradkern.cuda import pack, packs
@@ -283,6 +284,21 @@ def test_a_provider_whose_results_are_not_finite_is_a_problem(
     monkeypatch.setattr(provider, "plan", spoil)
     text = "fails: ArithmeticError: BatchNormalizationGradFromSums: the results of finite inputs are not finite"
     assert check_provider("cpu").text == text
+
+
+def test_a_gpu_whose_kernel_is_not_compiled_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_is_compiled", lambda *_: False)
+    text = "not tried: no kernel is compiled yet; `gradkern doctor --compile` compiles one and runs it"
+    assert check_provider("cuda") == absent("cuda provider", text)
+
+
+def test_what_the_doctor_tries_a_gpu_with_is_in_the_catalogue() -> None:
+    """So a machine with a pack is tried without a compilation."""
+    operator = gradkern.operators()[doctor._EXAMPLES["cuda"]]
+    axes, types = operator.benchmarks[0].axes, operator.combinations[0]
+    same = {"op": doctor._EXAMPLES["cuda"], "types": dict(types)}
+    widths = {each["axes"]["columns"][0] for each in calls() if each.items() >= same.items()}
+    assert axes["columns"][0] in widths
 
 
 def test_a_provider_that_no_operator_has_is_only_absent() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,9 @@ from gradkern.cuda.spec import KernelSpec
 from gradkern.errors import GradkernError
 from gradkern.ops.batch_norm.cuda import plan as batch_norm
 from gradkern.ops.batch_norm.cuda.problem import Problem
+from gradkern.search import store, tuner
 from gradkern.search.dry_run import specs_of
+from gradkern.search.store import Measurement, SearchResult
 from gradkern.search.task import ModuleSource, Task
 
 HOPPER = "H100, H200"
@@ -122,6 +125,29 @@ def test_without_a_search_it_is_the_first_candidates_kernel() -> None:
     assert spec.builder == "gradkern.channel_kernels.streaming_kernel:build"
     pinned = specs({**BATCH_NORM, "policy": {"kernel": "streaming_2_launches"}})
     assert len(pinned) == 2
+
+
+def test_of_a_search_that_was_made_it_is_the_winners_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On the device that is there; on a described one the results of searches here are of no account."""
+    monkeypatch.setenv("GRADKERN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(tuner, "identity", lambda index: ("a GPU", "a driver"))
+    asked: list[Task] = []
+    monkeypatch.setattr(tuner, "stored", lambda task, *_: asked.append(task))
+    real = Device(0, (9, 0), 132, 232448, 1)
+    with dry_run(real) as dry:
+        wanted_of(BATCH_NORM).dry_plan("cuda")
+    assert len(dry.specs) > 3
+    monkeypatch.undo()
+    monkeypatch.setenv("GRADKERN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(tuner, "identity", lambda index: ("a GPU", "a driver"))
+    conditions = tuner.conditions(asked[0], gradkern.Policy(), real)
+    for source, recipe, kernels in (("streaming", {"launches": 2}, 2), ("cudnn", {}, 0)):
+        winner = Measurement("the winner", source, "its origin", recipe, seconds=1e-6)
+        store.save(SearchResult("", conditions, (winner,), (), True, 1.0))
+        with dry_run(real) as dry:
+            wanted_of(BATCH_NORM).dry_plan("cuda")
+        assert len(dry.specs) == kernels
+    assert len(specs(BATCH_NORM)) > 3
 
 
 def test_a_call_that_does_not_fit_its_contract_is_refused_as_always() -> None:

@@ -115,6 +115,28 @@ def test_tune_wants_to_be_enabled() -> None:
         gradkern.torch.tune(lambda: None)
 
 
+def test_tune_says_what_its_plans_need_before_it_makes_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a provider can compile it together: each is a plan that can be made by itself."""
+    wanted: list[Any] = []
+    planned: list[int] = []
+
+    def ahead(plans: Any) -> None:
+        wanted.extend(plans)
+        planned.append(sum(bool(kernel._runs) for kernel in switch._kernels()))
+
+    monkeypatch.setattr(switch.planner, "compile_ahead", ahead)
+    model = LayerNorm(rows=7)
+    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    gradkern.torch.tune(model.step)
+    ((provider, device, plan),) = wanted
+    assert (provider, device) == ("cpu", "cpu")
+    assert plan() is None
+    wanted.clear()
+    gradkern.torch.tune(model.step)
+    assert not wanted
+    assert planned == [0, 1]
+
+
 def test_plans_outlive_disable() -> None:
     model = LayerNorm()
     gradkern.torch.enable(devices="cpu", min_bytes=0)
