@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -31,6 +32,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     profile = "long" if config.getoption("--long") else "ci" if os.environ.get("CI") == "true" else "dev"
     hypothesis.settings.load_profile(profile)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so begin the background jobs of a shell's script
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     cache = getattr(config, "cache", None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background; tests interrupt themselves
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -39,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The one place where markers become skips."""
+    """The one place where markers become skips, and an order."""
     reasons = {
         "torch": None if config.getoption("--torch") else "needs PyTorch: pytest --torch",
         "slow": None if config.getoption("--long") else "slow: pytest --long",
@@ -54,6 +57,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("thorough")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+    items.sort(key=lambda item: not item.get_closest_marker("thorough"))  # the long ones first: no worker ends alone
+
+
+def pytest_collection_finish() -> None:
+    """What there is before the first test stays to the end, so no collection of garbage looks at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _missing(*packages: str) -> str | None:

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 import gradkern
 
+pytestmark = pytest.mark.thorough
+
 POINTWISE = 8
 """Roundings allowed where nothing is summed."""
 DTYPES = ["float32", "float64", "bfloat16", "float16"]

@@ -375,6 +375,7 @@ def test_from_a_zip_file_it_says_what_is_wrong_in_one_line(tmp_path: Path) -> No
     assert (code, said) == (3, f"{path}/registry.yaml cannot be read: Not a directory; {hint}\n")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("arguments", "seconds"), [(["warmup", "--types", "all"], 3.0), (["doctor"], 0.4)])
 def test_an_interrupt_is_one_line_and_exit_code_130(arguments: list[str], seconds: float, tmp_path: Path) -> None:
     environment = {**os.environ, "GRADKERN_CACHE_DIR": str(tmp_path)}

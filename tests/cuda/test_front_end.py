@@ -68,10 +68,12 @@ def test_the_release_that_it_was_tested_with_is_the_one_that_is_required() -> No
     assert compiling.front_end() is not None
 
 
+@pytest.mark.thorough
 def test_the_machine_code_is_the_same_in_every_process(alone: tuple[bool, str, int, str]) -> None:
     assert compiled("after others")[1] == alone[1]
 
 
+@pytest.mark.thorough
 def test_every_device_function_is_inlined(alone: tuple[bool, str, int, str]) -> None:
     without, _, spilled, ptx = alone
     assert (without, spilled) == (False, 0)
@@ -79,6 +81,7 @@ def test_every_device_function_is_inlined(alone: tuple[bool, str, int, str]) -> 
     assert "call" not in ptx
 
 
+@pytest.mark.thorough
 def test_another_release_compiles_with_its_own_front_end(alone: tuple[bool, str, int, str]) -> None:
     without, _, spilled, ptx = compiled("other release")
     assert (without, spilled) == (True, 0)

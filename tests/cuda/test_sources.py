@@ -74,6 +74,7 @@ def test_every_builder_is_looked_at() -> None:
     assert len(builders()) == 10
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("module", builders())
 def test_a_change_of_any_file_that_a_kernel_module_imports_gives_a_new_key(module: str, copy: Path) -> None:
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")

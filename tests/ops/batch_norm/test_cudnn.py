@@ -176,12 +176,10 @@ class HostLaunch:
 
 
 @pytest.fixture(scope="module")
-def few_objects() -> Iterator[None]:
-    """What was made before these tests is not looked at by their collections of garbage, which takes half a second."""
+def few_objects() -> None:
+    """The collections of garbage after each test do not look at what earlier ones made, which takes half a second."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture
