@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
+from itertools import product
 from typing import Any
 
 import pytest
+from helpers.compiled import HOPPER, SHARED_MEMORY, parameters
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
@@ -21,7 +21,6 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 pytestmark = pytest.mark.thorough
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
-SHARED = {(9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
 ALL = frozenset({"dX", "scale_sum", "bias_sum"})
 KINDS = [  # types; images, channels, elements of a plane
     ((b, b, f), (64, 256, 3136)),
@@ -34,17 +33,19 @@ KINDS = [  # types; images, channels, elements of a plane
 Made = tuple[PersistentForm, int, str]  # form, bytes spilled, PTX
 
 
-def compiled(job: tuple[Any, tuple[int, int]]) -> list[Made]:
+def compiled(kind: Any, capability: tuple[int, int]) -> list[Made]:
     from gradkern.channel_kernels.persistent_kernel import build
     from gradkern.cuda.compile import compile_kernel
 
-    (types, sizes), capability = job
+    types, sizes = kind
     most = 16 if capability[0] < 12 else 8
     forms = [
         form
-        for form, _ in resident_partitions(PersistentForm(*types, ALL, None, True, SHARED[capability]), sizes, most)
+        for form, _ in resident_partitions(
+            PersistentForm(*types, ALL, None, True, SHARED_MEMORY[capability]), sizes, most
+        )
     ]
-    found = single_pass_partition(PersistentForm(*types, ALL, 1e-5, False, SHARED[capability]), sizes, most, 132)
+    found = single_pass_partition(PersistentForm(*types, ALL, 1e-5, False, SHARED_MEMORY[capability]), sizes, most, 132)
     forms += [found[0]] if found else []
     made = []
     for form in forms:
@@ -53,26 +54,19 @@ def compiled(job: tuple[Any, tuple[int, int]]) -> list[Made]:
     return made
 
 
-@pytest.fixture(scope="module")
-def everything() -> dict[Any, list[Made]]:
-    jobs = [(kind, each) for each in SHARED for kind in (KINDS if each == (9, 0) else KINDS[::2])]
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return dict(zip(jobs, pool.map(compiled, jobs), strict=True))
-
-
-def test_every_kind_has_a_form_where_memory_suffices(everything: dict[Any, list[Made]]) -> None:
-    assert all(made for (_, capability), made in everything.items() if capability[0] < 12)
-
-
-def test_no_kernel_spills_registers(everything: dict[Any, list[Made]]) -> None:
-    assert not {job: made for job, made in everything.items() if any(spilled for _, spilled, _ in made)}
-
-
-def test_every_kernel_has_the_accesses_it_means(everything: dict[Any, list[Made]]) -> None:
-    for made in everything.values():
-        for form, _, ptx in made:
-            assert ptx.count("cp.async.bulk.shared::cluster.global") == form.parts
-            assert ("st.async" in ptx) == (form.slices > 1)
-            if form.width * ITEMSIZE[form.data] == 16:
-                assert ptx.count("ld.shared.v4.b32") >= (4 if form.centred else 2)
-                assert ptx.count("st.global.v4.b32") == 1
+@pytest.mark.parametrize(
+    ("kind", "capability"),
+    parameters(
+        [*product(KINDS, HOPPER), (KINDS[0], (10, 0)), (KINDS[2], (12, 0))], product(KINDS[::2], [(10, 0), (12, 0)])
+    ),
+)
+def test_no_register_is_spilled_and_accesses_are_vectors(kind: Any, capability: tuple[int, int]) -> None:
+    made = compiled(kind, capability)
+    assert made or capability[0] >= 12, "there is a form where memory suffices"
+    for form, spilled, ptx in made:
+        assert spilled == 0
+        assert ptx.count("cp.async.bulk.shared::cluster.global") == form.parts
+        assert ("st.async" in ptx) == (form.slices > 1)
+        if form.width * ITEMSIZE[form.data] == 16:
+            assert ptx.count("ld.shared.v4.b32") >= (4 if form.centred else 2)
+            assert ptx.count("st.global.v4.b32") == 1

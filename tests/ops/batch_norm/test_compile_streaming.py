@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from itertools import cycle, product
 
 import pytest
+from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, parameters
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
@@ -17,7 +17,6 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 pytestmark = pytest.mark.thorough
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
-SHARED = {(7, 5): 65536, (8, 0): 166912, (9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
 Types = tuple[str, str, str]
 Kind = tuple[Types, tuple[int, int, int], int]  # types; repetitions, channels, elements of each; width
 KINDS: list[Kind] = [
@@ -55,12 +54,12 @@ def passes(kind: Kind, capability: tuple[int, int]) -> tuple[Passes, ...]:
         native_bfloat16=capability >= (8, 0),
     )
     gradient = replace(form, outputs=frozenset({"dX"}), totals=False, centred=True, backward=True)
-    first, _ = streaming_tiling.choose_tiling(form, slabs, 132, SHARED[capability])
-    kept = with_largest_ring(first, SHARED[capability])
+    first, _ = streaming_tiling.choose_tiling(form, slabs, 132, SHARED_MEMORY[capability])
+    kept = with_largest_ring(first, SHARED_MEMORY[capability])
     both = kept, second_pass(kept)
     if capability != (9, 0):
         return (both,)
-    apart, _ = streaming_tiling.choose_tiling(gradient, slabs, 132, SHARED[capability])
+    apart, _ = streaming_tiling.choose_tiling(gradient, slabs, 132, SHARED_MEMORY[capability])
     return both, (first,), (apart,)
 
 
@@ -78,35 +77,24 @@ def compiled(kind: Kind, capability: tuple[int, int]) -> list[Made]:
     return made
 
 
-@pytest.fixture(scope="module")
-def everything(request: pytest.FixtureRequest) -> dict[tuple[Kind, tuple[int, int]], list[Made]]:
-    """Each takes ten seconds: the first and the seventh kind; with --long all for 9.0, each third for all others."""
-    if request.config.getoption("--long"):
-        wanted = [(kind, each) for kind in KINDS for each in SHARED if each == (9, 0) or kind in KINDS[::3]]
-    else:
-        wanted = [(kind, each) for kind in KINDS[::6] for each in SHARED]
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=context) as pool:
-        return dict(zip(wanted, pool.map(compiled, *zip(*wanted, strict=True)), strict=True))
+OFTEN = KINDS[::6]
+"""Each takes ten seconds: the others are compiled with --long."""
 
 
-def test_no_kernel_spills_registers(everything: dict[tuple[Kind, tuple[int, int]], list[Made]]) -> None:
-    spills = {
-        device: [spilled for _, _, spilled, _ in made]
-        for device, made in everything.items()
-        if any(spilled or "ld.local" in ptx for _, _, spilled, ptx in made)
-    }
-    assert not spills
-
-
-def test_every_kernel_has_the_vector_accesses_it_means(
-    everything: dict[tuple[Kind, tuple[int, int]], list[Made]],
-) -> None:
-    for device, made in everything.items():
-        for number, (form, _, _, ptx) in enumerate(made):
-            walks, writes = (2, True) if number == 0 else (1, number == 2)
-            if form.width * form.data_itemsize >= 16:
-                reads = 2 * walks * form.vectors  # of X and D; other reads come on top
-                assert ptx.count("cp.async.cg.shared.global") >= reads * form.ring, device
-                assert ptx.count(f"ld.{'shared' if form.ring else 'global'}.v4.b32") >= reads, device
-                assert ("st.global.v4.b32" in ptx) == writes, device
+@pytest.mark.parametrize(
+    ("kind", "capability"),
+    parameters(
+        [*product(OFTEN, HOPPER), *zip(cycle(OFTEN), OTHERS, strict=False)],
+        [*product(KINDS, HOPPER), *product(KINDS[::3], OTHERS)],
+    ),
+)
+def test_no_register_is_spilled_and_accesses_are_vectors(kind: Kind, capability: tuple[int, int]) -> None:
+    for number, (form, _, spilled, ptx) in enumerate(compiled(kind, capability)):
+        assert spilled == 0
+        assert "ld.local" not in ptx
+        walks, writes = (2, True) if number == 0 else (1, number == 2)
+        if form.width * form.data_itemsize >= 16:
+            reads = 2 * walks * form.vectors  # of X and D; other reads come on top
+            assert ptx.count("cp.async.cg.shared.global") >= reads * form.ring
+            assert ptx.count(f"ld.{'shared' if form.ring else 'global'}.v4.b32") >= reads
+            assert ("st.global.v4.b32" in ptx) == writes

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
+from itertools import cycle, product
 from typing import Any
 
 import pytest
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
+from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, parameters
 from helpers.depthwise import Depthwise, make
 
 from gradkern.cuda.device import Device
 
 pytestmark = pytest.mark.thorough
 
-SHARED = {(7, 5): 65536, (8, 0): 166912, (9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
 CASES = [
     Depthwise("dX", 2, 96, (56, 56), (7, 7), pads=(3, 3, 3, 3), dtype="float16", channels_last=True),
     Depthwise("dW", 2, 96, (56, 56), (7, 7), pads=(3, 3, 3, 3), dtype="bfloat16", channels_last=True),
@@ -41,7 +40,8 @@ def compiled_mma(index: int, capability: tuple[int, int]) -> dict[str, Any]:
     from gradkern.ops.conv.cuda.depthwise.mma_tiling import forms
     from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 
-    form = next(forms(DepthwiseProblem.of(make(MMA_CASES[index])[0]), Device(0, capability, 132, SHARED[capability])))
+    problem = DepthwiseProblem.of(make(MMA_CASES[index])[0])
+    form = next(forms(problem, Device(0, capability, 132, SHARED_MEMORY[capability])))
     made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
     return {
         "spilled": made.spilled,
@@ -59,7 +59,7 @@ def compiled(index: int, capability: tuple[int, int]) -> dict[str, Any]:
     from gradkern.ops.conv.cuda.depthwise.tiling import forms
 
     shape = DepthwiseProblem.of(make(CASES[index])[0])
-    form = next(forms(shape, Device(0, capability, 132, SHARED[capability])))
+    form = next(forms(shape, Device(0, capability, 132, SHARED_MEMORY[capability])))
     made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
     return {
         "spilled": made.spilled,
@@ -70,39 +70,30 @@ def compiled(index: int, capability: tuple[int, int]) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module")
-def everything() -> dict[tuple[int, tuple[int, int]], dict[str, Any]]:
-    wanted = [(index, each) for index in range(len(CASES)) for each in SHARED if each == (9, 0) or index in (0, 3)]
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=context) as pool:
-        return dict(zip(wanted, pool.map(compiled, *zip(*wanted, strict=True)), strict=True))
+@pytest.mark.parametrize(
+    ("case", "capability"),
+    parameters(
+        [*product(range(len(CASES)), HOPPER), *zip(cycle((0, 3)), OTHERS, strict=False)], product((0, 3), OTHERS)
+    ),
+)
+def test_strips_taps_and_windows_stay_in_registers_and_copies_are_asynchronous(
+    case: int, capability: tuple[int, int]
+) -> None:
+    made = compiled(case, capability)
+    assert "ld.local" not in made["ptx"]
+    assert made["spilled"] <= 64  # of some hundred registers; measured, it costs nothing
+    assert made["multiply_adds"] == made["expected"], "every multiply-add of a strip is one instruction"
+    assert ("cp.async." in made["ptx"]) == made["asynchronous"], "where the device can"
 
 
-def test_strips_taps_and_windows_stay_in_registers(everything: dict[Any, dict[str, Any]]) -> None:
-    for device, made in everything.items():
-        assert "ld.local" not in made["ptx"], device
-        assert made["spilled"] <= 64, device  # of some hundred registers; measured, it costs nothing
-
-
-def test_every_multiply_add_of_a_strip_is_one_instruction(everything: dict[Any, dict[str, Any]]) -> None:
-    assert {device: made["multiply_adds"] for device, made in everything.items()} == {
-        device: made["expected"] for device, made in everything.items()
-    }
-
-
-def test_copies_are_asynchronous_where_the_device_can(everything: dict[Any, dict[str, Any]]) -> None:
-    for device, made in everything.items():
-        assert ("cp.async." in made["ptx"]) == made["asynchronous"], device
-
-
-def test_on_tensor_cores_every_product_of_two_steps_is_one_instruction_and_all_stays_in_registers() -> None:
-    wanted = [(0, (9, 0)), (1, (8, 0)), (1, (12, 0))]
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=context) as pool:
-        for device, made in zip(wanted, pool.map(compiled_mma, *zip(*wanted, strict=True)), strict=True):
-            assert "ld.local" not in made["ptx"], device
-            assert made["spilled"] <= 64, device
-            assert made["products"] == made["expected"], device
+@pytest.mark.parametrize(("case", "capability"), parameters([(0, (9, 0)), (1, (8, 0)), (1, (12, 0))]))
+def test_on_tensor_cores_every_product_of_two_steps_is_one_instruction_and_all_stays_in_registers(
+    case: int, capability: tuple[int, int]
+) -> None:
+    made = compiled_mma(case, capability)
+    assert "ld.local" not in made["ptx"]
+    assert made["spilled"] <= 64
+    assert made["products"] == made["expected"]
 
 
 def test_candidates_are_made_again_from_what_the_store_keeps_of_them() -> None:
@@ -110,7 +101,7 @@ def test_candidates_are_made_again_from_what_the_store_keeps_of_them() -> None:
     from gradkern.ops.conv.cuda.depthwise import candidates, mma_candidates
     from gradkern.search.candidate import Unfit
 
-    problem, device = make(MMA_CASES[1])[0], Device(0, (9, 0), 132, SHARED[9, 0])
+    problem, device = make(MMA_CASES[1])[0], Device(0, (9, 0), 132, SHARED_MEMORY[9, 0])
     for module in (candidates, mma_candidates):
         found = list(module.candidates(problem, device))
         assert len({each.name for each in found}) == 2

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
 from inspect import signature
-from typing import Any
+from itertools import product
 
 import pytest
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 pytest.importorskip("nvmath", reason="nvmath-python is not installed")
 
+from helpers.compiled import HOPPER, OTHERS, parameters
 from helpers.conv_gemm import Shape, setting
 
 from gradkern.cuda.device import Device
@@ -21,7 +21,6 @@ from gradkern.ops.conv.cuda.gemm.im2col_form import Im2colForm
 
 pytestmark = pytest.mark.thorough
 
-CAPABILITIES = [(7, 5), (8, 0), (9, 0), (10, 0), (12, 0)]
 NHWC = ("nhwc", "nhwc", "nhwc")
 SHAPES = [
     Shape(9, 1, 16, 16, (9, 9), (3, 3), strides=(2, 2), begin=(1, 1), end=(1, 1)),
@@ -56,21 +55,33 @@ def compiled(form: Im2colForm, capability: tuple[int, int]) -> tuple[int, str]:
     return made.spilled, made.ptx
 
 
-@pytest.fixture(scope="module")
-def everything() -> dict[tuple[Im2colForm, tuple[int, int]], tuple[int, str]]:
-    wanted = [(form, each) for each in CAPABILITIES for form in sorted(forms(each), key=repr)]
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return dict(zip(wanted, pool.map(compiled, *zip(*wanted, strict=True)), strict=True))
+FORMS = {each: sorted(forms(each), key=repr) for each in (*HOPPER, *OTHERS)}
 
 
-def test_no_kernel_spills_registers(everything: dict[Any, tuple[int, str]]) -> None:
-    assert {device: spilled for device, (spilled, _) in everything.items() if spilled} == {}
-    assert {form.kernel for form, _ in everything} == {"gather", "scatter", "pack", "add_shares", "col2im"}
+def in_turn(among: list[tuple[int, int]]) -> Iterator[tuple[Im2colForm, tuple[int, int]]]:
+    """The devices have the same forms: each is compiled for one of them."""
+    for place, capability in enumerate(among):
+        for form in FORMS[capability][place :: len(among)]:
+            yield form, capability
 
 
-def test_accesses_are_as_wide_as_they_mean_to_be(everything: dict[Any, tuple[int, str]]) -> None:
-    for (form, capability), (_, ptx) in everything.items():
-        assert "ld.local" not in ptx, (form, capability)
-        assert ("ld.global.v4.b32" in ptx) == (form.vector_bytes == 16), (form, capability)
-        if form.kernel in ("gather", "scatter"):
-            assert ("st.global.v4.b32" in ptx) == (form.vector_bytes == 16), (form, capability)
+def test_every_kernel_is_among_the_forms() -> None:
+    assert {form.kernel for form in FORMS[9, 0]} == {"gather", "scatter", "pack", "add_shares", "col2im"}
+
+
+@pytest.mark.parametrize(
+    ("form", "capability"),
+    parameters(
+        [*product(FORMS[9, 0], HOPPER), *product(FORMS[7, 5][::2], [(7, 5)]), *in_turn([(8, 0), (10, 0), (12, 0)])],
+        ((form, each) for each in OTHERS for form in FORMS[each]),
+    ),
+)
+def test_no_register_is_spilled_and_accesses_are_as_wide_as_they_mean_to_be(
+    form: Im2colForm, capability: tuple[int, int]
+) -> None:
+    spilled, ptx = compiled(form, capability)
+    assert spilled == 0
+    assert "ld.local" not in ptx
+    assert ("ld.global.v4.b32" in ptx) == (form.vector_bytes == 16)
+    if form.kernel in ("gather", "scatter"):
+        assert ("st.global.v4.b32" in ptx) == (form.vector_bytes == 16)

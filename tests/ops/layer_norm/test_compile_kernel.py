@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
+from itertools import cycle, product
 from typing import Any
 
 import pytest
+from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, parameters
 from helpers.dml_batch_norm import DML
 from helpers.layer_norm import ALL_OUTPUTS, INVERTIBLE, LAYER, SIMPLIFIED
 
@@ -20,7 +20,6 @@ from gradkern.ops.layer_norm.cuda.tiling import choose
 pytestmark = pytest.mark.thorough
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
-SHARED = {(7, 5): 65536, (8, 0): 166912, (9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
 SOURCE = {(7, 5): "plain", (8, 0): "async", (9, 0): "bulk", (10, 0): "bulk", (12, 0): "bulk"}
 KINDS = [  # operator, X, Y_grad, scale, columns, width
     (LAYER, b, b, b, 4096, 8),
@@ -86,7 +85,7 @@ def batch_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
         columns=True,
         native_bfloat16=capability >= (8, 0),
     )
-    form, _ = streaming_tiling.choose_tiling(form, slabs, 132, SHARED[capability])
+    form, _ = streaming_tiling.choose_tiling(form, slabs, 132, SHARED_MEMORY[capability])
     arguments = len(streaming_tiling.ARGUMENTS)
     result = compile_kernel(build(form), arguments, capability, form.threads, form.blocks_per_processor)
     return form, result.spilled, result.ptx
@@ -120,17 +119,7 @@ def norm_form(kind: tuple[Any, ...], capability: tuple[int, int]) -> LayerNormFo
         aligned=width > 1,
         native_bfloat16=capability >= (8, 0),
     )
-    return choose(form, 1 << 20, 132, SHARED[capability])
-
-
-@pytest.fixture(scope="module")
-def everything(request: pytest.FixtureRequest) -> dict[tuple[Any, ...], Made]:
-    """All kinds for 9.0; for all others each sixth, with --long each third."""
-    some = KINDS[:: 3 if request.config.getoption("--long") else 6]
-    wanted = [(kind, capability) for kind in KINDS for capability in SHARED if capability == (9, 0) or kind in some]
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=context) as pool:
-        return dict(zip(wanted, pool.map(compiled, *zip(*wanted, strict=True)), strict=True))
+    return choose(form, 1 << 20, 132, SHARED_MEMORY[capability])
 
 
 @pytest.mark.parametrize(
@@ -152,18 +141,16 @@ def test_wide_rows_are_read_once_where_they_fit_a_cluster(
     assert (form.phase, form.row_in_registers) == (phase, phase == "apply")
 
 
-def test_no_kernel_spills_registers(everything: dict[tuple[Any, ...], Made]) -> None:
-    spills = {device: spilled for device, (_, spilled, _) in everything.items() if spilled != 0}
-    assert not spills
-
-
-def test_every_kernel_has_the_vector_accesses_it_means(
-    everything: dict[tuple[Any, ...], Made],
-) -> None:
-    for (kind, capability), (form, _, ptx) in everything.items():
-        loop = ptx[: ptx.rindex("st.global")] if not getattr(form, "direct", False) else ptx
-        if form.width * form.data_itemsize >= 16:
-            assert f"ld.{'shared' if form.ring else 'global'}.v4.b32" in loop, (kind, capability)
-            assert "st.global.v4.b32" in loop, (kind, capability)
-        assert ("cp.async.bulk" in ptx) == (form.source == "bulk"), (kind, capability)
-        assert ("ld.local" in ptx) is False, (kind, capability)
+@pytest.mark.parametrize(
+    ("kind", "capability"),
+    parameters([*product(KINDS, HOPPER), *zip(KINDS[::4], cycle(OTHERS), strict=False)], product(KINDS[::3], OTHERS)),
+)
+def test_no_register_is_spilled_and_accesses_are_vectors(kind: tuple[Any, ...], capability: tuple[int, int]) -> None:
+    form, spilled, ptx = compiled(kind, capability)
+    assert spilled == 0
+    loop = ptx[: ptx.rindex("st.global")] if not getattr(form, "direct", False) else ptx
+    if form.width * form.data_itemsize >= 16:
+        assert f"ld.{'shared' if form.ring else 'global'}.v4.b32" in loop
+        assert "st.global.v4.b32" in loop
+    assert ("cp.async.bulk" in ptx) == (form.source == "bulk")
+    assert "ld.local" not in ptx

@@ -1,0 +1,31 @@
+"""Which kernels the tests compile for which devices, without a GPU. Each takes a second of a core or several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+__all__ = ["HOPPER", "OTHERS", "SHARED_MEMORY", "parameters"]
+
+HOPPER = [(9, 0)]
+"""What kernels are tuned on: all kinds are compiled for it."""
+OTHERS = [(7, 5), (8, 0), (10, 0), (12, 0)]
+"""One of each other generation: kinds take turns."""
+SHARED_MEMORY = {(7, 5): 65536, (8, 0): 166912, (9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
+
+Pairs = Iterable[tuple[Any, tuple[int, int]]]
+
+
+def parameters(always: Pairs, with_long: Pairs = ()) -> list[Any]:
+    """Of a test: kind and compute capability, those of every run and the rest of those that --long adds."""
+    every_run = list(always)
+    added = [each for each in with_long if each not in every_run]
+    return [
+        pytest.param(
+            kind, capability, id=f"{'.'.join(map(str, capability))}-{getattr(kind, 'name', kind)}", marks=marks
+        )
+        for pairs, marks in ((every_run, ()), (added, pytest.mark.slow))
+        for kind, capability in pairs
+    ]
