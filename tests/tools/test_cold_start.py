@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 
+import cold_start
 import networks
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from helpers.checkout import ROOT
 
 import gradkern
 from gradkern.contract.axes import shape_of
+from gradkern.cuda import packs
 
 
 @pytest.mark.parametrize(
@@ -97,3 +100,26 @@ def test_a_process_that_fails_is_told_and_is_exit_code_1(tmp_path: Path) -> None
     assert "ConvGrad, empty: " in done.stderr
     (told,) = json.loads(path.read_text())["rows"]
     assert told["failed"]
+
+
+def test_the_process_with_a_pack_has_the_one_that_is_named_or_those_that_are_sound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sound, stale = (packs.Found(tmp_path / name, (9, 0), None, 1, fault) for name, fault in (("a", None), ("b", "no")))
+    monkeypatch.setattr(packs, "found", lambda: [sound, stale])
+    named = tmp_path / "named"
+    asked = Namespace(provider="cuda", pack=None)
+    assert cold_start._packs(asked) == [sound.path]
+    assert cold_start._packs(Namespace(provider="cuda", pack=named)) == [named]
+    assert cold_start._packs(Namespace(provider="cpu", pack=named)) == []
+    monkeypatch.setattr(packs, "found", lambda: [stale])
+    assert cold_start._packs(asked) == []
+    assert "`gradkern pack build` makes one" in capsys.readouterr().err
+
+
+def test_a_pack_that_is_refused_ends_the_measurement(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "no pack").write_text("a note")
+    with pytest.raises(SystemExit) as caught:
+        cold_start._take_packs([tmp_path / "no pack"], tmp_path / "cache")
+    assert caught.value.code == 1
+    assert "no pack is not taken: it is no pack of this format" in capfd.readouterr().err
