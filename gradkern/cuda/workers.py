@@ -32,7 +32,8 @@ _START = 60.0  # seconds until a worker says that it is there
 _PATIENCE = 180.0  # seconds for one kernel: they take one or two
 _LONGEST = 1 << 28  # bytes of an answer
 _KEPT = 20.0  # seconds without work
-_MOST = 32  # workers: each takes some 200 MB
+_MOST = 16  # workers: each takes 300 MB, and some more with every kernel
+_RENEWED = 100  # kernels after which one makes place for a new one
 _CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from gradkern.cuda.worker import main; main()"
 
 
@@ -81,6 +82,7 @@ class Worker:
         except OSError as error:
             raise StartError(f"cannot be started: {error}") from error
         self._greeted = False
+        self.compiled = 0
 
     @property
     def alive(self) -> bool:
@@ -108,6 +110,7 @@ class Worker:
             raise
         if not answer.startswith(protocol.DONE):
             raise WorkerError(f"has failed: {answer[1:].decode(errors='replace')}")
+        self.compiled += 1
         return Compiled.unpacked(answer[1:])
 
     def _greet(self) -> None:
@@ -202,7 +205,7 @@ def compiled(
                 problem = error
                 if isinstance(error, StartError):
                     hopeless.set()
-            if worker is not None and not worker.alive:
+            if worker is not None and not (worker.alive and worker.compiled < _RENEWED):
                 busy.remove(worker)
                 worker.close()
                 worker = None

@@ -104,6 +104,8 @@ def test_a_worker_sees_no_gpu_and_is_used_again(monkeypatch: pytest.MonkeyPatch)
     seen = {each.cubin for _ in range(2) for each in made(jobs=1).values() if each}
     assert len(seen) == 1
     assert seen.pop().endswith(b" ''")
+    monkeypatch.setattr(workers, "_RENEWED", 1)  # a compiler's memory grows
+    assert len({each.cubin for each in made(jobs=1).values() if each}) == len(SPECS)
 
 
 @pytest.mark.parametrize(
