@@ -93,6 +93,31 @@ def test_batch_norm(dtype: str, shape: tuple[int, int], seed: int, of_data: str,
     assert_within_terms(result, wider("BatchNormalizationGrad", inputs, "dX"), terms)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@given(shape=shapes, seed=seeds, of_data=kinds, constant=st.sampled_from([1.0, 0.1, -3e5]))
+def test_batch_norm_of_a_constant_gradient_keeps_its_digits_where_channels_are_planes(
+    dtype: str, shape: tuple[int, int], seed: int, of_data: str, constant: float
+) -> None:
+    """What is left is made of the rounding of the statistics alone: a few roundings of it, and float64's of the terms.
+
+    Channels that lie side by side are summed in float32, as 16 bits are: there only the bound above holds.
+    """
+    rng = np.random.default_rng(seed)
+    X = values(rng, (shape[0], 3, 1 + shape[1]), of_data, dtype)
+    wide = X.astype(np.float64)
+    mean = wide.mean((0, 2)).astype(dtype)
+    r = (1 / np.sqrt(wide.var((0, 2)) + 1e-5)).astype(dtype)
+    scale = values(rng, (3,), "normal", dtype)
+    inputs = {"dY": np.full_like(X, constant), "X": X, "Scale": scale, "saved_mean": mean, "saved_inv_std": r}
+    result = gradkern.run("BatchNormalizationGrad", **inputs, outputs=["dX"]).dX
+    exact = wider("BatchNormalizationGrad", inputs, "dX")
+    xh = np.abs((wide - mean[:, None].astype(np.float64)) * r[:, None])
+    gain = np.abs(scale.astype(np.float64) * r)[:, None]
+    terms = abs(constant) * gain * (2 + xh * xh.mean((0, 2), keepdims=True))
+    bound = 8 * np.finfo(dtype).eps * np.abs(exact) + 40 * np.finfo(np.float64).eps * terms
+    assert (np.abs(result - exact) <= bound + np.finfo(dtype).tiny).all()
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ROOTS)
 @given(shape=shapes, seed=seeds, of_data=st.sampled_from(["normal", "offset", "wide", "root"]), of_upstream=kinds)

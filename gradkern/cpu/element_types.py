@@ -33,6 +33,7 @@ __all__ = [
     "load",
     "real",
     "store",
+    "summand",
     "zeros",
 ]
 
@@ -108,6 +109,15 @@ def zeros(array: Any, size: int) -> Any:
     raise NotImplementedError("for kernels only")
 
 
+def summand(array: Any, output: Any, value: float) -> Any:
+    """`value` in the type in which sums over `array`'s elements are built up.
+
+    It is float64 for float32, too, where nothing is written beside the sums (`output` is None), for then it costs no
+    time: products of two elements are exact in it, and sums whose terms cancel keep their digits.
+    """
+    raise NotImplementedError("for kernels only")
+
+
 OVER_UPSTREAM, OVER_DATA = True, 0
 OVER_UPSTREAM_TYPE, OVER_DATA_TYPE = types.boolean, types.int64
 
@@ -140,6 +150,21 @@ def _real(array: Any, value: Any) -> Any:
     kind = arithmetic_type(array)
 
     def convert(array: Any, value: Any) -> Any:
+        return kind(value)
+
+    return convert
+
+
+def _summand_type(array: Any, output: Any) -> Any:
+    alone = output == types.none and array.dtype == types.float32
+    return types.float64 if alone else arithmetic_type(array)
+
+
+@overload(summand, jit_options=INLINE)
+def _summand(array: Any, output: Any, value: Any) -> Any:
+    kind = _summand_type(array, output)
+
+    def convert(array: Any, output: Any, value: Any) -> Any:
         return kind(value)
 
     return convert

@@ -20,9 +20,9 @@ from numba.extending import overload
 from gradkern.cpu.compile import INLINE, instruction
 from gradkern.cpu.llvm import ir
 
-__all__ = ["exact_gelu_gradient", "exp_of_negative", "fast_gelu_gradient"]
+__all__ = ["SCALE", "exact_gelu_gradient", "fast_gelu_gradient", "scaled_exp"]
 
-_ZERO, _HALF, _ONE, _TWO, _THREE = (np.float32(value) for value in (0, 0.5, 1, 2, 3))
+_ZERO, _HALF, _ONE, _TWO = (np.float32(value) for value in (0, 0.5, 1, 2))
 
 # Beyond, both gradients are exactly 0 or 1 in float32 and in float64: a bound for |z| that keeps powers of z finite.
 _FLAT = 40.0
@@ -32,7 +32,10 @@ _LOG2_E = np.float32(1.4426950408889634)
 _LN2_HIGH = np.float32(0.693359375)  # 9 bits: its product with a whole number below 2^15 is exact
 _LN2_LOW = np.float32(-2.12194440e-4)
 _ROUNDER = np.float32(1.5 * 2**23)  # adding it leaves no bits for a fraction, and the whole number in the lowest bits
-_SMALLEST = np.float32(-87.33)  # exp of less is subnormal, and taken for 0
+_SMALLEST = np.float32(-130)  # exp of less makes both gradients 0
+SCALE = np.float32(2.0**64)  # of exp: gradients are several times exp, and normal numbers where exp is none
+_SHRINK = np.float32(2.0**-64)
+_SCALED_ONE = np.int32((127 + 64) << 23)  # the bits of SCALE
 
 # exp(r) = 1 + r + r^2 * E(r) for |r| <= 1.01 * ln(2)/2, relative error 3.3e-9.
 _E0, _E1, _E2, _E3, _E4 = (
@@ -48,10 +51,11 @@ _E0, _E1, _E2, _E3, _E4 = (
 
 # (1 - Phi(t)) exp(t^2/2) = M(v) with v = t/(1 + 0.3 t), for 0 <= t <= 15: absolute error 7.3e-9 after multiplication by
 # exp(-t^2/2), relative error 3.8e-7. In v rather than Abramowitz and Stegun's 1/(1 + p t) (7.1.26: 1.5e-7), because
-# v keeps the relative precision of a small t: 1/(1 + p t) loses 2e-7 of the result to its own rounding.
+# v keeps the relative precision of a small t: 1/(1 + p t) loses 2e-7 of the result to its own rounding. Divided by
+# SCALE, as is the density.
 _V = np.float32(0.3)
 _M0, _M1, _M2, _M3, _M4, _M5, _M6, _M7, _M8 = (
-    np.float32(value)
+    np.float32(value) * _SHRINK
     for value in (
         0.5000000072332977,
         -0.3989428041789893,
@@ -65,12 +69,13 @@ _M0, _M1, _M2, _M3, _M4, _M5, _M6, _M7, _M8 = (
     )
 )
 _DENSITY_AT_0 = 0.3989422804014327  # 1/sqrt(2 pi)
-_DENSITY_AT_0_32 = np.float32(_DENSITY_AT_0)
+_SHRUNK_DENSITY = np.float32(_DENSITY_AT_0) * _SHRINK
 _SQRT_HALF = math.sqrt(0.5)
 
 # The fast form: u = c (z + a z^3).
 _C, _A = 0.7978845608028654, 0.044715
 _C32, _A32 = np.float32(_C), np.float32(_A)
+_P0, _P1 = np.float32(2 * _C), np.float32(6 * _C * _A)
 
 
 def _bitcast(target: Any) -> Any:
@@ -98,11 +103,6 @@ def _at_most(value: Any, bound: Any) -> Any:
     return bound if value > bound else value
 
 
-def exp_of_negative(x: Any) -> Any:
-    """exp(x) for x <= 0. float32: relative error at most 1e-7, and 0 where the result would be subnormal."""
-    raise NotImplementedError("for kernels only")
-
-
 def exact_gelu_gradient(z: Any) -> Any:
     """Phi(z) + z phi(z): the gradient of z Phi(z), Phi the normal distribution function, phi its density."""
     raise NotImplementedError("for kernels only")
@@ -113,26 +113,17 @@ def fast_gelu_gradient(z: Any) -> Any:
     raise NotImplementedError("for kernels only")
 
 
-@overload(exp_of_negative, jit_options=INLINE)
-def _exp_of_negative(x: Any) -> Any:
-    if x == types.float64:
-
-        def exp64(x: Any) -> Any:
-            return math.exp(x)
-
-        return exp64
-
-    def exp32(x: Any) -> Any:
-        # x = n ln2 + r, exp(x) = 2^n exp(r)
-        shifted = x * _LOG2_E + _ROUNDER
-        n = shifted - _ROUNDER
-        r = (x - n * _LN2_HIGH) - n * _LN2_LOW
-        tail = _E0 + r * (_E1 + r * (_E2 + r * (_E3 + r * _E4)))
-        mantissa = _ONE + (r + r * r * tail)
-        power = _from_bits(np.int32(np.int32(_bits(shifted) << 23) + np.int32(0x3F800000)))
-        return _ZERO if x < _SMALLEST else power * mantissa
-
-    return exp32
+@numba.njit(**INLINE)
+def scaled_exp(x: Any) -> Any:
+    """SCALE exp(x) of a float32 x <= 0, relative error at most 1e-7; 0 below -130."""
+    # x = n ln2 + r, exp(x) = 2^n exp(r)
+    shifted = x * _LOG2_E + _ROUNDER
+    n = shifted - _ROUNDER
+    r = (x - n * _LN2_HIGH) - n * _LN2_LOW
+    tail = _E0 + r * (_E1 + r * (_E2 + r * (_E3 + r * _E4)))
+    mantissa = _ONE + (r + r * r * tail)
+    power = _from_bits(np.int32(np.int32(_bits(shifted) << 23) + _SCALED_ONE))
+    return _ZERO if x < _SMALLEST else power * mantissa
 
 
 @overload(exact_gelu_gradient, jit_options=INLINE)
@@ -150,11 +141,11 @@ def _exact_gelu_gradient(z: Any) -> Any:
         # With t = |z| and e = exp(-t^2/2), 1 - Phi(t) = e M and phi(t) = e/sqrt(2 pi): the gradient at -t is
         # e (M - t/sqrt(2 pi)), and at t it is 1 less that.
         t = _at_most(abs(z), _FLAT32)
-        e = exp_of_negative(-_HALF * t * t)
+        e = scaled_exp(-_HALF * t * t)
         v = t / (_ONE + _V * t)
         high = _M5 + v * (_M6 + v * (_M7 + v * _M8))
         m = _M0 + v * (_M1 + v * (_M2 + v * (_M3 + v * (_M4 + v * high))))
-        gradient = e * (m - _DENSITY_AT_0_32 * t)
+        gradient = e * (m - _SHRUNK_DENSITY * t)
         return gradient if z < _ZERO else _ONE - gradient
 
     return exact32
@@ -162,7 +153,8 @@ def _exact_gelu_gradient(z: Any) -> Any:
 
 @overload(fast_gelu_gradient, jit_options=INLINE)
 def _fast_gelu_gradient(z: Any) -> Any:
-    # With e = exp(-2|u|): (1 + t)/2 = 1/(1 + e), for negative u e/(1 + e); 1 - t^2 = 4e/(1 + e)^2. Nothing cancels.
+    # With t = |z|, e = exp(-2|u|), w = 1/(1 + e) and p = 2 c t (1 + 3 a t^2): (1 + tanh u)/2 is w, and e w for negative
+    # u; 1 - tanh^2 u is 4 e w^2. So the gradient at -t is e w (1 - p w), and at t it is 1 less that.
     if z == types.float64:
 
         def fast64(z: Any) -> Any:
@@ -177,12 +169,11 @@ def _fast_gelu_gradient(z: Any) -> Any:
         return fast64
 
     def fast32(z: Any) -> Any:
-        z = _at_most(z, _FLAT32)
-        z = -_at_most(-z, _FLAT32)
-        square = z * z
-        e = exp_of_negative(-_TWO * _C32 * abs(z) * (_ONE + _A32 * square))
-        w = _ONE / (_ONE + e)
-        half = e * w if z < _ZERO else w
-        return half + _TWO * _C32 * z * (e * w * w) * (_ONE + _THREE * _A32 * square)
+        t = _at_most(abs(z), _FLAT32)
+        square = t * t
+        e = scaled_exp(-_TWO * _C32 * t * (_ONE + _A32 * square))
+        v = _ONE / (SCALE + e)  # w, divided by SCALE
+        gradient = e * (_ONE - t * (_P0 + _P1 * square) * (SCALE * v)) * v
+        return gradient if z < _ZERO else _ONE - gradient
 
     return fast32
