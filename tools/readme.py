@@ -10,10 +10,12 @@ A part stands between <!-- begin NAME --> and <!-- end NAME -->.
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import re
 import statistics
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -78,6 +80,27 @@ def operators() -> str:
     return "\n\n".join([table(head, rows), *([f"The same for all: {same}."] if same else [])])
 
 
+def stress() -> str:
+    """What one run of the stress suite tries, by the numbers that stand in it."""
+    tree = ast.parse((ROOT / "tests" / "stress" / "test_stress.py").read_text(encoding="utf-8"))
+    counts = {
+        name.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for name in node.targets
+        if isinstance(name, ast.Name) and isinstance(node.value.value, int)
+    }
+    text = (
+        "A stress suite (`tools/test --long tests/stress`) tries in every run, with new random numbers: "
+        "{DAMAGED_FILES:,} damaged cache files, none of which may be loaded, and {DAMAGED_CACHES} processes on damaged "
+        "caches; {KILLS} kills and {INTERRUPTS} interrupts at random moments, {FORKS} forks while another thread "
+        "compiles; read-only, foreign and strange folders; {THREADS} threads whose plans are forgotten under them; "
+        "{CALLS:,} calls after which memory has not grown; and {HOSTILE_CALLS:,} hostile calls, each computed or "
+        "refused with a GradkernError."
+    )
+    return textwrap.fill(text.format(**counts), 120)
+
+
 def summary() -> str:
     """One row for each kind of gradient: the median and the least over all that was measured on a GPU."""
     bench = json.loads((RESULTS / "h200.json").read_text())["rows"]
@@ -111,7 +134,7 @@ def _middle(numbers: Sequence[float]) -> str:
 
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {"operators": operators, "summary": summary},
+    "README.md": {"operators": operators, "summary": summary, "stress": stress},
     "tools/results/README.md": {"h200": h200, "sweep": sweep, "conv": conv, "cold": cold, "cpu": cpu, "digits": digits},
 }
 

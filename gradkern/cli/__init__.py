@@ -15,7 +15,7 @@ from gradkern.errors import GradkernError, RegistryError
 
 __all__ = ["DONE", "FAILED", "JSON_SCHEMA", "main"]
 
-JSON_SCHEMA = 2
+JSON_SCHEMA = 3
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 3, 130
 CODES = "exit codes: 0 done, 1 {}, 2 the command line is wrong, 3 registry.yaml is refused, 130 interrupted"
 

@@ -65,7 +65,7 @@ def size(*paths: Path) -> int:
 def as_json(show: Shown, *arguments: str) -> tuple[int, dict[str, Any]]:
     code, out, _ = show(*arguments, "--json")
     document = json.loads(out)
-    assert (document.pop("schema"), document.pop("gradkern")) == (2, gradkern.__version__)
+    assert (document.pop("schema"), document.pop("gradkern")) == (3, gradkern.__version__)
     return code, document
 
 

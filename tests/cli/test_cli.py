@@ -202,7 +202,7 @@ def test_json_has_a_schema_version_and_every_field_of_every_contract(show: Shown
     assert code == 0
     document = json.loads(out)
     assert list(document) == ["schema", "gradkern", "operators"]
-    assert document["schema"] == 2
+    assert document["schema"] == 3
     assert document["gradkern"] == gradkern.__version__
     assert [entry["name"] for entry in document["operators"]] == NAMES
     for entry in document["operators"]:

@@ -358,7 +358,7 @@ def test_json_has_a_schema_every_check_and_the_verdict(
     assert cli.main(["doctor", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert list(document) == ["schema", "gradkern", "python", "system", "healthy", "checks"]
-    assert (document["schema"], document["healthy"]) == (2, True)
+    assert (document["schema"], document["healthy"]) == (3, True)
     names = ["driver", "GPU 0", "packages", "NVVM", "cuDNN", "cache", "pack", "cpu provider", "cuda provider"]
     assert [each["name"] for each in document["checks"]] == names
     for each in document["checks"]:

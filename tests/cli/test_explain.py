@@ -72,7 +72,7 @@ def test_a_plan_is_shown_whole(show: Shown, provider: FakeProvider) -> None:
 
 def test_json_has_a_schema_and_every_field(facts: Callable[..., dict[str, Any]], provider: FakeProvider) -> None:
     assert facts(LN, "--axes", AXES, "--outputs", "X_grad") == {
-        "schema": 2,
+        "schema": 3,
         "gradkern": gradkern.__version__,
         "operator": LN,
         "axes": {"rows": [4096], "columns": [1024]},

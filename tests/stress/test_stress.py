@@ -33,7 +33,15 @@ from gradkern.system import cache_files
 
 pytestmark = pytest.mark.slow
 
-ROUNDS, DAMAGES, HOSTILE_CALLS, CALLS = 8, 3000, 1000, 20_000
+# What one run tries; the README quotes these numbers.
+DAMAGED_FILES = 3000
+DAMAGED_CACHES = 8
+KILLS = 8
+INTERRUPTS = 8
+FORKS = 4
+THREADS = 8
+CALLS = 25_000
+HOSTILE_CALLS = 1000
 
 WORK = """
 import sys
@@ -97,7 +105,7 @@ def damage(data: bytes, draw: random.Random) -> bytes:
 def test_no_damaged_file_is_loaded(warm: tuple[Path, str], tmp_path: Path, draw: random.Random) -> None:
     (sound, *_) = sorted((warm[0] / "cpu").glob("*.kernel"))
     data, path = sound.read_bytes(), tmp_path / sound.name
-    for _ in range(DAMAGES):
+    for _ in range(DAMAGED_FILES):
         changed = damage(data, draw)
         if changed != data:
             path.write_bytes(changed)
@@ -109,7 +117,7 @@ def test_no_damaged_file_is_loaded(warm: tuple[Path, str], tmp_path: Path, draw:
 def test_a_process_with_a_damaged_cache_computes_the_same(
     warm: tuple[Path, str], tmp_path: Path, draw: random.Random
 ) -> None:
-    for number in range(ROUNDS):
+    for number in range(DAMAGED_CACHES):
         cache = tmp_path / str(number)
         shutil.copytree(warm[0], cache)
         for path in (cache / "cpu").glob("*.kernel"):
@@ -121,7 +129,7 @@ def test_a_process_with_a_damaged_cache_computes_the_same(
 
 def test_a_killed_process_leaves_a_sound_cache(warm: tuple[Path, str], tmp_path: Path, draw: random.Random) -> None:
     cache = tmp_path / "cache"
-    for _ in range(ROUNDS):
+    for _ in range(KILLS):
         process = start(DONE, cache)
         time.sleep(draw.uniform(0, 6))
         process.send_signal(draw.choice([signal.SIGKILL, signal.SIGTERM]))
@@ -151,7 +159,7 @@ print(call().dX.tobytes().hex(), call().dB.tobytes().hex())
 
 
 def test_a_process_goes_on_after_interrupts(warm: tuple[Path, str], tmp_path: Path, draw: random.Random) -> None:
-    for number in range(ROUNDS):
+    for number in range(INTERRUPTS):
         process = start(INTERRUPTED, tmp_path / str(number // 4))
         assert process.stdout is not None
         process.stdout.readline()
@@ -180,7 +188,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_a_child_forked_at_any_moment_computes(tmp_path: Path, draw: random.Random) -> None:
-    for number in range(ROUNDS // 2):
+    for number in range(FORKS):
         code = FORKED.replace("{delay}", str(draw.uniform(0, 5)))
         assert ended(code, tmp_path / str(number)) == "0\n"
 
@@ -261,8 +269,8 @@ def test_eight_threads_get_the_bits_of_one_while_plans_are_forgotten() -> None:
             done += 1
         return done
 
-    with ThreadPoolExecutor(8) as pool:
-        assert min(pool.map(work, range(8))) > 10
+    with ThreadPoolExecutor(THREADS) as pool:
+        assert min(pool.map(work, range(THREADS))) > 10
     assert sum(each.name.startswith("gradkern") for each in threading.enumerate()) <= (os.cpu_count() or 1)
 
 
@@ -275,8 +283,8 @@ def test_memory_does_not_grow() -> None:
         gc.collect()
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-    before = grow(CALLS // 4)
-    assert grow(CALLS) - before < 16 << 10  # in KiB: less than one byte a call would be
+    before = grow(CALLS // 5)
+    assert grow(CALLS - CALLS // 5) - before < 16 << 10  # in KiB: less than one byte a call would be
 
 
 numbers = st.one_of(st.integers(-(2**70), 2**70), st.floats(), st.booleans(), st.none(), st.text(max_size=5))
