@@ -15,11 +15,20 @@ pytestmark = pytest.mark.thorough
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 TESTS = ROOT / "tests"
 FILES = sorted(TESTS.rglob("simulated_*.py"))
+GROUPS = ("ops/batch_norm", "ops/conv", "")
+"""Folders whose files share a process, which takes seconds to begin; the last has all others."""
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda path: str(path.relative_to(TESTS).with_suffix("")))
-def test_the_kernels_own_source_is_right_under_the_simulator(file: Path) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(file)]
+def files_of(group: str) -> list[Path]:
+    names = [path.relative_to(TESTS).parent.as_posix() for path in FILES]
+    return [path for path, name in zip(FILES, names, strict=True) if (name if name in GROUPS else "") == group]
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_kernels_own_source_is_right_under_the_simulator(group: str) -> None:
+    files = files_of(group)
+    assert files
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *map(str, files)]
     environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

@@ -266,16 +266,25 @@ def matrix_product(dtype: str) -> Callable[..., None]:
     kind = np.dtype(dtype)
 
     def multiply(sums: Any, first: int, left: Any, right: Any) -> None:
-        block, thread = _block(), _thread().thread_id
+        exchange, thread = _block().exchange, _thread().thread_id
+        warp, lane = divmod(thread, 32)
         words = np.array([*(left[n] for n in range(4)), *(right[n] for n in range(2))], np.int32)
-        block.exchange[thread] = words.view(kind).astype(np.float32).reshape(6, 2)
+        exchange[thread] = words.view(kind)
+        exchange.pop(("products", warp), None)
         warp_barrier()
-        shares = np.stack([block.exchange[thread // 32 * 32 + lane] for lane in range(32)]).reshape(8, 4, 6, 2)
+        if ("products", warp) not in exchange:  # the first lane that comes here computes for all
+            exchange["products", warp] = products([exchange[warp * 32 + each] for each in range(32)])
+        found = exchange["products", warp][lane]
         warp_barrier()
-        g, q = divmod(thread % 32, 4)
         for n in range(4):
-            row = shares[g][:, [1, 3] if n >= 2 else [0, 2]]
-            sums[first + n] += np.float32((row * shares[2 * q + n % 2][:, 4:]).sum())
+            sums[first + n] += found[n]
+
+    def products(shares: list[np.ndarray]) -> np.ndarray:
+        """What each lane gets, (32, 4), from what each has, six words of two numbers."""
+        A = np.array(shares).astype(np.float32).reshape(8, 4, 6, 2)
+        right = A[:, :, 4:].reshape(8, 16)
+        of_rows = [(A[:, :, rows].reshape(8, 1, 16) * right).sum(2) for rows in ([0, 2], [1, 3])]
+        return np.stack([of_rows[n // 2][:, n % 2 :: 2] for n in range(4)], 2).reshape(32, 4)
 
     return multiply
 
