@@ -24,7 +24,6 @@ class StreamingForm:
     parameter: str  # of scale and of the results of the sums
     statistic: str  # of mean and deviation
     outputs: frozenset[str]  # of dX, scale_sum, bias_sum
-    channels: int
     epsilon: float | None  # deviation is the variance, to which this is added; None: it is 1/standard deviation
     width: int
     vectors: int = 1
@@ -37,7 +36,7 @@ class StreamingForm:
     tail: bool = False  # the array does not end at the end of a vector
     nested: bool = False  # there are axes around the slabs
     direct: bool = False  # no axis is reduced: every sum is of one element
-    long: bool = False  # places within a row need 64 bits
+    long: bool = False  # places within a row, or within a partial row, need 64 bits
     totals: bool = False  # both sums are also left unrounded
     centred: bool = False  # dX has the terms of the sums, which are given unrounded
     backward: bool = False  # from the last row of the last item to the first
@@ -51,7 +50,7 @@ class StreamingForm:
         """In a profiler."""
         role = "totals" if self.totals else "_".join(sorted(self.outputs))
         shape = f"{self.threads}x{self.vectors}x{self.width}"
-        return kernel_name("channels_streaming", role, self.data, self.channels, shape)
+        return kernel_name("channels_streaming", role, self.data, shape)
 
     @property
     def compute(self) -> str:
@@ -129,17 +128,16 @@ class StreamingForm:
     def column_sums(self) -> ColumnSums:
         """The last step: partial rows, one column for each channel. The ring is free by then, but for a second pass."""
         return ColumnSums(
-            columns=self.channels,
             width=1,
             lanes=self.threads,
             vectors=1,
             warp_groups=1,
-            slices=1,
             sums=max(1, self.sums),
             compute=self.compute,
             result=self.compute if self.totals else self.parameter,
             at=self.sums_at if self.held_rows else 0,
             chunk=self.chunk,
+            long=self.long,
             native_bfloat16=self.native_bfloat16,
         )
 

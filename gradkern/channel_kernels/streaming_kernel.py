@@ -42,6 +42,7 @@ def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..
     SUMS, TOTALS, TWO_PASSES = form.sums > 0 and not form.direct, form.totals, then is not None
     SCALE_SUM, BIAS_SUM, SCALE_FIRST = "scale_sum" in form.outputs, "bias_sum" in form.outputs, form.sums_scale
     PARAMETER, STATISTIC = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic]
+    ACROSS, SUM = 4 * form.chunk, form.itemsize
     FLOAT = float64 if form.compute == "float64" else float32
     load_statistic = i.loader("global", form.statistic, 1)
     store_result = i.storer("global", form.parameter, 1, form.native_bfloat16)
@@ -78,22 +79,23 @@ def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..
         scale_total: int, bias_total: int, partial: int, counter: int,
         count: int, inner: int, length: int, row: int, tile: int, tiles: int, rows_each: int, rows_over: int,
         groups: int, items: int, lane_bits: int, repeats: int, parts: int, partial_rows: int, elements: int,
-        n1: int, n2: int, n3: int, n4: int, n5: int,
+        n1: int, n2: int, n3: int, n4: int, n5: int, channels: int,
     ) -> None:  # fmt: skip
         nest = (n1, n2, n3, n4, n5)  # one argument: from the 31st on Python calls as with *args, which Numba refuses
+        row_of_sums = ((channels + ACROSS - 1) & -ACROSS) * SUM  # bytes of a partial row, of each of the sums
         ended = first_pass(D, X, scale, mean, deviation, dX, scale_sum, bias_sum, scale_total, bias_total, partial,
                    count, inner, length, row, tile, tiles, rows_each, rows_over,
-                   groups, items, lane_bits, repeats, parts, elements, nest, int32(0))  # fmt: skip
+                   groups, items, lane_bits, repeats, parts, elements, row_of_sums, nest, int32(0))  # fmt: skip
         if SUMS and TOTALS:
             wanted = (deviation, scale_sum, bias_sum)
-            add_over_grid(partial, counter, wanted, scale_total, bias_total, partial_rows, partial_rows)
+            add_over_grid(partial, counter, wanted, scale_total, bias_total, partial_rows, partial_rows, channels)
         elif SUMS:
             first, second = (scale_sum, bias_sum) if SCALE_FIRST else (bias_sum, bias_sum)
-            add_over_grid(partial, counter, deviation, first, second, partial_rows, partial_rows)
+            add_over_grid(partial, counter, deviation, first, second, partial_rows, partial_rows, channels)
         if TWO_PASSES:
             wait_for_grid(counter)
             second_pass(D, X, scale, mean, deviation, dX, scale_sum, bias_sum, scale_total, bias_total, partial,
                         count, inner, length, row, tile, tiles, rows_each, rows_over,
-                        groups, items, lane_bits, repeats, parts, elements, nest, ended)  # fmt: skip
+                        groups, items, lane_bits, repeats, parts, elements, row_of_sums, nest, ended)  # fmt: skip
 
     return kernel

@@ -158,7 +158,7 @@ def one_pass(
         D: int, X: int, scale: int, mean: int, deviation: int, dX: int, scale_sum: int, bias_sum: int,
         scale_total: int, bias_total: int, partial: int,
         count: int, inner: int, length: int, row: int, tile: int, tiles: int, rows_each: int, rows_over: int,
-        groups: int, items: int, lane_bits: int, repeats: int, parts: int, elements: int,
+        groups: int, items: int, lane_bits: int, repeats: int, parts: int, elements: int, row_of_sums: int,
         nest: tuple[int, int, int, int, int], ended: int,
     ) -> int:  # fmt: skip
         n1, n2, n3, n4, n5 = nest
@@ -296,7 +296,8 @@ def one_pass(
                                     store_result(bias_sum + channel * PARAMETER, one)
                 else:
                     add_over_tile(scale_sums, bias_sums, partial, slab, group, tile_of_row, vectors, inner, length,
-                                  tile, tiles, groups, lane_bits, repeats, parts, n1, n2, n3, n4, n5)  # fmt: skip
+                                  tile, tiles, groups, lane_bits, repeats, parts, row_of_sums,
+                                  n1, n2, n3, n4, n5)  # fmt: skip
         return taken
 
     return run_pass

@@ -99,13 +99,13 @@ def plan(
     form, tiling = choose_tiling(form, slabs, device.processors, device.shared_bytes)
     given = [*(names[name] for name in (*call.inputs, *call.outputs)), "partial", "counter"]
     adding = form.sums > 0 and not form.direct
-    partial = tiling.partial_rows * form.column_sums.partial_bytes if adding else 0
+    partial = tiling.partial_rows * form.column_sums.partial_bytes(slabs.channels) if adding else 0
     kernel = name_of(form, tiling)
     if second is None:
         return StreamingPlan(kernel, partial, _launch(form, tiling, device, given, adding, elements), device)
 
     given += ["scale_total", "bias_total"]
-    first_total, total = up(partial, 128), up(form.channels * form.itemsize, 128)
+    first_total, total = up(partial, 128), up(slabs.channels * form.itemsize, 128)
     totals_at = first_total, first_total + total
     memory = first_total + 2 * total
     if launches == 1:  # the second pass takes the first one's items
@@ -133,7 +133,6 @@ def _form(
         parameter=next(tensors[name] for name in _PER_CHANNEL if name in tensors).dtype.name,
         statistic=tensors["deviation"].dtype.name if "deviation" in tensors else data[0].dtype.name,
         outputs=outputs,
-        channels=slabs.channels,
         epsilon=epsilon,
         width=width,
         source="plain" if plain else "async",
@@ -158,7 +157,7 @@ def _launch(
         raise Refusal(
             f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits the device"
         )
-    last = -(-form.sums * form.channels // (4 * form.chunk)) if adding else 0  # what the last step shares out
+    last = -(-form.sums * tiling.channels // (4 * form.chunk)) if adding else 0  # what the last step shares out
     grid = min(resident, max(tiling.items, last))
     numbers = {**tiling.numbers, "elements": elements or 0}
     arguments = [numbers.get(name, 0) for name in ARGUMENTS]

@@ -42,8 +42,7 @@ def tile_sums(form: StreamingForm) -> Callable[..., None]:
     GRAIN = 1 if SPLIT else WIDTH  # elements that are added up together
     SUM, SUMS_AT = form.itemsize, form.sums_at
     BIAS_AT = SUMS_AT + (form.sum_bytes if SCALE_SUM else 0)
-    ROW = form.column_sums.partial_bytes
-    BIAS_ROW = form.column_sums.padded_columns * SUM if SCALE_SUM else 0
+    BOTH = SCALE_SUM and BIAS_SUM
 
     DOUBLE = form.compute == "float64"
     FLOAT = float64 if DOUBLE else float32
@@ -51,6 +50,7 @@ def tile_sums(form: StreamingForm) -> Callable[..., None]:
     store_values = i.storer("shared", form.compute, VALUES)
     load_sum = i.loader("shared", form.compute, 1)
     store_sum = i.storer("global", form.compute, 1)
+    row_address = i.row_address_long if LONG else i.row_address
     shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
     divide = divider(form)
 
@@ -75,11 +75,15 @@ def tile_sums(form: StreamingForm) -> Callable[..., None]:
     def add_over_tile(
         scale_sums: Any, bias_sums: Any, partial: int, slab: int, group: int, tile_of_row: int, vectors: int,
         inner: int, length: int, tile: int, tiles: int, groups: int, lane_bits: int, repeats: int, parts: int,
-        n1: int, n2: int, n3: int, n4: int, n5: int,
+        row_of_sums: int, n1: int, n2: int, n3: int, n4: int, n5: int,
     ) -> None:  # fmt: skip
-        """Every run's sums over the block's threads, `lanes` of them for a run, into the item's partial rows."""
+        """Every run's sums over the block's threads, `lanes` of them for a run, into the item's partial rows, in which
+        one sum of all channels takes `row_of_sums` bytes.
+        """
         thread = int32(cuda.threadIdx.x)
         shared = i.shared_memory()
+        to_bias = PLACE(row_of_sums)
+        partial_row = PLACE(2 * to_bias) if BOTH else to_bias
         some, one = cuda.local.array(VALUES, FLOAT), cuda.local.array(1, FLOAT)
         cuda.syncthreads()  # the item before has been added up
         for j in range(VECTORS):
@@ -143,21 +147,21 @@ def tile_sums(form: StreamingForm) -> Callable[..., None]:
                     channel += int64(kept_of(slab, n1, n2, n3, n4, n5)) * inner
                     number += int64(reduced_of(slab, n1, n2, n3, n4, n5)) * groups * (1 if whole else repeats)
                 part = tile_of_row - first_tile
-                to_row = partial + (number * parts + part) * ROW + channel * SUM
+                to_row = row_address(partial, PLACE(number * parts + part), partial_row) + channel * SUM
                 if SCALE_SUM:
                     one[0] = s
                     store_sum(to_row, one)
                 if BIAS_SUM:
                     one[0] = b
-                    store_sum(to_row + BIAS_ROW, one)
+                    store_sum(to_row + to_bias if BOTH else to_row, one)
                 while tile_of_row == last_tile and part + 1 < parts:  # a run on fewer tiles than others
                     part += 1
-                    to_row += ROW
+                    to_row += partial_row
                     one[0] = FLOAT(0)
                     if SCALE_SUM:
                         store_sum(to_row, one)
                     if BIAS_SUM:
-                        store_sum(to_row + BIAS_ROW, one)
+                        store_sum(to_row + to_bias if BOTH else to_row, one)
             device = int32(device + (THREADS >> lane_bits))
             warp_first = int32(warp_first + (THREADS >> lane_bits))
 

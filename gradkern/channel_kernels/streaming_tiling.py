@@ -34,7 +34,7 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers
     *("D", "X", "scale", "mean", "deviation", "dX", "scale_sum", "bias_sum"),
     *("scale_total", "bias_total", "partial", "counter"),
     *("count", "inner", "length", "row", "tile", "tiles", "rows_each", "rows_over", "groups", "items"),
-    *("lane_bits", "repeats", "parts", "partial_rows", "elements", *NEST),
+    *("lane_bits", "repeats", "parts", "partial_rows", "elements", *NEST, "channels"),
 )
 
 _FLUSH = {False: 0.5, True: 1.5}  # what the end of an item costs, in units of one tile of one row; split or not
@@ -106,9 +106,13 @@ class Tiling:
     nest: tuple[int, ...] = (1,) * len(NEST)
 
     @property
+    def channels(self) -> int:
+        return self.inner * prod(self.nest[0::2])
+
+    @property
     def numbers(self) -> dict[str, int]:
         named = {name: getattr(self, name) for name in ARGUMENTS if name in Tiling.__slots__}
-        return {**named, **dict(zip(NEST, self.nest, strict=True))}
+        return {**named, **dict(zip(NEST, self.nest, strict=True)), "channels": self.channels}
 
 
 def choose_tiling(
@@ -116,7 +120,7 @@ def choose_tiling(
 ) -> tuple[StreamingForm, Tiling]:
     """`form` with its threads and stages, and the tiling; types, outputs, width, source and alignment are given."""
     made = _threads(fitted(form, slabs))
-    made = replace(made, chunk=chunk_of(max(1, made.sums), made.channels, made.threads, processors))
+    made = replace(made, chunk=chunk_of(max(1, made.sums), slabs.channels, made.threads, processors))
     while made.shared_bytes * made.blocks_per_processor > shared_bytes:
         if made.stages > 3:
             made = replace(made, stages=made.stages - 1)
@@ -153,7 +157,7 @@ def fitted(form: StreamingForm, slabs: Slabs) -> StreamingForm:
         columns=form.columns and split and slabs.length == 1 and slabs.inner % form.width == 0,
         tail=slabs.count % form.width != 0,
         direct=not slabs.reduced and not form.totals,
-        long=slabs.count * 8 >= 1 << 31,
+        long=max(slabs.count, 2 * slabs.channels) * 8 >= 1 << 31,
     )
 
 

@@ -23,7 +23,7 @@ TARGETS = [  # repetitions, channels, elements of each
 
 
 def form_of(slabs: Slabs, width: int, **more: int) -> StreamingForm:
-    return StreamingForm("bfloat16", "bfloat16", "bfloat16", OUTPUTS, slabs.channels, 1e-5, width, **more)
+    return StreamingForm("bfloat16", "bfloat16", "bfloat16", OUTPUTS, 1e-5, width, **more)
 
 
 def places(found: Tiling, outer: int) -> list[tuple[int, int]]:
@@ -93,3 +93,9 @@ def test_no_thread_adds_up_long_sums(last: bool, width: int) -> None:
         form, found = choose_tiling(form_of(slabs, width), slabs, PROCESSORS, SHARED)
         rows = found.rows_each + (found.rows_over > 0)
         assert rows * form.vectors * form.width // form.adders <= 256, sizes
+
+
+def test_few_kernels_serve_all_channels() -> None:
+    shapes = [Slabs((), 64, channels, size) for channels in range(16, 2049, 16) for size in (3136, 784, 196)]
+    forms = {choose_tiling(form_of(slabs, 8), slabs, PROCESSORS, SHARED)[0] for slabs in shapes}
+    assert len(forms) <= 12

@@ -20,7 +20,7 @@ from gradkern.cuda import compile as compiling
 from gradkern.ops.bias_gelu.cuda import form as gelu
 
 FORM = gelu.choose(
-    gelu.BiasGeluForm("BiasGeluGrad_dX", "float16", "float16", 768, ("dX", "dB"), 8, bias_width=8), 1 << 15, 132
+    gelu.BiasGeluForm("BiasGeluGrad_dX", "float16", "float16", ("dX", "dB"), 8, bias_width=8), 768, 1 << 15, 132
 )
 COMPILE = """
 import hashlib, json, sys

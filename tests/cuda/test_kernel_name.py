@@ -1,4 +1,4 @@
-"""Kernels have names that a profiler shows and that tell operators, types and sizes apart."""
+"""Kernels have names that a profiler shows and that tell operators, types and forms apart."""
 
 from __future__ import annotations
 
@@ -32,25 +32,23 @@ def test_a_name_is_letters_digits_and_underscores_and_not_long() -> None:
 
 def test_forms_have_names_of_their_own() -> None:
     norms = [
-        norm.LayerNormForm(
-            operator, data, data, data, data, "float32", columns, frozenset(outputs), 8, 32, 2, 4, phase=phase
-        )
+        norm.LayerNormForm(operator, data, data, data, data, "float32", frozenset(outputs), 8, lanes, 2, 4, phase=phase)
         for operator in (LAYER, SIMPLIFIED, INVERTIBLE)
         for data in ("float16", "bfloat16")
-        for columns in (512, 768)
+        for lanes in (32, 64)
         for outputs in (ALL_OUTPUTS[operator], ("X_grad",))
         for phase in ("fused", "row_sums", "apply")
     ]
     gelus = [
-        gelu.BiasGeluForm(operator, "bfloat16", "bfloat16", columns, outputs, 8)
+        gelu.BiasGeluForm(operator, "bfloat16", "bfloat16", outputs, 8, lanes)
         for operator in ("BiasGeluGrad_dX", "BiasFastGeluGrad_dX")
-        for columns in (512, 768)
+        for lanes in (32, 64)
         for outputs in (("dX",), ("dX", "dB"))
     ]
     names = {form.name for form in (*norms, *gelus)}
     assert len(names) == len(norms) + len(gelus)
     assert all(re.fullmatch(rf"gradkern_\w{{1,{MOST_LETTERS - 9}}}", name) for name in names)
-    assert "gradkern_layer_norm_grad_bf16_512_1x32x2x8" in names
+    assert "gradkern_layer_norm_grad_bf16_1x32x2x8" in names
 
 
 def test_the_machine_code_has_the_name() -> None:

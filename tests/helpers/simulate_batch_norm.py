@@ -41,7 +41,7 @@ def simulate(
     slabs = Slabs.of(merged_axes([X.shape[axis] for axis in order], kept))
     statistic = case.inputs["saved_mean"].dtype.name
     made = StreamingForm(
-        X.dtype.name, parameter.dtype.name, statistic, frozenset(), slabs.channels, None, width,
+        X.dtype.name, parameter.dtype.name, statistic, frozenset(), None, width,
         columns=offset == 0, **{"threads": 32, **form},
     )  # fmt: skip
     made = replace(made, outputs=frozenset(NAMES[name] for name in outputs))
@@ -77,7 +77,7 @@ def simulate(
         for total, given in zip(totals, share, strict=False):
             total.array[...] = given
         elements = share[2]
-    partial = Guarded((walks[0].partial_rows * passes[0].column_sums.partial_bytes,), np.uint8)
+    partial = Guarded((walks[0].partial_rows * passes[0].column_sums.partial_bytes(slabs.channels),), np.uint8)
     counter = np.zeros(64, np.uint32)
     addresses = {NAMES[name]: each.address for name, each in held.items()}
     addresses |= {"scale_total": totals[0].address, "bias_total": totals[1].address, "partial": partial.address}

@@ -32,9 +32,7 @@ def simulate(
     dtype = X.dtype.name
     slabs = Slabs.of(merged_axes(X.shape, [kept == size for kept, size in zip(statistics, X.shape, strict=True)]))
     wanted = frozenset(NAMES[name] for name in outputs)
-    made = StreamingForm(
-        dtype, dtype, dtype, wanted, slabs.channels, EPSILON, width, columns=True, **{"threads": 32, **form}
-    )
+    made = StreamingForm(dtype, dtype, dtype, wanted, EPSILON, width, columns=True, **{"threads": 32, **form})
     made = fitted(made, slabs)
     found = best_tiling(made, slabs, blocks)
     made = replace(made, nested=prod(found.nest) > 1)
@@ -49,7 +47,7 @@ def simulate(
         held[name] = Guarded((prod(shape),), X.dtype, offset * X.itemsize)
     if in_place:
         held["OutputGradient"] = held[in_place]
-    partial = Guarded((found.partial_rows * made.column_sums.partial_bytes,), np.uint8)
+    partial = Guarded((found.partial_rows * made.column_sums.partial_bytes(slabs.channels),), np.uint8)
     counter = np.zeros(64, np.uint32)
     numbers = {NAMES[name]: each.address for name, each in held.items()}
     numbers |= {"partial": partial.address, "counter": counter.ctypes.data, **found.numbers}

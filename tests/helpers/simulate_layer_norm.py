@@ -33,10 +33,11 @@ def simulate(
         )
     data = "Y" if form.invertible else "X"
     inverse = "inv_std_dev" if form.has_mean else "inv_std_var"
-    scratch = Guarded((grid * max(1, form.sums) * form.column_sums.padded_columns,), form.compute)
+    scratch = Guarded((grid * max(1, form.sums) * form.column_sums.padded_columns(columns),), form.compute)
     row_sums = Guarded((max(1, rows) * form.slices * 2,), form.compute)
     counter = np.zeros(64, np.uint32)
     named = {
+        **form.sizes(columns),
         **{name: held[name].address for name in held},
         "X": held[data].address,
         "inv_std": held[inverse].address,

@@ -8,15 +8,16 @@ It is launched cooperatively (but for `single_block`), its blocks are persistent
 columns, over all rows it sees, in one local array of per_thread values for each sum; all start from zero, also where a
 thread has no column. After the last row every thread of every block calls
 
-    add_over_block(first, second, partial, operand, first_result, second_result, slice_, block, columns)
-    if not single_block: add_over_grid(partial, counter, operand, first_result, second_result, rows, blocks)
+    add_over_block(first, second, partial, operand, first_result, second_result, block, first_column, own, columns)
+    if not single_block: add_over_grid(partial, counter, operand, first_result, second_result, rows, blocks, columns)
 
 with first, second        the local arrays; they are changed (one sum: the same array twice)
-     partial              address of blocks * spec.partial_bytes of scratch memory, 16-byte aligned
+     partial              address of blocks * spec.partial_bytes(columns) of scratch memory, 16-byte aligned
      counter              address of the stream's counter (device.scratch): zero, or as the last launch left it
      first_result, ...    addresses of the results, one for each column (one sum: the same address twice)
-     slice_, block        blockIdx.x % slices and // slices; blocks = gridDim.x // slices
-     columns              how many columns this block's slice has
+     block                blockIdx.x // slices; blocks = gridDim.x // slices
+     first_column, own    where this block's slice begins, and how many columns it has
+     columns              of all slices
      rows                 block b sees rows if and only if b < ceil(rows / (warp_groups * group_rows)); the others'
                           partial sums are not read
 
@@ -61,20 +62,20 @@ def column_sums(
     spec: ColumnSums, finish: Callable[..., Any] | None = None
 ) -> tuple[Callable[..., None], Callable[..., None]]:
     """The device functions add_over_block and add_over_grid for `spec`."""
-    COLUMNS, WIDTH, LANES, VECTORS = spec.columns, spec.width, spec.lanes, spec.vectors
+    WIDTH, LANES, VECTORS = spec.width, spec.lanes, spec.vectors
     GROUPS, GROUP_THREADS, THREADS, GROUP_ROWS = spec.warp_groups, spec.group_threads, spec.threads, spec.group_rows
-    SLICE, FULL_VECTORS, PER_THREAD = spec.slice_columns, spec.full_vectors, spec.per_thread
+    CERTAIN_VECTORS, PER_THREAD = spec.certain_vectors, spec.per_thread
     SUMS, TWO, FINISH = spec.sums, spec.sums == 2, finish is not None
     COUNTS_PROGRESS, SINGLE_BLOCK = spec.counts_progress, spec.single_block
     RESULT, ITEM, AT = ITEMSIZE[spec.result], spec.itemsize, spec.at
-    SLICE_4 = up(SLICE, 4)
-    PADDED, CHUNK = spec.padded_columns, spec.chunk
-    FOLD, FOLDED, RESULTS, PADDED_RESULTS = spec.fold, spec.fold > 1, COLUMNS // spec.fold, spec.padded_results
-    ITEMS = SUMS * PADDED_RESULTS // (4 * CHUNK)
+    SLICE_4 = up(spec.most_columns, 4)
+    FOLD, FOLDED, CHUNK = spec.fold, spec.fold > 1, spec.chunk
+    ACROSS = 4 * CHUNK  # columns that are added up side by side in the last step
     SUMMERS, BLOCK_WARPS = THREADS // CHUNK, THREADS // 32
     AHEAD = max(2, min(6, -(-160 // SUMMERS)))  # most grids have at most 160 partial rows; 8 spilled once
     AHEAD_4 = 4 * AHEAD
     FLOAT = float64 if spec.compute == "float64" else float32
+    BYTES, row_address = (int64, i.row_address_long) if spec.long else (int32, i.row_address)
 
     store_result = i.storer("global", spec.result, 1, spec.native_bfloat16)
     load_one = i.loader("shared", spec.compute, 1)
@@ -88,10 +89,17 @@ def column_sums(
     shuffle_xor = i.shuffle_xor_double if spec.compute == "float64" else i.shuffle_xor
 
     @device_function
-    def write_sum(part: int, column: int, value: Any, operand: Any, first_result: int, second_result: int) -> None:
+    def padded(columns: int) -> int:
+        """ColumnSums.padded_columns"""
+        return (columns + (ACROSS - 1)) & -ACROSS
+
+    @device_function
+    def write_sum(
+        part: int, column: int, results: int, value: Any, operand: Any, first_result: int, second_result: int
+    ) -> None:
         """One element of a result, from its finished sum."""
         one = cuda.local.array(1, FLOAT)
-        if column < RESULTS:
+        if column < results:
             if FINISH:
                 value = finish(part, column, value, operand)
             one[0] = value
@@ -103,14 +111,14 @@ def column_sums(
     @device_function
     def add_over_block(
         first: Any, second: Any, partial: int, operand: Any, first_result: int, second_result: int,
-        slice_: int, block: int, columns: int,
+        block: int, first_column: int, own: int, columns: int,
     ) -> None:  # fmt: skip
         """Over the rows a warp takes at once, then over groups; leaves one row of partial sums a block."""
         thread = int32(cuda.threadIdx.x)
         group = int32(thread // GROUP_THREADS)
         group_thread = int32(thread - group * GROUP_THREADS)
         lane, group_row = int32(group_thread % LANES), int32(group_thread // LANES)
-        vectors, first_column = int32(columns // WIDTH), slice_ * SLICE
+        vectors = int32(own // WIDTH)
         shared = i.shared_memory()
         x = cuda.local.array(WIDTH, FLOAT)
         four, total = cuda.local.array(4, FLOAT), cuda.local.array(4, FLOAT)
@@ -121,7 +129,8 @@ def column_sums(
                 if TWO:
                     second[n] += shuffle_xor(second[n], distance)
             distance = int32(distance * 2)
-        out_at = partial + (int64(block) * SUMS * PADDED + first_column) * ITEM
+        to_second = padded(columns)
+        out_at = partial + (int64(block) * SUMS * to_second + first_column) * ITEM
         group_at = shared + AT + group * (SUMS * SLICE_4 * ITEM)
         # What lay there is free. Twice, here and below: after one barrier alone racecheck reports a hazard between its
         # two sides where a group has passed fewer barriers of its own than another (having no row, say). It errs: the
@@ -131,7 +140,7 @@ def column_sums(
         cuda.syncthreads()
         for j in range(VECTORS):
             v = lane + j * LANES
-            if group_row == 0 and (j < FULL_VECTORS or v < vectors):
+            if group_row == 0 and (j < CERTAIN_VECTORS or v < vectors):
                 for e in range(WIDTH):
                     x[e] = first[j * WIDTH + e]
                 if GROUPS == 1 and not SINGLE_BLOCK:
@@ -142,14 +151,14 @@ def column_sums(
                     for e in range(WIDTH):
                         x[e] = second[j * WIDTH + e]
                     if GROUPS == 1 and not SINGLE_BLOCK:
-                        store_global_vector(out_at + (PADDED + v * WIDTH) * ITEM, x)
+                        store_global_vector(out_at + (to_second + v * WIDTH) * ITEM, x)
                     else:
                         store_vector(group_at + (SLICE_4 + v * WIDTH) * ITEM, x)
         if GROUPS > 1 or SINGLE_BLOCK:
             cuda.syncthreads()
             cuda.syncthreads()
             column = i.unseen(4 * thread)
-            while column < columns:
+            while column < own:
                 for part in range(SUMS):
                     for e in range(4):
                         total[e] = FLOAT(0)
@@ -159,27 +168,28 @@ def column_sums(
                             total[e] += four[e]
                     if SINGLE_BLOCK:
                         for e in range(4):
-                            if column + e < columns:
+                            if column + e < own:
                                 where = first_column + column + e
-                                write_sum(part, where, total[e], operand, first_result, second_result)
+                                write_sum(part, where, columns, total[e], operand, first_result, second_result)
                     else:  # what lies beyond the last column goes into the padding of the partial row
-                        store_partial_4(out_at + (part * PADDED + column) * ITEM, total)
+                        store_partial_4(out_at + (part * to_second + column) * ITEM, total)
                 column = i.unseen(column + 4 * THREADS)
 
     @device_function
-    def load_folded(values: Any, partial: int, column: int, row: int) -> None:
+    def load_folded(values: Any, partial: int, column: int, row: int, columns: int, results: int) -> None:
         """Four columns of the partial sums where each column of the result is there FOLD times: each time is a row."""
         one = cuda.local.array(1, FLOAT)
-        block, part = int64(row // FOLD), column // PADDED_RESULTS
-        at = (block * SUMS + part) * PADDED + (row - block * FOLD) * RESULTS
+        block, part = int64(row // FOLD), 1 if column >= padded(results) else 0
+        at = (block * SUMS + part) * padded(columns) + (row - block * FOLD) * results
         for e in range(4):
-            load_global_one(one, partial + (at + min(column - part * PADDED_RESULTS + e, RESULTS - 1)) * ITEM)
+            load_global_one(one, partial + (at + min(column - part * padded(results) + e, results - 1)) * ITEM)
             values[e] = one[0]
 
     @device_function
     def add_over_grid(
-        partial: int, counter: int, operand: Any, first_result: int, second_result: int, rows: int, blocks: int
-    ) -> None:
+        partial: int, counter: int, operand: Any, first_result: int, second_result: int, rows: int, blocks: int,
+        columns: int,
+    ) -> None:  # fmt: skip
         """Over the blocks: wait for all of them, then each adds the partial rows of some columns, in a fixed order."""
         thread = int32(cuda.threadIdx.x)
         shared = i.shared_memory()
@@ -195,7 +205,10 @@ def column_sums(
             partial_rows = int32(partial_rows * FOLD)
         across, down = int32(thread % CHUNK), int32(thread // CHUNK)
         last = shared + AT
-        for item in range(cuda.blockIdx.x, ITEMS, cuda.gridDim.x):
+        results = columns // FOLD
+        padded_results, row_bytes = padded(results), BYTES(padded(columns) * (SUMS * ITEM))
+        items = int32(SUMS * padded_results // ACROSS)
+        for item in range(cuda.blockIdx.x, items, cuda.gridDim.x):
             column_at = partial + (int64(item) * CHUNK + across) * (4 * ITEM)
             for e in range(4):
                 total[e] = FLOAT(0)
@@ -204,9 +217,9 @@ def column_sums(
                 for q in range(AHEAD):  # independent loads, so that their latencies overlap
                     from_row = min(int32(start + q * SUMMERS), int32(partial_rows - 1))
                     if not FOLDED:
-                        load_global_4(four, column_at + int64(from_row) * (SUMS * PADDED * ITEM))
+                        load_global_4(four, row_address(column_at, from_row, row_bytes))
                     else:
-                        load_folded(four, partial, (int64(item) * CHUNK + across) * 4, from_row)
+                        load_folded(four, partial, (int64(item) * CHUNK + across) * 4, from_row, columns, results)
                     for e in range(4):
                         ahead[q * 4 + e] = four[e]
                 for q in range(AHEAD):
@@ -222,15 +235,15 @@ def column_sums(
             if thread % 32 < CHUNK:
                 store_4(last + (thread // 32 * CHUNK + across) * (4 * ITEM), total)
             cuda.syncthreads()
-            if thread < 4 * CHUNK:
+            if thread < ACROSS:
                 value = FLOAT(0)
                 for other in range(BLOCK_WARPS):
-                    load_one(one, last + (other * (4 * CHUNK) + thread) * ITEM)
+                    load_one(one, last + (other * ACROSS + thread) * ITEM)
                     value += one[0]
-                column = int64(item) * (4 * CHUNK) + thread
-                part = column // PADDED_RESULTS
-                column -= part * PADDED_RESULTS
-                write_sum(part, column, value, operand, first_result, second_result)
+                column = int64(item) * ACROSS + thread
+                part = 1 if column >= padded_results else 0
+                column -= part * padded_results
+                write_sum(part, column, results, value, operand, first_result, second_result)
             cuda.syncthreads()
 
     return add_over_block, add_over_grid

@@ -459,6 +459,25 @@ def _round_to_bfloat16(builder: Any, element: Any) -> Any:
 store_word = _ptx("store_word", None, "int32 int32", "st.shared.b32 [$0], $1;")  # of shared memory
 load_word = _ptx("load_word", "int32", "int32", "ld.shared.b32 $0, [$1];")
 
+
+@cache
+def float_of_bits(compute: str) -> Callable[..., Any]:
+    """A device function value(bits) of kernel arguments, which are integers: the float32 or float64 of these bits."""
+    if SIMULATED:
+        return simulated.float_of_bits(compute)
+    double = compute == "float64"
+
+    def lower(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        if double:
+            return builder.bitcast(values[0], ir.DoubleType())
+        return builder.bitcast(builder.trunc(values[0], _WORD), ir.FloatType())
+
+    def declare(_typing: Any, bits: Any) -> Any:
+        return (types.float64 if double else types.float32)(types.int64), lower
+
+    return intrinsic(declare)
+
+
 # --- halves of words -------------------------------------------------------------------------------------------------
 
 low_halves = _ptx("low_halves", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x5410;", pure=True)  # of both, in order
@@ -476,6 +495,20 @@ reciprocal_approximate = _ptx("reciprocal_approximate", "float32", "float32", "r
 
 # Both not negative. Numba divides in 64 bits, which takes a subroutine, and a cold launch waits for its instructions.
 quotient = _ptx("quotient", "int32", "int32 int32", "div.u32 $0, $1, $2;", pure=True)
+
+# base + row * stride. Written out, one factor is widened outside the loop and the product takes all 64 bits.
+row_address = _ptx("row_address", "int64", "int64 int32 int32", "mad.wide.s32 $0, $2, $3, $1;", pure=True)
+row_address_long = _ptx("row_address_long", "int64", "int64 int64 int64", "mad.lo.s64 $0, $2, $3, $1;", pure=True)
+
+# value // divisor of 0 <= value < 2^31, with the two numbers of columns.reciprocal(divisor): for many divisions by one
+# number, which is not known when the kernel is compiled, but takes no longer than if it were.
+divided = _ptx(
+    "divided",
+    "int32",
+    "int32 int32 int32",
+    "{ .reg .b32 t; shl.b32 t, $1, 1; mul.hi.u32 t, t, $2; shr.u32 $0, t, $3; }",
+    pure=True,
+)
 
 
 @cache

@@ -361,6 +361,23 @@ def quotient(value: int, divisor: int) -> int:
     return value // divisor
 
 
+def row_address(base: int, row: int, stride: int) -> int:
+    return np.int64(base) + np.int64(row) * np.int64(stride)
+
+
+row_address_long = row_address
+
+
+def divided(value: int, multiplier: int, shift: int) -> int:
+    assert 0 <= value < 1 << 31
+    return np.int32((2 * int(value) * (int(multiplier) & 0xFFFFFFFF) >> 32) >> int(shift))
+
+
+def float_of_bits(compute: str) -> Callable[..., Any]:
+    integer = np.int64 if compute == "float64" else np.int32
+    return lambda bits: np.asarray(bits).astype(integer).view(compute)[()]
+
+
 def unseen(value: int) -> int:
     return value
 

@@ -45,7 +45,6 @@ def passes(kind: Kind, capability: tuple[int, int]) -> tuple[Passes, ...]:
     form = StreamingForm(
         *types,
         frozenset({"scale_sum", "bias_sum"}),
-        slabs.channels,
         None,
         width,
         source="plain" if plain else "async",

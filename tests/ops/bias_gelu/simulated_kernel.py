@@ -33,7 +33,7 @@ def check(
     """One launch on rows x columns of the array, in memory that shows every stray read and write."""
     inputs = operands(rows, columns, data, parameter or data)
     fold = form.get("fold", 1)
-    made = BiasGeluForm(operator, data, parameter or data, columns * fold, outputs, packed=not spread, **form)
+    made = BiasGeluForm(operator, data, parameter or data, outputs, **form)
     row = columns * inputs["X"].itemsize + spread
 
     def hold(shape: tuple[int, ...], dtype: Any) -> Guarded:
@@ -48,11 +48,13 @@ def check(
         held["dX"] = held[in_place] if in_place else hold((rows, columns), data)
     if "dB" in outputs:
         held["dB"] = hold((columns,), parameter or data)
-    tiles = made.tiles(rows // fold)
-    partial = Guarded((tiles // made.slices * made.column_sums.partial_bytes,), np.uint8)
+    chunks = made.chunks(rows // fold)
+    tiles = chunks * made.slices(columns * fold)
+    partial = Guarded((chunks * made.column_sums.partial_bytes(columns * fold),), np.uint8)
     counter = np.zeros(64, np.uint32)
     named = {name: each.address for name, each in held.items()}
     named |= {"partial": partial.address, "counter": counter.ctypes.data}
+    named |= made.sizes(columns * fold)
     named |= {"rows": rows // fold, "tail": rows % fold * columns}
     named |= {f"{name}_stride": row * fold for name in ("dY", "X", "dX")}
     arguments = tuple(np.int64(named.get(name, 0)) for name in ARGUMENTS)
@@ -71,7 +73,7 @@ def check(
 @pytest.mark.parametrize("operator", [EXACT, FAST])
 @pytest.mark.parametrize("data", [b, h, f, d])
 def test_every_type(operator: str, data: str) -> None:
-    check(operator, 11, 100, data, width=2, lanes=32, slices=2, warp_groups=2, unroll=2)
+    check(operator, 11, 100, data, width=2, lanes=32, warp_groups=2, unroll=2)
 
 
 @pytest.mark.parametrize("outputs", [("dX",), ("dB",), BOTH])
@@ -80,7 +82,12 @@ def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
 
 
 def test_blocks_draw_their_tasks() -> None:
-    check(FAST, 43, 200, b, blocks=3, width=8, lanes=8, slices=4, warp_groups=2, unroll=2, bias_width=8)
+    check(FAST, 43, 200, b, blocks=3, width=8, lanes=8, warp_groups=2, unroll=2, bias_width=8)
+
+
+@pytest.mark.parametrize("columns", [8, 40, 64, 72, 200])
+def test_one_kernel_serves_any_number_of_columns(columns: int) -> None:
+    check(FAST, 13, columns, b, blocks=3, width=8, lanes=8, warp_groups=1, unroll=2, bias_width=8)
 
 
 def test_a_row_for_each_thread_where_it_is_one_vector() -> None:
@@ -88,13 +95,13 @@ def test_a_row_for_each_thread_where_it_is_one_vector() -> None:
 
 
 def test_a_block_with_all_rows_of_its_columns() -> None:
-    check(EXACT, 37, 96, b, width=8, lanes=4, warp_groups=3, slices=3, unroll=2, single_block=True, parameter=f)
+    check(EXACT, 37, 96, b, width=8, lanes=4, whole=True, warp_groups=3, unroll=2, single_block=True, parameter=f)
 
 
 @pytest.mark.parametrize("outputs", [("dX",), BOTH])
 @pytest.mark.parametrize("rows", [8, 29])
 def test_rows_of_odd_columns_folded_into_one_with_whole_vectors(rows: int, outputs: tuple[str, ...]) -> None:
-    check(FAST, rows, 33, h, outputs, width=8, lanes=16, slices=3, warp_groups=2, fold=8)
+    check(FAST, rows, 33, h, outputs, width=8, lanes=16, warp_groups=2, fold=8)
 
 
 def test_rows_that_start_anywhere_and_lie_apart() -> None:

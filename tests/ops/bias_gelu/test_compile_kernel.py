@@ -43,8 +43,8 @@ def compiled(kind: Kind, capability: tuple[int, int]) -> tuple[BiasGeluForm, int
     width = 16 // ITEMSIZE[data]
     fold = fold or width
     biases = width if fold == 1 else 1
-    form = BiasGeluForm(operator, data, parameter, columns * fold, outputs, width, fold=fold, bias_width=biases)
-    form = choose(replace(form, native_bfloat16=capability >= (8, 0)), rows // fold, 132)
+    form = BiasGeluForm(operator, data, parameter, outputs, width, fold=fold, bias_width=biases)
+    form = choose(replace(form, native_bfloat16=capability >= (8, 0)), columns * fold, rows // fold, 132)
     made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
     return form, made.spilled, made.ptx
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,7 +28,9 @@ def check(
     statistic = d if data == d else f
     operands = case(operator, rows, columns, data, upstream, parameter, statistic, seed=rows * columns)
     wanted = frozenset(outputs or ALL_OUTPUTS[operator])
-    made = LayerNormForm(operator, upstream, data, data, parameter, statistic, columns, wanted, **form)
+    made = LayerNormForm(operator, upstream, data, data, parameter, statistic, wanted, **form)
+    if "certain_vectors" not in form:
+        made = replace(made, certain_vectors=made.fewest_vectors(columns))
     simulate(made, operands, grid, **(run or {}))
 
 
@@ -39,6 +42,23 @@ def test_several_rows_of_a_warp_and_rows_left_over(operator: str) -> None:
 @pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, INVERTIBLE])
 def test_a_warp_a_row_with_vectors_left_over(operator: str) -> None:
     check(operator, 9, 200, (f, f, f), 2, width=4, lanes=32, vectors=2, warp_groups=2)
+
+
+@pytest.mark.parametrize("columns", [1, 31, 65, 128])
+def test_one_kernel_serves_every_width_that_its_threads_have_vectors_for(columns: int) -> None:
+    form = {"width": 1, "lanes": 32, "vectors": 4, "certain_vectors": 0, "warp_groups": 2, "aligned": False}
+    check(LAYER, 9, columns, (h, h, h), 1, run={"offset": 2}, **form)
+
+
+@pytest.mark.parametrize("columns", [8, 24, 32])
+def test_one_kernel_serves_narrow_rows_of_several_widths(columns: int) -> None:
+    check(SIMPLIFIED, 21, columns, (b, b, f), 1, width=8, lanes=4, vectors=1, certain_vectors=0, warp_groups=1)
+
+
+@pytest.mark.parametrize("columns", [264, 400, 512])
+def test_one_kernel_serves_slices_of_several_widths(columns: int) -> None:
+    form = {"width": 8, "lanes": 32, "vectors": 1, "certain_vectors": 0, "warp_groups": 1, "slices": 2}
+    check(INVERTIBLE, 5, columns, (b, b, b), 2, **form)
 
 
 def test_a_team_of_warps_a_row() -> None:

@@ -78,7 +78,6 @@ def batch_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
         dtype,
         dtype,
         frozenset({"dX", "scale_sum", "bias_sum"}),
-        slabs.channels,
         1e-5,
         width,
         source="plain" if width == 1 or capability < (8, 0) else "async",
@@ -109,7 +108,6 @@ def norm_form(kind: tuple[Any, ...], capability: tuple[int, int]) -> LayerNormFo
         data,
         parameter,
         d if data == d else f,
-        columns,
         frozenset(ALL_OUTPUTS[operator]),
         width,
         lanes=1,
@@ -119,7 +117,7 @@ def norm_form(kind: tuple[Any, ...], capability: tuple[int, int]) -> LayerNormFo
         aligned=width > 1,
         native_bfloat16=capability >= (8, 0),
     )
-    return choose(form, 1 << 20, 132, SHARED_MEMORY[capability])
+    return choose(form, columns, 1 << 20, 132, SHARED_MEMORY[capability])
 
 
 @pytest.mark.parametrize(

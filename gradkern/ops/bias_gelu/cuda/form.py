@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, ColumnSums, chunk_of
+from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, ColumnSums, chunk_of, reciprocal
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 
 __all__ = ["ARGUMENTS", "BiasGeluForm", "choose"]
@@ -13,12 +13,14 @@ __all__ = ["ARGUMENTS", "BiasGeluForm", "choose"]
 ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
     *("dY", "X", "B", "dX", "dB", "partial", "counter"),
     *("rows", "tail", "dY_stride", "X_stride", "dX_stride"),
+    *("columns", "slices", "multiplier", "shift"),  # the last two divide by `slices`
 )
 
 
 @dataclass(frozen=True, slots=True)
 class BiasGeluForm(ByColumns):
-    """All that is bound when the kernel is compiled. Everything else is an argument of the launch.
+    """All that is bound when the kernel is compiled. Everything else is an argument of the launch, also the columns and
+    the slices that they are cut into: each has as many columns as a row's lanes have at once, the last slice the rest.
 
     A row of the kernel is `fold` rows of the array: so it has whole vectors where the array's rows have not.
     """
@@ -26,18 +28,16 @@ class BiasGeluForm(ByColumns):
     operator: str
     data: str  # type of dY, X and dX
     parameter: str  # type of B and dB
-    columns: int
     outputs: tuple[str, ...]
     width: int
     lanes: int = 1
     warp_groups: int = 1
-    slices: int = 1
+    whole: bool = False  # every slice has all its columns
     unroll: int = 1  # rows of a thread, all on their way at once
     fold: int = 1
     bias_width: int = 1  # elements of B a thread loads at once
     single_block: bool = False  # a tile has all rows of its columns, so that its sums are the result
-    packed: bool = True  # rows lie end to end
-    long_rows: bool = False  # row numbers need 64 bits
+    long_rows: bool = False  # row or column numbers, or the bytes from row to row, need 64 bits
     native_bfloat16: bool = True  # compute capability 8.0 or newer
     blocks_per_processor: int = 1
     chunk: int = 8  # last sums: threads side by side, of 4 columns each
@@ -46,8 +46,8 @@ class BiasGeluForm(ByColumns):
     def name(self) -> str:
         """In a profiler."""
         outputs = "_".join(self.outputs)
-        shape = f"{self.slices}x{self.lanes}x{self.unroll}x{self.width}"
-        return kernel_name(operator_words(self.operator), outputs, self.data, self.columns, shape)
+        shape = f"{self.lanes}x{self.unroll}x{self.width}"
+        return kernel_name(operator_words(self.operator), outputs, self.data, shape)
 
     @property
     def vectors(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -79,7 +79,8 @@ class BiasGeluForm(ByColumns):
     def column_sums(self) -> ColumnSums:
         """How dB is added up."""
         return ColumnSums(
-            **{name: getattr(self, name) for name in ("columns", "width", "lanes", "vectors", "warp_groups", "slices")},
+            **{name: getattr(self, name) for name in ("width", "lanes", "vectors", "warp_groups")},
+            certain_vectors=1 if self.whole else 0,
             sums=1,
             compute=self.compute,
             result=self.parameter,
@@ -88,6 +89,7 @@ class BiasGeluForm(ByColumns):
             single_block=self.single_block,
             fold=self.fold,
             counts_progress=self.persistent,
+            long=self.long_rows,
             native_bfloat16=self.native_bfloat16,
         )
 
@@ -95,13 +97,23 @@ class BiasGeluForm(ByColumns):
     def shared_bytes(self) -> int:
         return self.column_sums.at + self.column_sums.shared_bytes if "dB" in self.outputs else 0
 
-    def tiles(self, rows: int) -> int:
-        """Tiles of so many of the kernel's rows."""
-        return -(-rows // self.tile_rows) * self.slices
+    def slices(self, columns: int) -> int:
+        return -(-columns // self.most_columns)
+
+    def chunks(self, rows: int) -> int:
+        """Tiles of so many of the kernel's rows in each slice."""
+        return -(-rows // self.tile_rows)
+
+    def sizes(self, columns: int) -> dict[str, int]:
+        """The arguments of a launch that say how wide a row of the kernel is."""
+        slices = self.slices(columns)
+        multiplier, shift = reciprocal(slices)
+        return {"columns": columns, "slices": slices, "multiplier": multiplier, "shift": shift}
 
 
-def choose(form: BiasGeluForm, rows: int, processors: int) -> BiasGeluForm:
-    """`form` with its threads, slices and unrolling filled in; width, fold and types are given.
+def choose(form: BiasGeluForm, columns: int, rows: int, processors: int) -> BiasGeluForm:
+    """`form` with its threads and unrolling filled in, for so many of the kernel's rows and columns; width, fold and
+    types are given.
 
     As measured on an H200 with a cold L2. dX alone: 128 threads side by side, 4 rows each, with few enough registers
     for 1024 threads on a multiprocessor. dB: slices of 256 bytes, so that a tile has many rows and its partial sums
@@ -109,31 +121,30 @@ def choose(form: BiasGeluForm, rows: int, processors: int) -> BiasGeluForm:
     """
     wide = form.compute == "float64"
     if "dB" not in form.outputs:
-        chosen = _with_lanes(form, (128, 64, 32, 16, 8), 128)
-        # biases one by one, and strides, need more registers
-        blocks = 4 if wide else 8 if form.fold == 1 and form.packed else 6
+        chosen = _with_lanes(form, columns, (128, 64, 32, 16, 8), 128)
+        blocks = 4 if wide else 8 if form.fold == 1 else 6  # biases one by one need more registers
         return replace(chosen, unroll=2 if wide else 4, blocks_per_processor=blocks)
     lanes = max(8, 128 // (form.width * form.itemsize))
     if rows <= 128 and form.fold == 1:  # one tile for each slice: no sums over blocks, and no barrier
-        chosen = _with_lanes(form, (lanes // 2, lanes), 32)
+        chosen = _with_lanes(form, columns, (lanes // 2, lanes), 32)
         warp_groups = -(-rows // (2 * chosen.group_rows))
         if warp_groups <= 16:
             return replace(chosen, warp_groups=warp_groups, unroll=2, single_block=True)
-    chosen = _with_lanes(form, (2 * lanes, lanes), 256 if wide else 320)
+    chosen = _with_lanes(form, columns, (2 * lanes, lanes), 256 if wide else 320)
     chosen = replace(chosen, unroll=2 if wide else 4, blocks_per_processor=3 if wide else 2)
-    return replace(chosen, chunk=chunk_of(1, chosen.columns, chosen.threads, chosen.blocks_per_processor * processors))
+    return replace(chosen, chunk=chunk_of(1, columns, chosen.threads, chosen.blocks_per_processor * processors))
 
 
-def _with_lanes(form: BiasGeluForm, lanes: tuple[int, ...], threads: int) -> BiasGeluForm:
-    """The first of these numbers of lanes that wastes little, or fewer for a narrow row; with its slices and groups."""
+def _with_lanes(form: BiasGeluForm, columns: int, lanes: tuple[int, ...], threads: int) -> BiasGeluForm:
+    """The first of these numbers of lanes that wastes little, or fewer for a narrow row; with its groups."""
 
     def candidates() -> Iterator[tuple[float, BiasGeluForm]]:
         for order, each in enumerate((*lanes, 4, 2, 1)):
             step = each * form.width
-            if step < form.columns and (step % 8 or each not in lanes):  # slices are of 8 columns or a multiple
+            if step < columns and (step % 8 or each not in lanes):  # slices are of 8 columns or a multiple
                 continue
-            slices = -(-form.columns // step)
-            yield form.columns / (slices * step) - 0.02 * order, replace(form, lanes=each, slices=slices)
+            made = replace(form, lanes=each, whole=columns % step == 0)
+            yield columns / (made.slices(columns) * step) - 0.02 * order, made
 
     chosen = max(candidates(), key=lambda each: each[0])[1]
     return replace(chosen, warp_groups=max(1, threads // chosen.group_threads))

@@ -33,17 +33,18 @@ __all__ = ["build"]
 
 def build(form: BiasGeluForm) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
-    COLUMNS, WIDTH, LANES, SLICES, SLICE = form.columns, form.width, form.lanes, form.slices, form.slice_columns
+    WIDTH, LANES, SLICE = form.width, form.lanes, form.most_columns
     GROUP_THREADS, GROUP_ROWS, BLOCK_ROWS = form.group_threads, form.group_rows, form.warp_groups * form.group_rows
-    UNROLL, TILE_ROWS, FULL = form.unroll, form.tile_rows, form.full_vectors == 1
-    FOLDED, BIASES, BIAS_WIDTH = form.fold > 1, form.columns // form.fold, form.bias_width
-    DX, DB, PERSISTENT, PACKED = "dX" in form.outputs, "dB" in form.outputs, form.persistent, form.packed
+    UNROLL, TILE_ROWS, WHOLE = form.unroll, form.tile_rows, form.whole
+    FOLD, FOLDED, BIAS_WIDTH = form.fold, form.fold > 1, form.bias_width
+    DX, DB, PERSISTENT = "dX" in form.outputs, "dB" in form.outputs, form.persistent
     ITEM, PARAMETER = form.itemsize, ITEMSIZE[form.parameter]
     VECTOR = WIDTH * ITEM
     WORDS = max(1, VECTOR // 4)
     HELD = UNROLL * WORDS
     FLOAT = float64 if form.compute == "float64" else float32
     ROW = int64 if form.long_rows else int32
+    row_address = i.row_address_long if form.long_rows else i.row_address
 
     load = i.word_loader("global", VECTOR)
     unpack = i.unpacker(form.data, WIDTH)
@@ -56,67 +57,76 @@ def build(form: BiasGeluForm) -> Callable[..., None]:
 
     @device_function
     def load_tile(
-        x: Any, d: Any, X: int, dY: int, X_stride: int, dY_stride: int, tile: int, rows: int, block_row: int, lane: int
-    ) -> None:
+        x: Any, d: Any, X: int, dY: int, X_stride: int, dY_stride: int, slice_: int, chunk: int, rows: int,
+        columns: int, block_row: int, lane: int,
+    ) -> None:  # fmt: skip
         """This thread's vectors of a tile. A place beyond the last row or column repeats what is there."""
-        first_column = int32(tile % SLICES) * SLICE
-        first = lane * WIDTH
-        if not FULL:
-            first = min(first, min(SLICE, COLUMNS - first_column) - WIDTH)
-        offset = int64(first_column + first) * ITEM
+        column = ROW(ROW(slice_) * SLICE + lane * WIDTH)
+        if not WHOLE:
+            column = min(column, ROW(columns - WIDTH))
         for u in range(UNROLL):
-            row = min(ROW(tile // SLICES * TILE_ROWS + u * BLOCK_ROWS + block_row), ROW(rows - 1))
-            load(x, u * WORDS, X + int64(row) * X_stride + offset)
-            load(d, u * WORDS, dY + int64(row) * dY_stride + offset)
+            row = min(ROW(ROW(chunk) * TILE_ROWS + u * BLOCK_ROWS + block_row), ROW(rows - 1))
+            load(x, u * WORDS, row_address(X, row, X_stride) + int64(column) * ITEM)
+            load(d, u * WORDS, row_address(dY, row, dY_stride) + int64(column) * ITEM)
 
     def kernel(
         dY: int, X: int, B: int, dX: int, dB: int, partial: int, counter: int,
         rows: int, tail: int, dY_stride: int, X_stride: int, dX_stride: int,
+        columns: int, slices: int, multiplier: int, shift: int,
     ) -> None:  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         group = int32(thread // GROUP_THREADS)
         group_thread = int32(thread - group * GROUP_THREADS)
         lane = int32(group_thread % LANES)
         block_row = int32(group * GROUP_ROWS + group_thread // LANES)  # this thread's, of those of the block at a time
-        if PACKED:  # constants need no registers
-            X_stride = dY_stride = dX_stride = COLUMNS * ITEM
-        rows = ROW(rows)
-        chunks = ROW((rows + TILE_ROWS - 1) // TILE_ROWS)
-        tiles = ROW(chunks * SLICES)
+        # an address is then one multiplication of 32 bits
+        X_stride, dY_stride, dX_stride = ROW(X_stride), ROW(dY_stride), ROW(dX_stride)
+        rows, columns, slices = ROW(rows), ROW(columns), int32(slices)
+        multiplier, shift = int32(multiplier), int32(shift)
+        repeat = ROW(columns // FOLD)  # after so many B comes again
+        chunks = int32((rows + TILE_ROWS - 1) // TILE_ROWS)
+        tiles = int32(chunks * slices)
 
         x, d = cuda.local.array(HELD, int32), cuda.local.array(HELD, int32)
         z, out = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         biases, sums = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
 
-        tile = ROW(cuda.blockIdx.x)
-        load_tile(x, d, X, dY, X_stride, dY_stride, tile, rows, block_row, lane)
+        tile = int32(cuda.blockIdx.x)
+        chunk = i.divided(tile, multiplier, shift)
+        slice_ = int32(tile - chunk * slices)
+        load_tile(x, d, X, dY, X_stride, dY_stride, slice_, chunk, rows, columns, block_row, lane)
         while tile < tiles:
             ticket = int32(0)
             if PERSISTENT and thread == 0:  # the answer comes while the tile is done
                 ticket = i.take(counter + 128)
-            slice_, chunk = int32(tile % SLICES), ROW(tile // SLICES)
-            first_column = slice_ * SLICE
-            columns = int32(min(SLICE, COLUMNS - first_column))
-            has_columns = FULL or lane * WIDTH < columns
-            first = int32(lane * WIDTH if has_columns else 0)
+            first_column = ROW(ROW(slice_) * SLICE)
+            first = ROW(first_column + lane * WIDTH)
+            has_columns = WHOLE or first < columns
+            if not has_columns:
+                first = first_column
+            bias = first
+            if FOLDED:
+                bias = ROW(first - i.quotient(first, repeat) * repeat)
             for part in range(WIDTH // BIAS_WIDTH):
-                column = first_column + first + part * BIAS_WIDTH
-                load_biases(z, B + int64(column % BIASES) * PARAMETER)
+                load_biases(z, B + int64(bias) * PARAMETER)
+                bias = ROW(bias + BIAS_WIDTH)
+                if FOLDED and bias == repeat:
+                    bias = ROW(0)
                 for e in range(BIAS_WIDTH):
                     biases[part * BIAS_WIDTH + e] = z[e]
             for e in range(WIDTH):
                 sums[e] = FLOAT(0)
-            dX_at = dX + int64(first_column + first) * ITEM
+            dX_at = dX + int64(first) * ITEM
 
             for u in range(UNROLL):
-                row = ROW(chunk * TILE_ROWS + u * BLOCK_ROWS + block_row)
+                row = ROW(ROW(chunk) * TILE_ROWS + u * BLOCK_ROWS + block_row)
                 unpack(z, x, u * WORDS)
                 unpack(out, d, u * WORDS)
                 for e in range(WIDTH):
                     out[e] = out[e] * slope(z[e] + biases[e])
                 if row < rows and has_columns:
                     if DX:
-                        store(dX_at + int64(row) * dX_stride, out)
+                        store(row_address(dX_at, row, dX_stride), out)
                     if DB:
                         for e in range(WIDTH):
                             sums[e] += out[e]
@@ -124,13 +134,13 @@ def build(form: BiasGeluForm) -> Callable[..., None]:
             if FOLDED and chunk == 0 and block_row == 0 and has_columns:
                 # the array's last rows, too few for one of the kernel's: element by element
                 for e in range(WIDTH):
-                    column = int64(first_column + first + e)
+                    column = int64(first + e)
                     if column < tail:
-                        load_one(z, X + int64(rows) * X_stride + column * ITEM)
-                        load_one(out, dY + int64(rows) * dY_stride + column * ITEM)
+                        load_one(z, row_address(X, rows, X_stride) + column * ITEM)
+                        load_one(out, row_address(dY, rows, dY_stride) + column * ITEM)
                         out[0] = out[0] * slope(z[0] + biases[e])
                         if DX:
-                            store_one(dX + int64(rows) * dX_stride + column * ITEM, out)
+                            store_one(row_address(dX, rows, dX_stride) + column * ITEM, out)
                         if DB:
                             sums[e] += out[0]
 
@@ -138,14 +148,20 @@ def build(form: BiasGeluForm) -> Callable[..., None]:
                 if thread == 0:
                     i.store_word(i.shared_memory(), ticket)
                 cuda.syncthreads()
-                tile = ROW(cuda.gridDim.x + i.load_word(i.shared_memory()))
+                tile = int32(cuda.gridDim.x + i.load_word(i.shared_memory()))
+                next_chunk = i.divided(tile, multiplier, shift)
+                next_slice = int32(tile - next_chunk * slices)
                 if tile < tiles:
-                    load_tile(x, d, X, dY, X_stride, dY_stride, tile, rows, block_row, lane)
+                    load_tile(x, d, X, dY, X_stride, dY_stride, next_slice, next_chunk, rows, columns,
+                              block_row, lane)  # fmt: skip
             if DB:
-                add_over_block(sums, sums, partial, B, dB, dB, slice_, chunk, columns)
+                own = int32(min(ROW(SLICE), ROW(columns - first_column)))
+                add_over_block(sums, sums, partial, B, dB, dB, chunk, first_column, own, columns)
+            if PERSISTENT:
+                slice_, chunk = next_slice, next_chunk
             if not PERSISTENT:
                 break
         if PERSISTENT:
-            add_over_grid(partial, counter, B, dB, dB, chunks * BLOCK_ROWS, chunks)
+            add_over_grid(partial, counter, B, dB, dB, chunks * BLOCK_ROWS, chunks, columns)
 
     return kernel

@@ -47,30 +47,32 @@ def plan(call: Call) -> GeluPlan | EmptyPlan:
     if rows == 0 or columns == 0 or not call.outputs:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
 
-    form = choose(_form(call, rows, columns, strides, device), rows, device.processors)
-    numbers = {"rows": rows // form.fold, "tail": rows % form.fold * columns}
+    form = _form(call, rows, columns, strides, device)
+    form = choose(form, columns * form.fold, rows, device.processors)
+    numbers = {"rows": rows // form.fold, "tail": rows % form.fold * columns, **form.sizes(columns * form.fold)}
     numbers |= {f"{name}_stride": form.fold * stride for name, stride in strides.items()}
     arguments = [numbers.get(name, 0) for name in ARGUMENTS]
     arguments_of_call = [*call.inputs, *call.outputs, *(("counter", "partial") if form.persistent else ())]
     builder = "gradkern.ops.bias_gelu.cuda.kernel:build"
     kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS))
-    grid = form.tiles(rows // form.fold)
-    partial = grid // form.slices * form.column_sums.partial_bytes if form.persistent else 0
+    chunks = form.chunks(rows // form.fold)
+    grid = chunks * numbers["slices"]
+    partial = chunks * form.column_sums.partial_bytes(columns * form.fold) if form.persistent else 0
     if form.persistent:
         grid = min(grid, kernel.resident_blocks(form.threads))
         if not grid:
             raise Refusal(f"no block of {form.threads} threads fits the device")
     changing = [ARGUMENTS.index(name) for name in arguments_of_call]
     launch = Launch(kernel, grid, form.threads, arguments, changing, cooperative=form.persistent)
-    return GeluPlan(_name(form), partial, launch, device)
+    return GeluPlan(_name(form, numbers["slices"]), partial, launch, device)
 
 
-def _name(form: BiasGeluForm) -> str:
+def _name(form: BiasGeluForm, slices: int) -> str:
     """A name that tells the kernel's shape: slices x lanes x width, warp_groups x rows of a thread."""
     kind = "fast_gelu" if form.fast else "gelu"
     what = "tiles" if form.persistent else "single_block" if form.single_block else "stream"
     folded = f"_fold{form.fold}" if form.fold > 1 else ""
-    return f"{kind}_{what}_{form.slices}x{form.lanes}x{form.width}_rows{form.warp_groups}x{form.unroll}{folded}"
+    return f"{kind}_{what}_{slices}x{form.lanes}x{form.width}_rows{form.warp_groups}x{form.unroll}{folded}"
 
 
 def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> BiasGeluForm:
@@ -83,7 +85,7 @@ def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: 
     while width > 1 and any(tensors[name].alignment % (width * itemsize) for name in strides):
         width //= 2
     fold = width // gcd(columns, width)
-    if not (packed and rows >= fold):
+    if not (packed and rows >= fold and columns * fold < 1 << 31):
         fold = 1
         while columns % width or any(rows > 1 and stride % (width * itemsize) for stride in strides.values()):
             width //= 2
@@ -94,12 +96,10 @@ def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: 
         operator=call.operator,
         data=X.dtype.name,
         parameter=B.dtype.name,
-        columns=columns * fold,
         outputs=tuple(call.outputs),
         width=width,
         fold=fold,
         bias_width=bias_width,
-        packed=packed,
-        long_rows=rows > 1 << 30,
+        long_rows=max(rows, 16 * fold * columns, *(fold * stride for stride in strides.values())) > 1 << 30,
         native_bfloat16=device.capability >= (8, 0),
     )

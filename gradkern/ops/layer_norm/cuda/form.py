@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, ColumnSums, up
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 
@@ -13,12 +15,15 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from r
     *("Y_grad", "X", "scale", "bias", "mean", "inv_std", "X_grad", "scale_grad", "bias_grad"),
     *("partial", "row_sums", "counter"),
     *("rows", "Y_grad_stride", "X_stride", "X_grad_stride"),
+    *("columns", "slice_columns", "minus_mean"),  # the last: -1 / columns, as the bits of form.compute
 )
 
 
 @dataclass(frozen=True, slots=True)
 class LayerNormForm(ByColumns):
-    """All that is bound when the kernel is compiled. Everything else is an argument of the launch."""
+    """All that is bound when the kernel is compiled. Everything else is an argument of the launch: so one kernel serves
+    all widths that leave the last of a thread's vectors unfilled in some threads, or fill all.
+    """
 
     operator: str
     upstream: str  # G: type of Y_grad
@@ -26,13 +31,13 @@ class LayerNormForm(ByColumns):
     result: str  # type of X_grad
     parameter: str  # V
     statistic: str  # U
-    columns: int
     outputs: frozenset[str]
     width: int
     lanes: int
     vectors: int
     warp_groups: int
     slices: int = 1
+    certain_vectors: int = 0  # so many of a thread's vectors it need not ask about: they lie within every row
     stages: int = 3
     scale_width: int = 1  # elements of scale, and of bias, that a thread loads at once
     source: str = "bulk"  # how rows reach the block: bulk, async (both into a ring in shared memory) or plain
@@ -42,7 +47,7 @@ class LayerNormForm(ByColumns):
     row_in_registers: bool = True
     aligned: bool = True  # rows of X and Y_grad start at multiples of 16 bytes
     packed: bool = True  # rows of X, of Y_grad and of X_grad lie end to end
-    long_rows: bool = False  # row numbers need 64 bits
+    long_rows: bool = False  # row numbers, or the bytes from row to row, need 64 bits
     native_bfloat16: bool = True
     blocks_per_processor: int = 1
     single_block: bool = False  # a block has all rows of its columns, so that its sums are the result
@@ -55,7 +60,7 @@ class LayerNormForm(ByColumns):
         role = "" if self.phase == "fused" else self.phase
         outputs = "" if len(self.outputs) == (3 if self.centred else 2) else "_".join(sorted(self.outputs))
         shape = f"{self.slices}x{self.lanes}x{self.vectors}x{self.width}"
-        return kernel_name(operator_words(self.operator), role, outputs, self.data, self.columns, shape)
+        return kernel_name(operator_words(self.operator), role, outputs, self.data, shape)
 
     @property
     def compute(self) -> str:
@@ -123,13 +128,21 @@ class LayerNormForm(ByColumns):
         """r multiplies a row's sums, and not every X - mean."""
         return not self.row_in_registers and not self.invertible
 
-    @property
-    def certain_vectors(self) -> int:
-        """How many of a thread's vectors it need not ask about. Where the ring is read twice it asks about every one:
-        without these branches the compiler puts off adding to the sums over rows until it has loaded all the vectors,
-        and runs out of registers.
+    def slice_columns(self, columns: int) -> int:
+        """Columns of every slice but the last, which may have fewer: 16 bytes or a multiple in every type."""
+        return up(-(-columns // self.slices), 8) if self.slices > 1 else columns
+
+    def fewest_vectors(self, columns: int) -> int:
+        """How many of a thread's vectors it need not ask about with rows of so many columns: `certain_vectors`.
+
+        About the last each thread asks where that costs next to nothing, so that one kernel serves more widths; and
+        about every one where the ring is read twice: without these branches the compiler puts off adding to the sums
+        over rows until it has loaded all the vectors, and runs out of registers.
         """
-        return self.full_vectors if self.row_in_registers else 0
+        if not self.row_in_registers:
+            return 0
+        fewest = min(self.slice_columns(columns), columns - (self.slices - 1) * self.slice_columns(columns))
+        return min(self.vectors - (1 if self.zero_padded else 0), fewest // (self.width * self.lanes))
 
     @property
     def sums(self) -> int:
@@ -140,7 +153,8 @@ class LayerNormForm(ByColumns):
     def column_sums(self) -> ColumnSums:
         """How scale_grad and bias_grad are added up, of those that are wanted."""
         return ColumnSums(
-            **{name: getattr(self, name) for name in ("columns", "width", "lanes", "vectors", "warp_groups", "slices")},
+            **{name: getattr(self, name) for name in ("width", "lanes", "vectors", "warp_groups")},
+            certain_vectors=self.certain_vectors,
             sums=self.sums,
             compute=self.compute,
             result=self.parameter,
@@ -148,6 +162,7 @@ class LayerNormForm(ByColumns):
             chunk=self.chunk,
             single_block=self.single_block,
             counts_progress=self.most_ahead > 0,
+            long=self.long_rows,
             native_bfloat16=self.native_bfloat16,
         )
 
@@ -156,10 +171,23 @@ class LayerNormForm(ByColumns):
         return self.source != "plain"
 
     @property
+    def end_to_end(self) -> bool:
+        """The rows that a group takes at once lie in the ring as in memory."""
+        return self.group_rows > 1 and self.packed and self.source == "bulk"
+
+    @property
+    def zero_padded(self) -> bool:
+        """In the ring zeros follow a row, as far as its threads have vectors: they take them for elements, which change
+        no sum, and need to ask only where they write. Not where scale lies in shared memory, too: it made the loop over
+        rows longer there.
+        """
+        return self.source == "bulk" and self.aligned and not self.end_to_end and self.scale_in_registers
+
+    @property
     def pitch(self) -> tuple[int, int]:
-        """Bytes from row to row in the ring, of X and of Y_grad."""
-        sizes = (self.slice_columns * self.data_itemsize, self.slice_columns * self.upstream_itemsize)
-        if self.group_rows == 1 or (self.packed and self.source == "bulk"):
+        """Bytes from row to row in the ring, of X and of Y_grad; at most, where rows lie end to end."""
+        sizes = (self.most_columns * self.data_itemsize, self.most_columns * self.upstream_itemsize)
+        if self.group_rows == 1 or self.end_to_end:
             return sizes
         return (up(sizes[0], 16) + 16, up(sizes[1], 16) + 16)
 
@@ -231,3 +259,8 @@ class LayerNormForm(ByColumns):
     def shared_bytes(self) -> int:
         ring = self.warp_groups * self.stages * sum(self.slots) if self.ring else 0
         return self.ring_at + max(ring, self.column_sums.shared_bytes if self.sums else 0)
+
+    def sizes(self, columns: int) -> dict[str, int]:
+        """The arguments of a launch that say how wide a row is."""
+        minus_mean = np.array(-1 / columns, self.compute).view(f"int{8 * self.itemsize}")
+        return {"columns": columns, "slice_columns": self.slice_columns(columns), "minus_mean": int(minus_mean)}

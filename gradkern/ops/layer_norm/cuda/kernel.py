@@ -41,15 +41,15 @@ __all__ = ["build"]
 
 def build(form: LayerNormForm) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
-    COLUMNS, WIDTH, LANES, SLICES, SLICE = form.columns, form.width, form.lanes, form.slices, form.slice_columns
+    WIDTH, LANES, SLICES = form.width, form.lanes, form.slices
     GROUPS, GROUP_THREADS, THREADS, WARPS = form.warp_groups, form.group_threads, form.threads, form.group_threads // 32
     GROUP_ROWS, STAGES, PER_THREAD = form.group_rows, form.stages, form.per_thread
-    IN_REGISTERS, SCALE_IN_REGISTERS, PACKED = form.row_in_registers, form.scale_in_registers, form.packed
+    IN_REGISTERS, SCALE_IN_REGISTERS = form.row_in_registers, form.scale_in_registers
     BULK, RING, CLUSTER = form.source == "bulk", form.ring, form.cluster
     ROW_SUMS, APPLY = form.phase == "row_sums", form.phase == "apply"
     X_GRAD, SCALE_GRAD = "X_grad" in form.written, "scale_grad" in form.written
     SUMS = 0 if ROW_SUMS else form.sums
-    ROW_TERMS, NEEDS_X = form.row_terms, form.needs_X
+    ROW_TERMS, NEEDS_X, ZERO_PADDED = form.row_terms, form.needs_X, form.zero_padded
     EXCHANGE = ROW_TERMS and not APPLY and (WARPS > 1 or CLUSTER)
     MOST_AHEAD, SINGLE_BLOCK = form.most_ahead, form.single_block
     X_BYTES, D_BYTES, OUT_BYTES = form.data_itemsize, form.upstream_itemsize, form.result_itemsize
@@ -57,9 +57,10 @@ def build(form: LayerNormForm) -> Callable[..., None]:
     EXCHANGE_BARRIERS, PAIRS_AT, RING_AT = form.exchange_barriers_at, form.exchange_at, form.ring_at
     FLOAT = float32 if form.compute == "float32" else float64
     ROW = int64 if form.long_rows else int32
+    row_address = i.row_address_long if form.long_rows else i.row_address
 
     store_pair, store_global_pair = i.storer("shared", form.compute, 2), i.storer("global", form.compute, 2)
-    fetch, wait_for_rows, places = row_ring(form)
+    fetch, wait_for_rows, places, pad = row_ring(form)
     load_scales = register_scales(form)
     copy_parameters, load_shared_parameter = shared_parameters(form)
     first_pass, second_pass = row_passes(form, load_shared_parameter)
@@ -68,6 +69,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
         form.column_sums, _divide_by_scale(form) if form.invertible and SCALE_GRAD else None
     )
     load_statistics = _statistics(form)
+    float_of_bits = i.float_of_bits(form.compute)
 
     @device_function
     def places_of(group: int) -> tuple[int, int, int, int]:
@@ -98,6 +100,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
         Y_grad: int, X: int, scale: int, bias: int, mean: int, inv_std: int,
         X_grad: int, scale_grad: int, bias_grad: int, partial: int, sums_of_rows: int, counter: int,
         rows: int, D_stride: int, X_stride: int, out_stride: int,
+        all_columns: int, slice_columns: int, minus_mean_bits: int,
     ) -> None:  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         group = int32(thread // GROUP_THREADS)
@@ -113,10 +116,13 @@ def build(form: LayerNormForm) -> Callable[..., None]:
             warp, warp_lane = int32(thread >> 5), int32(thread & 31)
             slice_ = i.cluster_rank()  # and the compiler cannot know from it that a slice has all its vectors
 
-        if PACKED:  # constants need no registers
-            X_stride, D_stride, out_stride = COLUMNS * X_BYTES, COLUMNS * D_BYTES, COLUMNS * OUT_BYTES
-        first_column = slice_ * SLICE
-        columns = min(SLICE, COLUMNS - first_column)
+        minus_mean = float_of_bits(minus_mean_bits)
+        # an address is then one multiplication of 32 bits
+        X_stride, D_stride, out_stride = ROW(X_stride), ROW(D_stride), ROW(out_stride)
+        first_column, columns = int64(0), ROW(all_columns)
+        if SLICES > 1:
+            first_column = slice_ * slice_columns
+            columns = ROW(min(slice_columns, all_columns - first_column))
         vectors = int32(columns // WIDTH)
         X = X + int64(first_column) * X_BYTES
         Y_grad = Y_grad + int64(first_column) * D_BYTES
@@ -146,6 +152,9 @@ def build(form: LayerNormForm) -> Callable[..., None]:
                 fetch(ring + stage * STAGE, arrived + stage * 8, X, Y_grad, X_stride, D_stride,
                       ROW(first_row + stage * step), rows, group_thread, lane, group_row, columns)  # fmt: skip
                 stage = i.unseen(stage + 1)
+
+        if ZERO_PADDED:
+            pad(ring, lane, group_row, vectors)
 
         m, r = FLOAT(0), FLOAT(0)
         next_m, next_r = FLOAT(0), FLOAT(0)
@@ -190,7 +199,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
                 next_m, next_r = load_statistics(mean, inv_std, after)
 
             stage_at, barrier = ring + int32(stage * STAGE), arrived + stage * 8
-            x_at, d_at = places(stage_at, X, Y_grad, X_stride, D_stride, row, own_row, group_row)
+            x_at, d_at = places(stage_at, X, Y_grad, X_stride, D_stride, row, own_row, group_row, columns)
             wait_for_rows(barrier, parity)
             first_pass(
                 pair, xh, g, scale_sum, bias_sum, scales, x_at, d_at, m, r, lane, vectors, valid
@@ -218,8 +227,8 @@ def build(form: LayerNormForm) -> Callable[..., None]:
                 fetch(stage_at, barrier, X, Y_grad, X_stride, D_stride, refill, rows,
                       group_thread, lane, group_row, columns)  # fmt: skip
             if X_GRAD:
-                out_at = X_grad + int64(own_row) * out_stride
-                second_pass(pair, xh, g, x_at, d_at, out_at, m, r, lane, vectors, valid)
+                out_at = row_address(X_grad, own_row, out_stride)
+                second_pass(pair, xh, g, x_at, d_at, out_at, m, r, minus_mean, lane, vectors, valid)
             if RING and not IN_REGISTERS:
                 wait_for_group(group)
                 fetch(stage_at, barrier, X, Y_grad, X_stride, D_stride, refill, rows,
@@ -234,9 +243,10 @@ def build(form: LayerNormForm) -> Callable[..., None]:
         if SUMS:
             # one sum alone comes first
             first_sum, first_grad = (scale_sum, scale_grad) if SCALE_GRAD else (bias_sum, bias_grad)
-            add_over_block(first_sum, bias_sum, partial, scale, first_grad, bias_grad, slice_, block, columns)
+            add_over_block(first_sum, bias_sum, partial, scale, first_grad, bias_grad,
+                           block, first_column, columns, all_columns)  # fmt: skip
             if not SINGLE_BLOCK:
-                add_over_grid(partial, counter, scale, first_grad, bias_grad, rows, blocks)
+                add_over_grid(partial, counter, scale, first_grad, bias_grad, rows, blocks, all_columns)
 
     return kernel
 

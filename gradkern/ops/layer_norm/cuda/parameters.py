@@ -50,7 +50,7 @@ def shared_parameters(form: LayerNormForm) -> tuple[Callable[..., None], Callabl
     WIDTH, LANES, VECTORS, THREADS = form.width, form.lanes, form.vectors, form.threads
     IN_REGISTERS, INVERTIBLE = form.row_in_registers, form.invertible
     ITEM, PARAMETER, SCALE_WIDTH = ITEMSIZE[form.shared_parameter], form.parameter_itemsize, form.scale_width
-    AT_ONCE = min(4, -(-form.slice_columns // (SCALE_WIDTH * THREADS)))
+    AT_ONCE = min(4, -(-form.most_columns // (SCALE_WIDTH * THREADS)))
     SOME = AT_ONCE * SCALE_WIDTH
     QUAD = min(WIDTH, 16 // ITEM)
     PLANES, PLANE = WIDTH // QUAD, LANES * VECTORS * QUAD * ITEM

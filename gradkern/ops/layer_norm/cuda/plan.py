@@ -62,13 +62,17 @@ def plan(call: Call) -> NormPlan | EmptyPlan:
     if rows == 0 or columns == 0 or not call.outputs:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
 
-    form = choose(_types(call, rows, columns, strides, device), rows, device.processors, device.shared_bytes)
-    return _plan(call, form, device, rows, strides)
+    form = _types(call, rows, columns, strides, device)
+    form = choose(form, columns, rows, device.processors, device.shared_bytes)
+    return _plan(call, form, device, rows, columns, strides)
 
 
-def _plan(call: Call, form: LayerNormForm, device: Device, rows: int, strides: dict[str, int]) -> NormPlan:
+def _plan(
+    call: Call, form: LayerNormForm, device: Device, rows: int, columns: int, strides: dict[str, int]
+) -> NormPlan:
     data = "Y" if form.invertible else "X"
-    numbers = {"rows": rows, "Y_grad_stride": strides["Y_grad"], "X_stride": strides[data]}
+    numbers = form.sizes(columns)
+    numbers |= {"rows": rows, "Y_grad_stride": strides["Y_grad"], "X_stride": strides[data]}
     numbers["X_grad_stride"] = strides.get("X_grad", 0)
     arguments = [numbers.get(name, 0) for name in ARGUMENTS]
     phases = [form] if form.phase == "fused" else [replace(form, phase="row_sums"), replace(form, phase="apply")]
@@ -78,7 +82,7 @@ def _plan(call: Call, form: LayerNormForm, device: Device, rows: int, strides: d
     changing = [_INDEX[name] for name in arguments_of_call]
     launches = tuple(_launch(phase, device, arguments, changing, rows) for phase in phases)
     writers = max(launch.grid // form.slices for launch in launches)
-    partial = writers * form.column_sums.partial_bytes
+    partial = writers * form.column_sums.partial_bytes(columns)
     sums = rows * form.slices * 2 * form.itemsize if form.phase == "apply" else 0
     return NormPlan(name_of(form), partial + sums, launches, device, partial)
 
@@ -146,7 +150,6 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device:
         result=result.dtype.name if result else data.dtype.name,
         parameter=call.inputs["scale"].dtype.name,
         statistic=statistic.dtype.name,
-        columns=columns,
         outputs=frozenset(call.outputs),
         width=width,
         lanes=1,
@@ -156,6 +159,6 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device:
         source=source,
         aligned=aligned,
         packed=packed,
-        long_rows=rows > 1 << 30,
+        long_rows=max(rows, 16 * columns, *steps) > 1 << 30,
         native_bfloat16=device.capability >= (8, 0),
     )

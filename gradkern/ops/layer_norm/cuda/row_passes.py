@@ -22,15 +22,15 @@ def row_passes(
 
     first(pair, xh, g, scale_sum, bias_sum, scales, x_at, d_at, m, r, lane, vectors, valid)
         this thread's part of s1 and s2; what the second pass needs; and the sums over rows, to which the row is added
-    second(pair, xh, g, x_at, d_at, out_at, m, r, lane, vectors, valid)
-        X_grad, with the row's s1 and s2
+    second(pair, xh, g, x_at, d_at, out_at, m, r, minus_mean, lane, vectors, valid)
+        X_grad, with the row's s1 and s2; minus_mean: -1 / columns
 
     valid: this thread has a row; vectors: of a row of the slice.
     """
     WIDTH, LANES, VECTORS, CERTAIN_VECTORS = form.width, form.lanes, form.vectors, form.certain_vectors
     IN_REGISTERS, SCALE_IN_REGISTERS, SCALES_SUMS = form.row_in_registers, form.scale_in_registers, form.scales_sums
     HAS_MEAN, INVERTIBLE, CENTRED = form.has_mean, form.invertible, form.centred
-    NEEDS_X, ROW_TERMS = form.needs_X, form.row_terms
+    NEEDS_X, ROW_TERMS, ZERO_PADDED = form.needs_X, form.row_terms, form.zero_padded
     SCALE_GRAD, BIAS_GRAD = "scale_grad" in form.written, "bias_grad" in form.written
     X_VECTOR, D_VECTOR, OUT_VECTOR = (
         WIDTH * size for size in (form.data_itemsize, form.upstream_itemsize, form.result_itemsize)
@@ -38,7 +38,6 @@ def row_passes(
     SCALE_AT, BIAS_AT, INVERSE_AT = form.scale_at, form.bias_at, form.inverse_scale_at
     SINGLE = form.compute == "float32"
     FLOAT = float32 if SINGLE else float64
-    MINUS_MEAN = -1.0 / form.columns
     memory = "shared" if form.ring else "global"
     load_X = i.loader(memory, form.data, WIDTH)
     load_D = i.loader(memory, form.upstream, WIDTH)
@@ -70,7 +69,7 @@ def row_passes(
         s1[0] = s1[1] = s2[0] = s2[1] = FLOAT(0)
         for j in range(VECTORS):
             v = lane + j * LANES
-            if valid and (j < CERTAIN_VECTORS or v < vectors):
+            if valid and (ZERO_PADDED or j < CERTAIN_VECTORS or v < vectors):
                 if NEEDS_X:
                     load_X(x, x_at + v * X_VECTOR)
                 load_D(d, d_at + v * D_VECTOR)
@@ -109,7 +108,7 @@ def row_passes(
 
     @device_function
     def second(
-        pair: Any, xh: Any, g: Any, x_at: int, d_at: int, out_at: int, m: Any, r: Any,
+        pair: Any, xh: Any, g: Any, x_at: int, d_at: int, out_at: int, m: Any, r: Any, minus_mean: Any,
         lane: int, vectors: int, valid: bool,
     ) -> None:  # fmt: skip
         """X_grad = g * r + (xh * k2 + k1)"""
@@ -120,12 +119,12 @@ def row_passes(
             cuda.local.array(WIDTH, FLOAT),
             cuda.local.array(WIDTH, FLOAT),
         )
-        k1, k2 = pair[0] * r * FLOAT(MINUS_MEAN), pair[1] * r * FLOAT(MINUS_MEAN)
+        k1, k2 = pair[0] * r * minus_mean, pair[1] * r * minus_mean
         if SCALES_SUMS:
             k2 *= r
         for j in range(VECTORS):
             v = lane + j * LANES
-            if valid and (j < CERTAIN_VECTORS or v < vectors):
+            if valid and (ZERO_PADDED or j < CERTAIN_VECTORS or v < vectors):
                 if INVERTIBLE and IN_REGISTERS:
                     load_shared_parameter(over_scale, shared + INVERSE_AT, v)
                 if not IN_REGISTERS:
@@ -146,6 +145,7 @@ def row_passes(
                         x[e] = k * r + (h * k2 + k1)
                     else:
                         x[e] = k * r + h * k2
-                store_X_grad(out_at + v * OUT_VECTOR, x)
+                if not ZERO_PADDED or j < CERTAIN_VECTORS or v < vectors:
+                    store_X_grad(out_at + v * OUT_VECTOR, x)
 
     return first, second

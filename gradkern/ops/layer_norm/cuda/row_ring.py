@@ -7,8 +7,10 @@ bytes as they come. Asynchronously, each thread copies the vectors that it will 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from numba.cuda import int32, int64
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
@@ -17,15 +19,17 @@ from gradkern.ops.layer_norm.cuda.form import LayerNormForm
 __all__ = ["row_ring"]
 
 
-def row_ring(form: LayerNormForm) -> tuple[Callable[..., None], Callable[..., None], Callable[..., tuple[int, int]]]:
-    """Three device functions:
+def row_ring(form: LayerNormForm) -> tuple[Callable[..., Any], ...]:
+    """Four device functions:
 
     fetch(stage, barrier, X, Y_grad, X_stride, D_stride, row, rows, group_thread, lane, group_row, columns)
         the rows from `row` on, as many as a group takes at once, into the stage at this address
     wait(barrier, parity)
         until this thread may read what was fetched
-    places(stage, X, Y_grad, X_stride, D_stride, row, own_row, group_row)
+    places(stage, X, Y_grad, X_stride, D_stride, row, own_row, group_row, columns)
         where this thread's row of X and of Y_grad are
+    pad(ring, lane, group_row, vectors)
+        zeros into this thread's places beyond a row's vectors, in every stage: no copy ever reaches them
     """
     ALIGNED, PACKED, BULK, ASYNC, RING = (
         form.aligned,
@@ -35,6 +39,8 @@ def row_ring(form: LayerNormForm) -> tuple[Callable[..., None], Callable[..., No
         form.ring,
     )
     (X_PITCH, D_PITCH), (X_SLOT, _) = form.pitch, form.slots
+    END_TO_END, X_BYTES, D_BYTES = form.end_to_end, form.data_itemsize, form.upstream_itemsize
+    row_address = i.row_address_long if form.long_rows else i.row_address
     wait_for_copies = i.wait_for_copies(form.stages - 1)
 
     @device_function
@@ -46,20 +52,51 @@ def row_ring(form: LayerNormForm) -> tuple[Callable[..., None], Callable[..., No
 
     @device_function
     def places(
-        stage: int, X: int, Y_grad: int, X_stride: int, D_stride: int, row: int, own_row: int, group_row: int
-    ) -> tuple[int, int]:
-        x_at, d_at = X + int64(own_row) * X_stride, Y_grad + int64(own_row) * D_stride
+        stage: int, X: int, Y_grad: int, X_stride: int, D_stride: int, row: int, own_row: int, group_row: int,
+        columns: int,
+    ) -> tuple[int, int]:  # fmt: skip
+        x_at, d_at = row_address(X, own_row, X_stride), row_address(Y_grad, own_row, D_stride)
         if RING:
             x_shift, d_shift = int64(0), int64(0)
             if BULK and not ALIGNED:  # whole units of 16 bytes were copied
                 start = row if PACKED else own_row
-                x_shift = (X + int64(start) * X_stride) & 15
-                d_shift = (Y_grad + int64(start) * D_stride) & 15
-            x_at = stage + group_row * X_PITCH + x_shift
-            d_at = stage + X_SLOT + group_row * D_PITCH + d_shift
+                x_shift = row_address(X, start, X_stride) & 15
+                d_shift = row_address(Y_grad, start, D_stride) & 15
+            if END_TO_END:
+                x_at = stage + group_row * (columns * X_BYTES) + x_shift
+                d_at = stage + X_SLOT + group_row * (columns * D_BYTES) + d_shift
+            else:
+                x_at = stage + group_row * X_PITCH + x_shift
+                d_at = stage + X_SLOT + group_row * D_PITCH + d_shift
         return x_at, d_at
 
-    return (_bulk_fetch(form) if BULK else _thread_fetch(form)), wait, places
+    return (_bulk_fetch(form) if BULK else _thread_fetch(form)), wait, places, _pad(form)
+
+
+def _pad(form: LayerNormForm) -> Callable[..., None]:
+    WIDTH, LANES, VECTORS, STAGES, STAGE = form.width, form.lanes, form.vectors, form.stages, sum(form.slots)
+    (X_PITCH, D_PITCH), (X_SLOT, _), NEEDS_X = form.pitch, form.slots, form.needs_X
+    X_VECTOR, D_VECTOR = WIDTH * form.data_itemsize, WIDTH * form.upstream_itemsize
+    FLOAT = float32 if form.compute == "float32" else float64
+    store_X = i.storer("shared", form.data, WIDTH, form.native_bfloat16)
+    store_D = i.storer("shared", form.upstream, WIDTH, form.native_bfloat16)
+
+    @device_function
+    def pad(ring: int, lane: int, group_row: int, vectors: int) -> None:
+        zeros = cuda.local.array(WIDTH, FLOAT)
+        for e in range(WIDTH):
+            zeros[e] = FLOAT(0)
+        stage = i.unseen(0)
+        while stage < STAGES:
+            for j in range(VECTORS):
+                v = lane + j * LANES
+                if v >= vectors:
+                    if NEEDS_X:
+                        store_X(ring + stage * STAGE + group_row * X_PITCH + v * X_VECTOR, zeros)
+                    store_D(ring + stage * STAGE + X_SLOT + group_row * D_PITCH + v * D_VECTOR, zeros)
+            stage = i.unseen(stage + 1)
+
+    return pad
 
 
 def _bulk_fetch(form: LayerNormForm) -> Callable[..., None]:
@@ -68,6 +105,7 @@ def _bulk_fetch(form: LayerNormForm) -> Callable[..., None]:
     X_BYTES, D_BYTES = form.data_itemsize, form.upstream_itemsize
     COPIES = 1 if GROUP_ROWS == 1 or PACKED else GROUP_ROWS
     ROW = int64 if form.long_rows else int32
+    row_address = i.row_address_long if form.long_rows else i.row_address
 
     @device_function
     def span(address: int, size: int) -> int:
@@ -80,10 +118,10 @@ def _bulk_fetch(form: LayerNormForm) -> Callable[..., None]:
         group_thread: int, lane: int, group_row: int, columns: int,
     ) -> None:  # fmt: skip
         if group_thread == 0 and row < rows:
-            count = int32(min(ROW(GROUP_ROWS), rows - row))
+            count = int32(min(ROW(GROUP_ROWS), ROW(rows - row))) if GROUP_ROWS > 1 else int32(1)
             copies, rows_each = (1, count) if PACKED else (count, 1)
             x_size, d_size = rows_each * columns * X_BYTES, rows_each * columns * D_BYTES
-            x_from, d_from = X + int64(row) * X_stride, Y_grad + int64(row) * D_stride
+            x_from, d_from = row_address(X, row, X_stride), row_address(Y_grad, row, D_stride)
             total = 0
             for copy in range(COPIES):
                 if COPIES == 1 or copy < copies:
@@ -109,6 +147,7 @@ def _thread_fetch(form: LayerNormForm) -> Callable[..., None]:
     (X_PITCH, D_PITCH), (X_SLOT, _) = form.pitch, form.slots
     X_VECTOR, D_VECTOR = WIDTH * form.data_itemsize, WIDTH * form.upstream_itemsize
     ROW = int64 if form.long_rows else int32
+    row_address = i.row_address_long if form.long_rows else i.row_address
     copy_X = i.async_copy(min(16, X_VECTOR)) if ASYNC else None
     copy_D = i.async_copy(min(16, D_VECTOR)) if ASYNC else None
 
@@ -119,7 +158,7 @@ def _thread_fetch(form: LayerNormForm) -> Callable[..., None]:
     ) -> None:  # fmt: skip
         own_row = ROW(row + group_row)
         if own_row < rows:
-            x_from, d_from = X + int64(own_row) * X_stride, Y_grad + int64(own_row) * D_stride
+            x_from, d_from = row_address(X, own_row, X_stride), row_address(Y_grad, own_row, D_stride)
             for j in range(VECTORS):
                 v = lane + j * LANES
                 if j < CERTAIN_VECTORS or v < columns // WIDTH:

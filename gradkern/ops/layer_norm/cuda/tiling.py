@@ -26,10 +26,10 @@ _WORTH_SINGLE = {8: 0.9, 9: 0.96, 12: 1.0, 16: 1.0}  # the same where an access 
 _CUT = {1: 1.0, 2: 0.985, 4: 0.96, 8: 0.94, 16: 0.85}  # what it costs to cut a row into slices
 
 
-def choose(form: LayerNormForm, rows: int, processors: int, shared_bytes: int) -> LayerNormForm:
+def choose(form: LayerNormForm, columns: int, rows: int, processors: int, shared_bytes: int) -> LayerNormForm:
     """`form` with its threads, slices, stages and final sums filled in; width, types and source are given."""
     few = rows <= 2 * processors
-    chosen = max(_candidates(form, few, shared_bytes), key=lambda each: each[0])[1]
+    chosen = max(_candidates(form, columns, few, shared_bytes), key=lambda each: each[0])[1]
     chosen = replace(chosen, warp_groups=max(1, _threads(chosen) // chosen.group_threads))
     if few:
         chosen = replace(chosen, warp_groups=max(1, min(chosen.warp_groups, 4)))
@@ -46,8 +46,10 @@ def choose(form: LayerNormForm, rows: int, processors: int, shared_bytes: int) -
         stages=stages,
         most_ahead=1 if throttled and chosen.phase == "fused" and chosen.sums and not few else 0,
         single_block=chosen.phase == "apply" and 2 * chosen.slices > processors,
-        chunk=chunk_of(chosen.sums, chosen.columns, chosen.threads, processors),
+        chunk=chunk_of(chosen.sums, chosen.slices * chosen.most_columns, chosen.threads, processors),
+        packed=chosen.packed or chosen.group_rows == 1,  # which nobody asks about a single row
     )
+    chosen = replace(chosen, certain_vectors=chosen.fewest_vectors(columns))
     while chosen.shared_bytes * chosen.blocks_per_processor > shared_bytes and chosen.stages > 2:
         chosen = replace(chosen, stages=chosen.stages - 1)
     while chosen.shared_bytes > shared_bytes and chosen.warp_groups > 1:
@@ -57,37 +59,39 @@ def choose(form: LayerNormForm, rows: int, processors: int, shared_bytes: int) -
     return chosen
 
 
-def _candidates(form: LayerNormForm, few: bool, shared_bytes: int) -> Iterator[tuple[float, LayerNormForm]]:
+def _candidates(
+    form: LayerNormForm, columns: int, few: bool, shared_bytes: int
+) -> Iterator[tuple[float, LayerNormForm]]:
     """Every way to give the columns to threads, with how good it is."""
     registers = form.itemsize // 4  # of one value
     widest = max(form.data_itemsize, form.upstream_itemsize, form.result_itemsize)
     clusters = form.source == "bulk"
     for slices in _CUT if clusters else (1,):
-        columns = replace(form, slices=slices).slice_columns
-        if columns * (slices - 1) >= form.columns:
+        slice_columns = replace(form, slices=slices).slice_columns(columns)
+        if slice_columns * (slices - 1) >= columns:
             continue
         for values, worth in (_WORTH_SINGLE if form.width == 1 and widest == 2 else _WORTH[widest]).items():
             vectors = values // form.width
             if vectors * form.width != values:
                 continue
-            lanes = -(-columns // (vectors * form.width))
+            lanes = -(-slice_columns // (vectors * form.width))
             lanes = up(lanes, 32) if lanes > 16 else 1 << (lanes - 1).bit_length()
             if lanes > 512:
                 continue
             chosen = replace(form, slices=slices, lanes=lanes, vectors=vectors)
-            used = form.columns / (slices * lanes * vectors * form.width)
+            used = columns / (slices * chosen.most_columns)
             one_group = 0.94 if widest < 4 and form.width > 1 and _threads(chosen) < 2 * chosen.group_threads else 1.0
             yield used * (1 / values if few else worth) * one_group * _CUT[slices], chosen
     if clusters:  # too wide to row_in_registers a row in registers: the ring is read twice
         chosen = replace(form, slices=16, lanes=512, row_in_registers=False)
-        chosen = replace(chosen, vectors=-(-chosen.slice_columns // (form.width * 512)))
+        chosen = replace(chosen, vectors=-(-chosen.slice_columns(columns) // (form.width * 512)))
         # Sums may take 32 of a thread's 128 registers; or 64 if rows lie in a ring, in vectors of 8, so that all else
         # needs few, and X_grad is wanted: without it, the two launches below are one that reads its rows once, too.
         roomy = form.width == 8 and replace(chosen, stages=2).shared_bytes <= shared_bytes and "X_grad" in form.outputs
         if chosen.per_thread * registers * form.sums <= (64 if roomy else 32):
             yield 0.001, chosen
     vectors = max(1, 16 // registers // form.width)  # any number of columns: two launches, slices in separate blocks
-    slices = -(-form.columns // (256 * vectors * form.width))
+    slices = -(-columns // (256 * vectors * form.width))
     if slices > 1:
         yield 0.0001, replace(form, slices=slices, lanes=256, vectors=vectors, phase="apply")
     elif not clusters:
