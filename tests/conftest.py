@@ -26,6 +26,7 @@ hypothesis.settings.register_profile("long", max_examples=2000, deadline=None)
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--torch", action="store_true", help="run the tests that need PyTorch")
     parser.addoption("--quick", action="store_true", help="leave out the tests that compile, simulate or take seconds")
+    parser.addoption("--every-kernel", action="store_true", help="compile every kernel, where else kinds take turns")
     parser.addoption("--long", action="store_true", help="run slow tests, and many more examples of each property")
 
 
@@ -35,16 +36,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so begin the background jobs of a shell's script
         signal.signal(signal.SIGINT, signal.default_int_handler)
     cache = getattr(config, "cache", None)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background; tests interrupt themselves
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     if cache is not None:  # compiled kernels are kept between runs, apart from the user's own
         os.environ.setdefault("GRADKERN_CACHE_DIR", str(cache.mkdir("gradkern")))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The one place where markers become skips, and an order."""
+    every_kernel = config.getoption("--every-kernel") or config.getoption("--long")
     reasons = {
         "torch": None if config.getoption("--torch") else "needs PyTorch: pytest --torch",
+        "every_kernel": None if every_kernel else "one of many kernels alike: pytest --every-kernel",
         "slow": None if config.getoption("--long") else "slow: pytest --long",
         "models": _missing("torchvision", "timm", "transformers"),
         "gpu": unavailable("cuda") if any(item.get_closest_marker("gpu") for item in items) else None,

@@ -18,14 +18,14 @@ SHARED_MEMORY = {(7, 5): 65536, (8, 0): 166912, (9, 0): 232448, (10, 0): 232448,
 Pairs = Iterable[tuple[Any, tuple[int, int]]]
 
 
-def parameters(always: Pairs, with_long: Pairs = ()) -> list[Any]:
-    """Of a test: kind and compute capability, those of every run and the rest of those that --long adds."""
+def parameters(always: Pairs, others: Pairs = ()) -> list[Any]:
+    """Of a test: kind and compute capability, those of every run and the rest of those that --every-kernel adds."""
     every_run = list(always)
-    added = [each for each in with_long if each not in every_run]
+    added = [each for each in others if each not in every_run]
     return [
         pytest.param(
             kind, capability, id=f"{'.'.join(map(str, capability))}-{getattr(kind, 'name', kind)}", marks=marks
         )
-        for pairs, marks in ((every_run, ()), (added, pytest.mark.slow))
+        for pairs, marks in ((every_run, ()), (added, pytest.mark.every_kernel))
         for kind, capability in pairs
     ]
