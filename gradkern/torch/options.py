@@ -39,7 +39,14 @@ class Options:
 
     @classmethod
     def of(
-        cls, ops: Any, devices: Any, min_bytes: Any, on_refusal: Any, plan: Any, inductor: Any, timed: Any
+        cls,
+        ops: Any,
+        devices: Any,
+        min_bytes: Any,
+        on_refusal: Any,
+        plan: Any,
+        inductor: Any = (),
+        timed: Any = False,
     ) -> Options:
         """Raises ArgumentError for what no option can be."""
         chosen = GROUPS if ops is None else _names("ops", ops, GROUPS)

@@ -123,7 +123,7 @@ def check(problem: Problem, row: dict[str, str], layout: str, device: str) -> No
         **problem.attributes,
         **binding,
     )
-    known = {name: torch_as_numpy(each, torch) for name, each in inputs.items()}
+    known = {name: torch_as_numpy(each) for name, each in inputs.items()}
     of = terms(problem.operator, known, problem.attributes)
     coarsest = max((float(ml_dtypes.finfo(types[name]).eps) for name in statistics), default=0.0)
     for name, each in zip(leaves, exact, strict=True):
@@ -131,7 +131,7 @@ def check(problem: Problem, row: dict[str, str], layout: str, device: str) -> No
         assert got.device.type == device
         assert got.dtype is getattr(torch, types[name])
         assert got.shape == leaves[name].shape
-        assert_within_terms(torch_as_numpy(got.cpu(), torch), each.numpy(), of[name], given=coarsest)
+        assert_within_terms(torch_as_numpy(got.cpu()), each.numpy(), of[name], given=coarsest)
 
 
 def place_on(tensor: torch.Tensor, device: str) -> torch.Tensor:
@@ -222,10 +222,10 @@ def take_over(problem: Problem, dtype: str, layout: str, device: str, reason: st
     inputs = {INPUT_OF[name]: each for name, each in leaves.items() if name in INPUT_OF}
     inputs |= {UPSTREAM[problem.operator]: grad, **constants, **problem.derived(known)}
     expected = {each.name for each in OPERATORS[problem.operator].inputs}
-    numbers = {name: torch_as_numpy(each, torch) for name, each in inputs.items() if name in expected}
+    numbers = {name: torch_as_numpy(each) for name, each in inputs.items() if name in expected}
     of = terms(problem.operator, numbers, problem.attributes)
     saved = float(ml_dtypes.finfo(dtype).eps)  # PyTorch may save statistics in this type
     for name, mine, its in zip(leaves, results, exact, strict=True):
         assert (mine.dtype, mine.shape) == (leaves[name].dtype, leaves[name].shape)
-        assert_within_terms(torch_as_numpy(mine.cpu(), torch), its.numpy(), of[name], given=saved)
+        assert_within_terms(torch_as_numpy(mine.cpu()), its.numpy(), of[name], given=saved)
     return report.taken == 1

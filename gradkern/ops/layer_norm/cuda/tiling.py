@@ -16,6 +16,7 @@ from gradkern.ops.layer_norm.cuda.form import LayerNormForm
 __all__ = ["choose"]
 
 _REGISTERS = 65536  # of a multiprocessor
+_SMALL = 128 * 1024  # bytes of shared memory; assemblers for devices with less take a few registers more
 _IN_FLIGHT = 110 * 1024  # bytes of rows on their way to a multiprocessor
 _WORTH = {  # of values a thread, by the bytes of the widest element
     2: {8: 0.86, 12: 0.93, 16: 1.0, 24: 0.97},
@@ -29,8 +30,9 @@ _CUT = {1: 1.0, 2: 0.985, 4: 0.96, 8: 0.94, 16: 0.85}  # what it costs to cut a 
 def choose(form: LayerNormForm, columns: int, rows: int, processors: int, shared_bytes: int) -> LayerNormForm:
     """`form` with its threads, slices, stages and final sums filled in; width, types and source are given."""
     few = rows <= 2 * processors
+    small = shared_bytes < _SMALL
     chosen = max(_candidates(form, columns, few, shared_bytes), key=lambda each: each[0])[1]
-    chosen = replace(chosen, warp_groups=max(1, _threads(chosen) // chosen.group_threads))
+    chosen = replace(chosen, warp_groups=max(1, _threads(chosen, small) // chosen.group_threads))
     if few:
         chosen = replace(chosen, warp_groups=max(1, min(chosen.warp_groups, 4)))
     elif chosen.warp_groups % 2 == 0 and chosen.lanes <= 64 and chosen.per_thread == 24:
@@ -80,7 +82,8 @@ def _candidates(
                 continue
             chosen = replace(form, slices=slices, lanes=lanes, vectors=vectors)
             used = columns / (slices * chosen.most_columns)
-            one_group = 0.94 if widest < 4 and form.width > 1 and _threads(chosen) < 2 * chosen.group_threads else 1.0
+            two_groups = _threads(chosen, shared_bytes < _SMALL) >= 2 * chosen.group_threads
+            one_group = 0.94 if widest < 4 and form.width > 1 and not two_groups else 1.0
             yield used * (1 / values if few else worth) * one_group * _CUT[slices], chosen
     if clusters:  # too wide to row_in_registers a row in registers: the ring is read twice
         chosen = replace(form, slices=16, lanes=512, row_in_registers=False)
@@ -98,15 +101,15 @@ def _candidates(
         yield 0.0001, replace(form, lanes=256, vectors=vectors)
 
 
-def _threads(form: LayerNormForm) -> int:
+def _threads(form: LayerNormForm, small: bool) -> int:
     """How many threads have the registers they need: sums, a row's values and scales, and about 40 for the rest, more
-    where sums go through more than two warps or a warp has several rows.
+    where sums go through more than two warps or a warp has several rows, and then still more on a small device.
     """
     each = form.sums + (2 if form.row_in_registers else 0) + (1 if form.scale_in_registers else 0)
     many = form.scale_in_registers and not 32 <= form.lanes <= 64
-    rest = (44 if many else 36) if form.scale_in_registers else 60
+    rest = ((52 if small else 44) if many else 36) if form.scale_in_registers else 60
     registers = up(max(form.per_thread * (form.itemsize // 4) * each + rest, 64), 8)
     most = _REGISTERS // registers
-    if many and most // 128 * 128 >= 2 * form.group_threads:  # registers are given to four warps at a time
+    if many and (small or most // 128 * 128 >= 2 * form.group_threads):  # registers are given to four warps at a time
         most = most // 128 * 128
     return max(form.group_threads, min(512, most))
