@@ -174,6 +174,8 @@ def left_to_pytorch(name: str, place: int, dtype: str, device: str) -> str | Non
     """What is said of a sample that gradkern.torch leaves to PyTorch; None where it takes it."""
     if name == "nn.functional.rms_norm" and device == "cpu":
         return ""  # PyTorch makes it of other functions there, and has no kernel of its own
+    if place == 4 and name == "nn.functional.batch_norm":
+        return ""  # it is empty, and PyTorch asks no kernel
     if place == 4 and name.endswith("_norm"):
         return "it is empty"
     if name == "nn.functional.layer_norm" and device == "cpu" and dtype in ("bfloat16", "float16"):
