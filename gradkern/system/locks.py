@@ -9,6 +9,8 @@ GPU is started with "spawn".
 
 from __future__ import annotations
 
+import concurrent.futures.thread
+import logging
 import os
 import threading
 from typing import Any
@@ -82,6 +84,10 @@ def _in_child() -> None:
     for each in list(_locks):
         each._at_fork_reinit()  # as threading and logging do
 
+
+# What was registered last comes first before a fork. These two take locks of their own then, which an import in another
+# thread may need: had they registered later, this one would wait for that import in vain.
+_REGISTERED_BEFORE = (logging, concurrent.futures.thread)
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
