@@ -22,3 +22,16 @@ def overrides() -> Iterator[Any]:
     with gradkern.torch.enabled(devices="cpu", min_bytes=0, plan="now"):
         yield gradkern.torch
     gradkern.torch.forget()
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """PyTorch and BLAS with one thread: small steps gain nothing from more."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with threadpool_limits(1):
+        yield
+    torch.set_num_threads(threads)

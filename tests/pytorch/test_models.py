@@ -5,19 +5,17 @@ from __future__ import annotations
 import copy
 import warnings
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from helpers.models import MODELS
-from threadpoolctl import threadpool_limits
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradkern.torch
 from gradkern.torch.aten import TRANSLATIONS
 
-pytestmark = [pytest.mark.torch, pytest.mark.models, pytest.mark.thorough]
+pytestmark = [pytest.mark.torch, pytest.mark.models, pytest.mark.thorough, pytest.mark.usefixtures("one_thread")]
 
 REPLACED = {
     "torchvision convnext_tiny": {"LinearGELU": 18, "FusedGELU": 18},
@@ -53,16 +51,6 @@ def assert_same(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) 
     most = max(float(each.abs().max()) for each in theirs.values())  # some are zero but for rounding
     for name, expected in theirs.items():
         torch.testing.assert_close(ours[name], expected, rtol=1e-9, atol=1e-12 * most)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Images this small gain nothing from more."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with threadpool_limits(1):
-        yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("name", MODELS)

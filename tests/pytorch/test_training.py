@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from threadpoolctl import threadpool_limits
 from torch import nn
 from torch.nn import functional
 from train_models import Transformer
 
 import gradkern.torch
 
-pytestmark = [pytest.mark.torch, pytest.mark.thorough]
+pytestmark = [pytest.mark.torch, pytest.mark.thorough, pytest.mark.usefixtures("one_thread")]
 
 STEPS, BATCH, LENGTH = 300, 8, 16
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -90,16 +89,6 @@ def losses(case: str, order: int | None = None) -> torch.Tensor:
         optimizer.step()
         seen.append(loss.detach())
     return torch.stack(seen)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Small steps gain nothing from more."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with threadpool_limits(1):
-        yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("case", CASES)
