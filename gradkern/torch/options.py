@@ -62,20 +62,25 @@ class Options:
                 raise ArgumentError(f"enable: min_bytes of {name} is {size!r}; expected a number of bytes, 0 or more")
         (refusal,) = _names("on_refusal", on_refusal, get_args(Refusal))
         (when,) = _names("plan", plan, get_args(When))
+        if not isinstance(timed, bool):
+            raise ArgumentError(f"enable: timed is {timed!r}; expected True or False")
         places, whole = _names("devices", devices, ("cuda", "cpu")), _names("inductor", inductor, _DECOMPOSED)
         for name in whole:
             if name not in chosen:
                 raise ArgumentError(f"enable: inductor has {name!r}, which ops has not")
-        return cls(chosen, places, gates, refusal, when, whole, bool(timed))  # type: ignore[arg-type]
+        return cls(chosen, places, gates, refusal, when, whole, timed)  # type: ignore[arg-type]
 
     def least(self, group: str) -> int:
         return self.min_bytes.get(group, 0)
 
 
 def _names(option: str, value: Any, known: tuple[str, ...]) -> tuple[str, ...]:
-    names = (value,) if isinstance(value, str) else tuple(value)
+    try:
+        names = (value,) if isinstance(value, str) else tuple(value)
+    except TypeError:
+        raise ArgumentError(f"enable: {option} is {value!r}; expected names of {', '.join(known)}") from None
     for name in names:
         if name not in known:
-            hint = nearest(name, known)
+            hint = nearest(name, known) if isinstance(name, str) else ""
             raise ArgumentError(f"enable: {option} has {name!r}{hint}; expected {', '.join(known)}")
     return names

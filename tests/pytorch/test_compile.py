@@ -74,6 +74,10 @@ def test_what_cannot_be_left_whole_is_named() -> None:
         gradkern.torch.enable(devices="cpu", inductor="conv")
     with pytest.raises(ArgumentError, match="inductor has 'gelu', which ops has not"):
         gradkern.torch.enable("layer_norm", devices="cpu", inductor="gelu")
+    with pytest.raises(ArgumentError, match="inductor is 3; expected names of layer_norm, rms_norm, batch_norm, gelu"):
+        gradkern.torch.enable(devices="cpu", inductor=3)
+    with pytest.raises(ArgumentError, match="timed is 'yes'; expected True or False"):
+        gradkern.torch.enable(devices="cpu", timed="yes")
     assert not gradkern.torch.is_enabled()
 
 
