@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, cast
 
@@ -134,8 +134,19 @@ def _explain(parser: argparse.ArgumentParser) -> None:
     _json(parser)
 
 
-def _cache(parser: argparse.ArgumentParser) -> None:
+def _actions(
+    parser: argparse.ArgumentParser, about: Mapping[str, str]
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """The parser of each action of a command, by what the action does."""
     actions = parser.add_subparsers(metavar="ACTION", required=True, dest="action")
+    for name, text in about.items():
+        yield (
+            name,
+            actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=parser.epilog),
+        )
+
+
+def _cache(parser: argparse.ArgumentParser) -> None:
     about = {
         "info": "say where kernels and searches are, how many, and how large",
         "verify": "read everything and check it",
@@ -143,8 +154,7 @@ def _cache(parser: argparse.ArgumentParser) -> None:
         "export": "write the results of all searches into one file, for machines with the same GPU and libraries",
         "import": "take over the results of searches in such a file; those of this machine stay",
     }
-    for name, text in about.items():
-        action = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=parser.epilog)
+    for name, action in _actions(parser, about):
         _json(action)
         if name == "verify":
             action.add_argument("--repair", action="store_true", help="remove the bad ones")
@@ -153,14 +163,12 @@ def _cache(parser: argparse.ArgumentParser) -> None:
 
 
 def _pack(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(metavar="ACTION", required=True, dest="action")
     about = {
         "build": "compile the kernels of popular calls for an architecture; it takes minutes, and no GPU",
         "install": "take a pack from a file",
         "info": "show the packs that there are, and why one is not used",
     }
-    for name, text in about.items():
-        action = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=parser.epilog)
+    for name, action in _actions(parser, about):
         if name == "build":
             action.add_argument(
                 "output", nargs="?", metavar="FILE", help="the pack, or a folder for it; by default it is installed"
