@@ -94,6 +94,35 @@ sys.exit(f"{codes}" if any(codes) or not codes else 0)
 """
 
 
+LOGGING = """
+import os, sys, threading, time
+from gradkern.system import locks
+import logging  # after it, as it is where Numba's import comes to it
+locks._PATIENCE = 5.0
+lock, held = locks.wait_before_fork(locks.lock()), threading.Event()
+
+def importing():
+    with lock:
+        held.set()
+        time.sleep(0.3)
+        logging.getLogger("new")  # as modules do; its lock is taken before a fork, too
+
+thread = threading.Thread(target=importing)
+thread.start()
+held.wait()
+child = os.fork()
+if child == 0:
+    os._exit(1 if locks._cut_off else 0)
+thread.join()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_fork_waits_for_an_import_before_it_takes_what_the_import_needs() -> None:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", LOGGING], timeout=60, check=False)
+    assert done.returncode == 0
+
+
 @pytest.mark.thorough
 def test_children_forked_during_a_first_call_compute(tmp_path) -> None:
     environment = {**os.environ, "GRADKERN_CACHE_DIR": str(tmp_path)}
