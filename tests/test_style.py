@@ -22,9 +22,10 @@ def test_every_linter_is_among_the_checks() -> None:
     assert {"ruff-check", "ruff-format", "pyright", "import-linter", "readme", "stubs"} <= CHECKS.keys()
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.thorough if name == "pyright" else ()) for name in CHECKS]
-)
+MARKS = {"pyright": [pytest.mark.thorough, pytest.mark.torch]}  # gradkern.torch has types only where PyTorch is
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in CHECKS])
 def test_the_code_is_clean(name: str) -> None:
     """The command of the pre-commit hook, with the programs of the environment that runs the tests."""
     hook = CHECKS[name]

@@ -15,7 +15,7 @@ from gradkern.strides import c_strides
 
 __all__ = ["Case", "Geometry"]
 
-Layout = Literal["first", "last", "gaps"]
+Layout = Literal["first", "last", "gaps", "reversed"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Case:
     """One gradient of a convolution: of a type, in a layout, at addresses that are multiples of `alignment`.
 
     first, last: channels before or after the positions; gaps: channels first, every row longer than is used, but in W,
-    which cuDNN wants whole.
+    which cuDNN wants whole; reversed: the first axis lies innermost.
     """
 
     gradient: Literal["dX", "dW"]
@@ -80,6 +80,8 @@ class Case:
         if layout == "last":
             batch, *positions, channels = c_strides((sizes[0], *sizes[2:], sizes[1]), kind.itemsize)
             strides = (batch, channels, *positions)
+        elif layout == "reversed":
+            strides = tuple(reversed(c_strides(tuple(reversed(sizes)), kind.itemsize)))
         else:
             longer = (*sizes[:-1], sizes[-1] + 3) if layout == "gaps" else sizes
             strides = c_strides(longer, kind.itemsize)

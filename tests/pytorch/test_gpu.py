@@ -13,7 +13,14 @@ from torch.nn import functional
 import gradkern
 import gradkern.torch
 
-pytestmark = [pytest.mark.torch, pytest.mark.gpu]
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.gpu,
+    # what PyTorch says of its own features and settings
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
+    pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream does not match"),
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
+]
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 CLOSE = {F16: (4e-3, 4e-3), BF16: (3e-2, 3e-2), F32: (2e-4, 2e-4), F64: (1e-10, 1e-10)}
@@ -95,7 +102,7 @@ def test_batch_norm_by_whichever_of_its_kernels(dtype: Any, order: Any, paramete
 def test_frozen_batch_norm(dtype: Any) -> None:
     mean, variance = torch.randn(16, device="cuda", dtype=dtype), torch.rand(16, device="cuda", dtype=dtype) + 0.1
     leaves = random(8, 16, 14, 14, dtype=dtype), random(16, dtype=dtype), random(16, dtype=dtype)
-    check("native_batch_norm", lambda x, w, b: functional.batch_norm(x, mean, variance, w, b), *leaves)
+    check("native_batch_norm", lambda x, w, b: functional.batch_norm(x, mean.to(x), variance.to(x), w, b), *leaves)
 
 
 @pytest.mark.parametrize("dtype", CLOSE)

@@ -66,6 +66,19 @@ def test_every_convolution_has_plans_under_every_policy(dtype: str, tmp_path: Pa
     assert dtype == "float32" or not any("tf32" in x["notes"] for a in answers.values() for x in a["candidates"])
 
 
+def test_weights_that_do_not_lie_end_to_end_are_not_put_to_cudnn(tmp_path: Path) -> None:
+    """Engines take them and read them as if they were dense, most often where all axes have one size."""
+    square = {"1-D": Geometry((1, 3, 4), (3, 3, 3)), "3-D": Geometry((1, 1, 4, 4, 4), (1, 1, 4, 4, 4))}
+    cases = [
+        Case(gradient, geometry, "float32", layout_of_W=layout)
+        for geometry in square.values()
+        for layout in ("gaps", "reversed")
+        for gradient in GRADIENTS
+    ]
+    for answer in ask(tmp_path, cases)["answers"]:
+        assert "weights that lie end to end" in answer["unfit"]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_arrays_that_start_anywhere_have_plans(dtype: str, tmp_path: Path) -> None:
     item = 4 if dtype == "float32" else 2

@@ -27,6 +27,7 @@ from gradkern.cudnn.plan import Plan
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Axes, Geometry
 from gradkern.search.candidate import Note, Unfit
+from gradkern.strides import is_dense
 
 __all__ = ["CudnnCandidate", "candidates", "rebuild", "variations", "version"]
 
@@ -218,7 +219,10 @@ def _forms(problem: Problem) -> Mapping[str, int | None]:
 
 @lru_cache(maxsize=16)
 def _graph(problem: Problem, form: str) -> Descriptor:
-    """The operation graph of one gradient. Raises CudnnError, or Unfit where it cannot be put to cuDNN."""
+    """The operation graph of one gradient. Raises CudnnError, or Unfit where it cannot be put to cuDNN.
+
+    Weights in other orders or with gaps are not: many engines take them, and read them as if they were dense (9.19).
+    """
     geometry = problem.geometry
     if problem.dtype not in DATA_TYPES:
         raise Unfit(f"cuDNN computes no {problem.gradient} of {problem.dtype}")
@@ -228,6 +232,9 @@ def _graph(problem: Problem, form: str) -> Descriptor:
     for name, each in described.items():
         if each.dtype.itemsize == 2 and each.alignment < least:
             raise Unfit(f"cuDNN is not trusted with {each.dtype} at odd addresses: {name} is at no multiple of {least}")
+    axes = range(len(problem.W.shape))
+    if not is_dense(problem.W) and not is_dense(problem.W, (0, *axes[2:], 1)):
+        raise Unfit("cuDNN takes weights that lie end to end, in the order (M, C, spatial) or (M, spatial, C)")
     last = _channels_last(problem)
     tensors = {
         name: tensor(number, problem.dtype, *_layout(name, described[name], axis, last), described[name].alignment)
