@@ -6,8 +6,10 @@
     tools/train_bench.py --tiny              # on a CPU, to try it out
 
 A step is a forward and a backward pass. Every cell is a process of its own, so that no column warms another's caches;
---cold runs each twice, first with empty caches. Columns: eager; enable, eager with gradkern.torch.enable() and tune();
-compile, torch.compile; compile+enable.
+--cold runs each twice, first with empty caches. A column is eager, or some of these with + between: enable, that is
+gradkern.torch.enable() and tune(); accelerate, gradkern.torch.accelerate(); compile, torch.compile; graph, the step
+captured in a CUDA graph and replayed. "kernels" is the time that the kernels of a step take, by torch.profiler: what
+the step would take if the host were never late.
 """
 
 from __future__ import annotations
@@ -28,14 +30,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from markdown_table import table
 
-COLUMNS = ("eager", "enable", "compile", "compile+enable")
+COLUMNS = ("eager", "enable", "compile", "compile+enable", "graph", "graph+enable", "graph+compile")
+PARTS = ("enable", "accelerate", "compile", "graph")
 _MARK = "train_bench: "
 Row = dict[str, Any]
 
 
 def measured(name: str, column: str, tiny: bool, seconds: float) -> Row:
     """One cell, in this process. Times in milliseconds: of the forward pass, of a step, of the host for a step, of the
-    first step; memory in MiB.
+    first step, of its kernels; memory in MiB.
     """
     import torch  # pyright: ignore[reportMissingImports]
     from torch.nn import functional  # pyright: ignore[reportMissingImports]
@@ -60,7 +63,12 @@ def measured(name: str, column: str, tiny: bool, seconds: float) -> Row:
         x = x.to(memory_format=torch.channels_last) if case.last else x
         spatial = case.shape[2:] if len(case.shape) == 5 else ()
         target = torch.randint(case.classes, (case.shape[0], *spatial), device=device)
-    run: Callable[..., Any] = torch.compile(model) if column.startswith("compile") else model
+    parts = column.split("+")
+    if "accelerate" in parts:
+        from gradkern.torch import accelerate
+
+        accelerate(model)
+    run: Callable[..., Any] = torch.compile(model) if "compile" in parts else model
     synchronize = (lambda: None) if tiny else torch.cuda.synchronize
 
     def forward() -> Any:
@@ -83,7 +91,7 @@ def measured(name: str, column: str, tiny: bool, seconds: float) -> Row:
     synchronize()
     start = time.perf_counter()
     report = None
-    if column.endswith("enable"):
+    if "enable" in parts:
         import gradkern.torch
 
         gradkern.torch.enable(devices=device, min_bytes=0 if tiny else None)
@@ -93,10 +101,11 @@ def measured(name: str, column: str, tiny: bool, seconds: float) -> Row:
     first = time.perf_counter() - start
     for _ in range(2 if tiny else 10):
         step()
+    whole = _graphed(step) if "graph" in parts else step
     if not tiny:
         torch.cuda.reset_peak_memory_stats()
     host: list[float] = []
-    steps, forwards = _times(step, synchronize, seconds, host), _times(forward, synchronize, seconds / 3)
+    steps, forwards = _times(whole, synchronize, seconds, host), _times(forward, synchronize, seconds / 3)
     row: Row = {
         "model": name,
         "column": column,
@@ -105,6 +114,7 @@ def measured(name: str, column: str, tiny: bool, seconds: float) -> Row:
         "step": steps,
         "host": statistics.median(host) * 1e3,
         "first": first * 1e3,
+        "kernels": None if tiny else _kernels(whole),
         "memory": None if tiny else torch.cuda.max_memory_allocated() / 2**20,
         "device": "CPU" if tiny else torch.cuda.get_device_name(),
         "torch": torch.__version__,
@@ -113,6 +123,34 @@ def measured(name: str, column: str, tiny: bool, seconds: float) -> Row:
         found = report()
         row |= {"taken": found.taken, "declined": found.declined, "report": str(found)}
     return row
+
+
+def _graphed(step: Callable[[], Any]) -> Callable[[], Any]:
+    """The step as a CUDA graph, captured after three steps on a stream of their own, as PyTorch wants it."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def _kernels(step: Callable[[], Any], steps: int = 5) -> float:
+    """The milliseconds that the kernels of one step take, copies and fills among them."""
+    import torch  # pyright: ignore[reportMissingImports]
+    from torch.profiler import ProfilerActivity, profile  # pyright: ignore[reportMissingImports]
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        for _ in range(steps):
+            step()
+        torch.cuda.synchronize()
+    return sum(each.self_device_time_total for each in profiled.key_averages()) / steps / 1e3
 
 
 def _times(
@@ -157,6 +195,7 @@ def shown(rows: list[Row]) -> str:
         "forward ms",
         "step ms",
         "eager / this",
+        "kernels ms",
         "host ms",
         "first step s",
         "cold s",
@@ -173,12 +212,13 @@ def shown(rows: list[Row]) -> str:
             row["forward"],
             row["step"],
             ratio,
+            row["kernels"],
             row["host"],
             row["first"] / 1e3,
             _thousandth(row.get("cold")),
             row["memory"],
         ]
-        digits = (2, 2, 3, 2, 1, 1, 0)
+        digits = (2, 2, 3, 2, 2, 1, 1, 0)
         numbers = ["" if cell is None else f"{cell:.{places}f}" for cell, places in zip(cells, digits, strict=True)]
         taken = f"{row['taken']} of {row['taken'] + row['declined']}" if "taken" in row else ""
         lines.append([row["model"], row["column"], *numbers, taken])
@@ -192,7 +232,7 @@ def _thousandth(value: float | None) -> float | None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", help="by default all")
-    parser.add_argument("--columns", default=",".join(COLUMNS), help=f"of {', '.join(COLUMNS)}")
+    parser.add_argument("--columns", default=",".join(COLUMNS), help=f"with commas between ({','.join(COLUMNS)})")
     parser.add_argument("--seconds", type=float, default=3.0, help="for the steps of one cell")
     parser.add_argument("--cold", action="store_true", help="measure the first step with empty caches too")
     parser.add_argument("--tiny", action="store_true", help="small models on the CPU")
@@ -200,9 +240,12 @@ def main() -> None:
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     columns = args.columns.split(",")
-    unknown = [each for each in columns if each not in COLUMNS]
+    unknown = [each for each in columns if each != "eager" and not set(each.split("+")) <= set(PARTS)]
     if unknown:
-        parser.error(f"no column {unknown[0]!r}; there are {', '.join(COLUMNS)}")
+        parser.error(f"no column {unknown[0]!r}; there are eager, and with + between: {', '.join(PARTS)}")
+    if args.tiny and args.columns != parser.get_default("columns") and any("graph" in each for each in columns):
+        parser.error("a CPU captures no graph")
+    columns = [each for each in columns if not (args.tiny and "graph" in each)]
     if args.here:
         print(_MARK + json.dumps(measured(args.models[0], columns[0], args.tiny, args.seconds)))
         return

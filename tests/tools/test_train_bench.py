@@ -30,4 +30,4 @@ def test_a_table_and_json_of_every_column(tmp_path: Path) -> None:
 def test_unknown_columns_are_named() -> None:
     done = bench("--columns", "eagre")
     assert done.returncode == 2
-    assert "no column 'eagre'; there are eager, enable, compile, compile+enable" in done.stderr
+    assert "no column 'eagre'; there are eager, and with + between: enable, accelerate, compile, graph" in done.stderr
