@@ -102,6 +102,7 @@ class _BatchNormalizationGradFromSumsPlan(Prepared):
         saved_inv_std: _Array,
         dScale: _Array,
         dBias: _Array,
+        counts: _Array | None = None,
         *,
         out: Mapping[_BatchNormalizationGradFromSumsOutput, _Array] | None = None,
         stream: Any = None,
@@ -237,8 +238,9 @@ def run(
     saved_inv_std: _Array,
     dScale: _Array,
     dBias: _Array,
+    counts: _Array | None = None,
     *,
-    count: int,
+    count: int | None = None,
     outputs: _BatchNormalizationGradFromSumsOutput | Iterable[_BatchNormalizationGradFromSumsOutput] | None = None,
     out: Mapping[_BatchNormalizationGradFromSumsOutput, _Array] | None = None,
     provider: str | None = None,
@@ -257,7 +259,8 @@ def run(
       saved_inv_std: 1 / sqrt(variance + epsilon) of each channel
       dScale: gradient of Scale over the whole batch
       dBias: gradient of the bias over the whole batch
-      count: elements of each channel in the whole batch
+      counts: elements of each channel in each part, which the device adds up; in place of count
+      count: elements of each channel in the whole batch; in place of counts
 
     Returns
       dX: gradient of X
@@ -559,8 +562,9 @@ def prepare(
     saved_inv_std: _Array,
     dScale: _Array,
     dBias: _Array,
+    counts: _Array | None = None,
     *,
-    count: int,
+    count: int | None = None,
     outputs: _BatchNormalizationGradFromSumsOutput | Iterable[_BatchNormalizationGradFromSumsOutput] | None = None,
     out: Mapping[_BatchNormalizationGradFromSumsOutput, _Array] | None = None,
     provider: str | None = None,

@@ -50,6 +50,7 @@ def right(dY: Single, X: Single, W: Single, r: Single, half: Half) -> ConvGrad[S
     inverse = gradkern.run("InvertibleLayerNormalizationGrad", X, half, half, half, r, X_grad_type=np.float32)
     assert_type(inverse, InvertibleLayerNormalizationGrad[Half])
     gradkern.run("BatchNormalizationGradFromSums", dY, X, r, r, r, r, r, count=6)
+    gradkern.run("BatchNormalizationGradFromSums", dY, X, r, r, r, r, r, r)
 
     plan = gradkern.prepare("ConvGrad", dY, X, W, strides=(2, 2))
     print(plan.kernel.upper(), plan.scratch + 1)
@@ -71,7 +72,7 @@ def wrong(dY: Single, X: Single, W: Single, r: Single) -> None:
     gradkern.run("ConvGrad", dY, X, W, auto_pad="SAME")  # error
     gradkern.run("ConvGrad", dY, X, W, outputs=["dx"])  # error
     gradkern.run("ConvGrad", dY, X, W, out={"dx": X})  # error
-    gradkern.run("BatchNormalizationGradFromSums", dY, X, r, r, r, r, r)  # error
+    gradkern.run("BatchNormalizationGradFromSums", dY, X, r, r, r, r, count=6)  # error
     gradkern.run("ConvGrad", dY, X, W).X_grad  # error
     dX, dW = gradkern.run("ConvGrad", dY, X, W)  # error
     gradkern.prepare("ConvGrad", dY, X, W, pad=[1, 1])  # error

@@ -20,7 +20,7 @@ def inputs_of(operator: Operator, types: Mapping[str, str], example: Example) ->
     """What samples.inputs_of gives, made on the GPU: a large array takes seconds to come from the host."""
     random = torch.Generator("cuda").manual_seed(0)
     made = {}
-    for each in operator.inputs:
+    for each in operator.inputs_of(example.axes):
         values = torch.randn(shape_of(each.shape, example.axes), device="cuda", generator=random)
         if each.values != "any":
             values = values.abs().clamp(0.5, 2)

@@ -19,10 +19,12 @@ ORDERS = ("C", "channels_last")
 def inputs_of(
     operator: Operator, types: Mapping[str, str], example: Example, random: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """An array for every input, in contract order: normal, positive where it is a spread, nonzero where it divides."""
+    """An array for every input of the example, in contract order: normal, positive where it is a spread, nonzero where
+    it divides.
+    """
     return {
         each.name: values_of(each, random, shape_of(each.shape, example.axes)).astype(types[each.type])
-        for each in operator.inputs
+        for each in operator.inputs_of(example.axes)
     }
 
 

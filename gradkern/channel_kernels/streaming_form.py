@@ -39,6 +39,7 @@ class StreamingForm:
     long: bool = False  # places within a row, or within a partial row, need 64 bits
     totals: bool = False  # both sums are also left unrounded
     centred: bool = False  # dX has the terms of the sums, which are given unrounded
+    counted: bool = False  # how many elements the sums are over is the sum of numbers on the device
     backward: bool = False  # from the last row of the last item to the first
     held_rows: int = 0  # rows that the ring holds beside its stages, for the second pass of the same launch
     reuses_ring: bool = False  # this is that pass

@@ -35,7 +35,8 @@ __all__ = ["build"]
 
 
 def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..., None]:
-    """The kernel for `form`, as a function that Numba compiles with every argument (ARGUMENTS) an int64.
+    """The kernel for `form`, as a function that Numba compiles with every argument (ARGUMENTS) an int64. `elements` is
+    m, or how many counts there are.
 
     then: a second pass of the same launch, over the same items.
     """
@@ -44,7 +45,9 @@ def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..
     PARAMETER, STATISTIC = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic]
     ACROSS, SUM = 4 * form.chunk, form.itemsize
     FLOAT = float64 if form.compute == "float64" else float32
+    CENTRED, COUNTED = form.centred, form.counted
     load_statistic = i.loader("global", form.statistic, 1)
+    load_count = i.loader("global", form.compute, 1)
     store_result = i.storer("global", form.parameter, 1, form.native_bfloat16)
     inverse = inverse_std(form.compute, form.epsilon)
 
@@ -70,22 +73,34 @@ def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..
             store_result(bias_sum + int64(channel) * PARAMETER, one)
         return value
 
+    @device_function
+    def share_of(counts: int, elements: int) -> Any:
+        """1/m."""
+        if COUNTED:
+            one, total = cuda.local.array(1, FLOAT), FLOAT(0)
+            for n in range(elements):
+                load_count(one, counts + n * SUM)
+                total += one[0]
+            return FLOAT(1) / total
+        return FLOAT(1) / FLOAT(elements)
+
     _, add_over_grid = column_sums(form.column_sums, finish if TOTALS else times_inverse)
     first_pass = one_pass(form, inverse, times_inverse)
     second_pass = None if then is None else one_pass(then, inverse, times_inverse)
 
     def kernel(
         D: int, X: int, scale: int, mean: int, deviation: int, dX: int, scale_sum: int, bias_sum: int,
-        scale_total: int, bias_total: int, partial: int, counter: int,
+        scale_total: int, bias_total: int, counts: int, partial: int, counter: int,
         count: int, inner: int, length: int, row: int, tile: int, tiles: int, rows_each: int, rows_over: int,
         groups: int, items: int, lane_bits: int, repeats: int, parts: int, partial_rows: int, elements: int,
         n1: int, n2: int, n3: int, n4: int, n5: int, channels: int,
     ) -> None:  # fmt: skip
         nest = (n1, n2, n3, n4, n5)  # one argument: from the 31st on Python calls as with *args, which Numba refuses
         row_of_sums = ((channels + ACROSS - 1) & -ACROSS) * SUM  # bytes of a partial row, of each of the sums
+        share = share_of(counts, elements) if CENTRED else FLOAT(0)
         ended = first_pass(D, X, scale, mean, deviation, dX, scale_sum, bias_sum, scale_total, bias_total, partial,
                    count, inner, length, row, tile, tiles, rows_each, rows_over,
-                   groups, items, lane_bits, repeats, parts, elements, row_of_sums, nest, int32(0))  # fmt: skip
+                   groups, items, lane_bits, repeats, parts, share, row_of_sums, nest, int32(0))  # fmt: skip
         if SUMS and TOTALS:
             wanted = (deviation, scale_sum, bias_sum)
             add_over_grid(partial, counter, wanted, scale_total, bias_total, partial_rows, partial_rows, channels)
@@ -94,8 +109,9 @@ def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..
             add_over_grid(partial, counter, deviation, first, second, partial_rows, partial_rows, channels)
         if TWO_PASSES:
             wait_for_grid(counter)
+            share = share_of(counts, elements)
             second_pass(D, X, scale, mean, deviation, dX, scale_sum, bias_sum, scale_total, bias_total, partial,
                         count, inner, length, row, tile, tiles, rows_each, rows_over,
-                        groups, items, lane_bits, repeats, parts, elements, row_of_sums, nest, ended)  # fmt: skip
+                        groups, items, lane_bits, repeats, parts, share, row_of_sums, nest, ended)  # fmt: skip
 
     return kernel

@@ -24,7 +24,8 @@ __all__ = ["one_pass"]
 def one_pass(
     form: StreamingForm, inverse: Callable[..., Any], times_inverse: Callable[..., Any]
 ) -> Callable[..., None]:
-    """The device function run_pass(...), of all arguments of the kernel but the counter and the partial rows' number.
+    """The device function run_pass(...), of all arguments of the kernel but the counter and the partial rows' number,
+    and of 1/m in place of what tells it.
 
     The last argument is where in the ring the pass before has ended; it returns where it has itself.
     inverse(deviation): a channel's inverse standard deviation; times_inverse(part, channel, value, deviation): a
@@ -158,7 +159,7 @@ def one_pass(
         D: int, X: int, scale: int, mean: int, deviation: int, dX: int, scale_sum: int, bias_sum: int,
         scale_total: int, bias_total: int, partial: int,
         count: int, inner: int, length: int, row: int, tile: int, tiles: int, rows_each: int, rows_over: int,
-        groups: int, items: int, lane_bits: int, repeats: int, parts: int, elements: int, row_of_sums: int,
+        groups: int, items: int, lane_bits: int, repeats: int, parts: int, share: Any, row_of_sums: int,
         nest: tuple[int, int, int, int, int], ended: int,
     ) -> int:  # fmt: skip
         n1, n2, n3, n4, n5 = nest
@@ -175,8 +176,6 @@ def one_pass(
         means, gains = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
         shifts, slopes = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
         scale_sums, bias_sums = cuda.local.array(SUMS_PER_THREAD, FLOAT), cuda.local.array(SUMS_PER_THREAD, FLOAT)
-
-        share = FLOAT(1) / FLOAT(elements) if CENTRED else FLOAT(0)
 
         # two loops over the same items: the one asks for rows, the other takes them STAGES - 1 rows later
         item, left, vectors, at, end = ahead_of_all(items, blocks), int32(0), int32(0), int64(0), int64(0)

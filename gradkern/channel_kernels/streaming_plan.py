@@ -66,7 +66,8 @@ def plan(
     names     the kernel's argument for every tensor of the contract
     is_kept   of each axis of X, whether it tells channels apart, and is not reduced
     epsilon   added to `deviation`, which is the variance, or None where that is the inverse standard deviation
-    elements  of which the statistics of a channel are those, or None where they are constants
+    elements  of which the statistics of a channel are those, or None where they are constants; where the call has
+              `counts`, how many of these
     launches  1 or 2, for two passes
 
     Every array has to lie dense in the memory order of X, the parameters in that of its kept axes.
@@ -91,7 +92,7 @@ def plan(
     form = _form(described, outputs, slabs, epsilon, device)
     second = None
     if "dX" in outputs and elements is not None:
-        gradient = replace(form, outputs=frozenset({"dX"}), centred=True)
+        gradient = replace(form, outputs=frozenset({"dX"}), centred=True, counted="counts" in tensors)
         if "scale_total" in tensors:
             form = gradient
         else:

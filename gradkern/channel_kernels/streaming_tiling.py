@@ -32,7 +32,7 @@ __all__ = ["ARGUMENTS", "Slabs", "Tiling", "best_tiling", "choose_tiling", "fitt
 NEST = ("n1", "n2", "n3", "n4", "n5")  # sizes of the axes around a slab from the innermost: kept, reduced, kept, ...
 ARGUMENTS = (  # of the kernel: addresses, then numbers
     *("D", "X", "scale", "mean", "deviation", "dX", "scale_sum", "bias_sum"),
-    *("scale_total", "bias_total", "partial", "counter"),
+    *("scale_total", "bias_total", "counts", "partial", "counter"),
     *("count", "inner", "length", "row", "tile", "tiles", "rows_each", "rows_over", "groups", "items"),
     *("lane_bits", "repeats", "parts", "partial_rows", "elements", *NEST, "channels"),
 )

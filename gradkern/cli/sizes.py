@@ -60,7 +60,7 @@ class Wanted:
                 attributes.setdefault(name, self.types[attribute.binds])
         device = providers.PROVIDERS[provider].first_device
         tensors: dict[str, Tensor] = {}
-        for each in self.operator.inputs:
+        for each in self.operator.inputs_of(self.example.axes):
             new = usual(dtype_of(self.types[each.type]), shape_of(each.shape, self.example.axes), device)
             strides = tuple(self.strides.get(each.name, new.strides))
             tensors[each.name] = new._replace(strides=strides, alignment=self.alignment.get(each.name, new.alignment))
@@ -89,7 +89,7 @@ def example_of(name: str, operator: Operator, axes: Mapping[str, Any], attribute
 
 def arrays_of(name: str, operator: Operator, example: Example, given: Mapping[str, Any]) -> dict[str, Any]:
     """Strides, alignment and policy of a call, from JSON; refused where they fit neither the operator nor its axes."""
-    ranks = {each.name: len(shape_of(each.shape, example.axes)) for each in operator.inputs}
+    ranks = {each.name: len(shape_of(each.shape, example.axes)) for each in operator.inputs_of(example.axes)}
     found: dict[str, Any] = {key: given.get(key) or {} for key in ("strides", "alignment", "policy")}
     for key, values in found.items():
         if not isinstance(values, Mapping):

@@ -35,6 +35,7 @@ class Binder:
             if len(self.inputs) > 1
             else lambda named: tuple([named[name] for name in self.inputs])
         )
+        self._optional = any(each.optional for each in operator.inputs)
         self._attribute_names = frozenset(operator.attributes)
         self._positions = [f"{name}: input {each}" for each in self.inputs]
         self._wanted: dict[tuple[Any, tuple[str, ...]], tuple[str, ...]] = {}  # what was asked for before, and is right
@@ -80,6 +81,12 @@ class Binder:
             else:
                 given[name] = value
         return tuple(given.get(name) for name in self.inputs), attributes
+
+    def given(self, inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[bool, ...] | None]:
+        """The inputs that are not None, and of each whether it is; all, and None, where the contract needs all."""
+        if not self._optional:
+            return inputs, None
+        return tuple([each for each in inputs if each is not None]), tuple([each is None for each in inputs])
 
     def require(self, inputs: tuple[Any, ...]) -> None:
         """Refuse inputs that are None and not optional."""

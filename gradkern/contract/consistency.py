@@ -9,7 +9,7 @@ import keyword
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gradkern.contract.schema import RESERVED, Example, Ones, Operator, Shape, Token
+from gradkern.contract.schema import RESERVED, Example, Operator, Shape, axis_of
 
 __all__ = ["example_mistakes", "mistakes"]
 
@@ -94,7 +94,7 @@ def _axes(operator: Operator) -> Iterator[tuple[Path, str]]:
     for path, shape in _shapes(operator):
         open_groups = 0
         for index, token in enumerate(shape):
-            name = _axis_name(token)
+            name = axis_of(token)
             used.add(name)
             if name not in operator.axes:
                 yield (*path, index), f"no axis {name!r}; axes has {_list(operator.axes)}"
@@ -104,7 +104,7 @@ def _axes(operator: Operator) -> Iterator[tuple[Path, str]]:
                 open_groups += 1
             if not isinstance(token, str) and name in groups and name not in sized:
                 yield (*path, index), f"{name!r} has no sizes yet: no earlier input has it"
-        split = any(operator.axes[n].begins_at for n in map(_axis_name, shape) if n in operator.axes)
+        split = any(operator.axes[n].begins_at for n in map(axis_of, shape) if n in operator.axes)
         if open_groups > 1 and not split:
             yield path, "has more than one group of axes and no attribute says where the second begins"
         for name in (token for token in shape if isinstance(token, str) and token in operator.axes):
@@ -130,10 +130,6 @@ def _shapes(operator: Operator) -> Iterator[tuple[Path, Shape]]:
     for index, output in enumerate(operator.outputs):
         if output.shape is not None:
             yield ("outputs", index, "shape"), output.shape
-
-
-def _axis_name(token: Token) -> str:
-    return token if isinstance(token, str) else token.ones if isinstance(token, Ones) else token.flat
 
 
 def _in_place(operator: Operator) -> Iterator[tuple[Path, str]]:
@@ -190,7 +186,9 @@ def _attributes(operator: Operator) -> Iterator[tuple[Path, str]]:
 
 def example_mistakes(operator: Operator, example: Example) -> Iterator[tuple[Path, str]]:
     """Every way in which a size of the problem disagrees with the entry, as (path inside the example, reason)."""
-    for name in operator.axes.keys() - example.axes.keys():
+    needed = {axis_of(part) for each in operator.inputs if not each.optional for part in each.shape}
+    spare = {axis_of(part) for each in operator.inputs if each.optional for part in each.shape} - needed
+    for name in operator.axes.keys() - spare - example.axes.keys():
         yield ("axes",), f"gives no size to {name!r}"
     for name, size in example.axes.items():
         if name not in operator.axes:

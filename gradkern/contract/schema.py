@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WrapValidator
 from pydantic_core import PydanticCustomError
 
-__all__ = ["Attribute", "Axis", "Example", "Input", "Operator", "Output", "Token"]
+__all__ = ["Attribute", "Axis", "Example", "Input", "Operator", "Output", "Token", "axis_of"]
 
 TypeName = Literal["float16", "bfloat16", "float32", "float64"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
@@ -89,6 +89,11 @@ class Flat(Model):
     flat: Name
 
 
+def axis_of(token: str | Ones | Flat) -> str:
+    """The name of the axis or group that a part of a shape is made of."""
+    return token if isinstance(token, str) else token.ones if isinstance(token, Ones) else token.flat
+
+
 Token = Annotated[Name | Ones | Flat, _choice("the name of an axis, {ones: GROUP} or {flat: GROUP}")]
 Shape = tuple[Token, ...]
 
@@ -166,6 +171,12 @@ class Operator(Model):
     def in_place_pairs(self) -> frozenset[tuple[str, str]]:
         """The (input, output) pairs that may share one array."""
         return frozenset(pair for each in self.in_place for pair in each.items())
+
+    def inputs_of(self, axes: Collection[str]) -> tuple[Input, ...]:
+        """The inputs of a call in which these axes have sizes: all but optional ones with another axis."""
+        return tuple(
+            each for each in self.inputs if not each.optional or all(axis_of(token) in axes for token in each.shape)
+        )
 
     @property
     def data_types(self) -> tuple[str, ...]:

@@ -153,7 +153,7 @@ def _reduce_columns(
 def _apply_to_planes(
     queue: Any, D: Any, X: Any, scale: Any, mean: Any, inv_std: Any, scale_sum: Any, bias_sum: Any, dX: Any,
     channel_offsets: Any, reduced_offsets: Any, length: int, channels_per_task: int, reduced_per_task: int,
-    run_per_task: int, repeats: int, count: int,
+    run_per_task: int, repeats: int, count: float,
 ) -> None:  # fmt: skip
     """dX where the statistics are those of the batch."""
     channel_parts = (channel_offsets.size + channels_per_task - 1) // channels_per_task
@@ -184,7 +184,7 @@ def _apply_to_planes(
 def _apply_to_columns(
     queue: Any, D: Any, X: Any, scale: Any, mean: Any, inv_std: Any, scale_sum: Any, bias_sum: Any, dX: Any,
     channel_offsets: Any, reduced_offsets: Any, length: int, channels_per_task: int, reduced_per_task: int,
-    run_per_task: int, repeats: int, count: int,
+    run_per_task: int, repeats: int, count: float,
 ) -> None:  # fmt: skip
     """The same for columns."""
     target = destination(dX, D, X)
@@ -256,20 +256,18 @@ class Reduce:
 
 
 class Apply:
-    """The second pass, where the statistics are those of the batch: dX from D, X and both sums, which are float64.
+    """The second pass, where the statistics are those of the batch: dX from D, X and both sums, which are float64."""
 
-    count is how many elements of each channel the sums are over.
-    """
-
-    def __init__(self, runs: Runs, data: Any, parameters: Sequence[Any], dX: Any, count: int) -> None:
+    def __init__(self, runs: Runs, data: Any, parameters: Sequence[Any], dX: Any) -> None:
         self._runs = runs
-        self._count = count
         self._tasks = math.prod(runs.parts)
         self._compiled = (_apply_to_columns if runs.columns else _apply_to_planes)(
-            QUEUE, data, data, *parameters, PARTIAL, PARTIAL, dX, *RUNS_TYPES, types.int64
+            QUEUE, data, data, *parameters, PARTIAL, PARTIAL, dX, *RUNS_TYPES, types.float64
         )
 
-    def __call__(self, arrays: Sequence[np.ndarray], totals: Sequence[np.ndarray | None], dX: Any) -> None:
-        """arrays: D, X, scale, mean, inverse standard deviation."""
-        arguments = (*arrays, *totals, dX, *self._runs.arguments, self._count)
+    def __call__(
+        self, arrays: Sequence[np.ndarray], totals: Sequence[np.ndarray | None], dX: Any, count: float
+    ) -> None:
+        """arrays: D, X, scale, mean, inverse standard deviation; count: elements of each channel the sums are over."""
+        arguments = (*arrays, *totals, dX, *self._runs.arguments, float(count))
         threads.run(self._compiled, self._tasks, arrays[0].nbytes * 3, *arguments)

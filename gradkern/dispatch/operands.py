@@ -89,24 +89,38 @@ def _of_tensors(binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] 
     An `out` array at an input's address is taken to be that input: the contract is asked when the plan is made, and
     the plan compares the rest of the memory (Prepared.refuse_overlap).
     """
+    given, missing = binder.given(arrays)
+    if missing is not None:
+        binder.require(arrays)
     if not out:
-        found = of_tensors(arrays)
-        return None if found is None else (found[0], found[1], device_arrays().torch_kind(found[2]), (), (), _NONE)
+        found = of_tensors(given)
+        if found is None:
+            return None
+        keys = found[0] if missing is None else _with_gaps(found[0], missing)
+        return keys, found[1], device_arrays().torch_kind(found[2]), (), (), _NONE
     names = out_names(binder, out)
-    found = of_tensors((*arrays, *[out[name] for name in names]))
+    found = of_tensors((*given, *[out[name] for name in names]))
     if found is None or len(names) != len(out):
         return None
     keys, addresses, index = found
-    read, written = addresses[: len(arrays)], addresses[len(arrays) :]
+    read, written = addresses[: len(given)], addresses[len(given) :]
     in_place = _NONE
     if len(set(addresses)) < len(addresses):
+        sources = [source for source, each in zip(binder.inputs, arrays, strict=True) if each is not None]
         in_place = frozenset(
             (source, name)
-            for source, address in zip(binder.inputs, read, strict=True)
+            for source, address in zip(sources, read, strict=True)
             for name, other in zip(names, written, strict=True)
             if address == other
         )
+    keys = keys if missing is None else _with_gaps(keys, missing)
     return (keys, read, device_arrays().torch_kind(index), names, written, in_place)
+
+
+def _with_gaps(keys: tuple[Any, ...], missing: tuple[bool, ...]) -> tuple[Any, ...]:
+    """The keys of the arrays that are given, and of what follows them, with None for each that is missing."""
+    rest = iter(keys)
+    return (*[None if each else next(rest) for each in missing], *rest)
 
 
 def input_views(binder: Binder, arrays: tuple[Any, ...]) -> tuple[View | None, ...]:

@@ -153,10 +153,11 @@ class Shortcuts:
         policy = of_this_thread() if policy is None and not blocks else effective(policy)
         policy_key = None if policy is DEFAULT else policy  # a policy's hash is worked out in Python
         out_key = tuple(out) if out else None
-        rows = self._rows.get((binder.name, wanted, attributes, out_key, provider, policy_key, arrays[0].shape))
+        given, missing = binder.given(arrays)
+        rows = self._rows.get((binder.name, wanted, attributes, missing, out_key, provider, policy_key, given[0].shape))
         if rows is None:
             return None
-        tensors = (*arrays, *[out[name] for name in out_names(binder, out)]) if out else arrays
+        tensors = (*given, *[out[name] for name in out_names(binder, out)]) if out else given
         for guard, slot, kind in rows:
             addresses = guard.addresses(tensors)
             plan = slot.entry
@@ -164,7 +165,7 @@ class Shortcuts:
                 continue
             buffers, out_buffers = addresses, ()
             if out:
-                buffers, out_buffers = addresses[: len(arrays)], addresses[len(arrays) :]
+                buffers, out_buffers = addresses[: len(given)], addresses[len(given) :]
                 if not plan.disjoint(buffers, out_buffers):
                     return None
             plan_cache.use(slot)
@@ -174,21 +175,17 @@ class Shortcuts:
     def add(self, request: Request, operands: Operands, slot: Slot[Prepared] | None) -> None:
         """Let the next call like this one be found. Threads may do so at once: one of them is forgotten."""
         keys, _, kind, names, _, in_place = operands
-        if (
-            kind.device == HOST
-            or slot is None
-            or in_place
-            or not all(each is not None and each[3] == 16 for each in keys)
-        ):
+        if kind.device == HOST or slot is None or in_place or not all(each is None or each[3] == 16 for each in keys):
             return
         out = request.out or {}
-        guard = guard_of((*request.arrays, *[out[name] for name in names]))
+        binder, arrays, _, attributes, wanted, _, provider, policy = request
+        given, missing = binder.given(arrays)
+        guard = guard_of((*given, *[out[name] for name in names]))
         if guard is None:
             return
-        binder, arrays, _, attributes, wanted, _, provider, policy = request
         policy = effective(policy)
         policy_key = None if policy is DEFAULT else policy
-        key = (binder.name, wanted, attributes, tuple(out) or None, provider, policy_key, arrays[0].shape)
+        key = (binder.name, wanted, attributes, missing, tuple(out) or None, provider, policy_key, given[0].shape)
         if len(self._rows) >= self._bound:
             self._rows.clear()
         others = [row for row in self._rows.get(key, ()) if row[1].entry is not None]

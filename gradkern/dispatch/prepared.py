@@ -73,7 +73,7 @@ class Prepared:
         self._inputs = tuple(call.inputs.get(name) for name in binder.inputs)
         self._out = {name: each.tensor for name, each in out.items()}
         self._fits: Any = None  # the keys of arrays that fitted last
-        self._guard: tuple[Guard, Kind] | None = None  # recognises tensors that fit
+        self._guard: tuple[Guard, Kind, tuple[bool, ...] | None] | None = None  # recognises tensors that fit
         self._makers: dict[Kind, tuple[tuple[int, int, Maker], ...]] = {}
         self._out_names = tuple(name for name in call.outputs if name in out)
         self._given = [index for index, name in enumerate(call.outputs) if name in out]
@@ -93,11 +93,12 @@ class Prepared:
                 f"{self.operator}: attribute {min(attributes)} is fixed in a prepared plan; prepare another"
             )
         if self._guard is not None and len(out or ()) == len(self._out):
-            guard, kind = self._guard
-            tensors = (*arrays, *[out.get(name) for name in self._out_names]) if out else arrays
-            addresses = guard.addresses(tensors)
+            guard, kind, missed = self._guard
+            given, missing = self._binder.given(arrays)
+            tensors = (*given, *[out.get(name) for name in self._out_names]) if out else given
+            addresses = guard.addresses(tensors) if missing == missed else None
             if addresses is not None:
-                buffers, out_buffers = addresses[: len(arrays)], addresses[len(arrays) :]
+                buffers, out_buffers = addresses[: len(given)], addresses[len(given) :]
                 if not out or self.disjoint(buffers, out_buffers):
                     return self.execute(buffers, kind, out, out_buffers, stream)
         keys, buffers, kind, out_names, out_buffers, in_place = read(self._binder, arrays, out)
@@ -106,8 +107,9 @@ class Prepared:
             self._check(arrays, out)
             self._fits = fits
             if self.call.device != HOST and not in_place:
-                guard = guard_of((*arrays, *[out[name] for name in out_names]) if out else arrays)
-                self._guard = None if guard is None else (guard, kind)
+                given, missing = self._binder.given(arrays)
+                guard = guard_of((*given, *[out[name] for name in out_names]) if out else given)
+                self._guard = None if guard is None else (guard, kind, missing)
         self.refuse_overlap(arrays, buffers, out, out_buffers)
         return self.execute(buffers, kind, out, out_buffers, stream)
 

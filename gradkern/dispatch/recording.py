@@ -37,7 +37,7 @@ def _described(call: Call) -> dict[str, Any]:
     types = {each.type: tensors[each.name].dtype.name for each in _all(operator) if each.name in tensors}
     line: dict[str, Any] = {"op": call.operator, "axes": dict(call.axes), "types": types, "outputs": list(call.outputs)}
     strides, alignment = {}, {}
-    for each in operator.inputs:
+    for each in operator.inputs_of(call.axes):
         tensor = call.inputs.get(each.name)
         shape = shape_of(each.shape, call.axes)
         if tensor is not None and tensor.shape == shape:  # not one of its other shapes, which are planned alike

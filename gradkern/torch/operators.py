@@ -38,7 +38,7 @@ def define() -> torch.library.Library:
 
 def schema_of(name: str, operator: Operator) -> str:
     """The operator in PyTorch's language of schemas."""
-    inputs = [f"Tensor{'?' if each.optional else ''} {each.name}" for each in operator.inputs]
+    inputs = [f"Tensor? {each.name}=None" if each.optional else f"Tensor {each.name}" for each in operator.inputs]
     attributes = [_argument(key, each) for key, each in operator.attributes.items()]
     named = [*sorted(attributes, key=lambda text: "=" in text), "str? outputs=None", _POLICY]
     results = ", ".join(["Tensor"] * len(operator.outputs))
@@ -85,7 +85,7 @@ def _fake(operator: Operator) -> Callable[..., Any]:
     names = [each.name for each in operator.inputs]
 
     def fake(*inputs: Any, outputs: str | None = None, **attributes: Any) -> Any:
-        given = dict(zip(names, inputs, strict=True))
+        given = dict(zip(names, inputs, strict=False))  # optional ones may be left out
         wanted = _wanted(operator, outputs)
         every = [
             _empty(operator, each, given, attributes) if each.name in wanted else inputs[0].new_empty(0)

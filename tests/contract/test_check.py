@@ -24,7 +24,7 @@ def test_exactly_the_registered_combinations_of_types_are_taken(provider: FakePr
     bound = [key for key, each in operator.attributes.items() if each.binds]
     for row in operator.combinations:
         given = arguments(name)
-        for each in operator.inputs:
+        for each in operator.inputs_of(operator.examples[0].axes):
             given[each.name] = given[each.name].astype(row[each.type])
         given.update({key: row[str(operator.attributes[key].binds)] for key in bound})
         result = gradkern.run(name, **given)

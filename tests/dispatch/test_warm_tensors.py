@@ -72,15 +72,19 @@ def planner(monkeypatch: pytest.MonkeyPatch) -> Planner:
 
     def elsewhere(binder: Any, arrays: Any, out: Any) -> Any:
         made.reads += 1
-        found = None if out or not arrays[0].is_cpu else torch_guards.of_tensors(arrays)
-        return read(binder, arrays, out) if found is None else (found[0], found[1], kind, (), (), frozenset())
+        given, missing = binder.given(arrays)
+        found = None if out or not arrays[0].is_cpu else torch_guards.of_tensors(given)
+        if found is None:
+            return read(binder, arrays, out)
+        keys = found[0] if missing is None else operands._with_gaps(found[0], missing)
+        return keys, found[1], kind, (), (), frozenset()
 
     def views(binder: Any, arrays: Any, out: Any) -> Any:
         seen = input_views(binder, arrays)
         inputs = {
             name: View(each.tensor, each.buffer, kind.device, kind)
             for name, each in zip(binder.inputs, seen, strict=True)
-            if each
+            if each is not None
         }
         return Views(inputs, {}, frozenset())
 
@@ -114,15 +118,27 @@ def test_a_call_like_earlier_ones_is_not_read_for_a_signature(planner: Planner, 
     assert (len(planner.calls), planner.reads) == (1, 2)
     call = given(name)
     gradkern.run(name, **call)
-    inputs = [call.pop(key.name) for key in OPERATORS[name].inputs]
+    inputs = [call.pop(key.name, None) for key in OPERATORS[name].inputs]
     plan = gradkern.prepare(name, *inputs, **call)
     gradkern.run(name, *inputs, **call)
     assert (len(planner.calls), planner.reads) == (1, 2)
     assert plan.call is planner.calls[0]
     assert plan_cache.statistics()[:3] == (5, 1, 1)
     read, _, stream = planner.plans[0].runs[-1]
-    assert list(read) == [each.data_ptr() for each in inputs]
+    assert list(read) == [each.data_ptr() for each in inputs if each is not None]
     assert stream == 7
+
+
+def test_an_optional_input_makes_another_call(planner: Planner) -> None:
+    name = "BatchNormalizationGradFromSums"
+    warm(name)
+    warm(name, count=None, counts=np.ones(3, np.float32))
+    assert [list(call.inputs)[-1] for call in planner.calls] == ["dBias", "counts"]
+    reads = planner.reads
+    for changes in ({}, {"count": None, "counts": np.ones(3, np.float32)}):
+        gradkern.run(name, **given(name, **changes))
+    assert [len(plan.runs) for plan in planner.plans] == [4, 4]
+    assert planner.reads == reads
 
 
 CHANGES: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {

@@ -126,8 +126,12 @@ def _batch_norm_sums(inputs: Arrays) -> ForwardPass:
     )
 
 
-def _batch_norm_from_sums(inputs: Arrays, *, count: int) -> ForwardPass:
+def _batch_norm_from_sums(inputs: Arrays, *, count: int | None = None) -> ForwardPass:
     part = _exact(inputs["X"])
+    if count is None:
+        counts = np.arange(1.0, inputs["counts"].size + 1)
+        count = 2 * part.size // part.shape[1]
+        _store(inputs, counts=counts / counts.sum() * count)
     X, D, mean, _, inv_std = _batch_of_which_X_is_the_first_part(inputs, count)
     others = (0, *range(2, X.ndim))
     _store(inputs, dScale=(D * (X - mean) * inv_std).sum(others), dBias=D.sum(others))

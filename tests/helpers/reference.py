@@ -105,11 +105,13 @@ def _batch_norm_from_sums(
     saved_inv_std: Array,
     dScale: Array,
     dBias: Array,
+    counts: Array | None = None,
     *,
-    count: int,
+    count: int | None = None,
 ) -> Gradients:
+    m = np.sum(counts) if count is None else count
     scale, mean, r, dscale, dbias = _per_channel(X, Scale, saved_mean, saved_inv_std, dScale, dBias)
-    return {"dX": scale * r / count * (count * dY - dbias - (X - mean) * r * dscale)}
+    return {"dX": scale * r / m * (m * dY - dbias - (X - mean) * r * dscale)}
 
 
 def _per_channel(X: Array, *parameters: Array) -> list[Array]:

@@ -28,12 +28,13 @@ def simulate(
     last: bool = False,
     launches: int = 1,
     share: tuple[np.ndarray, np.ndarray, int] | None = None,
+    counts: tuple[int, ...] = (),
     **form: Any,
 ) -> dict[str, np.ndarray]:
     """The results of a case, whose data is in C order or, if `last`, in channels-last order.
 
     launches: of the two passes; share: the sums dScale and dBias, and of how many elements of a channel, from which
-    the second pass alone makes dX.
+    the second pass alone makes dX; counts: numbers in memory to be added up in place of that number.
     """
     X, parameter = case.inputs["X"], case.inputs["Scale"]
     order = (0, *range(2, X.ndim), 1) if last else tuple(range(X.ndim))
@@ -45,7 +46,7 @@ def simulate(
         columns=offset == 0, **{"threads": 32, **form},
     )  # fmt: skip
     made = replace(made, outputs=frozenset(NAMES[name] for name in outputs))
-    gradient = replace(made, outputs=frozenset({"dX"}), centred=True)
+    gradient = replace(made, outputs=frozenset({"dX"}), centred=True, counted=bool(counts))
     if share is not None:
         passes = [gradient]
     elif "dX" in outputs:
@@ -76,12 +77,15 @@ def simulate(
     if share is not None:
         for total, given in zip(totals, share, strict=False):
             total.array[...] = given
-        elements = share[2]
+        elements = len(counts) or share[2]
+    told = Guarded((len(counts),), compute)
+    told.array[...] = counts
+    told.freeze()
     partial = Guarded((walks[0].partial_rows * passes[0].column_sums.partial_bytes(slabs.channels),), np.uint8)
     counter = np.zeros(64, np.uint32)
     addresses = {NAMES[name]: each.address for name, each in held.items()}
     addresses |= {"scale_total": totals[0].address, "bias_total": totals[1].address, "partial": partial.address}
-    addresses |= {"counter": counter.ctypes.data, "elements": elements}
+    addresses |= {"counts": told.address, "counter": counter.ctypes.data, "elements": elements}
 
     def launch(first: StreamingForm, found: Tiling, then: StreamingForm | None = None) -> None:
         numbers = {**addresses, **found.numbers}
@@ -93,7 +97,7 @@ def simulate(
     else:
         for each, found in zip(passes, walks, strict=True):
             launch(each, found)
-    for guarded in (*held.values(), *totals, partial):
+    for guarded in (*held.values(), *totals, told, partial):
         guarded.check()
     results = {}
     for name in outputs:

@@ -242,7 +242,7 @@ def examples() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
             types = operator.combinations[0]
             inputs = [
                 rng.standard_normal(shape_of(each.shape, example.axes)).astype(types[each.type])
-                for each in operator.inputs
+                for each in operator.inputs_of(example.axes)
             ]
             found.append((name, inputs, dict(example.attributes)))
     return found

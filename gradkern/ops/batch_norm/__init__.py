@@ -24,7 +24,11 @@ Where each device has a part of the batch, and the statistics are those of all p
 
     BatchNormalizationGradSums       dScale and dBias of one part
     (the caller)                     adds them up over all parts: an all-reduce
-    BatchNormalizationGradFromSums   dX of one part, with m = count, the elements of each channel in all parts
+    BatchNormalizationGradFromSums   dX of one part, with m the elements of each channel in all parts
+
+m is the attribute count, or the sum of the input counts, which has a number for each part and stays on the device: no
+host waits for it, and one plan serves batches of every size. Counts are not checked; those over 2^24 are rounded in
+float32, as is all that is computed with them.
 
 Parts may be of any sizes, an empty one too. Sums and statistics have one type, float32 where the data have 16 bits:
 nothing is rounded to less, or overflows, before all are added up. The added-up sums are the gradients of Scale and
@@ -55,7 +59,7 @@ With one process for each device, as in torch.distributed, both sums go into one
     sums = torch.empty(2, C, device=X.device)
     gradkern.run("BatchNormalizationGradSums", dY, X, mean, inv_std, out={"dScale": sums[0], "dBias": sums[1]})
     torch.distributed.all_reduce(sums)
-    dX = gradkern.run("BatchNormalizationGradFromSums", dY, X, scale, mean, inv_std, *sums, count=count).dX
+    dX = gradkern.run("BatchNormalizationGradFromSums", dY, X, scale, mean, inv_std, *sums, counts).dX
 
 These are the two steps of torch.nn.SyncBatchNorm, batch_norm_backward_reduce and batch_norm_backward_elemt, but for the
 second sum: PyTorch's is of D (X - mean), dScale/inv_std.
@@ -75,9 +79,16 @@ _MOST = 2**63 - 1
 
 
 def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The attributes; raises AttributeValueError where the whole batch would be smaller than its part."""
+    """The attributes; raises AttributeValueError where the whole batch would be smaller than its part, and where its
+    size is not told, or told twice.
+    """
+    if "count" not in attributes:
+        return attributes
+    if (attributes["count"] is None) != ("parts" in axes):
+        came = "both are given" if "parts" in axes else "neither is given"
+        raise AttributeValueError(f"attribute count and input counts stand for one another; expected one, {came}")
     part = axes["N"] * prod(axes["spatial"])
-    if "count" in attributes and not part <= attributes["count"] <= _MOST:
+    if attributes["count"] is not None and not part <= attributes["count"] <= _MOST:
         raise AttributeValueError(
             f"attribute count is {attributes['count']}; expected {part} to {_MOST}, "
             f"as X alone has {part} elements of each channel"

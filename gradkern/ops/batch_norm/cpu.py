@@ -32,7 +32,8 @@ def plan(call: Call) -> FlatPlan:
     apply = None
     if "dX" in outputs:
         dX_type = argument_type(call, "dX", _OVER, order)
-        apply = Apply(runs, data, parameters, dX_type, call.attributes.get("count", runs.count))
+        apply = Apply(runs, data, parameters, dX_type)
+    count = call.attributes.get("count", runs.count)
 
     def launch(read: list[np.ndarray], write: list[Any]) -> None:
         inputs = dict(zip(call.inputs, read, strict=True))
@@ -44,7 +45,7 @@ def plan(call: Call) -> FlatPlan:
         else:
             sums = [inputs[name].astype(_FLOAT64) for name in _SUMS]
         if apply is not None:
-            apply(arrays, sums, dX)
+            apply(arrays, sums, dX, inputs["counts"].sum(dtype=_FLOAT64) if count is None else count)
         with np.errstate(over="ignore"):  # what a type cannot hold is infinity in it
             for name, gradient, total in zip(_SUMS, gradients, sums, strict=True):
                 if gradient is not None:

@@ -110,14 +110,16 @@ def test_dX_may_be_written_over_what_it_is_made_from(source: str, launches: int)
     check(case((9, 5, 12), f), width=4, in_place=source, blocks=3, launches=launches)
 
 
+@pytest.mark.parametrize("counts", [(), (112,), (80, 0, 32)], ids=str)
 @pytest.mark.parametrize("last", [False, True])
-def test_a_batch_in_two_parts_has_the_gradient_of_the_whole(last: bool) -> None:
+def test_a_batch_in_two_parts_has_the_gradient_of_the_whole(last: bool, counts: tuple[int, ...]) -> None:
     whole = case((7, 6, 4, 4), f)
     parts = [Case({**whole.inputs, **{name: whole.inputs[name][each] for name in ("dY", "X")}})
              for each in (slice(0, 5), slice(5, 7))]  # fmt: skip
     sums = [simulate(part, 4, outputs=OUTPUTS[1:], last=last) for part in parts]
     dScale, dBias = (sum(each[name] for each in sums) for name in OUTPUTS[1:])
-    halves = [simulate(part, 4, outputs=OUTPUTS[:1], last=last, share=(dScale, dBias, 7 * 16)) for part in parts]
+    share = (dScale, dBias, 0 if counts else 7 * 16)
+    halves = [simulate(part, 4, outputs=OUTPUTS[:1], last=last, share=share, counts=counts) for part in parts]
     dX = np.concatenate([each["dX"] for each in halves])
     whole.check({"dX": dX, "dScale": dScale, "dBias": dBias})
 

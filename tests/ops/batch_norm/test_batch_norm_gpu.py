@@ -214,10 +214,12 @@ def test_a_batch_in_two_parts_has_the_gradients_of_the_whole(types: tuple[str, s
     shares = [gradkern.run("BatchNormalizationGradSums", **{name: half[name] for name in names}) for half in halves]
     sums = {name: getattr(shares[0], name) + getattr(shares[1], name) for name in OUTPUTS[1:]}
     count = prod(IMAGES) // IMAGES[1]
-    steps = [gradkern.run("BatchNormalizationGradFromSums", **half, **sums, count=count) for half in halves]
+    counts = torch.tensor([half["X"].numel() // IMAGES[1] for half in halves], dtype=torch.float32, device="cuda")
     expected = reference(OPERATOR, operands.inputs)
-    dX = np.concatenate([back(step.dX) for step in steps])
-    assert_close(OPERATOR, "dX", dX, np.asarray(expected["dX"]))
+    for size in ({"count": count}, {"counts": counts}):
+        steps = [gradkern.run("BatchNormalizationGradFromSums", **half, **sums, **size) for half in halves]
+        dX = np.concatenate([back(step.dX) for step in steps])
+        assert_close(OPERATOR, "dX", dX, np.asarray(expected["dX"]))
     for name, each in sums.items():
         assert_close(OPERATOR, name, back(each), np.asarray(expected[name]), operands.terms(name))
 

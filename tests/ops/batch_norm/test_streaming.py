@@ -128,13 +128,15 @@ def test_arrays_with_gaps_and_without_elements_are_unfit(device: Device, data: n
             candidate.prepare()
 
 
-def part(outputs: list[str], images: int = 4, **attributes: int) -> Call:
-    """A call of one of the two steps of a batch in parts."""
+def part(outputs: list[str], images: int = 4, parts: int = 0, **attributes: int) -> Call:
+    """A call of one of the two steps of a batch in parts. parts: how many counts there are."""
     X, statistic = (tensor(np.empty(shape, "float32")) for shape in ((images, 6, 10), (6,)))
     names = ["saved_mean", "saved_inv_std"] if outputs != ["dX"] else ["Scale", "saved_mean", "saved_inv_std", *SUMS]
     inputs = {"dY": X, "X": X, **dict.fromkeys(names, statistic)}
+    if parts:
+        inputs["counts"] = tensor(np.empty(parts, "float32"))
     results = {name: X if name == "dX" else statistic for name in outputs}
-    return Call("", inputs, results, attributes, {}, frozenset(), "cuda:0", Policy())
+    return Call("", inputs, results, attributes, {"parts": parts}, frozenset(), "cuda:0", Policy())
 
 
 def test_a_part_has_its_sums_in_one_pass_and_its_gradient_in_another(device: Device) -> None:
@@ -147,6 +149,9 @@ def test_a_part_has_its_sums_in_one_pass_and_its_gradient_in_another(device: Dev
     assert gradient.launch.given == [*read, "dX", "partial", "counter"]
     assert (gradient.launch.form.centred, gradient.launch.elements) == (True, 999)
     assert (gradient.scratch, gradient.launch.form.sums, gradient.then) == (0, 0, None)
+    counted: Any = sync.plan(part(["dX"], parts=4))
+    assert counted.launch.given == [*read, "counts", "dX", "partial", "counter"]
+    assert (counted.launch.form.counted, counted.launch.elements) == (True, 4)
 
 
 def test_the_sums_of_an_empty_part_are_zero(device: Device) -> None:

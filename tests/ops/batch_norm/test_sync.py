@@ -47,6 +47,11 @@ def in_parts(inputs: Arrays, sizes: list[int]) -> tuple[np.ndarray, Arrays]:
     sums = {name: sum(getattr(share, name) for share in shares) for name in ("dScale", "dBias")}
     count = inputs["X"].size // inputs["X"].shape[1]
     dX = [gradkern.run(FROM_SUMS, **part, **sums, count=count).dX for part in parts]
+    channels = inputs["X"].shape[1]
+    counts = np.array([part["X"].size // channels for part in parts], inputs["saved_mean"].dtype)
+    told = [gradkern.run(FROM_SUMS, **part, **sums, counts=counts).dX for part in parts]
+    for one, other in zip(dX, told, strict=True):
+        np.testing.assert_array_equal(bits(one), bits(other))
     return np.concatenate(dX), sums
 
 
@@ -147,13 +152,25 @@ def test_a_count_that_the_batch_cannot_have_is_refused(count: int) -> None:
     )
 
 
-def test_a_missing_count_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("given", "came"), [({}, "neither is given"), ({"count": 24, "counts": np.ones(1, np.float32)}, "both are given")]
+)
+def test_a_batch_s_size_is_told_once(given: dict[str, object], came: str) -> None:
     inputs = batch(TYPES[0], (4, 5, 6))
     ones = np.ones(5, np.float32)
-    assert message(gradkern.AttributeValueError, gradkern.run, FROM_SUMS, **inputs, dScale=ones, dBias=ones) == (
-        "BatchNormalizationGradFromSums: attribute count is missing; it has no default "
-        "(elements of each channel in the whole batch)"
+    assert message(
+        gradkern.AttributeValueError, gradkern.run, FROM_SUMS, **inputs, dScale=ones, dBias=ones, **given
+    ) == (
+        f"BatchNormalizationGradFromSums: attribute count and input counts stand for one another; expected one, {came}"
     )
+
+
+def test_one_plan_serves_batches_of_every_size() -> None:
+    inputs = batch(TYPES[1], (4, 5, 6)) | {"dScale": np.arange(5.0), "dBias": np.ones(5)}
+    plan = gradkern.prepare(FROM_SUMS, **inputs, counts=np.array([24.0, 0]))
+    for counts in ([24, 0], [24, 7], [1e12, 24]):
+        given = inputs | {"counts": np.array(counts, float)}
+        assert_close(FROM_SUMS, "dX", plan(**given).dX, reference(FROM_SUMS, given)["dX"])
 
 
 def test_sums_that_were_rounded_to_16_bits_are_refused() -> None:

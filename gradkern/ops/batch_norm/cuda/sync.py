@@ -19,11 +19,12 @@ NAMES = {  # contract name -> the kernel's
     "dScale": "scale_sum",
     "dBias": "bias_sum",
 }
-_TOTALS = {"dScale": "scale_total", "dBias": "bias_total"}  # where they are inputs
+_TOTALS = {"dScale": "scale_total", "dBias": "bias_total", "counts": "counts"}  # where they are inputs
 
 
 def plan(call: Call) -> StreamingPlan | EmptyPlan:
     """Of BatchNormalizationGradSums or of BatchNormalizationGradFromSums."""
     names = {**NAMES, **{name: _TOTALS[name] for name in _TOTALS if name in call.inputs}}
     is_kept = [axis == 1 for axis in range(len(call.inputs["X"].shape))]
-    return streaming_plan.plan(call, names, is_kept, None, call.attributes.get("count"))
+    elements = call.axes["parts"] if "counts" in call.inputs else call.attributes.get("count")
+    return streaming_plan.plan(call, names, is_kept, None, elements)
