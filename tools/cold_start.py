@@ -100,10 +100,14 @@ def _take_packs(packs: list[Path], cache: Path) -> None:
     """Install packs into a cache of their own. A pack that does not fit ends the measurement, and says why."""
     for pack in packs:
         command = [sys.executable, "-m", "gradkern", "pack", "install", str(pack)]
-        environment = {**os.environ, "GRADKERN_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "GRADKERN_CACHE_DIR": str(cache), "PYTHONPATH": _with_root()}
         code = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False).returncode
         if code:
             sys.exit(code)
+
+
+def _with_root() -> str:
+    return os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def _in_process(work: str, process: str, cache: str, options: argparse.Namespace) -> Iterator[Row]:

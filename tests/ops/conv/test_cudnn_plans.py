@@ -165,7 +165,6 @@ def test_variations_are_other_knobs_of_the_engine_the_nearest_first(tmp_path: Pa
         (Geometry((0, 8, 9, 9), (8, 8, 3, 3)), {}, "BAD_PARAM"),
         (Geometry((1, 8, 5, 5, 5, 5), (8, 8, 1, 1, 1, 1)), {}, "1 to 3 spatial axes; these have 4"),
         (Geometry((1, 8, 9, 9), (8, 8, 3, 3)), {"dtype": "int32"}, "no dX of int32"),
-        (Geometry((1, 8, 9, 9), (8, 8, 3, 3)), {"layout_of_W": "gaps"}, "wDesc.getNumElementsWithStride()"),
     ],
 )
 def test_what_cudnn_does_not_take_is_refused_with_its_words(

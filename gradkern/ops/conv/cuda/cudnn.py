@@ -169,7 +169,7 @@ def _proposals(problem: Problem, device: Device, refusals: dict[str, None]) -> I
     for form in _forms(problem):
         try:
             graphs[form] = _graph(problem, form)
-        except CudnnError as error:
+        except (CudnnError, Unfit) as error:
             refusals[str(error)] = None
     for mode in (HeuristicMode.A, HeuristicMode.B, None, HeuristicMode.FALLBACK):
         for form, made in graphs.items():
@@ -221,7 +221,8 @@ def _forms(problem: Problem) -> Mapping[str, int | None]:
 def _graph(problem: Problem, form: str) -> Descriptor:
     """The operation graph of one gradient. Raises CudnnError, or Unfit where it cannot be put to cuDNN.
 
-    Weights in other orders or with gaps are not: many engines take them, and read them as if they were dense (9.19).
+    Weights in other orders or with gaps are not, nor arrays with gaps in another form than their own: many engines take
+    them, and read them as if they were dense (9.19).
     """
     geometry = problem.geometry
     if problem.dtype not in DATA_TYPES:
@@ -232,12 +233,19 @@ def _graph(problem: Problem, form: str) -> Descriptor:
     for name, each in described.items():
         if each.dtype.itemsize == 2 and each.alignment < least:
             raise Unfit(f"cuDNN is not trusted with {each.dtype} at odd addresses: {name} is at no multiple of {least}")
-    axes = range(len(problem.W.shape))
-    if not is_dense(problem.W) and not is_dense(problem.W, (0, *axes[2:], 1)):
+    if not _is_end_to_end(problem.W):
         raise Unfit("cuDNN takes weights that lie end to end, in the order (M, C, spatial) or (M, spatial, C)")
-    last = _channels_last(problem)
+    if axis is not None and not all(map(_is_end_to_end, described.values())):
+        raise Unfit("cuDNN takes arrays with gaps only in the number of axes that they have")
+    last = {name: _channels_last(each) for name, each in described.items()}
+    usual = next((each for each in last.values() if each is not None), problem.dY.dtype.itemsize == 2)
     tensors = {
-        name: tensor(number, problem.dtype, *_layout(name, described[name], axis, last), described[name].alignment)
+        name: tensor(
+            number,
+            problem.dtype,
+            *_layout(name, described[name], axis, usual if last[name] is None else bool(last[name])),
+            described[name].alignment,
+        )
         for number, name in ((_DY, "dY"), (_X, "X"), (_W, "W"))
     }
     compute = "float64" if problem.dtype == "float64" else "float32"
@@ -282,17 +290,17 @@ def _layout(name: str, described: Tensor, axis: int | None, last: bool) -> tuple
     return sizes, tuple(strides)
 
 
-def _channels_last(problem: Problem) -> bool:
-    """Whether an axis of one element is to be seen as part of a channels-last array: where the arrays leave it open,
-    what the tensor cores of a type want.
+def _channels_last(described: Tensor) -> bool | None:
+    """Whether an axis of one element is to be seen as part of a channels-last array; None where the array leaves it
+    open. It is then seen as in the other arrays, or as the tensor cores of the type want it.
     """
-    for each in (problem.dY, problem.X, problem.W):
-        if each.shape[1] == 1:
-            continue
-        spatial = [stride for size, stride in zip(each.shape[2:], each.strides[2:], strict=True) if size > 1]
-        if spatial:
-            return each.strides[1] < min(spatial)
-    return problem.dY.dtype.itemsize == 2
+    spatial = [stride for size, stride in zip(described.shape[2:], described.strides[2:], strict=True) if size > 1]
+    return described.strides[1] < min(spatial) if spatial and described.shape[1] > 1 else None
+
+
+def _is_end_to_end(described: Tensor) -> bool:
+    """Whether the elements lie without gaps, the channels before or after the positions."""
+    return is_dense(described) or is_dense(described, (0, *range(2, len(described.shape)), 1))
 
 
 def _lifted(values: tuple[int, ...], at: int | None, fill: int) -> tuple[int, ...]:
