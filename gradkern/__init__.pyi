@@ -65,7 +65,9 @@ _BiasGeluGrad_dXOutput: TypeAlias = Literal["dX", "dB"]
 _ConvGradOutput: TypeAlias = Literal["dX", "dW", "dB"]
 _DmlBatchNormalizationGradOutput: TypeAlias = Literal["OutputGradient", "OutputScaleGradient", "OutputBiasGradient"]
 _InvertibleLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad"]
+_LayerNormalizationOutput: TypeAlias = Literal["Y", "Mean", "InvStdDev"]
 _LayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad"]
+_SimplifiedLayerNormalizationOutput: TypeAlias = Literal["Y", "inv_std_var"]
 _SimplifiedLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad"]
 
 class _Name(str):
@@ -167,6 +169,17 @@ class _InvertibleLayerNormalizationGradPlan(Prepared):
         stream: Any = None,
     ) -> _results.InvertibleLayerNormalizationGrad[_V]: ...
 
+class _LayerNormalizationPlan(Prepared):
+    def __call__(
+        self,
+        X: _T,
+        Scale: _Array,
+        B: _Array | None = None,
+        *,
+        out: Mapping[_LayerNormalizationOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.LayerNormalization[_T]: ...
+
 class _LayerNormalizationGradPlan(Prepared):
     def __call__(
         self,
@@ -179,6 +192,16 @@ class _LayerNormalizationGradPlan(Prepared):
         out: Mapping[_LayerNormalizationGradOutput, _Array] | None = None,
         stream: Any = None,
     ) -> _results.LayerNormalizationGrad[_T, _V]: ...
+
+class _SimplifiedLayerNormalizationPlan(Prepared):
+    def __call__(
+        self,
+        X: _T,
+        scale: _Array,
+        *,
+        out: Mapping[_SimplifiedLayerNormalizationOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.SimplifiedLayerNormalization[_T]: ...
 
 class _SimplifiedLayerNormalizationGradPlan(Prepared):
     def __call__(
@@ -457,6 +480,42 @@ def run(
 
 @overload
 def run(
+    op: Literal["LayerNormalization"],
+    X: _T,
+    Scale: _Array,
+    B: _Array | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-05,
+    stash_type: Literal[1] = 1,
+    Y_type: Any = None,
+    outputs: _LayerNormalizationOutput | Iterable[_LayerNormalizationOutput] | None = None,
+    out: Mapping[_LayerNormalizationOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.LayerNormalization[_T]:
+    """Layer normalization over the dimensions from `axis` on, with the statistics that its gradients take,
+    LayerNormalizationGrad and InvertibleLayerNormalizationGrad.
+
+      X: input
+      Scale: scale of each column
+      B: bias of each column; 0 if it is not given
+      axis: first normalized dimension
+      epsilon: added to the variance
+      stash_type: ONNX's number of the statistics' type; 1 is float32
+      Y_type: type of Y; without it the type of an `out` array for Y, else that of V
+
+    Returns
+      Y: (X - Mean) * InvStdDev * Scale + B
+      Mean: mean of each row; 0 of a row of nothing
+      InvStdDev: 1 / sqrt(variance + epsilon) of each row; 0 of a row of nothing
+    """
+
+@overload
+def run(
     op: Literal["LayerNormalizationGrad"],
     Y_grad: _Array,
     X: _T,
@@ -486,6 +545,39 @@ def run(
       X_grad: gradient of X
       scale_grad: gradient of scale
       bias_grad: gradient of the bias
+    """
+
+@overload
+def run(
+    op: Literal["SimplifiedLayerNormalization"],
+    X: _T,
+    scale: _Array,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-05,
+    stash_type: Literal[1] = 1,
+    Y_type: Any = None,
+    outputs: _SimplifiedLayerNormalizationOutput | Iterable[_SimplifiedLayerNormalizationOutput] | None = None,
+    out: Mapping[_SimplifiedLayerNormalizationOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.SimplifiedLayerNormalization[_T]:
+    """Root-mean-square normalization (RMSNorm) over the dimensions from `axis` on, with the statistic that
+    SimplifiedLayerNormalizationGrad takes.
+
+      X: input
+      scale: scale of each column
+      axis: first normalized dimension
+      epsilon: added to the variance
+      stash_type: ONNX's number of the statistics' type; 1 is float32
+      Y_type: type of Y; without it the type of an `out` array for Y, else that of V
+
+    Returns
+      Y: X * inv_std_var * scale
+      inv_std_var: 1 / sqrt(mean of squares + epsilon) of each row; 0 of a row of nothing
     """
 
 @overload
@@ -693,6 +785,27 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["LayerNormalization"],
+    X: _Array,
+    Scale: _Array,
+    B: _Array | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-05,
+    stash_type: Literal[1] = 1,
+    Y_type: Any = None,
+    outputs: _LayerNormalizationOutput | Iterable[_LayerNormalizationOutput] | None = None,
+    out: Mapping[_LayerNormalizationOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _LayerNormalizationPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["LayerNormalizationGrad"],
     Y_grad: _Array,
     X: _Array,
@@ -709,6 +822,26 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _LayerNormalizationGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["SimplifiedLayerNormalization"],
+    X: _Array,
+    scale: _Array,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-05,
+    stash_type: Literal[1] = 1,
+    Y_type: Any = None,
+    outputs: _SimplifiedLayerNormalizationOutput | Iterable[_SimplifiedLayerNormalizationOutput] | None = None,
+    out: Mapping[_SimplifiedLayerNormalizationOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _SimplifiedLayerNormalizationPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload

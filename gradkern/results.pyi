@@ -95,6 +95,16 @@ class InvertibleLayerNormalizationGrad(NamedTuple, Generic[_V]):
     bias_grad: _V | Any
     """gradient of the bias"""
 
+class LayerNormalization(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    Y: _T | Any
+    """(X - Mean) * InvStdDev * Scale + B"""
+    Mean: _T | Any
+    """mean of each row; 0 of a row of nothing"""
+    InvStdDev: _T | Any
+    """1 / sqrt(variance + epsilon) of each row; 0 of a row of nothing"""
+
 class LayerNormalizationGrad(NamedTuple, Generic[_T, _V]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
@@ -104,6 +114,14 @@ class LayerNormalizationGrad(NamedTuple, Generic[_T, _V]):
     """gradient of scale"""
     bias_grad: _V | Any
     """gradient of the bias"""
+
+class SimplifiedLayerNormalization(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    Y: _T | Any
+    """X * inv_std_var * scale"""
+    inv_std_var: _T | Any
+    """1 / sqrt(mean of squares + epsilon) of each row; 0 of a row of nothing"""
 
 class SimplifiedLayerNormalizationGrad(NamedTuple, Generic[_T, _V]):
     """An output is None where it was not wanted. Type checkers take it for an array."""

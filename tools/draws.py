@@ -52,7 +52,7 @@ def _types(random: Random, contract: Operator) -> Mapping[str, str]:
 
 
 def _rows(random: Random, kind: str, operator: str, types: Mapping[str, str], wanted: float) -> Draw | None:
-    """A matrix, with a gradient of its rows: the layer norms and GELU."""
+    """A matrix, and what is made of its rows: the layer norms and GELU."""
     contract = gradkern.operators()[operator]
     columns = _width(random, 64, 65536)
     rows = round(wanted / (columns * _bytes_of_data(contract, types)))
@@ -141,10 +141,12 @@ class Kind:
     """The share of the limit that the bytes which must be moved allow: reading inputs twice costs 5 moves for 3."""
 
 
+_FORWARD = ("LayerNormalization", "SimplifiedLayerNormalization")
 _NORMS = ("LayerNormalizationGrad", "SimplifiedLayerNormalizationGrad", "InvertibleLayerNormalizationGrad")
 _GELU = ("BiasGeluGrad_dX", "BiasFastGeluGrad_dX")
 KINDS: Mapping[str, Kind] = {
     "norm": Kind(_NORMS, _rows),
+    "norm-forward": Kind(_FORWARD, _rows),
     "gelu": Kind(_GELU, _rows),
     "gelu-bias": Kind(_GELU, _rows),
     "batch-norm": Kind(("BatchNormalizationGrad",), _channels, floor=0.6),

@@ -1,6 +1,6 @@
-"""The same gradients by other libraries, for the benchmark: each function binds arrays and returns a call.
+"""The same work by other libraries, for the benchmark: each function binds arrays and returns a call.
 
-A peer gets gradkern's own inputs and computes the same outputs. None where the library has no such gradient.
+A peer gets gradkern's own inputs and computes the same outputs. None where the library has no such operator.
 """
 
 from __future__ import annotations
@@ -84,11 +84,13 @@ def cudnn_peer(
 def liger_peer(
     operator: str, inputs: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]
 ) -> Peer | None:
-    """Liger's Triton kernels; their backward pass through autograd, with every gradient."""
+    """Liger's Triton kernels; their backward passes through autograd, with every gradient."""
     import torch  # pyright: ignore[reportMissingImports]
     from liger_kernel.ops.layer_norm import LigerLayerNormFunction  # pyright: ignore[reportMissingImports]
     from liger_kernel.ops.rms_norm import LigerRMSNormFunction  # pyright: ignore[reportMissingImports]
 
+    if operator in ("LayerNormalization", "SimplifiedLayerNormalization"):
+        return _liger_forward(operator, inputs, attributes, LigerLayerNormFunction, LigerRMSNormFunction)
     if operator not in ("LayerNormalizationGrad", "SimplifiedLayerNormalizationGrad"):
         return None
     tensors = {name: _as_tensor(torch, array) for name, array in inputs.items()}
@@ -107,12 +109,42 @@ def liger_peer(
     return lambda: torch.autograd.grad(Y, wanted, tensors["Y_grad"], retain_graph=True)
 
 
+def _liger_forward(
+    operator: str, inputs: Mapping[str, Any], attributes: Mapping[str, Any], layer: Any, rms: Any
+) -> Peer | None:
+    import torch  # pyright: ignore[reportMissingImports]
+
+    tensors = {name: _as_tensor(torch, array) for name, array in inputs.items()}
+    X, scale = tensors["X"], tensors["Scale" if operator == "LayerNormalization" else "scale"]
+    if attributes.get("axis", -1) % X.ndim != X.ndim - 1 or X.dtype != scale.dtype:
+        return None
+    epsilon = attributes.get("epsilon", 1e-5)
+    if operator == "LayerNormalization":
+        return lambda: layer.apply(X, scale, tensors["B"], epsilon)
+    return lambda: rms.apply(X, scale, epsilon, 0.0, "llama", False)
+
+
 def _as_tensor(torch: Any, array: Any) -> Any:
     if isinstance(array, torch.Tensor):
         return array
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
+
+
+def _layer_norm_forward(
+    aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]
+) -> Peer:
+    shape = list(t["X"].shape[attributes.get("axis", -1) % t["X"].ndim :])
+    return lambda: aten.native_layer_norm(t["X"], shape, t["Scale"], t.get("B"), attributes.get("epsilon", 1e-5))
+
+
+def _rms_norm_forward(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]) -> Peer:
+    import torch  # pyright: ignore[reportMissingImports]
+
+    X, epsilon = t["X"], attributes.get("epsilon", 1e-5)
+    shape = X.shape[attributes.get("axis", -1) % X.ndim :]
+    return lambda: torch.nn.functional.rms_norm(X, shape, t["scale"], epsilon)
 
 
 def _layer_norm(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]) -> Peer:
@@ -183,6 +215,8 @@ def _conv(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], output
 
 
 _TORCH: dict[str, Any] = {
+    "LayerNormalization": _layer_norm_forward,
+    "SimplifiedLayerNormalization": _rms_norm_forward,
     "LayerNormalizationGrad": _layer_norm,
     "SimplifiedLayerNormalizationGrad": _rms_norm,
     "BiasGeluGrad_dX": _bias_gelu("none"),

@@ -15,7 +15,7 @@ import ast
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -221,7 +221,7 @@ def _input_type(operator: Operator, each: Input) -> str:
 def _attribute(name: str, attribute: Attribute) -> str:
     match attribute.type:
         case "int" | "float":
-            kind = attribute.type
+            kind = _literal(attribute.allowed) if attribute.allowed else attribute.type
         case "ints":
             kind = "Sequence[int]"
         case "string":
@@ -245,17 +245,18 @@ def _variables(operator: Operator) -> list[str]:
 
 
 def _variable(operator: Operator, output: Output) -> str:
-    """That of the contract; where no input has it, as an attribute chooses it, that of the input the output is like."""
+    """That of the contract; where no input has it, that of the input the output is like, or of the first."""
     types = {each.name: each.type for each in operator.inputs}
-    return f"_{output.type if output.type in types.values() else types[str(output.like)]}"
+    like = output.like or operator.inputs[0].name
+    return f"_{output.type if output.type in types.values() else types[like]}"
 
 
 def _generic(name: str, variables: list[str]) -> str:
     return f"{name}[{', '.join(variables)}]"
 
 
-def _literal(names: Iterator[str] | tuple[str, ...]) -> str:
-    quoted = ", ".join(f'"{name}"' for name in names)
+def _literal(names: Iterable[str | int]) -> str:
+    quoted = ", ".join(f'"{name}"' if isinstance(name, str) else str(name) for name in names)
     return f"Literal[{quoted}]"
 
 

@@ -69,6 +69,9 @@ def _layer_norms() -> Iterator[Call]:
     most = [("bfloat16", "bfloat16"), ("float32", "float32")]
     every = [*most, ("float16", "float16"), ("bfloat16", "float32")]
     for name, kinds, rows in (
+        ("LayerNormalization", every, MANY),
+        ("LayerNormalization", most, FEW),
+        ("SimplifiedLayerNormalization", every, MANY),
         ("LayerNormalizationGrad", every, MANY),
         ("LayerNormalizationGrad", most, FEW),
         ("SimplifiedLayerNormalizationGrad", every, MANY),

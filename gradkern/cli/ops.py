@@ -159,7 +159,7 @@ def _attribute(each: Attribute) -> str:
     if each.default is not None:
         words.append(f"default {each.default}")
     if each.allowed:
-        words.append(f"one of {', '.join(each.allowed)}")
+        words.append(f"one of {', '.join(map(str, each.allowed))}")
     if each.minimum is not None:
         words.append(f"at least {each.minimum}")
     return ", ".join(words)

@@ -32,7 +32,7 @@ def attribute_values(operator: Operator, given: Mapping[str, Any]) -> dict[str, 
 def _value(name: str, attribute: Attribute, value: Any) -> Any:
     match attribute.type:
         case "int":
-            return _bounded(name, attribute, _integer(name, value, "an int"))
+            return _allowed(name, attribute, _bounded(name, attribute, _integer(name, value, "an int")))
         case "float":
             if isinstance(value, bool) or not isinstance(value, numbers.Real):
                 raise AttributeValueError(f"attribute {name} is {value!r}; expected a float")
@@ -50,12 +50,7 @@ def _value(name: str, attribute: Attribute, value: Any) -> Any:
         case "string":
             if not isinstance(value, str):
                 raise AttributeValueError(f"attribute {name} is {value!r}; expected a string")
-            if attribute.allowed and value not in attribute.allowed:
-                hint = nearest(value, attribute.allowed)
-                raise AttributeValueError(
-                    f"attribute {name} is {value!r}{hint}; allowed are {', '.join(attribute.allowed)}"
-                )
-            return value
+            return _allowed(name, attribute, value)
         case "type":
             return _type_name(name, value)
 
@@ -82,6 +77,14 @@ def _bounded(name: str, attribute: Attribute, value: Any) -> Any:
         raise AttributeValueError(
             f"attribute {name} has the value {value!r}; the least allowed is {attribute.minimum!r}"
         )
+    return value
+
+
+def _allowed(name: str, attribute: Attribute, value: Any) -> Any:
+    if attribute.allowed and value not in attribute.allowed:
+        words = [str(each) for each in attribute.allowed]
+        hint = nearest(value, words) if isinstance(value, str) else ""
+        raise AttributeValueError(f"attribute {name} is {value!r}{hint}; allowed are {', '.join(words)}")
     return value
 
 

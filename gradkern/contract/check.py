@@ -87,11 +87,13 @@ def _types(
             arrays = [out[each.name] for each in operator.outputs if each.type == variable and each.name in out]
             named = values[key] or (arrays[0].tensor.dtype.name if arrays else None)
             types[variable] = named or types[str(attribute.default)]
-    if not any(all(row[variable] == name for variable, name in types.items()) for row in operator.combinations):
+    rows = (row for row in operator.combinations if all(row[variable] == name for variable, name in types.items()))
+    found = next(rows, None)
+    if found is None:
         came = ", ".join(f"{variable}={name}" for variable, name in types.items())
-        rows = "; ".join(", ".join(f"{key}={value}" for key, value in row.items()) for row in operator.combinations)
-        raise DTypeError(f"the types {came} are not registered together; registered are {rows}")
-    return types
+        known = "; ".join(", ".join(f"{key}={value}" for key, value in row.items()) for row in operator.combinations)
+        raise DTypeError(f"the types {came} are not registered together; registered are {known}")
+    return dict(found)  # with those that outputs alone have, which follow
 
 
 def _new(

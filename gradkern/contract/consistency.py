@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from gradkern.contract.schema import RESERVED, Example, Operator, Shape, axis_of
@@ -57,9 +57,14 @@ def _types(operator: Operator) -> Iterator[tuple[Path, str]]:
         for index, each in enumerate(getattr(operator, key)):
             if each.type not in operator.types:
                 yield (key, index, "type"), f"no type variable {each.type!r}; types has {_list(operator.types)}"
+    of_inputs = {each.type for each in operator.inputs}
     for variable in operator.types:
-        if variable not in bound:
+        if variable in bound:
+            continue
+        if variable in of_inputs:
             yield ("types", variable), "is never bound: no required input has this type and no attribute binds it"
+        elif not _follows(operator, variable, bound):
+            yield ("types", variable), "is never bound: no input has this type, and the combinations leave it open"
     rows: dict[tuple[tuple[str, str], ...], int] = {}
     for index, row in enumerate(operator.combinations):
         missing, surplus = operator.types.keys() - row.keys(), row.keys() - operator.types.keys()
@@ -70,6 +75,14 @@ def _types(operator: Operator) -> Iterator[tuple[Path, str]]:
         first = rows.setdefault(tuple(sorted(row.items())), index)
         if first != index:
             yield ("combinations", index), f"is the same combination as number {first + 1}"
+
+
+def _follows(operator: Operator, variable: str, bound: Set[str]) -> bool:
+    """Whether the types of the bound variables leave one for this one."""
+    found: dict[tuple[str | None, ...], str | None] = {}
+    names = sorted(bound)
+    rows = [(tuple(row.get(name) for name in names), row.get(variable)) for row in operator.combinations]
+    return all(found.setdefault(others, own) == own for others, own in rows)
 
 
 def _axes(operator: Operator) -> Iterator[tuple[Path, str]]:
@@ -166,8 +179,10 @@ def _attributes(operator: Operator) -> Iterator[tuple[Path, str]]:
             yield (*path, "default"), f"{each.default!r} is less than the minimum {each.minimum!r}"
         if each.required and each.default is not None:
             yield (*path, "default"), "a required attribute has no default"
-        if each.allowed and each.type != "string":
-            yield (*path, "allowed"), f"is for strings; this is {each.type}"
+        if each.allowed and each.type not in ("string", "int"):
+            yield (*path, "allowed"), f"is for strings and ints; this is {each.type}"
+        elif not all(isinstance(value, kinds[each.type]) for value in each.allowed):
+            yield (*path, "allowed"), f"holds {_list(each.allowed)}; expected values of type {each.type}"
         if (each.per is None) != (each.type != "ints"):
             yield path, "type ints and `per` belong together"
         if each.per is not None and not (each.per in operator.axes and operator.axes[each.per].group):
@@ -203,4 +218,4 @@ def example_mistakes(operator: Operator, example: Example) -> Iterator[tuple[Pat
 
 
 def _list(names: Any) -> str:
-    return ", ".join(names) or "none"
+    return ", ".join(map(str, names)) or "none"

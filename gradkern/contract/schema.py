@@ -117,7 +117,7 @@ class Output(Model):
     name: Name
     type: Name
     like: Name | None = None
-    shape: tuple[Name, ...] | None = None
+    shape: Shape | None = None
     optional: bool = False
     default: bool = True
     doc: Text
@@ -127,7 +127,7 @@ class Attribute(Model):
     type: Literal["int", "float", "string", "ints", "type"]
     required: bool = False
     default: Annotated[int | float | str, _choice("a number or text")] | None = None
-    allowed: tuple[Name, ...] = ()
+    allowed: tuple[Annotated[Name | int, _choice("a name or a whole number")], ...] = ()
     minimum: Annotated[int | float, _choice("a number")] | None = None
     per: Name | None = None
     times: Annotated[int, Field(ge=1)] = 1

@@ -1,19 +1,20 @@
 """torch.ops.gradkern: every operator of the registry as one of PyTorch's, for graphs that are traced or compiled.
 
 Functional, and of as many results as the contract has outputs: one that is not wanted is an empty tensor. The policy is
-part of the arguments. They are gradients themselves, and have none: asked for it, they raise.
+part of the arguments. They have no gradients: asked for it, they raise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from math import prod
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.contract.registry import operators
-from gradkern.contract.schema import Attribute, Operator, Output
+from gradkern.contract.schema import Attribute, Flat, Ones, Operator, Output, Token
 from gradkern.dispatch.run import run
 from gradkern.policy import Policy
 
@@ -100,36 +101,55 @@ def _empty(operator: Operator, output: Output, given: dict[str, Any], attributes
     dtype = _dtype(operator, output.type, given, attributes)
     if output.like is not None:
         return torch.empty_like(given[output.like], dtype=dtype)
-    sizes = [_size(operator, axis, given) for axis in output.shape or ()]
+    sizes = [size for token in output.shape or () for size in _sizes(operator, token, given, attributes)]
     return next(iter(given.values())).new_empty(sizes, dtype=dtype)
 
 
 def _dtype(operator: Operator, variable: str, given: dict[str, Any], attributes: dict[str, Any]) -> torch.dtype:
-    """What the type variable stands for: an attribute says so, or the first input of it."""
+    """What the type variable stands for: an attribute says so, or the first input of it, or the combinations."""
     for name, attribute in operator.attributes.items():
         if attribute.binds == variable:
             named = attributes.get(name)
             return _dtype(operator, str(attribute.default), given, {}) if named is None else getattr(torch, named)
-    return next(given[each.name].dtype for each in operator.inputs if each.type == variable)
+    of_inputs = {each.type: given[each.name].dtype for each in operator.inputs if given[each.name] is not None}
+    if variable in of_inputs:
+        return of_inputs[variable]
+    names = {each: str(dtype).removeprefix("torch.") for each, dtype in of_inputs.items()}
+    rows = (row for row in operator.combinations if all(row[each] == name for each, name in names.items()))
+    return getattr(torch, next(rows)[variable])
 
 
-def _size(operator: Operator, axis: str, given: dict[str, Any]) -> int:
-    """The size of an axis, from the first input in which no group of axes stands before it."""
-    for each in operator.inputs:
-        if axis in each.shape:
-            place = each.shape.index(axis)
-            before = [operator.axes[name].group for name in each.shape[:place] if isinstance(name, str)]
-            if len(before) == place and not any(before):
-                return given[each.name].shape[place]
-    raise LookupError(axis)
+def _sizes(operator: Operator, token: Token, given: dict[str, Any], attributes: dict[str, Any]) -> list[Any]:
+    """The sizes that a part of a shape has, from the first input that has the axis, if one group at most is open."""
+    if isinstance(token, Ones):
+        return [1 for _ in _sizes(operator, token.ones, given, attributes)]
+    if isinstance(token, Flat):
+        return [prod(_sizes(operator, token.flat, given, attributes))]
+    each = next(each for each in operator.inputs if token in each.shape and given[each.name] is not None)
+    sizes, place = given[each.name].shape, each.shape.index(token)
+    ranks = [_rank(operator, str(name), given, attributes) for name in each.shape]
+    open_rank = len(sizes) - sum(rank for rank in ranks if rank is not None)
+    ranks = [open_rank if rank is None else rank for rank in ranks]
+    first = sum(ranks[:place])
+    return list(sizes[first : first + ranks[place]])
+
+
+def _rank(operator: Operator, axis: str, given: dict[str, Any], attributes: dict[str, Any]) -> int | None:
+    """How many dimensions an axis or a group of them has; None while that is open."""
+    group = operator.axes[axis]
+    if not group.group or group.begins_at is None:
+        return None if group.group else 1
+    attribute = operator.attributes[group.begins_at]
+    whole = given[str(attribute.axis_of)].dim()
+    return whole - attributes.get(group.begins_at, attribute.default) % whole
 
 
 def _without_gradient(name: str) -> Callable[..., Any]:
     def autograd(*inputs: Any, **named: Any) -> Any:
         if torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in inputs):
             raise RuntimeError(
-                f"torch.ops.gradkern.{name} is a gradient, and has none itself: the functions of gradkern.torch have "
-                "second derivatives; or call it under torch.no_grad()"
+                f"torch.ops.gradkern.{name} has no gradient: the functions of gradkern.torch have, and second ones; or "
+                "call it under torch.no_grad()"
             )
         with torch._C._AutoDispatchBelowAutograd():
             return getattr(torch.ops.gradkern, name)(*inputs, **named)

@@ -212,3 +212,17 @@ def test_auto_pad_becomes_pads(
 def test_pads_beside_auto_pad_are_refused(provider: FakeProvider) -> None:
     text = message(AttributeValueError, conv, (1, 1, 3), (1, 1, 3), (1, 1, 3), auto_pad="SAME_UPPER", pads=[1, 1])
     assert text == "ConvGrad: attribute pads is (1, 1) and auto_pad is SAME_UPPER; only one of them may be given"
+
+
+def test_an_int_may_have_a_list_of_what_is_allowed(provider: FakeProvider) -> None:
+    name: Any = "LayerNormalization"
+    assert planned(provider, name, stash_type=1)["stash_type"] == 1
+    expected = "LayerNormalization: attribute stash_type is 16; allowed are 1"
+    assert message(AttributeValueError, gradkern.run, name, **arguments(name, stash_type=16)) == expected
+
+
+def test_a_type_that_only_outputs_have_follows_from_the_others(provider: FakeProvider) -> None:
+    name: Any = "SimplifiedLayerNormalization"
+    for data, expected in (("float64", "float64"), ("bfloat16", "float32")):
+        given = {each: np.ones(shape, data) for each, shape in (("X", (2, 3)), ("scale", (3,)))}
+        assert gradkern.run(name, **given).inv_std_var.dtype == expected

@@ -17,7 +17,8 @@ GELU = "BiasGeluGrad_dX"
 KNOWN = (
     "BatchNormalizationGrad, BatchNormalizationGradFromSums, BatchNormalizationGradSums, BiasFastGeluGrad_dX, "
     "BiasGeluGrad_dX, ConvGrad, DmlBatchNormalizationGrad, "
-    "InvertibleLayerNormalizationGrad, LayerNormalizationGrad, SimplifiedLayerNormalizationGrad"
+    "InvertibleLayerNormalizationGrad, LayerNormalization, LayerNormalizationGrad, SimplifiedLayerNormalization, "
+    "SimplifiedLayerNormalizationGrad"
 )
 
 pytestmark = pytest.mark.usefixtures("provider")

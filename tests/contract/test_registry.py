@@ -21,7 +21,7 @@ from gradkern.contract.axes import shape_of
 OPERATORS = gradkern.operators()
 
 
-def test_the_registry_has_the_ten_operators() -> None:
+def test_the_registry_has_the_twelve_operators() -> None:
     assert list(OPERATORS) == [
         "BatchNormalizationGrad",
         "BatchNormalizationGradFromSums",
@@ -31,7 +31,9 @@ def test_the_registry_has_the_ten_operators() -> None:
         "ConvGrad",
         "DmlBatchNormalizationGrad",
         "InvertibleLayerNormalizationGrad",
+        "LayerNormalization",
         "LayerNormalizationGrad",
+        "SimplifiedLayerNormalization",
         "SimplifiedLayerNormalizationGrad",
     ]
 

@@ -1,4 +1,5 @@
-"""Of every operator the forward pass whose gradients it computes, on given inputs: the origin of finite differences.
+"""Of every gradient operator the forward pass whose gradients it computes, on given inputs: where finite differences
+come from.
 
 A new operator's forward pass has its one place here, as its formula has in `helpers.reference`.
 """

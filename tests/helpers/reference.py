@@ -1,4 +1,4 @@
-"""Every operator's gradient in float64, by its formula: what providers are compared with. test_reference.py proves it.
+"""Every operator's outputs in float64, by its formula: what providers are compared with. test_reference.py proves it.
 
 The formulas take statistics of any value, not only those of X. Inputs of 16 or 32 bits are widened exactly first, so
 the reference sees the very numbers a provider sees.
@@ -68,6 +68,49 @@ def _normalised(D: Array, xh: Array, scale: Array, r: Array, shape: tuple[int, .
         "scale_grad": (D * xh).sum(0).reshape(scale.shape),
         "bias_grad": D.sum(0).reshape(scale.shape),
     }
+
+
+def _layer_norm_forward(
+    X: Array,
+    Scale: Array,
+    B: Array | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+    Y_type: str | None = None,  # a rounding, which has no place here
+) -> Gradients:
+    mean = _mean_of_columns(X, axis)
+    inv_std = _inverse_root(_mean_of_columns((X - mean) ** 2, axis), epsilon, X, axis)
+    xh = (X - mean) * inv_std
+    shape = X.shape[axis % X.ndim :]
+    bias = 0.0 if B is None else B.reshape(shape)
+    return {"Y": xh * Scale.reshape(shape) + bias, "Mean": mean, "InvStdDev": inv_std}
+
+
+def _rms_norm_forward(
+    X: Array,
+    scale: Array,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+    Y_type: str | None = None,
+) -> Gradients:
+    inv_std = _inverse_root(_mean_of_columns(X**2, axis), epsilon, X, axis)
+    return {"Y": X * inv_std * scale.reshape(X.shape[axis % X.ndim :]), "inv_std_var": inv_std}
+
+
+def _mean_of_columns(X: Array, axis: int) -> Array:
+    """Of each row, with a 1 for every axis that the columns have; 0 of a row of nothing."""
+    axes = tuple(range(axis % X.ndim, X.ndim))
+    return X.sum(axes, keepdims=True) / max(1, math.prod(X.shape[axes[0] :]))
+
+
+def _inverse_root(mean_square: Array, epsilon: float, X: Array, axis: int) -> Array:
+    """1 / sqrt(mean_square + epsilon); 0 of a row of nothing."""
+    empty = math.prod(X.shape[axis % X.ndim :]) == 0
+    return np.zeros_like(mean_square) if empty else 1 / np.sqrt(mean_square + epsilon)
 
 
 def _rows(X: Array, axis: int) -> Callable[[Array], Array]:
@@ -193,6 +236,8 @@ def _conv(
 
 
 FORMULAS: dict[str, Callable[..., Gradients]] = {
+    "LayerNormalization": _layer_norm_forward,
+    "SimplifiedLayerNormalization": _rms_norm_forward,
     "BatchNormalizationGrad": _batch_norm,
     "BatchNormalizationGradSums": _batch_norm_sums,
     "BatchNormalizationGradFromSums": _batch_norm_from_sums,

@@ -1,4 +1,4 @@
-"""The constants one compiled layer-norm kernel is made for, and the shared memory that follows from them."""
+"""The constants one compiled kernel of a layer norm's gradient is made for, and what follows from them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, ColumnSums, up
+from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
+from gradkern.ops.layer_norm.cuda.row_form import RowForm
 
 __all__ = ["ARGUMENTS", "LayerNormForm"]
 
@@ -20,7 +21,7 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from r
 
 
 @dataclass(frozen=True, slots=True)
-class LayerNormForm(ByColumns):
+class LayerNormForm(RowForm):
     """All that is bound when the kernel is compiled. Everything else is an argument of the launch: so one kernel serves
     all widths that leave the last of a thread's vectors unfilled in some threads, or fill all.
     """
@@ -68,28 +69,8 @@ class LayerNormForm(ByColumns):
         return "float64" if "float64" in (self.data, self.upstream, self.result) else "float32"
 
     @property
-    def itemsize(self) -> int:
-        return ITEMSIZE[self.compute]
-
-    @property
-    def data_itemsize(self) -> int:
-        return ITEMSIZE[self.data]
-
-    @property
-    def upstream_itemsize(self) -> int:
-        return ITEMSIZE[self.upstream]
-
-    @property
     def result_itemsize(self) -> int:
         return ITEMSIZE[self.result]
-
-    @property
-    def parameter_itemsize(self) -> int:
-        return ITEMSIZE[self.parameter]
-
-    @property
-    def statistic_itemsize(self) -> int:
-        return ITEMSIZE[self.statistic]
 
     @property
     def has_mean(self) -> bool:
@@ -119,18 +100,17 @@ class LayerNormForm(ByColumns):
         return self.row_terms or "scale_grad" in self.written
 
     @property
-    def cluster(self) -> bool:
-        """The slices of a row are the blocks of a cluster."""
-        return self.slices > 1 and self.phase == "fused"
+    def needs_upstream(self) -> bool:
+        return True
+
+    @property
+    def needs_scale(self) -> bool:
+        return self.row_terms
 
     @property
     def scales_sums(self) -> bool:
         """r multiplies a row's sums, and not every X - mean."""
         return not self.row_in_registers and not self.invertible
-
-    def slice_columns(self, columns: int) -> int:
-        """Columns of every slice but the last, which may have fewer: 16 bytes or a multiple in every type."""
-        return up(-(-columns // self.slices), 8) if self.slices > 1 else columns
 
     def fewest_vectors(self, columns: int) -> int:
         """How many of a thread's vectors it need not ask about with rows of so many columns: `certain_vectors`.
@@ -141,8 +121,8 @@ class LayerNormForm(ByColumns):
         """
         if not self.row_in_registers:
             return 0
-        fewest = min(self.slice_columns(columns), columns - (self.slices - 1) * self.slice_columns(columns))
-        return min(self.vectors - (1 if self.zero_padded else 0), fewest // (self.width * self.lanes))
+        fewest = self.fewest_columns(columns) // (self.width * self.lanes)
+        return min(self.vectors - (1 if self.zero_padded else 0), fewest)
 
     @property
     def sums(self) -> int:
@@ -167,15 +147,6 @@ class LayerNormForm(ByColumns):
         )
 
     @property
-    def ring(self) -> bool:
-        return self.source != "plain"
-
-    @property
-    def end_to_end(self) -> bool:
-        """The rows that a group takes at once lie in the ring as in memory."""
-        return self.group_rows > 1 and self.packed and self.source == "bulk"
-
-    @property
     def zero_padded(self) -> bool:
         """In the ring zeros follow a row, as far as its threads have vectors: they take them for elements, which change
         no sum, and need to ask only where they write. Not where scale lies in shared memory, too: it made the loop over
@@ -184,81 +155,21 @@ class LayerNormForm(ByColumns):
         return self.source == "bulk" and self.aligned and not self.end_to_end and self.scale_in_registers
 
     @property
-    def pitch(self) -> tuple[int, int]:
-        """Bytes from row to row in the ring, of X and of Y_grad; at most, where rows lie end to end."""
-        sizes = (self.most_columns * self.data_itemsize, self.most_columns * self.upstream_itemsize)
-        if self.group_rows == 1 or self.end_to_end:
-            return sizes
-        return (up(sizes[0], 16) + 16, up(sizes[1], 16) + 16)
-
-    @property
-    def slots(self) -> tuple[int, int]:
-        """Bytes of one stage of the ring, X's part and Y_grad's; a row that starts anywhere needs 16 more."""
-        extra = 0 if self.aligned else 32
-        x, d = (up(self.group_rows * each, 16) + extra for each in self.pitch)
-        return x, d
-
-    @property
-    def exchange_slots(self) -> int:
-        """Pairs of sums that the warps of a row's group (or of a cluster) exchange: a power of two."""
-        warps = self.slices * self.group_threads // 32 if self.phase == "fused" else self.group_threads // 32
-        return 1 << (warps - 1).bit_length()
-
-    # Shared memory: full barriers | exchange barriers | exchanged pairs | parameters | ring, reused for the last sums
-    @property
-    def exchange_barriers_at(self) -> int:
-        return self.warp_groups * self.stages * 8
-
-    @property
-    def exchange_at(self) -> int:
-        return up(self.exchange_barriers_at + self.warp_groups * 2 * 8, 16)
-
-    @property
-    def parameters_at(self) -> int:
-        return up(self.exchange_at + self.warp_groups * 2 * self.exchange_slots * 2 * self.itemsize, 128)
-
-    @property
-    def bias_at(self) -> int:
-        """The invertible norm's."""
-        return self.parameters_at
-
-    @property
-    def inverse_scale_at(self) -> int:
-        """1 / scale of the invertible norm, where rows stay in registers."""
-        return self.parameters_at + self.parameter_bytes
-
-    @property
-    def scale_at(self) -> int:
-        return self.ring_at - self.parameter_bytes
-
-    @property
-    def shared_parameter(self) -> str:
-        """The type of parameters in shared memory: that of arithmetic, or, where rows need the space, their own."""
-        return self.compute if self.row_in_registers else self.parameter
-
-    @property
-    def parameter_bytes(self) -> int:
-        """Of one parameter in shared memory."""
-        return up(self.lanes * self.vectors * self.width * ITEMSIZE[self.shared_parameter], 128)
-
-    @property
     def scale_in_registers(self) -> bool:
         """Where they suffice; else scale stays in shared memory, as the invertible norm's other parameters do."""
         return self.row_in_registers and not self.invertible and self.compute == "float32"
 
     @property
-    def shared_parameters(self) -> int:
-        """How many: scale; the invertible norm's bias and, if there is space, 1 / scale."""
-        return (0 if self.scale_in_registers else 1) + ((2 if self.row_in_registers else 1) if self.invertible else 0)
+    def shared_bias(self) -> bool:
+        return self.invertible
 
     @property
-    def ring_at(self) -> int:
-        return self.parameters_at + self.shared_parameters * self.parameter_bytes
+    def shared_inverse(self) -> bool:
+        return self.invertible and self.row_in_registers
 
     @property
     def shared_bytes(self) -> int:
-        ring = self.warp_groups * self.stages * sum(self.slots) if self.ring else 0
-        return self.ring_at + max(ring, self.column_sums.shared_bytes if self.sums else 0)
+        return self.ring_at + max(self.ring_bytes, self.column_sums.shared_bytes if self.sums else 0)
 
     def sizes(self, columns: int) -> dict[str, int]:
         """The arguments of a launch that say how wide a row is."""

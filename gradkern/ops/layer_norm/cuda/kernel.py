@@ -31,7 +31,7 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.column_sums import column_sums
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.form import LayerNormForm
-from gradkern.ops.layer_norm.cuda.parameters import register_scales, shared_parameters
+from gradkern.ops.layer_norm.cuda.parameters import register_parameter, shared_parameters
 from gradkern.ops.layer_norm.cuda.row_passes import row_passes
 from gradkern.ops.layer_norm.cuda.row_ring import row_ring
 from gradkern.ops.layer_norm.cuda.row_sums import row_sums
@@ -61,7 +61,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
 
     store_pair, store_global_pair = i.storer("shared", form.compute, 2), i.storer("global", form.compute, 2)
     fetch, wait_for_rows, places, pad = row_ring(form)
-    load_scales = register_scales(form)
+    load_scales = register_parameter(form)
     copy_parameters, load_shared_parameter = shared_parameters(form)
     first_pass, second_pass = row_passes(form, load_shared_parameter)
     add_over_lanes, add_over_warps, load_row_sums = row_sums(form)

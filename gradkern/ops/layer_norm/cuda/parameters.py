@@ -11,44 +11,46 @@ from numba.cuda import float32, float64, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.ops.layer_norm.cuda.form import LayerNormForm
+from gradkern.ops.layer_norm.cuda.row_form import RowForm
 
-__all__ = ["register_scales", "shared_parameters"]
+__all__ = ["register_parameter", "shared_parameters"]
 
 
-def register_scales(form: LayerNormForm) -> Callable[..., None]:
-    """The device function load(scales, scale, first_column, lane, vectors): this thread's, zero where it has none."""
+def register_parameter(form: RowForm) -> Callable[..., None]:
+    """The device function load(values, parameter, first_column, lane, vectors): what a thread's columns have of scale
+    or bias, zero where it has no column.
+    """
     WIDTH, LANES, VECTORS, CERTAIN_VECTORS = form.width, form.lanes, form.vectors, form.certain_vectors
     SCALE_WIDTH, PARAMETER = form.scale_width, form.parameter_itemsize
-    WANTED = form.scale_in_registers and form.row_terms
+    WANTED = form.scale_in_registers and form.needs_scale
     FLOAT = float32 if form.compute == "float32" else float64
-    load_scales = i.loader("global", form.parameter, SCALE_WIDTH)
+    load_some = i.loader("global", form.parameter, SCALE_WIDTH)
 
     @device_function
-    def load(scales: Any, scale: int, first_column: int, lane: int, vectors: int) -> None:
+    def load(values: Any, parameter: int, first_column: int, lane: int, vectors: int) -> None:
         some = cuda.local.array(WIDTH, FLOAT)
         for j in range(VECTORS):
             v = lane + j * LANES
             for e in range(WIDTH):
-                scales[j * WIDTH + e] = FLOAT(0)
+                values[j * WIDTH + e] = FLOAT(0)
             if WANTED and (j < CERTAIN_VECTORS or v < vectors):
                 for part in range(WIDTH // SCALE_WIDTH):
                     at = first_column + v * WIDTH + part * SCALE_WIDTH
-                    load_scales(some, scale + int64(at) * PARAMETER)
+                    load_some(some, parameter + int64(at) * PARAMETER)
                     for e in range(SCALE_WIDTH):
-                        scales[j * WIDTH + part * SCALE_WIDTH + e] = some[e]
+                        values[j * WIDTH + part * SCALE_WIDTH + e] = some[e]
 
     return load
 
 
-def shared_parameters(form: LayerNormForm) -> tuple[Callable[..., None], Callable[..., None]]:
+def shared_parameters(form: RowForm) -> tuple[Callable[..., None], Callable[..., None]]:
     """Two device functions: copy(scale, bias, first_column, columns, thread), by all threads of a block, of what
     form.shared_parameters counts; load(values, at, vector), of a vector of the parameter that begins at this byte.
 
     Parameters lie in planes of 16 bytes a vector, so that a warp's loads of 16 bytes meet no bank twice.
     """
     WIDTH, LANES, VECTORS, THREADS = form.width, form.lanes, form.vectors, form.threads
-    IN_REGISTERS, INVERTIBLE = form.row_in_registers, form.invertible
+    BIAS, INVERSE = form.shared_bias, form.shared_inverse
     ITEM, PARAMETER, SCALE_WIDTH = ITEMSIZE[form.shared_parameter], form.parameter_itemsize, form.scale_width
     AT_ONCE = min(4, -(-form.most_columns // (SCALE_WIDTH * THREADS)))
     SOME = AT_ONCE * SCALE_WIDTH
@@ -86,7 +88,7 @@ def shared_parameters(form: LayerNormForm) -> tuple[Callable[..., None], Callabl
                 load_scales(some, scale + int64(of) * PARAMETER)
                 for e in range(SCALE_WIDTH):
                     scales[q * SCALE_WIDTH + e] = some[e]
-                if INVERTIBLE:
+                if BIAS:
                     load_scales(some, bias + int64(of) * PARAMETER)
                     for e in range(SCALE_WIDTH):
                         biases[q * SCALE_WIDTH + e] = some[e]
@@ -97,11 +99,11 @@ def shared_parameters(form: LayerNormForm) -> tuple[Callable[..., None], Callabl
                     for e in range(PIECE):
                         piece[e] = scales[q * SCALE_WIDTH + part * PIECE + e]
                     store_piece(shared + SCALE_AT + at, piece)
-                    if INVERTIBLE:
-                        if IN_REGISTERS:
-                            for e in range(PIECE):
-                                piece[e] = FLOAT(1) / piece[e]
-                            store_piece(shared + INVERSE_AT + at, piece)
+                    if INVERSE:
+                        for e in range(PIECE):
+                            piece[e] = FLOAT(1) / piece[e]
+                        store_piece(shared + INVERSE_AT + at, piece)
+                    if BIAS:
                         for e in range(PIECE):
                             piece[e] = biases[q * SCALE_WIDTH + part * PIECE + e]
                         store_piece(shared + BIAS_AT + at, piece)

@@ -14,16 +14,17 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
-from gradkern.ops.layer_norm.cuda.form import LayerNormForm
+from gradkern.ops.layer_norm.cuda.row_form import RowForm
 
 __all__ = ["row_ring"]
 
 
-def row_ring(form: LayerNormForm) -> tuple[Callable[..., Any], ...]:
+def row_ring(form: RowForm) -> tuple[Callable[..., Any], ...]:
     """Four device functions:
 
     fetch(stage, barrier, X, Y_grad, X_stride, D_stride, row, rows, group_thread, lane, group_row, columns)
-        the rows from `row` on, as many as a group takes at once, into the stage at this address
+        the rows from `row` on, as many as a group takes at once, into the stage at this address; of X and of another
+        array, which is a gradient's Y_grad, or of one of them
     wait(barrier, parity)
         until this thread may read what was fetched
     places(stage, X, Y_grad, X_stride, D_stride, row, own_row, group_row, columns)
@@ -73,9 +74,10 @@ def row_ring(form: LayerNormForm) -> tuple[Callable[..., Any], ...]:
     return (_bulk_fetch(form) if BULK else _thread_fetch(form)), wait, places, _pad(form)
 
 
-def _pad(form: LayerNormForm) -> Callable[..., None]:
+def _pad(form: RowForm) -> Callable[..., None]:
     WIDTH, LANES, VECTORS, STAGES, STAGE = form.width, form.lanes, form.vectors, form.stages, sum(form.slots)
-    (X_PITCH, D_PITCH), (X_SLOT, _), NEEDS_X = form.pitch, form.slots, form.needs_X
+    (X_PITCH, D_PITCH), (X_SLOT, _) = form.pitch, form.slots
+    NEEDS_X, NEEDS_D = form.needs_X, form.needs_upstream
     X_VECTOR, D_VECTOR = WIDTH * form.data_itemsize, WIDTH * form.upstream_itemsize
     FLOAT = float32 if form.compute == "float32" else float64
     store_X = i.storer("shared", form.data, WIDTH, form.native_bfloat16)
@@ -93,14 +95,16 @@ def _pad(form: LayerNormForm) -> Callable[..., None]:
                 if v >= vectors:
                     if NEEDS_X:
                         store_X(ring + stage * STAGE + group_row * X_PITCH + v * X_VECTOR, zeros)
-                    store_D(ring + stage * STAGE + X_SLOT + group_row * D_PITCH + v * D_VECTOR, zeros)
+                    if NEEDS_D:
+                        store_D(ring + stage * STAGE + X_SLOT + group_row * D_PITCH + v * D_VECTOR, zeros)
             stage = i.unseen(stage + 1)
 
     return pad
 
 
-def _bulk_fetch(form: LayerNormForm) -> Callable[..., None]:
-    ALIGNED, PACKED, GROUP_ROWS, NEEDS_X = form.aligned, form.packed, form.group_rows, form.needs_X
+def _bulk_fetch(form: RowForm) -> Callable[..., None]:
+    ALIGNED, PACKED, GROUP_ROWS = form.aligned, form.packed, form.group_rows
+    NEEDS_X, NEEDS_D = form.needs_X, form.needs_upstream
     (X_PITCH, D_PITCH), (X_SLOT, _) = form.pitch, form.slots
     X_BYTES, D_BYTES = form.data_itemsize, form.upstream_itemsize
     COPIES = 1 if GROUP_ROWS == 1 or PACKED else GROUP_ROWS
@@ -127,23 +131,25 @@ def _bulk_fetch(form: LayerNormForm) -> Callable[..., None]:
                 if COPIES == 1 or copy < copies:
                     if NEEDS_X:
                         total += span(x_from + copy * X_stride, x_size)
-                    total += span(d_from + copy * D_stride, d_size)
+                    if NEEDS_D:
+                        total += span(d_from + copy * D_stride, d_size)
             i.arrive_and_expect(barrier, total)
             for copy in range(COPIES):
                 if COPIES == 1 or copy < copies:
                     if NEEDS_X:
                         at = x_from + copy * X_stride
                         i.bulk_copy(stage + copy * X_PITCH, at & -16, span(at, x_size), barrier)
-                    at = d_from + copy * D_stride
-                    i.bulk_copy(stage + X_SLOT + copy * D_PITCH, at & -16, span(at, d_size), barrier)
+                    if NEEDS_D:
+                        at = d_from + copy * D_stride
+                        i.bulk_copy(stage + X_SLOT + copy * D_PITCH, at & -16, span(at, d_size), barrier)
 
     return fetch
 
 
-def _thread_fetch(form: LayerNormForm) -> Callable[..., None]:
+def _thread_fetch(form: RowForm) -> Callable[..., None]:
     """Every thread copies its own vectors of one row; nobody else reads them."""
     ASYNC, WIDTH, LANES, VECTORS = form.source == "async", form.width, form.lanes, form.vectors
-    CERTAIN_VECTORS, NEEDS_X = form.certain_vectors, form.needs_X
+    CERTAIN_VECTORS, NEEDS_X, NEEDS_D = form.certain_vectors, form.needs_X, form.needs_upstream
     (X_PITCH, D_PITCH), (X_SLOT, _) = form.pitch, form.slots
     X_VECTOR, D_VECTOR = WIDTH * form.data_itemsize, WIDTH * form.upstream_itemsize
     ROW = int64 if form.long_rows else int32
@@ -164,7 +170,8 @@ def _thread_fetch(form: LayerNormForm) -> Callable[..., None]:
                 if j < CERTAIN_VECTORS or v < columns // WIDTH:
                     if NEEDS_X:
                         copy_X(stage + group_row * X_PITCH + v * X_VECTOR, x_from + v * X_VECTOR)
-                    copy_D(stage + X_SLOT + group_row * D_PITCH + v * D_VECTOR, d_from + v * D_VECTOR)
+                    if NEEDS_D:
+                        copy_D(stage + X_SLOT + group_row * D_PITCH + v * D_VECTOR, d_from + v * D_VECTOR)
         i.commit_copies()
 
     return fetch

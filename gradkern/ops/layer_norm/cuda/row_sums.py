@@ -15,8 +15,56 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.form import LayerNormForm
+from gradkern.ops.layer_norm.cuda.row_form import RowForm
 
-__all__ = ["row_sums"]
+__all__ = ["pair_exchange", "row_sums"]
+
+
+def pair_exchange(form: RowForm) -> Callable[..., int]:
+    """The device function exchange(pair, pairs, arrived, buffer, parity, group, warp, warp_lane, slice_): every warp of
+    a row gives its pair; returns the address where all of them then lie, in the order of slices and warps.
+
+    They go through the exchange buffer `buffer` at address `pairs`; arrived: a cluster's transaction barriers, `parity`
+    theirs.
+    """
+    SLICES, GROUP_THREADS, WARPS = form.slices, form.group_threads, form.group_threads // 32
+    CLUSTER, SLOTS, PAIR = form.cluster, form.exchange_slots, 2 * form.itemsize
+    store_pair = i.storer("shared", form.compute, 2)
+    send_pair = i.send_pair_double if form.compute == "float64" else i.send_pair
+
+    @device_function
+    def exchange(
+        pair: Any,
+        pairs: int,
+        arrived: int,
+        buffer: int,
+        parity: int,
+        group: int,
+        warp: int,
+        warp_lane: int,
+        slice_: int,
+    ) -> int:
+        at = pairs + buffer * (SLOTS * PAIR)
+        if CLUSTER:
+            # Each warp sends to all blocks, and arrives at its own block's barrier when all its lanes have read the
+            # stage: who has waited there may refill the stage, too. racecheck orders only the lane that arrives, not
+            # those that the warp's barrier put before it, and reports their reads against the refill. (A named barrier
+            # instead of this was 2 to 6 % slower at 65536 columns.)
+            done = arrived + buffer * 8
+            i.warp_barrier()
+            if warp_lane == 0:
+                i.arrive_and_expect(done, SLICES * PAIR)
+            if warp_lane < SLICES:
+                to = i.peer_address(at + (slice_ * WARPS + warp) * PAIR, warp_lane)
+                send_pair(to, pair[0], pair[1], i.peer_address(done, warp_lane))
+            i.wait_cluster(done, parity)
+        else:
+            if warp_lane == 0:
+                store_pair(at + warp * PAIR, pair)
+            i.named_barrier(1 + group, GROUP_THREADS)
+        return at
+
+    return exchange
 
 
 def row_sums(form: LayerNormForm) -> tuple[Callable[..., None], Callable[..., None], Callable[..., None]]:
@@ -24,19 +72,16 @@ def row_sums(form: LayerNormForm) -> tuple[Callable[..., None], Callable[..., No
 
     over_lanes(pair)                        of the pairs of a row's threads in one warp
     over_warps(pair, pairs, arrived, buffer, parity, group, warp, warp_lane, slice_)
-                                            of the pairs of warps: in the exchange buffer `buffer` at address `pairs`;
-                                            arrived: a cluster's transaction barriers, `parity` theirs
+                                            of the pairs of warps; the arguments are those of an exchange
     from_memory(pair, row_sums, row, warp_lane)   of what the launch before has left of every slice
     """
-    LANES, SLICES, GROUP_THREADS, WARPS = form.lanes, form.slices, form.group_threads, form.group_threads // 32
-    CENTRED, CLUSTER, SLOTS, PAIR = form.centred, form.cluster, form.exchange_slots, 2 * form.itemsize
+    LANES, SLICES, CENTRED, SLOTS, PAIR = form.lanes, form.slices, form.centred, form.exchange_slots, 2 * form.itemsize
     DOUBLE = form.compute == "float64"
     FLOAT = float64 if DOUBLE else float32
     load_pair, load_4 = i.loader("shared", form.compute, 2), i.loader("shared", form.compute, 4)
     load_global_pair = i.loader("global", form.compute, 2)
-    store_pair = i.storer("shared", form.compute, 2)
     shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
-    send_pair = i.send_pair_double if DOUBLE else i.send_pair
+    exchange = pair_exchange(form)
 
     @device_function
     def butterfly(pair: Any, lanes: int) -> None:
@@ -65,24 +110,7 @@ def row_sums(form: LayerNormForm) -> tuple[Callable[..., None], Callable[..., No
         slice_: int,
     ) -> None:
         four, more = cuda.local.array(4, FLOAT), cuda.local.array(2, FLOAT)
-        at = pairs + buffer * (SLOTS * PAIR)
-        if CLUSTER:
-            # Each warp sends to all blocks, and arrives at its own block's barrier when all its lanes have read the
-            # stage: who has waited there may refill the stage, too. racecheck orders only the lane that arrives, not
-            # those that the warp's barrier put before it, and reports their reads against the refill. (A named barrier
-            # instead of this was 2 to 6 % slower at 65536 columns.)
-            done = arrived + buffer * 8
-            i.warp_barrier()
-            if warp_lane == 0:
-                i.arrive_and_expect(done, SLICES * PAIR)
-            if warp_lane < SLICES:
-                to = i.peer_address(at + (slice_ * WARPS + warp) * PAIR, warp_lane)
-                send_pair(to, pair[0], pair[1], i.peer_address(done, warp_lane))
-            i.wait_cluster(done, parity)
-        else:
-            if warp_lane == 0:
-                store_pair(at + warp * PAIR, pair)
-            i.named_barrier(1 + group, GROUP_THREADS)
+        at = exchange(pair, pairs, arrived, buffer, parity, group, warp, warp_lane, slice_)
         if SLOTS <= 8:
             pair[0] = pair[1] = FLOAT(0)
             for slot in range(SLOTS // 2):

@@ -1,0 +1,213 @@
+"""The kernel of the layer norms. `build(form)` binds its constants; see NormForm for their meaning.
+
+    mean = sum X / columns,  r = 1 / sqrt(sum (X - mean)^2 / columns + epsilon)     over the columns of a row
+    Y = (X - mean) * r * scale + bias                                               (no mean for Simplified)
+
+It goes as the gradients' kernel does (layer_norm.cuda.kernel), with the same ring of rows that memory fills ahead
+(row_ring) and the same exchange of one pair a row between warps and between the blocks of a cluster (row_sums): here a
+sum and a sum of squares (statistics). A row's values wait for them in registers, so X is read once. No sum goes over
+rows, so blocks know nothing of each other.
+
+Rows that fit no cluster take two launches: one for their statistics (phase "row_sums"), one for the rest ("apply").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.inverse_root import inverse_root
+from gradkern.ops.layer_norm.cuda.forward.form import NormForm
+from gradkern.ops.layer_norm.cuda.forward.row_passes import row_passes
+from gradkern.ops.layer_norm.cuda.forward.statistics import row_statistics
+from gradkern.ops.layer_norm.cuda.parameters import register_parameter, shared_parameters
+from gradkern.ops.layer_norm.cuda.row_ring import row_ring
+from gradkern.ops.layer_norm.cuda.row_sums import pair_exchange
+
+__all__ = ["build"]
+
+
+def build(form: NormForm) -> Callable[..., None]:
+    """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
+    WIDTH, SLICES, PER_THREAD = form.width, form.slices, form.per_thread
+    LANES, GROUPS, GROUP_THREADS, WARPS = form.lanes, form.warp_groups, form.group_threads, form.group_threads // 32
+    THREADS, GROUP_ROWS, STAGES = form.threads, form.group_rows, form.stages
+    BULK, RING, CLUSTER, CENTRED = form.source == "bulk", form.ring, form.cluster, form.centred
+    IN_REGISTERS, BIASED = form.parameters_in_registers, form.biased
+    ROW_SUMS, APPLY = form.phase == "row_sums", form.phase == "apply"
+    EXCHANGE = not APPLY and (WARPS > 1 or CLUSTER)
+    Y_WRITTEN, MEAN, INV_STD = (each in form.written for each in ("Y", "mean", "inv_std"))
+    X_BYTES, Y_BYTES, STATISTIC = form.data_itemsize, form.result_itemsize, form.statistic_itemsize
+    STAGE, SLOTS, PAIR = sum(form.slots), form.exchange_slots, 2 * form.itemsize
+    EXCHANGE_BARRIERS, PAIRS_AT, RING_AT = form.exchange_barriers_at, form.exchange_at, form.ring_at
+    FLOAT = float32 if form.compute == "float32" else float64
+    ROW = int64 if form.long_rows else int32
+    row_address = i.row_address_long if form.long_rows else i.row_address
+
+    store_pair, store_global_pair = i.storer("shared", form.compute, 2), i.storer("global", form.compute, 2)
+    store_statistic = i.storer("global", form.statistic, 1, form.native_bfloat16)
+    fetch, wait_for_rows, places, _ = row_ring(form)
+    load_parameter = register_parameter(form)
+    copy_parameters, load_shared_parameter = shared_parameters(form)
+    take, squares, store = row_passes(form, load_shared_parameter)
+    over_lanes, share, merge, statistics_from_memory = row_statistics(form)
+    exchange = pair_exchange(form)
+    root = inverse_root(form.compute)
+    float_of_bits = i.float_of_bits(form.compute)
+
+    @device_function
+    def places_of(group: int) -> tuple[int, int, int, int]:
+        """In shared memory: the barriers of the ring, those of the exchange, the exchanged pairs, the ring."""
+        shared = i.shared_memory()
+        arrived, exchanged = shared + group * (STAGES * 8), shared + EXCHANGE_BARRIERS + group * 16
+        pairs, ring = shared + PAIRS_AT + group * (2 * SLOTS * PAIR), shared + RING_AT + group * (STAGES * STAGE)
+        return arrived, exchanged, pairs, ring
+
+    @device_function
+    def wait_for_group(group: int) -> None:
+        if WARPS > 1:
+            i.named_barrier(1 + group, GROUP_THREADS)
+        else:
+            i.warp_barrier()
+
+    def kernel(
+        X: int, scale: int, bias: int, Y: int, mean: int, inv_std: int, sums_of_rows: int,
+        rows: int, X_stride: int, Y_stride: int,
+        all_columns: int, slice_columns: int, over_columns_bits: int, epsilon_bits: int,
+    ) -> None:  # fmt: skip
+        thread = int32(cuda.threadIdx.x)
+        group = int32(thread // GROUP_THREADS)
+        group_thread = int32(thread - group * GROUP_THREADS)
+        lane, group_row = group_thread, int32(0)
+        if GROUP_ROWS > 1:
+            lane, group_row = int32(group_thread % LANES), int32(group_thread // LANES)
+        warp, warp_lane = int32(group_thread // 32), int32(group_thread % 32)
+        slice_ = int32(cuda.blockIdx.x % SLICES)
+        block, blocks = int32(cuda.blockIdx.x // SLICES), int32(cuda.gridDim.x // SLICES)
+
+        over_columns, epsilon = float_of_bits(over_columns_bits), float_of_bits(epsilon_bits)
+        X_stride, Y_stride = ROW(X_stride), ROW(Y_stride)  # an address is then one multiplication of 32 bits
+        first_column, columns = int64(0), ROW(all_columns)
+        if SLICES > 1:
+            first_column = slice_ * slice_columns
+            columns = ROW(min(slice_columns, all_columns - first_column))
+        vectors = int32(columns // WIDTH)
+        X = X + int64(first_column) * X_BYTES
+        Y = Y + int64(first_column) * Y_BYTES
+        rows = ROW(rows)
+        first_row = ROW((ROW(block) * GROUPS + group) * GROUP_ROWS)
+        step = ROW(blocks * (GROUPS * GROUP_ROWS))
+
+        shared = i.shared_memory()
+        arrived, exchanged, pairs, ring = places_of(group)
+
+        # the first rows are asked for before all else: the memory waits for nobody
+        if group_thread == 0:
+            if BULK:
+                for stage in range(STAGES):
+                    i.transaction_barrier_init(arrived + stage * 8, 1)
+            if CLUSTER:
+                i.transaction_barrier_init(exchanged, WARPS)
+                i.transaction_barrier_init(exchanged + 8, WARPS)
+            if BULK or CLUSTER:
+                i.transaction_barrier_fence()
+        if RING:
+            stage = i.unseen(0)
+            while stage < STAGES:
+                fetch(ring + stage * STAGE, arrived + stage * 8, X, X, X_stride, X_stride,
+                      ROW(first_row + stage * step), rows, group_thread, lane, group_row, columns)  # fmt: skip
+                stage = i.unseen(stage + 1)
+
+        pair, one = cuda.local.array(2, FLOAT), cuda.local.array(1, FLOAT)
+        x = cuda.local.array(PER_THREAD, FLOAT)
+        scales, biases = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
+        if IN_REGISTERS:
+            load_parameter(scales, scale, first_column, lane, vectors)
+            if BIASED:
+                load_parameter(biases, bias, first_column, lane, vectors)
+        elif Y_WRITTEN:
+            copy_parameters(scale, bias, first_column, columns, thread)
+
+        slot = i.unseen(thread)
+        while slot < GROUPS * 2 * SLOTS:  # those that no warp writes stay zero
+            pair[0] = pair[1] = FLOAT(0)
+            store_pair(shared + PAIRS_AT + slot * PAIR, pair)
+            slot = i.unseen(slot + THREADS)
+        if CLUSTER:
+            i.cluster_barrier()
+        else:
+            cuda.syncthreads()
+
+        # of how many elements a warp's pair is, and the pair that this lane takes of those exchanged
+        whole = ROW(all_columns) if CLUSTER else columns
+        own, n = FLOAT(columns), FLOAT(0)
+        if EXCHANGE:
+            own = FLOAT(share(int32(slice_ * WARPS + warp) if CLUSTER else warp, whole, slice_columns))
+            n = FLOAT(share(int32(warp_lane % min(SLOTS, 32)), whole, slice_columns))
+        over_own = FLOAT(1) / own if own > FLOAT(0) else FLOAT(0)
+        over_n = FLOAT(1) / n if n > FLOAT(0) else FLOAT(0)
+        over_whole = FLOAT(1) / FLOAT(columns) if ROW_SUMS and CENTRED else over_columns
+
+        stage, parity = int32(0), int32(0)
+        buffer, exchange_parity = int32(0), int32(0)
+        row = first_row
+        while row < rows:
+            if WARPS > 1:  # computed again from a number that is new to the compiler, these hold no registers till then
+                group = i.unseen(group)
+                arrived, exchanged, pairs, ring = places_of(group)
+            own_row = ROW(row + group_row)
+            valid = GROUP_ROWS == 1 or own_row < rows
+
+            stage_at, barrier = ring + int32(stage * STAGE), arrived + stage * 8
+            x_at, _ = places(stage_at, X, X, X_stride, X_stride, row, own_row, group_row, columns)
+            wait_for_rows(barrier, parity)
+            total = take(x, x_at, lane, vectors, valid)
+
+            # the row's sum and its squares, over all its threads
+            if not APPLY:
+                if CENTRED:
+                    total = over_lanes(total)
+                    pair[0] = total
+                pair[1] = over_lanes(squares(x, total * over_own, lane, vectors, valid))
+            if EXCHANGE:
+                at = exchange(pair, pairs, exchanged, buffer, exchange_parity, group, warp, warp_lane, slice_)
+                merge(pair, at, n, over_n, over_whole, warp_lane, whole, slice_columns)
+                exchange_parity = int32(exchange_parity ^ buffer)
+                buffer = int32(1 - buffer)
+            elif RING:
+                wait_for_group(group)  # everyone has read the stage (an exchange says so too)
+            if RING:
+                fetch(stage_at, barrier, X, X, X_stride, X_stride, ROW(row + STAGES * step), rows,
+                      group_thread, lane, group_row, columns)  # fmt: skip
+            if APPLY:
+                statistics_from_memory(pair, sums_of_rows, row, over_columns, warp_lane, all_columns, slice_columns)
+
+            if ROW_SUMS:
+                if lane == 0 and valid:
+                    store_global_pair(sums_of_rows + (int64(own_row) * SLICES + slice_) * PAIR, pair)
+            else:
+                m = pair[0] * over_columns if CENTRED else FLOAT(0)
+                r = root(pair[1] * over_columns + epsilon)
+                if lane == 0 and valid and slice_ == 0:
+                    if MEAN:
+                        one[0] = m
+                        store_statistic(mean + int64(own_row) * STATISTIC, one)
+                    if INV_STD:
+                        one[0] = r
+                        store_statistic(inv_std + int64(own_row) * STATISTIC, one)
+                if Y_WRITTEN:
+                    store(x, row_address(Y, own_row, Y_stride), m, r, scales, biases, lane, vectors, valid)
+
+            row = ROW(row + step)
+            stage = int32(stage + 1)
+            if stage == STAGES:
+                stage, parity = int32(0), int32(parity ^ 1)
+
+        if CLUSTER:
+            i.cluster_barrier()  # no block leaves while another may still send to it
+
+    return kernel

@@ -1,0 +1,84 @@
+"""What a thread does with its elements of one row: takes them in, squares them about a mean, normalises them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.function import device_function
+from gradkern.ops.layer_norm.cuda.forward.form import NormForm
+
+__all__ = ["row_passes"]
+
+
+def row_passes(form: NormForm, load_shared_parameter: Callable[..., None]) -> tuple[Callable[..., Any], ...]:
+    """Three device functions:
+
+    take(x, x_at, lane, vectors, valid)             this thread's elements into `x`, zeros beyond them; their sum
+    squares(x, mean, lane, vectors, valid)          the sum of their squared deviations from `mean`
+    store(x, y_at, mean, r, scales, biases, lane, vectors, valid)     Y, of what is in `x`
+
+    valid: this thread has a row; vectors: of a row of the slice.
+    """
+    WIDTH, LANES, VECTORS, CERTAIN_VECTORS = form.width, form.lanes, form.vectors, form.certain_vectors
+    IN_REGISTERS, BIASED, CENTRED = form.parameters_in_registers, form.biased, form.centred
+    X_VECTOR, Y_VECTOR = WIDTH * form.data_itemsize, WIDTH * form.result_itemsize
+    SCALE_AT, BIAS_AT = form.scale_at, form.bias_at
+    FLOAT = float32 if form.compute == "float32" else float64
+    load_X = i.loader("shared" if form.ring else "global", form.data, WIDTH)
+    store_Y = i.storer("global", form.result, WIDTH, form.native_bfloat16)
+
+    @device_function
+    def take(x: Any, x_at: int, lane: int, vectors: int, valid: bool) -> Any:
+        some, sums = cuda.local.array(WIDTH, FLOAT), cuda.local.array(2, FLOAT)  # two: additions need not wait
+        sums[0] = sums[1] = FLOAT(0)
+        for j in range(VECTORS):
+            v = lane + j * LANES
+            for e in range(WIDTH):
+                some[e] = FLOAT(0)
+            if valid and (j < CERTAIN_VECTORS or v < vectors):
+                load_X(some, x_at + v * X_VECTOR)
+            for e in range(WIDTH):
+                x[j * WIDTH + e] = some[e]
+                sums[e & 1] += some[e]
+        return sums[0] + sums[1]
+
+    @device_function
+    def squares(x: Any, mean: Any, lane: int, vectors: int, valid: bool) -> Any:
+        sums = cuda.local.array(2, FLOAT)
+        sums[0] = sums[1] = FLOAT(0)
+        for j in range(VECTORS):
+            v = lane + j * LANES
+            if valid and (not CENTRED or j < CERTAIN_VECTORS or v < vectors):  # a zero's square is zero
+                for e in range(WIDTH):
+                    off = x[j * WIDTH + e] - mean if CENTRED else x[j * WIDTH + e]
+                    sums[e & 1] += off * off
+        return sums[0] + sums[1]
+
+    @device_function
+    def store(
+        x: Any, y_at: int, mean: Any, r: Any, scales: Any, biases: Any, lane: int, vectors: int, valid: bool
+    ) -> None:
+        """Y = (X - mean) * r * scale + bias"""
+        shared = i.shared_memory()
+        y, scale, bias = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        for j in range(VECTORS):
+            v = lane + j * LANES
+            if valid and (j < CERTAIN_VECTORS or v < vectors):
+                if not IN_REGISTERS:
+                    load_shared_parameter(scale, shared + SCALE_AT, v)
+                    if BIASED:
+                        load_shared_parameter(bias, shared + BIAS_AT, v)
+                for e in range(WIDTH):
+                    n = j * WIDTH + e
+                    xh = (x[n] - mean) * r if CENTRED else x[n] * r
+                    y[e] = xh * (scales[n] if IN_REGISTERS else scale[e])
+                    if BIASED:
+                        y[e] = y[e] + (biases[n] if IN_REGISTERS else bias[e])
+                store_Y(y_at + v * Y_VECTOR, y)
+
+    return take, squares, store

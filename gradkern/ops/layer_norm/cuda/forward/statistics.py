@@ -1,0 +1,126 @@
+"""A row's mean and the sum of its squared deviations, over all of its threads: of a warp, of a group of warps, of a
+cluster's blocks.
+
+Each warp finds its own mean first, and then its deviations from it: a warp's squares have no digits to lose. Warps
+exchange these pairs, a sum and a sum of squares, once; what a share of n elements adds to the row's squares about the
+row's mean is its own and (sum - n mean)^2 / n. (Chan, Golub, LeVeque: Algorithms for computing the sample variance,
+1983, formula 1.5b.) Without a mean the squares are those of the elements, and are added up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.function import device_function
+from gradkern.ops.layer_norm.cuda.forward.form import NormForm
+
+__all__ = ["row_statistics"]
+
+
+def row_statistics(form: NormForm) -> tuple[Callable[..., Any], ...]:
+    """Four device functions:
+
+    over_lanes(value)       the sum of a value over a row's threads in one warp
+    share(slot, columns, slice_columns)
+                            of how many elements the pair in this place of an exchange is
+    merge(pair, at, n, over_n, over_columns, warp_lane, columns, slice_columns)
+                            the row's pair, from those at this address of shared memory; n, over_n: this lane's share of
+                            the first, and 1 / n or 0; over_columns: 1 / columns of the row (of two launches: the slice)
+    from_memory(pair, row_sums, row, over_columns, warp_lane, columns, slice_columns)
+                            the row's pair, from those that the launch before has left of every slice
+    """
+    WIDTH, LANES, VECTORS = form.width, form.lanes, form.vectors
+    SLICES, WARPS, SLOTS, PAIR = form.slices, form.group_threads // 32, form.exchange_slots, 2 * form.itemsize
+    CENTRED, CLUSTER, DOUBLE = form.centred, form.cluster, form.compute == "float64"
+    FLOAT = float64 if DOUBLE else float32
+    load_shared, load_global = i.loader("shared", form.compute, 2), i.loader("global", form.compute, 2)
+    shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
+
+    @device_function
+    def butterfly(value: Any, lanes: int) -> Any:
+        """The sum over `lanes` neighbouring lanes, the same in each."""
+        distance = int32(lanes // 2)
+        while distance > 0:
+            value += shuffle_xor(value, distance)
+            distance = int32(distance // 2)
+        return value
+
+    @device_function
+    def over_lanes(value: Any) -> Any:
+        return butterfly(value, min(LANES, 32))
+
+    @device_function
+    def share(slot: int, columns: int, slice_columns: int) -> int:
+        warp, own = slot, columns
+        if CLUSTER:
+            slice_ = int32(slot // WARPS)
+            warp = int32(slot - slice_ * WARPS)
+            own = min(slice_columns, max(0, columns - slice_ * slice_columns))
+        vectors = 0
+        for j in range(VECTORS):
+            vectors += min(max(own // WIDTH - warp * 32 - j * LANES, 0), 32)
+        return vectors * WIDTH if warp < WARPS else 0
+
+    @device_function
+    def squares_about(mean: Any, pair: Any, n: Any, over_n: Any) -> Any:
+        off = pair[0] - n * mean
+        return pair[1] + off * off * over_n
+
+    @device_function
+    def over(n: Any) -> Any:
+        return FLOAT(1) / n if n > FLOAT(0) else FLOAT(0)
+
+    @device_function
+    def merge(
+        pair: Any, at: int, n: Any, over_n: Any, over_columns: Any, warp_lane: int, columns: int, slice_columns: int
+    ) -> None:
+        more = cuda.local.array(2, FLOAT)
+        load_shared(pair, at + warp_lane % min(SLOTS, 32) * PAIR)
+        if CENTRED:
+            total = pair[0]
+            for slot in range(32, SLOTS, 32):
+                load_shared(more, at + (slot + warp_lane) * PAIR)
+                total += more[0]
+            total = butterfly(total, min(SLOTS, 32))
+            mean = total * over_columns
+            squares = squares_about(mean, pair, n, over_n)
+            for slot in range(32, SLOTS, 32):
+                load_shared(more, at + (slot + warp_lane) * PAIR)
+                other = FLOAT(share(slot + warp_lane, columns, slice_columns))
+                squares += squares_about(mean, more, other, over(other))
+            pair[0] = total
+        else:
+            squares = pair[1]
+            for slot in range(32, SLOTS, 32):
+                load_shared(more, at + (slot + warp_lane) * PAIR)
+                squares += more[1]
+        pair[1] = butterfly(squares, min(SLOTS, 32))
+
+    @device_function
+    def from_memory(
+        pair: Any, row_sums: int, row: int, over_columns: Any, warp_lane: int, columns: int, slice_columns: int
+    ) -> None:
+        more = cuda.local.array(2, FLOAT)
+        first = row_sums + int64(row) * (SLICES * PAIR)
+        total, squares = FLOAT(0), FLOAT(0)
+        if CENTRED:
+            for other in range(warp_lane, SLICES, 32):
+                load_global(more, first + other * PAIR)
+                total += more[0]
+            total = butterfly(total, 32)
+        mean = total * over_columns
+        for other in range(warp_lane, SLICES, 32):
+            load_global(more, first + other * PAIR)
+            if CENTRED:
+                n = FLOAT(min(slice_columns, columns - int64(other) * slice_columns))
+                squares += squares_about(mean, more, n, over(n))
+            else:
+                squares += more[1]
+        pair[0], pair[1] = total, butterfly(squares, 32)
+
+    return over_lanes, share, merge, from_memory

@@ -1,0 +1,183 @@
+"""What the kernels of the norms and of their gradients have in common: rows cut into slices, the ring that they reach a
+block through, and where all this lies in shared memory. Nothing here imports Numba.
+"""
+
+from __future__ import annotations
+
+from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, up
+
+__all__ = ["RowForm"]
+
+
+class RowForm(ByColumns):
+    """What follows from a form's fields: for a frozen dataclass that has those below.
+
+    Two arrays pass through the ring: X, and another one, which a gradient calls upstream. A kernel may need only one.
+    """
+
+    __slots__ = ()
+
+    data: str  # type of X
+    upstream: str  # type of the other array
+    parameter: str  # V
+    statistic: str  # U
+    slices: int
+    stages: int
+    source: str  # how rows reach the block: bulk, async (both into a ring in shared memory) or plain
+    phase: str
+    row_in_registers: bool
+    aligned: bool
+    packed: bool
+
+    # --- what a kernel is; each kind has its own answers --------------------------------------------------------------
+
+    @property
+    def compute(self) -> str:
+        """The type of all arithmetic."""
+        raise NotImplementedError
+
+    @property
+    def needs_X(self) -> bool:
+        """X is read."""
+        raise NotImplementedError
+
+    @property
+    def needs_upstream(self) -> bool:
+        """The other array is read."""
+        raise NotImplementedError
+
+    @property
+    def needs_scale(self) -> bool:
+        """Scale is read while rows go by."""
+        raise NotImplementedError
+
+    @property
+    def scale_in_registers(self) -> bool:
+        """Scale, and bias where each is added, are in the registers of the threads that need them; else shared."""
+        raise NotImplementedError
+
+    @property
+    def shared_bias(self) -> bool:
+        """Bias lies in shared memory."""
+        raise NotImplementedError
+
+    @property
+    def shared_inverse(self) -> bool:
+        """1 / scale lies in shared memory."""
+        raise NotImplementedError
+
+    # --- sizes --------------------------------------------------------------------------------------------------------
+
+    @property
+    def itemsize(self) -> int:
+        return ITEMSIZE[self.compute]
+
+    @property
+    def data_itemsize(self) -> int:
+        return ITEMSIZE[self.data]
+
+    @property
+    def upstream_itemsize(self) -> int:
+        return ITEMSIZE[self.upstream]
+
+    @property
+    def parameter_itemsize(self) -> int:
+        return ITEMSIZE[self.parameter]
+
+    @property
+    def statistic_itemsize(self) -> int:
+        return ITEMSIZE[self.statistic]
+
+    @property
+    def cluster(self) -> bool:
+        """The slices of a row are the blocks of a cluster."""
+        return self.slices > 1 and self.phase == "fused"
+
+    def slice_columns(self, columns: int) -> int:
+        """Columns of every slice but the last, which may have fewer: 16 bytes or a multiple in every type."""
+        return up(-(-columns // self.slices), 8) if self.slices > 1 else columns
+
+    def fewest_columns(self, columns: int) -> int:
+        """Of any slice, of rows of so many columns."""
+        return min(self.slice_columns(columns), columns - (self.slices - 1) * self.slice_columns(columns))
+
+    # --- the ring -----------------------------------------------------------------------------------------------------
+
+    @property
+    def ring(self) -> bool:
+        return self.source != "plain"
+
+    @property
+    def end_to_end(self) -> bool:
+        """The rows that a group takes at once lie in the ring as in memory."""
+        return self.group_rows > 1 and self.packed and self.source == "bulk"
+
+    @property
+    def pitch(self) -> tuple[int, int]:
+        """Bytes from row to row in the ring, of X and of the other array; at most, where rows lie end to end."""
+        sizes = (self.most_columns * self.data_itemsize, self.most_columns * self.upstream_itemsize)
+        if self.group_rows == 1 or self.end_to_end:
+            return sizes
+        return (up(sizes[0], 16) + 16, up(sizes[1], 16) + 16)
+
+    @property
+    def slots(self) -> tuple[int, int]:
+        """Bytes of one stage of the ring, X's part and the other's; a row that starts anywhere needs 16 more."""
+        extra = 0 if self.aligned else 32
+        x, d = (up(self.group_rows * each, 16) + extra for each in self.pitch)
+        return x, d if self.needs_upstream else 0
+
+    @property
+    def exchange_slots(self) -> int:
+        """Pairs of sums that the warps of a row's group (or of a cluster) exchange: a power of two."""
+        warps = self.slices * self.group_threads // 32 if self.phase == "fused" else self.group_threads // 32
+        return 1 << (warps - 1).bit_length()
+
+    # --- shared memory: full barriers | exchange barriers | exchanged pairs | parameters | ring -----------------------
+
+    @property
+    def exchange_barriers_at(self) -> int:
+        return self.warp_groups * self.stages * 8
+
+    @property
+    def exchange_at(self) -> int:
+        return up(self.exchange_barriers_at + self.warp_groups * 2 * 8, 16)
+
+    @property
+    def parameters_at(self) -> int:
+        return up(self.exchange_at + self.warp_groups * 2 * self.exchange_slots * 2 * self.itemsize, 128)
+
+    @property
+    def bias_at(self) -> int:
+        return self.parameters_at
+
+    @property
+    def inverse_scale_at(self) -> int:
+        return self.parameters_at + self.parameter_bytes
+
+    @property
+    def scale_at(self) -> int:
+        return self.ring_at - self.parameter_bytes
+
+    @property
+    def shared_parameter(self) -> str:
+        """The type of parameters in shared memory: that of arithmetic, or, where rows need the space, their own."""
+        return self.compute if self.row_in_registers else self.parameter
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Of one parameter in shared memory."""
+        return up(self.lanes * self.vectors * self.width * ITEMSIZE[self.shared_parameter], 128)
+
+    @property
+    def shared_parameters(self) -> int:
+        """How many."""
+        return (0 if self.scale_in_registers else 1) + self.shared_bias + self.shared_inverse
+
+    @property
+    def ring_at(self) -> int:
+        return self.parameters_at + self.shared_parameters * self.parameter_bytes
+
+    @property
+    def ring_bytes(self) -> int:
+        return self.warp_groups * self.stages * sum(self.slots) if self.ring else 0

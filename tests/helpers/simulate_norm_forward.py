@@ -1,0 +1,50 @@
+"""Run one layer norm's kernel under the CUDA simulator, in memory that shows every stray read and write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gradkern.cuda.device_code import simulated
+from gradkern.ops.layer_norm.cuda.forward.form import ARGUMENTS, NormForm
+from gradkern.ops.layer_norm.cuda.forward.kernel import build
+from helpers.guarded import Guarded
+from helpers.norm_forward import NAMES, OUTPUTS, Case
+
+
+def simulate(
+    form: NormForm, case: Case, grid: int, offset: int = 0, strides: bool = False, in_place: bool = False
+) -> None:
+    """The results are as near to float64 as their types allow, and nothing else was written."""
+    rows, columns = case.inputs["X"].shape
+    held: dict[str, Guarded] = {}
+    for name, array in case.inputs.items():
+        wide = array.itemsize * columns + 48 if strides and array.ndim == 2 else None
+        held[name] = Guarded(array.shape, array.dtype, offset if array.ndim == 2 else 0, wide)
+        held[name].array[...] = array
+        if not (in_place and name == "X"):
+            held[name].freeze()
+    for name in OUTPUTS[case.operator]:
+        if NAMES[name] not in form.outputs:
+            continue
+        if name == "Y":
+            held[name] = held["X"] if in_place else Guarded((rows, columns), form.result, offset)
+        else:
+            held[name] = Guarded((rows,), form.statistic)
+    row_sums = Guarded((max(1, rows) * form.slices * 2,), form.compute)
+    named = {
+        **form.numbers(columns, case.epsilon),
+        **{NAMES[name]: each.address for name, each in held.items()},
+        "row_sums": row_sums.address,
+        "rows": rows,
+        **{f"{name}_stride": held[name].array.strides[0] for name in ("X", "Y") if name in held},
+    }
+    arguments = tuple(np.int64(named.get(name, 0)) for name in ARGUMENTS)
+    for phase in [form] if form.phase == "fused" else [replace(form, phase="row_sums"), form]:
+        cluster = form.slices if form.cluster else 1
+        simulated.launch(build(phase), grid, form.threads, cluster, form.shared_bytes, arguments)
+    for each in held.values():
+        each.check()
+    row_sums.check()
+    case.check({name: np.array(held[name].array) for name in OUTPUTS[case.operator] if NAMES[name] in form.outputs})

@@ -1,0 +1,106 @@
+"""The source of the layer norms' kernel under the CUDA simulator; test_simulated runs this file in its own process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from helpers.norm_forward import LAYER, NAMES, OUTPUTS, SIMPLIFIED, case
+from helpers.simulate_norm_forward import simulate
+
+from gradkern.ops.layer_norm.cuda.forward.form import NormForm
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+both = pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED])
+
+
+def check(
+    operator: str,
+    rows: int,
+    columns: int,
+    types: tuple[str, str],
+    grid: int,
+    outputs: tuple[str, ...] = (),
+    run: dict[str, Any] | None = None,
+    biased: bool = True,
+    **form: Any,
+) -> None:
+    data, parameter = types
+    operands = case(operator, rows, columns, data, parameter, seed=rows * columns, biased=biased)
+    wanted = frozenset(outputs or (NAMES[each] for each in OUTPUTS[operator]))
+    statistic = d if data == d else f
+    made = NormForm(operator, data, data, parameter, statistic, wanted, "B" in operands.inputs, **form)
+    if "certain_vectors" not in form:
+        made = replace(made, certain_vectors=made.fewest_vectors(columns))
+    simulate(made, operands, grid, **(run or {}))
+
+
+@both
+def test_several_rows_of_a_warp_and_rows_left_over(operator: str) -> None:
+    check(operator, 37, 64, (b, b), 2, width=8, lanes=4, vectors=2, warp_groups=2)
+
+
+@both
+def test_a_warp_a_row_with_vectors_left_over(operator: str) -> None:
+    check(operator, 9, 200, (f, f), 2, width=4, lanes=32, vectors=2, warp_groups=2)
+
+
+@both
+@pytest.mark.parametrize("columns", [520, 768, 1024])
+def test_warps_of_a_row_merge_what_they_have(operator: str, columns: int) -> None:
+    """Of 520 columns the second vectors of the first warp are mostly empty, and those of the second are all."""
+    check(operator, 5, columns, (b, f), 1, width=8, lanes=64, vectors=2, warp_groups=1, scale_width=4)
+
+
+@pytest.mark.parametrize("columns", [1, 31, 65, 128])
+def test_one_kernel_serves_every_width_that_its_threads_have_vectors_for(columns: int) -> None:
+    form = {"width": 1, "lanes": 32, "vectors": 4, "certain_vectors": 0, "warp_groups": 2, "aligned": False}
+    check(LAYER, 9, columns, (h, h), 1, run={"offset": 2}, **form)
+
+
+@pytest.mark.parametrize("strides", [False, True])
+def test_rows_that_start_anywhere(strides: bool) -> None:
+    run = {"offset": 2, "strides": strides}
+    form = {"width": 1, "lanes": 16, "vectors": 4, "warp_groups": 2, "aligned": False, "packed": not strides}
+    check(LAYER, 9, 61, (h, h), 1, run=run, **form)
+
+
+@both
+@pytest.mark.parametrize("columns", [512, 264])
+def test_a_cluster_merges_the_shares_of_its_blocks(operator: str, columns: int) -> None:
+    check(operator, 5, columns, (b, b), 2, width=8, lanes=32, vectors=1, warp_groups=1, slices=2)
+
+
+def test_more_shares_than_a_warp_has_lanes() -> None:
+    check(LAYER, 2, 4104, (b, b), 8, width=8, lanes=160, vectors=1, warp_groups=1, slices=8, stages=2)
+
+
+@both
+def test_parameters_in_shared_memory(operator: str) -> None:
+    check(operator, 7, 496, (b, b), 1, width=4, lanes=64, vectors=2, warp_groups=2, parameters_in_registers=False)
+
+
+@both
+@pytest.mark.parametrize("lanes", [32, 64])
+def test_two_launches_for_rows_wider_than_a_cluster(operator: str, lanes: int) -> None:
+    form = {"width": 4, "lanes": lanes, "vectors": 1, "warp_groups": 2, "slices": 3, "aligned": False}
+    check(operator, 5, 9 * lanes + 12, (b, b), 3, phase="apply", **form)
+
+
+@pytest.mark.parametrize("source", ["async", "plain"])
+def test_the_forms_of_older_devices(source: str) -> None:
+    check(LAYER, 9, 50, (d, d), 1, width=2, lanes=8, vectors=4, warp_groups=1, source=source)
+
+
+@pytest.mark.parametrize("outputs", [("Y",), ("mean",), ("inv_std",), ("mean", "inv_std")])
+def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
+    check(LAYER, 9, 100, (f, b), 1, outputs, width=4, lanes=8, vectors=4, warp_groups=1)
+
+
+def test_a_norm_without_a_bias() -> None:
+    check(LAYER, 9, 100, (f, f), 1, biased=False, width=4, lanes=8, vectors=4, warp_groups=1)
+
+
+def test_Y_may_be_written_over_X() -> None:
+    check(LAYER, 9, 100, (f, f), 1, run={"in_place": True}, width=4, lanes=8, vectors=4, warp_groups=1)

@@ -1,0 +1,69 @@
+"""Every kind of the layer norms' kernel compiles for every architecture: no spill, and the vector accesses it means."""
+
+from __future__ import annotations
+
+from itertools import cycle, product
+
+import pytest
+from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, parameters
+from helpers.norm_forward import LAYER, NAMES, OUTPUTS, SIMPLIFIED
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+
+from gradkern.ops.layer_norm.cuda.forward.form import ARGUMENTS, NormForm
+from gradkern.ops.layer_norm.cuda.forward.tiling import choose
+
+pytestmark = pytest.mark.thorough
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+Kind = tuple[str, str, str, int, int]
+KINDS: list[Kind] = [  # operator, X and Y, scale, columns, width
+    (LAYER, b, b, 4096, 8),
+    (SIMPLIFIED, f, f, 1024, 4),
+    (LAYER, h, f, 128, 8),
+    (LAYER, d, d, 1024, 2),
+    (LAYER, b, b, 1001, 1),
+    (SIMPLIFIED, b, b, 5120, 8),
+    (LAYER, f, f, 65536, 4),
+    (LAYER, b, b, 300_000, 8),
+    (LAYER, b, f, 768, 8),
+]
+
+
+def form_of(kind: Kind, capability: tuple[int, int]) -> NormForm:
+    operator, data, parameter, columns, width = kind
+    form = NormForm(
+        operator,
+        data,
+        data,
+        parameter,
+        d if data == d else f,
+        frozenset(NAMES[each] for each in OUTPUTS[operator]),
+        operator == LAYER,
+        width,
+        lanes=1,
+        vectors=1,
+        warp_groups=1,
+        source={(7, 5): "plain", (8, 0): "plain" if width == 1 else "async"}.get(capability, "bulk"),
+        aligned=width > 1,
+        native_bfloat16=capability >= (8, 0),
+    )
+    return choose(form, columns, 1 << 20, 132, SHARED_MEMORY[capability])
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability"),
+    parameters([*product(KINDS, HOPPER), *zip(KINDS[::2], cycle(OTHERS), strict=False)], product(KINDS, OTHERS)),
+)
+def test_no_register_is_spilled_and_accesses_are_vectors(kind: Kind, capability: tuple[int, int]) -> None:
+    from gradkern.cuda.compile import compile_kernel
+    from gradkern.ops.layer_norm.cuda.forward.kernel import build
+
+    form = form_of(kind, capability)
+    made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
+    assert made.spilled == 0
+    if form.width * form.data_itemsize >= 16:
+        assert f"ld.{'shared' if form.ring else 'global'}.v4.b32" in made.ptx
+        assert "st.global.v4.b32" in made.ptx
+    assert ("cp.async.bulk" in made.ptx) == (form.source == "bulk")
+    assert "ld.local" not in made.ptx

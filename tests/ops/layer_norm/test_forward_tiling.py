@@ -1,0 +1,32 @@
+"""How the rows of a layer norm are given to threads, without a GPU: few kernels serve all widths."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.norm_forward import LAYER
+
+from gradkern.ops.layer_norm.cuda.forward.form import NormForm
+from gradkern.ops.layer_norm.cuda.forward.tiling import choose
+
+OUTPUTS = frozenset({"Y", "mean", "inv_std"})
+FORM = NormForm(LAYER, "bfloat16", "bfloat16", "bfloat16", "float32", OUTPUTS, True, 8, 1, 1, 1, scale_width=8)
+
+
+def chosen(columns: int, rows: int = 1 << 20) -> NormForm:
+    return choose(FORM, columns, rows, 132, 232448)
+
+
+def test_few_kernels_serve_all_widths() -> None:
+    widths = range(64, 16384 + 1, 8)
+    assert len({chosen(columns) for columns in widths}) <= 45
+
+
+@pytest.mark.parametrize("columns", [64, 72, 768, 1000, 4096, 5000, 16384, 65536, 200000, 300000])
+def test_the_slices_of_a_row_fit_their_threads(columns: int) -> None:
+    form = chosen(columns)
+    slice_columns = form.slice_columns(columns)
+    assert (form.slices - 1) * slice_columns < columns <= form.slices * slice_columns
+    assert slice_columns <= form.most_columns
+    assert form.certain_vectors * form.lanes * form.width <= form.fewest_columns(columns)
+    assert form.shared_bytes <= 232448
+    assert form.lanes < 33 or form.warp_groups < 16  # a group of warps has a named barrier, of which there are 15

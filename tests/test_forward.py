@@ -1,0 +1,114 @@
+"""Forward operators feed their gradients: what they save is what the gradients take, and together they are right.
+
+The gradient that comes out is compared with central differences of the forward formula in float64; PyTorch's forward
+pass in the operator's own types is another witness of the formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.examples import FORWARD, OPERATORS, sample
+from helpers.reference import directional_difference, reference
+from helpers.tolerance import norm_of
+
+import gradkern
+from gradkern.contract.schema import Example
+
+EPSILON = 0.1  # large, so that no row of few columns bends within the step of a difference
+LAYER = {"scale": "Scale", "inv_std_dev": "InvStdDev", "mean": "Mean", "X": "X"}
+INVERTIBLE = {"scale": "Scale", "bias": "B", "inv_std_var": "InvStdDev", "Y": "Y"}
+SIMPLIFIED = {"scale": "scale", "inv_std_var": "inv_std_var", "X": "X"}
+OF_LAYER = {"X": "X_grad", "Scale": "scale_grad", "B": "bias_grad"}
+PARTNERS: dict[tuple[Any, Any], tuple[dict[str, str], dict[str, str]]] = {
+    ("LayerNormalization", "LayerNormalizationGrad"): (LAYER, OF_LAYER),
+    ("LayerNormalization", "InvertibleLayerNormalizationGrad"): (INVERTIBLE, OF_LAYER),
+    ("SimplifiedLayerNormalization", "SimplifiedLayerNormalizationGrad"): (
+        SIMPLIFIED,
+        {"X": "X_grad", "scale": "scale_grad"},
+    ),
+}
+"""Of a forward operator and its gradient: what of the first each input of the second is, but the upstream gradient; and
+the gradient's output of every input of the first.
+"""
+
+
+def pairs() -> Iterator[Any]:
+    for forward, gradient in PARTNERS:
+        for row in OPERATORS[gradient].combinations:
+            for number, example in enumerate(OPERATORS[forward].examples):
+                marks = () if set(row.values()) == {"float32"} else pytest.mark.thorough
+                label = f"{forward}-{gradient}-{'-'.join(row.values())}-{number}"
+                yield pytest.param(forward, gradient, row, example, id=label, marks=marks)
+
+
+def test_every_forward_operator_has_its_gradient() -> None:
+    assert {forward for forward, _ in PARTNERS} == set(FORWARD)
+
+
+@pytest.mark.parametrize(("forward", "gradient", "row", "example"), list(pairs()))
+def test_a_gradient_of_what_was_saved_agrees_with_differences_of_the_forward_formula(
+    forward: Any, gradient: Any, row: dict[str, str], example: Example
+) -> None:
+    saved, gradients = PARTNERS[forward, gradient]
+    inputs = sample(OPERATORS[forward], row, example)
+    scale = saved["scale"]
+    inputs[scale] = sample(OPERATORS[gradient], row, example)["scale"]  # away from 0 where the gradient divides by it
+    attributes: dict[str, Any] = {**example.attributes, "epsilon": EPSILON}
+    Y_type = {"Y_type": row["V" if "Y" in saved else "G"]}
+    result = gradkern.run(forward, **inputs, **attributes, **Y_type)
+    known = {**inputs, **result._asdict()}
+    (upstream,) = (each for each in OPERATORS[gradient].inputs if each.name not in saved)
+    random = np.random.default_rng(1)
+    D = random.standard_normal(known["X"].shape).astype(row[upstream.type])
+    binding = {key: row[each.binds] for key, each in OPERATORS[gradient].attributes.items() if each.binds}
+    found = gradkern.run(
+        gradient, **{upstream.name: D}, **{to: known[of] for to, of in saved.items()}, **example.attributes, **binding
+    )
+    wide = {name: each.astype(np.float64) for name, each in inputs.items()}
+    bound = max(norm_of(gradient, each.dtype) for each in (*found, *inputs.values())) * 4 + 1e-9
+    assert set(gradients) == set(inputs)
+    for name, output in gradients.items():
+        got = getattr(found, output).astype(np.float64)
+        # partly along the gradient: at right angles to it any multiple of it has the same rate
+        direction = random.standard_normal(got.shape) + got * (np.sqrt(got.size) / 2 / np.linalg.norm(got))
+        difference = directional_difference(
+            lambda value, name=name: float((D * reference(forward, {**wide, name: value}, attributes)["Y"]).sum()),
+            wide[name],
+            direction,
+        )
+        scale = np.linalg.norm(got) * np.linalg.norm(direction)
+        assert abs(float((got * direction).sum()) - difference) <= bound * scale + 1e-9, output
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+@pytest.mark.parametrize("biased", [True, False])
+def test_layer_norms_agree_with_pytorch_in_its_own_types(dtype: str, biased: bool) -> None:
+    import torch
+
+    random = np.random.default_rng(0)
+    kind = getattr(torch, dtype)
+    X = torch.from_numpy(3 + random.standard_normal((5, 6, 33))).to(kind)
+    scale, bias = (torch.from_numpy(random.standard_normal((6, 33))).to(kind) for _ in range(2))
+    ours = gradkern.run("LayerNormalization", X, scale, bias if biased else None, axis=1, epsilon=1e-3)
+    theirs = torch.native_layer_norm(X, (6, 33), scale, bias if biased else None, 1e-3)
+    assert [each.shape for each in ours] == [each.shape for each in theirs]
+    assert ours.Y.dtype == theirs[0].dtype
+    close = {"rtol": 1.6e-2, "atol": 1e-2} if dtype in ("bfloat16", "float16") else {"rtol": 1e-5, "atol": 1e-5}
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other.to(one.dtype), **close)
+    ours = gradkern.run("SimplifiedLayerNormalization", X, scale, axis=1, epsilon=1e-3).Y
+    torch.testing.assert_close(ours, torch.nn.functional.rms_norm(X, (6, 33), scale, 1e-3), **close)
+
+
+def test_a_row_far_from_zero_keeps_its_digits() -> None:
+    """Squares of deviations from the mean: as differences of squares they would have none left."""
+    X = 4096 + np.random.default_rng(0).standard_normal((8, 1000)).astype(np.float32)
+    ones = np.ones(1000, np.float32)
+    found, exact = gradkern.run("LayerNormalization", X, ones), reference("LayerNormalization", {"X": X, "Scale": ones})
+    np.testing.assert_allclose(found.InvStdDev, exact["InvStdDev"], rtol=1e-6)
+    np.testing.assert_allclose(found.Y, exact["Y"], atol=4096 * np.finfo(np.float32).eps)
