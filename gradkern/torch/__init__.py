@@ -35,6 +35,7 @@ from gradkern.torch.modules import (
 )
 from gradkern.torch.report import Report
 from gradkern.torch.switch import disable, enable, enabled, follow_environment, forget, is_enabled, report, tune
+from gradkern.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     "Acceleration",
@@ -49,6 +50,7 @@ __all__ = [
     "LinearGELU",
     "RMSNorm",
     "Report",
+    "SyncBatchNorm",
     "accelerate",
     "batch_norm",
     "conv1d",

@@ -10,6 +10,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.modules import InvertibleLayerNorm, LayerNorm, LinearGELU, RMSNorm
+from gradkern.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = ["Acceleration", "accelerate"]
 
@@ -68,9 +69,10 @@ def accelerate(
     weights, deepcopy and pickle stay as they are.
 
     Only modules whose class is exactly torch.nn's, and only what `gradkern.torch.enable` cannot do: nn.Linear followed
-    by nn.GELU in an nn.Sequential becomes one function; with autocast="input" layer norms and RMSNorms keep 16 bits
-    under autocast, where PyTorch goes to float32 and back; with invertible=True layer norms keep their outputs in place
-    of their inputs, see `invertible_layer_norm` for when that saves memory.
+    by nn.GELU in an nn.Sequential becomes one function; nn.SyncBatchNorm sends one message each way, see SyncBatchNorm;
+    with autocast="input" layer norms and RMSNorms keep 16 bits under autocast, where PyTorch goes to float32 and back;
+    with invertible=True layer norms keep their outputs in place of their inputs, see `invertible_layer_norm` for when
+    that saves memory.
 
     filter   of module and name, which to look at; by default all
 
@@ -98,6 +100,8 @@ def accelerate(
                 done.replace(module, name, LayerNorm, autocast=autocast)
         elif type(module) is nn.RMSNorm and autocast is not None:
             done.replace(module, name, RMSNorm, autocast=autocast)
+        elif type(module) is nn.SyncBatchNorm:
+            done.replace(module, name, SyncBatchNorm)
         elif isinstance(module, nn.LayerNorm | nn.RMSNorm) and type(module) is not nn.RMSNorm:
             done.left[name] = f"its class is {type(module).__name__}"
     return done

@@ -1,6 +1,6 @@
-"""What two processes do under gloo, for test_distributed.py: run by it as a script, since each needs an interpreter.
+"""What processes do under gloo, for test_distributed.py, which runs it as a script.
 
-python distributed_steps.py RANK WORLD_SIZE FOLDER: leaves a file of gradients by case in the folder.
+python distributed_steps.py SIZE FOLDER: each of SIZE processes leaves a file of gradients by case in the folder.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch.distributed.tensor.parallel import SequenceParallel, parallelize_modu
 from torch.nn.parallel import DistributedDataParallel
 
 import gradkern.torch
+from helpers import processes
 
 ROWS, TOKENS, WIDTH = 4, 6, 8
 
@@ -126,4 +127,4 @@ def main(rank: int, size: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    processes.run(main, int(sys.argv[1]), Path(sys.argv[2]))

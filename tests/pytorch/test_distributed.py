@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from helpers import distributed_steps
+from helpers import distributed_steps, processes
 from helpers.distributed_steps import BY_ROWS, batch, block, gradients, loss
 
 pytestmark = pytest.mark.torch
@@ -23,19 +19,7 @@ TAKEN = {"DDP": 3, "FSDP2": 3, "FSDP2 of an accelerated model": 2}
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two processes found, by case."""
-    folder: Path = tmp_path_factory.mktemp("gloo")
-    command = [sys.executable, distributed_steps.__file__]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "GLOO_SOCKET_IFNAME": "lo"}
-    more: Any = {"env": environment, "stderr": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen([*command, str(rank), str(SIZE), str(folder)], **more) for rank in range(SIZE)]
-    try:
-        for process in processes:
-            _, words = process.communicate(timeout=300)
-            assert process.returncode == 0, words
-    finally:
-        for process in processes:
-            process.kill()
-    return [torch.load(folder / f"{rank}.pt") for rank in range(SIZE)]
+    return processes.results(distributed_steps.__file__, SIZE, tmp_path_factory.mktemp("gloo"))
 
 
 def whole(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -1,0 +1,264 @@
+"""Batch norm over the batch of all processes of a group, for torch.distributed.
+
+A pass sends one message each way: forward mean, variance and number of elements of every process's part, 2C + 1 numbers
+that are gathered; backward both sums of the gradient, 2C numbers that are added up. Everything stays on the device, so
+no host waits, a step can be captured in a CUDA graph, and torch.compile finds no break. The messages are functional
+collectives, which torch.compile knows.
+
+The statistics of all parts are Chan's merge of those of each, with the parts' sizes as weights: parts may be of any
+sizes, also empty. A group's processes all get the same bits, as they add up the same numbers in the same order.
+
+Source: torch.nn.SyncBatchNorm. T. F. Chan, G. H. Golub, R. J. LeVeque, Updating formulae and a pairwise algorithm for
+computing sample variances, 1979.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+import torch.distributed as dist  # pyright: ignore[reportMissingImports]
+from torch import nn  # pyright: ignore[reportMissingImports]
+from torch.nn import functional  # pyright: ignore[reportMissingImports]
+
+from gradkern.dispatch.run import run
+from gradkern.torch.operators import define
+
+__all__ = ["SyncBatchNorm"]
+
+Tensor = torch.Tensor
+Statistics = tuple[Tensor, Tensor, Tensor]
+_ops = torch.ops.gradkern
+
+
+class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
+    """nn.SyncBatchNorm that sends one message each way and never lets the host wait; its gradients are gradkern's.
+
+    Parameters, buffers, state_dict and arguments are nn.SyncBatchNorm's, and so is the result in evaluation, without
+    torch.distributed, and in a group of one process. It runs on the CPU, too, and a part may be empty in every type.
+    All processes of the group call it equally often, in one order.
+
+    It is no nn.SyncBatchNorm to isinstance, as DistributedDataParallel refuses those on the CPU.
+
+    >>> model = gradkern.torch.SyncBatchNorm.convert_sync_batchnorm(model)
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        **more: Any,  # bias, where PyTorch has it
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype, **more)
+        self.process_group = process_group
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
+        if input.dim() < 2 or not input.shape[1]:
+            raise ValueError(f"SyncBatchNorm: input has shape {tuple(input.shape)}; expected (N, C, ...) with channels")
+        tracked = self.training and self.track_running_stats
+        momentum: Any = self.momentum or 0.0
+        if tracked and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:  # the average of all batches
+                momentum = self.num_batches_tracked.to(torch.promote_types(input.dtype, torch.float32)).reciprocal()
+        mean, variance = self.running_mean, self.running_var
+        if self.training and not tracked:
+            mean = variance = None
+        group = _group_of(self.process_group) if self.training else None
+        if group is None:
+            training = self.training or (mean is None and variance is None)
+            if isinstance(momentum, Tensor):
+                momentum = float(momentum)
+            return functional.batch_norm(input, mean, variance, self.weight, self.bias, training, momentum, self.eps)
+        return _sync_batch_norm(input, mean, variance, self.weight, self.bias, momentum, self.eps, group)
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: nn.Module, process_group: Any = None) -> nn.Module:
+        """Every batch norm in the module as one of these, with its parameters and buffers; the module itself if it is
+        one. As nn.SyncBatchNorm's.
+        """
+        converted = nn.SyncBatchNorm.convert_sync_batchnorm(module, process_group)
+        each: Any
+        for each in converted.modules():
+            if type(each) is nn.SyncBatchNorm:
+                each.__class__ = cls
+        return converted
+
+
+def _group_of(group: Any) -> Any:
+    """The process group over which to synchronise; None where there is nobody to do so with."""
+    if not dist.is_available() or not dist.is_initialized():
+        return None
+    found: Any = group or dist.group.WORLD
+    return found if found.size() > 1 else None
+
+
+def _sync_batch_norm(
+    x: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    momentum: float | Tensor,
+    eps: float,
+    group: Any,
+) -> Tensor:
+    name, size = group.group_name, group.size()
+    with torch.no_grad():
+        mean, variance, total = _merged(_gathered(_message(x.detach()), size, name))
+        inv_std = (variance + eps).rsqrt()
+        if running_mean is not None and running_var is not None:
+            unbiased = variance * (total / (total - 1).clamp(min=1))
+            for running, new in ((running_mean, mean), (running_var, unbiased)):
+                if running.dtype == new.dtype:
+                    running.lerp_(new, momentum)
+                else:  # one rounding
+                    running.copy_(torch.lerp(running.to(new.dtype), new, momentum))
+    return _Normalize.apply(x, weight, bias, mean, inv_std, total, eps, name)  # pyright: ignore[reportReturnType]
+
+
+def _message(x: Tensor) -> Tensor:
+    """Mean and variance of each channel of a part, and the number of its elements: (2C + 1,), at least float32."""
+    wide, channels = torch.promote_types(x.dtype, torch.float32), x.shape[1]
+    count = x.numel() // channels
+    if not count:
+        return x.new_zeros(2 * channels + 1, dtype=wide)
+    if _by_aten(x):
+        mean, variance = torch.batch_norm_update_stats(x, None, None, 0.0)
+    else:
+        variance, mean = torch.var_mean(x.to(wide), _reduced(x), correction=0)
+    return torch.cat((mean, variance, x.new_full((1,), count, dtype=wide)))
+
+
+def _gathered(message: Tensor, size: int, group: str) -> Tensor:
+    """The messages of all processes, a row each."""
+    every = torch.ops._c10d_functional.all_gather_into_tensor(message, size, group)
+    return torch.ops._c10d_functional.wait_tensor(every).view(size, -1)
+
+
+def _merged(messages: Tensor) -> Statistics:
+    """Mean and variance of each channel in all parts, (C,), and the number of their elements, (1,)."""
+    channels = messages.shape[1] // 2
+    means, variances, counts = messages.split((channels, channels, 1), 1)
+    total = counts.sum(0)
+    shares = counts / total.clamp(min=1)
+    mean = (means * shares).sum(0)
+    variance = ((variances + (means - mean).square()) * shares).sum(0)
+    return mean, variance, total
+
+
+class _Normalize(torch.autograd.Function):
+    """(x - mean) inv_std weight + bias, whose gradient knows that mean and inv_std come from x of all processes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        mean, inv_std, total, ctx.eps, ctx.group = rest
+        ctx.save_for_backward(x, weight, bias, mean, inv_std, total)
+        if not x.numel():
+            return torch.empty_like(x)
+        if _by_aten(x):
+            return torch.batch_norm_elemt(x, weight, bias, mean, inv_std, ctx.eps)
+        return _affine((x.to(mean.dtype) - _across(mean, x)) * _across(inv_std, x), weight, bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, weight, bias, mean, inv_std, total = ctx.saved_tensors
+        needs = ctx.needs_input_grad[:3]
+        if torch.is_grad_enabled():  # for a second derivative
+            leaves = [each for each, need in zip((x, weight, bias), needs, strict=True) if need]
+            y = _differentiable(x, weight, bias, total, ctx.eps, ctx.group)
+            found = iter(torch.autograd.grad(y, leaves, grad, create_graph=True))
+            return *[next(found) if need else None for need in needs], *[None] * 5
+        sums = _ops.batch_norm_grad_sums(grad, x, mean, inv_std)  # of this part, as a parameter's gradient is
+        dx = None
+        if needs[0]:
+            added = _added(sums, ctx.group)
+            scale = torch.ones_like(mean) if weight is None else weight
+            dx = _ops.BatchNormalizationGradFromSums(grad, x, scale, mean, inv_std, *added, total)
+        dweight, dbias = (
+            share.to(each.dtype) if need else None
+            for share, each, need in zip(sums, (weight, bias), needs[1:], strict=True)
+        )
+        return dx, dweight, dbias, *[None] * 5
+
+
+def _added(share: Tensor, group: str) -> Tensor:
+    """The sum of all processes' shares."""
+    return torch.ops._c10d_functional.wait_tensor(torch.ops._c10d_functional.all_reduce(share, "sum", group))
+
+
+class _Added(torch.autograd.Function):
+    """The same: each process's share is in the sum that every process has, so its gradient is the sum of theirs."""
+
+    @staticmethod
+    def forward(ctx: Any, share: Tensor, group: str) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.group = group
+        return _added(share, group)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _Added.apply(grad.contiguous(), ctx.group), None
+
+
+def _differentiable(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, total: Tensor, eps: float, group: str
+) -> Tensor:
+    """The forward pass by operations that are differentiable."""
+    wide: Any = x.to(total.dtype)
+    added: Any = _Added.apply
+    apart = wide - _across(added(wide.sum(_reduced(x)), group) / total, x)
+    variance = added(apart.square().sum(_reduced(x)), group) / total
+    return _affine(apart * _across((variance + eps).rsqrt(), x), weight, bias).to(x.dtype)
+
+
+def _affine(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    y = y if weight is None else y * _across(weight, y)
+    return y if bias is None else y + _across(bias, y)
+
+
+def _reduced(x: Tensor) -> tuple[int, ...]:
+    """All axes but the channels'."""
+    return (0, *range(2, x.dim()))
+
+
+def _across(parameter: Tensor, x: Tensor) -> Tensor:
+    """A value for each channel, as wide as what it meets, in a shape that meets the second axis of x."""
+    return parameter.to(torch.promote_types(parameter.dtype, torch.float32)).view(-1, *[1] * (x.dim() - 2))
+
+
+def _by_aten(x: Tensor) -> bool:
+    """Whether PyTorch's own kernels for the forward pass are there, and nobody traces, who would fuse what is plain."""
+    return x.is_cuda and not torch.compiler.is_compiling()
+
+
+# --- both sums in one array, ready to be sent ------------------------------------------------------------------------
+
+
+def _grad_sums(grad: Tensor, x: Tensor, mean: Tensor, inv_std: Tensor) -> Tensor:
+    sums = mean.new_empty(2, mean.numel())
+    out = {"dScale": sums[0], "dBias": sums[1]}
+    run("BatchNormalizationGradSums", grad.detach(), x.detach(), mean, inv_std, out=out)
+    return sums
+
+
+def _fake_grad_sums(grad: Tensor, x: Tensor, mean: Tensor, inv_std: Tensor) -> Tensor:
+    return mean.new_empty(2, mean.numel())
+
+
+def _define() -> torch.library.Library:
+    define()
+    library = torch.library.Library("gradkern", "FRAGMENT")
+    library.define("batch_norm_grad_sums(Tensor dY, Tensor X, Tensor saved_mean, Tensor saved_inv_std) -> Tensor")
+    for key in ("CPU", "CUDA"):
+        library.impl("batch_norm_grad_sums", _grad_sums, key)
+    torch.library.register_fake("gradkern::batch_norm_grad_sums", _fake_grad_sums, lib=library)
+    return library
+
+
+_library = _define()

@@ -1,0 +1,189 @@
+"""What processes do with SyncBatchNorm, for test_sync_batch_norm.py, which runs it as a script.
+
+python sync_batch_norm_steps.py SIZE FOLDER [cuda]: each of SIZE processes leaves a file of results by case there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import gradkern.torch
+from gradkern.torch import SyncBatchNorm
+from helpers import processes
+
+F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
+CHANNELS, STEPS = 5, 2
+Results = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A batch norm over parts of these many images, one for each of the first processes."""
+
+    parts: tuple[int, ...]
+    data: torch.dtype = F32
+    parameters: torch.dtype = F32
+    spatial: tuple[int, ...] = (4, 3)
+    order: torch.memory_format = torch.contiguous_format
+    options: dict[str, Any] = field(default_factory=dict)
+    backend: str = ""  # of torch.compile
+
+    def module(self, dtype: torch.dtype | None = None) -> torch.nn.Module:
+        kind: Any = (torch.nn.BatchNorm1d, torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
+        made = kind[len(self.spatial)](CHANNELS, **self.options)
+        with torch.no_grad():
+            for n, each in enumerate(made.parameters()):
+                each.copy_(values(7 + n, CHANNELS).to(self.parameters))
+        return made.to(dtype or self.parameters)
+
+    def batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The input and the gradient of the output of all parts, in float64, of the data's values."""
+        made = (values(2 * step + n, sum(self.parts), CHANNELS, *self.spatial) for n in range(2))
+        x, grad = (each.to(self.data).double() for each in made)
+        return x, grad
+
+
+CASES = {
+    "one process": Case((6,), F64, F64),
+    "two, float32": Case((4, 2)),
+    "three, one empty": Case((0, 5, 1), F64, F64),
+    "bfloat16, channels last, one empty": Case((0, 2, 3, 1), BF16, order=torch.channels_last),
+    "bfloat16 parameters": Case((1, 2, 1, 2), BF16, BF16),
+    "float16 rows": Case((3, 5, 2, 1), F16, F16, spatial=()),
+    "volumes, no parameters, average": Case(
+        (1, 1, 2, 2), spatial=(2, 3, 2), options={"affine": False, "momentum": None}
+    ),
+    "not tracked": Case((2, 1, 2, 1), spatial=(7,), options={"track_running_stats": False, "eps": 0.1}),
+    "compiled": Case((1, 2, 2, 1), backend="aot_eager"),
+}
+
+
+def values(seed: int, *shape: int) -> torch.Tensor:
+    """Random, with a mean away from 0; the same in every process."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=F64) + 0.7
+
+
+def steps(case: Case, module: Any, place: int, device: str) -> Results:
+    """The last of some steps on a process's part: output, gradients and buffers."""
+    run = torch.compile(module, fullgraph=True, backend=case.backend) if case.backend else module
+    found: Results = {}
+    for step in range(STEPS):
+        x, grad = (each.split(case.parts)[place].to(device, case.data) for each in case.batch(step))
+        if case.order is not torch.contiguous_format:
+            x, grad = x.contiguous(memory_format=case.order), grad.contiguous(memory_format=case.order)
+        x.requires_grad_()
+        module.zero_grad()
+        y = run(x)
+        y.backward(grad)
+        found = {"y": y.detach(), "dX": x.grad, **{name: each.grad for name, each in module.named_parameters()}}
+    return {name: each.cpu() for name, each in {**found, **dict(module.named_buffers())}.items()}
+
+
+def of_case(case: Case, groups: dict[int, Any], rank: int, device: str) -> tuple[Results, Results] | None:
+    """Twice, from the beginning."""
+    size = len(case.parts)
+    if rank >= size:
+        return None
+    made = [SyncBatchNorm.convert_sync_batchnorm(case.module(), groups[size]).to(device) for _ in range(2)]
+    assert type(made[0]) is SyncBatchNorm
+    one, other = (steps(case, each, rank, device) for each in made)
+    return one, other
+
+
+def second_derivatives(rank: int, device: str) -> Results:
+    case = CASES["compiled"]
+    module = SyncBatchNorm.convert_sync_batchnorm(case.module(F64)).to(device)
+    x, grad = (each.split(case.parts)[rank].to(device) for each in case.batch(0))
+    x.requires_grad_()
+    (dx,) = torch.autograd.grad(module(x), x, grad, create_graph=True)
+    twice = torch.autograd.grad(dx.square().sum(), (x, module.weight))
+    return {"dX": twice[0].cpu(), "weight": twice[1].cpu()}
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    made = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1, bias=False), torch.nn.BatchNorm2d(8), torch.nn.ReLU(),
+        torch.nn.Conv2d(8, 4, 3), torch.nn.BatchNorm2d(4),
+    )  # fmt: skip
+    return made.double()
+
+
+def images(rows: int = 8) -> torch.Tensor:
+    return values(3, rows, 3, 6, 6)
+
+
+def loss(y: torch.Tensor) -> torch.Tensor:
+    return (y.sin() + 1).square().mean()
+
+
+def replicated(made: torch.nn.Module) -> Any:
+    return DistributedDataParallel(made)
+
+
+WAYS: dict[str, Callable[[torch.nn.Module], Any]] = {
+    "DDP": lambda made: replicated(SyncBatchNorm.convert_sync_batchnorm(made)),
+    "DDP of an accelerated model": lambda made: replicated(accelerated(made)),
+    "FSDP2": lambda made: fully_shard(SyncBatchNorm.convert_sync_batchnorm(made)),
+}
+
+
+def accelerated(made: torch.nn.Module) -> torch.nn.Module:
+    """A model that has PyTorch's SyncBatchNorm, which gradkern's takes the place of."""
+    made = torch.nn.SyncBatchNorm.convert_sync_batchnorm(made)
+    assert gradkern.torch.accelerate(made).replaced == {"1": "SyncBatchNorm", "4": "SyncBatchNorm"}
+    return made
+
+
+def of_way(make: Callable[[torch.nn.Module], Any], rank: int, size: int, device: str) -> tuple[Results, int]:
+    """The gradients of the second step, as the first is PyTorch's own, and how many of its calls gradkern answered."""
+    made = make(model().to(device))
+    mine = images().chunk(size)[rank].to(device)
+    for _ in range(2):
+        before = gradkern.torch.report().taken
+        made.zero_grad()
+        loss(made(mine)).backward()
+    grads: Any = {name.removeprefix("module."): each.grad for name, each in made.named_parameters()}
+    whole = {name: each.full_tensor() if hasattr(each, "full_tensor") else each for name, each in grads.items()}
+    return {name: each.cpu().clone() for name, each in whole.items()}, gradkern.torch.report().taken - before
+
+
+def main(rank: int, size: int, folder: Path, device: str = "cpu") -> None:
+    torch.set_num_threads(1)
+    more: Any = {"device_id": torch.device(device, rank)} if device == "cuda" else {}
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+    backend = "nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, init_method=f"file://{folder}/meeting", rank=rank, world_size=size, **more)
+    groups = {n: dist.new_group(list(range(n))) for n in range(1, size + 1)}
+    found: dict[str, Any] = {}
+    for name, case in CASES.items():
+        if len(case.parts) <= size:
+            found[name] = of_case(case, groups, rank, device)
+    if size == 4:
+        found["second derivatives"] = second_derivatives(rank, device)
+        halves = [dist.new_group(each) for each in ([0, 1], [2, 3])]
+        case = CASES["two, float32"]
+        module = SyncBatchNorm.convert_sync_batchnorm(case.module(), halves[rank // 2])
+        found["two groups at once"] = steps(case, module, rank % 2, device)
+    with gradkern.torch.enabled(ops="conv", devices=device, min_bytes=0, plan="now"):
+        for way, make in WAYS.items():
+            found[way] = of_way(make, rank, size, device)
+    torch.save(found, folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    processes.run(main, int(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])

@@ -1,0 +1,163 @@
+"""SyncBatchNorm of one to four processes, against one process that has the whole batch, in float64."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from typing import Any
+
+import pytest
+import torch
+from helpers import processes, sync_batch_norm_steps
+from helpers.sync_batch_norm_steps import CASES, STEPS, WAYS, Case, images, loss, model
+from helpers.tolerance import assert_close
+from torch import nn
+
+import gradkern.torch
+from gradkern.arrays.host import torch_as_numpy
+from gradkern.torch import SyncBatchNorm
+
+pytestmark = pytest.mark.torch
+
+SIZE = 4
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of four processes found, by case."""
+    return processes.results(sync_batch_norm_steps.__file__, SIZE, tmp_path_factory.mktemp("gloo"))
+
+
+def whole(case: Case) -> dict[str, torch.Tensor]:
+    """What PyTorch's batch norm of the whole batch gives in float64, after as many steps."""
+    module: Any = case.module(torch.float64)
+    found: dict[str, torch.Tensor] = {}
+    for step in range(STEPS):
+        x, grad = case.batch(step)
+        x.requires_grad_()
+        module.zero_grad()
+        y = module(x)
+        y.backward(grad)
+        found = {"y": y.detach(), "dX": x.grad, **{name: each.grad for name, each in module.named_parameters()}}
+    return {**found, **dict(module.named_buffers())}
+
+
+def joined(found: list[dict[str, torch.Tensor]], name: str) -> torch.Tensor:
+    """Of all parts: images one after another, parameters' gradients added up, and buffers as everybody has them."""
+    every = [each[name] for each in found]
+    if name in ("y", "dX"):
+        return torch.cat(every)
+    if name in ("weight", "bias"):
+        return torch.stack(every).double().sum(0).to(every[0].dtype)
+    assert all(torch.equal(every[0], each) for each in every)
+    return every[0]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_parts_have_the_outputs_gradients_and_statistics_of_the_whole_batch(
+    name: str, results: list[dict[str, Any]]
+) -> None:
+    case = CASES[name]
+    found = [each[name][0] for each in results[: len(case.parts)]]
+    expected = whole(case)
+    assert set(found[0]) == set(expected)
+    for each, exact in expected.items():
+        result = joined(found, each)
+        assert result.shape == exact.shape
+        if each == "num_batches_tracked":
+            assert torch.equal(result, exact)
+        else:
+            assert_close("SyncBatchNorm", each, torch_as_numpy(result), exact.numpy())
+    if case.order is not torch.contiguous_format:
+        assert all(each[n].is_contiguous(memory_format=case.order) for each in found for n in ("y", "dX"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_bits_are_the_same_in_every_run(name: str, results: list[dict[str, Any]]) -> None:
+    for one, other in (each[name] for each in results[: len(CASES[name].parts)]):
+        assert all(torch.equal(one[each], other[each]) for each in one)
+
+
+def test_second_derivatives_are_those_of_the_whole_batch(results: list[dict[str, Any]]) -> None:
+    case = CASES["compiled"]
+    module: Any = case.module(torch.float64)
+    x, grad = case.batch(0)
+    x.requires_grad_()
+    (dx,) = torch.autograd.grad(module(x), x, grad, create_graph=True)
+    expected = torch.autograd.grad(dx.square().sum(), (x, module.weight))
+    found = [each["second derivatives"] for each in results]
+    for name, exact in zip(("dX", "weight"), expected, strict=True):
+        torch.testing.assert_close(joined(found, name), exact, rtol=1e-9, atol=1e-9)
+
+
+def test_groups_do_not_hear_each_other(results: list[dict[str, Any]]) -> None:
+    expected = [each["two, float32"][0] for each in results[:2]]
+    for rank, each in enumerate(results):
+        for name, result in each["two groups at once"].items():
+            assert torch.equal(result, expected[rank % 2][name])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_models_have_the_gradients_of_the_whole_batch(way: str, results: list[dict[str, Any]]) -> None:
+    made = model()
+    loss(made(images())).backward()
+    for found, taken in (each[way] for each in results):
+        assert set(found) == {name for name, _ in made.named_parameters()}
+        for name, each in made.named_parameters():
+            torch.testing.assert_close(found[name], each.grad, rtol=1e-9, atol=1e-12)
+        assert taken == 2  # the convolutions
+
+
+# --- one process ------------------------------------------------------------------------------------------------------
+
+
+def converted(**options: Any) -> tuple[Any, Any]:
+    """PyTorch's batch norm after a step, and what it is converted to."""
+    before = nn.BatchNorm2d(3, **options)
+    before(torch.randn(4, 3, 5, 5))
+    return before, SyncBatchNorm.convert_sync_batchnorm(before)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"affine": False}, {"track_running_stats": False}, {"momentum": None}], ids=str
+)
+@pytest.mark.parametrize("training", [True, False])
+def test_without_other_processes_it_is_pytorch_s_batch_norm(options: dict[str, Any], training: bool) -> None:
+    before, after = converted(**options)
+    other = nn.SyncBatchNorm.convert_sync_batchnorm(before)
+    other.load_state_dict(after.state_dict())
+    x = torch.randn(2, 3, 4, 4)
+    after.train(training)
+    other.train(training)
+    after, other = pickle.loads(pickle.dumps((after, other)))
+    assert torch.equal(after(x), other(x))
+    for one, two in zip(after.state_dict().items(), other.state_dict().items(), strict=True):
+        assert one[0] == two[0]
+        assert torch.equal(one[1], two[1])
+
+
+def test_a_model_is_converted_in_place_with_its_parameters() -> None:
+    made = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Sequential(nn.BatchNorm2d(4), nn.SyncBatchNorm(4)))
+    state = {name: each.data_ptr() for name, each in made.state_dict(keep_vars=True).items()}
+    assert SyncBatchNorm.convert_sync_batchnorm(made, "a group") is made
+    norms: Any = made[1]
+    assert [type(each) for each in norms] == [SyncBatchNorm] * 2
+    assert [each.process_group for each in norms] == ["a group"] * 2
+    assert {name: each.data_ptr() for name, each in made.state_dict(keep_vars=True).items()} == state
+
+
+def test_accelerate_takes_pytorch_s_and_gives_it_back() -> None:
+    made = nn.Sequential(nn.SyncBatchNorm(4), nn.BatchNorm2d(4))
+    done = gradkern.torch.accelerate(made)
+    assert done.replaced == {"0": "SyncBatchNorm"}
+    assert type(made[0]) is SyncBatchNorm
+    done.undo()
+    assert type(made[0]) is nn.SyncBatchNorm
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 0)])
+def test_what_is_no_batch_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(
+        ValueError, match=rf"input has shape {re.escape(str(shape))}; expected \(N, C, ...\) with channels"
+    ):
+        SyncBatchNorm(3)(torch.randn(shape))
