@@ -84,10 +84,10 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         one. As nn.SyncBatchNorm's.
         """
         converted = nn.SyncBatchNorm.convert_sync_batchnorm(module, process_group)
-        each: Any
+        kind: Any = cls
         for each in converted.modules():
             if type(each) is nn.SyncBatchNorm:
-                each.__class__ = cls
+                each.__class__ = kind
         return converted
 
 
@@ -182,7 +182,7 @@ class _Normalize(torch.autograd.Function):
             scale = torch.ones_like(mean) if weight is None else weight
             dx = _ops.BatchNormalizationGradFromSums(grad, x, scale, mean, inv_std, *added, total)
         dweight, dbias = (
-            share.to(each.dtype) if need else None
+            share.to(each.dtype) if each is not None and need else None
             for share, each, need in zip(sums, (weight, bias), needs[1:], strict=True)
         )
         return dx, dweight, dbias, *[None] * 5
