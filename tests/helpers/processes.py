@@ -23,10 +23,10 @@ def results(script: str, size: int, folder: Path, *more: str) -> list[dict[str, 
 
 
 def run(work: Callable[..., None], size: int, *arguments: Any) -> None:
-    """work(rank, size, *arguments) in `size` processes, forked from this one, whose imports they share. Exits with 1 as
-    soon as one of them fails.
+    """work(rank, size, *arguments) in `size` processes, which share this one's imports, unless they are to use "cuda",
+    which survives no fork. Exits with 1 as soon as one of them fails.
     """
-    context = get_context("fork")
+    context: Any = get_context("spawn" if "cuda" in arguments else "fork")
     every = [context.Process(target=work, args=(rank, size, *arguments)) for rank in range(size)]
     for process in every:
         process.start()

@@ -55,6 +55,8 @@ class Case:
 CASES = {
     "one process": Case((6,), F64, F64),
     "two, float32": Case((4, 2)),
+    "two, bfloat16, channels last, one empty": Case((0, 3), BF16, order=torch.channels_last),
+    "two, float16": Case((3, 5), F16, F16),
     "three, one empty": Case((0, 5, 1), F64, F64),
     "bfloat16, channels last, one empty": Case((0, 2, 3, 1), BF16, order=torch.channels_last),
     "bfloat16 parameters": Case((1, 2, 1, 2), BF16, BF16),
@@ -64,6 +66,7 @@ CASES = {
     ),
     "not tracked": Case((2, 1, 2, 1), spatial=(7,), options={"track_running_stats": False, "eps": 0.1}),
     "compiled": Case((1, 2, 2, 1), backend="aot_eager"),
+    "two, compiled": Case((3, 1), F64, F64, options={"momentum": None}, backend="aot_eager"),
 }
 
 
@@ -74,7 +77,8 @@ def values(seed: int, *shape: int) -> torch.Tensor:
 
 def steps(case: Case, module: Any, place: int, device: str) -> Results:
     """The last of some steps on a process's part: output, gradients and buffers."""
-    run = torch.compile(module, fullgraph=True, backend=case.backend) if case.backend else module
+    backend = "inductor" if case.backend and device == "cuda" else case.backend  # which takes long on a CPU
+    run = torch.compile(module, fullgraph=True, backend=backend) if backend else module
     found: Results = {}
     for step in range(STEPS):
         x, grad = (each.split(case.parts)[place].to(device, case.data) for each in case.batch(step))
@@ -160,6 +164,53 @@ def of_way(make: Callable[[torch.nn.Module], Any], rank: int, size: int, device:
     return {name: each.cpu().clone() for name, each in whole.items()}, gradkern.torch.report().taken - before
 
 
+# --- on GPUs ----------------------------------------------------------------------------------------------------------
+
+
+def without_waiting(options: dict[str, Any]) -> Results:
+    """Gradients of a step in which waiting for the device is an error, and of the same step as a replayed graph."""
+    module: Any = SyncBatchNorm(16, **options).cuda()
+    x, grad = (values(dist.get_rank() + n, 4, 16, 5, 5).float().cuda() for n in range(2))
+    x.requires_grad_()
+
+    def step() -> torch.Tensor:
+        return torch.autograd.grad(module(x), x, grad)[0]
+
+    for _ in range(3):
+        step()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        eager = step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        captured = step()
+    graph.replay()
+    torch.cuda.synchronize()
+    return {"eager": eager.cpu(), "captured": captured.cpu()}
+
+
+def kernels_after_tune(device: str) -> list[str]:
+    """What this process runs for calls that `tune` has searched for, in whichever process."""
+    made = replicated(SyncBatchNorm.convert_sync_batchnorm(model().float().to(device)))
+    x = images().float().to(device)
+    with gradkern.torch.enabled(devices=device, min_bytes=0):
+        gradkern.torch.tune(lambda: loss(made(x)).backward())
+        before = gradkern.torch.report().taken
+        loss(made(x)).backward()
+        assert gradkern.torch.report().taken == before + 2
+    grad = torch.randn(8, 4, 4, 4, device=device)
+    hidden, weight = torch.randn(8, 8, 6, 6, device=device), torch.randn(4, 8, 3, 3, device=device)
+    plan: Any = gradkern.prepare("ConvGrad", grad, hidden, weight, outputs=["dX", "dW"])
+    return [plan.kernel]
+
+
 def main(rank: int, size: int, folder: Path, device: str = "cpu") -> None:
     torch.set_num_threads(1)
     more: Any = {"device_id": torch.device(device, rank)} if device == "cuda" else {}
@@ -176,11 +227,15 @@ def main(rank: int, size: int, folder: Path, device: str = "cpu") -> None:
         found["second derivatives"] = second_derivatives(rank, device)
         halves = [dist.new_group(each) for each in ([0, 1], [2, 3])]
         case = CASES["two, float32"]
-        module = SyncBatchNorm.convert_sync_batchnorm(case.module(), halves[rank // 2])
+        module = SyncBatchNorm.convert_sync_batchnorm(case.module(), halves[rank // 2]).to(device)
         found["two groups at once"] = steps(case, module, rank % 2, device)
     with gradkern.torch.enabled(ops="conv", devices=device, min_bytes=0, plan="now"):
         for way, make in WAYS.items():
             found[way] = of_way(make, rank, size, device)
+    if device == "cuda":
+        for name, options in (("waits for nothing", {}), ("waits for no average", {"momentum": None})):
+            found[name] = without_waiting(options)
+        found["kernels"] = kernels_after_tune(device)
     torch.save(found, folder / f"{rank}.pt")
     dist.destroy_process_group()
 

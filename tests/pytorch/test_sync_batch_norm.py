@@ -19,13 +19,33 @@ from gradkern.torch import SyncBatchNorm
 
 pytestmark = pytest.mark.torch
 
-SIZE = 4
+needs_two = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+Found = list[dict[str, Any]]
+"""What each process found, by case."""
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each of four processes found, by case."""
-    return processes.results(sync_batch_norm_steps.__file__, SIZE, tmp_path_factory.mktemp("gloo"))
+def on_cpu(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    return processes.results(sync_batch_norm_steps.__file__, 4, tmp_path_factory.mktemp("gloo"))
+
+
+@pytest.fixture(scope="module")
+def on_gpus(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    size = min(4, torch.cuda.device_count())
+    return processes.results(sync_batch_norm_steps.__file__, size, tmp_path_factory.mktemp("nccl"), "cuda")
+
+
+@pytest.fixture(params=["on_cpu", pytest.param("on_gpus", marks=[pytest.mark.gpu, needs_two])])
+def results(request: pytest.FixtureRequest) -> Found:
+    return request.getfixturevalue(request.param)
+
+
+def of_case(name: str, results: Found) -> Found:
+    """What the processes that have a part found."""
+    parts = len(CASES[name].parts)
+    if parts > len(results):
+        pytest.skip(f"needs {parts} GPUs")
+    return [each[name] for each in results[:parts]]
 
 
 def whole(case: Case) -> dict[str, torch.Tensor]:
@@ -54,11 +74,9 @@ def joined(found: list[dict[str, torch.Tensor]], name: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_parts_have_the_outputs_gradients_and_statistics_of_the_whole_batch(
-    name: str, results: list[dict[str, Any]]
-) -> None:
+def test_parts_have_the_outputs_gradients_and_statistics_of_the_whole_batch(name: str, results: Found) -> None:
     case = CASES[name]
-    found = [each[name][0] for each in results[: len(case.parts)]]
+    found = [each[0] for each in of_case(name, results)]
     expected = whole(case)
     assert set(found[0]) == set(expected)
     for each, exact in expected.items():
@@ -73,24 +91,26 @@ def test_parts_have_the_outputs_gradients_and_statistics_of_the_whole_batch(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_bits_are_the_same_in_every_run(name: str, results: list[dict[str, Any]]) -> None:
-    for one, other in (each[name] for each in results[: len(CASES[name].parts)]):
+def test_the_bits_are_the_same_in_every_run(name: str, results: Found) -> None:
+    for one, other in of_case(name, results):
         assert all(torch.equal(one[each], other[each]) for each in one)
 
 
-def test_second_derivatives_are_those_of_the_whole_batch(results: list[dict[str, Any]]) -> None:
+def test_second_derivatives_are_those_of_the_whole_batch(results: Found) -> None:
     case = CASES["compiled"]
     module: Any = case.module(torch.float64)
     x, grad = case.batch(0)
     x.requires_grad_()
     (dx,) = torch.autograd.grad(module(x), x, grad, create_graph=True)
     expected = torch.autograd.grad(dx.square().sum(), (x, module.weight))
+    of_case("compiled", results)  # four processes
     found = [each["second derivatives"] for each in results]
     for name, exact in zip(("dX", "weight"), expected, strict=True):
         torch.testing.assert_close(joined(found, name), exact, rtol=1e-9, atol=1e-9)
 
 
-def test_groups_do_not_hear_each_other(results: list[dict[str, Any]]) -> None:
+def test_groups_do_not_hear_each_other(results: Found) -> None:
+    of_case("compiled", results)  # four processes
     expected = [each["two, float32"][0] for each in results[:2]]
     for rank, each in enumerate(results):
         for name, result in each["two groups at once"].items():
@@ -98,7 +118,7 @@ def test_groups_do_not_hear_each_other(results: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_models_have_the_gradients_of_the_whole_batch(way: str, results: list[dict[str, Any]]) -> None:
+def test_models_have_the_gradients_of_the_whole_batch(way: str, results: Found) -> None:
     made = model()
     loss(made(images())).backward()
     for found, taken in (each[way] for each in results):
@@ -106,6 +126,20 @@ def test_models_have_the_gradients_of_the_whole_batch(way: str, results: list[di
         for name, each in made.named_parameters():
             torch.testing.assert_close(found[name], each.grad, rtol=1e-9, atol=1e-12)
         assert taken == 2  # the convolutions
+
+
+@pytest.mark.parametrize("name", ["waits for nothing", "waits for no average"])
+@pytest.mark.gpu
+@needs_two
+def test_no_step_waits_for_the_device_and_a_captured_one_is_the_same(name: str, on_gpus: Found) -> None:
+    for each in on_gpus:
+        assert torch.equal(each[name]["eager"], each[name]["captured"])
+
+
+@pytest.mark.gpu
+@needs_two
+def test_every_process_runs_the_kernels_that_one_has_found(on_gpus: Found) -> None:
+    assert all(each["kernels"] == on_gpus[0]["kernels"] for each in on_gpus)
 
 
 # --- one process ------------------------------------------------------------------------------------------------------
