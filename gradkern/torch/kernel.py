@@ -19,7 +19,7 @@ from gradkern.torch.options import Options
 from gradkern.torch.overrides import Override
 from gradkern.torch.request import Declined, Translation
 from gradkern.torch.runners import Run, runner
-from gradkern.torch.signatures import Asked, Counter, Signature, asked, recogniser
+from gradkern.torch.signatures import Asked, Counter, Signature, asked, random_args, recogniser
 
 __all__ = ["Kernel"]
 
@@ -43,6 +43,7 @@ class Kernel:
         self._runs: dict[tuple[Asked, Any], Run] = {}
         self._least = 0
         self._active = self._timed = False
+        self.resting = ""  # why every call is PyTorch's until the next `wake`
         self._changing = locks.reentrant_lock()
         self.answer = self._body()
         self.override = Override(translation.name, key, self.answer)
@@ -54,7 +55,7 @@ class Kernel:
     def enable(self, options: Options) -> None:
         """Raises RuntimeError where PyTorch has no such kernel."""
         self.follow(options)
-        self.override.install()
+        self.wake()
 
     def follow(self, options: Options) -> None:
         """Answer calls by these options; none come before the override is installed."""
@@ -64,8 +65,17 @@ class Kernel:
         self._active = True
 
     def disable(self) -> None:
-        self._active = False
+        self._active, self.resting = False, ""
         self.override.remove()
+
+    def rest(self, reason: str) -> None:
+        """Leave the operator to PyTorch as if there were no gradkern, until `wake`."""
+        if self.override.remove():
+            self.resting = reason
+
+    def wake(self) -> None:
+        self.override.install()
+        self.resting = ""
 
     def signatures(self) -> list[Signature]:
         return [each for alike in list(self._table.values()) for each in alike]
@@ -157,7 +167,8 @@ class Kernel:
             question = asked(self.translation.request(*args, **named), tensors, answer)
         except Declined as declined:
             reason = str(declined)
-        signature = Signature(recogniser(tensors), key, _text(tensors, key[1]), question, reason)
+        args_again = random_args(args, named)
+        signature = Signature(recogniser(tensors), key, _text(tensors, key[1]), question, reason, args_again)
         with self._changing:
             if len(self._table) >= _MOST:
                 self._table.clear()

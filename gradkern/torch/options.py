@@ -27,7 +27,7 @@ When = Literal["tune", "now"]
 
 @dataclass(frozen=True)
 class Options:
-    """ops, devices, min_bytes, on_refusal, plan, inductor and timed, as in `gradkern.torch.enable`."""
+    """ops, devices, min_bytes, on_refusal, plan, inductor, timed and only_faster, as in `gradkern.torch.enable`."""
 
     ops: tuple[str, ...] = GROUPS
     devices: tuple[str, ...] = ("cuda",)
@@ -36,6 +36,7 @@ class Options:
     plan: When = "tune"
     inductor: tuple[str, ...] = ()
     timed: bool = False
+    only_faster: bool = True
 
     @classmethod
     def of(
@@ -47,6 +48,7 @@ class Options:
         plan: Any,
         inductor: Any = (),
         timed: Any = False,
+        only_faster: Any = True,
     ) -> Options:
         """Raises ArgumentError for what no option can be."""
         chosen = GROUPS if ops is None else _names("ops", ops, GROUPS)
@@ -62,13 +64,14 @@ class Options:
                 raise ArgumentError(f"enable: min_bytes of {name} is {size!r}; expected a number of bytes, 0 or more")
         (refusal,) = _names("on_refusal", on_refusal, get_args(Refusal))
         (when,) = _names("plan", plan, get_args(When))
-        if not isinstance(timed, bool):
-            raise ArgumentError(f"enable: timed is {timed!r}; expected True or False")
+        for name, value in (("timed", timed), ("only_faster", only_faster)):
+            if not isinstance(value, bool):
+                raise ArgumentError(f"enable: {name} is {value!r}; expected True or False")
         places, whole = _names("devices", devices, ("cuda", "cpu")), _names("inductor", inductor, _DECOMPOSED)
         for name in whole:
             if name not in chosen:
                 raise ArgumentError(f"enable: inductor has {name!r}, which ops has not")
-        return cls(chosen, places, gates, refusal, when, whole, timed)  # type: ignore[arg-type]
+        return cls(chosen, places, gates, refusal, when, whole, timed, only_faster)  # type: ignore[arg-type]
 
     def least(self, group: str) -> int:
         return self.min_bytes.get(group, 0)

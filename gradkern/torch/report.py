@@ -72,7 +72,7 @@ def report_of(kernels: Iterable[Kernel]) -> Report:
         name, device = kernel.translation.name, kernel.key.lower()
         found: dict[tuple[str, str], list[Signature]] = {}
         for each in kernel.signatures():
-            reason = "waits for a plan: gradkern.torch.tune" if each.waits else each.reason
+            reason = "waits for a plan: gradkern.torch.tune" if each.waits else each.reason or kernel.resting
             found.setdefault((each.text, reason), []).append(each)
         for (text, reason), alike in found.items():
             taken, declined = sum(each.taken.value for each in alike), sum(each.declined.value for each in alike)

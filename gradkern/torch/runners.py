@@ -9,6 +9,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.arrays.host import TORCH, torch_as_numpy
+from gradkern.arrays.kind import dtype_of
 from gradkern.arrays.view import device_arrays
 from gradkern.call import Plan
 from gradkern.torch.request import Constant, View
@@ -30,11 +31,10 @@ def _on_cuda(asked: Asked, plan: Plan, order: tuple[str, ...]) -> Run:
     made = dict(asked.outputs)
     makers = tuple((made[name].place, kind.maker(made[name].tensor)) for name in order)
     stream, count = kind.stream, asked.results
-    constants = [_constant(each, asked.device) for each in asked.sources if isinstance(each, Constant)]
-    fixed = [each.data_ptr() for each in constants]
+    fixed = [_address(each, asked.device) for each in asked.sources if isinstance(each, Constant)]
     picks = _picks(asked.sources)
 
-    def run(tensors: tuple[torch.Tensor, ...], _keep: Any = constants) -> Any:
+    def run(tensors: tuple[torch.Tensor, ...]) -> Any:
         addresses = [each.data_ptr() for each in tensors]
         for address in addresses:
             if address & 15 or not address:
@@ -55,7 +55,7 @@ def _on_cpu(asked: Asked, plan: Plan, order: tuple[str, ...]) -> Run:
     made = [dict(asked.outputs)[name] for name in order]
     makers = [(each.place, TORCH.maker(each.tensor), each.view) for each in made]
     count = asked.results
-    constants = [_constant(each, "cpu") for each in asked.sources if isinstance(each, Constant)]
+    constants = [_constant(each) for each in asked.sources if isinstance(each, Constant)]
     picks = list(zip(_picks(asked.sources), asked.views, strict=True))
 
     def run(tensors: tuple[torch.Tensor, ...]) -> Any:
@@ -91,9 +91,14 @@ def _picks(sources: tuple[int | Constant, ...]) -> list[int]:
 
 
 @cache
-def _constant(constant: Constant, device: str) -> torch.Tensor:
-    """Made once for all plans, and there before any stream can read it."""
-    made = torch.full(constant.shape, constant.value, dtype=constant.dtype, device=device)
-    if made.is_cuda:
-        torch.cuda.current_stream(made.device).synchronize()
-    return made
+def _constant(constant: Constant) -> torch.Tensor:
+    return torch.full(constant.shape, constant.value, dtype=constant.dtype)
+
+
+def _address(constant: Constant, device: str) -> int:
+    """Where the constant is on a GPU."""
+    from gradkern.cuda.constants import filled  # needs the packages for a GPU, as what comes here does
+    from gradkern.cuda.device import get_device
+
+    dtype = dtype_of(str(constant.dtype).removeprefix("torch."))
+    return filled(get_device(int(device.removeprefix("cuda:"))), constant.value, constant.shape, dtype)

@@ -16,7 +16,7 @@ from gradkern.call import Tensor
 from gradkern.torch.request import Constant, Declined, Request, View
 from gradkern.torch.timing import Timer
 
-__all__ = ["Asked", "Counter", "Result", "Signature", "asked", "recogniser"]
+__all__ = ["Asked", "Counter", "Result", "Signature", "asked", "random_args", "recogniser"]
 
 _TYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _ALIGNMENT = 16  # of what PyTorch allocates, at least; a call with other addresses is PyTorch's
@@ -35,6 +35,10 @@ class Counter:
     def value(self) -> int:
         self._looks += 1
         return self.tick() - self._looks + 1
+
+    def less(self, calls: int) -> None:
+        """Take back the count of calls that were nobody's but gradkern's own."""
+        self._looks += calls
 
 
 @dataclass(frozen=True)
@@ -120,12 +124,27 @@ class Signature:
     run      computes the results of such a call from its tensors; None where PyTorch's kernel answers
     reason   why it does; "" where gradkern answers, or nobody has asked it to yet
     asked    None where the call is none of gradkern's
+    args     the first such call's, for a call that only takes time: what makes a tensor of random numbers in the place
+             of each tensor; None where that cannot be
+    comparison  what gradkern's and PyTorch's kernels cost, once both are timed
     """
 
-    __slots__ = ("asked", "declined", "declined_time", "fits", "key", "reason", "run", "taken", "taken_time", "text")
+    __slots__ = (
+        *("args", "asked", "comparison", "declined", "declined_time"),
+        *("fits", "key", "reason", "run", "taken", "taken_time", "text"),
+    )
 
-    def __init__(self, fits: Callable[..., bool], key: Any, text: str, asked: Asked | None, reason: str) -> None:
-        self.fits, self.key, self.text, self.asked, self.reason = fits, key, text, asked, reason
+    def __init__(
+        self,
+        fits: Callable[..., bool],
+        key: Any,
+        text: str,
+        asked: Asked | None,
+        reason: str,
+        args: tuple[Any, ...] | None = None,
+    ) -> None:
+        self.fits, self.key, self.text, self.asked, self.reason, self.args = fits, key, text, asked, reason, args
+        self.comparison: Any = None
         self.run: Callable[[tuple[torch.Tensor, ...]], Any] | None = None
         self.taken, self.declined = Counter(), Counter()
         self.taken_time, self.declined_time = Timer(), Timer()
@@ -134,6 +153,38 @@ class Signature:
     def waits(self) -> bool:
         """Whether a plan would let gradkern answer."""
         return self.run is None and not self.reason
+
+    @property
+    def calls(self) -> int:
+        """How many there were, whoever answered."""
+        return self.taken.value + self.declined.value
+
+    def decline(self, reason: str) -> None:
+        """Leave the calls to PyTorch from now on."""
+        self.reason, self.run = reason, None
+
+
+def random_args(args: tuple[Any, ...], named: Any) -> tuple[Any, ...] | None:
+    """A call's arguments for Signature.args. None where it has named ones, or tensors of other than random numbers."""
+    tensors = [each for each in args if isinstance(each, torch.Tensor)]
+    if named or any(
+        type(each) not in (torch.Tensor, torch.nn.Parameter) or each.dtype not in _TYPES for each in tensors
+    ):
+        return None
+    return tuple([_randoms(each) if isinstance(each, torch.Tensor) else each for each in args])
+
+
+def _randoms(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """Makes a tensor that a recogniser takes for this one."""
+    shape, strides, dtype, device = tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device
+    extent = 1 + sum((size - 1) * step for size, step in zip(shape, strides, strict=True)) if tensor.numel() else 0
+    grad, parameter = tensor.requires_grad, type(tensor) is torch.nn.Parameter
+
+    def randoms() -> torch.Tensor:
+        made = torch.randn(extent, dtype=dtype, device=device).as_strided(shape, strides)
+        return torch.nn.Parameter(made, grad) if parameter else made.requires_grad_(grad)
+
+    return randoms
 
 
 def recogniser(tensors: tuple[torch.Tensor, ...]) -> Callable[..., bool]:

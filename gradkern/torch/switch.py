@@ -15,6 +15,7 @@ from gradkern.dispatch import planner
 from gradkern.errors import ProviderError
 from gradkern.system import locks
 from gradkern.torch.aten import TRANSLATIONS
+from gradkern.torch.comparison import Verdicts, compare, follow, verdicts
 from gradkern.torch.kernel import Kernel
 from gradkern.torch.options import Options
 from gradkern.torch.report import Report, report_of
@@ -40,6 +41,7 @@ def enable(
     plan: str = "tune",
     inductor: Any = (),
     timed: bool = False,
+    only_faster: bool = True,
 ) -> None:
     """Let gradkern answer aten's backward kernels, for every model, thread and stream of the process.
 
@@ -55,11 +57,15 @@ def enable(
                 default none: it decomposes them and fuses them with their neighbours, which a call ends. Convolutions
                 it always calls. A change compiles anew what this process has compiled (torch.compiler.reset)
     timed       let `report` tell how long calls take on the device, gradkern's and PyTorch's; costs some us a call
+    only_faster  `tune` times gradkern's kernels and PyTorch's for each kind of call, on random data, and leaves to
+                PyTorch those that do not gain more on the device than they cost on the host, and a whole operator
+                where that is better for the step. False takes all that has a plan; so do plan="now" and
+                on_refusal="raise"
 
     Modules, hooks, state_dict, double backward, autocast, checkpointing and distributed wrappers see no difference. A
     second call changes the options. Spawned processes have to call it for themselves.
     """
-    options = Options.of(ops, devices, min_bytes, on_refusal, plan, inductor, timed)
+    options = Options.of(ops, devices, min_bytes, on_refusal, plan, inductor, timed, only_faster)
     tensor_guards()  # tried out now, not in a step
     with _changing:
         missing = []
@@ -135,6 +141,7 @@ def enabled(ops: Any = None, **options: Any) -> Iterator[None]:
                 plan=old.plan,
                 inductor=old.inductor,
                 timed=old.timed,
+                only_faster=old.only_faster,
             )
         else:
             disable()
@@ -148,24 +155,41 @@ def tune(step: Callable[[], Any]) -> Any:
     """
     if not _options:
         raise ProviderError("tune: gradkern.torch.enable() has not been called")
+    for kernel in _kernels():
+        if kernel.active:
+            kernel.wake()
+    before = {each: each.calls for kernel in _kernels() for each in kernel.signatures()}
     result = step()
+    calls = {each: each.calls - before.get(each, 0) for kernel in _kernels() for each in kernel.signatures()}
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     first = not distributed or torch.distributed.get_rank() == 0
-    if not first:
-        torch.distributed.barrier()
+    found = Verdicts() if first else _of_first_rank(Verdicts())  # waits until that has searched
     try:
         planner.compile_ahead(_wanted())
         for kernel in _kernels():
             for signature in kernel.signatures() if kernel.active else ():
                 kernel.plan(signature)
+        options = _options[0]
+        if first and options.only_faster and options.plan == "tune" and options.on_refusal != "raise":
+            compare(_kernels(), calls)
+            found = verdicts(_kernels())
+        elif not first:
+            follow(_kernels(), found)
     finally:
         if distributed and first:
-            torch.distributed.barrier()
+            _of_first_rank(found)
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
     return result
+
+
+def _of_first_rank(found: Verdicts) -> Verdicts:
+    """The first rank's, for all; every rank has to call it."""
+    held: list[Any] = [found]
+    torch.distributed.broadcast_object_list(held, src=0)
+    return held[0]
 
 
 def _wanted() -> Iterator[planner.Wanted]:

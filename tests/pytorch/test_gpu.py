@@ -178,13 +178,39 @@ def test_a_step_never_synchronises_the_host(model: Model, x: torch.Tensor) -> No
 
 
 def test_tune_alone_plans(model: Model, x: torch.Tensor) -> None:
-    gradkern.torch.enable(min_bytes=0, plan="tune")
+    gradkern.torch.enable(min_bytes=0, plan="tune", only_faster=False)
     gradients(model, x)
     gradients(model, x)
     assert taken() == 0
     gradkern.torch.tune(lambda: gradients(model, x))
     gradients(model, x)
     assert taken() == 6
+
+
+def test_tune_leaves_to_pytorch_what_gains_nothing(model: Model, x: torch.Tensor) -> None:
+    gradkern.torch.disable()
+    expected = gradients(model, x)
+    large = torch.randn(32, 96, 56, 56, device="cuda", dtype=BF16).to(memory_format=torch.channels_last)
+    weight = torch.randn(96, 1, 7, 7, device="cuda", dtype=BF16)
+
+    def step() -> None:
+        gradients(model, x)
+        arrays = large.requires_grad_(), weight.requires_grad_()
+        y = functional.conv2d(*arrays, padding=3, groups=96)
+        torch.autograd.grad(y, arrays, torch.randn_like(y))
+
+    gradkern.torch.enable(min_bytes=0)
+    gradkern.torch.tune(step)
+    before = {row.signature: row.taken + row.declined for row in gradkern.torch.report()}
+    step()
+    rows = {row.signature: row for row in gradkern.torch.report()}
+    assert all(row.reason == "" or row.reason.startswith("no gain") for row in rows.values())
+    (depthwise,) = [row for signature, row in rows.items() if "[32, 96, 56, 56]" in signature]
+    assert depthwise.reason == ""  # several times as fast
+    assert depthwise.taken == 1
+    assert all(rows[signature].taken + rows[signature].declined - count <= 2 for signature, count in before.items())
+    for one, other in zip(gradients(model, x), expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
 
 def test_a_step_captured_in_a_graph(model: Model, x: torch.Tensor) -> None:

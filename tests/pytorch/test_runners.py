@@ -23,7 +23,7 @@ def test_a_plan_gets_its_inputs_in_order_with_constants_and_without_what_it_does
     kind = SimpleNamespace(stream=lambda: 7, maker=lambda tensor: lambda stream: (made, made.data_ptr()))
     monkeypatch.setattr(runners, "device_arrays", lambda: SimpleNamespace(torch_kind=lambda index: kind))
     zeros = torch.zeros(64)
-    monkeypatch.setattr(runners, "_constant", lambda constant, device: zeros)
+    monkeypatch.setattr(runners, "_address", lambda constant, device: zeros.data_ptr())
     grad, x, unused = (torch.zeros(64) for _ in range(3))
     given = [each.data_ptr() for each in (grad, x, unused)]
     constant = Constant(0.0, (64,), torch.float32)

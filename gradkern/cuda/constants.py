@@ -1,0 +1,33 @@
+"""Arrays of one value on a device, for inputs that a caller leaves out."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from gradkern.cuda.device import Device, activate, check
+
+driver: Any = import_module("cuda.bindings.driver")  # it has no types
+
+__all__ = ["filled"]
+
+
+@cache
+def filled(device: Device, value: float, shape: tuple[int, ...], dtype: np.dtype) -> int:
+    """The address of an array that has this value everywhere, there before any stream can read it.
+
+    It is made once and never freed, and in no framework's memory: a pool that belongs to a graph must hold nothing that
+    outlives it.
+    """
+    array = np.full(shape, value, dtype)
+    with activate(device):
+        address = int(check(driver.cuMemAlloc(max(array.nbytes, 1)), f"allocating {array.nbytes} bytes"))
+        if array.nbytes:
+            apart = check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), "creating a stream")
+            check(driver.cuMemcpyHtoDAsync(address, array.ctypes.data, array.nbytes, apart), "copying an array")
+            check(driver.cuStreamSynchronize(apart), "copying an array")
+            check(driver.cuStreamDestroy(apart), "destroying a stream")
+    return address

@@ -1,0 +1,171 @@
+"""Whether gradkern's kernels pay: both they and PyTorch's are timed on random data, on the device and on the host.
+
+A step is as slow as the slower of device and host. So a call is left to PyTorch unless it gains more on the device than
+it costs on the host; and so is a whole operator where what its calls of a step gain is less than what the way through
+Python costs those that are left to PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.kernel import Kernel
+from gradkern.torch.signatures import Signature
+
+__all__ = ["Comparison", "Cost", "Verdicts", "compare", "follow", "verdicts"]
+
+KEYS = ("CUDA",)
+_CALLS, _ROUNDS = 8, 3
+_AHEAD = 4_000_000
+"""Cycles for which the device sleeps, so that the host is done with a round of calls before the first of them runs."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Microseconds of a call: of its kernels on the device, and of the host to enqueue them."""
+
+    device: float
+    host: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    ours: Cost
+    theirs: Cost
+
+    @property
+    def gain(self) -> float:
+        """Microseconds that a call gains on the device beyond what it costs on the host."""
+        return self.theirs.device - self.ours.device - max(0.0, self.ours.host - self.theirs.host)
+
+    def __str__(self) -> str:
+        ours, theirs = self.ours, self.theirs
+        return (
+            f"no gain: gradkern's kernels take {ours.device:.1f} us and {ours.host:.1f} of the host's, "
+            f"PyTorch's {theirs.device:.1f} and {theirs.host:.1f}"
+        )
+
+
+def compare(kernels: Iterable[Kernel], calls: Mapping[Signature, int]) -> None:
+    """Leave to PyTorch what does not gain. calls: how often each signature came in a step."""
+    for kernel in kernels:
+        if kernel.active and kernel.key in KEYS:
+            _time(kernel, [each for each in kernel.signatures() if each.run and each.args and not each.comparison])
+            _judge(kernel, {each: calls.get(each, 0) for each in kernel.signatures()})
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Why calls are PyTorch's: by the operator's name and the signature's text, and why whole operators are."""
+
+    declined: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    resting: Mapping[str, str] = field(default_factory=dict)
+
+
+def verdicts(kernels: Iterable[Kernel]) -> Verdicts:
+    """What `compare` has found."""
+    known = [each for each in kernels if each.active and each.key in KEYS]
+    found = [(kernel, each) for kernel in known for each in kernel.signatures() if each.comparison and not each.run]
+    declined = {(kernel.translation.name, each.text): each.reason for kernel, each in found}
+    return Verdicts(declined, {kernel.translation.name: kernel.resting for kernel in known if kernel.resting})
+
+
+def follow(kernels: Iterable[Kernel], found: Verdicts) -> None:
+    """Do as another process has found, so that all run the same kernels."""
+    for kernel in kernels:
+        if kernel.active and kernel.key in KEYS:
+            for each in kernel.signatures():
+                reason = found.declined.get((kernel.translation.name, each.text))
+                if reason is not None and each.run is not None:
+                    each.decline(reason)
+            if kernel.translation.name in found.resting:
+                kernel.rest(found.resting[kernel.translation.name])
+
+
+def _time(kernel: Kernel, signatures: list[Signature]) -> None:
+    """Find what calls of these signatures cost, with gradkern in front of PyTorch's kernel and without."""
+    if not signatures:
+        return
+    ours: dict[Signature, Cost] = {}
+    for each in signatures:
+        before, cost = each.taken.value, _cost_of(kernel, each)
+        extra = each.taken.value - before
+        each.taken.less(extra)
+        if cost is not None and extra:
+            ours[each] = cost
+    if not kernel.override.remove():  # another has come on top of it, who may call it
+        return
+    try:
+        theirs = {each: _cost_of(kernel, each) for each in ours}
+    finally:
+        kernel.override.install()
+    for each, cost in theirs.items():
+        if cost is not None:
+            each.comparison = Comparison(ours[each], cost)
+
+
+def _judge(kernel: Kernel, calls: Mapping[Signature, int]) -> None:
+    """Decline what does not gain, and rest where the operator as a whole does not."""
+    gained = 0.0
+    for each, count in calls.items():
+        if each.comparison is not None and each.run is not None:
+            if each.comparison.gain > 0:
+                gained += count * each.comparison.gain
+            else:
+                each.decline(str(each.comparison))
+    compared = [each for each, count in calls.items() if each.comparison is not None and count]
+    left = {each: count for each, count in calls.items() if each.run is None and count}
+    if not compared or not left:
+        return
+    if gained and any(each.run is not None and each.comparison is None for each in calls):
+        return  # what could not be timed may gain
+    detour = _detour(kernel, [each for each in left if each.comparison is not None]) if gained else 0.0
+    lost = detour * sum(left.values())
+    if gained <= lost:
+        kernel.rest(f"no gain: of a step's calls some gain {gained:.0f} us, the others lose {lost:.0f}")
+
+
+def _detour(kernel: Kernel, signatures: list[Signature]) -> float:
+    """Microseconds that a call costs the host more because gradkern hands it on to PyTorch's kernel."""
+    for each in signatures:
+        before, cost = each.declined.value, _cost_of(kernel, each)
+        each.declined.less(each.declined.value - before)
+        if cost is not None and each.comparison is not None:
+            return max(0.0, cost.host - each.comparison.theirs.host)
+    return 0.0
+
+
+def _cost_of(kernel: Kernel, signature: Signature) -> Cost | None:
+    """None where the call cannot be made on random data, as without memory for it."""
+    op = getattr(torch.ops.aten, kernel.translation.name).default
+    try:
+        with torch.no_grad():
+            args = [each() if callable(each) else each for each in signature.args or ()]
+            return _cost(lambda: op(*args))
+    except RuntimeError:  # as torch.OutOfMemoryError is
+        return None
+
+
+def _cost(call: Callable[[], Any]) -> Cost:
+    """The least of some rounds."""
+    call()
+    best = Cost(float("inf"), float("inf"))
+    for _ in range(_ROUNDS):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
+        torch.cuda._sleep(_AHEAD)
+        start.record()
+        begin = perf_counter()
+        for _ in range(_CALLS):
+            call()
+        host = (perf_counter() - begin) / _CALLS * 1e6
+        end.record()
+        end.synchronize()
+        device = start.elapsed_time(end) / _CALLS * 1e3
+        best = Cost(min(best.device, device), min(best.host, host))
+    return best

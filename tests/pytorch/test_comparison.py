@@ -1,0 +1,124 @@
+"""tune with only_faster: what is timed, what is left to PyTorch, when a whole operator is. The costs are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+import gradkern.torch
+from gradkern.torch import comparison, switch
+from gradkern.torch.comparison import Cost, Verdicts, follow, verdicts
+
+pytestmark = pytest.mark.torch
+
+NAME = "native_layer_norm_backward"
+
+
+@pytest.fixture(autouse=True)
+def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(comparison, "KEYS", ("CPU",))
+    gradkern.torch.forget()
+    yield
+    gradkern.torch.disable()
+    gradkern.torch.forget()
+
+
+def step(*rows: int) -> Callable[[], None]:
+    """The backward passes of layer norms with so many rows."""
+
+    def run() -> None:
+        for each in rows:
+            x = torch.randn(each, 40, requires_grad=True)
+            functional.layer_norm(x, (40,), torch.ones(40)).square().sum().backward()
+
+    return run
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, ours: dict[int, Cost], theirs: Cost, detour: Cost) -> list[str]:
+    """By rows, what a call costs when gradkern answers; when PyTorch does, with gradkern in front of it and without."""
+    asked: list[str] = []
+
+    def cost(call: Callable[[], Any]) -> Cost:
+        before = gradkern.torch.report()
+        for _ in range(comparison._CALLS * comparison._ROUNDS + 1):
+            result = call()
+        after = gradkern.torch.report()
+        if after.taken > before.taken:
+            asked.append("ours")
+            return ours[result[0].shape[0]]
+        asked.append("detour" if after.declined > before.declined else "theirs")
+        return detour if asked[-1] == "detour" else theirs
+
+    monkeypatch.setattr(comparison, "_cost", cost)
+    return asked
+
+
+def rows_of_report() -> dict[str, tuple[int, int, str]]:
+    found = {row.signature: (row.taken, row.declined, row.reason) for row in gradkern.torch.report()}
+    return {signature.split("[")[1].split(",")[0]: row for signature, row in found.items()}
+
+
+def test_what_gains_less_on_the_device_than_it_costs_on_the_host_is_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = {6: Cost(50, 40), 7: Cost(95, 20), 8: Cost(95, 45), 9: Cost(101, 10)}
+    asked = pretend(monkeypatch, costs, theirs=Cost(100, 30), detour=Cost(100, 31))
+    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    gradkern.torch.tune(step(6, 7, 8, 9))
+    assert (asked.count("ours"), asked.count("theirs")) == (4, 4)
+    step(6, 7, 8, 9)()
+    found = rows_of_report()
+    assert found["6"] == (1, 1, "")  # 50 us gained, 10 lost
+    assert found["7"] == (1, 1, "")  # both gained
+    assert found["8"][:2] == (0, 2)  # 5 gained, 15 lost
+    assert found["8"][2] == "no gain: gradkern's kernels take 95.0 us and 45.0 of the host's, PyTorch's 100.0 and 30.0"
+    assert found["9"][:2] == (0, 2)  # slower
+
+
+def test_an_operator_rests_where_its_calls_lose_more_than_they_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = {6: Cost(90, 30), 7: Cost(100, 30)}
+    pretend(monkeypatch, costs, theirs=Cost(100, 30), detour=Cost(100, 33))
+    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    (kernel,) = [each for each in switch._kernels() if each.translation.name == NAME and each.key == "CPU"]
+    gradkern.torch.tune(step(6, 7, 7, 7))  # 10 us gained, 9 lost
+    assert kernel.override.installed
+    gradkern.torch.tune(step(6, 7, 7, 7, 7))
+    assert not kernel.override.installed
+    assert rows_of_report()["6"][2] == "no gain: of a step's calls some gain 10 us, the others lose 12"
+    taken = gradkern.torch.report().taken
+    step(6)()
+    assert gradkern.torch.report().taken == taken
+    gradkern.torch.tune(step(6, 6, 7))  # another step, which it is awake for
+    assert kernel.override.installed
+    assert rows_of_report()["6"][2] == ""
+    assert gradkern.torch.report().taken == taken + 2
+
+
+def test_all_that_has_a_plan_is_taken_where_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = pretend(monkeypatch, {6: Cost(200, 30)}, theirs=Cost(100, 30), detour=Cost(100, 30))
+    options: list[dict[str, Any]] = [{"only_faster": False}, {"plan": "now"}, {"on_refusal": "raise"}]
+    for each in options:
+        gradkern.torch.forget()
+        gradkern.torch.enable(devices="cpu", min_bytes=0, **each)
+        gradkern.torch.tune(step(6))
+        step(6)()
+        assert gradkern.torch.report().taken == 1, each
+    assert not asked
+
+
+def test_other_processes_do_as_the_first_has_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, {6: Cost(50, 30), 7: Cost(100, 30)}, theirs=Cost(100, 30), detour=Cost(100, 30))
+    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    gradkern.torch.tune(step(6, 7))
+    found = verdicts(switch._kernels())
+    assert [text for _, text in found.declined] == ["f32[7, 40] with f32, f32, f32"]
+    assert found.resting == {}
+    gradkern.torch.forget()
+    gradkern.torch.enable(devices="cpu", min_bytes=0, only_faster=False)
+    gradkern.torch.tune(step(6, 7))
+    follow(switch._kernels(), found)
+    assert [row[2][:7] for row in rows_of_report().values()] == ["", "no gain"]
+    follow(switch._kernels(), Verdicts(resting={NAME: "no gain at all"}))
+    assert rows_of_report()["6"][2] == "no gain at all"
