@@ -24,6 +24,8 @@ POINTWISE = 8
 DTYPES = ["float32", "float64", "bfloat16", "float16"]
 ROOTS = {"BiasGeluGrad_dX": -0.7517916243, "BiasFastGeluGrad_dX": -0.7524614220}  # where the slope of GELU is 0
 
+PROVIDERS = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
 shapes = st.tuples(st.integers(1, 40), st.sampled_from([1, 2, 3, 7, 64, 300]))
 seeds = st.integers(0, 2**32 - 1)
 kinds = st.sampled_from(["normal", "offset", "constant", "wide"])
@@ -47,9 +49,12 @@ def values(rng: np.random.Generator, shape: tuple[int, ...], kind: str, dtype: s
     return drawn.astype(dtype)
 
 
+@pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(shape=shapes, seed=seeds, of_data=kinds, of_upstream=kinds)
-def test_layer_norms(dtype: str, shape: tuple[int, int], seed: int, of_data: str, of_upstream: str) -> None:
+def test_layer_norms(
+    provider: str, dtype: str, shape: tuple[int, int], seed: int, of_data: str, of_upstream: str
+) -> None:
     rng = np.random.default_rng(seed)
     X, D = values(rng, shape, of_data, dtype), values(rng, shape, of_upstream, dtype)
     scale, bias = values(rng, shape[1:], of_data, dtype), values(rng, shape[1:], of_data, dtype)
@@ -67,15 +72,18 @@ def test_layer_norms(dtype: str, shape: tuple[int, int], seed: int, of_data: str
     }
     for name, (inputs, xh) in calls.items():
         inputs = {"Y_grad": D, **inputs}
-        result = gradkern.run(name, **inputs, outputs=["X_grad"]).X_grad
+        result = gradkern.run(name, **inputs, outputs=["X_grad"], provider=provider).X_grad
         g, xh = np.abs(D.astype(np.float64) * scale.astype(np.float64)), np.abs(xh)
         terms = r[:, None] * (g + g.mean(1, keepdims=True) + xh * (g * xh).mean(1, keepdims=True))
         assert_within_terms(result, wider(name, inputs, "X_grad"), terms)
 
 
+@pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(shape=shapes, seed=seeds, of_data=kinds, of_upstream=kinds, last=st.booleans())
-def test_batch_norm(dtype: str, shape: tuple[int, int], seed: int, of_data: str, of_upstream: str, last: bool) -> None:
+def test_batch_norm(
+    provider: str, dtype: str, shape: tuple[int, int], seed: int, of_data: str, of_upstream: str, last: bool
+) -> None:
     rng = np.random.default_rng(seed)
     rows, columns = shape
     X, D = values(rng, (rows, 3, columns), of_data, dtype), values(rng, (rows, 3, columns), of_upstream, dtype)
@@ -86,7 +94,8 @@ def test_batch_norm(dtype: str, shape: tuple[int, int], seed: int, of_data: str,
     mean = wide.mean((0, 2)).astype(statistics)
     r = (1 / np.sqrt(wide.var((0, 2)) + 1e-5)).astype(statistics)
     inputs = {"dY": D, "X": X, "Scale": values(rng, (3,), of_data, statistics), "saved_mean": mean, "saved_inv_std": r}
-    result = gradkern.run("BatchNormalizationGrad", **inputs, outputs=["dX"]).dX
+    policy = {"search": "heuristic"}  # of a GPU's kernels the first, and no time for each shape
+    result = gradkern.run("BatchNormalizationGrad", **inputs, outputs=["dX"], provider=provider, policy=policy).dX
     gain = np.abs(inputs["Scale"].astype(np.float64) * r)[:, None]
     xh, d = np.abs((wide - mean[:, None].astype(np.float64)) * r[:, None]), np.abs(D.astype(np.float64))
     terms = gain * (d + d.mean((0, 2), keepdims=True) + xh * (d * xh).mean((0, 2), keepdims=True))
@@ -118,10 +127,13 @@ def test_batch_norm_of_a_constant_gradient_keeps_its_digits_where_channels_are_p
     assert (np.abs(result - exact) <= bound + np.finfo(dtype).tiny).all()
 
 
+@pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ROOTS)
 @given(shape=shapes, seed=seeds, of_data=st.sampled_from(["normal", "offset", "wide", "root"]), of_upstream=kinds)
-def test_gelu(name: str, dtype: str, shape: tuple[int, int], seed: int, of_data: str, of_upstream: str) -> None:
+def test_gelu(
+    name: str, dtype: str, provider: str, shape: tuple[int, int], seed: int, of_data: str, of_upstream: str
+) -> None:
     rng = np.random.default_rng(seed)
     if of_data == "root":
         X = (ROOTS[name] + 1e-6 * rng.standard_normal(shape)).astype(dtype)
@@ -129,5 +141,5 @@ def test_gelu(name: str, dtype: str, shape: tuple[int, int], seed: int, of_data:
     else:
         X, B = values(rng, shape, of_data, dtype), values(rng, shape[1:], of_data, dtype)
     inputs = {"dY": values(rng, shape, of_upstream, dtype), "X": X, "B": B}
-    result = gradkern.run(name, **inputs, outputs=["dX"]).dX
+    result = gradkern.run(name, **inputs, outputs=["dX"], provider=provider).dX
     assert_within_terms(result, reference(name, inputs)["dX"], np.abs(inputs["dY"].astype(np.float64)), POINTWISE)
