@@ -1,0 +1,289 @@
+#!/usr/bin/env python3
+"""Synchronised batch norm on several GPUs: layers, messages, ResNet-50's step, and what 8 and 64 GPUs would give.
+
+    torchrun --nproc-per-node 2 tools/distributed_bench.py --json sync.json
+    torchrun --nproc-per-node 2 tools/distributed_bench.py --tiny        # on a CPU by gloo, to try it out
+
+Every time is the median over repetitions of the slowest process's. Peers take turns. A layer's step is its forward and
+backward pass; what a peer costs more than the local batch norm, which does not synchronise, is the price of
+synchronising. "graph": the step captured in a CUDA graph and replayed, so that the host's time does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch  # pyright: ignore[reportMissingImports]
+import torch.distributed as dist  # pyright: ignore[reportMissingImports]
+from distributed_peers import PEERS, all_gather
+from markdown_table import table
+from torch import nn  # pyright: ignore[reportMissingImports]
+from torch.nn.parallel import DistributedDataParallel  # pyright: ignore[reportMissingImports]
+
+import gradkern.torch
+
+SIDES = {64: 112, 128: 56, 256: 56, 512: 28, 1024: 14, 2048: 7}  # of images with as many channels, as in ResNet-50
+SMALL = 7
+Step = Callable[[], Any]
+Rows = list[dict[str, Any]]
+
+
+class Bench:
+    """Where and how long it measures."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.cuda = not options.tiny
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.device = torch.device("cuda", torch.cuda.current_device()) if self.cuda else torch.device("cpu")
+        self.dtype = getattr(torch, options.dtype)
+        self.peers = [name for name in PEERS if self.cuda or name in ("local", "gradkern")]
+
+    def wait(self) -> None:
+        if self.cuda:
+            torch.cuda.synchronize()
+
+    def times(self, steps: Mapping[str, Step], seconds: float) -> dict[str, float]:
+        """Of each step, in microseconds."""
+        once = {name: self._once(step, 3) for name, step in steps.items()}
+        inner = {name: max(1, min(20, round(0.01 / each))) for name, each in once.items()}
+        rounds = max(5, min(100, round(seconds / sum(once[name] * inner[name] for name in steps))))
+        found: dict[str, list[float]] = {name: [] for name in steps}
+        for _ in range(rounds):
+            for name, step in steps.items():
+                found[name].append(self._once(step, inner[name]))
+        return {name: 1e6 * statistics.median(each) for name, each in found.items()}
+
+    def _once(self, step: Step, repeats: int) -> float:
+        """Seconds of one of some steps, of the slowest process: all take as many."""
+        self.wait()
+        dist.barrier()
+        start = time.perf_counter()
+        for _ in range(repeats):
+            step()
+        self.wait()
+        slowest = torch.tensor((time.perf_counter() - start) / repeats, device=self.device, dtype=torch.float64)
+        dist.all_reduce(slowest, dist.ReduceOp.MAX)
+        return float(slowest)
+
+    def captured(self, step: Step) -> Step:
+        """The step as a graph."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            step()
+        return graph.replay
+
+
+def layers(bench: Bench) -> Rows:
+    """A layer's forward and backward pass for each number of channels, of the sizes of ResNet-50 and small."""
+    rows: Rows = []
+    options = bench.options
+    for channels in options.channels:
+        for side in dict.fromkeys((4 if options.tiny else SIDES[channels], SMALL)):
+            shape = (options.batch, channels, side, side)
+            steps = {name: layer(bench, name, shape) for name in bench.peers}
+            times = {"eager": bench.times(steps, options.seconds)}
+            if bench.cuda:
+                graphs = {name: bench.captured(step) for name, step in steps.items()}
+                times["graph"] = bench.times(graphs, options.seconds)
+            rows += [{"channels": channels, "side": side, "mode": mode, "us": each} for mode, each in times.items()]
+    return rows
+
+
+def layer(bench: Bench, name: str, shape: tuple[int, ...]) -> Step:
+    module = PEERS[name](nn.BatchNorm2d(shape[1])).to(bench.device)
+    order = torch.channels_last if bench.options.order == "channels_last" else torch.contiguous_format
+    x, grad = (torch.randn(shape, device=bench.device).to(bench.dtype, memory_format=order) for _ in range(2))
+    leaves = x.requires_grad_(), *module.parameters()
+    return lambda: torch.autograd.grad(module(x), leaves, grad)
+
+
+def messages(bench: Bench) -> Rows:
+    """A message forward and one backward, among 2, 4, 8... processes, in a loop without anything else."""
+    rows: Rows = []
+    for size in [2**n for n in range(1, 11) if 2**n <= bench.size]:
+        group = dist.new_group(list(range(size)))
+        for channels in bench.options.channels:
+            mine, sums = (torch.zeros(n, device=bench.device) for n in (2 * channels + 1, 2 * channels))
+            every = (
+                [torch.zeros_like(mine) for _ in range(size)] if not bench.cuda else mine.new_zeros(size, mine.numel())
+            )
+            steps: dict[str, Step] = {"gather": lambda: None, "reduce": lambda: None}
+            if bench.rank < size:
+                gather: Any = all_gather if bench.cuda else dist.all_gather
+                steps["gather"] = partial(gather, every, mine, group=group)
+                steps["reduce"] = partial(dist.all_reduce, sums, group=group)
+            rows.append({"size": size, "channels": channels, "us": bench.times(steps, 0.2)})
+    return rows
+
+
+def networks(bench: Bench) -> tuple[dict[str, float], dict[int, int]]:
+    """ResNet-50's step under DistributedDataParallel, autocast bfloat16, channels-last, in microseconds; and how many
+    batch norms it has, by their channels.
+    """
+    from train_models import CASES
+
+    case = CASES[bench.options.tiny]["ResNet-50"]
+    kind = bench.device.type
+    batch = case.shape[0] if bench.options.tiny else bench.options.images
+    x = torch.randn(batch, *case.shape[1:], device=bench.device).to(memory_format=torch.channels_last)
+    target = torch.randint(case.classes, (batch,), device=bench.device)
+    steps: dict[str, Step] = {}
+    for name in bench.peers:
+        torch.manual_seed(0)
+        model: Any = PEERS[name](case.model()).to(bench.device, memory_format=torch.channels_last)
+        model = DistributedDataParallel(model, device_ids=[bench.device] if bench.cuda else None)
+
+        def step(model: Any = model) -> None:
+            with torch.autocast(kind, torch.bfloat16, enabled=bench.cuda):
+                y = model(x)
+            nn.functional.cross_entropy(y.float(), target).backward()
+            model.zero_grad()
+
+        for _ in range(5):
+            step()
+        steps[name] = step
+    found = bench.times(steps, bench.options.seconds * 4)
+    with gradkern.torch.enabled(devices=kind):
+        gradkern.torch.tune(steps["gradkern"])
+        for _ in range(5):
+            steps["gradkern"]()
+        found |= bench.times({"gradkern+enable": steps["gradkern"]}, bench.options.seconds)
+    norms = [each.num_features for each in case.model().modules() if isinstance(each, nn.BatchNorm2d)]
+    return found, dict(Counter(norms))
+
+
+# --- more GPUs than there are -----------------------------------------------------------------------------------------
+
+NODE, BETWEEN = 8, 12.0
+ASSUMED = (
+    f"Simulated, not measured. A message among W processes takes a + b log2(W) within a node of {NODE} GPUs, by the "
+    "line through the least and the most processes that were measured here (where these are two, b is half of what two "
+    f"take), and {BETWEEN:.0f} us more for each doubling of the number of nodes. All else of a step takes what it takes "
+    "here, messages of DistributedDataParallel too. Nobody is late."
+)
+
+
+def message_us(rows: Rows, kind: str, channels: int, size: int) -> float:
+    """What a message would take among so many processes."""
+    known = {row["size"]: row["us"][kind] for row in rows if row["channels"] == channels}
+    least, most = min(known), max(known)
+    slope = (known[most] - known[least]) / math.log2(most / least) if most > least else known[least] / 2
+    inside, nodes = min(size, NODE), max(1, size // NODE)
+    return known[least] + max(0.0, slope) * math.log2(inside / least) + BETWEEN * math.log2(nodes)
+
+
+def simulated(found: Mapping[str, Any], size: int) -> dict[str, float]:
+    """ResNet-50's step among so many processes, by peer, whose batch norms all have two messages each."""
+    rows, known = found["messages"], {row["channels"] for row in found["messages"]}
+    more = 0.0
+    for channels, norms in found["norms"].items():
+        nearest = min(known, key=lambda each: abs(each - channels))
+        for kind in ("gather", "reduce"):
+            more += norms * (message_us(rows, kind, nearest, size) - message_us(rows, kind, nearest, found["size"]))
+    return {name: us + (more if name != "local" else 0.0) for name, us in found["ResNet-50"].items()}
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def printed(found: Mapping[str, Any]) -> str:
+    parts = []
+    if "layers" in found:
+        names = list(found["layers"][0]["us"])
+        head = ["channels", "side", "mode", *(f"{name}, us" for name in names), "price, of PyTorch's"]
+        rows = [
+            [
+                str(row["channels"]),
+                str(row["side"]),
+                row["mode"],
+                *(f"{us:.1f}" for us in row["us"].values()),
+                price(row),
+            ]
+            for row in found["layers"]
+        ]
+        parts.append(table(head, rows))
+    if "messages" in found:
+        rows = [
+            [str(row["size"]), str(row["channels"]), f"{row['us']['gather']:.1f}", f"{row['us']['reduce']:.1f}"]
+            for row in found["messages"]
+        ]
+        parts.append(table(["processes", "channels", "gather, us", "reduce, us"], rows))
+    if "ResNet-50" in found:
+        names = list(found["ResNet-50"])
+        rows = [[str(found["size"]), *(f"{us / 1e3:.2f}" for us in found["ResNet-50"].values())]]
+        if "messages" in found:
+            for size in (8, 64):
+                rows.append([f"{size}, simulated", *(f"{us / 1e3:.2f}" for us in simulated(found, size).values())])
+            parts.append(ASSUMED)
+        parts.append(table(["processes", *(f"{name}, ms" for name in names)], rows))
+    return "\n\n".join(parts)
+
+
+def price(row: Mapping[str, Any]) -> str:
+    """What gradkern's costs more than the local batch norm, as a share of what PyTorch's does."""
+    us = row["us"]
+    if "torch" not in us:
+        return ""
+    return f"{(us['gradkern'] - us['local']) / (us['torch'] - us['local']):.2f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="write all that was measured to this file")
+    parser.add_argument("--parts", default="layers,messages,ResNet-50", help="which of these; by default all")
+    parser.add_argument("--channels", type=lambda text: [int(each) for each in text.split(",")], default=list(SIDES))
+    parser.add_argument("--batch", type=int, default=32, help="images of a process, in a layer")
+    parser.add_argument("--images", type=int, default=64, help="images of a process, in ResNet-50")
+    parser.add_argument("--dtype", default="bfloat16", help="of the layers' data; default bfloat16")
+    parser.add_argument("--order", default="channels_last", choices=["channels_last", "contiguous"])
+    parser.add_argument("--seconds", type=float, default=1.0, help="for each layer and mode")
+    parser.add_argument("--tiny", action="store_true", help="small layers on the CPU")
+    options = parser.parse_args()
+    if options.tiny:
+        torch.set_num_threads(1)
+        options.channels, options.dtype, options.batch = [16], "float32", 2
+    else:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        torch.backends.cudnn.benchmark = True
+    dist.init_process_group("gloo" if options.tiny else "nccl")
+    bench = Bench(options)
+    found: dict[str, Any] = {"size": bench.size, "torch": torch.__version__, "dtype": options.dtype}
+    found["device"] = torch.cuda.get_device_name() if bench.cuda else "CPU"
+    for part in options.parts.split(","):
+        if part == "layers":
+            found[part] = layers(bench)
+        elif part == "messages":
+            found[part] = messages(bench)
+        elif part == "ResNet-50":
+            found[part], found["norms"] = networks(bench)
+        else:
+            parser.error(f"no part {part!r}; there are layers, messages and ResNet-50")
+    if bench.rank == 0:
+        print(printed(found), flush=True)
+        if options.json:
+            options.json.write_text(json.dumps(found, indent=1) + "\n")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
