@@ -150,7 +150,8 @@ def networks(bench: Bench) -> tuple[dict[str, float], dict[int, int]]:
     steps: dict[str, Step] = {}
     for name in bench.peers:
         torch.manual_seed(0)
-        model: Any = PEERS[name](case.model()).to(bench.device, memory_format=torch.channels_last)
+        model: Any = PEERS[name](case.model()).to(bench.device)
+        model = model.to(memory_format=torch.channels_last)
         model = DistributedDataParallel(model, device_ids=[bench.device] if bench.cuda else None)
 
         def step(model: Any = model) -> None:
@@ -177,9 +178,9 @@ def networks(bench: Bench) -> tuple[dict[str, float], dict[int, int]]:
 NODE, BETWEEN = 8, 12.0
 ASSUMED = (
     f"Simulated, not measured. A message among W processes takes a + b log2(W) within a node of {NODE} GPUs, by the "
-    "line through the least and the most processes that were measured here (where these are two, b is half of what two "
-    f"take), and {BETWEEN:.0f} us more for each doubling of the number of nodes. All else of a step takes what it takes "
-    "here, messages of DistributedDataParallel too. Nobody is late."
+    "line through the least and the most processes that were measured here (where these are two, b is half of what "
+    f"two take), and {BETWEEN:.0f} us more for each doubling of the number of nodes. All else of a step takes what it "
+    "takes here, messages of DistributedDataParallel too. Nobody is late."
 )
 
 
