@@ -69,6 +69,8 @@ _LayerNormalizationOutput: TypeAlias = Literal["Y", "Mean", "InvStdDev"]
 _LayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad"]
 _SimplifiedLayerNormalizationOutput: TypeAlias = Literal["Y", "inv_std_var"]
 _SimplifiedLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad"]
+_SkipLayerNormalizationOutput: TypeAlias = Literal["output", "mean", "inv_std_var", "input_skip_bias_sum"]
+_SkipSimplifiedLayerNormalizationOutput: TypeAlias = Literal["output", "inv_std_var", "input_skip_bias_sum"]
 
 class _Name(str):
     """The name of an operator, when it is not written out: to type checkers, what `operators()` gives."""
@@ -214,6 +216,31 @@ class _SimplifiedLayerNormalizationGradPlan(Prepared):
         out: Mapping[_SimplifiedLayerNormalizationGradOutput, _Array] | None = None,
         stream: Any = None,
     ) -> _results.SimplifiedLayerNormalizationGrad[_T, _V]: ...
+
+class _SkipLayerNormalizationPlan(Prepared):
+    def __call__(
+        self,
+        input: _T,
+        skip: _T,
+        gamma: _Array,
+        beta: _Array | None = None,
+        bias: _Array | None = None,
+        *,
+        out: Mapping[_SkipLayerNormalizationOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.SkipLayerNormalization[_T]: ...
+
+class _SkipSimplifiedLayerNormalizationPlan(Prepared):
+    def __call__(
+        self,
+        input: _T,
+        skip: _T,
+        gamma: _Array,
+        bias: _Array | None = None,
+        *,
+        out: Mapping[_SkipSimplifiedLayerNormalizationOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.SkipSimplifiedLayerNormalization[_T]: ...
 
 @overload
 def run(
@@ -612,6 +639,73 @@ def run(
 
 @overload
 def run(
+    op: Literal["SkipLayerNormalization"],
+    input: _T,
+    skip: _T,
+    gamma: _Array,
+    beta: _Array | None = None,
+    bias: _Array | None = None,
+    *,
+    epsilon: float = 1e-12,
+    outputs: _SkipLayerNormalizationOutput | Iterable[_SkipLayerNormalizationOutput] | None = None,
+    out: Mapping[_SkipLayerNormalizationOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.SkipLayerNormalization[_T]:
+    """Layer normalization over the last dimension of `input` + `skip` + `bias`, a sum that is given out, too; its
+    gradient is LayerNormalizationGrad, whose X is that sum.
+
+      input: data
+      skip: what is added to it
+      gamma: scale of each column
+      beta: bias of each column of the output; 0 if it is not given
+      bias: what is added to each column of the input; 0 if it is not given
+      epsilon: added to the variance
+
+    Returns
+      output: (sum - mean) * inv_std_var * gamma + beta
+      mean: mean of each row of the sum; 0 of a row of nothing
+      inv_std_var: 1 / sqrt(variance + epsilon) of each row of the sum; 0 of a row of nothing
+      input_skip_bias_sum: input + skip + bias, rounded to T; the rest is of this rounded sum
+    """
+
+@overload
+def run(
+    op: Literal["SkipSimplifiedLayerNormalization"],
+    input: _T,
+    skip: _T,
+    gamma: _Array,
+    bias: _Array | None = None,
+    *,
+    epsilon: float = 1e-12,
+    outputs: _SkipSimplifiedLayerNormalizationOutput | Iterable[_SkipSimplifiedLayerNormalizationOutput] | None = None,
+    out: Mapping[_SkipSimplifiedLayerNormalizationOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.SkipSimplifiedLayerNormalization[_T]:
+    """Root-mean-square normalization (RMSNorm) over the last dimension of `input` + `skip` + `bias`, a sum that is
+    given out, too; its gradient is SimplifiedLayerNormalizationGrad, whose X is that sum.
+
+      input: data
+      skip: what is added to it
+      gamma: scale of each column
+      bias: what is added to each column of the input; 0 if it is not given
+      epsilon: added to the variance
+
+    Returns
+      output: sum * inv_std_var * gamma
+      inv_std_var: 1 / sqrt(mean of squares + epsilon) of each row of the sum; 0 of a row of nothing
+      input_skip_bias_sum: input + skip + bias, rounded to T; the rest is of this rounded sum
+    """
+
+@overload
+def run(
     op: _Name,
     *inputs: _Array,
     outputs: str | Iterable[str] | None = None,
@@ -861,6 +955,45 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _SimplifiedLayerNormalizationGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["SkipLayerNormalization"],
+    input: _Array,
+    skip: _Array,
+    gamma: _Array,
+    beta: _Array | None = None,
+    bias: _Array | None = None,
+    *,
+    epsilon: float = 1e-12,
+    outputs: _SkipLayerNormalizationOutput | Iterable[_SkipLayerNormalizationOutput] | None = None,
+    out: Mapping[_SkipLayerNormalizationOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _SkipLayerNormalizationPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["SkipSimplifiedLayerNormalization"],
+    input: _Array,
+    skip: _Array,
+    gamma: _Array,
+    bias: _Array | None = None,
+    *,
+    epsilon: float = 1e-12,
+    outputs: _SkipSimplifiedLayerNormalizationOutput | Iterable[_SkipSimplifiedLayerNormalizationOutput] | None = None,
+    out: Mapping[_SkipSimplifiedLayerNormalizationOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _SkipSimplifiedLayerNormalizationPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload

@@ -130,3 +130,25 @@ class SimplifiedLayerNormalizationGrad(NamedTuple, Generic[_T, _V]):
     """gradient of X"""
     scale_grad: _V | Any
     """gradient of scale"""
+
+class SkipLayerNormalization(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    output: _T | Any
+    """(sum - mean) * inv_std_var * gamma + beta"""
+    mean: _T | Any
+    """mean of each row of the sum; 0 of a row of nothing"""
+    inv_std_var: _T | Any
+    """1 / sqrt(variance + epsilon) of each row of the sum; 0 of a row of nothing"""
+    input_skip_bias_sum: _T | Any
+    """input + skip + bias, rounded to T; the rest is of this rounded sum"""
+
+class SkipSimplifiedLayerNormalization(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    output: _T | Any
+    """sum * inv_std_var * gamma"""
+    inv_std_var: _T | Any
+    """1 / sqrt(mean of squares + epsilon) of each row of the sum; 0 of a row of nothing"""
+    input_skip_bias_sum: _T | Any
+    """input + skip + bias, rounded to T; the rest is of this rounded sum"""

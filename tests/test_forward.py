@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.examples import FORWARD, OPERATORS, sample
-from helpers.reference import directional_difference, reference
-from helpers.tolerance import norm_of
+from helpers.reference import FORMULAS, directional_difference, reference
+from helpers.tolerance import assert_close, norm_of
 
 import gradkern
 from gradkern.contract.schema import Example
@@ -23,12 +23,20 @@ LAYER = {"scale": "Scale", "inv_std_dev": "InvStdDev", "mean": "Mean", "X": "X"}
 INVERTIBLE = {"scale": "Scale", "bias": "B", "inv_std_var": "InvStdDev", "Y": "Y"}
 SIMPLIFIED = {"scale": "scale", "inv_std_var": "inv_std_var", "X": "X"}
 OF_LAYER = {"X": "X_grad", "Scale": "scale_grad", "B": "bias_grad"}
+SKIP = {"scale": "gamma", "inv_std_dev": "inv_std_var", "mean": "mean", "X": "input_skip_bias_sum"}
+SKIP_SIMPLIFIED = {"scale": "gamma", "inv_std_var": "inv_std_var", "X": "input_skip_bias_sum"}
+OF_SKIP = {"input": "X_grad", "skip": "X_grad", "gamma": "scale_grad", "beta": "bias_grad"}
 PARTNERS: dict[tuple[Any, Any], tuple[dict[str, str], dict[str, str]]] = {
     ("LayerNormalization", "LayerNormalizationGrad"): (LAYER, OF_LAYER),
     ("LayerNormalization", "InvertibleLayerNormalizationGrad"): (INVERTIBLE, OF_LAYER),
     ("SimplifiedLayerNormalization", "SimplifiedLayerNormalizationGrad"): (
         SIMPLIFIED,
         {"X": "X_grad", "scale": "scale_grad"},
+    ),
+    ("SkipLayerNormalization", "LayerNormalizationGrad"): (SKIP, OF_SKIP),
+    ("SkipSimplifiedLayerNormalization", "SimplifiedLayerNormalizationGrad"): (
+        SKIP_SIMPLIFIED,
+        {"input": "X_grad", "skip": "X_grad", "gamma": "scale_grad"},
     ),
 }
 """Of a forward operator and its gradient: what of the first each input of the second is, but the upstream gradient; and
@@ -38,7 +46,10 @@ the gradient's output of every input of the first.
 
 def pairs() -> Iterator[Any]:
     for forward, gradient in PARTNERS:
+        known = [dict(row) for row in OPERATORS[forward].combinations]
         for row in OPERATORS[gradient].combinations:
+            if {key: row[key] for key in known[0]} not in known or ("Skip" in forward and row["G"] != row["T"]):
+                continue
             for number, example in enumerate(OPERATORS[forward].examples):
                 marks = () if set(row.values()) == {"float32"} else pytest.mark.thorough
                 label = f"{forward}-{gradient}-{'-'.join(row.values())}-{number}"
@@ -58,30 +69,33 @@ def test_a_gradient_of_what_was_saved_agrees_with_differences_of_the_forward_for
     scale = saved["scale"]
     inputs[scale] = sample(OPERATORS[gradient], row, example)["scale"]  # away from 0 where the gradient divides by it
     attributes: dict[str, Any] = {**example.attributes, "epsilon": EPSILON}
-    Y_type = {"Y_type": row["V" if "Y" in saved else "G"]}
+    Y_type = {} if "Skip" in forward else {"Y_type": row["V" if "Y" in saved else "G"]}
     result = gradkern.run(forward, **inputs, **attributes, **Y_type)
     known = {**inputs, **result._asdict()}
     (upstream,) = (each for each in OPERATORS[gradient].inputs if each.name not in saved)
     random = np.random.default_rng(1)
-    D = random.standard_normal(known["X"].shape).astype(row[upstream.type])
-    binding = {key: row[each.binds] for key, each in OPERATORS[gradient].attributes.items() if each.binds}
-    found = gradkern.run(
-        gradient, **{upstream.name: D}, **{to: known[of] for to, of in saved.items()}, **example.attributes, **binding
-    )
+    output = OPERATORS[forward].outputs[0].name
+    D = random.standard_normal(known[output].shape).astype(row[upstream.type])
+    binding: dict[str, Any] = {
+        key: row[each.binds] for key, each in OPERATORS[gradient].attributes.items() if each.binds
+    }
+    binding |= {key: value for key, value in example.attributes.items() if key in OPERATORS[gradient].attributes}
+    found = gradkern.run(gradient, **{upstream.name: D}, **{to: known[of] for to, of in saved.items()}, **binding)
     wide = {name: each.astype(np.float64) for name, each in inputs.items()}
     bound = max(norm_of(gradient, each.dtype) for each in (*found, *inputs.values())) * 4 + 1e-9
     assert set(gradients) == set(inputs)
-    for name, output in gradients.items():
-        got = getattr(found, output).astype(np.float64)
+    formula = FORMULAS[forward]  # without the roundings on the way, which no difference could see through
+    for name, wanted in gradients.items():
+        got = getattr(found, wanted).astype(np.float64)
         # partly along the gradient: at right angles to it any multiple of it has the same rate
         direction = random.standard_normal(got.shape) + got * (np.sqrt(got.size) / 2 / np.linalg.norm(got))
         difference = directional_difference(
-            lambda value, name=name: float((D * reference(forward, {**wide, name: value}, attributes)["Y"]).sum()),
+            lambda value, name=name: float((D * formula(**{**wide, name: value}, **attributes)[output]).sum()),
             wide[name],
             direction,
         )
         scale = np.linalg.norm(got) * np.linalg.norm(direction)
-        assert abs(float((got * direction).sum()) - difference) <= bound * scale + 1e-9, output
+        assert abs(float((got * direction).sum()) - difference) <= bound * scale + 1e-9, wanted
 
 
 @pytest.mark.torch
@@ -112,3 +126,16 @@ def test_a_row_far_from_zero_keeps_its_digits() -> None:
     found, exact = gradkern.run("LayerNormalization", X, ones), reference("LayerNormalization", {"X": X, "Scale": ones})
     np.testing.assert_allclose(found.InvStdDev, exact["InvStdDev"], rtol=1e-6)
     np.testing.assert_allclose(found.Y, exact["Y"], atol=4096 * np.finfo(np.float32).eps)
+
+
+@pytest.mark.parametrize("data", ["float32", "bfloat16"])
+def test_the_bias_of_a_skip_form_is_added_to_every_row(data: str) -> None:
+    random = np.random.default_rng(0)
+    given = {name: random.standard_normal((7, 40)).astype(data) for name in ("input", "skip")}
+    parameters = {name: random.standard_normal(40).astype(np.float32) for name in ("gamma", "beta", "bias")}
+    for operator in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"):
+        names = [each.name for each in OPERATORS[operator].inputs]
+        inputs = {name: each for name, each in {**given, **parameters}.items() if name in names}
+        expected = reference(operator, inputs)
+        for name, each in gradkern.run(operator, **inputs)._asdict().items():
+            assert_close(operator, name, each, expected[name])

@@ -141,7 +141,7 @@ class Kind:
     """The share of the limit that the bytes which must be moved allow: reading inputs twice costs 5 moves for 3."""
 
 
-_FORWARD = ("LayerNormalization", "SimplifiedLayerNormalization")
+_FORWARD = tuple(f"{kind}LayerNormalization" for kind in ("", "Simplified", "Skip", "SkipSimplified"))
 _NORMS = ("LayerNormalizationGrad", "SimplifiedLayerNormalizationGrad", "InvertibleLayerNormalizationGrad")
 _GELU = ("BiasGeluGrad_dX", "BiasFastGeluGrad_dX")
 KINDS: Mapping[str, Kind] = {

@@ -139,6 +139,20 @@ def _layer_norm_forward(
     return lambda: aten.native_layer_norm(t["X"], shape, t["Scale"], t.get("B"), attributes.get("epsilon", 1e-5))
 
 
+def _skip_layer_norm(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]) -> Peer:
+    import torch  # pyright: ignore[reportMissingImports]
+
+    shape, epsilon = t["gamma"].shape, attributes.get("epsilon", 1e-12)
+
+    def call() -> Any:
+        total = t["input"] + t["skip"]
+        if "beta" in t:
+            return aten.native_layer_norm(total, shape, t["gamma"], t["beta"], epsilon), total
+        return torch.nn.functional.rms_norm(total, shape, t["gamma"], epsilon), total
+
+    return call
+
+
 def _rms_norm_forward(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]) -> Peer:
     import torch  # pyright: ignore[reportMissingImports]
 
@@ -217,6 +231,8 @@ def _conv(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], output
 _TORCH: dict[str, Any] = {
     "LayerNormalization": _layer_norm_forward,
     "SimplifiedLayerNormalization": _rms_norm_forward,
+    "SkipLayerNormalization": _skip_layer_norm,
+    "SkipSimplifiedLayerNormalization": _skip_layer_norm,
     "LayerNormalizationGrad": _layer_norm,
     "SimplifiedLayerNormalizationGrad": _rms_norm,
     "BiasGeluGrad_dX": _bias_gelu("none"),

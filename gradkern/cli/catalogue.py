@@ -82,6 +82,11 @@ def _layer_norms() -> Iterator[Call]:
             for columns in WIDTHS:
                 if rows == MANY or columns <= _POOLED:
                     yield {"op": name, "axes": {"rows": [rows], "columns": [columns]}, "types": types}
+    for name in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"):
+        for data, parameter in every:
+            types = {"T": data, "V": parameter, "U": "float32"}
+            for columns in WIDTHS:
+                yield {"op": name, "axes": {"rows": [MANY], "columns": columns}, "types": types}
 
 
 def _gelus() -> Iterator[Call]:

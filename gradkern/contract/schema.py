@@ -105,6 +105,7 @@ class Input(Model):
     also: tuple[Shape, ...] = ()
     values: Literal["any", "positive", "nonzero"] = "any"
     optional: bool = False
+    default: bool = True
     doc: Text
 
     @property
@@ -173,9 +174,13 @@ class Operator(Model):
         return frozenset(pair for each in self.in_place for pair in each.items())
 
     def inputs_of(self, axes: Collection[str]) -> tuple[Input, ...]:
-        """The inputs of a call in which these axes have sizes: all but optional ones with another axis."""
+        """The usual inputs of a call in which these axes have sizes: all but optional ones with another axis, or that
+        are not given by default.
+        """
         return tuple(
-            each for each in self.inputs if not each.optional or all(axis_of(token) in axes for token in each.shape)
+            each
+            for each in self.inputs
+            if not each.optional or (each.default and all(axis_of(token) in axes for token in each.shape))
         )
 
     @property

@@ -111,7 +111,7 @@ def _dtype(operator: Operator, variable: str, given: dict[str, Any], attributes:
         if attribute.binds == variable:
             named = attributes.get(name)
             return _dtype(operator, str(attribute.default), given, {}) if named is None else getattr(torch, named)
-    of_inputs = {each.type: given[each.name].dtype for each in operator.inputs if given[each.name] is not None}
+    of_inputs = {each.type: given[each.name].dtype for each in operator.inputs if given.get(each.name) is not None}
     if variable in of_inputs:
         return of_inputs[variable]
     names = {each: str(dtype).removeprefix("torch.") for each, dtype in of_inputs.items()}
@@ -125,7 +125,7 @@ def _sizes(operator: Operator, token: Token, given: dict[str, Any], attributes: 
         return [1 for _ in _sizes(operator, token.ones, given, attributes)]
     if isinstance(token, Flat):
         return [prod(_sizes(operator, token.flat, given, attributes))]
-    each = next(each for each in operator.inputs if token in each.shape and given[each.name] is not None)
+    each = next(each for each in operator.inputs if token in each.shape and given.get(each.name) is not None)
     sizes, place = given[each.name].shape, each.shape.index(token)
     ranks = [_rank(operator, str(name), given, attributes) for name in each.shape]
     open_rank = len(sizes) - sum(rank for rank in ranks if rank is not None)

@@ -18,7 +18,7 @@ KNOWN = (
     "BatchNormalizationGrad, BatchNormalizationGradFromSums, BatchNormalizationGradSums, BiasFastGeluGrad_dX, "
     "BiasGeluGrad_dX, ConvGrad, DmlBatchNormalizationGrad, "
     "InvertibleLayerNormalizationGrad, LayerNormalization, LayerNormalizationGrad, SimplifiedLayerNormalization, "
-    "SimplifiedLayerNormalizationGrad"
+    "SimplifiedLayerNormalizationGrad, SkipLayerNormalization, SkipSimplifiedLayerNormalization"
 )
 
 pytestmark = pytest.mark.usefixtures("provider")

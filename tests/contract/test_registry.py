@@ -21,7 +21,7 @@ from gradkern.contract.axes import shape_of
 OPERATORS = gradkern.operators()
 
 
-def test_the_registry_has_the_twelve_operators() -> None:
+def test_the_registry_has_the_fourteen_operators() -> None:
     assert list(OPERATORS) == [
         "BatchNormalizationGrad",
         "BatchNormalizationGradFromSums",
@@ -35,6 +35,8 @@ def test_the_registry_has_the_twelve_operators() -> None:
         "LayerNormalizationGrad",
         "SimplifiedLayerNormalization",
         "SimplifiedLayerNormalizationGrad",
+        "SkipLayerNormalization",
+        "SkipSimplifiedLayerNormalization",
     ]
 
 

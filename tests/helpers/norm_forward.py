@@ -12,16 +12,32 @@ from helpers.tolerance import assert_close, assert_elements_close
 
 LAYER = "LayerNormalization"
 SIMPLIFIED = "SimplifiedLayerNormalization"
-OUTPUTS = {LAYER: ("Y", "Mean", "InvStdDev"), SIMPLIFIED: ("Y", "inv_std_var")}
+SKIP = "SkipLayerNormalization"
+SKIP_SIMPLIFIED = "SkipSimplifiedLayerNormalization"
+SUM = "input_skip_bias_sum"
+OUTPUTS = {
+    LAYER: ("Y", "Mean", "InvStdDev"),
+    SIMPLIFIED: ("Y", "inv_std_var"),
+    SKIP: ("output", "mean", "inv_std_var", SUM),
+    SKIP_SIMPLIFIED: ("output", "inv_std_var", SUM),
+}
 NAMES = {  # of a kernel's tensors, by contract name
     "X": "X",
+    "input": "X",
+    "skip": "skip",
+    "gamma": "scale",
+    "beta": "bias",
+    "bias": "shift",
     "Scale": "scale",
     "scale": "scale",
     "B": "bias",
     "Y": "Y",
+    "output": "Y",
     "Mean": "mean",
+    "mean": "mean",
     "InvStdDev": "inv_std",
     "inv_std_var": "inv_std",
+    SUM: "sum",
 }
 
 
@@ -38,12 +54,13 @@ class Case:
         expected = reference(self.operator, self.inputs, {"epsilon": self.epsilon})
         for name, out in results.items():
             exact = expected[name].reshape(out.shape)
-            if name == "Mean":  # which may be next to nothing beside the elements it is of
-                terms = np.abs(self.inputs["X"].astype(np.float64)).mean(1).reshape(out.shape)
+            if name in ("Mean", "mean"):  # which may be next to nothing beside the elements it is of
+                of = self.inputs["X"].astype(np.float64) if "X" in self.inputs else expected[SUM]
+                terms = np.abs(of).mean(1).reshape(out.shape)
                 assert_close(self.operator, name, out, exact, terms)
             else:
                 assert_close(self.operator, name, out, exact)
-            if name == "Y":
+            if name in ("Y", "output", SUM):
                 assert_elements_close(self.operator, name, out, exact)
 
 
@@ -51,9 +68,15 @@ def case(operator: str, rows: int, columns: int, data: str, parameter: str, seed
     """Rows with a mean other than 0, and deviations of different sizes in different rows."""
     random = np.random.default_rng(seed)
     size = random.uniform(0.5, 2, (rows, 1))
-    inputs = {"X": (size * (random.standard_normal((rows, columns)) + 0.5)).astype(data)}
-    name = "Scale" if operator == LAYER else "scale"
-    inputs[name] = random.uniform(0.5, 1.5, columns).astype(parameter)
-    if operator == LAYER and biased:
-        inputs["B"] = random.standard_normal(columns).astype(parameter)
-    return Case(operator, inputs, 1e-2)
+    X, skip = ((size * (random.standard_normal((rows, columns)) + 0.5)).astype(data) for _ in range(2))
+    scale = random.uniform(0.5, 1.5, columns).astype(parameter)
+    bias, shift = (random.standard_normal(columns).astype(parameter) for _ in range(2))
+    biases = {name: each for name, each in {"B": bias, "beta": bias, "bias": shift}.items() if biased}
+    made = {"X": X, "input": X, "skip": skip, "Scale": scale, "scale": scale, "gamma": scale, **biases}
+    names = {
+        LAYER: ("X", "Scale", "B"),
+        SIMPLIFIED: ("X", "scale"),
+        SKIP: ("input", "skip", "gamma", "beta", "bias"),
+        SKIP_SIMPLIFIED: ("input", "skip", "gamma", "bias"),
+    }[operator]
+    return Case(operator, {name: made[name] for name in names if name in made}, 1e-2)

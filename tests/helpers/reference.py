@@ -1,7 +1,7 @@
 """Every operator's outputs in float64, by its formula: what providers are compared with. test_reference.py proves it.
 
 The formulas take statistics of any value, not only those of X. Inputs of 16 or 32 bits are widened exactly first, so
-the reference sees the very numbers a provider sees.
+the reference sees the very numbers a provider sees. What an operator says it rounds on the way is rounded here, too.
 """
 
 from __future__ import annotations
@@ -25,8 +25,12 @@ def reference(operator: str, inputs: Mapping[str, ArrayLike], attributes: Mappin
     """All outputs of `operator`, by contract name. Attributes left out have the contract's defaults."""
     # Through NumPy first: float64 of an ml_dtypes array or a list is exact either way.
     widened = {name: np.asarray(value).astype(np.float64) for name, value in inputs.items()}
+    more = dict(attributes or {})
+    if operator.startswith("Skip"):
+        data = np.asarray(inputs["input"]).dtype
+        more["rounded"] = lambda total: total.astype(data).astype(np.float64)
     with np.errstate(all="ignore"):  # NaN and infinity are answers here, as they are in a provider
-        return FORMULAS[operator](**widened, **(attributes or {}))
+        return FORMULAS[operator](**widened, **more)
 
 
 def _layer_norm(Y_grad: Array, X: Array, scale: Array, mean: Array, inv_std_dev: Array, *, axis: int = -1) -> Gradients:
@@ -99,6 +103,36 @@ def _rms_norm_forward(
 ) -> Gradients:
     inv_std = _inverse_root(_mean_of_columns(X**2, axis), epsilon, X, axis)
     return {"Y": X * inv_std * scale.reshape(X.shape[axis % X.ndim :]), "inv_std_var": inv_std}
+
+
+def _skip_layer_norm(
+    input: Array,  # noqa: A002  the contract's name
+    skip: Array,
+    gamma: Array,
+    beta: Array | None = None,
+    bias: Array | None = None,
+    *,
+    epsilon: float = 1e-12,
+    rounded: Callable[[Array], Array] = lambda total: total,
+) -> Gradients:
+    total = rounded(input + skip + (0.0 if bias is None else bias))
+    found = _layer_norm_forward(total, gamma, beta, epsilon=epsilon)
+    statistics = {"mean": found["Mean"][..., 0], "inv_std_var": found["InvStdDev"][..., 0]}
+    return {"output": found["Y"], **statistics, "input_skip_bias_sum": total}
+
+
+def _skip_rms_norm(
+    input: Array,  # noqa: A002  the contract's name
+    skip: Array,
+    gamma: Array,
+    bias: Array | None = None,
+    *,
+    epsilon: float = 1e-12,
+    rounded: Callable[[Array], Array] = lambda total: total,
+) -> Gradients:
+    total = rounded(input + skip + (0.0 if bias is None else bias))
+    found = _rms_norm_forward(total, gamma, epsilon=epsilon)
+    return {"output": found["Y"], "inv_std_var": found["inv_std_var"][..., 0], "input_skip_bias_sum": total}
 
 
 def _mean_of_columns(X: Array, axis: int) -> Array:
@@ -238,6 +272,8 @@ def _conv(
 FORMULAS: dict[str, Callable[..., Gradients]] = {
     "LayerNormalization": _layer_norm_forward,
     "SimplifiedLayerNormalization": _rms_norm_forward,
+    "SkipLayerNormalization": _skip_layer_norm,
+    "SkipSimplifiedLayerNormalization": _skip_rms_norm,
     "BatchNormalizationGrad": _batch_norm,
     "BatchNormalizationGradSums": _batch_norm_sums,
     "BatchNormalizationGradFromSums": _batch_norm_from_sums,

@@ -13,23 +13,22 @@ from helpers.guarded import Guarded
 from helpers.norm_forward import NAMES, OUTPUTS, Case
 
 
-def simulate(
-    form: NormForm, case: Case, grid: int, offset: int = 0, strides: bool = False, in_place: bool = False
-) -> None:
+def simulate(form: NormForm, case: Case, grid: int, offset: int = 0, strides: bool = False, in_place: str = "") -> None:
     """The results are as near to float64 as their types allow, and nothing else was written."""
-    rows, columns = case.inputs["X"].shape
+    rows, columns = next(iter(case.inputs.values())).shape
     held: dict[str, Guarded] = {}
     for name, array in case.inputs.items():
         wide = array.itemsize * columns + 48 if strides and array.ndim == 2 else None
         held[name] = Guarded(array.shape, array.dtype, offset if array.ndim == 2 else 0, wide)
         held[name].array[...] = array
-        if not (in_place and name == "X"):
+        if name != in_place:
             held[name].freeze()
     for name in OUTPUTS[case.operator]:
         if NAMES[name] not in form.outputs:
             continue
-        if name == "Y":
-            held[name] = held["X"] if in_place else Guarded((rows, columns), form.result, offset)
+        if NAMES[name] in ("Y", "sum"):
+            new = Guarded((rows, columns), form.result if NAMES[name] == "Y" else form.data, offset)
+            held[name] = held[in_place] if in_place and NAMES[name] == "Y" else new
         else:
             held[name] = Guarded((rows,), form.statistic)
     row_sums = Guarded((max(1, rows) * form.slices * 2,), form.compute)
@@ -38,7 +37,7 @@ def simulate(
         **{NAMES[name]: each.address for name, each in held.items()},
         "row_sums": row_sums.address,
         "rows": rows,
-        **{f"{name}_stride": held[name].array.strides[0] for name in ("X", "Y") if name in held},
+        **{f"{NAMES[name]}_stride": each.array.strides[0] for name, each in held.items() if each.array.ndim == 2},
     }
     arguments = tuple(np.int64(named.get(name, 0)) for name in ARGUMENTS)
     for phase in [form] if form.phase == "fused" else [replace(form, phase="row_sums"), form]:

@@ -204,6 +204,26 @@ def storer(space: str, dtype: str, width: int, native_bfloat16: bool = True) -> 
 
 
 @cache
+def rounder(dtype: str, width: int, native_bfloat16: bool = True) -> Callable[..., Any]:
+    """A device function round(values): each of `width` values becomes what `dtype` holds of it."""
+    if SIMULATED:
+        return simulated.rounder(dtype, width)
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
+        places = [builder.gep(array, [_WORD(index)]) for index in range(width)]
+        words = _to_words(builder, [builder.load(each) for each in places], dtype, native_bfloat16)
+        for place, element in zip(places, _from_words(builder, words, dtype, width), strict=True):
+            builder.store(element, place)
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, values: Any) -> Any:
+        return types.void(values), lower
+
+    return intrinsic(declare)
+
+
+@cache
 def gatherer(space: str, dtype: str, offsets: tuple[int, ...]) -> Callable[..., Any]:
     """A device function gather(values, address): values[n] is the element at address + offsets[n], as loaders do."""
     if SIMULATED:

@@ -218,6 +218,14 @@ def storer(dtype: str, width: int) -> Callable[..., None]:
     return store
 
 
+def rounder(dtype: str, width: int) -> Callable[..., None]:
+    def round_(values: Any) -> None:
+        for index in range(width):
+            values[index] = np.array(values[index]).astype(dtype).astype(values[index].dtype)
+
+    return round_
+
+
 def gatherer(dtype: str, offsets: tuple[int, ...]) -> Callable[..., None]:
     load = loader(dtype, 1)
 

@@ -6,6 +6,10 @@ The first `axis` dimensions are rows, the others columns. Each row X has its mea
     LayerNormalization            xh = (X - mean) r,  r = 1 / sqrt(mean of (X - mean)^2 + epsilon),  Y = xh Scale + B
     SimplifiedLayerNormalization  xh = X r,           r = 1 / sqrt(mean of X^2 + epsilon),           Y = xh scale
 
+    SkipLayerNormalization, SkipSimplifiedLayerNormalization: the same of X = input + skip + bias, with gamma for the
+    scale and beta for B. X, input_skip_bias_sum, is rounded to its type first, so that it is what the gradients take;
+    and is an output, as the residual of the layers that follow.
+
     LayerNormalizationGrad            xh = (X - mean) r
     SimplifiedLayerNormalizationGrad  xh = X r
     InvertibleLayerNormalizationGrad  xh = (Y - bias) / scale, from the output Y: the forward pass need not keep X
@@ -27,8 +31,9 @@ float32 (float64 for float64) and rounds once, at the store; sums over rows are 
 row's squares are those of differences from a mean, so that no digits cancel.
 
 Sources: ONNX, LayerNormalization 17, where stash_type 1, float32, is all that is taken, but statistics of float64 are
-float64; ONNX Runtime, SimplifiedLayerNormalization 1, whose type of Y is V as here; ONNX Runtime Training,
-com.microsoft 1, the CUDA kernels of the gradients' names. Beyond them: every output is optional, Y may be written over
+float64; ONNX Runtime, SimplifiedLayerNormalization 1, whose type of Y is V as here, and the skip forms, com.microsoft
+1, where types of parameters other than the data's, and any rank, are added; ONNX Runtime Training, com.microsoft 1, the
+CUDA kernels of the gradients' names. Beyond them: every output is optional, Y may be written over
 X, X_grad over X or Y_grad, one column is allowed, so are bfloat16 with float32 parameters, bfloat16 for the invertible
 form, and 2^31 elements and more. Results are the same bits every time. A zero in the invertible form's
 scale, from which no input can be rebuilt, is an error on the CPU and NaN in its column on a GPU.

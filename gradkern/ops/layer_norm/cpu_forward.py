@@ -1,4 +1,4 @@
-"""The layer norms themselves on the CPU: one kernel over rows, for both of them."""
+"""The layer norms themselves on the CPU: one kernel over rows, for all of them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,21 @@ from numba import types
 
 from gradkern.call import Call
 from gradkern.cpu import threads
-from gradkern.cpu.compile import AS_WRITTEN, kernel
+from gradkern.cpu.compile import AS_WRITTEN, INLINE, kernel
 from gradkern.cpu.element_types import destination, load, real, store, summand
 from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.cpu.sums import SPAN, rows_per_task
 from gradkern.cpu.threads import QUEUE, take
 
 __all__ = ["plan"]
+
+
+@numba.njit(**INLINE)
+def _element(X: Any, skip: Any, line: Any, first: int, column: int) -> float:
+    """Of what is normalized: X, or the line of sums that stands for its row."""
+    if skip is None:
+        return load(X, first + column)
+    return load(line, column)
 
 
 @numba.njit(**AS_WRITTEN)
@@ -30,41 +38,54 @@ def _scaled(x: float, mu: float, r: float, scale: float) -> float:
 def _rows(
     queue: Any,
     X: Any,
+    skip: Any,
+    shift: Any,
     scale: Any,
     bias: Any,
     Y: Any,
     mean: Any,
     inv_std: Any,
+    total: Any,
     epsilon: float,
     rows: int,
     columns: int,
     rows_per_task: int,
     centred: Any,
 ) -> None:
-    """bias and outputs are None where there are none; centred is None for the simplified norm, which has no mean."""
-    target = destination(Y, X, X)
+    """skip, shift, bias and outputs are None where there are none, centred for a simplified norm, which has no mean.
+
+    With skip, what is normalized is X + skip + shift, rounded; `total` takes it.
+    """
+    target, total_target = destination(Y, X, skip), destination(total, X, skip)
+    line = np.empty(0 if skip is None else columns, X.dtype)
     task = take(queue)
     while task >= 0:
         for row in range(task * rows_per_task, min((task + 1) * rows_per_task, rows)):
             first = row * columns
+            if skip is not None:
+                for column in range(columns):
+                    added = load(X, first + column)
+                    if shift is not None:
+                        added += load(shift, column)
+                    store(line, column, added + load(skip, first + column))
             mu = real(X, 0)
             if centred is not None:
-                total = 0.0
-                for start in range(first, first + columns, SPAN):
+                sum_ = 0.0
+                for start in range(0, columns, SPAN):
                     part = summand(X, None, 0)
-                    for at in range(start, min(start + SPAN, first + columns)):
-                        part += load(X, at)
-                    total += part
-                mu = real(X, total / columns)
+                    for column in range(start, min(start + SPAN, columns)):
+                        part += _element(X, skip, line, first, column)
+                    sum_ += part
+                mu = real(X, sum_ / columns)
 
-            total = 0.0
-            for start in range(first, first + columns, SPAN):
+            squares = 0.0
+            for start in range(0, columns, SPAN):
                 part = summand(X, None, 0)
-                for at in range(start, min(start + SPAN, first + columns)):
-                    d = load(X, at) - mu
+                for column in range(start, min(start + SPAN, columns)):
+                    d = _element(X, skip, line, first, column) - mu
                     part += d * d
-                total += part
-            r = real(X, 1 / math.sqrt(total / columns + epsilon))
+                squares += part
+            r = real(X, 1 / math.sqrt(squares / columns + epsilon))
 
             if mean is not None:
                 store(mean, row, mu)
@@ -72,38 +93,59 @@ def _rows(
                 store(inv_std, row, r)
             if Y is not None:
                 for column in range(columns):
-                    value = _scaled(load(X, first + column), mu, r, load(scale, column))
+                    value = _scaled(_element(X, skip, line, first, column), mu, r, load(scale, column))
                     if bias is not None:
                         value += load(bias, column)
                     store(target, first + column, value)
+            if total is not None:
+                for column in range(columns):
+                    store(total_target, first + column, load(line, column))
         task = take(queue)
 
 
+_NAMES = {  # of the kernel's arrays, in the contract's words: of a norm alone, and of the skip forms
+    "X": ("X", "input"),
+    "skip": ("", "skip"),
+    "shift": ("", "bias"),
+    "scale": ("Scale", "scale", "gamma"),
+    "bias": ("B", "beta"),
+    "Y": ("Y", "output"),
+    "mean": ("Mean", "mean"),
+    "inv_std": ("InvStdDev", "inv_std_var"),
+    "total": ("input_skip_bias_sum",),
+}
+_OUTPUTS = ("Y", "mean", "inv_std", "total")
+
+
 def plan(call: Call) -> FlatPlan:
-    rows, columns = prod(call.axes["rows"]), prod(call.axes["columns"])
+    rows, width = prod(call.axes["rows"]), call.axes["columns"]
+    columns: int = width if isinstance(width, int) else prod(width)
     step = rows_per_task(rows)
     nbytes = sum(tensor.nbytes for tensor in (*call.inputs.values(), *call.outputs.values()))
-    centred = True if call.operator == "LayerNormalization" else None
-    outputs = ("Y", "Mean", "InvStdDev") if centred else ("Y", "Mean", "inv_std_var")
-    over = ("X", "X")
+    centred = None if "Simplified" in call.operator else True
+    known = {**call.inputs, **call.outputs}
+    names = {key: next((each for each in words if each in known), "") for key, words in _NAMES.items()}
+    inputs = [key for key in _NAMES if key not in _OUTPUTS]
+    order = [next(key for key in inputs if names[key] == name) for name in call.inputs]
+    over = (names["X"], names["skip"])
     epsilon = call.attributes["epsilon"]
     compiled = _rows(
         QUEUE,
-        *(argument_type(call, name, over) for name in ("X", "Scale" if centred else "scale", "B", *outputs)),
+        *(argument_type(call, name, over) for name in names.values()),
         types.float64,
         *(types.int64,) * 3,
         types.boolean if centred else types.none,
     )
 
     def launch(read: list[np.ndarray], write: list[Any]) -> None:
-        X, scale, *shift = read
-        bias = shift[0] if shift else None
+        given = dict.fromkeys(inputs) | dict(zip(order, read, strict=True))
         if columns:
             tasks = -(-rows // step)
-            threads.run(compiled, tasks, nbytes, X, scale, bias, *write, epsilon, rows, columns, step, centred)
+            threads.run(compiled, tasks, nbytes, *given.values(), *write, epsilon, rows, columns, step, centred)
         else:  # the statistics of rows of nothing
-            for each in write[1:]:
+            for each in write[1:3]:
                 if each is not None:
                     each[:] = 0
 
+    outputs = [names[key] or key for key in _OUTPUTS]
     return FlatPlan(call, kernel="forward_rows", outputs=outputs, launch=launch, over=over)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from helpers.norm_forward import LAYER, NAMES, OUTPUTS, SIMPLIFIED, case
+from helpers.norm_forward import LAYER, NAMES, OUTPUTS, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED, case
 from helpers.simulate_norm_forward import simulate
 
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
@@ -30,7 +30,8 @@ def check(
     operands = case(operator, rows, columns, data, parameter, seed=rows * columns, biased=biased)
     wanted = frozenset(outputs or (NAMES[each] for each in OUTPUTS[operator]))
     statistic = d if data == d else f
-    made = NormForm(operator, data, data, parameter, statistic, wanted, "B" in operands.inputs, **form)
+    has = {NAMES[each] for each in operands.inputs}
+    made = NormForm(operator, data, data, parameter, statistic, wanted, "bias" in has, "shift" in has, **form)
     if "certain_vectors" not in form:
         made = replace(made, certain_vectors=made.fewest_vectors(columns))
     simulate(made, operands, grid, **(run or {}))
@@ -103,4 +104,27 @@ def test_a_norm_without_a_bias() -> None:
 
 
 def test_Y_may_be_written_over_X() -> None:
-    check(LAYER, 9, 100, (f, f), 1, run={"in_place": True}, width=4, lanes=8, vectors=4, warp_groups=1)
+    check(LAYER, 9, 100, (f, f), 1, run={"in_place": "X"}, width=4, lanes=8, vectors=4, warp_groups=1)
+
+
+@pytest.mark.parametrize("operator", [SKIP, SKIP_SIMPLIFIED])
+@pytest.mark.parametrize("biased", [True, False])
+def test_what_is_normalized_is_a_rounded_sum(operator: str, biased: bool) -> None:
+    check(operator, 9, 200, (b, f), 2, biased=biased, width=8, lanes=16, vectors=2, warp_groups=2, scale_width=4)
+
+
+@pytest.mark.parametrize("in_place", ["input", "skip"])
+def test_the_output_may_be_written_over_either_summand(in_place: str) -> None:
+    check(SKIP, 9, 96, (b, b), 1, run={"in_place": in_place}, width=8, lanes=8, vectors=2, warp_groups=1)
+
+
+def test_sums_of_rows_that_start_anywhere() -> None:
+    run = {"offset": 2, "strides": True}
+    check(SKIP, 9, 61, (h, h), 1, run=run, width=1, lanes=32, vectors=2, warp_groups=2, aligned=False, packed=False)
+
+
+def test_sums_in_a_cluster_and_in_two_launches() -> None:
+    form = {"width": 8, "lanes": 32, "vectors": 1, "warp_groups": 1, "slices": 2}
+    check(SKIP, 5, 264, (b, b), 2, parameters_in_registers=False, **form)
+    check(SKIP_SIMPLIFIED, 5, 264, (b, b), 2, phase="apply", **form)
+    check(SKIP, 5, 264, (b, b), 2, ("mean", "sum"), phase="apply", **form)

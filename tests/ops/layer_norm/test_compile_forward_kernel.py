@@ -6,7 +6,7 @@ from itertools import cycle, product
 
 import pytest
 from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, parameters
-from helpers.norm_forward import LAYER, NAMES, OUTPUTS, SIMPLIFIED
+from helpers.norm_forward import LAYER, NAMES, OUTPUTS, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
@@ -27,6 +27,10 @@ KINDS: list[Kind] = [  # operator, X and Y, scale, columns, width
     (LAYER, f, f, 65536, 4),
     (LAYER, b, b, 300_000, 8),
     (LAYER, b, f, 768, 8),
+    (SKIP, b, b, 1024, 8),
+    (SKIP_SIMPLIFIED, h, h, 4096, 8),
+    (SKIP, f, f, 16384, 4),
+    (SKIP, d, d, 4096, 2),
 ]
 
 
@@ -39,7 +43,8 @@ def form_of(kind: Kind, capability: tuple[int, int]) -> NormForm:
         parameter,
         d if data == d else f,
         frozenset(NAMES[each] for each in OUTPUTS[operator]),
-        operator == LAYER,
+        operator in (LAYER, SKIP),
+        operator in (SKIP, SKIP_SIMPLIFIED),
         width,
         lanes=1,
         vectors=1,

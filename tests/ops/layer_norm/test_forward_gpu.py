@@ -8,7 +8,7 @@ import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
 import pytest
 from helpers.guarded import Guarded, OnDevice
-from helpers.norm_forward import LAYER, OUTPUTS, SIMPLIFIED, Case, case
+from helpers.norm_forward import LAYER, NAMES, OUTPUTS, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED, Case, case
 from helpers.reference import reference
 
 from gradkern.call import Call, Tensor
@@ -17,7 +17,7 @@ from gradkern.policy import Policy
 pytestmark = pytest.mark.gpu
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
-OPERATORS = (LAYER, SIMPLIFIED)
+OPERATORS = (LAYER, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED)
 TYPES = [(f, f, f), (d, d, d), (h, h, h), (b, b, b), (f, h, h), (f, h, f), (f, b, b), (h, f, h), (b, f, b), (b, f, f)]
 """Of X, scale and Y."""
 SHAPES = [(1, 1), (5, 1), (7, 3), (133, 128), (1001, 256), (777, 768), (301, 1001), (77, 8192), (33, 4097), (3, 65536)]
@@ -34,7 +34,7 @@ def run(
     result: str = "",
     offset: int = 0,
     spread: int = 0,
-    in_place: bool = False,
+    in_place: str = "",
     times: int = 1,
 ) -> dict[str, np.ndarray]:
     """The wanted outputs; `offset` elements off alignment, rows `spread` elements further apart than they are long.
@@ -44,7 +44,7 @@ def run(
     from gradkern.cuda.device import activate, get_device
     from gradkern.ops.layer_norm.cuda.forward.plan import plan
 
-    X = operands.inputs["X"]
+    X = next(iter(operands.inputs.values()))
     rows, columns = X.shape
 
     def hold(shape: tuple[int, ...], dtype: np.dtype) -> Guarded:
@@ -55,37 +55,36 @@ def run(
     host = {name: hold(array.shape, array.dtype) for name, array in operands.inputs.items()}
     for name, array in operands.inputs.items():
         host[name].array[...] = array
-        if not (in_place and name == "X"):
+        if name != in_place:
             host[name].freeze()
     statistic = np.dtype("float64" if X.dtype == np.float64 else "float32")
     out = {}
     for name in outputs or OUTPUTS[operands.operator]:
-        if name == "Y":
-            out[name] = host["X"] if in_place else hold((rows, columns), np.dtype(result or X.dtype))
+        if NAMES[name] == "Y":
+            out[name] = host[in_place] if in_place else hold((rows, columns), np.dtype(result or X.dtype))
+        elif NAMES[name] == "sum":
+            out[name] = hold((rows, columns), X.dtype)
         else:
             out[name] = hold((rows,), statistic)
 
     def described(held: dict[str, Guarded]) -> dict[str, Tensor]:
-        found = {}
-        for name, each in held.items():
-            shape, strides = each.array.shape, each.array.strides
-            statistics = name not in ("X", "Y") and shape == (rows,) and name in out
-            found[name] = tensor(each, (rows, 1) if statistics else shape, (*strides, each.array.itemsize)[:2])
-        return found
+        return {name: tensor(each, each.array.shape, each.array.strides) for name, each in held.items()}
 
     call = Call(
         operator=operands.operator,
         inputs=described(host),
         outputs=described(out),
-        attributes={"axis": 1, "epsilon": operands.epsilon, "stash_type": 1, "Y_type": None},
+        attributes={"epsilon": operands.epsilon},
         axes={"rows": (rows,), "columns": (columns,)},
-        in_place=frozenset({("X", "Y")} if in_place else ()),
+        in_place=frozenset({(in_place, OUTPUTS[operands.operator][0])} if in_place else ()),
         device="cuda:0",
         policy=Policy(),
     )
     with activate(get_device(0)):
         there = {name: OnDevice(each) for name, each in host.items()}
-        results = {name: there["X"] if each is host["X"] else OnDevice(each) for name, each in out.items()}
+        results = {
+            name: there[in_place] if each is host.get(in_place) else OnDevice(each) for name, each in out.items()
+        }
         made = plan(call)
         arguments = tuple(each.address for each in there.values()), tuple(each.address for each in results.values())
         for before in range(times):
@@ -112,6 +111,8 @@ def make(operator: str, rows: int, columns: int, data: str = b, parameter: str =
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_combination_of_types(operator: str, types: tuple[str, str, str]) -> None:
     data, parameter, result = types
+    if operator.startswith("Skip"):  # whose output is of the data's type
+        result = data
     check(make(operator, 129, 1000, data, parameter), result=result)
 
 
@@ -135,8 +136,9 @@ def test_rows_too_wide_for_a_cluster(operator: str) -> None:
 @pytest.mark.parametrize("offset", [1, 2, 4])
 @pytest.mark.parametrize("spread", [0, 3, 24])
 def test_rows_that_start_anywhere_and_lie_apart(offset: int, spread: int) -> None:
-    for columns in (100, 1000):
-        check(make(LAYER, 65, columns), offset=offset, spread=spread)
+    for operator in (LAYER, SKIP):
+        for columns in (100, 1000):
+            check(make(operator, 65, columns), offset=offset, spread=spread)
 
 
 @pytest.mark.parametrize("outputs", [("Y",), ("Mean",), ("InvStdDev",), ("Y", "InvStdDev")])
@@ -145,13 +147,23 @@ def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...], columns: 
     check(make(LAYER, 30, columns), outputs=outputs)
 
 
-def test_a_norm_without_a_bias() -> None:
-    check(make(LAYER, 129, 1000, biased=False))
+@pytest.mark.parametrize("operator", [LAYER, SKIP, SKIP_SIMPLIFIED])
+def test_a_norm_without_a_bias(operator: str) -> None:
+    check(make(operator, 129, 1000, biased=False))
+
+
+@pytest.mark.parametrize("outputs", [("output",), ("input_skip_bias_sum",), ("mean", "input_skip_bias_sum")])
+@pytest.mark.parametrize("columns", [1024, 16384, 600_000])
+def test_a_sum_need_not_be_given_out_and_may_be_all(outputs: tuple[str, ...], columns: int) -> None:
+    check(make(SKIP, 30, columns), outputs=outputs)
 
 
 @pytest.mark.parametrize("columns", [1001, 4096, 16384, 600_000])
-def test_Y_may_be_written_over_X(columns: int) -> None:
-    check(make(LAYER, 300 if columns < 100_000 else 5, columns), in_place=True)
+def test_the_output_may_be_written_over_an_input(columns: int) -> None:
+    rows = 300 if columns < 100_000 else 5
+    check(make(LAYER, rows, columns), in_place="X")
+    for source in ("input", "skip"):
+        check(make(SKIP, rows, columns), in_place=source)
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])

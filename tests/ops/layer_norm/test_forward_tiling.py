@@ -9,7 +9,7 @@ from gradkern.ops.layer_norm.cuda.forward.form import NormForm
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
 
 OUTPUTS = frozenset({"Y", "mean", "inv_std"})
-FORM = NormForm(LAYER, "bfloat16", "bfloat16", "bfloat16", "float32", OUTPUTS, True, 8, 1, 1, 1, scale_width=8)
+FORM = NormForm(LAYER, "bfloat16", "bfloat16", "bfloat16", "float32", OUTPUTS, True, False, 8, 1, 1, 1, scale_width=8)
 
 
 def chosen(columns: int, rows: int = 1 << 20) -> NormForm:

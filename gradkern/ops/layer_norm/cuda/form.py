@@ -104,10 +104,6 @@ class LayerNormForm(RowForm):
         return True
 
     @property
-    def needs_scale(self) -> bool:
-        return self.row_terms
-
-    @property
     def scales_sums(self) -> bool:
         """r multiplies a row's sums, and not every X - mean."""
         return not self.row_in_registers and not self.invertible

@@ -61,7 +61,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
 
     store_pair, store_global_pair = i.storer("shared", form.compute, 2), i.storer("global", form.compute, 2)
     fetch, wait_for_rows, places, pad = row_ring(form)
-    load_scales = register_parameter(form)
+    load_scales = register_parameter(form, wanted=SCALE_IN_REGISTERS and ROW_TERMS)
     copy_parameters, load_shared_parameter = shared_parameters(form)
     first_pass, second_pass = row_passes(form, load_shared_parameter)
     add_over_lanes, add_over_warps, load_row_sums = row_sums(form)

@@ -16,13 +16,12 @@ from gradkern.ops.layer_norm.cuda.row_form import RowForm
 __all__ = ["register_parameter", "shared_parameters"]
 
 
-def register_parameter(form: RowForm) -> Callable[..., None]:
-    """The device function load(values, parameter, first_column, lane, vectors): what a thread's columns have of scale
-    or bias, zero where it has no column.
+def register_parameter(form: RowForm, wanted: bool) -> Callable[..., None]:
+    """The device function load(values, parameter, first_column, lane, vectors): what a thread's columns have of a
+    parameter, zero where it has no column, and where the parameter is not wanted.
     """
     WIDTH, LANES, VECTORS, CERTAIN_VECTORS = form.width, form.lanes, form.vectors, form.certain_vectors
     SCALE_WIDTH, PARAMETER = form.scale_width, form.parameter_itemsize
-    WANTED = form.scale_in_registers and form.needs_scale
     FLOAT = float32 if form.compute == "float32" else float64
     load_some = i.loader("global", form.parameter, SCALE_WIDTH)
 
@@ -33,7 +32,7 @@ def register_parameter(form: RowForm) -> Callable[..., None]:
             v = lane + j * LANES
             for e in range(WIDTH):
                 values[j * WIDTH + e] = FLOAT(0)
-            if WANTED and (j < CERTAIN_VECTORS or v < vectors):
+            if wanted and (j < CERTAIN_VECTORS or v < vectors):
                 for part in range(WIDTH // SCALE_WIDTH):
                     at = first_column + v * WIDTH + part * SCALE_WIDTH
                     load_some(some, parameter + int64(at) * PARAMETER)

@@ -47,11 +47,6 @@ class RowForm(ByColumns):
         raise NotImplementedError
 
     @property
-    def needs_scale(self) -> bool:
-        """Scale is read while rows go by."""
-        raise NotImplementedError
-
-    @property
     def scale_in_registers(self) -> bool:
         """Scale, and bias where each is added, are in the registers of the threads that need them; else shared."""
         raise NotImplementedError

@@ -13,8 +13,8 @@ from gradkern.ops.layer_norm.cuda.row_form import RowForm
 __all__ = ["ARGUMENTS", "NormForm"]
 
 ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
-    *("X", "scale", "bias", "Y", "mean", "inv_std", "row_sums"),
-    *("rows", "X_stride", "Y_stride"),
+    *("X", "skip", "shift", "scale", "bias", "Y", "mean", "inv_std", "sum", "row_sums"),
+    *("rows", "X_stride", "skip_stride", "Y_stride", "sum_stride"),
     *("columns", "slice_columns", "over_columns", "epsilon"),  # the last two: as the bits of form.compute
 )
 
@@ -26,12 +26,13 @@ class NormForm(RowForm):
     """
 
     operator: str
-    data: str  # type of X
+    data: str  # type of X, of skip and of their sum
     result: str  # type of Y
     parameter: str  # V
     statistic: str  # U
-    outputs: frozenset[str]  # of Y, mean and inv_std
+    outputs: frozenset[str]  # of Y, mean, inv_std and sum
     biased: bool  # there is a bias
+    shifted: bool  # there is a shift, which is added to X as skip is
     width: int
     lanes: int
     vectors: int
@@ -71,7 +72,12 @@ class NormForm(RowForm):
     @property
     def centred(self) -> bool:
         """The norm has a mean."""
-        return self.operator == "LayerNormalization"
+        return "Simplified" not in self.operator
+
+    @property
+    def skips(self) -> bool:
+        """What is normalised is X + skip, with the shift if there is one."""
+        return self.operator.startswith("Skip")
 
     @property
     def written(self) -> frozenset[str]:
@@ -84,11 +90,7 @@ class NormForm(RowForm):
 
     @property
     def needs_upstream(self) -> bool:
-        return False
-
-    @property
-    def needs_scale(self) -> bool:
-        return "Y" in self.written
+        return self.skips
 
     @property
     def row_in_registers(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]

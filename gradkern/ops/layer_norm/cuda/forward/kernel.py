@@ -3,6 +3,8 @@
     mean = sum X / columns,  r = 1 / sqrt(sum (X - mean)^2 / columns + epsilon)     over the columns of a row
     Y = (X - mean) * r * scale + bias                                               (no mean for Simplified)
 
+X is X + skip + shift in the skip forms, rounded to its type, which is an output, too.
+
 It goes as the gradients' kernel does (layer_norm.cuda.kernel), with the same ring of rows that memory fills ahead
 (row_ring) and the same exchange of one pair a row between warps and between the blocks of a cluster (row_sums): here a
 sum and a sum of squares (statistics). A row's values wait for them in registers, so X is read once. No sum goes over
@@ -37,7 +39,7 @@ def build(form: NormForm) -> Callable[..., None]:
     LANES, GROUPS, GROUP_THREADS, WARPS = form.lanes, form.warp_groups, form.group_threads, form.group_threads // 32
     THREADS, GROUP_ROWS, STAGES = form.threads, form.group_rows, form.stages
     BULK, RING, CLUSTER, CENTRED = form.source == "bulk", form.ring, form.cluster, form.centred
-    IN_REGISTERS, BIASED = form.parameters_in_registers, form.biased
+    IN_REGISTERS, BIASED, SHIFTED = form.parameters_in_registers, form.biased, form.shifted
     ROW_SUMS, APPLY = form.phase == "row_sums", form.phase == "apply"
     EXCHANGE = not APPLY and (WARPS > 1 or CLUSTER)
     Y_WRITTEN, MEAN, INV_STD = (each in form.written for each in ("Y", "mean", "inv_std"))
@@ -51,7 +53,8 @@ def build(form: NormForm) -> Callable[..., None]:
     store_pair, store_global_pair = i.storer("shared", form.compute, 2), i.storer("global", form.compute, 2)
     store_statistic = i.storer("global", form.statistic, 1, form.native_bfloat16)
     fetch, wait_for_rows, places, _ = row_ring(form)
-    load_parameter = register_parameter(form)
+    load_parameter = register_parameter(form, wanted=IN_REGISTERS and Y_WRITTEN)
+    load_shift = register_parameter(form, wanted=SHIFTED)
     copy_parameters, load_shared_parameter = shared_parameters(form)
     take, squares, store = row_passes(form, load_shared_parameter)
     over_lanes, share, merge, statistics_from_memory = row_statistics(form)
@@ -75,8 +78,8 @@ def build(form: NormForm) -> Callable[..., None]:
             i.warp_barrier()
 
     def kernel(
-        X: int, scale: int, bias: int, Y: int, mean: int, inv_std: int, sums_of_rows: int,
-        rows: int, X_stride: int, Y_stride: int,
+        X: int, skip: int, shift: int, scale: int, bias: int, Y: int, mean: int, inv_std: int, sum_: int,
+        sums_of_rows: int, rows: int, X_stride: int, skip_stride: int, Y_stride: int, sum_stride: int,
         all_columns: int, slice_columns: int, over_columns_bits: int, epsilon_bits: int,
     ) -> None:  # fmt: skip
         thread = int32(cuda.threadIdx.x)
@@ -90,13 +93,16 @@ def build(form: NormForm) -> Callable[..., None]:
         block, blocks = int32(cuda.blockIdx.x // SLICES), int32(cuda.gridDim.x // SLICES)
 
         over_columns, epsilon = float_of_bits(over_columns_bits), float_of_bits(epsilon_bits)
-        X_stride, Y_stride = ROW(X_stride), ROW(Y_stride)  # an address is then one multiplication of 32 bits
+        # an address is then one multiplication of 32 bits
+        X_stride, skip_stride, Y_stride, sum_stride = ROW(X_stride), ROW(skip_stride), ROW(Y_stride), ROW(sum_stride)
         first_column, columns = int64(0), ROW(all_columns)
         if SLICES > 1:
             first_column = slice_ * slice_columns
             columns = ROW(min(slice_columns, all_columns - first_column))
         vectors = int32(columns // WIDTH)
         X = X + int64(first_column) * X_BYTES
+        skip = skip + int64(first_column) * X_BYTES
+        sum_ = sum_ + int64(first_column) * X_BYTES
         Y = Y + int64(first_column) * Y_BYTES
         rows = ROW(rows)
         first_row = ROW((ROW(block) * GROUPS + group) * GROUP_ROWS)
@@ -118,14 +124,17 @@ def build(form: NormForm) -> Callable[..., None]:
         if RING:
             stage = i.unseen(0)
             while stage < STAGES:
-                fetch(ring + stage * STAGE, arrived + stage * 8, X, X, X_stride, X_stride,
+                fetch(ring + stage * STAGE, arrived + stage * 8, X, skip, X_stride, skip_stride,
                       ROW(first_row + stage * step), rows, group_thread, lane, group_row, columns)  # fmt: skip
                 stage = i.unseen(stage + 1)
 
         pair, one = cuda.local.array(2, FLOAT), cuda.local.array(1, FLOAT)
         x = cuda.local.array(PER_THREAD, FLOAT)
         scales, biases = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
-        if IN_REGISTERS:
+        shifts = cuda.local.array(PER_THREAD, FLOAT)
+        if SHIFTED:
+            load_shift(shifts, shift, first_column, lane, vectors)
+        if IN_REGISTERS and Y_WRITTEN:
             load_parameter(scales, scale, first_column, lane, vectors)
             if BIASED:
                 load_parameter(biases, bias, first_column, lane, vectors)
@@ -163,9 +172,10 @@ def build(form: NormForm) -> Callable[..., None]:
             valid = GROUP_ROWS == 1 or own_row < rows
 
             stage_at, barrier = ring + int32(stage * STAGE), arrived + stage * 8
-            x_at, _ = places(stage_at, X, X, X_stride, X_stride, row, own_row, group_row, columns)
+            x_at, skip_at = places(stage_at, X, skip, X_stride, skip_stride, row, own_row, group_row, columns)
             wait_for_rows(barrier, parity)
-            total = take(x, x_at, lane, vectors, valid)
+            sum_at = row_address(sum_, own_row, sum_stride)
+            total = take(x, x_at, skip_at, sum_at, shifts, lane, vectors, valid)
 
             # the row's sum and its squares, over all its threads
             if not APPLY:
@@ -181,7 +191,7 @@ def build(form: NormForm) -> Callable[..., None]:
             elif RING:
                 wait_for_group(group)  # everyone has read the stage (an exchange says so too)
             if RING:
-                fetch(stage_at, barrier, X, X, X_stride, X_stride, ROW(row + STAGES * step), rows,
+                fetch(stage_at, barrier, X, skip, X_stride, skip_stride, ROW(row + STAGES * step), rows,
                       group_thread, lane, group_row, columns)  # fmt: skip
             if APPLY:
                 statistics_from_memory(pair, sums_of_rows, row, over_columns, warp_lane, all_columns, slice_columns)

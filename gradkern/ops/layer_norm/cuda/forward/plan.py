@@ -16,14 +16,23 @@ __all__ = ["plan"]
 
 _NAMES = {  # contract name -> the kernel's
     "X": "X",
+    "input": "X",
+    "skip": "skip",
+    "gamma": "scale",
+    "beta": "bias",
+    "bias": "shift",
     "Scale": "scale",
     "scale": "scale",
     "B": "bias",
     "Y": "Y",
+    "output": "Y",
     "Mean": "mean",
+    "mean": "mean",
     "InvStdDev": "inv_std",
     "inv_std_var": "inv_std",
+    "input_skip_bias_sum": "sum",
 }
+_MATRICES = ("X", "skip", "Y", "sum")
 _INDEX = {name: index for index, name in enumerate(ARGUMENTS)}
 
 
@@ -52,10 +61,10 @@ def plan(call: Call) -> ForwardPlan | EmptyPlan:
     tensors = {_NAMES[name]: each for name, each in {**call.inputs, **call.outputs}.items()}
     rows, columns = size_of(call.axes["rows"]), size_of(call.axes["columns"])
     for name, tensor in tensors.items():
-        if name not in ("X", "Y"):
+        if name not in _MATRICES:
             require_flat(name, tensor)
     row_axes = len(call.axes["rows"])
-    strides = {name: row_stride(name, tensors[name], row_axes) for name in ("X", "Y") if name in tensors}
+    strides = {name: row_stride(name, tensors[name], row_axes) for name in _MATRICES if name in tensors}
     if rows == 0 or columns == 0 or not call.outputs:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
 
@@ -106,13 +115,15 @@ def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: 
     ):
         width //= 2
     scale_width = width
-    starts = min(tensors[name].alignment for name in ("scale", "bias") if name in tensors)
+    starts = min(tensors[name].alignment for name in ("scale", "bias", "shift") if name in tensors)
     while scale_width > 1 and starts % min(16, scale_width * scale.dtype.itemsize):
         scale_width //= 2
     if device.capability >= (9, 0):
         source = "bulk"
     else:
         source = "async" if device.capability >= (8, 0) and width * X.dtype.itemsize >= 4 else "plain"
+    read = [name for name in ("X", "skip") if name in tensors]
+    starts_of_read, strides_of_read = ([tensors[name].alignment for name in read], [strides[name] for name in read])
     statistic = tensors.get("mean") or tensors.get("inv_std")
     return NormForm(
         operator=call.operator,
@@ -122,14 +133,15 @@ def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: 
         statistic=statistic.dtype.name if statistic else "float64" if X.dtype.itemsize == 8 else "float32",
         outputs=frozenset(_NAMES[name] for name in call.outputs),
         biased="bias" in tensors and Y is not None,
+        shifted="shift" in tensors,
         width=width,
         lanes=1,
         vectors=1,
         warp_groups=1,
         scale_width=scale_width,
         source=source,
-        aligned=all(each % 16 == 0 for each in (X.alignment, strides["X"], columns * X.dtype.itemsize)),
-        packed=strides["X"] == columns * X.dtype.itemsize,
+        aligned=all(each % 16 == 0 for each in (*starts_of_read, *strides_of_read, columns * X.dtype.itemsize)),
+        packed=all(each == columns * X.dtype.itemsize for each in strides_of_read),
         long_rows=max(rows, 16 * columns, *strides.values()) > 1 << 30,
         native_bfloat16=device.capability >= (8, 0),
     )

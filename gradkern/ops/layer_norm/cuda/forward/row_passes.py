@@ -18,23 +18,32 @@ __all__ = ["row_passes"]
 def row_passes(form: NormForm, load_shared_parameter: Callable[..., None]) -> tuple[Callable[..., Any], ...]:
     """Three device functions:
 
-    take(x, x_at, lane, vectors, valid)             this thread's elements into `x`, zeros beyond them; their sum
-    squares(x, mean, lane, vectors, valid)          the sum of their squared deviations from `mean`
-    store(x, y_at, mean, r, scales, biases, lane, vectors, valid)     Y, of what is in `x`
+    take(x, x_at, skip_at, sum_at, shifts, lane, vectors, valid)
+        this thread's elements into `x`, zeros beyond them; their sum. Of a skip form they are X + shift + skip, rounded
+        to the type of the data, which go to `sum_at`, too, where that is wanted
+    squares(x, mean, lane, vectors, valid)
+        the sum of their squared deviations from `mean`
+    store(x, y_at, mean, r, scales, biases, lane, vectors, valid)
+        Y, of what is in `x`
 
     valid: this thread has a row; vectors: of a row of the slice.
     """
     WIDTH, LANES, VECTORS, CERTAIN_VECTORS = form.width, form.lanes, form.vectors, form.certain_vectors
     IN_REGISTERS, BIASED, CENTRED = form.parameters_in_registers, form.biased, form.centred
+    SKIPS, SHIFTED, SUM = form.skips, form.shifted, "sum" in form.written
     X_VECTOR, Y_VECTOR = WIDTH * form.data_itemsize, WIDTH * form.result_itemsize
     SCALE_AT, BIAS_AT = form.scale_at, form.bias_at
     FLOAT = float32 if form.compute == "float32" else float64
     load_X = i.loader("shared" if form.ring else "global", form.data, WIDTH)
     store_Y = i.storer("global", form.result, WIDTH, form.native_bfloat16)
 
+    store_sum = i.storer("global", form.data, WIDTH, form.native_bfloat16)
+    round_to_data = i.rounder(form.data, WIDTH, form.native_bfloat16)
+
     @device_function
-    def take(x: Any, x_at: int, lane: int, vectors: int, valid: bool) -> Any:
-        some, sums = cuda.local.array(WIDTH, FLOAT), cuda.local.array(2, FLOAT)  # two: additions need not wait
+    def take(x: Any, x_at: int, skip_at: int, sum_at: int, shifts: Any, lane: int, vectors: int, valid: bool) -> Any:
+        some, more = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        sums = cuda.local.array(2, FLOAT)  # two: additions need not wait
         sums[0] = sums[1] = FLOAT(0)
         for j in range(VECTORS):
             v = lane + j * LANES
@@ -42,6 +51,15 @@ def row_passes(form: NormForm, load_shared_parameter: Callable[..., None]) -> tu
                 some[e] = FLOAT(0)
             if valid and (j < CERTAIN_VECTORS or v < vectors):
                 load_X(some, x_at + v * X_VECTOR)
+                if SKIPS:
+                    load_X(more, skip_at + v * X_VECTOR)
+                    for e in range(WIDTH):
+                        if SHIFTED:
+                            some[e] = some[e] + shifts[j * WIDTH + e]
+                        some[e] = some[e] + more[e]
+                    round_to_data(some)
+                    if SUM:
+                        store_sum(sum_at + v * X_VECTOR, some)
             for e in range(WIDTH):
                 x[j * WIDTH + e] = some[e]
                 sums[e & 1] += some[e]

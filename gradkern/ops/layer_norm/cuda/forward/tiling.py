@@ -70,6 +70,6 @@ def _candidates(form: NormForm, columns: int, few: bool) -> Iterator[tuple[float
 
 
 def _registers(form: NormForm) -> int:
-    """What a thread needs: a row's values, its scales and biases, and about 44 for the rest."""
-    each = 1 + (1 + form.biased if form.parameters_in_registers else 0)
+    """What a thread needs: a row's values, its parameters, and about 44 for the rest."""
+    each = 1 + form.shifted + (1 + form.biased if form.parameters_in_registers else 0)
     return up(form.per_thread * (form.itemsize // 4) * each + 44, 8)
