@@ -60,7 +60,9 @@ _V = TypeVar("_V", bound=_Array)
 _BatchNormalizationGradOutput: TypeAlias = Literal["dX", "dScale", "dBias"]
 _BatchNormalizationGradFromSumsOutput: TypeAlias = Literal["dX"]
 _BatchNormalizationGradSumsOutput: TypeAlias = Literal["dScale", "dBias"]
+_BiasFastGeluOutput: TypeAlias = Literal["C"]
 _BiasFastGeluGrad_dXOutput: TypeAlias = Literal["dX", "dB"]
+_BiasGeluOutput: TypeAlias = Literal["C"]
 _BiasGeluGrad_dXOutput: TypeAlias = Literal["dX", "dB"]
 _ConvGradOutput: TypeAlias = Literal["dX", "dW", "dB"]
 _DmlBatchNormalizationGradOutput: TypeAlias = Literal["OutputGradient", "OutputScaleGradient", "OutputBiasGradient"]
@@ -124,6 +126,11 @@ class _BatchNormalizationGradSumsPlan(Prepared):
         stream: Any = None,
     ) -> _results.BatchNormalizationGradSums[_T2]: ...
 
+class _BiasFastGeluPlan(Prepared):
+    def __call__(
+        self, A: _T, B: _Array, *, out: Mapping[_BiasFastGeluOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.BiasFastGelu[_T]: ...
+
 class _BiasFastGeluGrad_dXPlan(Prepared):
     def __call__(
         self,
@@ -134,6 +141,11 @@ class _BiasFastGeluGrad_dXPlan(Prepared):
         out: Mapping[_BiasFastGeluGrad_dXOutput, _Array] | None = None,
         stream: Any = None,
     ) -> _results.BiasFastGeluGrad_dX[_T, _TB]: ...
+
+class _BiasGeluPlan(Prepared):
+    def __call__(
+        self, A: _T, B: _Array, *, out: Mapping[_BiasGeluOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.BiasGelu[_T]: ...
 
 class _BiasGeluGrad_dXPlan(Prepared):
     def __call__(
@@ -347,6 +359,29 @@ def run(
 
 @overload
 def run(
+    op: Literal["BiasFastGelu"],
+    A: _T,
+    B: _Array,
+    *,
+    outputs: _BiasFastGeluOutput | Iterable[_BiasFastGeluOutput] | None = None,
+    out: Mapping[_BiasFastGeluOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.BiasFastGelu[_T]:
+    """GELU(A + B) in its approximate form, with the hyperbolic tangent.
+
+      A: input
+      B: bias
+
+    Returns
+      C: GELU of the sum
+    """
+
+@overload
+def run(
     op: Literal["BiasFastGeluGrad_dX"],
     dY: _T,
     X: _T,
@@ -369,6 +404,29 @@ def run(
     Returns
       dX: gradient of X
       dB: gradient of B; summed before dX is rounded; on request
+    """
+
+@overload
+def run(
+    op: Literal["BiasGelu"],
+    A: _T,
+    B: _Array,
+    *,
+    outputs: _BiasGeluOutput | Iterable[_BiasGeluOutput] | None = None,
+    out: Mapping[_BiasGeluOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.BiasGelu[_T]:
+    """GELU(A + B) in its exact form, with the normal distribution function.
+
+      A: input
+      B: bias
+
+    Returns
+      C: GELU of the sum
     """
 
 @overload
@@ -781,6 +839,22 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["BiasFastGelu"],
+    A: _Array,
+    B: _Array,
+    *,
+    outputs: _BiasFastGeluOutput | Iterable[_BiasFastGeluOutput] | None = None,
+    out: Mapping[_BiasFastGeluOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _BiasFastGeluPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["BiasFastGeluGrad_dX"],
     dY: _Array,
     X: _Array,
@@ -794,6 +868,22 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _BiasFastGeluGrad_dXPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["BiasGelu"],
+    A: _Array,
+    B: _Array,
+    *,
+    outputs: _BiasGeluOutput | Iterable[_BiasGeluOutput] | None = None,
+    out: Mapping[_BiasGeluOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _BiasGeluPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload

@@ -49,6 +49,12 @@ class BatchNormalizationGradSums(NamedTuple, Generic[_T2]):
     dBias: _T2 | Any
     """this part's share of the gradient of the bias"""
 
+class BiasFastGelu(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    C: _T | Any
+    """GELU of the sum"""
+
 class BiasFastGeluGrad_dX(NamedTuple, Generic[_T, _TB]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
@@ -56,6 +62,12 @@ class BiasFastGeluGrad_dX(NamedTuple, Generic[_T, _TB]):
     """gradient of X"""
     dB: _TB | Any
     """gradient of B; summed before dX is rounded"""
+
+class BiasGelu(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    C: _T | Any
+    """GELU of the sum"""
 
 class BiasGeluGrad_dX(NamedTuple, Generic[_T, _TB]):
     """An output is None where it was not wanted. Type checkers take it for an array."""

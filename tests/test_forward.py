@@ -23,6 +23,8 @@ LAYER = {"scale": "Scale", "inv_std_dev": "InvStdDev", "mean": "Mean", "X": "X"}
 INVERTIBLE = {"scale": "Scale", "bias": "B", "inv_std_var": "InvStdDev", "Y": "Y"}
 SIMPLIFIED = {"scale": "scale", "inv_std_var": "inv_std_var", "X": "X"}
 OF_LAYER = {"X": "X_grad", "Scale": "scale_grad", "B": "bias_grad"}
+GELU = {"X": "A", "B": "B"}
+OF_GELU = {"A": "dX", "B": "dB"}
 SKIP = {"scale": "gamma", "inv_std_dev": "inv_std_var", "mean": "mean", "X": "input_skip_bias_sum"}
 SKIP_SIMPLIFIED = {"scale": "gamma", "inv_std_var": "inv_std_var", "X": "input_skip_bias_sum"}
 OF_SKIP = {"input": "X_grad", "skip": "X_grad", "gamma": "scale_grad", "beta": "bias_grad"}
@@ -33,6 +35,8 @@ PARTNERS: dict[tuple[Any, Any], tuple[dict[str, str], dict[str, str]]] = {
         SIMPLIFIED,
         {"X": "X_grad", "scale": "scale_grad"},
     ),
+    ("BiasGelu", "BiasGeluGrad_dX"): (GELU, OF_GELU),
+    ("BiasFastGelu", "BiasFastGeluGrad_dX"): (GELU, OF_GELU),
     ("SkipLayerNormalization", "LayerNormalizationGrad"): (SKIP, OF_SKIP),
     ("SkipSimplifiedLayerNormalization", "SimplifiedLayerNormalizationGrad"): (
         SKIP_SIMPLIFIED,
@@ -66,10 +70,12 @@ def test_a_gradient_of_what_was_saved_agrees_with_differences_of_the_forward_for
 ) -> None:
     saved, gradients = PARTNERS[forward, gradient]
     inputs = sample(OPERATORS[forward], row, example)
-    scale = saved["scale"]
-    inputs[scale] = sample(OPERATORS[gradient], row, example)["scale"]  # away from 0 where the gradient divides by it
-    attributes: dict[str, Any] = {**example.attributes, "epsilon": EPSILON}
-    Y_type = {} if "Skip" in forward else {"Y_type": row["V" if "Y" in saved else "G"]}
+    if "scale" in saved:  # away from 0 where the gradient divides by it
+        inputs[saved["scale"]] = sample(OPERATORS[gradient], row, example)["scale"]
+    epsilon = {"epsilon": EPSILON} if "epsilon" in OPERATORS[forward].attributes else {}
+    attributes: dict[str, Any] = {**example.attributes, **epsilon}
+    has_type = "Y_type" in OPERATORS[forward].attributes
+    Y_type = {"Y_type": row["V" if "Y" in saved else "G"]} if has_type else {}
     result = gradkern.run(forward, **inputs, **attributes, **Y_type)
     known = {**inputs, **result._asdict()}
     (upstream,) = (each for each in OPERATORS[gradient].inputs if each.name not in saved)
@@ -80,9 +86,12 @@ def test_a_gradient_of_what_was_saved_agrees_with_differences_of_the_forward_for
         key: row[each.binds] for key, each in OPERATORS[gradient].attributes.items() if each.binds
     }
     binding |= {key: value for key, value in example.attributes.items() if key in OPERATORS[gradient].attributes}
-    found = gradkern.run(gradient, **{upstream.name: D}, **{to: known[of] for to, of in saved.items()}, **binding)
+    saved_arrays = {to: known[of] for to, of in saved.items()}
+    wanted_outputs = [*dict.fromkeys(gradients.values())]
+    found = gradkern.run(gradient, **{upstream.name: D}, **saved_arrays, outputs=wanted_outputs, **binding)
     wide = {name: each.astype(np.float64) for name, each in inputs.items()}
-    bound = max(norm_of(gradient, each.dtype) for each in (*found, *inputs.values())) * 4 + 1e-9
+    arrays = (*inputs.values(), D, *(getattr(found, each) for each in wanted_outputs))
+    bound = max(norm_of(gradient, each.dtype) for each in arrays) * 4 + 1e-9
     assert set(gradients) == set(inputs)
     formula = FORMULAS[forward]  # without the roundings on the way, which no difference could see through
     for name, wanted in gradients.items():

@@ -13,7 +13,7 @@ from helpers.tolerance import assert_close, assert_elements_close
 import gradkern
 from gradkern.contract.schema import Example, Operator
 
-ELEMENTWISE = {"X_grad", "dX", "OutputGradient", "Y", "output", "input_skip_bias_sum"}
+ELEMENTWISE = {"X_grad", "dX", "OutputGradient", "Y", "output", "input_skip_bias_sum", "C"}
 """The outputs whose single elements have a bound too, where the operator is a norm or GELU."""
 
 
@@ -305,6 +305,16 @@ def test_gelu_has_the_right_limits_and_never_makes_a_nan() -> None:
             )
             dX = gradkern.run(operator, np.ones_like(X), X, np.zeros(X.shape, row["TB"])).dX.astype(np.float64)
             np.testing.assert_array_equal(dX, [1, 0, np.nan, 1, 0, 1, 0, 1, 0, 0.5, 0.5], err_msg=f"{operator} {row}")
+
+
+def test_gelu_itself_has_the_right_limits() -> None:
+    for operator in ("BiasGelu", "BiasFastGelu"):
+        for row in OPERATORS[operator].combinations:
+            huge = float(ml_dtypes.finfo(row["T"]).max)
+            A = np.array([np.inf, -np.inf, np.nan, huge, -huge, 1e4, -1e4, 100, -100, 0], np.float64).astype(row["T"])
+            C = gradkern.run(operator, A, np.zeros(A.shape, row["TB"])).C.astype(np.float64)
+            wide = A.astype(np.float64)
+            np.testing.assert_array_equal(C, np.where(wide < 0, 0, wide), err_msg=f"{operator} {row}")
 
 
 def test_a_zero_in_the_invertible_scale_is_an_error_and_writes_nothing() -> None:

@@ -191,6 +191,13 @@ def _bias_gelu(approximate: str) -> Any:
     return make
 
 
+def _bias_gelu_forward(approximate: str) -> Any:
+    def make(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]) -> Peer:
+        return lambda: aten.gelu(t["A"] + t["B"], approximate=approximate)
+
+    return make
+
+
 def _batch_norm(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]) -> Peer:
     mask = [name in outputs for name in ("dX", "dScale", "dBias")]
     mean, inv_std = t["saved_mean"], t["saved_inv_std"]
@@ -235,6 +242,8 @@ _TORCH: dict[str, Any] = {
     "SkipSimplifiedLayerNormalization": _skip_layer_norm,
     "LayerNormalizationGrad": _layer_norm,
     "SimplifiedLayerNormalizationGrad": _rms_norm,
+    "BiasGelu": _bias_gelu_forward("none"),
+    "BiasFastGelu": _bias_gelu_forward("tanh"),
     "BiasGeluGrad_dX": _bias_gelu("none"),
     "BiasFastGeluGrad_dX": _bias_gelu("tanh"),
     "BatchNormalizationGrad": _batch_norm,

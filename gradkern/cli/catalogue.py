@@ -60,6 +60,7 @@ def calls() -> Iterator[Call]:
     """All of them. Those that one kernel serves are of no cost: it is compiled once."""
     yield from _layer_norms()
     yield from _gelus()
+    yield from _gelus_forward()
     yield from _batch_norms()
     yield from _convolutions()
 
@@ -97,6 +98,14 @@ def _gelus() -> Iterator[Call]:
                 axes = {"rows": [MANY], "columns": columns}
                 for outputs in (["dX"], ["dX", "dB"]):
                     yield {"op": name, "axes": axes, "types": {"T": data, "TB": bias}, "outputs": outputs}
+
+
+def _gelus_forward() -> Iterator[Call]:
+    kinds = [("float32", "float32"), *((half, half) for half in HALF)]
+    for name in ("BiasGelu", "BiasFastGelu"):
+        for data, bias in kinds:
+            for columns in HIDDEN:
+                yield {"op": name, "axes": {"rows": [MANY], "columns": columns}, "types": {"T": data, "TB": bias}}
 
 
 def _batch_norms() -> Iterator[Call]:

@@ -1,4 +1,4 @@
-"""exp and the gradients of GELU for kernels.
+"""exp, GELU and its gradients for kernels.
 
 In float32 they are plain arithmetic without branches, which LLVM turns into vector code; without Intel's SVML it calls
 the C library for each element of math.exp and math.erf. float64 does call the C library: the true functions.
@@ -20,7 +20,7 @@ from numba.extending import overload
 from gradkern.cpu.compile import INLINE, instruction
 from gradkern.cpu.llvm import ir
 
-__all__ = ["SCALE", "exact_gelu_gradient", "fast_gelu_gradient", "scaled_exp"]
+__all__ = ["SCALE", "exact_gelu", "exact_gelu_gradient", "fast_gelu", "fast_gelu_gradient", "scaled_exp"]
 
 _ZERO, _HALF, _ONE, _TWO = (np.float32(value) for value in (0, 0.5, 1, 2))
 
@@ -103,6 +103,16 @@ def _at_most(value: Any, bound: Any) -> Any:
     return bound if value > bound else value
 
 
+def exact_gelu(z: Any) -> Any:
+    """z Phi(z), Phi the normal distribution function; 0 of minus infinity."""
+    raise NotImplementedError("for kernels only")
+
+
+def fast_gelu(z: Any) -> Any:
+    """z (1 + t)/2 with t = tanh(c (z + a z^3)); 0 of minus infinity."""
+    raise NotImplementedError("for kernels only")
+
+
 def exact_gelu_gradient(z: Any) -> Any:
     """Phi(z) + z phi(z): the gradient of z Phi(z), Phi the normal distribution function, phi its density."""
     raise NotImplementedError("for kernels only")
@@ -175,5 +185,52 @@ def _fast_gelu_gradient(z: Any) -> Any:
         v = _ONE / (SCALE + e)  # w, divided by SCALE
         gradient = e * (_ONE - t * (_P0 + _P1 * square) * (SCALE * v)) * v
         return gradient if z < _ZERO else _ONE - gradient
+
+    return fast32
+
+
+@overload(exact_gelu, jit_options=INLINE)
+def _exact_gelu(z: Any) -> Any:
+    if z == types.float64:
+
+        def exact64(z: Any) -> Any:
+            z = -_at_most(-z, _FLAT)
+            return z * (0.5 * math.erfc(-z * _SQRT_HALF))
+
+        return exact64
+
+    def exact32(z: Any) -> Any:
+        # as in the gradient: Phi(-t) is e M
+        z = -_at_most(-z, _FLAT32)
+        t = _at_most(abs(z), _FLAT32)
+        e = scaled_exp(-_HALF * t * t)
+        v = t / (_ONE + _V * t)
+        high = _M5 + v * (_M6 + v * (_M7 + v * _M8))
+        tail = e * (_M0 + v * (_M1 + v * (_M2 + v * (_M3 + v * (_M4 + v * high)))))
+        return z * (tail if z < _ZERO else _ONE - tail)
+
+    return exact32
+
+
+@overload(fast_gelu, jit_options=INLINE)
+def _fast_gelu(z: Any) -> Any:
+    # as in the gradient: with e = exp(-2|u|), (1 + tanh u)/2 is 1/(1 + e), and e/(1 + e) for negative u
+    if z == types.float64:
+
+        def fast64(z: Any) -> Any:
+            z = -_at_most(-z, _FLAT)
+            bounded = _at_most(z, _FLAT)
+            e = math.exp(-2.0 * _C * abs(bounded) * (1.0 + _A * bounded * bounded))
+            w = 1.0 / (1.0 + e)
+            return z * (w if z >= 0.0 else e * w)
+
+        return fast64
+
+    def fast32(z: Any) -> Any:
+        z = -_at_most(-z, _FLAT32)
+        t = _at_most(abs(z), _FLAT32)
+        e = scaled_exp(-_TWO * _C32 * t * (_ONE + _A32 * (t * t)))
+        v = _ONE / (SCALE + e)
+        return z * (e * v) if z < _ZERO else z * (SCALE * v)
 
     return fast32

@@ -15,8 +15,8 @@ LAYER = "LayerNormalizationGrad"
 CONV = "ConvGrad"
 GELU = "BiasGeluGrad_dX"
 KNOWN = (
-    "BatchNormalizationGrad, BatchNormalizationGradFromSums, BatchNormalizationGradSums, BiasFastGeluGrad_dX, "
-    "BiasGeluGrad_dX, ConvGrad, DmlBatchNormalizationGrad, "
+    "BatchNormalizationGrad, BatchNormalizationGradFromSums, BatchNormalizationGradSums, BiasFastGelu, "
+    "BiasFastGeluGrad_dX, BiasGelu, BiasGeluGrad_dX, ConvGrad, DmlBatchNormalizationGrad, "
     "InvertibleLayerNormalizationGrad, LayerNormalization, LayerNormalizationGrad, SimplifiedLayerNormalization, "
     "SimplifiedLayerNormalizationGrad, SkipLayerNormalization, SkipSimplifiedLayerNormalization"
 )
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("provider")
     [
         ("ConvGrd", " (did you mean ConvGrad?)"),
         ("convgrad", " (did you mean ConvGrad?)"),
-        ("BiasGeluGrad", " (did you mean BiasGeluGrad_dX or BiasFastGeluGrad_dX?)"),
+        ("BiasGeluGrad", " (did you mean BiasGeluGrad_dX or BiasGelu or BiasFastGeluGrad_dX?)"),
         ("Softmax", ""),
         (7, ""),
         (["ConvGrad"], " (did you mean ConvGrad?)"),

@@ -21,12 +21,14 @@ from gradkern.contract.axes import shape_of
 OPERATORS = gradkern.operators()
 
 
-def test_the_registry_has_the_fourteen_operators() -> None:
+def test_the_registry_has_the_sixteen_operators() -> None:
     assert list(OPERATORS) == [
         "BatchNormalizationGrad",
         "BatchNormalizationGradFromSums",
         "BatchNormalizationGradSums",
+        "BiasFastGelu",
         "BiasFastGeluGrad_dX",
+        "BiasGelu",
         "BiasGeluGrad_dX",
         "ConvGrad",
         "DmlBatchNormalizationGrad",

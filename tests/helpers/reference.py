@@ -208,6 +208,20 @@ def _dml_batch_norm(
     }
 
 
+def _bias_gelu_forward(A: Array, B: Array) -> Gradients:
+    return {"C": _times(A + B, ndtr)}
+
+
+def _bias_fast_gelu_forward(A: Array, B: Array) -> Gradients:
+    c, a = 0.7978845608028654, 0.044715
+    return {"C": _times(A + B, lambda z: expit(2 * c * (z + a * z**3)))}
+
+
+def _times(z: Array, share: Callable[[Array], Array]) -> Array:
+    """z share(z), where the share is 0 or 1 to the last bit beyond 50; 0 of minus infinity."""
+    return np.where(z < -50, 0.0 * np.maximum(z, -50), z * share(_saturated(z)))
+
+
 def _bias_gelu(dY: Array, X: Array, B: Array) -> Gradients:
     z = _saturated(X + B)
     return _through_gelu(dY, ndtr(z) + z * np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi))
@@ -270,6 +284,8 @@ def _conv(
 
 
 FORMULAS: dict[str, Callable[..., Gradients]] = {
+    "BiasGelu": _bias_gelu_forward,
+    "BiasFastGelu": _bias_fast_gelu_forward,
     "LayerNormalization": _layer_norm_forward,
     "SimplifiedLayerNormalization": _rms_norm_forward,
     "SkipLayerNormalization": _skip_layer_norm,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.bias_gelu import EXACT, FAST, assert_right, operands
+from helpers.bias_gelu import EXACT, FAST, FORWARD, NAMES, assert_right, operands
 from helpers.guarded import Guarded
 
 from gradkern.cuda.device_code import simulated
@@ -31,10 +31,11 @@ def check(
     **form: Any,
 ) -> None:
     """One launch on rows x columns of the array, in memory that shows every stray read and write."""
-    inputs = operands(rows, columns, data, parameter or data)
+    inputs = operands(rows, columns, data, parameter or data, operator=operator)
+    outputs = ("dX",) if operator in FORWARD else outputs
     fold = form.get("fold", 1)
     made = BiasGeluForm(operator, data, parameter or data, outputs, **form)
-    row = columns * inputs["X"].itemsize + spread
+    row = columns * next(iter(inputs.values())).itemsize + spread
 
     def hold(shape: tuple[int, ...], dtype: Any) -> Guarded:
         return Guarded(shape, dtype, offset, row) if len(shape) == 2 else Guarded(shape, dtype)
@@ -52,7 +53,7 @@ def check(
     tiles = chunks * made.slices(columns * fold)
     partial = Guarded((chunks * made.column_sums.partial_bytes(columns * fold),), np.uint8)
     counter = np.zeros(64, np.uint32)
-    named = {name: each.address for name, each in held.items()}
+    named = {NAMES.get(name, name): each.address for name, each in held.items()}
     named |= {"partial": partial.address, "counter": counter.ctypes.data}
     named |= made.sizes(columns * fold)
     named |= {"rows": rows // fold, "tail": rows % fold * columns}
@@ -67,10 +68,11 @@ def check(
             break
     for each in (*held.values(), partial):
         each.check()
-    assert_right(operator, inputs, {name: np.array(held[name].array) for name in outputs})
+    results = {"C" if operator in FORWARD else name: np.array(held[name].array) for name in outputs}
+    assert_right(operator, inputs, results)
 
 
-@pytest.mark.parametrize("operator", [EXACT, FAST])
+@pytest.mark.parametrize("operator", [EXACT, FAST, *FORWARD])
 @pytest.mark.parametrize("data", [b, h, f, d])
 def test_every_type(operator: str, data: str) -> None:
     check(operator, 11, 100, data, width=2, lanes=32, warp_groups=2, unroll=2)
@@ -111,3 +113,13 @@ def test_rows_that_start_anywhere_and_lie_apart() -> None:
 @pytest.mark.parametrize("source", ["X", "dY"])
 def test_dX_may_be_written_over_what_it_is_made_from(source: str) -> None:
     check(EXACT, 19, 64, f, in_place=source, blocks=2, width=4, lanes=16, warp_groups=1, unroll=2)
+
+
+@pytest.mark.parametrize("rows", [8, 29])
+def test_gelu_itself_of_rows_of_odd_columns(rows: int) -> None:
+    check(FORWARD[0], rows, 33, h, width=8, lanes=16, warp_groups=2, fold=8)
+    check(FORWARD[1], rows, 33, b, offset=2, spread=6, width=1, lanes=64, warp_groups=1)
+
+
+def test_gelu_may_be_written_over_its_input() -> None:
+    check(FORWARD[0], 19, 64, f, in_place="A", width=4, lanes=16, warp_groups=1, unroll=2)

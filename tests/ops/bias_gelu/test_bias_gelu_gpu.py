@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.bias_gelu import EXACT, FAST, assert_right, operands
+from helpers.bias_gelu import EXACT, FAST, FORWARD, assert_right, operands
 from helpers.capture import Capture
 from helpers.guarded import Guarded, OnDevice
 from helpers.reference import reference
@@ -50,7 +50,9 @@ def run(
     from gradkern.cuda.device import activate, get_device
     from gradkern.ops.bias_gelu.cuda.plan import plan
 
-    rows, columns = inputs["X"].shape
+    X = inputs["A" if operator in FORWARD else "X"]
+    rows, columns = X.shape
+    outputs = ("C",) if operator in FORWARD else outputs
 
     def hold(shape: tuple[int, ...], dtype: np.dtype) -> Guarded:
         if len(shape) == 1:
@@ -62,7 +64,7 @@ def run(
         host[name].array[...] = array
         if name != in_place:
             host[name].freeze()
-    out = {"dX": host[in_place] if in_place else hold((rows, columns), inputs["X"].dtype)}
+    out = dict.fromkeys(("dX", "C"), host[in_place] if in_place else hold((rows, columns), X.dtype))
     out |= {"dB": hold((columns,), inputs["B"].dtype)}
     out = {name: out[name] for name in outputs}
     call = Call(
@@ -71,7 +73,7 @@ def run(
         outputs={name: tensor(each) for name, each in out.items()},
         attributes={},
         axes={"rows": (rows,), "columns": columns},
-        in_place=frozenset({(in_place, "dX")} if in_place else ()),
+        in_place=frozenset({(in_place, outputs[0])} if in_place else ()),
         device="cuda:0",
         policy=Policy(),
     )
@@ -99,14 +101,27 @@ def run(
 
 
 def check(operator: str, rows: int, columns: int, data: str = b, parameter: str = "", **how: Any) -> None:
-    inputs = operands(rows, columns, data, parameter or data)
+    inputs = operands(rows, columns, data, parameter or data, operator=operator)
     assert_right(operator, inputs, run(operator, inputs, **how)[0])
 
 
 @pytest.mark.parametrize("types", TYPES, ids="-".join)
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", [*OPERATORS, *FORWARD])
 def test_every_combination_of_types(operator: str, types: tuple[str, str]) -> None:
     check(operator, 1003, 1000, *types)
+
+
+@pytest.mark.parametrize("operator", FORWARD)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_gelu_itself_of_every_shape(operator: str, shape: tuple[int, int]) -> None:
+    check(operator, *shape)
+    check(operator, *shape, data=f, in_place="A")
+
+
+@pytest.mark.parametrize("operator", FORWARD)
+def test_gelu_itself_of_rows_that_start_anywhere_and_lie_apart(operator: str) -> None:
+    for columns in (100, 1001):
+        check(operator, 65, columns, offset=1, spread=3)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -28,7 +28,7 @@ class BiasGeluForm(ByColumns):
     operator: str
     data: str  # type of dY, X and dX
     parameter: str  # type of B and dB
-    outputs: tuple[str, ...]
+    outputs: tuple[str, ...]  # in the gradients' words: GELU itself writes dX, and reads no dY
     width: int
     lanes: int = 1
     warp_groups: int = 1
@@ -55,7 +55,12 @@ class BiasGeluForm(ByColumns):
 
     @property
     def fast(self) -> bool:
-        return self.operator == "BiasFastGeluGrad_dX"
+        return self.operator.startswith("BiasFast")
+
+    @property
+    def forward(self) -> bool:
+        """GELU itself, and no gradient."""
+        return "Grad" not in self.operator
 
     @property
     def compute(self) -> str:

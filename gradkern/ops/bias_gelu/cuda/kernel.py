@@ -1,7 +1,8 @@
-"""The kernel of both GELU gradients. `build(form)` binds its constants; see BiasGeluForm for their meaning.
+"""The kernel of both GELUs and their gradients. `build(form)` binds its constants; see BiasGeluForm for their meaning.
 
     dX = dY * slope(X + B)                     (gelu_derivative has the slopes)
     dB = sum dX over the rows, before rounding
+    gelu(X + B), where form.forward            (to where dX goes; there is no dY)
 
 The matrix is cut into tiles: some rows in a slice of columns. Each thread has one vector of columns and `unroll` rows,
 all of whose loads are under way before the first is used; it loads its biases once.
@@ -26,7 +27,7 @@ from gradkern.cuda.device_code.column_sums import column_sums
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.bias_gelu.cuda.form import BiasGeluForm
-from gradkern.ops.bias_gelu.cuda.gelu_derivative import slope_of
+from gradkern.ops.bias_gelu.cuda.gelu_derivative import gelu_of, slope_of
 
 __all__ = ["build"]
 
@@ -52,7 +53,9 @@ def build(form: BiasGeluForm) -> Callable[..., None]:
     load_biases = i.loader("global", form.parameter, BIAS_WIDTH)
     store = i.storer("global", form.data, WIDTH, form.native_bfloat16)
     store_one = i.storer("global", form.data, 1, form.native_bfloat16)
+    FORWARD = form.forward
     slope = slope_of(form.fast, form.compute, form.native_bfloat16)
+    gelu = gelu_of(form.fast, form.compute, form.data == "float32", form.native_bfloat16)
     add_over_block, add_over_grid = column_sums(form.column_sums) if DB else (None, None)
 
     @device_function
@@ -67,7 +70,8 @@ def build(form: BiasGeluForm) -> Callable[..., None]:
         for u in range(UNROLL):
             row = min(ROW(ROW(chunk) * TILE_ROWS + u * BLOCK_ROWS + block_row), ROW(rows - 1))
             load(x, u * WORDS, row_address(X, row, X_stride) + int64(column) * ITEM)
-            load(d, u * WORDS, row_address(dY, row, dY_stride) + int64(column) * ITEM)
+            if not FORWARD:
+                load(d, u * WORDS, row_address(dY, row, dY_stride) + int64(column) * ITEM)
 
     def kernel(
         dY: int, X: int, B: int, dX: int, dB: int, partial: int, counter: int,
@@ -121,9 +125,10 @@ def build(form: BiasGeluForm) -> Callable[..., None]:
             for u in range(UNROLL):
                 row = ROW(ROW(chunk) * TILE_ROWS + u * BLOCK_ROWS + block_row)
                 unpack(z, x, u * WORDS)
-                unpack(out, d, u * WORDS)
+                if not FORWARD:
+                    unpack(out, d, u * WORDS)
                 for e in range(WIDTH):
-                    out[e] = out[e] * slope(z[e] + biases[e])
+                    out[e] = gelu(z[e] + biases[e]) if FORWARD else out[e] * slope(z[e] + biases[e])
                 if row < rows and has_columns:
                     if DX:
                         store(row_address(dX_at, row, dX_stride), out)
@@ -137,8 +142,9 @@ def build(form: BiasGeluForm) -> Callable[..., None]:
                     column = int64(first + e)
                     if column < tail:
                         load_one(z, row_address(X, rows, X_stride) + column * ITEM)
-                        load_one(out, row_address(dY, rows, dY_stride) + column * ITEM)
-                        out[0] = out[0] * slope(z[0] + biases[e])
+                        if not FORWARD:
+                            load_one(out, row_address(dY, rows, dY_stride) + column * ITEM)
+                        out[0] = gelu(z[0] + biases[e]) if FORWARD else out[0] * slope(z[0] + biases[e])
                         if DX:
                             store_one(row_address(dX, rows, dX_stride) + column * ITEM, out)
                         if DB:

@@ -1,11 +1,11 @@
-"""The GELU gradients on a GPU: from a call to a launch of the kernel in `cuda_kernel`."""
+"""GELU and its gradients on a GPU: from a call to a launch of the kernel."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
 
-from gradkern.call import Call, Refusal
+from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
@@ -13,6 +13,8 @@ from gradkern.cuda.scratch import scratch
 from gradkern.ops.bias_gelu.cuda.form import ARGUMENTS, BiasGeluForm, choose
 
 __all__ = ["plan"]
+
+_NAMES = {"A": "X", "C": "dX"}  # of GELU's own, in the gradients' words
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,9 @@ class GeluPlan:
 
 
 def plan(call: Call) -> GeluPlan | EmptyPlan:
-    """The plan of one of the two GELU gradients on `call.device`."""
+    """The plan of one of the two GELUs, or of a gradient, on `call.device`."""
     device = device_of(call)
-    tensors = {**call.inputs, **call.outputs}
+    tensors = _tensors(call)
     rows, columns = size_of(call.axes["rows"]), size_of(call.axes["columns"])
     for name in tensors.keys() & {"B", "dB"}:
         require_flat(name, tensors[name])
@@ -52,7 +54,7 @@ def plan(call: Call) -> GeluPlan | EmptyPlan:
     numbers = {"rows": rows // form.fold, "tail": rows % form.fold * columns, **form.sizes(columns * form.fold)}
     numbers |= {f"{name}_stride": form.fold * stride for name, stride in strides.items()}
     arguments = [numbers.get(name, 0) for name in ARGUMENTS]
-    arguments_of_call = [*call.inputs, *call.outputs, *(("counter", "partial") if form.persistent else ())]
+    arguments_of_call = [*tensors, *(("counter", "partial") if form.persistent else ())]
     builder = "gradkern.ops.bias_gelu.cuda.kernel:build"
     kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS))
     chunks = form.chunks(rows // form.fold)
@@ -67,9 +69,14 @@ def plan(call: Call) -> GeluPlan | EmptyPlan:
     return GeluPlan(_name(form, numbers["slices"]), partial, launch, device)
 
 
+def _tensors(call: Call) -> dict[str, Tensor]:
+    """Inputs, then outputs, by the kernel's names."""
+    return {_NAMES.get(name, name): each for name, each in {**call.inputs, **call.outputs}.items()}
+
+
 def _name(form: BiasGeluForm, slices: int) -> str:
     """A name that tells the kernel's shape: slices x lanes x width, warp_groups x rows of a thread."""
-    kind = "fast_gelu" if form.fast else "gelu"
+    kind = ("fast_gelu" if form.fast else "gelu") + ("_forward" if form.forward else "")
     what = "tiles" if form.persistent else "single_block" if form.single_block else "stream"
     folded = f"_fold{form.fold}" if form.fold > 1 else ""
     return f"{kind}_{what}_{slices}x{form.lanes}x{form.width}_rows{form.warp_groups}x{form.unroll}{folded}"
@@ -77,8 +84,8 @@ def _name(form: BiasGeluForm, slices: int) -> str:
 
 def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> BiasGeluForm:
     """All but the threads: vectors as wide as alignment allows, rows folded where that makes their vectors whole."""
-    X, B = call.inputs["X"], call.inputs["B"]
-    tensors = {**call.inputs, **call.outputs}
+    tensors = _tensors(call)
+    X, B = tensors["X"], tensors["B"]
     itemsize = X.dtype.itemsize
     packed = all(stride == columns * itemsize for stride in strides.values())
     width = 16 // itemsize
@@ -96,7 +103,7 @@ def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: 
         operator=call.operator,
         data=X.dtype.name,
         parameter=B.dtype.name,
-        outputs=tuple(call.outputs),
+        outputs=tuple(_NAMES.get(name, name) for name in call.outputs),
         width=width,
         fold=fold,
         bias_width=bias_width,
