@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import bench_rows
+import train_bench
 from bench_rows import Row
 from markdown_table import table
 
 import gradkern
 
-__all__ = ["RESULTS", "cold", "cpu", "digits", "gpu_origin", "h200"]
+__all__ = ["RESULTS", "cold", "cpu", "digits", "gpu_origin", "h200", "train"]
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PEERS = ("torch", "cudnn", "compile", "liger")  # of the benchmark on a GPU
@@ -82,6 +83,24 @@ def cold() -> str:
 
 COLD = ("empty", "pack", "second", "torch")
 LOADS = {"framework": "PyTorch and its context", "import": "gradkern", "libraries": "the libraries that gradkern calls"}
+
+
+def train() -> str:
+    """Steps of whole models; nothing before they were measured."""
+    path = RESULTS / "train.json"
+    if not path.exists():
+        return ""
+    results = json.loads(path.read_text())
+    rows, machine = results["rows"], results["machine"]
+    packages = ", ".join(f"{name} {machine['packages'][name]}" for name in ("torch", "triton", "numba-cuda"))
+    models = {commit: _models(rows, commit) for commit in dict.fromkeys(row["commit"] for row in rows)}
+    states = "; ".join(f"{', '.join(each)} at commit {commit}" for commit, each in models.items())
+    origin = f"{gpu_origin(machine, packages)}, with `tools/{machine['commands'][0]}`: {states}."
+    return f"{train_bench.shown(rows)}\n\n{origin}"
+
+
+def _models(rows: Sequence[Row], commit: str) -> list[str]:
+    return list(dict.fromkeys(row["model"] for row in rows if row["commit"] == commit))
 
 
 def h200() -> str:

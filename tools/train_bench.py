@@ -28,6 +28,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import results_file
 from markdown_table import table
 
 COLUMNS = ("eager", "enable", "compile", "compile+enable", "graph", "graph+enable", "graph+compile")
@@ -256,6 +257,7 @@ def main() -> None:
     if unknown:
         parser.error(f"no model {unknown[0]!r}; there are {', '.join(CASES[args.tiny])}")
     rows: list[Row] = []
+    machine = results_file.machine(not args.tiny)
     for name in models:
         for column in columns:
             with tempfile.TemporaryDirectory() as folder:
@@ -267,7 +269,7 @@ def main() -> None:
             rows.append(row)
             print(shown([row]).splitlines()[-1], file=sys.stderr, flush=True)
             if args.json is not None:
-                args.json.write_text(json.dumps(rows, indent=1))
+                results_file.write(args.json, json.dumps({"machine": machine, "rows": rows}, indent=1).encode())
     print(shown(rows))
 
 

@@ -21,7 +21,9 @@ def test_a_table_and_json_of_every_column(tmp_path: Path) -> None:
     file = tmp_path / "train.json"
     done = bench("GPT 12x1024", "--tiny", "--seconds", "0.1", "--columns", "eager,enable", "--json", str(file))
     assert done.returncode == 0, done.stderr
-    eager, enabled = json.loads(file.read_text())
+    results = json.loads(file.read_text())
+    assert results["machine"]["packages"]["torch"]
+    eager, enabled = results["rows"]
     assert eager["loss"] == pytest.approx(enabled["loss"], rel=1e-4)
     assert enabled["taken"] > 0
     assert "| GPT 12x1024 | enable |" in done.stdout
