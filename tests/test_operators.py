@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import ml_dtypes
 import numpy as np
 import pytest
-from helpers.examples import GRADIENTS, OPERATORS, attributes_of, bits, cases, every_output, sample
+from helpers.examples import GRADIENTS, OPERATORS, attributes_of, bits, cases, cases_with, every_output, sample
 from helpers.reference import FORMULAS, reference
 from helpers.tolerance import assert_close, assert_elements_close
 
@@ -45,14 +45,13 @@ def test_outputs_agree_with_float64_mathematics(name: str, operator: Operator, r
         np.testing.assert_array_equal(bits(array), bits(kept[key]), err_msg=f"input {key} was changed")
 
 
-@every_case
-def test_each_output_can_be_had_alone(name: str, operator: Operator, row: dict, example: Example) -> None:
+@pytest.mark.parametrize(("name", "operator", "row", "example", "output"), list(cases_with(every_output)))
+def test_each_output_can_be_had_alone(name: str, operator: Operator, row: dict, example: Example, output: str) -> None:
     inputs = sample(operator, row, example)
     expected = reference(name, inputs, example.attributes)
-    for output in every_output(operator):
-        alone = gradkern.run(name, **inputs, outputs=[output], **attributes_of(operator, row, example))
-        assert [key for key in alone._fields if getattr(alone, key) is not None] == [output]
-        assert_close(name, output, getattr(alone, output), expected[output])
+    alone = gradkern.run(name, **inputs, outputs=[output], **attributes_of(operator, row, example))
+    assert [key for key in alone._fields if getattr(alone, key) is not None] == [output]
+    assert_close(name, output, getattr(alone, output), expected[output])
 
 
 @every_case
@@ -66,24 +65,26 @@ def test_out_arrays_are_written_whole(name: str, operator: Operator, row: dict, 
         np.testing.assert_array_equal(bits(array), bits(getattr(fresh, key)))
 
 
-@every_case
+@pytest.mark.parametrize(
+    ("name", "operator", "row", "example", "pair"), list(cases_with(lambda operator: sorted(operator.in_place_pairs)))
+)
 def test_outputs_may_be_written_over_inputs_where_the_contract_permits(
-    name: str, operator: Operator, row: dict, example: Example
+    name: str, operator: Operator, row: dict, example: Example, pair: tuple[str, str]
 ) -> None:
+    source, target = pair
     attributes = attributes_of(operator, row, example)
-    expected = reference(name, sample(operator, row, example), example.attributes)
     types = {each.name: row[each.type] for each in (*operator.inputs, *operator.outputs)}
-    for source, target in operator.in_place_pairs:
-        inputs = sample(operator, row, example)
-        out = {target: inputs[source]}
-        if types[source] != types[target]:
-            with pytest.raises(gradkern.OutputError, match=f"out {target} has type {types[source]}"):
-                gradkern.run(name, **inputs, out=out, outputs=every_output(operator), **attributes)
-            continue
-        result = gradkern.run(name, **inputs, out=out, outputs=every_output(operator), **attributes)
-        assert getattr(result, target) is inputs[source]
-        for key, array in result._asdict().items():
-            assert_close(name, key, array, expected[key])
+    inputs = sample(operator, row, example)
+    expected = reference(name, inputs, example.attributes)
+    out = {target: inputs[source]}
+    if types[source] != types[target]:
+        with pytest.raises(gradkern.OutputError, match=f"out {target} has type {types[source]}"):
+            gradkern.run(name, **inputs, out=out, outputs=every_output(operator), **attributes)
+        return
+    result = gradkern.run(name, **inputs, out=out, outputs=every_output(operator), **attributes)
+    assert getattr(result, target) is inputs[source]
+    for key, array in result._asdict().items():
+        assert_close(name, key, array, expected[key])
 
 
 def strided(array: np.ndarray, how: str) -> np.ndarray:

@@ -25,10 +25,11 @@ def files_of(group: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_the_kernels_own_source_is_right_under_the_simulator(group: str) -> None:
+def test_the_kernels_own_source_is_right_under_the_simulator(group: str, pytestconfig: pytest.Config) -> None:
     files = files_of(group)
     assert files
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *map(str, files)]
+    options = ["--every-kernel"] if any(map(pytestconfig.getoption, ("--every-kernel", "--long"))) else []
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *options, *map(str, files)]
     environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

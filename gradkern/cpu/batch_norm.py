@@ -71,7 +71,9 @@ def _reduce_planes(
         for index in range(first_reduced, min(first_reduced + reduced_per_task, reduced_offsets.size)):
             for channel in range(first_channel, last_channel):
                 offset = channel_offsets[channel] + reduced_offsets[index]
-                r = _inverse(variance, channel, epsilon)
+                r = real(D, 0)
+                if variance is not None:
+                    r = _inverse(variance, channel, epsilon)
                 mu = summand(D, dX, 0)
                 if scale_sums is not None:
                     mu = summand(D, dX, load(mean, channel))
@@ -123,7 +125,8 @@ def _reduce_columns(
         columns = width // repeats
         for column in range(width):
             channel = channel_index * length + begin + column % columns
-            r[column] = _inverse(variance, channel, epsilon)
+            if variance is not None:
+                r[column] = _inverse(variance, channel, epsilon)
             if scale_sums is not None:
                 mu[column] = load(mean, channel)
             if dX is not None:
@@ -218,8 +221,9 @@ def _apply_to_columns(
 class Reduce:
     """One pass over D and X: the sums that are wanted, and dX where the statistics are constants.
 
-    data is Numba's type of D and X, parameters of scale (none, if dX is not wanted), mean and variance, dX of dX or
-    none; totals the element types of the sums of scale and bias, None for one that is not wanted.
+    data is Numba's type of D and X, parameters of scale, mean and variance, dX of dX or none; totals the element types
+    of the sums of scale and bias, None for one that is not wanted. Inputs that what is wanted does not depend on are no
+    part of the kernel, which then serves all their types.
     """
 
     def __init__(
@@ -235,11 +239,12 @@ class Reduce:
         self._tasks = math.prod(runs.parts)
         self._epsilon = epsilon
         self._sums = RowSums(runs.rows, runs.channels, totals)
+        of_scale, of_dX = totals[0] is not None, dX != types.none
+        self._needed = (True, of_scale or of_dX, of_dX, of_scale, of_scale or of_dX)
+        inputs = (data, data, *parameters)
         self._compiled = (_reduce_columns if runs.columns else _reduce_planes)(
             QUEUE,
-            data,
-            data,
-            *parameters,
+            *(each if needed else types.none for each, needed in zip(inputs, self._needed, strict=True)),
             types.none if epsilon is None else types.float64,
             dX,
             *self._sums.types,
@@ -250,7 +255,8 @@ class Reduce:
     def __call__(self, arrays: Sequence[np.ndarray], dX: Any, totals: Sequence[np.ndarray | None]) -> None:
         """arrays: D, X, scale, mean, variance."""
         partials = self._sums.partials()
-        arguments = (*arrays, self._epsilon, dX, *partials, *self._runs.arguments)
+        inputs = (each if needed else None for each, needed in zip(arrays, self._needed, strict=True))
+        arguments = (*inputs, self._epsilon, dX, *partials, *self._runs.arguments)
         threads.run(self._compiled, self._tasks, arrays[0].nbytes * 3, *arguments)
         self._sums.add(partials, totals)
 

@@ -47,8 +47,12 @@ __all__ = [
 # Sums may be reordered, which vector code needs, and a zero's sign is free. Nothing lets LLVM forget NaN or Inf. Not
 # "contract": a - b must be 0 where a and b are the same product, and is not when only one of them is rounded.
 FASTMATH = {"reassoc", "nsz"}
+# Numba's own wrappers: kernels are called from Python, by the one, and nothing by the other, a C callback. A function
+# that only kernels call needs neither.
+_WITHOUT_CALLBACK = {"no_cfunc_wrapper": True}
+_WITHOUT_WRAPPERS = {**_WITHOUT_CALLBACK, "no_cpython_wrapper": True}
 # For functions that kernels call: inlined, so that the loop around them becomes vector code, and not reordered.
-INLINE: Any = {"error_model": "numpy", "fastmath": {"nsz", "contract"}, "forceinline": True}
+INLINE: Any = {"error_model": "numpy", "fastmath": {"nsz", "contract"}, "forceinline": True, **_WITHOUT_WRAPPERS}
 # For what is stored, element by element: neither reordered nor contracted. LLVM takes the vector code of a loop only
 # where the arrays lie far enough apart, and elsewhere its scalar code must give the same bits.
 AS_WRITTEN: Any = {**INLINE, "fastmath": {"nsz"}}
@@ -103,7 +107,8 @@ class Kernel:
         if settings.DISABLE_JIT:
             raise ProviderError("NUMBA_DISABLE_JIT is set, and the CPU provider is compiled by Numba: unset it")
         locks.require_whole_compiler()
-        compiled = cast(Any, numba.njit(nogil=True, error_model="numpy", fastmath=FASTMATH)(self.function))
+        options: Any = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH, **_WITHOUT_CALLBACK}
+        compiled = cast(Any, numba.njit(**options)(self.function))
         compiled._cache = _Cache(self.path(*arguments))
         compiled.compile(types.void(*arguments))
         compiled.disable_compile()

@@ -57,7 +57,8 @@ def compiled(kind: Any, capability: tuple[int, int]) -> list[Made]:
 @pytest.mark.parametrize(
     ("kind", "capability"),
     parameters(
-        [*product(KINDS, HOPPER), (KINDS[0], (10, 0)), (KINDS[2], (12, 0))], product(KINDS[::2], [(10, 0), (12, 0)])
+        [*product(KINDS[::2], HOPPER), (KINDS[0], (10, 0)), (KINDS[2], (12, 0))],
+        [*product(KINDS, HOPPER), *product(KINDS[::2], [(10, 0), (12, 0)])],
     ),
 )
 def test_no_register_is_spilled_and_accesses_are_vectors(kind: Any, capability: tuple[int, int]) -> None:

@@ -9,12 +9,13 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import gradkern
-from gradkern.cuda import cache
+from gradkern.cuda import cache as kernel_cache
 from gradkern.system import sources
 
 PACKAGE = Path(gradkern.__file__).parent
@@ -36,6 +37,7 @@ def path_of(module: str, root: Path) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
+@cache
 def loaded_by(module: str) -> set[str]:
     """Modules of gradkern, packages apart, that Python has loaded when it has imported this one and nothing else."""
     code = f"import sys, gradkern; before = {{*sys.modules}}; import {module}; print(*{{*sys.modules}} - before)"
@@ -125,8 +127,8 @@ def test_imports_in_every_shape_are_found(tmp_path: Path) -> None:
 
 def test_the_key_is_of_sources_constants_and_device(monkeypatch: pytest.MonkeyPatch) -> None:
     module = "gradkern.ops.layer_norm.cuda.kernel"
-    keys = {cache.key_of(module, form, capability) for form in ("a", "b") for capability in ((8, 0), (9, 0))}
-    keys.add(cache.key_of("gradkern.ops.bias_gelu.cuda.kernel", "a", (8, 0)))
+    keys = {kernel_cache.key_of(module, form, capability) for form in ("a", "b") for capability in ((8, 0), (9, 0))}
+    keys.add(kernel_cache.key_of("gradkern.ops.bias_gelu.cuda.kernel", "a", (8, 0)))
     monkeypatch.setattr(sources, "digest", lambda *modules: "other sources")
-    keys.add(cache.key_of(module, "a", (8, 0)))
+    keys.add(kernel_cache.key_of(module, "a", (8, 0)))
     assert len(keys) == 6

@@ -1,6 +1,8 @@
 """The calls that every operator is tested with: all its types on all its examples in the registry."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import product
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -16,6 +18,9 @@ FORWARD = tuple(name for name in OPERATORS if name not in GRADIENTS)
 """The operators whose gradients others are."""
 
 
+Part = TypeVar("Part")
+
+
 def cases(types: str = "all", names: Iterable[str] = OPERATORS) -> Iterator[object]:
     for name in names:
         operator = OPERATORS[name]
@@ -23,9 +28,32 @@ def cases(types: str = "all", names: Iterable[str] = OPERATORS) -> Iterator[obje
             if types != "all" and set(row.values()) != {types}:
                 continue
             for example in operator.examples:
-                label = f"{name}-{'-'.join(row.values())}-{named(example)}".replace(" ", "-")
-                marks = () if set(row.values()) == {"float32"} else pytest.mark.thorough
-                yield pytest.param(name, operator, row, example, id=label, marks=marks)
+                marks = () if _is_float32(row) else pytest.mark.thorough
+                yield pytest.param(name, operator, row, example, id=_label(name, row, example), marks=marks)
+
+
+def cases_with(parts: Callable[[Operator], Iterable[Part]]) -> Iterator[object]:
+    """The same with each of some parts of the operator. On the CPU each makes a kernel of its own for each combination
+    of types: float32 has them all, other combinations take turns, one part or none each, and --every-kernel compiles
+    what is left.
+    """
+    for name, operator in OPERATORS.items():
+        found = list(parts(operator))
+        for turn, row in enumerate(operator.combinations):
+            for example, (number, part) in product(operator.examples, enumerate(found)):
+                marks = [] if _is_float32(row) else [pytest.mark.thorough]
+                if marks and turn % (len(found) + 1) != number:
+                    marks.append(pytest.mark.every_kernel)
+                label = f"{_label(name, row, example)}-{part}"
+                yield pytest.param(name, operator, row, example, part, id=label, marks=marks)
+
+
+def _is_float32(row: dict[str, str]) -> bool:
+    return set(row.values()) == {"float32"}
+
+
+def _label(name: str, row: dict[str, str], example: Example) -> str:
+    return f"{name}-{'-'.join(row.values())}-{named(example)}".replace(" ", "-")
 
 
 def sample(operator: Operator, row: dict[str, str], example: Example, seed: int = 0) -> dict[str, np.ndarray]:

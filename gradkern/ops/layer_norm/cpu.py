@@ -51,23 +51,26 @@ def _rows(
     columns: int,
     rows_per_task: int,
 ) -> None:
-    """bias is None but for the invertible form, mean but for the plain one; X_grad and the sums where not wanted."""
+    """bias is None but for the invertible form, mean but for the plain one; X_grad and the sums where not wanted, and
+    inputs that only those depend on that are not.
+    """
     target = destination(X_grad, Y_grad, X)
     task = take(queue)
     while task >= 0:
         partial = task * columns
         if scale_sums is not None:
             scale_sums[partial : partial + columns] = 0
-        scale_block = zeros(X, 0 if scale_sums is None else columns)
+        scale_block = zeros(Y_grad, 0 if scale_sums is None else columns)
         if bias_sums is not None:
             bias_sums[partial : partial + columns] = 0
-        bias_block = zeros(X, 0 if bias_sums is None else columns)
+        bias_block = zeros(Y_grad, 0 if bias_sums is None else columns)
         begin = task * rows_per_task
         end = min(begin + rows_per_task, rows)
         for row in range(begin, end):
             first = row * columns
-            r = load(inv_std, row)
-            mu = real(X, 0)
+            r = xh = mu = real(Y_grad, 0)
+            if inv_std is not None:
+                r = load(inv_std, row)
             if mean is not None:
                 mu = load(mean, row)
 
@@ -75,11 +78,12 @@ def _rows(
             s1 = 0.0
             s2 = 0.0
             for start in range(0, columns, SPAN):
-                part1 = real(X, 0)
-                part2 = real(X, 0)
+                part1 = real(Y_grad, 0)
+                part2 = real(Y_grad, 0)
                 for column in range(start, min(start + SPAN, columns)):
                     D = load(Y_grad, first + column)
-                    xh = _normalized(X, first + column, column, mu, r, scale, bias)
+                    if X is not None:
+                        xh = _normalized(X, first + column, column, mu, r, scale, bias)
                     if X_grad is not None:
                         g = D * load(scale, column)
                         part1 += g
@@ -93,10 +97,10 @@ def _rows(
 
             # X_grad = r (D scale - s1/columns - xh s2/columns)
             if X_grad is not None:
-                m1 = real(X, s1 / columns)
-                m2 = real(X, s2 / columns)
+                m1 = real(Y_grad, s1 / columns)
+                m2 = real(Y_grad, s2 / columns)
                 if mean is None and bias is None:
-                    m1 = real(X, 0)
+                    m1 = real(Y_grad, 0)
                 for column in range(columns):
                     g = load(Y_grad, first + column) * load(scale, column)
                     xh = _normalized(X, first + column, column, mu, r, scale, bias)
@@ -120,9 +124,15 @@ def plan(call: Call) -> FlatPlan:
     over = (upstream, data)
     sums = RowSums(tasks, columns, [call.outputs[name].dtype if name in call.outputs else None for name in _SUMS])
     arguments = (upstream, data, "scale", "bias", "mean", deviation, "X_grad")
+    of_X, of_scale = "X_grad" in call.outputs, "scale_grad" in call.outputs
+    normalized = of_X or of_scale  # where only the bias has a gradient, the kernel reads Y_grad alone
+    needed = (True, normalized, of_X or (of_scale and invertible), *(normalized,) * 3, True)
     compiled = _rows(
         QUEUE,
-        *(argument_type(call, name, over) for name in arguments),
+        *(
+            argument_type(call, name, over) if each else types.none
+            for name, each in zip(arguments, needed, strict=True)
+        ),
         *sums.types,
         *(types.int64,) * 3,
     )
@@ -138,9 +148,9 @@ def plan(call: Call) -> FlatPlan:
         elif not simplified:
             mean = shift[0]
         partials = sums.partials()
-        threads.run(
-            compiled, tasks, nbytes, Y_grad, X, scale, bias, mean, inv_std, X_grad, *partials, rows, columns, step
-        )
+        arrays = (Y_grad, X, scale, bias, mean, inv_std, X_grad)
+        given = (array if each else None for array, each in zip(arrays, needed, strict=True))
+        threads.run(compiled, tasks, nbytes, *given, *partials, rows, columns, step)
         sums.add(partials, totals)
 
     return FlatPlan(call, kernel="rows", outputs=("X_grad", *_SUMS), launch=launch, over=over, scratch=sums.nbytes)

@@ -52,7 +52,8 @@ def _rows(
     rows_per_task: int,
     centred: Any,
 ) -> None:
-    """skip, shift, bias and outputs are None where there are none, centred for a simplified norm, which has no mean.
+    """skip, shift, bias and outputs are None where there are none, scale and bias also where Y is not wanted, centred
+    for a simplified norm, which has no mean.
 
     With skip, what is normalized is X + skip + shift, rounded; `total` takes it.
     """
@@ -128,17 +129,18 @@ def plan(call: Call) -> FlatPlan:
     inputs = [key for key in _NAMES if key not in _OUTPUTS]
     order = [next(key for key in inputs if names[key] == name) for name in call.inputs]
     over = (names["X"], names["skip"])
+    unread = () if names["Y"] else ("scale", "bias")  # one kernel computes the statistics for all their types
     epsilon = call.attributes["epsilon"]
     compiled = _rows(
         QUEUE,
-        *(argument_type(call, name, over) for name in names.values()),
+        *(argument_type(call, "" if key in unread else name, over) for key, name in names.items()),
         types.float64,
         *(types.int64,) * 3,
         types.boolean if centred else types.none,
     )
 
     def launch(read: list[np.ndarray], write: list[Any]) -> None:
-        given = dict.fromkeys(inputs) | dict(zip(order, read, strict=True))
+        given = dict.fromkeys(inputs) | dict(zip(order, read, strict=True)) | dict.fromkeys(unread)
         if columns:
             tasks = -(-rows // step)
             threads.run(compiled, tasks, nbytes, *given.values(), *write, epsilon, rows, columns, step, centred)

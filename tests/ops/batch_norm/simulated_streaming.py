@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -53,8 +54,15 @@ def test_blocks_with_many_items_with_few_and_with_none(sizes: tuple[int, ...], b
     check(case(sizes, f), width=4, blocks=blocks)
 
 
-@pytest.mark.parametrize("held_rows", [1, 2, 5, 20])
-@pytest.mark.parametrize("sizes", [(9, 5, 12), (70, 24), (40, 3, 7), (2, 2, 1201), (3, 5, 2)], ids=str)
+@pytest.mark.parametrize(
+    ("sizes", "held_rows"),
+    [
+        *product([(9, 5, 12), (70, 24), (40, 3, 7), (3, 5, 2)], [1, 2, 5, 20]),
+        *product([(2, 2, 1201)], [1, 20]),
+        *(pytest.param((2, 2, 1201), rows, marks=pytest.mark.every_kernel) for rows in (2, 5)),
+    ],
+    ids=str,
+)
 def test_rows_that_the_first_pass_leaves_on_the_chip_are_used(sizes: tuple[int, ...], held_rows: int) -> None:
     check(case(sizes, f), width=4, held_rows=held_rows, stages=3)
     check(case(sizes, f), width=4, held_rows=held_rows, stages=2, blocks=3, in_place="X")

@@ -57,11 +57,11 @@ def compiled(kind: Kind, capability: tuple[int, int]) -> tuple[BiasGeluForm, int
     ("kind", "capability"),
     parameters(
         [
-            *product(filter(is_chosen, KINDS), HOPPER),
-            *product(THEMSELVES, HOPPER),
-            *zip(ELSEWHERE, cycle(OTHERS), strict=False),
+            *product([*filter(is_chosen, KINDS)][::2], HOPPER),
+            *product(THEMSELVES[::2], HOPPER),
+            *zip(ELSEWHERE[1::2], cycle(OTHERS), strict=False),
         ],
-        [*product(KINDS, HOPPER), *product([*ELSEWHERE, *THEMSELVES], OTHERS)],
+        [*product([*KINDS, *THEMSELVES], HOPPER), *product([*ELSEWHERE, *THEMSELVES], OTHERS)],
     ),
 )
 def test_no_register_is_spilled_and_16_bytes_move_at_a_time(kind: Kind, capability: tuple[int, int]) -> None:

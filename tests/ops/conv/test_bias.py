@@ -48,8 +48,15 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("dtype", ["float16", "float64"])
+@pytest.mark.parametrize(
+    ("dtype", "last"),
+    [
+        ("float16", False),
+        ("float64", True),
+        pytest.param("float16", True, marks=pytest.mark.every_kernel),
+        pytest.param("float64", False, marks=pytest.mark.every_kernel),
+    ],
+)
 def test_its_kernel_compiles_and_asks_for_scratch_memory(device: Device, last: bool, dtype: str) -> None:
     dY = np.empty((8, 28, 28, 64), dtype).transpose(0, 3, 1, 2) if last else np.empty((8, 64, 28, 28), dtype)
     (candidate,) = bias.candidates(problem(dY), device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import cycle, product
+from itertools import product
 from typing import Any
 
 import pytest
@@ -72,9 +72,7 @@ def compiled(index: int, capability: tuple[int, int]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("case", "capability"),
-    parameters(
-        [*product(range(len(CASES)), HOPPER), *zip(cycle((0, 3)), OTHERS, strict=False)], product((0, 3), OTHERS)
-    ),
+    parameters([*product(range(len(CASES)), HOPPER), (0, (7, 5)), (3, (12, 0))], product((0, 3), OTHERS)),
 )
 def test_strips_taps_and_windows_stay_in_registers_and_copies_are_asynchronous(
     case: int, capability: tuple[int, int]
@@ -86,7 +84,7 @@ def test_strips_taps_and_windows_stay_in_registers_and_copies_are_asynchronous(
     assert ("cp.async." in made["ptx"]) == made["asynchronous"], "where the device can"
 
 
-@pytest.mark.parametrize(("case", "capability"), parameters([(0, (9, 0)), (1, (8, 0)), (1, (12, 0))]))
+@pytest.mark.parametrize(("case", "capability"), parameters([(0, (9, 0))], [(1, (8, 0)), (1, (12, 0))]))
 def test_on_tensor_cores_every_product_of_two_steps_is_one_instruction_and_all_stays_in_registers(
     case: int, capability: tuple[int, int]
 ) -> None:

@@ -58,7 +58,10 @@ def form_of(kind: Kind, capability: tuple[int, int]) -> NormForm:
 
 @pytest.mark.parametrize(
     ("kind", "capability"),
-    parameters([*product(KINDS, HOPPER), *zip(KINDS[::2], cycle(OTHERS), strict=False)], product(KINDS, OTHERS)),
+    parameters(
+        [*product(KINDS[::2], HOPPER), *zip(KINDS[1::2], cycle(OTHERS), strict=False)],
+        product(KINDS, [*HOPPER, *OTHERS]),
+    ),
 )
 def test_no_register_is_spilled_and_accesses_are_vectors(kind: Kind, capability: tuple[int, int]) -> None:
     from gradkern.cuda.compile import compile_kernel
