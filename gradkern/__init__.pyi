@@ -60,6 +60,7 @@ _V = TypeVar("_V", bound=_Array)
 _BatchNormalizationGradOutput: TypeAlias = Literal["dX", "dScale", "dBias"]
 _BatchNormalizationGradFromSumsOutput: TypeAlias = Literal["dX"]
 _BatchNormalizationGradSumsOutput: TypeAlias = Literal["dScale", "dBias"]
+_BatchNormalizationMergeStatisticsOutput: TypeAlias = Literal["statistics", "sample_statistics"]
 _BiasFastGeluOutput: TypeAlias = Literal["C"]
 _BiasFastGeluGrad_dXOutput: TypeAlias = Literal["dX", "dB"]
 _BiasGeluOutput: TypeAlias = Literal["C"]
@@ -125,6 +126,15 @@ class _BatchNormalizationGradSumsPlan(Prepared):
         out: Mapping[_BatchNormalizationGradSumsOutput, _Array] | None = None,
         stream: Any = None,
     ) -> _results.BatchNormalizationGradSums[_T2]: ...
+
+class _BatchNormalizationMergeStatisticsPlan(Prepared):
+    def __call__(
+        self,
+        part_statistics: _T2,
+        *,
+        out: Mapping[_BatchNormalizationMergeStatisticsOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.BatchNormalizationMergeStatistics[_T2]: ...
 
 class _BiasFastGeluPlan(Prepared):
     def __call__(
@@ -355,6 +365,32 @@ def run(
     Returns
       dScale: this part's share of the gradient of Scale
       dBias: this part's share of the gradient of the bias
+    """
+
+@overload
+def run(
+    op: Literal["BatchNormalizationMergeStatistics"],
+    part_statistics: _T2,
+    *,
+    epsilon: float = 1e-05,
+    outputs: _BatchNormalizationMergeStatisticsOutput
+    | Iterable[_BatchNormalizationMergeStatisticsOutput]
+    | None = None,
+    out: Mapping[_BatchNormalizationMergeStatisticsOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.BatchNormalizationMergeStatistics[_T2]:
+    """Statistics of a batch in parts, one part on each device, from those of every part.
+
+      part_statistics: means, variances and number of elements of each part, which may be 0
+      epsilon: added to the variance
+
+    Returns
+      statistics: of the whole batch, with 1 / sqrt(variance + epsilon) for each variance; 0 of nothing
+      sample_statistics: of the whole batch, with variances that are divided by one element less, if there are two
     """
 
 @overload
@@ -835,6 +871,24 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _BatchNormalizationGradSumsPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["BatchNormalizationMergeStatistics"],
+    part_statistics: _Array,
+    *,
+    epsilon: float = 1e-05,
+    outputs: _BatchNormalizationMergeStatisticsOutput
+    | Iterable[_BatchNormalizationMergeStatisticsOutput]
+    | None = None,
+    out: Mapping[_BatchNormalizationMergeStatisticsOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _BatchNormalizationMergeStatisticsPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload

@@ -49,6 +49,14 @@ class BatchNormalizationGradSums(NamedTuple, Generic[_T2]):
     dBias: _T2 | Any
     """this part's share of the gradient of the bias"""
 
+class BatchNormalizationMergeStatistics(NamedTuple, Generic[_T2]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    statistics: _T2 | Any
+    """of the whole batch, with 1 / sqrt(variance + epsilon) for each variance; 0 of nothing"""
+    sample_statistics: _T2 | Any
+    """of the whole batch, with variances that are divided by one element less, if there are two"""
+
 class BiasFastGelu(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 

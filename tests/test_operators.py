@@ -154,6 +154,8 @@ def empties() -> Iterator[object]:
     for name, operator in OPERATORS.items():
         for example in operator.examples[:1]:
             for axis, size in example.axes.items():
+                if axis == "numbers":  # there is an odd number of them
+                    continue
                 if axis in ("kernel", "out", "statistics", "group", "C", "M", "C_per_group") and name == "ConvGrad":
                     continue
                 for place in range(len(size)) if isinstance(size, tuple) else (None,):
@@ -234,7 +236,10 @@ def misaligned(array: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("name", list(OPERATORS))
 def test_out_arrays_of_any_layout_are_written_whole(name: str, layout: str) -> None:
     operator = OPERATORS[name]
-    for row in operator.combinations[0], next(row for row in operator.combinations if "bfloat16" in row.values()):
+    for row in (
+        operator.combinations[0],
+        next((row for row in operator.combinations if "bfloat16" in row.values()), operator.combinations[-1]),
+    ):
         for example in operator.examples:
             given = sample(operator, row, example) | attributes_of(operator, row, example)
             expected = reference(name, sample(operator, row, example), attributes_of(operator, row, example))

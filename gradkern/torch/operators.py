@@ -86,7 +86,7 @@ def _fake(operator: Operator) -> Callable[..., Any]:
     names = [each.name for each in operator.inputs]
 
     def fake(*inputs: Any, outputs: str | None = None, **attributes: Any) -> Any:
-        given = dict(zip(names, inputs, strict=False))  # optional ones may be left out
+        given = dict.fromkeys(names) | dict(zip(names, inputs, strict=False))  # optional ones may be left out
         wanted = _wanted(operator, outputs)
         every = [
             _empty(operator, each, given, attributes) if each.name in wanted else inputs[0].new_empty(0)

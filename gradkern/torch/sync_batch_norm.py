@@ -8,8 +8,7 @@ collectives, which torch.compile knows.
 The statistics of all parts are Chan's merge of those of each, with the parts' sizes as weights: parts may be of any
 sizes, also empty. A group's processes all get the same bits, as they add up the same numbers in the same order.
 
-Source: torch.nn.SyncBatchNorm. T. F. Chan, G. H. Golub, R. J. LeVeque, Updating formulae and a pairwise algorithm for
-computing sample variances, 1979.
+Source: torch.nn.SyncBatchNorm.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from gradkern.torch.operators import define
 __all__ = ["SyncBatchNorm"]
 
 Tensor = torch.Tensor
-Statistics = tuple[Tensor, Tensor, Tensor]
 _ops = torch.ops.gradkern
 
 
@@ -111,16 +109,23 @@ def _sync_batch_norm(
 ) -> Tensor:
     name, size = group.group_name, group.size()
     with torch.no_grad():
-        mean, variance, total = _merged(_gathered(_message(x.detach()), size, name))
-        inv_std = (variance + eps).rsqrt()
+        parts = _gathered(_message(x.detach()), size, name)
+        outputs = "statistics" if running_mean is None else "statistics,sample_statistics"
+        whole, sample = _ops.BatchNormalizationMergeStatistics(parts, epsilon=eps, outputs=outputs)
+        mean, inv_std, total = whole.split((x.shape[1], x.shape[1], 1))
         if running_mean is not None and running_var is not None:
-            unbiased = variance * (total / (total - 1).clamp(min=1))
-            for running, new in ((running_mean, mean), (running_var, unbiased)):
-                if running.dtype == new.dtype:
-                    running.lerp_(new, momentum)
-                else:  # one rounding
-                    running.copy_(torch.lerp(running.to(new.dtype), new, momentum))
+            _follow([running_mean, running_var], list(sample[:-1].view(2, -1)), momentum)
     return _Normalize.apply(x, weight, bias, mean, inv_std, total, eps, name)  # pyright: ignore[reportReturnType]
+
+
+def _follow(running: list[Tensor], new: list[Tensor], momentum: float | Tensor) -> None:
+    """Let running statistics go this share of the way to new ones."""
+    if running[0].dtype == new[0].dtype:
+        lerp: Any = torch._foreach_lerp_  # pyright: ignore[reportPrivateImportUsage]
+        lerp(running, new, [momentum, momentum] if isinstance(momentum, Tensor) else momentum)
+        return
+    for old, each in zip(running, new, strict=True):  # one rounding
+        old.copy_(torch.lerp(old.to(each.dtype), each, momentum))
 
 
 def _message(x: Tensor) -> Tensor:
@@ -140,17 +145,6 @@ def _gathered(message: Tensor, size: int, group: str) -> Tensor:
     """The messages of all processes, a row each."""
     every = torch.ops._c10d_functional.all_gather_into_tensor(message, size, group)
     return torch.ops._c10d_functional.wait_tensor(every).view(size, -1)
-
-
-def _merged(messages: Tensor) -> Statistics:
-    """Mean and variance of each channel in all parts, (C,), and the number of their elements, (1,)."""
-    channels = messages.shape[1] // 2
-    means, variances, counts = messages.split((channels, channels, 1), 1)
-    total = counts.sum(0)
-    shares = counts / total.clamp(min=1)
-    mean = (means * shares).sum(0)
-    variance = ((variances + (means - mean).square()) * shares).sum(0)
-    return mean, variance, total
 
 
 class _Normalize(torch.autograd.Function):

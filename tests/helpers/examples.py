@@ -14,7 +14,7 @@ from gradkern.contract.schema import Example, Operator
 
 OPERATORS = gradkern.operators()
 GRADIENTS = tuple(name for name in OPERATORS if "Grad" in name)
-FORWARD = tuple(name for name in OPERATORS if name not in GRADIENTS)
+FORWARD = tuple(name for name in OPERATORS if name not in (*GRADIENTS, "BatchNormalizationMergeStatistics"))
 """The operators whose gradients others are."""
 
 

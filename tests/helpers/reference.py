@@ -191,6 +191,18 @@ def _batch_norm_from_sums(
     return {"dX": scale * r / m * (m * dY - dbias - (X - mean) * r * dscale)}
 
 
+def _merge_statistics(part_statistics: Array, *, epsilon: float = 1e-5) -> Gradients:
+    channels = part_statistics.shape[1] // 2
+    means, variances, counts = np.split(part_statistics, [channels, 2 * channels], axis=1)
+    m = counts.sum()
+    if not m:
+        return dict.fromkeys(("statistics", "sample_statistics"), np.zeros(2 * channels + 1))
+    mean = (counts * means).sum(0) / m
+    variance = (counts * (variances + (means - mean) ** 2)).sum(0) / m
+    every = {"statistics": 1 / np.sqrt(variance + epsilon), "sample_statistics": variance * m / max(m - 1, 1)}
+    return {name: np.concatenate([mean, spread, [m]]) for name, spread in every.items()}
+
+
 def _per_channel(X: Array, *parameters: Array) -> list[Array]:
     """One value for each channel in a shape that meets X's second axis."""
     return [each.reshape(-1, *[1] * (X.ndim - 2)) for each in parameters]
@@ -293,6 +305,7 @@ FORMULAS: dict[str, Callable[..., Gradients]] = {
     "BatchNormalizationGrad": _batch_norm,
     "BatchNormalizationGradSums": _batch_norm_sums,
     "BatchNormalizationGradFromSums": _batch_norm_from_sums,
+    "BatchNormalizationMergeStatistics": _merge_statistics,
     "LayerNormalizationGrad": _layer_norm,
     "SimplifiedLayerNormalizationGrad": _rms_norm,
     "InvertibleLayerNormalizationGrad": _invertible_layer_norm,

@@ -54,6 +54,12 @@ True
 >>> bool(np.allclose(sums, whole[1:], rtol=0, atol=1e-13))
 True
 
+The statistics of all parts come from those of each part, BatchNormalizationMergeStatistics: of n elements in a part and
+m in all, by T. F. Chan, G. H. Golub and R. J. LeVeque, Updating formulae and a pairwise algorithm for computing sample
+variances, 1979,
+
+    mean = sum of n/m mean_part,  variance = sum of n/m (variance_part + (mean_part - mean)^2)
+
 With one process for each device, as in torch.distributed, both sums go into one array and one all-reduce:
 
     sums = torch.empty(2, C, device=X.device)
@@ -71,7 +77,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from gradkern.errors import AttributeValueError
+from gradkern.errors import AttributeValueError, ShapeError
 
 __all__ = ["resolve"]
 
@@ -80,8 +86,11 @@ _MOST = 2**63 - 1
 
 def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any]) -> Mapping[str, Any]:
     """The attributes; raises AttributeValueError where the whole batch would be smaller than its part, and where its
-    size is not told, or told twice.
+    size is not told, or told twice; ShapeError for statistics of no whole number of channels.
     """
+    if axes.get("numbers", 1) % 2 == 0:
+        came = f"input part_statistics has {axes['numbers']} numbers of each part"
+        raise ShapeError(f"{came}; expected an odd number, 2 C + 1 for C channels")
     if "count" not in attributes:
         return attributes
     if (attributes["count"] is None) != ("parts" in axes):

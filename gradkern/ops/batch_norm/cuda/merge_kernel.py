@@ -1,0 +1,79 @@
+"""The kernel that merges the statistics of a batch's parts: a thread for each channel, and one for their number.
+
+    m = sum of n,  mean = sum of n mean_part / m,  squares = sum of n (variance_part + (mean_part - mean)^2)
+    inv_std = 1 / sqrt(squares/m + epsilon),  variance of a sample = squares / max(m - 1, 1)
+
+The numbers are few: float64 costs nothing here. Every thread adds up the parts in their order, so that all devices get
+the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from numba import cuda
+from numba.cuda import float32, float64, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
+
+__all__ = ["ARGUMENTS", "build"]
+
+ARGUMENTS = ("part_statistics", "statistics", "sample_statistics", "parts", "channels")
+
+
+def build(dtype: str, epsilon: float, outputs: tuple[str, ...]) -> Callable[..., None]:
+    """The kernel of ARGUMENTS, of which every one is an int64: addresses, then numbers."""
+    ITEM, EPSILON = ITEMSIZE[dtype], epsilon
+    WHOLE, SAMPLE = "statistics" in outputs, "sample_statistics" in outputs
+    FLOAT = float64 if dtype == "float64" else float32
+    load = i.loader("global", dtype, 1)
+    store = i.storer("global", dtype, 1, False)
+
+    @device_function
+    def number(address: int, place: int) -> float:
+        one = cuda.local.array(1, FLOAT)
+        load(one, address + place * ITEM)
+        return float64(one[0])
+
+    @device_function
+    def put(address: int, place: int, value: float) -> None:
+        one = cuda.local.array(1, FLOAT)
+        one[0] = FLOAT(value)
+        store(address + place * ITEM, one)
+
+    def kernel(part_statistics: int, statistics: int, sample_statistics: int, parts: int, channels: int) -> None:
+        channel = int64(cuda.blockIdx.x) * int64(cuda.blockDim.x) + int64(cuda.threadIdx.x)
+        last, row = 2 * channels, 2 * channels + 1
+        if channel > channels:
+            return
+        total, mean, squares = float64(0), float64(0), float64(0)
+        for part in range(parts):
+            count = number(part_statistics, part * row + last)
+            total += count
+            if channel < channels:
+                mean += count * number(part_statistics, part * row + channel)
+        if channel == channels:
+            if WHOLE:
+                put(statistics, last, total)
+            if SAMPLE:
+                put(sample_statistics, last, total)
+            return
+        inverse = float64(0)
+        if total != 0:
+            mean /= total
+            for part in range(parts):
+                apart = number(part_statistics, part * row + channel) - mean
+                variance = number(part_statistics, part * row + channels + channel)
+                squares += number(part_statistics, part * row + last) * (variance + apart * apart)
+            inverse = 1 / math.sqrt(squares / total + EPSILON)
+        if WHOLE:
+            put(statistics, channel, mean)
+            put(statistics, channels + channel, inverse)
+        if SAMPLE:
+            put(sample_statistics, channel, mean)
+            put(sample_statistics, channels + channel, squares / max(total - 1, float64(1)))
+
+    return kernel
