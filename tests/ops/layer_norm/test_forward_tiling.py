@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from helpers.norm_forward import LAYER
+from helpers.compiled import OTHERS, SHARED_MEMORY
+from helpers.norm_forward import LAYER, SKIP
 
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
@@ -30,3 +33,16 @@ def test_the_slices_of_a_row_fit_their_threads(columns: int) -> None:
     assert form.certain_vectors * form.lanes * form.width <= form.fewest_columns(columns)
     assert form.shared_bytes <= 232448
     assert form.lanes < 33 or form.warp_groups < 16  # a group of warps has a named barrier, of which there are 15
+
+
+@pytest.mark.parametrize("capability", [(9, 0), *OTHERS])
+@pytest.mark.parametrize("data", ["bfloat16", "float32", "float64"])
+def test_every_device_has_the_shared_memory_for_what_is_chosen(capability: tuple[int, int], data: str) -> None:
+    width = {"bfloat16": 8, "float32": 4, "float64": 2}[data]
+    source = {(7, 5): "plain", (8, 0): "async"}.get(capability, "bulk")
+    for operator in (LAYER, SKIP):
+        form = replace(FORM, operator=operator, data=data, result=data, parameter="float32", width=width, source=source)
+        for columns in (8, 128, 1024, 4096, 16384, 65536, 262144):
+            for rows in (10, 1 << 20):
+                made = choose(form, columns, rows, 132, SHARED_MEMORY[capability])
+                assert made.shared_bytes <= SHARED_MEMORY[capability]
