@@ -111,7 +111,7 @@ def _sync_batch_norm(
     with torch.no_grad():
         parts = _gathered(_message(x.detach()), size, name)
         outputs = "statistics" if running_mean is None else "statistics,sample_statistics"
-        whole, sample = _ops.BatchNormalizationMergeStatistics(parts, epsilon=eps, outputs=outputs)
+        whole, sample = _merged(parts, eps, outputs)
         mean, inv_std, total = whole.split((x.shape[1], x.shape[1], 1))
         if running_mean is not None and running_var is not None:
             _follow([running_mean, running_var], list(sample[:-1].view(2, -1)), momentum)
@@ -169,12 +169,13 @@ class _Normalize(torch.autograd.Function):
             y = _differentiable(x, weight, bias, total, ctx.eps, ctx.group)
             found = iter(torch.autograd.grad(y, leaves, grad, create_graph=True))
             return *[next(found) if need else None for need in needs], *[None] * 5
-        sums = _ops.batch_norm_grad_sums(grad, x, mean, inv_std)  # of this part, as a parameter's gradient is
+        operands = grad, x, mean, inv_std  # sums are of this part, as a parameter's gradient is
+        sums = _grad_sums(*operands) if _plain(grad, x) else _ops.batch_norm_grad_sums(*operands)
         dx = None
         if needs[0]:
             added = _added(sums, ctx.group)
             scale = torch.ones_like(mean) if weight is None else weight
-            dx = _ops.BatchNormalizationGradFromSums(grad, x, scale, mean, inv_std, *added, total)
+            dx = _grad_from_sums(grad, x, scale, mean, inv_std, *added, total)
         dweight, dbias = (
             share.to(each.dtype) if each is not None and need else None
             for share, each, need in zip(sums, (weight, bias), needs[1:], strict=True)
@@ -231,13 +232,33 @@ def _by_aten(x: Tensor) -> bool:
     return x.is_cuda and not torch.compiler.is_compiling()
 
 
-# --- both sums in one array, ready to be sent ------------------------------------------------------------------------
+# --- gradkern's kernels: called at once where nobody traces, as a call by PyTorch's dispatcher costs the host more ----
+
+
+def _plain(*tensors: Tensor) -> bool:
+    """Whether these are what they seem, and no stand-ins of a tracer."""
+    return not torch.compiler.is_compiling() and all(type(each) is Tensor for each in tensors)
+
+
+def _merged(parts: Tensor, eps: float, outputs: str) -> Any:
+    name: Any = "BatchNormalizationMergeStatistics"
+    if _plain(parts):
+        return run(name, parts, epsilon=eps, outputs=outputs.split(","))
+    return _ops.BatchNormalizationMergeStatistics(parts, epsilon=eps, outputs=outputs)
+
+
+def _grad_from_sums(grad: Tensor, x: Tensor, *others: Tensor) -> Tensor:
+    if _plain(grad, x):
+        return run("BatchNormalizationGradFromSums", grad, x, *others).dX
+    return _ops.BatchNormalizationGradFromSums(grad, x, *others)
 
 
 def _grad_sums(grad: Tensor, x: Tensor, mean: Tensor, inv_std: Tensor) -> Tensor:
+    """Both sums in one array, ready to be sent."""
     sums = mean.new_empty(2, mean.numel())
     out = {"dScale": sums[0], "dBias": sums[1]}
-    run("BatchNormalizationGradSums", grad.detach(), x.detach(), mean, inv_std, out=out)
+    with torch.no_grad():
+        run("BatchNormalizationGradSums", grad, x, mean, inv_std, out=out)
     return sums
 
 

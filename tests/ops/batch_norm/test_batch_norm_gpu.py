@@ -224,6 +224,17 @@ def test_a_batch_in_two_parts_has_the_gradients_of_the_whole(types: tuple[str, s
         assert_close(OPERATOR, name, back(each), np.asarray(expected[name]), operands.terms(name))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_statistics_of_parts_are_merged(dtype: torch.dtype) -> None:
+    name = "BatchNormalizationMergeStatistics"
+    parts = torch.rand(5, 2 * 300 + 1, device="cuda", dtype=dtype) + 0.5
+    parts[:, -1] = torch.tensor([100.0, 0, 7, 0, 30], device="cuda")
+    found = gradkern.run(name, parts)
+    expected = reference(name, {"part_statistics": back(parts)})
+    for key, each in found._asdict().items():
+        assert_close(name, key, back(each), np.asarray(expected[key]))
+
+
 @pytest.mark.slow
 def test_more_than_2_to_the_31_elements() -> None:
     """In float16, channels first: the gradients of one channel, in float64 by PyTorch."""
