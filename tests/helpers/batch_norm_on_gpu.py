@@ -38,7 +38,7 @@ class Prepared:
         self.shapes = {name: operands.shape(name) for name in outputs}
         given = dict(operands.inputs)
         if share is not None:
-            given |= dict(zip(OUTPUTS[1:], share, strict=False))
+            given |= dict(zip(OUTPUTS[1:], share[:2], strict=True))
         self.host = {name: self.hold(array.shape, array.dtype, offset) for name, array in given.items()}
         for name, array in given.items():
             self.host[name].array[...] = (array.transpose(self.order) if array.ndim == X.ndim else array).ravel()
@@ -66,7 +66,8 @@ class Prepared:
         from gradkern.ops.batch_norm.cuda import persistent, streaming
         from gradkern.ops.batch_norm.cuda.problem import Problem
 
-        problem = Problem(*(inputs[name] for name in INPUTS), **results)
+        tensors: dict[str, Any] = {name: inputs[name] for name in INPUTS} | results
+        problem = Problem(**tensors)
         made: Any
         if slices:
             made = persistent.rebuild(problem, self.device, {"slices": slices})

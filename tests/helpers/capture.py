@@ -13,7 +13,7 @@ class Capture:
     """
 
     def __init__(self, stream: int | None = None, mode: Literal["GLOBAL", "THREAD_LOCAL"] = "GLOBAL") -> None:
-        from cuda.bindings import driver
+        from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]  it has no types
 
         from gradkern.cuda.device import check
 

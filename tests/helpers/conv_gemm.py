@@ -158,7 +158,7 @@ class Host:
         scalar = ctypes.c_double if compute == 70 else ctypes.c_float
         assert compute in (68, 70, 77)
         assert algo == -1
-        alpha, beta = scalar.from_address(alpha).value, scalar.from_address(beta).value
+        of_product, of_result = (scalar.from_address(each).value for each in (alpha, beta))
         A, B, C = _TYPES[atype], _TYPES[btype], _TYPES[ctype]
         assert atype == btype
         assert (atype == 1) == (ctype == 1) == (compute == 70)
@@ -168,8 +168,8 @@ class Host:
             result = self._matrix(c + each * stridec * C.itemsize, C, m, n, ldc)
             left = (left if transa == 0 else left.T).astype(np.float64)
             right = (right if transb == 0 else right.T).astype(np.float64)
-            total = alpha * (left @ right)
-            result[...] = (total + beta * result.astype(np.float64) if beta else total).astype(C)
+            total = of_product * (left @ right)
+            result[...] = (total + of_result * result.astype(np.float64) if of_result else total).astype(C)
 
     def _matrix(self, address: int, dtype: np.dtype, rows: int, columns: int, leading: int) -> np.ndarray:
         """A matrix by columns inside one of the operands."""
@@ -194,7 +194,7 @@ def defined(memory: list[Guarded], dtype: str) -> Callable[[Im2colStep, tuple[in
         assert any(each.address <= address and address + size <= each.address + each.size for each in memory), (
             f"address {address} lies in no operand"
         )
-        return np.frombuffer((ctypes.c_char * size).from_address(address), kind)
+        return np.frombuffer(memoryview((ctypes.c_char * size).from_address(address)), kind)
 
     def move(step: Im2colStep, addresses: tuple[int, int]) -> None:
         (first, second), values = addresses, list(step.arguments[2:])

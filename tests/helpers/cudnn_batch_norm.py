@@ -40,7 +40,8 @@ class NormCase:
 
     @classmethod
     def of(cls, words: dict[str, Any]) -> NormCase:
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in words.items()})
+        given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in words.items()}
+        return cls(**given)
 
     def problem(self) -> Problem:
         X, parameter, statistic = self._data(self.layout), self._vector(self.parameters), self._vector(self.statistics)

@@ -61,7 +61,9 @@ class Case:
 
     @classmethod
     def of(cls, words: dict[str, Any]) -> Case:
-        geometry = {name: tuple(v) if isinstance(v, list) else v for name, v in words["geometry"].items()}
+        geometry: dict[str, Any] = {
+            name: tuple(v) if isinstance(v, list) else v for name, v in words["geometry"].items()
+        }
         return cls(**{**words, "geometry": Geometry(**geometry)})
 
     def problem(self) -> Problem:

@@ -65,11 +65,11 @@ def replicated(model: Block, _: Any) -> torch.nn.Module:
     return DistributedDataParallel(model)
 
 
-def sharded(model: Block, mesh: Any) -> torch.nn.Module:
+def sharded(model: Block, mesh: Any) -> Any:
     return fully_shard(model, mesh=mesh)
 
 
-def accelerated(model: Block, mesh: Any) -> torch.nn.Module:
+def accelerated(model: Block, mesh: Any) -> Any:
     assert set(gradkern.torch.accelerate(model).replaced) == {"linear.0", "linear.1"}
     return fully_shard(model, mesh=mesh)
 

@@ -1,6 +1,6 @@
 """The calls that every operator is tested with: all its types on all its examples in the registry."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from typing import TypeVar
 
@@ -48,19 +48,19 @@ def cases_with(parts: Callable[[Operator], Iterable[Part]]) -> Iterator[object]:
                 yield pytest.param(name, operator, row, example, part, id=label, marks=marks)
 
 
-def _is_float32(row: dict[str, str]) -> bool:
+def _is_float32(row: Mapping[str, str]) -> bool:
     return set(row.values()) == {"float32"}
 
 
-def _label(name: str, row: dict[str, str], example: Example) -> str:
+def _label(name: str, row: Mapping[str, str], example: Example) -> str:
     return f"{name}-{'-'.join(row.values())}-{named(example)}".replace(" ", "-")
 
 
-def sample(operator: Operator, row: dict[str, str], example: Example, seed: int = 0) -> dict[str, np.ndarray]:
+def sample(operator: Operator, row: Mapping[str, str], example: Example, seed: int = 0) -> dict[str, np.ndarray]:
     return inputs_of(operator, row, example, np.random.default_rng(seed))
 
 
-def attributes_of(operator: Operator, row: dict[str, str], example: Example) -> dict[str, object]:
+def attributes_of(operator: Operator, row: Mapping[str, str], example: Example) -> dict[str, object]:
     binding = {key: row[each.binds] for key, each in operator.attributes.items() if each.binds}
     return {**binding, **example.attributes}
 

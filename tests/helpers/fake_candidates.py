@@ -141,7 +141,7 @@ class FakeBench:
 
 def task(*sources: FakeSource | tuple[FakeCandidate, ...], key: str = "problem", dtype: str = "float32") -> Task:
     """A task of these sources, or of sources with these candidates."""
-    made = tuple(
+    made: Any = tuple(
         each if isinstance(each, FakeSource) else FakeSource(f"source{number}", each)
         for number, each in enumerate(sources)
     )

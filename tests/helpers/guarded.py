@@ -61,7 +61,7 @@ class OnDevice:
     """A guarded array's copy on the current GPU, guards and poison included."""
 
     def __init__(self, host: Guarded) -> None:
-        from cuda.bindings import driver
+        from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]  it has no types
 
         from gradkern.cuda.device import check
 

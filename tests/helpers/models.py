@@ -42,7 +42,7 @@ def _vision(name: str, **options: Any) -> Callable[[], Any]:
 def _timm(name: str, **options: Any) -> Callable[[], Any]:
     def make() -> Any:
         torchvision()
-        import timm
+        import timm  # pyright: ignore[reportMissingImports]  of the extra test-models
 
         return timm.create_model(name, num_classes=5, **options)
 
@@ -52,7 +52,7 @@ def _timm(name: str, **options: Any) -> Callable[[], Any]:
 def _transformer(name: str, **sizes: int) -> Callable[[], Any]:
     def make() -> Any:
         torchvision()
-        import transformers
+        import transformers  # pyright: ignore[reportMissingImports]
 
         config = getattr(transformers, f"{name}Config")(vocab_size=50, **sizes)
         kind = {"GPT2": "GPT2LMHeadModel", "Llama": "LlamaForCausalLM", "Bert": "BertForMaskedLM"}[name]

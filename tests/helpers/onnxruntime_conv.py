@@ -36,8 +36,8 @@ def _case(
 ) -> ConvCase:
     of_X, of_W, out = shapes
     attributes = {"kernel_shape": of_W[2:], "pads": pads, "dilations": dilations, "strides": strides, "group": 1}
-    arrays = (_numbers(text, shape) for text, shape in ((X, of_X), (W, of_W), (dX, of_X), (dW, of_W)))
-    return ConvCase(out, attributes, *arrays, None if dB is None else _numbers(dB, (len(dB.split()),)))
+    arrays = [_numbers(text, shape) for text, shape in ((X, of_X), (W, of_W), (dX, of_X), (dW, of_W))]
+    return ConvCase(out, attributes, *arrays, dB=None if dB is None else _numbers(dB, (len(dB.split()),)))
 
 
 def _numbers(text: str | Sequence[float], shape: tuple[int, ...]) -> np.ndarray:

@@ -178,7 +178,8 @@ def _batch_norm(x: Tensor, given: dict[str, Any]) -> Problem:
             values["OutputGradient"],
             values["Mean"].flatten(),
             values["Variance"].flatten(),
-            *(values[name].flatten() if name in values else None for name in list(_FROZEN)),
+            _flat(values, "OutputScaleGradient"),
+            _flat(values, "OutputBiasGradient"),
             False,
             eps=eps,
         ),
@@ -187,7 +188,8 @@ def _batch_norm(x: Tensor, given: dict[str, Any]) -> Problem:
     )
 
 
-_FROZEN = ("OutputScaleGradient", "OutputBiasGradient")
+def _flat(values: dict[str, Tensor], name: str) -> Tensor | None:
+    return values[name].flatten() if name in values else None
 
 
 # --- GELU and convolution ---------------------------------------------------------------------------------------------
@@ -218,7 +220,7 @@ def conv(sample: Any) -> Problem:
         attributes["auto_pad"] = {"same": "SAME_UPPER", "valid": "VALID"}[padding]
     else:
         attributes["pads"] = [*padding, *padding]
-    function = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}[spatial]
+    function: Any = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}[spatial]
     return Problem(
         "ConvGrad",
         _given(dX=x, dW=weight, dB=given["bias"]),

@@ -186,7 +186,7 @@ def _batch_norm_from_sums(
     *,
     count: int | None = None,
 ) -> Gradients:
-    m = np.sum(counts) if count is None else count
+    m = np.sum(np.asarray(counts)) if count is None else count
     scale, mean, r, dscale, dbias = _per_channel(X, Scale, saved_mean, saved_inv_std, dScale, dBias)
     return {"dX": scale * r / m * (m * dY - dbias - (X - mean) * r * dscale)}
 

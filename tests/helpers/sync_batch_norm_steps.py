@@ -79,7 +79,7 @@ def steps(case: Case, module: Any, place: int, device: str) -> Results:
     """The last of some steps on a process's part: output, gradients and buffers."""
     backend = "inductor" if case.backend and device == "cuda" else case.backend  # which takes long on a CPU
     run = torch.compile(module, fullgraph=True, backend=backend) if backend else module
-    found: Results = {}
+    found: dict[str, Any] = {}
     for step in range(STEPS):
         x, grad = (each.split(case.parts)[place].to(device, case.data) for each in case.batch(step))
         if case.order is not torch.contiguous_format:
@@ -109,7 +109,8 @@ def second_derivatives(rank: int, device: str) -> Results:
     x, grad = (each.split(case.parts)[rank].to(device) for each in case.batch(0))
     x.requires_grad_()
     (dx,) = torch.autograd.grad(module(x), x, grad, create_graph=True)
-    twice = torch.autograd.grad(dx.square().sum(), (x, module.weight))
+    weight: Any = module.weight
+    twice = torch.autograd.grad(dx.square().sum(), (x, weight))
     return {"dX": twice[0].cpu(), "weight": twice[1].cpu()}
 
 
@@ -153,7 +154,7 @@ def accelerated(made: torch.nn.Module) -> torch.nn.Module:
 
 def of_way(make: Callable[[torch.nn.Module], Any], rank: int, size: int, device: str) -> tuple[Results, int]:
     """The gradients of the second step, as the first is PyTorch's own, and how many of its calls gradkern answered."""
-    made = make(model().to(device))
+    made, before = make(model().to(device)), 0
     mine = images().chunk(size)[rank].to(device)
     for _ in range(2):
         before = gradkern.torch.report().taken
