@@ -1,0 +1,52 @@
+"""The tools of several processes, on the CPU: the training of digits, and the benchmark with its simulation."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.checkout import ROOT
+
+pytestmark = pytest.mark.torch
+
+
+def torchrun(size: int, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    command += [str(ROOT / "tools" / tool), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
+
+
+@pytest.mark.slow
+def test_digits_are_learned_by_the_same_steps_in_one_process_and_in_three() -> None:
+    one, three = (torchrun(size, "train_digits_ddp.py", "--epochs", "3") for size in (1, 3))
+    assert (one.returncode, three.returncode) == (0, 0), three.stderr
+    assert one.stdout.splitlines()[:3] == three.stdout.splitlines()[:3]
+
+
+@pytest.mark.slow
+def test_the_benchmark_runs_on_a_cpu(tmp_path: Path) -> None:
+    done = torchrun(2, "distributed_bench.py", "--tiny", "--seconds", "0.1", "--json", str(tmp_path / "found.json"))
+    assert done.returncode == 0, done.stderr
+    assert "| 64, simulated |" in done.stdout
+    assert (tmp_path / "found.json").exists()
+
+
+def test_a_simulation_of_what_was_measured_is_what_was_measured() -> None:
+    pytest.importorskip("torch")
+    from distributed_bench import BETWEEN, message_us, simulated
+
+    rows: Any = [
+        {"size": size, "channels": 64, "us": {"gather": 10.0 + 3 * n, "reduce": 20.0 + n}}
+        for n, size in enumerate((2, 4))
+    ]
+    assert message_us(rows, "gather", 64, 4) == pytest.approx(13)
+    assert message_us(rows, "gather", 64, 8) == pytest.approx(16)
+    assert message_us(rows, "reduce", 64, 64) == pytest.approx(22 + 3 * BETWEEN)
+    found = {"messages": rows, "size": 4, "norms": {64: 10}, "ResNet-50": {"local": 1e4, "gradkern": 2e4}}
+    assert simulated(found, 4) == pytest.approx({"local": 1e4, "gradkern": 2e4})
+    assert simulated(found, 8) == pytest.approx({"local": 1e4, "gradkern": 2e4 + 10 * (3 + 1)})
