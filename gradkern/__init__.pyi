@@ -212,6 +212,7 @@ class _LayerNormalizationGradPlan(Prepared):
         scale: _V,
         mean: _Array,
         inv_std_dev: _Array,
+        residual_grad: _T | None = None,
         *,
         out: Mapping[_LayerNormalizationGradOutput, _Array] | None = None,
         stream: Any = None,
@@ -234,6 +235,7 @@ class _SimplifiedLayerNormalizationGradPlan(Prepared):
         X: _T,
         scale: _V,
         inv_std_var: _Array,
+        residual_grad: _T | None = None,
         *,
         out: Mapping[_SimplifiedLayerNormalizationGradOutput, _Array] | None = None,
         stream: Any = None,
@@ -643,6 +645,7 @@ def run(
     scale: _V,
     mean: _Array,
     inv_std_dev: _Array,
+    residual_grad: _T | None = None,
     *,
     axis: int = -1,
     outputs: _LayerNormalizationGradOutput | Iterable[_LayerNormalizationGradOutput] | None = None,
@@ -660,6 +663,7 @@ def run(
       scale: scale of each column
       mean: mean of each row
       inv_std_dev: 1 / sqrt(variance + epsilon) of each row
+      residual_grad: added to X_grad: the gradient that comes to X past the norm, as to the sum of a skip form
       axis: first normalized dimension
 
     Returns
@@ -708,6 +712,7 @@ def run(
     X: _T,
     scale: _V,
     inv_std_var: _Array,
+    residual_grad: _T | None = None,
     *,
     axis: int = -1,
     outputs: _SimplifiedLayerNormalizationGradOutput | Iterable[_SimplifiedLayerNormalizationGradOutput] | None = None,
@@ -724,6 +729,7 @@ def run(
       X: input of the forward pass
       scale: scale of each column
       inv_std_var: 1 / sqrt(mean of squares + epsilon) of each row
+      residual_grad: added to X_grad: the gradient that comes to X past the norm, as to the sum of a skip form
       axis: first normalized dimension
 
     Returns
@@ -1050,6 +1056,7 @@ def prepare(
     scale: _Array,
     mean: _Array,
     inv_std_dev: _Array,
+    residual_grad: _Array | None = None,
     *,
     axis: int = -1,
     outputs: _LayerNormalizationGradOutput | Iterable[_LayerNormalizationGradOutput] | None = None,
@@ -1089,6 +1096,7 @@ def prepare(
     X: _Array,
     scale: _Array,
     inv_std_var: _Array,
+    residual_grad: _Array | None = None,
     *,
     axis: int = -1,
     outputs: _SimplifiedLayerNormalizationGradOutput | Iterable[_SimplifiedLayerNormalizationGradOutput] | None = None,

@@ -78,7 +78,7 @@ def test_a_gradient_of_what_was_saved_agrees_with_differences_of_the_forward_for
     Y_type = {"Y_type": row["V" if "Y" in saved else "G"]} if has_type else {}
     result = gradkern.run(forward, **inputs, **attributes, **Y_type)
     known = {**inputs, **result._asdict()}
-    (upstream,) = (each for each in OPERATORS[gradient].inputs if each.name not in saved)
+    upstream = OPERATORS[gradient].inputs[0]
     random = np.random.default_rng(1)
     output = OPERATORS[forward].outputs[0].name
     D = random.standard_normal(known[output].shape).astype(row[upstream.type])
@@ -148,3 +148,36 @@ def test_the_bias_of_a_skip_form_is_added_to_every_row(data: str) -> None:
         expected = reference(operator, inputs)
         for name, each in gradkern.run(operator, **inputs)._asdict().items():
             assert_close(operator, name, each, expected[name])
+
+
+@pytest.mark.parametrize("operator", ["LayerNormalizationGrad", "SimplifiedLayerNormalizationGrad"])
+def test_a_residuals_gradient_is_added_to_X_grad_before_it_is_rounded(operator: Any) -> None:
+    for row in OPERATORS[operator].combinations:
+        for example in OPERATORS[operator].examples:
+            inputs = sample(OPERATORS[operator], row, example)
+            added = np.random.default_rng(3).standard_normal(inputs["X"].shape).astype(row["T"])
+            expected = reference(operator, {**inputs, "residual_grad": added}, example.attributes)
+            out = {"X_grad": added.copy()}
+            for given in ({}, {"out": out}):
+                residual = given["out"]["X_grad"] if given else added
+                found = gradkern.run(operator, **inputs, residual_grad=residual, **example.attributes, **given)
+                for name, each in found._asdict().items():
+                    assert_close(operator, name, each, expected[name])
+
+
+def test_the_residual_of_a_skip_form_goes_back_with_the_norms_gradient() -> None:
+    """Of a loss that has the output and the sum, by differences of the formula."""
+    random = np.random.default_rng(0)
+    inputs = {name: random.standard_normal((6, 40)) for name in ("input", "skip")}
+    inputs |= {name: random.standard_normal(40) for name in ("gamma", "beta")}
+    D, S, direction = (random.standard_normal((6, 40)) for _ in range(3))
+    found = gradkern.run("SkipLayerNormalization", **inputs, epsilon=EPSILON)
+    dX = gradkern.run(
+        "LayerNormalizationGrad", D, found.input_skip_bias_sum, inputs["gamma"], found.mean, found.inv_std_var, S
+    ).X_grad
+
+    def loss(value: np.ndarray) -> float:
+        made = FORMULAS["SkipLayerNormalization"](**{**inputs, "skip": value}, epsilon=EPSILON)
+        return float((D * made["output"] + S * made["input_skip_bias_sum"]).sum())
+
+    assert abs(float((dX * direction).sum()) - directional_difference(loss, inputs["skip"], direction)) <= 1e-8

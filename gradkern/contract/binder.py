@@ -29,11 +29,16 @@ class Binder:
         self.outputs = tuple(each.name for each in operator.outputs)
         self.default_outputs = tuple(each.name for each in operator.outputs if each.default)
         self._input_names = frozenset(self.inputs)
-        # All inputs out of named arguments. itemgetter is fastest, but of a single name it makes no tuple.
+        required = [each.name for each in operator.inputs if not each.optional]
+        last = len(self.inputs) if list(self.inputs[: len(required)]) != required else len(required)
+        self._always, self._last = self.inputs[:last], self.inputs[last:]
+        # What stands for optional inputs at the end that are not given, by the number of those that are.
+        self._padding = {count: (None,) * (len(self.inputs) - count) for count in range(last, len(self.inputs) + 1)}
+        # The others out of named arguments. itemgetter is fastest, but of a single name it makes no tuple.
         self._picked: Callable[[dict[str, Any]], tuple[Any, ...]] = (
-            itemgetter(*self.inputs)
-            if len(self.inputs) > 1
-            else lambda named: tuple([named[name] for name in self.inputs])
+            itemgetter(*self._always)
+            if len(self._always) > 1
+            else lambda named: tuple([named[name] for name in self._always])
         )
         self._optional = any(each.optional for each in operator.inputs)
         self._attribute_names = frozenset(operator.attributes)
@@ -49,8 +54,9 @@ class Binder:
 
         That one must be given is left to `require`, which a call that is recognised can do without.
         """
-        if len(positional) == len(self.inputs) and (not named or self._input_names.isdisjoint(named)):
-            inputs: tuple[Any, ...] = positional
+        padding = self._padding.get(len(positional))
+        if padding is not None and (not named or self._input_names.isdisjoint(named)):
+            inputs: tuple[Any, ...] = positional + padding
         elif positional:
             inputs, named = self._sort(positional, named)
         else:
@@ -59,8 +65,10 @@ class Binder:
             except KeyError:
                 inputs, named = self._sort(positional, named)
             else:
-                for name in self.inputs:
+                for name in self._always:
                     del named[name]
+                if self._last:
+                    inputs += tuple([named.pop(name, None) for name in self._last])
         if named and not self._attribute_names.issuperset(named):
             raise ArgumentError(self._unknown(min(named.keys() - self._attribute_names)))
         return inputs, named

@@ -53,7 +53,7 @@ def test_a_call_describes_itself_completely(provider: FakeProvider) -> None:
 
 def test_an_optional_input_may_be_left_out(provider: FakeProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     contract = OPERATORS[LAYER]
-    optional = [each.model_copy(update={"optional": each.name == "mean"}) for each in contract.inputs]
+    optional = [each.model_copy(update={"optional": each.optional or each.name == "mean"}) for each in contract.inputs]
     binder = Binder(LAYER, contract.model_copy(update={"inputs": tuple(optional)}))
     monkeypatch.setitem(request._binders, LAYER, binder)
     given = arguments(LAYER, mean=None)
@@ -184,7 +184,8 @@ def test_attributes_of_a_prepared_plan_are_fixed(provider: FakeProvider) -> None
     plan = gradkern.prepare(LAYER, **arguments(LAYER), axis=1)
     expected = f"{LAYER}: attribute axis is fixed in a prepared plan; prepare another"
     assert message(ArgumentError, plan, **arguments(LAYER), axis=1) == expected
-    expected = f"{LAYER}: inputs scale, mean, inv_std_dev missing; it takes Y_grad, X, scale, mean, inv_std_dev"
+    takes = "Y_grad, X, scale, mean, inv_std_dev, residual_grad"
+    expected = f"{LAYER}: inputs scale, mean, inv_std_dev missing; it takes {takes}"
     given = arguments(LAYER)
     assert message(ArgumentError, plan, given["Y_grad"], given["X"]) == expected
 

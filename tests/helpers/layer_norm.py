@@ -42,7 +42,15 @@ class Case:
 
 
 def case(
-    operator: str, rows: int, columns: int, data: str, upstream: str, parameter: str, statistic: str, seed: int
+    operator: str,
+    rows: int,
+    columns: int,
+    data: str,
+    upstream: str,
+    parameter: str,
+    statistic: str,
+    seed: int,
+    residual: bool = False,
 ) -> Case:
     random = np.random.default_rng(seed)
     X = (1.5 * random.standard_normal((rows, columns)) + 0.5).astype(data)
@@ -55,4 +63,6 @@ def case(
     values = {"Y_grad": D, "X": X, "Y": X, "scale": scale, "bias": bias, "mean": mean}
     values |= {"inv_std_dev": inv_std, "inv_std_var": inv_std}
     inputs = {name: values[name] for name in INPUTS[operator]}
+    if residual:
+        inputs["residual_grad"] = random.standard_normal((rows, columns)).astype(data)
     return Case(operator, inputs)

@@ -33,17 +33,32 @@ def reference(operator: str, inputs: Mapping[str, ArrayLike], attributes: Mappin
         return FORMULAS[operator](**widened, **more)
 
 
-def _layer_norm(Y_grad: Array, X: Array, scale: Array, mean: Array, inv_std_dev: Array, *, axis: int = -1) -> Gradients:
+def _layer_norm(
+    Y_grad: Array,
+    X: Array,
+    scale: Array,
+    mean: Array,
+    inv_std_dev: Array,
+    residual_grad: Array | None = None,
+    *,
+    axis: int = -1,
+) -> Gradients:
     shape, rows_of = X.shape, _rows(X, axis)
     D, X, r, mean = rows_of(Y_grad), rows_of(X), inv_std_dev.reshape(-1, 1), mean.reshape(-1, 1)
-    return _normalised(D, (X - mean) * r, scale, r, shape, centred=True)
+    return _added(_normalised(D, (X - mean) * r, scale, r, shape, centred=True), residual_grad)
 
 
-def _rms_norm(Y_grad: Array, X: Array, scale: Array, inv_std_var: Array, *, axis: int = -1) -> Gradients:
+def _added(gradients: Gradients, residual_grad: Array | None) -> Gradients:
+    return gradients if residual_grad is None else {**gradients, "X_grad": gradients["X_grad"] + residual_grad}
+
+
+def _rms_norm(
+    Y_grad: Array, X: Array, scale: Array, inv_std_var: Array, residual_grad: Array | None = None, *, axis: int = -1
+) -> Gradients:
     shape, rows_of = X.shape, _rows(X, axis)
     D, X, r = rows_of(Y_grad), rows_of(X), inv_std_var.reshape(-1, 1)
     gradients = _normalised(D, X * r, scale, r, shape, centred=False)
-    return {name: gradients[name] for name in ("X_grad", "scale_grad")}
+    return _added({name: gradients[name] for name in ("X_grad", "scale_grad")}, residual_grad)
 
 
 def _invertible_layer_norm(

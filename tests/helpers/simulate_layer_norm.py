@@ -41,6 +41,8 @@ def simulate(
         **{name: held[name].address for name in held},
         "X": held[data].address,
         "inv_std": held[inverse].address,
+        "residual": held["residual_grad"].address if "residual_grad" in held else 0,
+        "residual_stride": held["residual_grad"].array.strides[0] if "residual_grad" in held else 0,
         "partial": scratch.address,
         "row_sums": row_sums.address,
         "counter": counter.ctypes.data,

@@ -25,6 +25,8 @@ Of the gradients, with the upstream gradient D:
     scale_grad = sum over rows of D xh
     bias_grad = sum over rows of D
 
+X_grad has residual_grad added to it, where it is given: the gradient that comes to X past the norm.
+
 X, Y and their gradients are rows x columns; scale, bias and theirs have columns elements; mean and r have rows.
 Types: T of X and X_grad, U of the statistics, V of the parameters, G of Y and Y_grad, which is T or V. Arithmetic is
 float32 (float64 for float64) and rounds once, at the store; sums over rows are added up in float64 or compensated. A

@@ -44,6 +44,7 @@ def _rows(
     bias: Any,
     mean: Any,
     inv_std: Any,
+    residual: Any,
     X_grad: Any,
     scale_sums: Any,
     bias_sums: Any,
@@ -51,8 +52,8 @@ def _rows(
     columns: int,
     rows_per_task: int,
 ) -> None:
-    """bias is None but for the invertible form, mean but for the plain one; X_grad and the sums where not wanted, and
-    inputs that only those depend on that are not.
+    """bias is None but for the invertible form, mean but for the plain one, residual where nothing is added to X_grad;
+    X_grad and the sums where not wanted, and inputs that only those depend on that are not.
     """
     target = destination(X_grad, Y_grad, X)
     task = take(queue)
@@ -104,7 +105,10 @@ def _rows(
                 for column in range(columns):
                     g = load(Y_grad, first + column) * load(scale, column)
                     xh = _normalized(X, first + column, column, mu, r, scale, bias)
-                    store(target, first + column, _gradient(g, xh, m1, m2, r))
+                    value = _gradient(g, xh, m1, m2, r)
+                    if residual is not None:
+                        value += load(residual, first + column)
+                    store(target, first + column, value)
 
             if (row - begin) % BLOCK == BLOCK - 1 or row == end - 1:
                 if scale_sums is not None:
@@ -120,13 +124,14 @@ def plan(call: Call) -> FlatPlan:
     tasks = -(-rows // step)
     nbytes = sum(tensor.nbytes for tensor in (*call.inputs.values(), *call.outputs.values()))
     invertible, simplified = "bias" in call.inputs, "mean" not in call.inputs
-    upstream, data, *_, deviation = call.inputs
+    residual = "residual_grad" in call.inputs
+    upstream, data, *_, deviation = (name for name in call.inputs if name != "residual_grad")
     over = (upstream, data)
     sums = RowSums(tasks, columns, [call.outputs[name].dtype if name in call.outputs else None for name in _SUMS])
-    arguments = (upstream, data, "scale", "bias", "mean", deviation, "X_grad")
+    arguments = (upstream, data, "scale", "bias", "mean", deviation, "residual_grad", "X_grad")
     of_X, of_scale = "X_grad" in call.outputs, "scale_grad" in call.outputs
     normalized = of_X or of_scale  # where only the bias has a gradient, the kernel reads Y_grad alone
-    needed = (True, normalized, of_X or (of_scale and invertible), *(normalized,) * 3, True)
+    needed = (True, normalized, of_X or (of_scale and invertible), *(normalized,) * 3, of_X, True)
     compiled = _rows(
         QUEUE,
         *(
@@ -139,6 +144,7 @@ def plan(call: Call) -> FlatPlan:
     scale_type = call.inputs["scale"].dtype
 
     def launch(read: list[np.ndarray], write: list[Any]) -> None:
+        added = read.pop() if residual else None
         Y_grad, X, scale, *shift, inv_std = read
         X_grad, *totals = write
         bias = mean = None
@@ -148,7 +154,7 @@ def plan(call: Call) -> FlatPlan:
         elif not simplified:
             mean = shift[0]
         partials = sums.partials()
-        arrays = (Y_grad, X, scale, bias, mean, inv_std, X_grad)
+        arrays = (Y_grad, X, scale, bias, mean, inv_std, added, X_grad)
         given = (array if each else None for array, each in zip(arrays, needed, strict=True))
         threads.run(compiled, tasks, nbytes, *given, *partials, rows, columns, step)
         sums.add(partials, totals)

@@ -22,13 +22,14 @@ def check(
     grid: int,
     outputs: tuple[str, ...] = (),
     run: dict[str, Any] | None = None,
+    residual: bool = False,
     **form: Any,
 ) -> None:
     data, upstream, parameter = types
     statistic = d if data == d else f
-    operands = case(operator, rows, columns, data, upstream, parameter, statistic, seed=rows * columns)
+    operands = case(operator, rows, columns, data, upstream, parameter, statistic, rows * columns, residual)
     wanted = frozenset(outputs or ALL_OUTPUTS[operator])
-    made = LayerNormForm(operator, upstream, data, data, parameter, statistic, wanted, **form)
+    made = LayerNormForm(operator, upstream, data, data, parameter, statistic, wanted, residual=residual, **form)
     if "certain_vectors" not in form:
         made = replace(made, certain_vectors=made.fewest_vectors(columns))
     simulate(made, operands, grid, **(run or {}))
@@ -133,3 +134,23 @@ def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("source", ["X", "Y_grad"])
 def test_X_grad_may_be_written_over_what_it_is_made_from(source: str) -> None:
     check(LAYER, 9, 100, (f, f, f), 1, run={"in_place": source}, width=4, lanes=8, vectors=4, warp_groups=1)
+
+
+@pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED])
+def test_a_residuals_gradient_is_added_to_X_grad(operator: str) -> None:
+    check(operator, 37, 64, (b, b, b), 2, residual=True, width=8, lanes=4, vectors=2, warp_groups=2)
+    check(operator, 9, 500, (b, f, f), 1, residual=True, width=4, lanes=64, vectors=2, warp_groups=1, aligned=False)
+    cluster = {"width": 8, "lanes": 32, "vectors": 1, "warp_groups": 1, "slices": 2}
+    check(operator, 5, 512, (b, b, b), 2, residual=True, **cluster)
+    check(operator, 5, 504, (b, b, b), 2, residual=True, phase="apply", **cluster)
+
+
+def test_a_residuals_gradient_in_rows_that_start_anywhere() -> None:
+    form = {"width": 1, "lanes": 16, "vectors": 7, "warp_groups": 2, "aligned": False, "packed": False}
+    check(LAYER, 9, 101, (h, h, h), 1, run={"offset": 2, "strides": True}, residual=True, **form)
+
+
+@pytest.mark.parametrize("source", ["async", "plain"])
+def test_a_residuals_gradient_on_older_devices(source: str) -> None:
+    form = {"width": 2, "lanes": 8, "vectors": 4, "warp_groups": 1, "source": source}
+    check(LAYER, 9, 50, (d, d, d), 1, run={"in_place": "residual_grad"}, residual=True, **form)

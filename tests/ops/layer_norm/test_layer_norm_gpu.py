@@ -109,9 +109,12 @@ def check(operands: Case, **how: Any) -> None:
     operands.check(run(operands, **how))
 
 
-def make(operator: str, rows: int, columns: int, types: tuple[str, str, str] = (b, b, b)) -> Case:
+def make(
+    operator: str, rows: int, columns: int, types: tuple[str, str, str] = (b, b, b), residual: bool = False
+) -> Case:
     data, upstream, parameter = types
-    return case(operator, rows, columns, data, upstream, parameter, d if data == d else f, seed=rows + columns)
+    statistic = d if data == d else f
+    return case(operator, rows, columns, data, upstream, parameter, statistic, rows + columns, residual)
 
 
 @pytest.mark.parametrize("types", TYPES, ids="-".join)
@@ -136,6 +139,20 @@ def test_rows_that_registers_cannot_hold(operator: str, shape: tuple[int, int], 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_rows_too_wide_for_a_cluster(operator: str) -> None:
     check(make(operator, 3, 600_001))
+
+
+@pytest.mark.parametrize("types", TYPES, ids="-".join)
+@pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED])
+def test_a_residuals_gradient_is_added_in_every_combination_of_types(
+    operator: str, types: tuple[str, str, str]
+) -> None:
+    check(make(operator, 129, 1000, types, residual=True))
+
+
+@pytest.mark.parametrize("in_place", ["", "residual_grad"])
+@pytest.mark.parametrize("shape", [*SHAPES, (9, 262_144), (3, 600_001)], ids=str)
+def test_a_residuals_gradient_is_added_in_every_shape(shape: tuple[int, int], in_place: str) -> None:
+    check(make(LAYER, *shape, residual=True), in_place=in_place)
 
 
 def test_the_type_of_X_grad_is_the_calls() -> None:

@@ -13,9 +13,9 @@ from gradkern.ops.layer_norm.cuda.row_form import RowForm
 __all__ = ["ARGUMENTS", "LayerNormForm"]
 
 ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
-    *("Y_grad", "X", "scale", "bias", "mean", "inv_std", "X_grad", "scale_grad", "bias_grad"),
+    *("Y_grad", "X", "scale", "bias", "mean", "inv_std", "residual", "X_grad", "scale_grad", "bias_grad"),
     *("partial", "row_sums", "counter"),
-    *("rows", "Y_grad_stride", "X_stride", "X_grad_stride"),
+    *("rows", "Y_grad_stride", "X_stride", "residual_stride", "X_grad_stride"),
     *("columns", "slice_columns", "minus_mean"),  # the last: -1 / columns, as the bits of form.compute
 )
 
@@ -54,6 +54,7 @@ class LayerNormForm(RowForm):
     single_block: bool = False  # a block has all rows of its columns, so that its sums are the result
     most_ahead: int = 0  # how many rounds a block may be ahead of the average; 0: any
     chunk: int = 8  # final sums: threads side by side, of 4 columns each
+    residual: bool = False  # a gradient of X's type is added to X_grad
 
     @property
     def name(self) -> str:
@@ -61,7 +62,8 @@ class LayerNormForm(RowForm):
         role = "" if self.phase == "fused" else self.phase
         outputs = "" if len(self.outputs) == (3 if self.centred else 2) else "_".join(sorted(self.outputs))
         shape = f"{self.slices}x{self.lanes}x{self.vectors}x{self.width}"
-        return kernel_name(operator_words(self.operator), role, outputs, self.data, shape)
+        added = "residual" if self.residual else ""
+        return kernel_name(operator_words(self.operator), role, outputs, added, self.data, shape)
 
     @property
     def compute(self) -> str:
@@ -102,6 +104,15 @@ class LayerNormForm(RowForm):
     @property
     def needs_upstream(self) -> bool:
         return True
+
+    @property
+    def needs_added(self) -> bool:
+        return self.residual and "X_grad" in self.written
+
+    @property
+    def refills_early(self) -> bool:
+        """A stage of the ring is filled again before X_grad is made, which needs nothing from it."""
+        return self.row_in_registers and not self.needs_added
 
     @property
     def scales_sums(self) -> bool:

@@ -2,7 +2,7 @@
 
     xh = (X - mean) * r                       r: inverse standard deviation of the row
     g  = Y_grad * scale,  s1 = sum g,  s2 = sum g * xh         over the columns of a row
-    X_grad = r * (g - s1 / columns - xh * s2 / columns)        (no mean and no s1 for Simplified)
+    X_grad = r * (g - s1 / columns - xh * s2 / columns)        (no mean and no s1 for Simplified), + residual if any
     scale_grad = sum Y_grad * xh,  bias_grad = sum Y_grad      over the rows
 
 How it goes: one launch of persistent blocks. A group of warps walks over its rows; a ring in shared memory, filled by
@@ -45,6 +45,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
     GROUPS, GROUP_THREADS, THREADS, WARPS = form.warp_groups, form.group_threads, form.threads, form.group_threads // 32
     GROUP_ROWS, STAGES, PER_THREAD = form.group_rows, form.stages, form.per_thread
     IN_REGISTERS, SCALE_IN_REGISTERS = form.row_in_registers, form.scale_in_registers
+    REFILLS_EARLY = form.refills_early
     BULK, RING, CLUSTER = form.source == "bulk", form.ring, form.cluster
     ROW_SUMS, APPLY = form.phase == "row_sums", form.phase == "apply"
     X_GRAD, SCALE_GRAD = "X_grad" in form.written, "scale_grad" in form.written
@@ -98,8 +99,8 @@ def build(form: LayerNormForm) -> Callable[..., None]:
 
     def kernel(
         Y_grad: int, X: int, scale: int, bias: int, mean: int, inv_std: int,
-        X_grad: int, scale_grad: int, bias_grad: int, partial: int, sums_of_rows: int, counter: int,
-        rows: int, D_stride: int, X_stride: int, out_stride: int,
+        residual: int, X_grad: int, scale_grad: int, bias_grad: int, partial: int, sums_of_rows: int, counter: int,
+        rows: int, D_stride: int, X_stride: int, residual_stride: int, out_stride: int,
         all_columns: int, slice_columns: int, minus_mean_bits: int,
     ) -> None:  # fmt: skip
         thread = int32(cuda.threadIdx.x)
@@ -118,7 +119,8 @@ def build(form: LayerNormForm) -> Callable[..., None]:
 
         minus_mean = float_of_bits(minus_mean_bits)
         # an address is then one multiplication of 32 bits
-        X_stride, D_stride, out_stride = ROW(X_stride), ROW(D_stride), ROW(out_stride)
+        X_stride, D_stride = ROW(X_stride), ROW(D_stride)
+        residual_stride, out_stride = ROW(residual_stride), ROW(out_stride)
         first_column, columns = int64(0), ROW(all_columns)
         if SLICES > 1:
             first_column = slice_ * slice_columns
@@ -126,6 +128,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
         vectors = int32(columns // WIDTH)
         X = X + int64(first_column) * X_BYTES
         Y_grad = Y_grad + int64(first_column) * D_BYTES
+        residual = residual + int64(first_column) * X_BYTES
         X_grad = X_grad + int64(first_column) * OUT_BYTES
         rows = ROW(rows)
         # neighbouring groups take neighbouring rows, and all blocks together move through the rows as one front: with a
@@ -149,7 +152,8 @@ def build(form: LayerNormForm) -> Callable[..., None]:
         if RING:
             stage = i.unseen(0)
             while stage < STAGES:
-                fetch(ring + stage * STAGE, arrived + stage * 8, X, Y_grad, X_stride, D_stride,
+                fetch(ring + stage * STAGE, arrived + stage * 8, X, Y_grad, residual,
+                      X_stride, D_stride, residual_stride,
                       ROW(first_row + stage * step), rows, group_thread, lane, group_row, columns)  # fmt: skip
                 stage = i.unseen(stage + 1)
 
@@ -199,7 +203,8 @@ def build(form: LayerNormForm) -> Callable[..., None]:
                 next_m, next_r = load_statistics(mean, inv_std, after)
 
             stage_at, barrier = ring + int32(stage * STAGE), arrived + stage * 8
-            x_at, d_at = places(stage_at, X, Y_grad, X_stride, D_stride, row, own_row, group_row, columns)
+            x_at, d_at, z_at = places(stage_at, X, Y_grad, residual, X_stride, D_stride, residual_stride,
+                                      row, own_row, group_row, columns)  # fmt: skip
             wait_for_rows(barrier, parity)
             first_pass(
                 pair, xh, g, scale_sum, bias_sum, scales, x_at, d_at, m, r, lane, vectors, valid
@@ -212,7 +217,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
                 add_over_warps(pair, pairs, exchanged, buffer, exchange_parity, group, warp, warp_lane, slice_)
                 exchange_parity = int32(exchange_parity ^ buffer)
                 buffer = int32(1 - buffer)
-            elif RING and IN_REGISTERS:
+            elif RING and REFILLS_EARLY:
                 wait_for_group(group)  # everyone has read the stage (an exchange says so too)
             if APPLY and X_GRAD:
                 load_row_sums(pair, sums_of_rows, row, warp_lane)
@@ -223,15 +228,15 @@ def build(form: LayerNormForm) -> Callable[..., None]:
             if MOST_AHEAD > 0 and group_thread == 0:
                 seen = wait_for_others(progress, seen, rounds, blocks, group)
                 rounds = int32(rounds + 1)
-            if RING and IN_REGISTERS:
-                fetch(stage_at, barrier, X, Y_grad, X_stride, D_stride, refill, rows,
+            if RING and REFILLS_EARLY:
+                fetch(stage_at, barrier, X, Y_grad, residual, X_stride, D_stride, residual_stride, refill, rows,
                       group_thread, lane, group_row, columns)  # fmt: skip
             if X_GRAD:
                 out_at = row_address(X_grad, own_row, out_stride)
-                second_pass(pair, xh, g, x_at, d_at, out_at, m, r, minus_mean, lane, vectors, valid)
-            if RING and not IN_REGISTERS:
+                second_pass(pair, xh, g, x_at, d_at, z_at, out_at, m, r, minus_mean, lane, vectors, valid)
+            if RING and not REFILLS_EARLY:
                 wait_for_group(group)
-                fetch(stage_at, barrier, X, Y_grad, X_stride, D_stride, refill, rows,
+                fetch(stage_at, barrier, X, Y_grad, residual, X_stride, D_stride, residual_stride, refill, rows,
                       group_thread, lane, group_row, columns)  # fmt: skip
             row = ROW(row + step)
             stage = int32(stage + 1)

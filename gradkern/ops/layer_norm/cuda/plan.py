@@ -23,7 +23,9 @@ _INPUTS = {  # contract name -> the kernel's
     "mean": "mean",
     "inv_std_dev": "inv_std",
     "inv_std_var": "inv_std",
+    "residual_grad": "residual",
 }
+_MATRICES = ("X", "Y", "Y_grad", "residual_grad", "X_grad")
 _INDEX = {name: index for index, name in enumerate(ARGUMENTS)}
 
 
@@ -54,10 +56,10 @@ def plan(call: Call) -> NormPlan | EmptyPlan:
     tensors = {**call.inputs, **call.outputs}
     rows, columns = size_of(call.axes["rows"]), size_of(call.axes["columns"])
     for name, tensor in tensors.items():
-        if name not in ("X", "Y", "Y_grad", "X_grad"):
+        if name not in _MATRICES:
             require_flat(name, tensor)
     row_axes = len(call.axes["rows"])
-    matrices = [name for name in ("X", "Y", "Y_grad", "X_grad") if name in tensors]
+    matrices = [name for name in _MATRICES if name in tensors]
     strides = {name: row_stride(name, tensors[name], row_axes) for name in matrices}
     if rows == 0 or columns == 0 or not call.outputs:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
@@ -73,7 +75,7 @@ def _plan(
     data = "Y" if form.invertible else "X"
     numbers = form.sizes(columns)
     numbers |= {"rows": rows, "Y_grad_stride": strides["Y_grad"], "X_stride": strides[data]}
-    numbers["X_grad_stride"] = strides.get("X_grad", 0)
+    numbers |= {"X_grad_stride": strides.get("X_grad", 0), "residual_stride": strides.get("residual_grad", 0)}
     arguments = [numbers.get(name, 0) for name in ARGUMENTS]
     phases = [form] if form.phase == "fused" else [replace(form, phase="row_sums"), replace(form, phase="apply")]
     if form.phase == "apply" and "X_grad" not in form.outputs:
@@ -117,7 +119,8 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device:
     data = call.inputs["Y" if call.operator.startswith("Invertible") else "X"]
     upstream, result = call.inputs["Y_grad"], call.outputs.get("X_grad")
     statistic = call.inputs.get("inv_std_dev") or call.inputs["inv_std_var"]
-    matrices = [data, upstream] + ([result] if result else [])
+    residual = call.inputs.get("residual_grad")
+    matrices = [data, upstream, *(each for each in (residual, result) if each)]
     steps = list(strides.values())  # in the same order
     widest = max(each.dtype.itemsize for each in matrices)
     width = 16 // widest
@@ -130,7 +133,7 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device:
         width //= 2
     aligned = all(
         each.alignment % 16 == 0 and step % 16 == 0 and columns * each.dtype.itemsize % 16 == 0
-        for each, step in ((data, steps[0]), (upstream, steps[1]))
+        for each, step in zip(matrices[: 3 if residual else 2], steps, strict=False)
     )
     packed = all(step == columns * each.dtype.itemsize for each, step in zip(matrices, steps, strict=True))
     narrowest = width * min(data.dtype.itemsize, upstream.dtype.itemsize)
@@ -161,4 +164,5 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device:
         packed=packed,
         long_rows=max(rows, 16 * columns, *steps) > 1 << 30,
         native_bfloat16=device.capability >= (8, 0),
+        residual=residual is not None and result is not None,
     )

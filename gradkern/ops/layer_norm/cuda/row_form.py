@@ -12,7 +12,8 @@ __all__ = ["RowForm"]
 class RowForm(ByColumns):
     """What follows from a form's fields: for a frozen dataclass that has those below.
 
-    Two arrays pass through the ring: X, and another one, which a gradient calls upstream. A kernel may need only one.
+    Up to three arrays pass through the ring: X, another one, which a gradient calls upstream, and what is added to its
+    result.
     """
 
     __slots__ = ()
@@ -44,6 +45,11 @@ class RowForm(ByColumns):
     @property
     def needs_upstream(self) -> bool:
         """The other array is read."""
+        raise NotImplementedError
+
+    @property
+    def needs_added(self) -> bool:
+        """The third array is read, which is of X's type."""
         raise NotImplementedError
 
     @property
@@ -109,18 +115,22 @@ class RowForm(ByColumns):
 
     @property
     def pitch(self) -> tuple[int, int]:
-        """Bytes from row to row in the ring, of X and of the other array; at most, where rows lie end to end."""
+        """Bytes from row to row in the ring, of X, as of what is added, and of the other array; at most, where rows lie
+        end to end.
+        """
         sizes = (self.most_columns * self.data_itemsize, self.most_columns * self.upstream_itemsize)
         if self.group_rows == 1 or self.end_to_end:
             return sizes
         return (up(sizes[0], 16) + 16, up(sizes[1], 16) + 16)
 
     @property
-    def slots(self) -> tuple[int, int]:
-        """Bytes of one stage of the ring, X's part and the other's; a row that starts anywhere needs 16 more."""
+    def slots(self) -> tuple[int, int, int]:
+        """Bytes of one stage of the ring: X's part, the other's, and that of what is added; a row that starts anywhere
+        needs 16 more.
+        """
         extra = 0 if self.aligned else 32
         x, d = (up(self.group_rows * each, 16) + extra for each in self.pitch)
-        return x, d if self.needs_upstream else 0
+        return x, d if self.needs_upstream else 0, x if self.needs_added else 0
 
     @property
     def exchange_slots(self) -> int:

@@ -22,8 +22,8 @@ def row_passes(
 
     first(pair, xh, g, scale_sum, bias_sum, scales, x_at, d_at, m, r, lane, vectors, valid)
         this thread's part of s1 and s2; what the second pass needs; and the sums over rows, to which the row is added
-    second(pair, xh, g, x_at, d_at, out_at, m, r, minus_mean, lane, vectors, valid)
-        X_grad, with the row's s1 and s2; minus_mean: -1 / columns
+    second(pair, xh, g, x_at, d_at, z_at, out_at, m, r, minus_mean, lane, vectors, valid)
+        X_grad, with the row's s1 and s2, and with what is at z_at, if that is added; minus_mean: -1 / columns
 
     valid: this thread has a row; vectors: of a row of the slice.
     """
@@ -36,7 +36,7 @@ def row_passes(
         WIDTH * size for size in (form.data_itemsize, form.upstream_itemsize, form.result_itemsize)
     )
     SCALE_AT, BIAS_AT, INVERSE_AT = form.scale_at, form.bias_at, form.inverse_scale_at
-    SINGLE = form.compute == "float32"
+    SINGLE, ADDED = form.compute == "float32", form.needs_added
     FLOAT = float32 if SINGLE else float64
     memory = "shared" if form.ring else "global"
     load_X = i.loader(memory, form.data, WIDTH)
@@ -108,7 +108,7 @@ def row_passes(
 
     @device_function
     def second(
-        pair: Any, xh: Any, g: Any, x_at: int, d_at: int, out_at: int, m: Any, r: Any, minus_mean: Any,
+        pair: Any, xh: Any, g: Any, x_at: int, d_at: int, z_at: int, out_at: int, m: Any, r: Any, minus_mean: Any,
         lane: int, vectors: int, valid: bool,
     ) -> None:  # fmt: skip
         """X_grad = g * r + (xh * k2 + k1)"""
@@ -145,6 +145,10 @@ def row_passes(
                         x[e] = k * r + (h * k2 + k1)
                     else:
                         x[e] = k * r + h * k2
+                if ADDED:
+                    load_X(d, z_at + v * X_VECTOR)
+                    for e in range(WIDTH):
+                        x[e] = x[e] + d[e]
                 if not ZERO_PADDED or j < CERTAIN_VECTORS or v < vectors:
                     store_X_grad(out_at + v * OUT_VECTOR, x)
 

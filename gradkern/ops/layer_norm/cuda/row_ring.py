@@ -22,13 +22,13 @@ __all__ = ["row_ring"]
 def row_ring(form: RowForm) -> tuple[Callable[..., Any], ...]:
     """Four device functions:
 
-    fetch(stage, barrier, X, Y_grad, X_stride, D_stride, row, rows, group_thread, lane, group_row, columns)
-        the rows from `row` on, as many as a group takes at once, into the stage at this address; of X and of another
-        array, which is a gradient's Y_grad, or of one of them
+    fetch(stage, barrier, X, Y_grad, Z, X_stride, D_stride, Z_stride, row, rows, group_thread, lane, group_row, columns)
+        the rows from `row` on, as many as a group takes at once, into the stage at this address; of X, of another
+        array, which is a gradient's Y_grad, and of Z, which is added to its result, or of some of them
     wait(barrier, parity)
         until this thread may read what was fetched
-    places(stage, X, Y_grad, X_stride, D_stride, row, own_row, group_row, columns)
-        where this thread's row of X and of Y_grad are
+    places(stage, X, Y_grad, Z, X_stride, D_stride, Z_stride, row, own_row, group_row, columns)
+        where this thread's rows of X, of Y_grad and of Z are
     pad(ring, lane, group_row, vectors)
         zeros into this thread's places beyond a row's vectors, in every stage: no copy ever reaches them
     """
@@ -39,7 +39,7 @@ def row_ring(form: RowForm) -> tuple[Callable[..., Any], ...]:
         form.source == "async",
         form.ring,
     )
-    (X_PITCH, D_PITCH), (X_SLOT, _) = form.pitch, form.slots
+    (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = form.pitch, form.slots
     END_TO_END, X_BYTES, D_BYTES = form.end_to_end, form.data_itemsize, form.upstream_itemsize
     row_address = i.row_address_long if form.long_rows else i.row_address
     wait_for_copies = i.wait_for_copies(form.stages - 1)
@@ -53,30 +53,34 @@ def row_ring(form: RowForm) -> tuple[Callable[..., Any], ...]:
 
     @device_function
     def places(
-        stage: int, X: int, Y_grad: int, X_stride: int, D_stride: int, row: int, own_row: int, group_row: int,
-        columns: int,
-    ) -> tuple[int, int]:  # fmt: skip
+        stage: int, X: int, Y_grad: int, Z: int, X_stride: int, D_stride: int, Z_stride: int, row: int, own_row: int,
+        group_row: int, columns: int,
+    ) -> tuple[int, int, int]:  # fmt: skip
         x_at, d_at = row_address(X, own_row, X_stride), row_address(Y_grad, own_row, D_stride)
+        z_at = row_address(Z, own_row, Z_stride)
         if RING:
-            x_shift, d_shift = int64(0), int64(0)
+            x_shift, d_shift, z_shift = int64(0), int64(0), int64(0)
             if BULK and not ALIGNED:  # whole units of 16 bytes were copied
                 start = row if PACKED else own_row
                 x_shift = row_address(X, start, X_stride) & 15
                 d_shift = row_address(Y_grad, start, D_stride) & 15
+                z_shift = row_address(Z, start, Z_stride) & 15
             if END_TO_END:
                 x_at = stage + group_row * (columns * X_BYTES) + x_shift
                 d_at = stage + X_SLOT + group_row * (columns * D_BYTES) + d_shift
+                z_at = stage + X_SLOT + D_SLOT + group_row * (columns * X_BYTES) + z_shift
             else:
                 x_at = stage + group_row * X_PITCH + x_shift
                 d_at = stage + X_SLOT + group_row * D_PITCH + d_shift
-        return x_at, d_at
+                z_at = stage + X_SLOT + D_SLOT + group_row * X_PITCH + z_shift
+        return x_at, d_at, z_at
 
     return (_bulk_fetch(form) if BULK else _thread_fetch(form)), wait, places, _pad(form)
 
 
 def _pad(form: RowForm) -> Callable[..., None]:
     WIDTH, LANES, VECTORS, STAGES, STAGE = form.width, form.lanes, form.vectors, form.stages, sum(form.slots)
-    (X_PITCH, D_PITCH), (X_SLOT, _) = form.pitch, form.slots
+    (X_PITCH, D_PITCH), (X_SLOT, _, _) = form.pitch, form.slots
     NEEDS_X, NEEDS_D = form.needs_X, form.needs_upstream
     X_VECTOR, D_VECTOR = WIDTH * form.data_itemsize, WIDTH * form.upstream_itemsize
     FLOAT = float32 if form.compute == "float32" else float64
@@ -104,8 +108,8 @@ def _pad(form: RowForm) -> Callable[..., None]:
 
 def _bulk_fetch(form: RowForm) -> Callable[..., None]:
     ALIGNED, PACKED, GROUP_ROWS = form.aligned, form.packed, form.group_rows
-    NEEDS_X, NEEDS_D = form.needs_X, form.needs_upstream
-    (X_PITCH, D_PITCH), (X_SLOT, _) = form.pitch, form.slots
+    NEEDS_X, NEEDS_D, NEEDS_Z = form.needs_X, form.needs_upstream, form.needs_added
+    (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = form.pitch, form.slots
     X_BYTES, D_BYTES = form.data_itemsize, form.upstream_itemsize
     COPIES = 1 if GROUP_ROWS == 1 or PACKED else GROUP_ROWS
     ROW = int64 if form.long_rows else int32
@@ -118,14 +122,15 @@ def _bulk_fetch(form: RowForm) -> Callable[..., None]:
 
     @device_function
     def fetch(
-        stage: int, barrier: int, X: int, Y_grad: int, X_stride: int, D_stride: int, row: int, rows: int,
-        group_thread: int, lane: int, group_row: int, columns: int,
+        stage: int, barrier: int, X: int, Y_grad: int, Z: int, X_stride: int, D_stride: int, Z_stride: int, row: int,
+        rows: int, group_thread: int, lane: int, group_row: int, columns: int,
     ) -> None:  # fmt: skip
         if group_thread == 0 and row < rows:
             count = int32(min(ROW(GROUP_ROWS), ROW(rows - row))) if GROUP_ROWS > 1 else int32(1)
             copies, rows_each = (1, count) if PACKED else (count, 1)
             x_size, d_size = rows_each * columns * X_BYTES, rows_each * columns * D_BYTES
             x_from, d_from = row_address(X, row, X_stride), row_address(Y_grad, row, D_stride)
+            z_from = row_address(Z, row, Z_stride)
             total = 0
             for copy in range(COPIES):
                 if COPIES == 1 or copy < copies:
@@ -133,6 +138,8 @@ def _bulk_fetch(form: RowForm) -> Callable[..., None]:
                         total += span(x_from + copy * X_stride, x_size)
                     if NEEDS_D:
                         total += span(d_from + copy * D_stride, d_size)
+                    if NEEDS_Z:
+                        total += span(z_from + copy * Z_stride, x_size)
             i.arrive_and_expect(barrier, total)
             for copy in range(COPIES):
                 if COPIES == 1 or copy < copies:
@@ -142,6 +149,9 @@ def _bulk_fetch(form: RowForm) -> Callable[..., None]:
                     if NEEDS_D:
                         at = d_from + copy * D_stride
                         i.bulk_copy(stage + X_SLOT + copy * D_PITCH, at & -16, span(at, d_size), barrier)
+                    if NEEDS_Z:
+                        at = z_from + copy * Z_stride
+                        i.bulk_copy(stage + X_SLOT + D_SLOT + copy * X_PITCH, at & -16, span(at, x_size), barrier)
 
     return fetch
 
@@ -150,7 +160,8 @@ def _thread_fetch(form: RowForm) -> Callable[..., None]:
     """Every thread copies its own vectors of one row; nobody else reads them."""
     ASYNC, WIDTH, LANES, VECTORS = form.source == "async", form.width, form.lanes, form.vectors
     CERTAIN_VECTORS, NEEDS_X, NEEDS_D = form.certain_vectors, form.needs_X, form.needs_upstream
-    (X_PITCH, D_PITCH), (X_SLOT, _) = form.pitch, form.slots
+    NEEDS_Z = form.needs_added
+    (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = form.pitch, form.slots
     X_VECTOR, D_VECTOR = WIDTH * form.data_itemsize, WIDTH * form.upstream_itemsize
     ROW = int64 if form.long_rows else int32
     row_address = i.row_address_long if form.long_rows else i.row_address
@@ -159,12 +170,13 @@ def _thread_fetch(form: RowForm) -> Callable[..., None]:
 
     @device_function
     def fetch(
-        stage: int, barrier: int, X: int, Y_grad: int, X_stride: int, D_stride: int, row: int, rows: int,
-        group_thread: int, lane: int, group_row: int, columns: int,
+        stage: int, barrier: int, X: int, Y_grad: int, Z: int, X_stride: int, D_stride: int, Z_stride: int, row: int,
+        rows: int, group_thread: int, lane: int, group_row: int, columns: int,
     ) -> None:  # fmt: skip
         own_row = ROW(row + group_row)
         if own_row < rows:
             x_from, d_from = row_address(X, own_row, X_stride), row_address(Y_grad, own_row, D_stride)
+            z_from = row_address(Z, own_row, Z_stride)
             for j in range(VECTORS):
                 v = lane + j * LANES
                 if j < CERTAIN_VECTORS or v < columns // WIDTH:
@@ -172,6 +184,8 @@ def _thread_fetch(form: RowForm) -> Callable[..., None]:
                         copy_X(stage + group_row * X_PITCH + v * X_VECTOR, x_from + v * X_VECTOR)
                     if NEEDS_D:
                         copy_D(stage + X_SLOT + group_row * D_PITCH + v * D_VECTOR, d_from + v * D_VECTOR)
+                    if NEEDS_Z:
+                        copy_X(stage + X_SLOT + D_SLOT + group_row * X_PITCH + v * X_VECTOR, z_from + v * X_VECTOR)
         i.commit_copies()
 
     return fetch

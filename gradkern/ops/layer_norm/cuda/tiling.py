@@ -38,7 +38,7 @@ def choose(form: LayerNormForm, columns: int, rows: int, processors: int, shared
     elif chosen.warp_groups % 2 == 0 and chosen.lanes <= 64 and chosen.per_thread == 24:
         chosen = replace(chosen, warp_groups=chosen.warp_groups // 2, blocks_per_processor=2)
     stage = chosen.warp_groups * chosen.blocks_per_processor * sum(chosen.slots)
-    stages = max(2, min(4, _IN_FLIGHT // stage))
+    stages = max(2 if chosen.refills_early else 3, min(4, _IN_FLIGHT // stage))
     if chosen.invertible and chosen.slices == 1 and chosen.group_threads < 256 and chosen.warp_groups > 1 and not few:
         stages = 2
     # worth it where blocks drift apart most, but every group reads one counter, so not where there are many of them

@@ -93,6 +93,10 @@ class NormForm(RowForm):
         return self.skips
 
     @property
+    def needs_added(self) -> bool:
+        return False
+
+    @property
     def row_in_registers(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """A row's values stay there from when they come to when they go."""
         return True

@@ -124,7 +124,7 @@ def build(form: NormForm) -> Callable[..., None]:
         if RING:
             stage = i.unseen(0)
             while stage < STAGES:
-                fetch(ring + stage * STAGE, arrived + stage * 8, X, skip, X_stride, skip_stride,
+                fetch(ring + stage * STAGE, arrived + stage * 8, X, skip, X, X_stride, skip_stride, X_stride,
                       ROW(first_row + stage * step), rows, group_thread, lane, group_row, columns)  # fmt: skip
                 stage = i.unseen(stage + 1)
 
@@ -172,7 +172,8 @@ def build(form: NormForm) -> Callable[..., None]:
             valid = GROUP_ROWS == 1 or own_row < rows
 
             stage_at, barrier = ring + int32(stage * STAGE), arrived + stage * 8
-            x_at, skip_at = places(stage_at, X, skip, X_stride, skip_stride, row, own_row, group_row, columns)
+            x_at, skip_at, _ = places(stage_at, X, skip, X, X_stride, skip_stride, X_stride,
+                                      row, own_row, group_row, columns)  # fmt: skip
             wait_for_rows(barrier, parity)
             sum_at = row_address(sum_, own_row, sum_stride)
             total = take(x, x_at, skip_at, sum_at, shifts, lane, vectors, valid)
@@ -191,7 +192,7 @@ def build(form: NormForm) -> Callable[..., None]:
             elif RING:
                 wait_for_group(group)  # everyone has read the stage (an exchange says so too)
             if RING:
-                fetch(stage_at, barrier, X, skip, X_stride, skip_stride, ROW(row + STAGES * step), rows,
+                fetch(stage_at, barrier, X, skip, X, X_stride, skip_stride, X_stride, ROW(row + STAGES * step), rows,
                       group_thread, lane, group_row, columns)  # fmt: skip
             if APPLY:
                 statistics_from_memory(pair, sums_of_rows, row, over_columns, warp_lane, all_columns, slice_columns)
