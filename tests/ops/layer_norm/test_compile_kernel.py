@@ -59,6 +59,10 @@ KINDS = [  # operator, X, Y_grad, scale, columns, width
     (LAYER, h, h, h, 9216, 8),
     (LAYER, b, b, b, 2304, 8),
     (SIMPLIFIED, b, b, b, 320, 8),
+    # a residual's gradient is added
+    (LAYER, b, b, b, 768, 8, "residual"),
+    (LAYER, f, f, f, 65536, 4, "residual"),
+    (SIMPLIFIED, b, b, f, 4096, 8, "residual"),
 ]
 Made = tuple[Any, int, str]  # form, bytes spilled, PTX
 
@@ -100,7 +104,7 @@ def layer_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
 
 
 def norm_form(kind: tuple[Any, ...], capability: tuple[int, int]) -> LayerNormForm:
-    operator, data, upstream, parameter, columns, width = kind
+    operator, data, upstream, parameter, columns, width, *residual = kind
     form = LayerNormForm(
         operator,
         upstream,
@@ -116,6 +120,7 @@ def norm_form(kind: tuple[Any, ...], capability: tuple[int, int]) -> LayerNormFo
         source="plain" if width == 1 and capability < (9, 0) else SOURCE[capability],
         aligned=width > 1,
         native_bfloat16=capability >= (8, 0),
+        residual=bool(residual),
     )
     return choose(form, columns, 1 << 20, 132, SHARED_MEMORY[capability])
 
