@@ -110,7 +110,7 @@ def check(problem: Problem, row: dict[str, str], layout: str, device: str) -> No
     statistics = {name: cast(each, types[name]) for name, each in derived.items()}
     if layout != "expanded":  # whose elements differ
         statistics = {name: place(each) for name, each in statistics.items()}
-    expected = {each.name for each in operator.inputs}
+    expected = {each.name for each in operator.inputs if not each.optional}
     inputs = {upstream: grad, **constants, **statistics}
     inputs |= {INPUT_OF[name]: each for name, each in leaves.items() if INPUT_OF.get(name) in expected}
     assert set(inputs) == expected
@@ -223,7 +223,7 @@ def take_over(problem: Problem, dtype: str, layout: str, device: str, reason: st
     known = {name: each.detach() for name, each in known.items()}
     inputs = {INPUT_OF[name]: each for name, each in leaves.items() if name in INPUT_OF}
     inputs |= {UPSTREAM[problem.operator]: grad, **constants, **problem.derived(known)}
-    expected = {each.name for each in OPERATORS[problem.operator].inputs}
+    expected = {each.name for each in OPERATORS[problem.operator].inputs if not each.optional}
     numbers = {name: torch_as_numpy(each) for name, each in inputs.items() if name in expected}
     of = terms(problem.operator, numbers, problem.attributes)
     saved = float(ml_dtypes.finfo(dtype).eps)  # PyTorch may save statistics in this type
