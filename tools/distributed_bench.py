@@ -164,11 +164,12 @@ def networks(bench: Bench) -> tuple[dict[str, float], dict[int, int]]:
             step()
         steps[name] = step
     found = bench.times(steps, bench.options.seconds * 4)
-    with gradkern.torch.enabled(devices=kind):
-        gradkern.torch.tune(steps["gradkern"])
-        for _ in range(5):
-            steps["gradkern"]()
-        found |= bench.times({"gradkern+enable": steps["gradkern"]}, bench.options.seconds)
+    if bench.options.enable:
+        with gradkern.torch.enabled(devices=kind):
+            gradkern.torch.tune(steps["gradkern"])
+            for _ in range(5):
+                steps["gradkern"]()
+            found |= bench.times({"gradkern+enable": steps["gradkern"]}, bench.options.seconds)
     norms = [each.num_features for each in case.model().modules() if isinstance(each, nn.BatchNorm2d)]
     return found, dict(Counter(norms))
 
@@ -258,6 +259,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="bfloat16", help="of the layers' data; default bfloat16")
     parser.add_argument("--order", default="channels_last", choices=["channels_last", "contiguous"])
     parser.add_argument("--seconds", type=float, default=1.0, help="for each layer and mode")
+    parser.add_argument("--enable", action="store_true", help="ResNet-50 also with enable(): searches for minutes")
     parser.add_argument("--tiny", action="store_true", help="small layers on the CPU")
     options = parser.parse_args()
     if options.tiny:
@@ -266,7 +268,8 @@ def main() -> None:
     else:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         torch.backends.cudnn.benchmark = True
-    dist.init_process_group("gloo" if options.tiny else "nccl")
+    device = None if options.tiny else torch.device("cuda", torch.cuda.current_device())
+    dist.init_process_group("gloo" if options.tiny else "nccl", device_id=device)
     bench = Bench(options)
     found: dict[str, Any] = {"size": bench.size, "torch": torch.__version__, "dtype": options.dtype}
     found["device"] = torch.cuda.get_device_name() if bench.cuda else "CPU"
