@@ -20,7 +20,12 @@ AXES = {
     "dml_batch_norm": lambda n: {"sizes": (2, 2, n), "statistics": (1, 2, 1)},
 }
 BY_MATRIX_PRODUCTS = {"conv"}  # whose vector code is the BLAS library's
-SMALL = [name for name, operator in gradkern.operators().items() if operator.family not in BY_MATRIX_PRODUCTS]
+BY_NUMPY = {"BatchNormalizationMergeStatistics"}
+SMALL = [
+    name
+    for name, operator in gradkern.operators().items()
+    if operator.family not in BY_MATRIX_PRODUCTS and name not in BY_NUMPY
+]
 
 
 def laid(arrays: dict[str, np.ndarray], order: tuple[str, ...], gap: int) -> dict[str, np.ndarray]:
