@@ -172,7 +172,7 @@ def builders() -> list[str]:
 
 
 def test_every_builder_that_is_named_exists() -> None:
-    assert len(builders()) == 10
+    assert len(builders()) == 11
     for each in builders():
         assert callable(resolve_name(each))
 

@@ -31,6 +31,7 @@ KINDS: list[Kind] = [  # operator, X and Y, scale, columns, width
     (SKIP_SIMPLIFIED, h, h, 4096, 8),
     (SKIP, f, f, 16384, 4),
     (SKIP, d, d, 4096, 2),
+    (SKIP, d, d, 300_000, 2),
 ]
 
 

@@ -94,6 +94,10 @@ def _has_registers(form: NormForm, shared_bytes: int) -> bool:
 
 
 def _registers(form: NormForm) -> int:
-    """What a thread needs: a row's values, its parameters, and about 44 for the rest."""
+    """What a thread needs: a row's values, its parameters, and about 44 for the rest, or 72 where it adds up float64's
+    three vectors. Only such may have fewer threads than 512 for it.
+    """
+    wide = form.skips and form.itemsize == 8
     each = 1 + form.shifted + (1 + form.biased if form.parameters_in_registers else 0)
-    return up(min(form.per_thread * (form.itemsize // 4) * each + 44, _REGISTERS // _MOST_THREADS), 8)
+    needed = form.per_thread * (form.itemsize // 4) * each + (72 if wide else 44)
+    return up(min(needed, 255 if wide else _REGISTERS // _MOST_THREADS), 8)
