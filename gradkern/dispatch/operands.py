@@ -43,15 +43,23 @@ A plain tuple: one with names costs as much to make as two attributes of a tenso
 def read(binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] | None) -> Operands:
     """The operands of a call. Arrays of equal keys and kind have equal views."""
     keys: list[Any] = []
+    given = arrays
     for array in arrays:
+        if array is None:  # an optional one
+            keys.append(None)
+            given = None
+            continue
         if type(array) is not np.ndarray:
             break
         dtype = array.dtype
         keys.append((dtype, array.shape, array.strides, dtype.itemsize if array.flags.aligned else 1))
     else:
+        if given is None:
+            binder.require(arrays)
+            given = tuple([each for each in arrays if each is not None])
         if out:
-            return _with_out(binder, arrays, tuple(keys), arrays, NUMPY, out)
-        return tuple(keys), arrays, NUMPY, (), (), _NONE
+            return _with_out(binder, arrays, tuple(keys), given, NUMPY, out)
+        return tuple(keys), given, NUMPY, (), (), _NONE
     torch = sys.modules.get("torch")
     if torch is not None and type(arrays[0]) is torch.Tensor and arrays[0].is_cuda:
         operands = _of_tensors(binder, arrays, out)
