@@ -42,37 +42,33 @@ A plain tuple: one with names costs as much to make as two attributes of a tenso
 
 def read(binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] | None) -> Operands:
     """The operands of a call. Arrays of equal keys and kind have equal views."""
-    keys: list[Any] = []
-    given = arrays
-    for array in arrays:
-        if array is None:  # an optional one
-            keys.append(None)
-            given = None
-            continue
+    given, missing = binder.given(arrays)
+    if missing is not None:
+        binder.require(arrays)
+    described: list[Any] = []
+    for array in given:
         if type(array) is not np.ndarray:
             break
         dtype = array.dtype
-        keys.append((dtype, array.shape, array.strides, dtype.itemsize if array.flags.aligned else 1))
+        described.append((dtype, array.shape, array.strides, dtype.itemsize if array.flags.aligned else 1))
     else:
-        if given is None:
-            binder.require(arrays)
-            given = tuple([each for each in arrays if each is not None])
+        keys = tuple(described) if missing is None else _with_gaps(tuple(described), missing)
         if out:
-            return _with_out(binder, arrays, tuple(keys), given, NUMPY, out)
-        return tuple(keys), given, NUMPY, (), (), _NONE
+            return _with_out(binder, arrays, keys, given, NUMPY, out)
+        return keys, given, NUMPY, (), (), _NONE
     torch = sys.modules.get("torch")
     if torch is not None and type(arrays[0]) is torch.Tensor and arrays[0].is_cuda:
-        operands = _of_tensors(binder, arrays, out)
+        operands = _of_tensors(binder, arrays, given, missing, out)
         if operands is not None:
             return operands
     binder.require(arrays)
     views = input_views(binder, arrays)
-    keys = [None if each is None else each.tensor for each in views]
-    given = [each for each in views if each is not None]
-    buffers, kind = tuple([each.buffer for each in given]), given[0].kind
+    keys = tuple([None if each is None else each.tensor for each in views])
+    there = [each for each in views if each is not None]
+    buffers, kind = tuple([each.buffer for each in there]), there[0].kind
     if out:
-        return _with_out(binder, arrays, tuple(keys), buffers, kind, out)
-    return tuple(keys), buffers, kind, (), (), _NONE
+        return _with_out(binder, arrays, keys, buffers, kind, out)
+    return keys, buffers, kind, (), (), _NONE
 
 
 def _with_out(
@@ -91,15 +87,18 @@ def _with_out(
     return (keys, buffers, kind, names, tuple([given[name].buffer for name in names]), in_place)
 
 
-def _of_tensors(binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] | None) -> Operands | None:
+def _of_tensors(
+    binder: Binder,
+    arrays: tuple[Any, ...],
+    given: tuple[Any, ...],
+    missing: tuple[bool, ...] | None,
+    out: Mapping[str, Any] | None,
+) -> Operands | None:
     """The operands where all are plain tensors on one GPU; None where one needs a closer look.
 
     An `out` array at an input's address is taken to be that input: the contract is asked when the plan is made, and
     the plan compares the rest of the memory (Prepared.refuse_overlap).
     """
-    given, missing = binder.given(arrays)
-    if missing is not None:
-        binder.require(arrays)
     if not out:
         found = of_tensors(given)
         if found is None:
