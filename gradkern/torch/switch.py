@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
@@ -132,17 +133,7 @@ def enabled(ops: Any = None, **options: Any) -> Iterator[None]:
         yield
     finally:
         if before:
-            old = before[0]
-            enable(
-                old.ops,
-                devices=old.devices,
-                min_bytes=old.min_bytes,
-                on_refusal=old.on_refusal,
-                plan=old.plan,
-                inductor=old.inductor,
-                timed=old.timed,
-                only_faster=old.only_faster,
-            )
+            enable(**{each.name: getattr(before[0], each.name) for each in fields(before[0])})
         else:
             disable()
 
