@@ -60,7 +60,6 @@ def calls() -> Iterator[Call]:
     """All of them. Those that one kernel serves are of no cost: it is compiled once."""
     yield from _layer_norms()
     yield from _gelus()
-    yield from _gelus_forward()
     yield from _batch_norms()
     yield from _convolutions()
 
@@ -91,21 +90,19 @@ def _layer_norms() -> Iterator[Call]:
 
 
 def _gelus() -> Iterator[Call]:
-    kinds = [("float32", "float32"), *((half, half) for half in HALF)]
-    for name in ("BiasGeluGrad_dX", "BiasFastGeluGrad_dX"):
-        for data, bias in kinds:
+    gradient: tuple[list[str], ...] = (["dX"], ["dX", "dB"])
+    operators = {
+        "BiasGeluGrad_dX": gradient,
+        "BiasFastGeluGrad_dX": gradient,
+        "BiasGelu": (["C"],),
+        "BiasFastGelu": (["C"],),
+    }
+    for name, wanted in operators.items():
+        for data in ("float32", *HALF):
             for columns in HIDDEN:
                 axes = {"rows": [MANY], "columns": columns}
-                for outputs in (["dX"], ["dX", "dB"]):
-                    yield {"op": name, "axes": axes, "types": {"T": data, "TB": bias}, "outputs": outputs}
-
-
-def _gelus_forward() -> Iterator[Call]:
-    kinds = [("float32", "float32"), *((half, half) for half in HALF)]
-    for name in ("BiasGelu", "BiasFastGelu"):
-        for data, bias in kinds:
-            for columns in HIDDEN:
-                yield {"op": name, "axes": {"rows": [MANY], "columns": columns}, "types": {"T": data, "TB": bias}}
+                for outputs in wanted:
+                    yield {"op": name, "axes": axes, "types": {"T": data, "TB": data}, "outputs": outputs}
 
 
 def _batch_norms() -> Iterator[Call]:
