@@ -21,24 +21,6 @@ OUTPUTS = {
     SKIP: ("output", "mean", "inv_std_var", SUM),
     SKIP_SIMPLIFIED: ("output", "inv_std_var", SUM),
 }
-NAMES = {  # of a kernel's tensors, by contract name
-    "X": "X",
-    "input": "X",
-    "skip": "skip",
-    "gamma": "scale",
-    "beta": "bias",
-    "bias": "shift",
-    "Scale": "scale",
-    "scale": "scale",
-    "B": "bias",
-    "Y": "Y",
-    "output": "Y",
-    "Mean": "mean",
-    "mean": "mean",
-    "InvStdDev": "inv_std",
-    "inv_std_var": "inv_std",
-    SUM: "sum",
-}
 
 
 @dataclass

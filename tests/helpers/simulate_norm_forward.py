@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from gradkern.cuda.device_code import simulated
-from gradkern.ops.layer_norm.cuda.forward.form import ARGUMENTS, NormForm
+from gradkern.ops.layer_norm.cuda.forward.form import ARGUMENTS, NAMES, NormForm
 from gradkern.ops.layer_norm.cuda.forward.kernel import build
 from helpers.guarded import Guarded
-from helpers.norm_forward import NAMES, OUTPUTS, Case
+from helpers.norm_forward import OUTPUTS, Case
 
 
 def simulate(form: NormForm, case: Case, grid: int, offset: int = 0, strides: bool = False, in_place: str = "") -> None:

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from helpers.norm_forward import LAYER, NAMES, OUTPUTS, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED, case
+from helpers.norm_forward import LAYER, OUTPUTS, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED, case
 from helpers.simulate_norm_forward import simulate
 
-from gradkern.ops.layer_norm.cuda.forward.form import NormForm
+from gradkern.ops.layer_norm.cuda.forward.form import NAMES, NormForm
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 both = pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED])

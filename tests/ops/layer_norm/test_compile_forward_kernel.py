@@ -6,11 +6,11 @@ from itertools import cycle, product
 
 import pytest
 from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, parameters
-from helpers.norm_forward import LAYER, NAMES, OUTPUTS, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED
+from helpers.norm_forward import LAYER, OUTPUTS, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-from gradkern.ops.layer_norm.cuda.forward.form import ARGUMENTS, NormForm
+from gradkern.ops.layer_norm.cuda.forward.form import ARGUMENTS, NAMES, NormForm
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
 
 pytestmark = pytest.mark.thorough

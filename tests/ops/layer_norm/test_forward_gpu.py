@@ -8,10 +8,11 @@ import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
 import pytest
 from helpers.guarded import Guarded, OnDevice
-from helpers.norm_forward import LAYER, NAMES, OUTPUTS, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED, Case, case
+from helpers.norm_forward import LAYER, OUTPUTS, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED, Case, case
 from helpers.reference import reference
 
 from gradkern.call import Call, Tensor
+from gradkern.ops.layer_norm.cuda.forward.form import NAMES
 from gradkern.policy import Policy
 
 pytestmark = pytest.mark.gpu

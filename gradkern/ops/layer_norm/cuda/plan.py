@@ -10,6 +10,7 @@ from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.cuda.scratch import scratch
 from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, LayerNormForm
+from gradkern.ops.layer_norm.cuda.row_plan import parameter_width, plan_name, source_of_rows, vector_width
 from gradkern.ops.layer_norm.cuda.tiling import choose
 
 __all__ = ["plan"]
@@ -86,7 +87,7 @@ def _plan(
     writers = max(launch.grid // form.slices for launch in launches)
     partial = writers * form.column_sums.partial_bytes(columns)
     sums = rows * form.slices * 2 * form.itemsize if form.phase == "apply" else 0
-    return NormPlan(name_of(form), partial + sums, launches, device, partial)
+    return NormPlan(plan_name("layer_norm", form), partial + sums, launches, device, partial)
 
 
 def _launch(form: LayerNormForm, device: Device, arguments: list[int], changing: list[int], rows: int) -> Launch:
@@ -109,12 +110,6 @@ def _launch(form: LayerNormForm, device: Device, arguments: list[int], changing:
     return Launch(kernel, resident, form.threads, arguments, changing, cluster, cooperative=barrier)
 
 
-def name_of(form: LayerNormForm) -> str:
-    """A name that tells the kernel's shape: rows' source, slices x lanes x vectors x width, groups, stages."""
-    shape = f"{form.slices}x{form.lanes}x{form.vectors}x{form.width}"
-    return f"layer_norm_{form.source}_{form.phase}_{shape}_groups{form.warp_groups}_stages{form.stages}"
-
-
 def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> LayerNormForm:
     data = call.inputs["Y" if call.operator.startswith("Invertible") else "X"]
     upstream, result = call.inputs["Y_grad"], call.outputs.get("X_grad")
@@ -122,30 +117,14 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device:
     residual = call.inputs.get("residual_grad")
     matrices = [data, upstream, *(each for each in (residual, result) if each)]
     steps = list(strides.values())  # in the same order
-    widest = max(each.dtype.itemsize for each in matrices)
-    width = 16 // widest
-    while width > 1 and not all(
-        columns % width == 0
-        and each.alignment % min(16, width * each.dtype.itemsize) == 0
-        and (rows == 1 or step % min(16, width * each.dtype.itemsize) == 0)
-        for each, step in zip(matrices, steps, strict=True)
-    ):
-        width //= 2
+    width = vector_width(list(zip(matrices, steps, strict=True)), rows, columns)
     aligned = all(
         each.alignment % 16 == 0 and step % 16 == 0 and columns * each.dtype.itemsize % 16 == 0
         for each, step in zip(matrices[: 3 if residual else 2], steps, strict=False)
     )
     packed = all(step == columns * each.dtype.itemsize for each, step in zip(matrices, steps, strict=True))
     narrowest = width * min(data.dtype.itemsize, upstream.dtype.itemsize)
-    scale = call.inputs["scale"]
-    scale_width = width
-    starts = min(each.alignment for name, each in call.inputs.items() if name in ("scale", "bias"))
-    while scale_width > 1 and starts % min(16, scale_width * scale.dtype.itemsize):
-        scale_width //= 2
-    if device.capability >= (9, 0):
-        source = "bulk"
-    else:
-        source = "async" if device.capability >= (8, 0) and narrowest >= 4 else "plain"
+    parameters = [each for name, each in call.inputs.items() if name in ("scale", "bias")]
     return LayerNormForm(
         operator=call.operator,
         upstream=upstream.dtype.name,
@@ -158,8 +137,8 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device:
         lanes=1,
         vectors=1,
         warp_groups=1,
-        scale_width=scale_width,
-        source=source,
+        scale_width=parameter_width(width, parameters),
+        source=source_of_rows(device, narrowest),
         aligned=aligned,
         packed=packed,
         long_rows=max(rows, 16 * columns, *steps) > 1 << 30,

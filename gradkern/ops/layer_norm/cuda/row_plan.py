@@ -1,0 +1,49 @@
+"""What the plans of the layer norms and of their gradients decide alike, from how the arrays lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from gradkern.call import Tensor
+from gradkern.cuda.device import Device
+from gradkern.ops.layer_norm.cuda.row_form import RowForm
+
+__all__ = ["parameter_width", "plan_name", "source_of_rows", "vector_width"]
+
+
+def vector_width(matrices: Collection[tuple[Tensor, int]], rows: int, columns: int) -> int:
+    """Elements of a vector, at most 16 bytes of the widest type: where every row starts, and fills, whole ones.
+
+    matrices: the arrays of rows, each with its bytes from row to row.
+    """
+    width = 16 // max(each.dtype.itemsize for each, _ in matrices)
+    while width > 1 and not all(
+        columns % width == 0
+        and each.alignment % min(16, width * each.dtype.itemsize) == 0
+        and (rows == 1 or step % min(16, width * each.dtype.itemsize) == 0)
+        for each, step in matrices
+    ):
+        width //= 2
+    return width
+
+
+def parameter_width(width: int, parameters: Iterable[Tensor]) -> int:
+    """Elements of scale and its like, of one type, that a thread loads at once: `width`, or what alignment allows."""
+    known = list(parameters)
+    starts, itemsize = min(each.alignment for each in known), known[0].dtype.itemsize
+    while width > 1 and starts % min(16, width * itemsize):
+        width //= 2
+    return width
+
+
+def source_of_rows(device: Device, narrowest: int) -> str:
+    """How rows reach a block, with vectors of at least so many bytes: see the forms."""
+    if device.capability >= (9, 0):
+        return "bulk"
+    return "async" if device.capability >= (8, 0) and narrowest >= 4 else "plain"
+
+
+def plan_name(kind: str, form: RowForm) -> str:
+    """A name that tells the kernel's shape: rows' source, slices x lanes x vectors x width, groups, stages."""
+    shape = f"{form.slices}x{form.lanes}x{form.vectors}x{form.width}"
+    return f"{kind}_{form.source}_{form.phase}_{shape}_groups{form.warp_groups}_stages{form.stages}"
