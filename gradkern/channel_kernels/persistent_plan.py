@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 
 from gradkern.call import Refusal, Tensor
@@ -16,10 +15,10 @@ from gradkern.channel_kernels.persistent_form import (
     single_pass_partition,
 )
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Launch, kernel_of_form
+from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of_form
 from gradkern.strides import is_dense
 
-__all__ = ["PersistentPlan", "persistent_plan", "resident_forms", "single_pass_plan"]
+__all__ = ["persistent_plan", "resident_forms", "single_pass_plan"]
 
 _CLUSTERS = (9, 0)  # the first capability with clusters and bulk copies
 _LARGE_CLUSTERS = (9, 10)  # majors that take 16 blocks; others 8
@@ -27,22 +26,6 @@ _DATA = ("D", "X", "dX")
 
 Named = Mapping[str, tuple[str, Tensor]]
 """By the kernel's name, the contract's and the tensor; in the order of the call, inputs before outputs."""
-
-
-@dataclass(frozen=True, slots=True)
-class PersistentPlan:
-    """One launch without scratch memory: in any thread, and in whatever context."""
-
-    kernel: str
-    launch: Launch
-    scratch: int = 0
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        return (self.launch,)
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        self.launch((*inputs, *outputs), stream)
 
 
 def resident_forms(tensors: Named, device: Device) -> Iterator[tuple[PersistentForm, Partition]]:
@@ -55,7 +38,7 @@ def resident_forms(tensors: Named, device: Device) -> Iterator[tuple[PersistentF
     yield from found
 
 
-def single_pass_plan(tensors: Named, device: Device, epsilon: float) -> PersistentPlan:
+def single_pass_plan(tensors: Named, device: Device, epsilon: float) -> LaunchPlan:
     """Where the statistics are constants. Raises Refusal, with the reason, where the streaming kernel is better."""
     form = _form(tensors, device, epsilon, False)
     found = single_pass_partition(form, _sizes(tensors, device), _most(device), device.processors)
@@ -64,7 +47,7 @@ def single_pass_plan(tensors: Named, device: Device, epsilon: float) -> Persiste
     return persistent_plan(*found, device, list(tensors))
 
 
-def persistent_plan(form: PersistentForm, partition: Partition, device: Device, given: list[str]) -> PersistentPlan:
+def persistent_plan(form: PersistentForm, partition: Partition, device: Device, given: list[str]) -> LaunchPlan:
     """given: the kernel's names of the tensors, in the order in which their addresses will come."""
     builder = "gradkern.channel_kernels.persistent_kernel:build"
     kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS), cluster=form.slices)
@@ -75,7 +58,7 @@ def persistent_plan(form: PersistentForm, partition: Partition, device: Device, 
     changing = [ARGUMENTS.index(name) for name in given]
     grid = min(resident, partition.items * form.slices)
     launch = Launch(kernel, grid, form.threads, arguments, changing, form.slices)
-    return PersistentPlan(f"persistent_{form.slices}x{form.group}x{form.width}", launch)
+    return LaunchPlan(f"persistent_{form.slices}x{form.group}x{form.width}", launch)
 
 
 def _form(tensors: Named, device: Device, epsilon: float | None, centred: bool) -> PersistentForm:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, cast
 
@@ -18,7 +19,7 @@ from gradkern.system import locks
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
-__all__ = ["Form", "Kernel", "Launch", "kernel_of", "kernel_of_form"]
+__all__ = ["Form", "Kernel", "Launch", "LaunchPlan", "kernel_of", "kernel_of_form"]
 
 _lock = locks.lock()
 _loaded: dict[tuple[str, int], Kernel] = {}
@@ -162,6 +163,22 @@ class Launch:
             status = driver.cuLaunchKernelEx(self._config, self.kernel.function, self._address, 0)
         if status[0]:
             check(status, "a launch")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """A plan of one launch without scratch memory: in any thread, and in whatever context."""
+
+    kernel: str
+    launch: Launch
+    scratch: int = 0
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        return (self.launch,)
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
+        self.launch((*inputs, *outputs), stream)
 
 
 def _config(grid: int, threads: int, shared_bytes: int, cluster: int, cooperative: bool) -> Any:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gradkern.call import Call, Refusal
 from gradkern.channel_kernels import streaming_plan
-from gradkern.channel_kernels.persistent_plan import PersistentPlan, single_pass_plan
+from gradkern.channel_kernels.persistent_plan import single_pass_plan
 from gradkern.channel_kernels.streaming_plan import StreamingPlan
+from gradkern.cuda.launch import LaunchPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
 
 __all__ = ["NAMES", "plan"]
@@ -22,7 +23,7 @@ NAMES = {  # contract name -> the kernel's
 }
 
 
-def plan(call: Call) -> StreamingPlan | PersistentPlan | EmptyPlan:
+def plan(call: Call) -> StreamingPlan | LaunchPlan | EmptyPlan:
     """Statistics per channel of N C H W have a kernel of their own; all others take the streaming kernel."""
     sizes, statistics = call.inputs["Input"].shape, call.inputs["Mean"].shape
     epsilon = float(call.attributes["Epsilon"])

@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gradkern.call import Call
 from gradkern.cuda.device_code.kernel_name import kernel_name
-from gradkern.cuda.launch import Launch, kernel_of
+from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of
 from gradkern.cuda.rows import device_of, require_flat
 from gradkern.ops.batch_norm.cuda.merge_kernel import ARGUMENTS
 
-__all__ = ["MergePlan", "plan"]
+__all__ = ["plan"]
 
 _THREADS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class MergePlan:
-    """One launch without scratch memory."""
-
-    launch: Launch
-    kernel: str = "merge"
-    scratch: int = 0
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        return (self.launch,)
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        self.launch((*inputs, *outputs), stream)
-
-
-def plan(call: Call) -> MergePlan:
+def plan(call: Call) -> LaunchPlan:
     """Raises Refusal for arrays with gaps."""
     for name, tensor in {**call.inputs, **call.outputs}.items():
         require_flat(name, tensor)
@@ -51,4 +33,5 @@ def plan(call: Call) -> MergePlan:
     values = {"parts": parts, "channels": channels}
     changing = [ARGUMENTS.index(name) for name in (*call.inputs, *call.outputs)]
     grid = channels // _THREADS + 1
-    return MergePlan(Launch(kernel, grid, _THREADS, [values.get(name, 0) for name in ARGUMENTS], changing))
+    arguments = [values.get(name, 0) for name in ARGUMENTS]
+    return LaunchPlan("merge", Launch(kernel, grid, _THREADS, arguments, changing))

@@ -7,8 +7,9 @@ from typing import Any
 
 from gradkern.call import Refusal
 from gradkern.channel_kernels.persistent_form import Partition, PersistentForm
-from gradkern.channel_kernels.persistent_plan import Named, PersistentPlan, persistent_plan, resident_forms
+from gradkern.channel_kernels.persistent_plan import Named, persistent_plan, resident_forms
 from gradkern.cuda.device import Device
+from gradkern.cuda.launch import LaunchPlan
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.sync import NAMES
 from gradkern.search.candidate import Note, Unfit
@@ -45,7 +46,7 @@ class PersistentCandidate:
     def __init__(self, problem: Problem, device: Device, form: PersistentForm, partition: Partition) -> None:
         self.name = f"persistent_{form.slices}_slices"
         self.recipe = {"slices": form.slices}
-        self.alone: PersistentPlan | None = None
+        self.alone: LaunchPlan | None = None
         self._problem, self._device, self._form, self._partition = problem, device, form, partition
 
     def prepare(self) -> None:

@@ -10,10 +10,9 @@ from functools import partial
 
 from gradkern.call import Call, Refusal
 from gradkern.channel_kernels import streaming_plan
-from gradkern.channel_kernels.persistent_plan import PersistentPlan
 from gradkern.channel_kernels.streaming_plan import StreamingPlan
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Launch
+from gradkern.cuda.launch import Launch, LaunchPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.reference import elements
@@ -61,7 +60,7 @@ class BatchNormPlan(SearchPlan):
     def __init__(self, device: Device, choice: Choice) -> None:
         super().__init__(device, {_ALL: choice}, _bound)
         # gradkern's own kernels have it, if they are one launch
-        self._alone: StreamingPlan | PersistentPlan | None = getattr(choice.candidate, "alone", None)
+        self._alone: StreamingPlan | LaunchPlan | None = getattr(choice.candidate, "alone", None)
 
     @property
     def kernel(self) -> str:
