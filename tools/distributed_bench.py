@@ -262,6 +262,10 @@ def main() -> None:
     parser.add_argument("--enable", action="store_true", help="ResNet-50 also with enable(): searches for minutes")
     parser.add_argument("--tiny", action="store_true", help="small layers on the CPU")
     options = parser.parse_args()
+    if not dist.is_torchelastic_launched():
+        parser.error("start it with torchrun, which says how many processes there are")
+    if not options.tiny and not torch.cuda.is_available():
+        parser.error("there is no GPU; --tiny tries it out on a CPU")
     if options.tiny:
         torch.set_num_threads(1)
         options.channels, options.dtype, options.batch = [16], "float32", 2

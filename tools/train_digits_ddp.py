@@ -44,6 +44,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=5, help="passes over the training digits (%(default)s)")
     epochs = parser.parse_args().epochs
+    if not dist.is_torchelastic_launched():
+        parser.error("start it with torchrun, which says how many processes there are")
     kind = "cuda" if torch.cuda.is_available() else "cpu"
     dist.init_process_group("nccl" if kind == "cuda" else "gloo")
     rank, size = dist.get_rank(), dist.get_world_size()

@@ -57,8 +57,11 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         self.process_group = process_group
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
+        came = f"SyncBatchNorm: input has shape {tuple(input.shape)}"
         if input.dim() < 2 or not input.shape[1]:
-            raise ValueError(f"SyncBatchNorm: input has shape {tuple(input.shape)}; expected (N, C, ...) with channels")
+            raise ValueError(f"{came}; expected (N, C, ...) with channels")
+        if input.shape[1] != self.num_features:
+            raise ValueError(f"{came}: {input.shape[1]} channels; expected {self.num_features}")
         tracked = self.training and self.track_running_stats
         momentum: Any = self.momentum or 0.0
         if tracked and self.num_batches_tracked is not None:

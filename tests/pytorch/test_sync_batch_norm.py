@@ -195,3 +195,8 @@ def test_what_is_no_batch_is_refused(shape: tuple[int, ...]) -> None:
         ValueError, match=rf"input has shape {re.escape(str(shape))}; expected \(N, C, ...\) with channels"
     ):
         SyncBatchNorm(3)(torch.randn(shape))
+
+
+def test_another_number_of_channels_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"SyncBatchNorm: input has shape \(4, 5, 2\): 5 channels; expected 3"):
+        SyncBatchNorm(3)(torch.randn(4, 5, 2))

@@ -36,6 +36,13 @@ def test_the_benchmark_runs_on_a_cpu(tmp_path: Path) -> None:
     assert (tmp_path / "found.json").exists()
 
 
+@pytest.mark.parametrize("tool", ["train_digits_ddp.py", "distributed_bench.py"])
+def test_a_tool_that_nobody_started_with_torchrun_says_so(tool: str) -> None:
+    done = subprocess.run([sys.executable, str(ROOT / "tools" / tool)], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith("start it with torchrun, which says how many processes there are")
+
+
 def test_a_simulation_of_what_was_measured_is_what_was_measured() -> None:
     pytest.importorskip("torch")
     from distributed_bench import BETWEEN, message_us, simulated
