@@ -17,6 +17,7 @@ from gradkern.system import locks
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 __all__ = ["Device", "OutOfMemoryError", "activate", "check", "described", "get_device", "identity", "in_turn"]
+__all__ += ["is_current"]
 
 in_turn = locks.lock()
 """Held while work that uses a stream's scratch memory twice is enqueued: two threads may share the stream."""
@@ -96,6 +97,11 @@ def identity(index: int) -> tuple[str, str]:
     except (OSError, IndexError):
         release = ""
     return name, f"CUDA {check(driver.cuDriverGetVersion(), 'reading the version')} {release}".strip()
+
+
+def is_current(device: Device) -> bool:
+    """Whether the device's primary context is this thread's, where `activate` has nothing to do and takes longer."""
+    return int(driver.cuCtxGetCurrent()[1]) == int(device.context)
 
 
 class activate:  # noqa: N801  used as a function is

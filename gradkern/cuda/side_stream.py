@@ -28,13 +28,17 @@ class Fork:
 
     def split(self) -> None:
         """From here on the second stream runs, after all that is in the first now."""
-        check(driver.cuEventRecord(self._before, self._beside), "splitting a stream")
-        check(driver.cuStreamWaitEvent(self._handle, self._before, 0), "splitting a stream")
+        status = driver.cuEventRecord(self._before, self._beside)
+        status = status if status[0] else driver.cuStreamWaitEvent(self._handle, self._before, 0)
+        if status[0]:
+            check(status, "splitting a stream")
 
     def join(self) -> None:
         """From here on the first stream waits for all that is in the second now."""
-        check(driver.cuEventRecord(self._after, self._handle), "joining streams")
-        check(driver.cuStreamWaitEvent(self._beside, self._after, 0), "joining streams")
+        status = driver.cuEventRecord(self._after, self._handle)
+        status = status if status[0] else driver.cuStreamWaitEvent(self._beside, self._after, 0)
+        if status[0]:
+            check(status, "joining streams")
 
 
 _forks: dict[tuple[int, int], Fork] = {}

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+from typing import Any
+
+from gradkern.cudnn.api import KINDS
 from gradkern.cudnn.descriptor import Descriptor
 from gradkern.cudnn.device import handle
 from gradkern.cudnn.library import check, library
 
 __all__ = ["Plan"]
 
-_MOST_PACKS = 64
+_MOST_PACKS = 256
+_PACK = KINDS["variant_pack"]
 
 
 class Plan:
@@ -17,25 +22,65 @@ class Plan:
     def __init__(self, made: Descriptor, device: Descriptor, index: int, numbers: tuple[int, ...]) -> None:
         """`made` is a configuration; `device` describes the device with this index. Raises CudnnError."""
         self._plan = Descriptor("plan", engine_config=made, device=device)
-        self._address, self._index, self._numbers = self._plan.pointer, index, numbers
+        self._address, self._index = self._plan.pointer, index
         self._execute = library().cudnnBackendExecute
-        self._packs: dict[tuple[tuple[int, ...], int], Descriptor] = {}
+        self._new_pack = _maker_of_packs(numbers)
+        self._packs: dict[tuple[tuple[int, ...], int], _Pack] = {}
         self.workspace: int = self._plan.number("workspace_size")
 
     def __call__(self, addresses: tuple[int, ...], workspace: int, stream: int) -> None:
         """Enqueue on a stream. The device's context must be current."""
-        key = (addresses, workspace)
-        pack = self._packs.get(key)
-        if pack is None:
-            pack = self._pack(key)
+        key = addresses, workspace
+        pack = self._packs.get(key) or self._pack(key)
         status = self._execute(handle(self._index).on(stream), self._address, pack.pointer)
         if status:
             check(status, "executing a plan")
 
-    def _pack(self, key: tuple[tuple[int, ...], int]) -> Descriptor:
+    def _pack(self, key: tuple[tuple[int, ...], int]) -> _Pack:
         """A new pack of addresses: finished packs cannot be changed, so those of the last calls are kept."""
-        addresses, workspace = key
         if len(self._packs) >= _MOST_PACKS:
-            self._packs.clear()
-        pack = Descriptor("variant_pack", ids=self._numbers, pointers=addresses, workspace=workspace)
-        return self._packs.setdefault(key, pack)
+            for oldest in list(self._packs)[: _MOST_PACKS // 4]:
+                self._packs.pop(oldest, None)
+        return self._packs.setdefault(key, self._new_pack(*key))
+
+
+class _Pack:
+    """A descriptor of kind variant_pack. Training meets new addresses all the time, and Descriptor, which is for
+    everything, takes three times as long to make one.
+    """
+
+    __slots__ = ("_destroy", "pointer")
+
+    def __init__(self, pointer: int, destroy: Any) -> None:
+        self.pointer, self._destroy = pointer, destroy
+
+    def __del__(self) -> None:
+        self._destroy(self.pointer)
+
+
+def _maker_of_packs(numbers: tuple[int, ...]) -> Any:
+    """Makes the pack of the addresses of these tensors, and of a workspace."""
+    lib = library()
+    create, put, finish = lib.cudnnBackendCreateDescriptor, lib.cudnnBackendSetAttribute, lib.cudnnBackendFinalize
+    destroy, kind, count = lib.cudnnBackendDestroyDescriptor, _PACK.number, len(numbers)
+    known = _PACK.attributes
+    (ids, id_type), (pointers, address_type), (one, _) = known["ids"], known["pointers"], known["workspace"]
+    every_id = (id_type.ctype * count)(*numbers)
+    addresses_of, address_of = address_type.ctype * count, address_type.ctype * 1
+
+    def new(addresses: tuple[int, ...], workspace: int) -> _Pack:
+        made = ctypes.c_void_p()
+        check(create(kind, ctypes.byref(made)), "creating a pack of addresses")
+        pointer = made.value or 0
+        pack = _Pack(pointer, destroy)
+        status = (
+            put(pointer, ids, id_type.number, count, every_id)
+            or put(pointer, pointers, address_type.number, count, addresses_of(*addresses))
+            or put(pointer, one, address_type.number, 1, address_of(workspace))
+            or finish(pointer)
+        )
+        if status:
+            check(status, "making a pack of addresses")
+        return pack
+
+    return new

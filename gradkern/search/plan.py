@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, in_turn
+from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, in_turn, is_current
 from gradkern.cuda.scratch import scratch
 from gradkern.errors import ProviderError
 from gradkern.search.candidate import Unfit
@@ -37,7 +37,13 @@ class SearchPlan:
         zeros: tuple[tuple[int, int], ...] = (),
     ) -> None:
         self._device, self._choices, self._combine, self._zeros = device, dict(choices), combine, zeros
-        self._combined = combine(self._choices)
+        self._bind()
+
+    def _bind(self) -> None:
+        """Make ready what every call does."""
+        self._combined = self._combine(self._choices)
+        self._enqueue = self._combined.of_call() if self._combined else _nothing
+        self._bytes = self._combined.candidate.workspace if self._combined else 0
 
     @property
     def choices(self) -> Choices:
@@ -50,7 +56,7 @@ class SearchPlan:
 
     @property
     def scratch(self) -> int:
-        return self._combined.candidate.workspace if self._combined else 0
+        return self._bytes
 
     @property
     def provisional(self) -> bool:
@@ -64,10 +70,13 @@ class SearchPlan:
         return {name: choice.result for name, choice in self._choices.items()}
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        with activate(self._device), in_turn:
-            if self._combined is not None:
-                workspace = self._workspace(stream) if self._combined.candidate.workspace else 0
-                self._combined.run(inputs, outputs, workspace, stream)
+        if not is_current(self._device):
+            with activate(self._device):
+                self(inputs, outputs, stream)
+            return
+        with in_turn:
+            workspace = self._workspace(stream) if self._bytes else 0
+            self._enqueue(inputs, outputs, workspace, stream)
             for place, size in self._zeros:
                 check(driver.cuMemsetD8Async(outputs[place], 0, size, stream), "writing zeros")
 
@@ -75,11 +84,15 @@ class SearchPlan:
         """The address of the workspace. Where it cannot be had, the next candidates with smaller ones take over."""
         while True:
             try:
-                return scratch(self._device, stream, self.scratch)[1]
+                return scratch(self._device, stream, self._bytes)[1]
             except OutOfMemoryError as error:
                 name = max(self._choices, key=lambda each: self._choices[each].candidate.workspace)
                 try:
                     self._choices[name] = self._choices[name].smaller()
-                    self._combined = self._combine(self._choices)
+                    self._bind()
                 except Unfit as unfit:
                     raise ProviderError(f"{error}; no other kernel for {name}: {unfit}") from error
+
+
+def _nothing(inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
+    """Where every gradient is zero."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from gradkern.cuda.device import Device
 from gradkern.cuda.side_stream import fork
 from gradkern.search.candidate import Candidate, Note, Unfit
 
-__all__ = ["BoundCandidate", "StreamsCandidate", "StreamsSource"]
+__all__ = ["BoundCandidate", "Enqueue", "StreamsCandidate", "StreamsSource"]
 
+Enqueue = Callable[[tuple[int, ...], tuple[int, ...], int, int], None]
+"""Takes what a Candidate's call takes: inputs, outputs, workspace and stream."""
 _ALIGNED = 256
 
 
@@ -24,9 +27,17 @@ class BoundCandidate:
     outputs: tuple[int, ...]
     provisional: bool = False  # as of Choice
 
-    def run(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
-        read = tuple([inputs[place] for place in self.inputs])
-        self.candidate(read, tuple([outputs[place] for place in self.outputs]), workspace, stream)
+    def of_call(self) -> Enqueue:
+        """Enqueues it, given all inputs and outputs of a call."""
+        candidate, read, written = self.candidate, _picker(self.inputs), _picker(self.outputs)
+        return lambda inputs, outputs, workspace, stream: candidate(read(inputs), written(outputs), workspace, stream)
+
+
+def _picker(places: tuple[int, ...]) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+    if len(places) == 1:
+        place = places[0]
+        return lambda every: (every[place],)
+    return itemgetter(*places)  # which is quicker than any line of Python
 
 
 class StreamsCandidate:
@@ -41,21 +52,22 @@ class StreamsCandidate:
         # what runs at the same time has workspaces apart
         self._second_workspace = -(-first // _ALIGNED) * _ALIGNED if streams == 2 else 0
         self.workspace = self._second_workspace + max(others) if streams == 2 else max(first, *others)
+        self._enqueue = tuple(each.of_call() for each in members)
 
     def prepare(self) -> None:
         pass
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         if self.streams == 1:
-            for each in self.members:
-                each.run(inputs, outputs, workspace, stream)
+            for enqueue in self._enqueue:
+                enqueue(inputs, outputs, workspace, stream)
             return
-        first, *others = self.members
+        first, *others = self._enqueue
         side = fork(self.device, stream)
         side.split()
-        for each in others:
-            each.run(inputs, outputs, workspace + self._second_workspace, side.stream)
-        first.run(inputs, outputs, workspace, stream)
+        for enqueue in others:
+            enqueue(inputs, outputs, workspace + self._second_workspace, side.stream)
+        first(inputs, outputs, workspace, stream)
         side.join()
 
 

@@ -42,7 +42,7 @@ class Kernel:
         self._table: dict[Any, tuple[Signature, ...]] = {}
         self._runs: dict[tuple[Asked, Any], Run] = {}
         self._least = 0
-        self._active = self._timed = False
+        self._active = self._timed = self._raises = False
         self.resting = ""  # why every call is PyTorch's until the next `wake`
         self._changing = locks.reentrant_lock()
         self.answer = self._body()
@@ -61,7 +61,7 @@ class Kernel:
         """Answer calls by these options; none come before the override is installed."""
         self.options = options
         self._least = max(1, options.least(self.translation.group))  # what is empty is PyTorch's
-        self._timed = options.timed
+        self._timed, self._raises = options.timed, options.on_refusal == "raise"
         self._active = True
 
     def disable(self) -> None:
@@ -143,7 +143,7 @@ class Kernel:
                     signature.taken.tick()
                     more = signature.asked.rest  # pyright: ignore[reportOptionalMemberAccess]
                     return results if more is None else self._filled(results, keys, more(*args))
-            elif signature.reason:
+            elif self._raises and signature.reason:
                 self._refused(signature, signature.reason)
             signature.declined.tick()
             if self._timed:

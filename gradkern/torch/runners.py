@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from operator import itemgetter
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -32,7 +33,7 @@ def _on_cuda(asked: Asked, plan: Plan, order: tuple[str, ...]) -> Run:
     makers = tuple((made[name].place, kind.maker(made[name].tensor)) for name in order)
     stream, count = kind.stream, asked.results
     fixed = [_address(each, asked.device) for each in asked.sources if isinstance(each, Constant)]
-    picks = _picks(asked.sources)
+    inputs_of = itemgetter(*_picks(asked.sources))
 
     def run(tensors: tuple[torch.Tensor, ...]) -> Any:
         addresses = [each.data_ptr() for each in tensors]
@@ -45,7 +46,7 @@ def _on_cuda(asked: Asked, plan: Plan, order: tuple[str, ...]) -> Run:
         for place, new in makers:
             results[place], address = new(None)
             written.append(address)
-        plan(tuple([addresses[place] for place in picks]), tuple(written), stream())
+        plan(inputs_of(addresses), tuple(written), stream())
         return tuple(results) if count > 1 else results[0]
 
     return run

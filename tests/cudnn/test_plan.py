@@ -107,7 +107,7 @@ def test_calls_on_the_same_addresses_share_a_pack_and_packs_are_bounded(fake: Fa
     for address in range(1, 1000):
         ready((address, 512, 768), 1024, 0)
         assert fake.runs[-1][2] == [address, 512, 768]
-    assert len(packs(fake)) - len(fake.destroyed) <= 64
+    assert len(packs(fake)) - len(fake.destroyed) <= 256
     del ready
     assert set(packs(fake)) <= set(fake.destroyed)
 

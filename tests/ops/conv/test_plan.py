@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -78,7 +77,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> Search:
     made = Search()
     monkeypatch.setattr(conv, "device_of", lambda call: DEVICE)
     monkeypatch.setattr(conv, "choose", made)
-    monkeypatch.setattr(search_plan, "activate", lambda device: nullcontext())
+    monkeypatch.setattr(search_plan, "is_current", lambda device: True)
     monkeypatch.setattr(search_plan, "scratch", lambda device, stream, size: (0, 4096))
     return made
 

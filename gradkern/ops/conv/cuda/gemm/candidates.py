@@ -36,6 +36,7 @@ SLICE, LARGER, SMALLER = 256 << 20, 1 << 30, 32 << 20  # bytes: most of the gain
 MOST_STEPS = 512
 _MOST_SHARED = 1 << 27  # elements of dW's shares
 _TILE = 128  # of a product's result, about what a multiprocessor computes at a time
+_multiplying = wrapped("a matrix product")
 _LIBRARIES = ("nvidia-cublas", "nvidia-cublas-cu12", "nvmath-python")
 
 Enqueue = Callable[[tuple[int, ...], int, Handle], Any]  # (addresses of the operands, stream, cuBLAS's handle)
@@ -87,10 +88,11 @@ class GemmCandidate:
         self._steps = tuple(each for step in self.program.steps for each in self._enqueues(step))
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
-        addresses = (*inputs, *outputs, workspace)
-        with wrapped("a matrix product"):
+        # cuBLAS's part comes first: wherever it is at another address than in the call before, cuBLAS has to be told
+        addresses = (*inputs, *outputs, workspace + self._cublas_bytes)
+        with _multiplying:
             own = handle(self.device)
-            own.use(stream, workspace + self.workspace - self._cublas_bytes, self._cublas_bytes)
+            own.use(stream, workspace, self._cublas_bytes)
             for step in self._steps:
                 step(addresses, stream, own)
 
