@@ -61,7 +61,7 @@ def test_a_prepared_plan_stays_on_its_device(name: str) -> None:
         plan(**there)
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("name", [name for name, each in OPERATORS.items() if len(each.inputs) > 1])
 def test_arrays_of_two_devices_are_refused(name: str) -> None:
     tensors, attributes, _ = call(name, "cuda:0")
     first, second, *_ = tensors
