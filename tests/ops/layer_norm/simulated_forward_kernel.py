@@ -79,7 +79,15 @@ def test_more_shares_than_a_warp_has_lanes() -> None:
 
 @both
 def test_parameters_in_shared_memory(operator: str) -> None:
-    check(operator, 7, 496, (b, b), 1, width=4, lanes=64, vectors=2, warp_groups=2, parameters_in_registers=False)
+    check(operator, 7, 496, (b, b), 1, width=4, lanes=64, vectors=2, warp_groups=2, parameters="shared")
+
+
+@pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, SKIP])
+@pytest.mark.parametrize(("lanes", "groups"), [(4, 2), (32, 2), (96, 1)])
+def test_a_block_that_ends_with_its_first_rows(operator: str, lanes: int, groups: int) -> None:
+    form = {"width": 4, "lanes": lanes, "vectors": 2, "warp_groups": groups, "source": "plain", "parameters": "global"}
+    rows = 19
+    check(operator, rows, 8 * lanes - 4, (f, b), -(-rows // (groups * max(1, 32 // lanes))), scale_width=2, **form)
 
 
 @both
@@ -125,6 +133,6 @@ def test_sums_of_rows_that_start_anywhere() -> None:
 
 def test_sums_in_a_cluster_and_in_two_launches() -> None:
     form = {"width": 8, "lanes": 32, "vectors": 1, "warp_groups": 1, "slices": 2}
-    check(SKIP, 5, 264, (b, b), 2, parameters_in_registers=False, **form)
+    check(SKIP, 5, 264, (b, b), 2, parameters="shared", **form)
     check(SKIP_SIMPLIFIED, 5, 264, (b, b), 2, phase="apply", **form)
     check(SKIP, 5, 264, (b, b), 2, ("mean", "sum"), phase="apply", **form)

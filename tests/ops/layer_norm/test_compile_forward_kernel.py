@@ -31,6 +31,10 @@ KINDS: list[Kind] = [  # operator, X and Y, scale, columns, width
     (SKIP_SIMPLIFIED, h, h, 4096, 8),
     (SKIP, f, f, 16384, 4),
     (SKIP, d, d, 4096, 2),
+    (SKIP_SIMPLIFIED, b, b, 1024, 8),
+    (LAYER, f, f, 4096, 4),
+    (LAYER, b, b, 768, 8),
+    (SKIP_SIMPLIFIED, f, b, 4096, 4),
     (SKIP, d, d, 300_000, 2),
 ]
 
@@ -45,7 +49,7 @@ def form_of(kind: Kind, capability: tuple[int, int]) -> NormForm:
         d if data == d else f,
         frozenset(NAMES[each] for each in OUTPUTS[operator]),
         operator in (LAYER, SKIP),
-        operator in (SKIP, SKIP_SIMPLIFIED),
+        operator == SKIP,
         width,
         lanes=1,
         vectors=1,

@@ -13,7 +13,25 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.row_form import RowForm
 
-__all__ = ["register_parameter", "shared_parameters"]
+__all__ = ["parameter_vector", "register_parameter", "shared_parameters"]
+
+
+def parameter_vector(form: RowForm) -> Callable[..., None]:
+    """The device function load(values, parameter, first_column, vector): a vector of a parameter from memory."""
+    WIDTH, SCALE_WIDTH, PARAMETER = form.width, form.scale_width, form.parameter_itemsize
+    FLOAT = float32 if form.compute == "float32" else float64
+    load_some = i.loader("global", form.parameter, SCALE_WIDTH)
+
+    @device_function
+    def load(values: Any, parameter: int, first_column: int, vector: int) -> None:
+        some = cuda.local.array(SCALE_WIDTH, FLOAT)
+        for part in range(WIDTH // SCALE_WIDTH):
+            at = first_column + vector * WIDTH + part * SCALE_WIDTH
+            load_some(some, parameter + int64(at) * PARAMETER)
+            for e in range(SCALE_WIDTH):
+                values[part * SCALE_WIDTH + e] = some[e]
+
+    return load
 
 
 def register_parameter(form: RowForm, wanted: bool) -> Callable[..., None]:
@@ -21,9 +39,8 @@ def register_parameter(form: RowForm, wanted: bool) -> Callable[..., None]:
     parameter, zero where it has no column, and where the parameter is not wanted.
     """
     WIDTH, LANES, VECTORS, CERTAIN_VECTORS = form.width, form.lanes, form.vectors, form.certain_vectors
-    SCALE_WIDTH, PARAMETER = form.scale_width, form.parameter_itemsize
     FLOAT = float32 if form.compute == "float32" else float64
-    load_some = i.loader("global", form.parameter, SCALE_WIDTH)
+    load_vector = parameter_vector(form)
 
     @device_function
     def load(values: Any, parameter: int, first_column: int, lane: int, vectors: int) -> None:
@@ -33,11 +50,9 @@ def register_parameter(form: RowForm, wanted: bool) -> Callable[..., None]:
             for e in range(WIDTH):
                 values[j * WIDTH + e] = FLOAT(0)
             if wanted and (j < CERTAIN_VECTORS or v < vectors):
-                for part in range(WIDTH // SCALE_WIDTH):
-                    at = first_column + v * WIDTH + part * SCALE_WIDTH
-                    load_some(some, parameter + int64(at) * PARAMETER)
-                    for e in range(SCALE_WIDTH):
-                        values[j * WIDTH + part * SCALE_WIDTH + e] = some[e]
+                load_vector(some, parameter, first_column, v)
+                for e in range(WIDTH):
+                    values[j * WIDTH + e] = some[e]
 
     return load
 

@@ -61,7 +61,8 @@ class NormForm(RowForm):
     scale_width: int = 1  # elements of scale, and of bias, that a thread loads at once
     source: str = "bulk"  # how rows reach the block: bulk, async (both into a ring in shared memory) or plain
     phase: str = "fused"  # one launch; for rows too wide for a cluster two: row_sums, then apply, which reads them
-    parameters_in_registers: bool = True
+    # where scale and bias are when Y is made: in registers, shared, or still in (global) memory, that is in the cache
+    parameters: str = "registers"
     aligned: bool = True  # rows of X start at multiples of 16 bytes
     packed: bool = True  # rows of X lie end to end
     long_rows: bool = False  # row numbers, or the bytes from row to row, need 64 bits
@@ -121,11 +122,11 @@ class NormForm(RowForm):
 
     @property
     def scale_in_registers(self) -> bool:
-        return self.parameters_in_registers
+        return self.parameters != "shared"
 
     @property
     def shared_bias(self) -> bool:
-        return self.biased and not self.parameters_in_registers
+        return self.biased and self.parameters == "shared"
 
     @property
     def shared_inverse(self) -> bool:
@@ -138,6 +139,11 @@ class NormForm(RowForm):
     @property
     def shared_bytes(self) -> int:
         return self.ring_at + self.ring_bytes
+
+    @property
+    def once(self) -> bool:
+        """Every row has a group of its own, and a block ends with its first rows."""
+        return self.parameters == "global"
 
     def fewest_vectors(self, columns: int) -> int:
         """How many of a thread's vectors it need not ask about with rows of so many columns: `certain_vectors`. About

@@ -26,7 +26,7 @@ from gradkern.cuda.device_code.inverse_root import inverse_root
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
 from gradkern.ops.layer_norm.cuda.forward.row_passes import row_passes
 from gradkern.ops.layer_norm.cuda.forward.statistics import row_statistics
-from gradkern.ops.layer_norm.cuda.parameters import register_parameter, shared_parameters
+from gradkern.ops.layer_norm.cuda.parameters import parameter_vector, register_parameter, shared_parameters
 from gradkern.ops.layer_norm.cuda.row_ring import row_ring
 from gradkern.ops.layer_norm.cuda.row_sums import pair_exchange
 
@@ -39,9 +39,11 @@ def build(form: NormForm) -> Callable[..., None]:
     LANES, GROUPS, GROUP_THREADS, WARPS = form.lanes, form.warp_groups, form.group_threads, form.group_threads // 32
     THREADS, GROUP_ROWS, STAGES = form.threads, form.group_rows, form.stages
     BULK, RING, CLUSTER, CENTRED = form.source == "bulk", form.ring, form.cluster, form.centred
-    IN_REGISTERS, BIASED, SHIFTED = form.parameters_in_registers, form.biased, form.shifted
+    IN_REGISTERS, SHARED = form.parameters == "registers", form.parameters == "shared"
+    BIASED, SHIFTED = form.biased, form.shifted
     ROW_SUMS, APPLY = form.phase == "row_sums", form.phase == "apply"
     EXCHANGE = not APPLY and (WARPS > 1 or CLUSTER)
+    GAPS = EXCHANGE and form.exchange_slots > WARPS * (SLICES if CLUSTER else 1)
     Y_WRITTEN, MEAN, INV_STD = (each in form.written for each in ("Y", "mean", "inv_std"))
     X_BYTES, Y_BYTES, STATISTIC = form.data_itemsize, form.result_itemsize, form.statistic_itemsize
     STAGE, SLOTS, PAIR = sum(form.slots), form.exchange_slots, 2 * form.itemsize
@@ -56,7 +58,7 @@ def build(form: NormForm) -> Callable[..., None]:
     load_parameter = register_parameter(form, wanted=IN_REGISTERS and Y_WRITTEN)
     load_shift = register_parameter(form, wanted=SHIFTED)
     copy_parameters, load_shared_parameter = shared_parameters(form)
-    take, squares, store = row_passes(form, load_shared_parameter)
+    take, squares, store = row_passes(form, load_shared_parameter, parameter_vector(form))
     over_lanes, share, merge, statistics_from_memory = row_statistics(form)
     exchange = pair_exchange(form)
     root = inverse_root(form.compute)
@@ -138,17 +140,18 @@ def build(form: NormForm) -> Callable[..., None]:
             load_parameter(scales, scale, first_column, lane, vectors)
             if BIASED:
                 load_parameter(biases, bias, first_column, lane, vectors)
-        elif Y_WRITTEN:
+        elif SHARED and Y_WRITTEN:
             copy_parameters(scale, bias, first_column, columns, thread)
 
-        slot = i.unseen(thread)
-        while slot < GROUPS * 2 * SLOTS:  # those that no warp writes stay zero
-            pair[0] = pair[1] = FLOAT(0)
-            store_pair(shared + PAIRS_AT + slot * PAIR, pair)
-            slot = i.unseen(slot + THREADS)
+        if GAPS:
+            slot = i.unseen(thread)
+            while slot < GROUPS * 2 * SLOTS:  # those that no warp writes are zero
+                pair[0] = pair[1] = FLOAT(0)
+                store_pair(shared + PAIRS_AT + slot * PAIR, pair)
+                slot = i.unseen(slot + THREADS)
         if CLUSTER:
             i.cluster_barrier()
-        else:
+        elif GAPS or BULK or SHARED:  # else no thread shares anything with another warp's
             cuda.syncthreads()
 
         # of how many elements a warp's pair is, and the pair that this lane takes of those exchanged
@@ -211,7 +214,8 @@ def build(form: NormForm) -> Callable[..., None]:
                         one[0] = r
                         store_statistic(inv_std + int64(own_row) * STATISTIC, one)
                 if Y_WRITTEN:
-                    store(x, row_address(Y, own_row, Y_stride), m, r, scales, biases, lane, vectors, valid)
+                    store(x, row_address(Y, own_row, Y_stride), m, r, scales, biases,
+                          scale, bias, first_column, lane, vectors, valid)  # fmt: skip
 
             row = ROW(row + step)
             stage = int32(stage + 1)

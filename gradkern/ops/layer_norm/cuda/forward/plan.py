@@ -76,7 +76,8 @@ def _launch(form: NormForm, device: Device, arguments: list[int], changing: list
             f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits the device"
         )
     wanted = -(-rows // (form.warp_groups * form.group_rows)) * form.slices
-    return Launch(kernel, min(resident, wanted), form.threads, arguments, changing, cluster)
+    grid = wanted if form.once else min(resident, wanted)
+    return Launch(kernel, grid, form.threads, arguments, changing, cluster)
 
 
 def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> NormForm:

@@ -15,7 +15,9 @@ from gradkern.ops.layer_norm.cuda.forward.form import NormForm
 __all__ = ["row_passes"]
 
 
-def row_passes(form: NormForm, load_shared_parameter: Callable[..., None]) -> tuple[Callable[..., Any], ...]:
+def row_passes(
+    form: NormForm, load_shared_parameter: Callable[..., None], load_vector: Callable[..., None]
+) -> tuple[Callable[..., Any], ...]:
     """Three device functions:
 
     take(x, x_at, skip_at, sum_at, shifts, lane, vectors, valid)
@@ -23,13 +25,14 @@ def row_passes(form: NormForm, load_shared_parameter: Callable[..., None]) -> tu
         to the type of the data, which go to `sum_at`, too, where that is wanted
     squares(x, mean, lane, vectors, valid)
         the sum of their squared deviations from `mean`
-    store(x, y_at, mean, r, scales, biases, lane, vectors, valid)
+    store(x, y_at, mean, r, scales, biases, scale, bias, first_column, lane, vectors, valid)
         Y, of what is in `x`
 
     valid: this thread has a row; vectors: of a row of the slice.
     """
     WIDTH, LANES, VECTORS, CERTAIN_VECTORS = form.width, form.lanes, form.vectors, form.certain_vectors
-    IN_REGISTERS, BIASED, CENTRED = form.parameters_in_registers, form.biased, form.centred
+    IN_REGISTERS, SHARED, IN_MEMORY = (form.parameters == each for each in ("registers", "shared", "global"))
+    BIASED, CENTRED = form.biased, form.centred
     SKIPS, SHIFTED, SUM = form.skips, form.shifted, "sum" in form.written
     X_VECTOR, Y_VECTOR = WIDTH * form.data_itemsize, WIDTH * form.result_itemsize
     SCALE_AT, BIAS_AT = form.scale_at, form.bias_at
@@ -78,25 +81,54 @@ def row_passes(form: NormForm, load_shared_parameter: Callable[..., None]) -> tu
         return sums[0] + sums[1]
 
     @device_function
+    def multiply(x: Any, mean: Any, r: Any, scale_from: int, first_column: int, lane: int, vectors: int) -> None:
+        scale = cuda.local.array(WIDTH, FLOAT)
+        for j in range(VECTORS):
+            v = lane + j * LANES
+            if j < CERTAIN_VECTORS or v < vectors:
+                load_vector(scale, scale_from, first_column, v)
+                for e in range(WIDTH):
+                    n = j * WIDTH + e
+                    x[n] = ((x[n] - mean) * r if CENTRED else x[n] * r) * scale[e]
+
+    @device_function
+    def add(x: Any, bias_from: int, first_column: int, lane: int, vectors: int) -> None:
+        bias = cuda.local.array(WIDTH, FLOAT)
+        for j in range(VECTORS):
+            v = lane + j * LANES
+            if j < CERTAIN_VECTORS or v < vectors:
+                load_vector(bias, bias_from, first_column, v)
+                for e in range(WIDTH):
+                    x[j * WIDTH + e] += bias[e]
+
+    @device_function
     def store(
-        x: Any, y_at: int, mean: Any, r: Any, scales: Any, biases: Any, lane: int, vectors: int, valid: bool
-    ) -> None:
+        x: Any, y_at: int, mean: Any, r: Any, scales: Any, biases: Any, scale_from: int, bias_from: int,
+        first_column: int, lane: int, vectors: int, valid: bool,
+    ) -> None:  # fmt: skip
         """Y = (X - mean) * r * scale + bias"""
         shared = i.shared_memory()
         y, scale, bias = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        if IN_MEMORY:  # all loads before the first store, which none of them may pass
+            multiply(x, mean, r, scale_from, first_column, lane, vectors)
+            if BIASED:
+                add(x, bias_from, first_column, lane, vectors)
         for j in range(VECTORS):
             v = lane + j * LANES
             if valid and (j < CERTAIN_VECTORS or v < vectors):
-                if not IN_REGISTERS:
+                if SHARED:
                     load_shared_parameter(scale, shared + SCALE_AT, v)
                     if BIASED:
                         load_shared_parameter(bias, shared + BIAS_AT, v)
                 for e in range(WIDTH):
                     n = j * WIDTH + e
-                    xh = (x[n] - mean) * r if CENTRED else x[n] * r
-                    y[e] = xh * (scales[n] if IN_REGISTERS else scale[e])
-                    if BIASED:
-                        y[e] = y[e] + (biases[n] if IN_REGISTERS else bias[e])
+                    if IN_MEMORY:
+                        y[e] = x[n]
+                    else:
+                        xh = (x[n] - mean) * r if CENTRED else x[n] * r
+                        y[e] = xh * (scales[n] if IN_REGISTERS else scale[e])
+                        if BIASED:
+                            y[e] = y[e] + (biases[n] if IN_REGISTERS else bias[e])
                 store_Y(y_at + v * Y_VECTOR, y)
 
     return take, squares, store
