@@ -8,8 +8,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.flags import flags, policy_of
-from gradkern.torch.operators import define
+from gradkern.torch.operators import IN_FORCE, define
 
 __all__ = ["batch_norm", "conv1d", "conv2d", "conv3d"]
 
@@ -85,7 +84,6 @@ class _Conv(torch.autograd.Function):
             results = torch.ops.aten.convolution_backward(grad, x, weight, [weight.shape[0]], *ctx.sizes, mask)
         else:
             outputs = ",".join([name for name, asked in zip(("dX", "dW", "dB"), mask, strict=True) if asked])
-            policy = policy_of(flags())
             results = _ops.ConvGrad(
                 grad,
                 x,
@@ -95,9 +93,7 @@ class _Conv(torch.autograd.Function):
                 dilations=dilation,
                 group=groups,
                 outputs=outputs,
-                search=policy.search,
-                allow_tf32=policy.allow_tf32,
-                deterministic=policy.deterministic,
+                search=IN_FORCE,
             )
         given = [each if asked else None for each, asked in zip(results, mask, strict=True)]
         return *given, None, None, None, None
@@ -139,7 +135,6 @@ class _BatchNorm(torch.autograd.Function):
                 grad, x, weight, None, None, mean, inv_std, True, ctx.eps, mask
             )
         else:
-            policy = policy_of(flags())
             results = _ops.BatchNormalizationGrad(
                 grad,
                 x,
@@ -147,9 +142,7 @@ class _BatchNorm(torch.autograd.Function):
                 mean,
                 inv_std,
                 outputs=",".join([name for name, asked in zip(("dX", "dScale", "dBias"), mask, strict=True) if asked]),
-                search=policy.search,
-                allow_tf32=policy.allow_tf32,
-                deterministic=policy.deterministic,
+                search=IN_FORCE,
             )
         given = [each if asked else None for each, asked in zip(results, mask, strict=True)]
         return *given, None, None, None, None

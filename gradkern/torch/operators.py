@@ -1,7 +1,8 @@
 """torch.ops.gradkern: every operator of the registry as one of PyTorch's, for graphs that are traced or compiled.
 
 Functional, and of as many results as the contract has outputs: one that is not wanted is an empty tensor. The policy is
-part of the arguments. They have no gradients: asked for it, they raise.
+part of the arguments; with search="in force" it is that of the block and PyTorch's flags when the call is made, as they
+are in a graph that was traced before. They have no gradients: asked for it, they raise.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ from gradkern.contract.registry import operators
 from gradkern.contract.schema import Attribute, Flat, Ones, Operator, Output, Token
 from gradkern.dispatch.run import run
 from gradkern.policy import Policy
+from gradkern.torch.flags import flags, policy_of
 
-__all__ = ["define", "schema_of"]
+__all__ = ["IN_FORCE", "define", "schema_of"]
+
+IN_FORCE = "in force"
+"""In the place of Policy.search, for the whole policy."""
 
 _POLICY = 'str search="exhaustive", bool allow_tf32=True, bool deterministic=False'
 
@@ -71,7 +76,10 @@ def _kernel(name: str, operator: Operator) -> Callable[..., Any]:
         deterministic: bool = False,
         **attributes: Any,
     ) -> Any:
-        policy = Policy(search=search, allow_tf32=allow_tf32, deterministic=deterministic)
+        if search == IN_FORCE:
+            policy = policy_of(flags())
+        else:
+            policy = Policy(search=search, allow_tf32=allow_tf32, deterministic=deterministic)
         plain: Any = [None if each is None else each.detach() for each in inputs]
         given = {key: value for key, value in attributes.items() if value is not None}
         results: Any = run(name, *plain, outputs=_wanted(operator, outputs), policy=policy, **given)

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import gradkern
 import gradkern.torch
-from gradkern.torch import InvertibleLayerNorm, LayerNorm, LinearGELU, RMSNorm, accelerate
+from gradkern.torch import InvertibleLayerNorm, LayerNorm, LinearGELU, RMSNorm, accelerate, operators
 
 pytestmark = pytest.mark.torch
 
@@ -236,6 +236,36 @@ def test_functions_are_traced_whole() -> None:
         grads.append([each.grad.clone() for each in model.parameters()])
     for one, other in zip(*grads, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # Dynamo does it
+@pytest.mark.parametrize(("kind", "shape"), [("1d", (5, 4)), ("2d", (3, 4, 3, 2)), ("3d", (2, 4, 3, 2, 2))])
+def test_batch_norms_are_traced_whole_and_heed_the_policy_of_every_step(
+    kind: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies: list[Any] = []
+
+    def run(name: str, *inputs: Any, policy: Any, **named: Any) -> Any:
+        policies.append((name, policy.deterministic))
+        return gradkern.run(name, *inputs, policy=policy, **named)
+
+    monkeypatch.setattr(operators, "run", run)
+    ours, theirs = (getattr(kinds, f"BatchNorm{kind}")(4).double() for kinds in (gradkern.torch, nn))
+    torch.compiler.reset()
+    compiled: Any = torch.compile(ours, backend="aot_eager", fullgraph=True)
+    for deterministic in (False, True, False):
+        x = torch.randn(shape, dtype=torch.float64)
+        grads = []
+        for module in (compiled, theirs):
+            leaf = x.clone().requires_grad_()
+            with gradkern.policy(deterministic=deterministic):
+                module(leaf).pow(3).sum().backward()
+            grads.append(leaf.grad)
+        torch.testing.assert_close(*grads)
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+    torch.testing.assert_close(ours.running_var, theirs.running_var)
+    assert policies == [("BatchNormalizationGrad", each) for each in (False, True, False)]
 
 
 # --- accelerate -------------------------------------------------------------------------------------------------------
