@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ __all__ = [
     "folder",
     "key_of",
     "load",
+    "newest",
     "parsed",
     "path_of",
     "read",
@@ -108,6 +109,16 @@ def load(key: str) -> SearchResult | None:
     except ValueError as error:
         warnings.warn(f"gradkern: {path} is searched again: {error}", RuntimeWarning, stacklevel=2)
         return None
+
+
+def newest(title: str, most: int) -> Iterator[SearchResult]:
+    """Of the results that were stored last, at most so many, those whose titles begin so."""
+    begins = f'"title": {json.dumps(title)[:-1]}'.encode()
+    for path in cache_files.newest("search")[:most]:
+        with contextlib.suppress(OSError, ValueError):
+            body = cache_files.unseal(_MAGIC, cache_files.read(path))
+            if begins in body:  # which takes far less time than to parse it
+                yield parsed(json.loads(body))
 
 
 def save(result: SearchResult) -> None:

@@ -10,17 +10,20 @@ from time import monotonic
 
 from gradkern.errors import GradkernError, ProviderError
 from gradkern.policy import Policy
+from gradkern.search import history
 from gradkern.search.bench import Bench
 from gradkern.search.candidate import Candidate, Unfit
 from gradkern.search.crosscheck import CrossCheck
+from gradkern.search.limits import Limits, ready
 from gradkern.search.store import Measurement
 from gradkern.search.task import Source, Task
 
-__all__ = ["Limits", "Trials", "joined_reasons", "ready"]
+__all__ = ["Trials", "joined_reasons"]
 
-SLOW, _HOPELESS = 20, 2
-"""How many times slower than the best the best of an origin is where the others of that origin are put last; and how
-many times slower a candidate is where its first run is its last.
+_SLOW, _DEAR, _HOPELESS = 5, 5e-4, 2
+"""How many times slower than the best the best of an origin is where the others of that origin are put last, and the
+seconds of a run from which on they are left out; and how many times slower a candidate is where its first run is its
+last.
 """
 _LOADING, _FIRST_LOADING = 0.1, 0.5
 """Seconds of a first run that may be due to the loading of code; and where the origin runs for the first time in the
@@ -30,38 +33,16 @@ _SHORT = 0.02  # seconds of a run that may be repeated twice
 _CLOSE, _MOST_REMEASURED = 1.3, 6
 _REMEASURING_SECONDS, _REMEASURING_REPEATS = 0.1, (2, 20)
 _VARIED = 2  # origins whose settings are varied
-_FRUITLESS, _GAIN = 60, 0.99
+_FRUITLESS, _GAIN = 40, 0.99
 """How many variations in a row may bring no gain, before they end; and the share of the best time that is one."""
 _SCREENING = 0.9  # of the budget; the rest is for the last measurements
 _PATIENCE = 2  # times the budget, beyond it, to find a second origin
+_COMPILING = 1.0  # seconds after which no more candidates are tried that compile
 
-_slowness: dict[tuple[str, str], float] = {}
-"""By (kind of task, origin): how many times slower than the winner the best of an origin was, where that was least."""
+_NO_TIME = "the search had no time left for it"
 
 _loaded: set[str] = set()
 """Origins that have run in this process."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What candidates may need, and how long the trials may take, in seconds."""
-
-    workspace: int
-    seconds: float = 3.0
-
-
-def ready(candidate: Candidate, policy: Policy, workspace: int) -> Candidate:
-    """The candidate, prepared. Raises Unfit where the policy does not admit it, or it needs more memory than this."""
-    if "reduced_precision" in candidate.notes:
-        raise Unfit("it adds up in less than float32")
-    if "tf32" in candidate.notes and not policy.allow_tf32:
-        raise Unfit("it multiplies in TF32, which the policy does not allow")
-    if "nondeterministic" in candidate.notes and policy.deterministic:
-        raise Unfit("its bits may differ from run to run, and the policy is deterministic")
-    candidate.prepare()
-    if candidate.workspace > workspace:
-        raise Unfit(f"it needs a workspace of {candidate.workspace:,} bytes; {workspace:,} are allowed")
-    return candidate
 
 
 @dataclass(slots=True)
@@ -99,17 +80,22 @@ class Trials:
         self._report, self._clock, self._start = report, clock, clock()
         self._crosscheck = CrossCheck(bench, (each.dtype.name for each in task.outputs), task.terms)
         self._seen: set[str] = set()
+        self._compiling: list[tuple[Source, Candidate]] = []
 
     def run(self) -> None:
         """Raises Unfit, with the reasons, where no result can be accepted."""
+        exhaustive = self._policy.search == "exhaustive"
         self._screen(self._proposals())
+        if not (exhaustive and self._crosscheck.accepted):
+            self._screen_compiling()
         if not self._crosscheck.accepted:
             raise Unfit(self._why_not())
-        if self._policy.search == "exhaustive":
+        if exhaustive:
             self._remeasure(self._crosscheck.accepted)
             accepted = self._crosscheck.accepted
             best = self._ranked(accepted)[:2]
             self._screen(self._variations(), varied=True)
+            self._screen_compiling()
             if self._crosscheck.accepted != accepted:
                 self._remeasure((self._crosscheck.accepted - accepted) | set(best))
         self.confirmed = self._crosscheck.confirmed
@@ -118,7 +104,7 @@ class Trials:
         self.rejected += [
             self._measurement(name, reason=why.reason, wrong=why.wrong) for name, why in rejections.items()
         ]
-        self._note_slowness()
+        history.learn(self._task.kind, self.ranking, self.rejected)
 
     # --- screening ---------------------------------------------------------------------------------------------------
 
@@ -145,7 +131,7 @@ class Trials:
             self.rejected.append(Measurement(source.name, source.name, "", {}, reason=str(error)))
 
     def _screen(self, proposals: Proposals, varied: bool = False) -> None:
-        """Run each; those whose like are known to be slow after the others, while there is time."""
+        """Run each; those whose like are known to be slow after the others, unless that takes long and is of no use."""
         postponed: list[tuple[Source, Candidate]] = []
         fruitless, best = 0, self._best()
         for source, candidate in proposals:
@@ -158,17 +144,41 @@ class Trials:
             if candidate.name in self._seen:
                 continue
             self._seen.add(candidate.name)
-            if self._out_of_time(candidate):
-                self._reject(source, candidate, "the search had no time left for it")
-            elif self._expected(candidate) > SLOW:
+            if "compiles" in candidate.notes:
+                self._compiling.append((source, candidate))
+            elif self._out_of_time(candidate):
+                self._reject(source, candidate, _NO_TIME)
+            elif self._expected(candidate) > _SLOW:
                 postponed.append((source, candidate))
             else:
                 self._try(source, candidate, varied)
         for source, candidate in sorted(postponed, key=lambda each: self._expected(each[1])):
-            if self._crosscheck.confirmed and self._expected(candidate) * self._best() > self._left() / 4:
+            expected = self._expected(candidate)
+            # the first of a source is tried even so, as an independent result
+            known = self._crosscheck.confirmed and any(each.source is source for each in self.tried.values())
+            if known and expected > _SLOW and expected * self._best() > _DEAR:
                 self._reject(source, candidate, "its like took far longer than the best")
+            elif self._out_of_time(candidate):
+                self._reject(source, candidate, _NO_TIME)
             else:
                 self._try(source, candidate, varied)
+
+    def _screen_compiling(self) -> None:
+        """Run what compiles when it is prepared, half a second or more each: few of them, and only where their like
+        have gained, or nobody knows.
+        """
+        began = self._clock()
+        for source, candidate in self._compiling:
+            confirmed = self._crosscheck.confirmed
+            if self._policy.search == "heuristic" and confirmed:
+                return
+            if confirmed and not history.worth_compiling(self._task.kind, candidate.origin):
+                self._reject(source, candidate, "it compiles, and its like gained nothing on the best")
+            elif self._out_of_time(candidate) or (confirmed and self._clock() - began > _COMPILING):
+                self._reject(source, candidate, _NO_TIME)
+            else:
+                self._try(source, candidate, varied=False)
+        self._compiling = []
 
     def _try(self, source: Source, candidate: Candidate, varied: bool) -> None:
         """Run it once, and again where it may be among the best; then cross-check what it wrote."""
@@ -231,7 +241,7 @@ class Trials:
         here = [each.seconds for each in self.tried.values() if each.candidate.origin == candidate.origin]
         if here:
             return min(here) / self._best()
-        return _slowness.get((self._task.kind, candidate.origin), 1.0)
+        return history.expected(self._task.kind, candidate.origin)
 
     # --- remeasuring -------------------------------------------------------------------------------------------------
 
@@ -275,16 +285,6 @@ class Trials:
         if self.tried:
             reasons = {"no majority of results agrees": self._crosscheck.groups(), **reasons}
         return joined_reasons(reasons)
-
-    def _note_slowness(self) -> None:
-        best = self._best()
-        fastest: dict[str, float] = {}
-        for trial in self.tried.values():
-            origin = trial.candidate.origin
-            fastest[origin] = min(trial.seconds, fastest.get(origin, float("inf")))
-        for origin, seconds in fastest.items():
-            key = self._task.kind, origin
-            _slowness[key] = min(seconds / best, _slowness.get(key, float("inf")))
 
 
 def joined_reasons(reasons: Mapping[str, str]) -> str:

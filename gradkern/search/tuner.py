@@ -18,14 +18,15 @@ from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, iden
 from gradkern.cuda.dry_run import DryRunDevice
 from gradkern.errors import GradkernError
 from gradkern.policy import Policy
-from gradkern.search import store
+from gradkern.search import history, store
 from gradkern.search.bench import Bench, CudaBench
 from gradkern.search.candidate import Candidate, Unfit
 from gradkern.search.dry_run import Untried, ask_for_candidates, specs_of
+from gradkern.search.limits import Limits, ready
 from gradkern.search.progress import progress
 from gradkern.search.store import Measurement, SearchResult
 from gradkern.search.task import ModuleSource, Source, Task
-from gradkern.search.trials import Limits, Trials, joined_reasons, ready
+from gradkern.search.trials import Trials, joined_reasons
 from gradkern.system import cache_files
 from gradkern.version import __version__
 
@@ -183,6 +184,7 @@ def _search(
     except OutOfMemoryError as error:
         warnings.warn(f"gradkern: {task.title} is not searched: {error}", RuntimeWarning, stacklevel=2)
         return Choice(task, _first_ready(task, policy, limits.workspace))
+    history.recall(task.kind, asked)
     try:
         with progress(task.title) as report:
             trials = Trials(task, policy, limits, bench, report)

@@ -85,11 +85,19 @@ def entries(name: str) -> list[Path]:
     return []
 
 
+def newest(name: str) -> list[Path]:
+    """As `entries`, those that were written last first."""
+    times: dict[Path, float] = {}
+    for path in entries(name):
+        with contextlib.suppress(OSError):  # what another process removes at the same time
+            times[path] = path.stat().st_mtime
+    return sorted(times, key=times.__getitem__, reverse=True)
+
+
 def keep_newest(name: str, most: int) -> None:
     """Remove the files written longest ago until at most so many are left, and what a killed process has left half."""
     with contextlib.suppress(OSError):  # what another process removes at the same time, or none may remove
-        by_age = sorted(entries(name), key=lambda path: path.stat().st_mtime, reverse=True)
-        for path in by_age[most:]:
+        for path in newest(name)[most:]:
             path.unlink(missing_ok=True)
         for path in folder(name).glob(f"{_NEW}*"):
             if time.time() - path.stat().st_mtime > _ABANDONED:

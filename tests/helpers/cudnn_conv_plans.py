@@ -18,7 +18,7 @@ from gradkern.cudnn.descriptor import Descriptor
 from gradkern.cudnn.library import library
 from gradkern.policy import Policy
 from gradkern.search.candidate import Unfit
-from gradkern.search.trials import ready
+from gradkern.search.limits import ready
 from helpers import stub_driver
 from helpers.cudnn_conv import Case
 

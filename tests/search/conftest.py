@@ -10,11 +10,11 @@ import pytest
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of the test's own, and nothing learned from other tests."""
-    from gradkern.search import trials, tuner
+    from gradkern.search import history, trials, tuner
 
     monkeypatch.setenv("GRADKERN_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(tuner, "identity", lambda index: ("a GPU", "a driver"))
-    trials._slowness.clear()
+    history.forget()
     trials._loaded.clear()
     tuner._warned.clear()
     return tmp_path / "search"

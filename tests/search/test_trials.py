@@ -6,7 +6,8 @@ from helpers.fake_candidates import UNWRITTEN, FakeBench, FakeCandidate, FakeSou
 from gradkern.errors import ProviderError
 from gradkern.policy import Policy
 from gradkern.search.candidate import Unfit
-from gradkern.search.trials import Limits, Trials, joined_reasons
+from gradkern.search.limits import Limits
+from gradkern.search.trials import Trials, joined_reasons
 
 
 def tried(*sources, policy=Policy(), workspace=100, seconds=3.0, reference=None):  # noqa: B008  frozen
@@ -61,12 +62,32 @@ def test_what_is_loaded_in_a_first_run_is_not_slow(loading):
     assert names(made.ranking) == ["c", "b", "a"]
 
 
-def test_what_was_slow_for_one_problem_comes_last_for_the_next_of_its_kind():
-    def candidates():
-        return FakeCandidate("slow", 0.05, "snail"), FakeCandidate("a"), FakeCandidate("b")
+def test_what_was_slow_for_one_problem_is_not_tried_for_the_next_of_its_kind_where_it_takes_long():
+    def candidates(factor):
+        return tuple(
+            FakeCandidate(name, factor * each, name) for name, each in (("slow", 0.05), ("a", 1e-3), ("b", 1e-3))
+        )
 
-    assert tried(candidates())[1].order == ["slow", "a", "b"]
-    assert tried(candidates())[1].order == ["a", "b", "slow"]
+    assert tried(candidates(1))[1].order == ["slow", "a", "b"]
+    made, bench = tried(candidates(1))
+    assert bench.order == ["a", "b"]
+    assert reasons(made) == {"slow": "its like took far longer than the best"}
+    assert tried(candidates(1e-3))[1].order == ["a", "b", "slow"]
+
+
+def test_the_first_of_a_source_is_tried_however_slow_its_like_were():
+    """As a result that is independent of the others'."""
+
+    def sources():
+        return (FakeCandidate("slow", 0.05, "x"), FakeCandidate("slow too", 0.05, "x")), (
+            FakeCandidate("a"),
+            FakeCandidate("b"),
+        )
+
+    tried(*sources())
+    made, bench = tried(*sources())
+    assert bench.order == ["a", "b", "slow"]
+    assert set(reasons(made)) == {"slow too"}
 
 
 def test_the_budget_ends_the_search_and_what_was_not_reached_is_named():
@@ -78,16 +99,64 @@ def test_the_budget_ends_the_search_and_what_was_not_reached_is_named():
     assert len(made.ranking) + len(made.rejected) == 100
 
 
-@pytest.mark.parametrize(("note", "tried"), [("compiles_once", ["kernel", "a", "b"]), ("compiles", ["kernel", "a"])])
-def test_what_is_compiled_once_and_for_all_takes_no_time_from_the_others(note, tried):
+def test_what_is_compiled_once_and_for_all_takes_no_time_from_the_others():
     bench = FakeBench()
-    kernel = FakeCandidate("kernel", 2e-3, notes=frozenset({note}), compiling=4.0, bench=bench)
+    kernel = FakeCandidate("kernel", 2e-3, notes=frozenset({"compiles_once"}), compiling=4.0, bench=bench)
     made = Trials(
         task((kernel, FakeCandidate("a"), FakeCandidate("b"))), Policy(), Limits(100), bench, clock=bench.clock
     )
     made.run()
-    assert bench.order[: len(tried)] == tried
-    assert ("b" in reasons(made)) == ("b" not in tried)
+    assert bench.order == ["kernel", "a", "b"]
+    assert reasons(made) == {}
+
+
+# --- candidates that compile at every preparation --------------------------------------------------------------------
+
+
+def compiling(bench, *seconds, origin="jit", takes=0.6):
+    notes = frozenset({"compiles"})
+    return tuple(
+        FakeCandidate(f"{origin}{number}", each, origin, notes=notes, compiling=takes, bench=bench)
+        for number, each in enumerate(seconds)
+    )
+
+
+def searched(*slow, variants=(), takes=0.6):
+    """A search among what compiles and two others of a millisecond; and the candidates that ran."""
+    bench = FakeBench()
+    candidates = (*compiling(bench, *slow, takes=takes), FakeCandidate("a", variants=variants), FakeCandidate("b"))
+    made = Trials(task(candidates), Policy(), Limits(100), bench, clock=bench.clock)
+    made.run()
+    return made, bench.order
+
+
+def test_what_compiles_comes_after_everything_else():
+    made, order = searched(2e-3, variants=(FakeCandidate("varied", 9e-4, "a"),))
+    assert order == ["a", "b", "varied", "jit0"]
+    assert made.ranking[-1].name == "jit0"
+
+
+def test_few_that_compile_are_tried_in_one_search():
+    made, order = searched(*[9e-4] * 5)
+    assert order == ["a", "b", "jit0", "jit1"]
+    assert reasons(made) == dict.fromkeys(("jit2", "jit3", "jit4"), "the search had no time left for it")
+
+
+@pytest.mark.parametrize(("seconds", "again"), [(9.9e-4, False), (9e-4, True)])
+def test_what_compiles_is_tried_again_for_problems_of_the_kind_where_two_of_its_like_have_gained(seconds, again):
+    searched(seconds, seconds)
+    made, order = searched(seconds)
+    assert order == ["a", "b"] + ["jit0"] * again
+    assert reasons(made) == ({} if again else {"jit0": "it compiles, and its like gained nothing on the best"})
+
+
+def test_what_compiles_is_tried_for_as_long_as_nothing_else_confirms_the_result():
+    searched(2e-3, 2e-3)
+    bench = FakeBench()
+    made = Trials(task((FakeCandidate("a"), *compiling(bench, 2e-3))), Policy(), Limits(100), bench, clock=bench.clock)
+    made.run()
+    assert bench.order == ["a", "jit0"]
+    assert made.confirmed
 
 
 def test_beyond_the_budget_only_a_second_origin_is_looked_for():
@@ -116,7 +185,7 @@ def test_variations_of_the_winner_join_while_there_is_time():
 def test_variations_end_when_many_in_a_row_bring_no_gain():
     variants = tuple(FakeCandidate(f"v{each}", 1.1e-3, "x") for each in range(200))
     _, bench = tried((FakeCandidate("winner", 1e-3, "x", variants=variants), FakeCandidate("b")))
-    assert len(bench.order) == 2 + 60
+    assert len(bench.order) == 2 + 40
 
 
 def test_a_candidate_that_two_sources_propose_runs_once():

@@ -12,7 +12,7 @@ from helpers.fake_candidates import DEVICE, FakeBench, FakeCandidate, FakeSource
 
 from gradkern.cuda.device import OutOfMemoryError
 from gradkern.policy import Policy
-from gradkern.search import store
+from gradkern.search import history, store
 from gradkern.search import tuner as choosing
 from gradkern.search.candidate import Unfit
 from gradkern.search.tuner import choose, stored
@@ -132,6 +132,16 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(look, folder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert look(task((A, B))).candidate is B
+
+
+@pytest.mark.parametrize(("version", "order"), [("1", ["a", "b"]), ("2", ["slow", "a", "b"])])
+def test_a_new_process_knows_from_stored_results_which_are_slow(look, benches, version, order):
+    """Those of the same libraries."""
+    slow = FakeCandidate("slow", 0.05)
+    look(task((slow, A, B)))
+    history.forget()
+    look(task(FakeSource("source0", (slow, A, B), version), key="another problem"))
+    assert benches[1].order == order
 
 
 def test_wrong_results_are_recorded_and_warned_about_once(look):
