@@ -141,8 +141,8 @@ class Kernel:
                     self._refused(signature, str(error))
                 if results is not None:
                     signature.taken.tick()
-                    more = signature.asked.rest  # pyright: ignore[reportOptionalMemberAccess]
-                    return results if more is None else self._filled(results, keys, more(*args))
+                    finish = signature.asked.finish  # pyright: ignore[reportOptionalMemberAccess]
+                    return finish(results, args, partial(self.override.original, keys)) if finish else results
             elif self._raises and signature.reason:
                 self._refused(signature, signature.reason)
             signature.declined.tick()
@@ -151,11 +151,6 @@ class Kernel:
             return self.override.original(keys, *args, **named)
 
         return body
-
-    def _filled(self, results: tuple[Any, ...], keys: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """With PyTorch's results where gradkern has none."""
-        others = self.override.original(keys, *args)
-        return tuple([other if one is None else one for one, other in zip(results, others, strict=True)])
 
     def _first(self, keys: Any, args: tuple[Any, ...], named: Any, tensors: tuple[Any, ...], key: Any) -> Any:
         """Answer a call of a kind not met before by PyTorch's kernel, and learn what it is."""

@@ -8,8 +8,10 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-__all__ = ["Constant", "Declined", "Request", "Translation", "View", "in_order_of", "masked"]
+__all__ = ["Constant", "Declined", "Derived", "Finish", "Request", "Translation", "View", "in_order_of", "masked"]
 
+Finish = Callable[[tuple[Any, ...], tuple[Any, ...], Callable[..., Any]], tuple[Any, ...]]
+"""aten's results from those of the plan, the call's arguments, and PyTorch's kernel."""
 View = Callable[[torch.Tensor], torch.Tensor]
 """Another shape of the same memory, from the same first element."""
 
@@ -28,21 +30,32 @@ class Constant:
 
 
 @dataclass(frozen=True)
+class Derived:
+    """An input that PyTorch computes before, from tensors of the call: as small as a parameter, or it would not pay.
+
+    function  of a module: equal requests have the same
+    """
+
+    function: Callable[..., torch.Tensor]
+    tensors: tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True)
 class Request:
     """A call of a registry operator that answers an aten backward call.
 
-    inputs      by contract name, in contract order: tensors of the call, and constants
+    inputs      by contract name, in contract order: tensors of the call, what is derived from them, and constants
     outputs     what each of aten's results is in the contract; None where it was not asked for
     views       how contract names see the memory of the call's tensors, or of aten's results, where shapes differ
-    rest        the arguments with which PyTorch's kernel computes the other results; None where there are none
+    finish      computes the results that the plan does not; None where there are none
     """
 
     op: str
-    inputs: Mapping[str, torch.Tensor | Constant]
+    inputs: Mapping[str, torch.Tensor | Derived | Constant]
     outputs: tuple[str | None, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     views: Mapping[str, View] = field(default_factory=dict)
-    rest: Callable[..., tuple[Any, ...]] | None = None
+    finish: Finish | None = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from gradkern.arrays.kind import dtype_of
 from gradkern.arrays.view import device_arrays
 from gradkern.call import Plan
 from gradkern.torch.request import Constant, View
-from gradkern.torch.signatures import Asked
+from gradkern.torch.signatures import Asked, Source, derived
 
 __all__ = ["Run", "runner"]
 
@@ -34,8 +34,11 @@ def _on_cuda(asked: Asked, plan: Plan, order: tuple[str, ...]) -> Run:
     stream, count = kind.stream, asked.results
     fixed = [_address(each, asked.device) for each in asked.sources if isinstance(each, Constant)]
     inputs_of = itemgetter(*_picks(asked.sources))
+    before = _derived(asked.sources)
 
     def run(tensors: tuple[torch.Tensor, ...]) -> Any:
+        if before:
+            tensors = (*tensors, *[derived(each, tensors) for each in before])
         addresses = [each.data_ptr() for each in tensors]
         for address in addresses:
             if address & 15 or not address:
@@ -58,9 +61,10 @@ def _on_cpu(asked: Asked, plan: Plan, order: tuple[str, ...]) -> Run:
     count = asked.results
     constants = [_constant(each) for each in asked.sources if isinstance(each, Constant)]
     picks = list(zip(_picks(asked.sources), asked.views, strict=True))
+    before = _derived(asked.sources)
 
     def run(tensors: tuple[torch.Tensor, ...]) -> Any:
-        every = [*tensors, *constants]
+        every = [*tensors, *[derived(each, tensors) for each in before], *constants]
         read = tuple([_array(every[place], view) for place, view in picks])
         results: list[Any] = [None] * count
         written = []
@@ -78,17 +82,23 @@ def _array(tensor: torch.Tensor, view: View | None) -> Any:
     return torch_as_numpy(plain if view is None else view(plain))
 
 
-def _picks(sources: tuple[int | Constant, ...]) -> list[int]:
-    """Where each input of the plan is among the call's tensors with the constants behind them: counted from the end."""
-    behind = -sum(isinstance(each, Constant) for each in sources)
-    picks = []
-    for each in sources:
-        if isinstance(each, Constant):
-            picks.append(behind)
-            behind += 1
-        else:
-            picks.append(each)
-    return picks
+def _derived(sources: tuple[Source, ...]) -> list[Source]:
+    """What is computed of the call's tensors before, in that order."""
+    return [each for each in sources if isinstance(each, tuple)]
+
+
+def _picks(sources: tuple[Source, ...]) -> list[int]:
+    """Where each input of the plan is among the call's tensors with the derived ones behind them, and the constants
+    behind those: counted from the end.
+    """
+    behind = -sum(not isinstance(each, int) for each in sources)
+    places: dict[int, int] = {}
+    for kind in (tuple, Constant):
+        for place, each in enumerate(sources):
+            if isinstance(each, kind):
+                places[place] = behind
+                behind += 1
+    return [each if isinstance(each, int) else places[place] for place, each in enumerate(sources)]
 
 
 @cache

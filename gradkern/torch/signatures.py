@@ -13,12 +13,13 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.arrays.kind import dtype_of
 from gradkern.arrays.torch_guards import tensor_guards
 from gradkern.call import Tensor
-from gradkern.torch.request import Constant, Declined, Request, View
+from gradkern.torch.request import Constant, Declined, Derived, Finish, Request, View
 from gradkern.torch.timing import Timer
 
-__all__ = ["Asked", "Counter", "Result", "Signature", "asked", "random_args", "recogniser"]
+__all__ = ["Asked", "Counter", "Result", "Signature", "Source", "asked", "derived", "random_args", "recogniser"]
 
 _TYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+_COUNTS = torch.int32  # the type of numbers of elements, which for a call that only takes time may be 1
 _ALIGNMENT = 16  # of what PyTorch allocates, at least; a call with other addresses is PyTorch's
 
 
@@ -51,35 +52,49 @@ class Result:
     view: View | None = field(compare=False)
 
 
+Source = int | tuple[Callable[..., torch.Tensor], tuple[int, ...]] | Constant
+"""Where an input comes from: its place among the call's tensors; what computes it of which of them; a constant."""
+
+
 @dataclass(frozen=True)
 class Asked:
     """A request described: nothing of it holds a tensor. Equal ones have equal plans.
 
-    sources   of every input in contract order, its place among the call's tensors, or the constant it is
+    sources   of every input, in contract order
     """
 
     op: str
     device: str
     inputs: tuple[tuple[str, Tensor], ...]
-    sources: tuple[int | Constant, ...]
+    sources: tuple[Source, ...]
     outputs: tuple[tuple[str, Result], ...]
     attributes: tuple[tuple[str, Any], ...]
     results: int  # how many aten has
     views: tuple[View | None, ...] = field(compare=False)  # of the inputs
-    rest: Callable[..., tuple[Any, ...]] | None = field(compare=False)
+    finish: Finish | None = field(compare=False)
+
+
+def derived(source: Source, tensors: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """What is computed of a call's tensors."""
+    function, places = source  # pyright: ignore[reportGeneralTypeIssues]
+    return function(*[tensors[place] for place in places])
 
 
 def asked(request: Request, tensors: tuple[torch.Tensor, ...], answer: Any) -> Asked:
     """What a request asks for, given what PyTorch's kernel has answered. Raises Declined for what is no contract's."""
     device = tensors[0].device
     host = device.type == "cpu"
-    inputs, sources, views = [], [], []
+    inputs, views = [], []
+    sources: list[Source] = []
     for name, value in request.inputs.items():
         view = request.views.get(name)
         if isinstance(value, Constant):
             value, source = torch.empty(value.shape, dtype=value.dtype, device="meta"), value
+        elif isinstance(value, Derived):
+            source = value.function, tuple(_place(each, tensors) for each in value.tensors)
+            value = derived(source, tensors)
         else:
-            source = next(place for place, each in enumerate(tensors) if each is value)
+            source = _place(value, tensors)
         inputs.append((name, _described(value if view is None else view(value), host)))
         sources.append(source)
         views.append(view)
@@ -105,8 +120,12 @@ def asked(request: Request, tensors: tuple[torch.Tensor, ...], answer: Any) -> A
         tuple(request.attributes.items()),
         len(answers),
         tuple(views),
-        request.rest,
+        request.finish,
     )
+
+
+def _place(tensor: torch.Tensor, tensors: tuple[torch.Tensor, ...]) -> int:
+    return next(place for place, each in enumerate(tensors) if each is tensor)
 
 
 def _described(tensor: torch.Tensor, host: bool) -> Tensor:
@@ -165,10 +184,11 @@ class Signature:
 
 
 def random_args(args: tuple[Any, ...], named: Any) -> tuple[Any, ...] | None:
-    """A call's arguments for Signature.args. None where it has named ones, or tensors of other than random numbers."""
+    """A call's arguments for Signature.args. None where it has named ones, or tensors that no such numbers make."""
     tensors = [each for each in args if isinstance(each, torch.Tensor)]
+    known = {*_TYPES, _COUNTS}
     if named or any(
-        type(each) not in (torch.Tensor, torch.nn.Parameter) or each.dtype not in _TYPES for each in tensors
+        type(each) not in (torch.Tensor, torch.nn.Parameter) or each.dtype not in known for each in tensors
     ):
         return None
     return tuple([_randoms(each) if isinstance(each, torch.Tensor) else each for each in args])
@@ -181,6 +201,8 @@ def _randoms(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
     grad, parameter = tensor.requires_grad, type(tensor) is torch.nn.Parameter
 
     def randoms() -> torch.Tensor:
+        if dtype is _COUNTS:
+            return torch.ones(extent, dtype=dtype, device=device).as_strided(shape, strides)
         made = torch.randn(extent, dtype=dtype, device=device).as_strided(shape, strides)
         return torch.nn.Parameter(made, grad) if parameter else made.requires_grad_(grad)
 

@@ -60,7 +60,28 @@ def cudnn_batch_norm(x: Any, grad: Any, weight: Any, mean: Any, var: Any, save: 
     return torch.ops.aten.native_batch_norm_backward(grad, x, weight, mean, var, save, inv, True, eps, [True] * 3)
 
 
-FORMULAS = {"_fused_rms_norm_backward": rms_norm, "cudnn_batch_norm_backward": cudnn_batch_norm}
+def batch_norm_sums(grad: Any, x: Any, mean: Any, inv_std: Any, weight: Any, *asked: bool) -> Any:
+    over = tuple(axis for axis in range(x.dim()) if axis != 1)
+    apart = x - mean.view(-1, *[1] * (x.dim() - 2))
+    dbias, sums = grad.sum(over), (grad * apart).sum(over)
+    every = dbias, sums, sums * inv_std, dbias
+    return tuple(each if wanted else None for each, wanted in zip(every, (asked[0], *asked), strict=True))
+
+
+def batch_norm_from_sums(grad: Any, x: Any, mean: Any, inv_std: Any, weight: Any, *rest: Any) -> Any:
+    sum_dy, sum_dy_xmu, count = rest
+    total, wide = count.sum(), lambda each: each.view(-1, *[1] * (x.dim() - 2))
+    slope = wide(inv_std**2 * sum_dy_xmu / total)
+    dx = (grad - wide(sum_dy / total) - (x - wide(mean)) * slope) * wide(inv_std)
+    return (dx if weight is None else dx * wide(weight),)
+
+
+FORMULAS = {
+    "_fused_rms_norm_backward": rms_norm,
+    "cudnn_batch_norm_backward": cudnn_batch_norm,
+    "batch_norm_backward_reduce": batch_norm_sums,  # these two have no kernel for CPUs
+    "batch_norm_backward_elemt": batch_norm_from_sums,
+}
 
 
 def check(kernel: Kernel, *args: Any, taken: bool = True, terms: Any = None, **named: Any) -> tuple[Any, ...]:
@@ -221,6 +242,59 @@ def test_a_frozen_batch_norm_without_running_statistics_is_pytorchs() -> None:
     kernel.options = Options.of(None, ("cpu",), 0, "torch", "now")
     kernel.answer(KEYS, *given.values(), False, 1e-3, [True, False, False])
     assert kernel.signatures()[0].reason == "there are no running statistics"
+
+
+# --- batch norm over several devices ----------------------------------------------------------------------------------
+
+IN_PARTS = [(F64, F64, F64), (F32, F32, F32), (F16, F32, F32), (BF16, BF16, F32)]
+
+
+def kernel_in_parts(step: str) -> Kernel:
+    name = f"batch_norm_backward_{step}"
+
+    def types(grad: Any, x: Any, mean: Any, inv_std: Any, weight: Any, *_: Any) -> Any:
+        kind = mean.dtype if weight is None else weight.dtype
+        return (mean.dtype, mean.dtype, kind, kind) if step == "reduce" else (x.dtype,)
+
+    return kernel_of(name, in_float64(name, types))
+
+
+def part_arguments(shape: tuple[int, ...], types: tuple[Any, Any, Any], last: bool = False) -> tuple[Any, ...]:
+    given = batch_norm_arguments(shape, types, ORDERS[len(shape)] if last else None)
+    return tuple(given[name] for name in ("grad", "x", "mean", "inv_std", "weight"))
+
+
+@pytest.mark.parametrize(("shape", "last"), [((16, 5), False), ((4, 3, 5, 7), True), ((2, 4, 3, 4, 5), False)])
+@pytest.mark.parametrize("types", IN_PARTS)
+def test_the_steps_of_a_batch_norm_over_several_devices(shape: Any, last: bool, types: Any) -> None:
+    args = part_arguments(shape, types, last)
+    asked = True, True, True
+    results = check(kernel_in_parts("reduce"), *args, *asked)
+    exact = batch_norm_sums(*map(wide, args), *asked)
+    for place, name in ((2, "dScale"), (3, "dBias")):
+        assert results[place].dtype is types[1]
+        assert_close("BatchNormalizationGrad", name, torch_as_numpy(results[place]), exact[place].numpy())
+    assert len({each.data_ptr() for each in results}) == 4
+    count = torch.tensor([40, 0, 75], dtype=torch.int32)
+    check(kernel_in_parts("elemt"), *args, *results[:2], count)
+
+
+def test_a_batch_norm_over_several_devices_without_a_weight() -> None:
+    *args, _ = part_arguments((4, 3, 5, 7), (F32, F32, F32))
+    sums = check(kernel_in_parts("reduce"), *args, None, True, False, False)
+    assert sums[2:] == (None, None)
+    check(kernel_in_parts("elemt"), *args, None, *sums[:2], torch.tensor([140], dtype=torch.int32))
+
+
+def test_of_a_batch_norm_over_several_devices_only_sums_that_are_given_out_are_taken() -> None:
+    args = part_arguments((4, 3, 5, 7), (F32, F32, F32))
+    kernel = kernel_in_parts("reduce")
+    results = check(kernel, *args, True, False, True)
+    assert [each is None for each in results] == [False, False, True, False]
+    kernel.options = Options.of(None, ("cpu",), 0, "torch", "now")
+    results = kernel.answer(KEYS, *args, False, True, True)
+    assert [each is None for each in results] == [True, True, False, False]
+    assert kernel.signatures()[-1].reason == "the sums are asked for as gradients alone"
 
 
 # --- convolution ------------------------------------------------------------------------------------------------------

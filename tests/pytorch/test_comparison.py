@@ -12,6 +12,7 @@ from torch.nn import functional
 import gradkern.torch
 from gradkern.torch import comparison, switch
 from gradkern.torch.comparison import Cost, Verdicts, follow, verdicts
+from gradkern.torch.signatures import random_args, recogniser
 
 pytestmark = pytest.mark.torch
 
@@ -106,6 +107,16 @@ def test_all_that_has_a_plan_is_taken_where_that_is_wanted(monkeypatch: pytest.M
         step(6)()
         assert gradkern.torch.report().taken == 1, each
     assert not asked
+
+
+def test_calls_that_only_take_time_have_ones_for_numbers_of_elements() -> None:
+    args = torch.randn(2, 3).t(), None, torch.tensor([40, 0], dtype=torch.int32), 5
+    made = random_args(args, {})
+    assert made is not None
+    data, nothing, count, number = (each() if callable(each) else each for each in made)
+    assert (nothing, number, count.tolist()) == (None, 5, [1, 1])
+    assert recogniser((args[0], args[2]))(data, count)
+    assert random_args((*args, torch.ones(2, dtype=torch.bool)), {}) is None
 
 
 def test_other_processes_do_as_the_first_has_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,6 +99,37 @@ def test_batch_norm_by_whichever_of_its_kernels(dtype: Any, order: Any, paramete
     check("", lambda x, w, b: functional.batch_norm(x, None, None, w, b, training=True), *leaves)
 
 
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+def test_the_steps_of_a_batch_norm_over_several_gpus(dtype: Any, order: Any) -> None:
+    """With one part, which is the whole batch."""
+    kind = F64 if dtype is F64 else F32
+    x, grad = (torch.randn(8, 16, 14, 14, device="cuda").to(dtype).to(memory_format=order) for _ in range(2))
+    weight, count = random(16, dtype=kind).detach(), torch.tensor([8 * 14 * 14], dtype=torch.int32, device="cuda")
+    mean, inv_std = torch.batch_norm_stats(x, 1e-5)
+
+    def steps() -> tuple[torch.Tensor, ...]:
+        sums = torch.batch_norm_backward_reduce(grad, x, mean, inv_std, weight, True, True, True)
+        return torch.batch_norm_backward_elemt(grad, x, mean, inv_std, weight, *sums[:2], count), *sums
+
+    gradkern.torch.disable()
+    theirs = steps()
+    gradkern.torch.enable(min_bytes=0, plan="now", on_refusal="raise")
+    steps()
+    before = taken("batch_norm_backward_")
+    results = steps()
+    assert taken("batch_norm_backward_") == before + 2
+    leaves = [each.double().requires_grad_() for each in (x, weight, torch.zeros_like(weight))]
+    y = functional.batch_norm(leaves[0], None, None, *leaves[1:], training=True)
+    dx, dweight, dbias = torch.autograd.grad(y, leaves, grad.double())
+    expected = dx, dbias, dweight / inv_std.double(), dweight, dbias
+    for one, other, exactly in zip(results, theirs, expected, strict=True):
+        assert (one.dtype, one.shape, one.stride()) == (other.dtype, other.shape, other.stride())
+        relative, absolute = CLOSE[one.dtype]
+        atol = absolute * max(1.0, float(exactly.abs().max()))
+        torch.testing.assert_close(one.double(), exactly, rtol=relative, atol=atol)
+
+
 @pytest.mark.parametrize("dtype", [F32, F64])
 def test_frozen_batch_norm(dtype: Any) -> None:
     mean, variance = torch.randn(16, device="cuda", dtype=dtype), torch.rand(16, device="cuda", dtype=dtype) + 0.1

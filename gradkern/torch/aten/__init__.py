@@ -13,6 +13,12 @@ from gradkern.torch.aten.batch_norm import (
 from gradkern.torch.aten.conv import conv, split_conv
 from gradkern.torch.aten.gelu import gelu, split_gelu
 from gradkern.torch.aten.layer_norm import layer_norm, rms_norm, split_layer_norm, split_rms_norm
+from gradkern.torch.aten.sync_batch_norm import (
+    batch_norm_from_sums,
+    batch_norm_sums,
+    split_batch_norm_from_sums,
+    split_batch_norm_sums,
+)
 from gradkern.torch.request import Translation
 
 __all__ = ["TRANSLATIONS"]
@@ -23,6 +29,8 @@ TRANSLATIONS = (
     Translation("native_batch_norm_backward", "batch_norm", split_native_batch_norm, native_batch_norm, True),
     Translation("cudnn_batch_norm_backward", "batch_norm", split_cudnn_batch_norm, cudnn_batch_norm, True),
     Translation("batch_norm_backward", "batch_norm", split_consolidated_batch_norm, consolidated_batch_norm, True),
+    Translation("batch_norm_backward_reduce", "batch_norm", split_batch_norm_sums, batch_norm_sums),
+    Translation("batch_norm_backward_elemt", "batch_norm", split_batch_norm_from_sums, batch_norm_from_sums),
     Translation("convolution_backward", "conv", split_conv, conv, True),
     Translation("gelu_backward", "gelu", split_gelu, gelu),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from gradkern.torch.flags import flags, require_cudnn
@@ -62,8 +63,14 @@ def conv(
         {"dY": x, "X": grad, "W": weight},
         (None, "dW", None),
         attributes,
-        rest=(lambda *args: (*args[:-1], list(others))) if any(others) else None,
+        finish=partial(_with_others, others) if any(others) else None,
     )
+
+
+def _with_others(others: tuple[bool, ...], results: Any, args: Any, original: Any) -> tuple[Any, ...]:
+    """With these results by PyTorch's kernel."""
+    theirs = original(*args[:-1], list(others))
+    return tuple([other if one is None else one for one, other in zip(results, theirs, strict=True)])
 
 
 def _each(values: Any, spatial: int) -> tuple[int, ...]:
