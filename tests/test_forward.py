@@ -150,19 +150,26 @@ def test_the_bias_of_a_skip_form_is_added_to_every_row(data: str) -> None:
             assert_close(operator, name, each, expected[name])
 
 
-@pytest.mark.parametrize("operator", ["LayerNormalizationGrad", "SimplifiedLayerNormalizationGrad"])
-def test_a_residuals_gradient_is_added_to_X_grad_before_it_is_rounded(operator: Any) -> None:
-    for row in OPERATORS[operator].combinations:
-        for example in OPERATORS[operator].examples:
-            inputs = sample(OPERATORS[operator], row, example)
-            added = np.random.default_rng(3).standard_normal(inputs["X"].shape).astype(row["T"])
-            expected = reference(operator, {**inputs, "residual_grad": added}, example.attributes)
-            out = {"X_grad": added.copy()}
-            for given in ({}, {"out": out}):
-                residual = given["out"]["X_grad"] if given else added
-                found = gradkern.run(operator, **inputs, residual_grad=residual, **example.attributes, **given)
-                for name, each in found._asdict().items():
-                    assert_close(operator, name, each, expected[name])
+def rows_with_residuals() -> Iterator[Any]:
+    """One kernel for each: those of float32 and of one type of 16 bits in every run, the others with --every-kernel."""
+    for operator in ("LayerNormalizationGrad", "SimplifiedLayerNormalizationGrad"):
+        for row in OPERATORS[operator].combinations:
+            always = set(row.values()) in ({"float32"}, {"bfloat16", "float32"}) and row["T"] == row["G"] == row["V"]
+            marks = () if always else (pytest.mark.thorough, pytest.mark.every_kernel)
+            yield pytest.param(operator, row, id=f"{operator}-{'-'.join(row.values())}", marks=marks)
+
+
+@pytest.mark.parametrize(("operator", "row"), list(rows_with_residuals()))
+def test_a_residuals_gradient_is_added_to_X_grad_before_it_is_rounded(operator: Any, row: dict[str, str]) -> None:
+    for example in OPERATORS[operator].examples:
+        inputs = sample(OPERATORS[operator], row, example)
+        added = np.random.default_rng(3).standard_normal(inputs["X"].shape).astype(row["T"])
+        expected = reference(operator, {**inputs, "residual_grad": added}, example.attributes)
+        own, in_place = added, {"X_grad": added.copy()}
+        for residual, out in ((own, None), (in_place["X_grad"], in_place)):
+            found = gradkern.run(operator, **inputs, residual_grad=residual, **example.attributes, out=out)
+            for name, each in found._asdict().items():
+                assert_close(operator, name, each, expected[name])
 
 
 def test_the_residual_of_a_skip_form_goes_back_with_the_norms_gradient() -> None:

@@ -44,7 +44,10 @@ def laid(arrays: dict[str, np.ndarray], order: tuple[str, ...], gap: int) -> dic
     return placed
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize(
+    "dtype",
+    ["float32", *(pytest.param(each, marks=pytest.mark.every_kernel) for each in ("float64", "bfloat16"))],
+)
 @pytest.mark.parametrize("name", SMALL)
 def test_bits_do_not_depend_on_where_arrays_lie(name: str, dtype: str) -> None:
     operator = gradkern.operators()[name]

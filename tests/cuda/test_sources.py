@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,10 @@ from gradkern.cuda import cache as kernel_cache
 from gradkern.system import sources
 
 PACKAGE = Path(gradkern.__file__).parent
+COMPILER = "gradkern.cuda.compile"
 HOST = ("launch", "scratch", "device", "plan", "tiling", "candidates", "bench", "tuner", "cache", "rows", "im2col")
+
+needs_compiler = pytest.mark.skipif(find_spec("numba_cuda") is None, reason="numba-cuda is not installed")
 
 
 def builders() -> list[str]:
@@ -37,13 +40,34 @@ def path_of(module: str, root: Path) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-@cache
-def loaded_by(module: str) -> set[str]:
-    """Modules of gradkern, packages apart, that Python has loaded when it has imported this one and nothing else."""
-    code = f"import sys, gradkern; before = {{*sys.modules}}; import {module}; print(*{{*sys.modules}} - before)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    modules = {each for each in done.stdout.split() if each.startswith("gradkern.")}
-    return {each for each in modules if path_of(each, PACKAGE.parent).name != "__init__.py"}
+IMPORT_EACH = """
+import importlib, os, sys
+import gradkern, numba.cuda
+before = {*sys.modules}
+for module in sys.argv[1:]:
+    child = os.fork()
+    if child == 0:
+        importlib.import_module(module)
+        print(module, *{*sys.modules} - before, flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, module
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, set[str]]:
+    """Modules of gradkern, packages apart, that Python has loaded when it has imported a builder's and nothing else.
+
+    Each is imported by a fork of one process, which has imported what is slow.
+    """
+    command = [sys.executable, "-c", IMPORT_EACH, *builders(), COMPILER]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, set[str]] = {}
+    for line in done.stdout.splitlines():
+        module, *others = line.split()
+        ours = {each for each in others if each.startswith("gradkern.")}
+        found[module] = {each for each in ours if path_of(each, PACKAGE.parent).name != "__init__.py"}
+    return found
 
 
 def imported(path: Path, root: Path) -> set[str]:
@@ -69,20 +93,22 @@ def copy(tmp_path: Path) -> Path:
 def digest(module: str, root: Path) -> str:
     for each in (sources.digest, sources._imports):
         each.cache_clear()
-    return sources.digest(module, "gradkern.cuda.compile", root=root)
+    return sources.digest(module, COMPILER, root=root)
 
 
 def test_every_builder_is_looked_at() -> None:
     assert len(builders()) == 12
 
 
+@needs_compiler
 @pytest.mark.thorough
 @pytest.mark.parametrize("module", builders())
-def test_a_change_of_any_file_that_a_kernel_module_imports_gives_a_new_key(module: str, copy: Path) -> None:
-    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+def test_a_change_of_any_file_that_a_kernel_module_imports_gives_a_new_key(
+    module: str, copy: Path, loaded: dict[str, set[str]]
+) -> None:
     before = digest(module, copy)
     assert before == digest(module, PACKAGE.parent)  # wherever the package lies
-    needed = loaded_by(module) | loaded_by("gradkern.cuda.compile")
+    needed = loaded[module] | loaded[COMPILER]
     assert module in needed
     for each in needed:
         path = path_of(each, copy)
@@ -101,7 +127,7 @@ def test_host_code_is_in_no_key(module: str, copy: Path) -> None:
     for path in changed:
         path.write_text(path.read_text(encoding="utf-8") + "\n# changed", encoding="utf-8")
     assert digest(module, copy) == before
-    for each in sources.closure(module, "gradkern.cuda.compile"):
+    for each in sources.closure(module, COMPILER):
         assert "cuda.bindings" not in path_of(each, PACKAGE.parent).read_text(encoding="utf-8"), each
 
 

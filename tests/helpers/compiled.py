@@ -10,7 +10,7 @@ import pytest
 __all__ = ["HOPPER", "OTHERS", "SHARED_MEMORY", "parameters"]
 
 HOPPER = [(9, 0)]
-"""What kernels are tuned on: every second kind is compiled for it in every run, all with --every-kernel."""
+"""What kernels are tuned on: some kinds are compiled for it in every run, all with --every-kernel."""
 OTHERS = [(7, 5), (8, 0), (10, 0), (12, 0)]
 """One of each other generation: kinds take turns."""
 SHARED_MEMORY = {(7, 5): 65536, (8, 0): 166912, (9, 0): 232448, (10, 0): 232448, (12, 0): 101376}

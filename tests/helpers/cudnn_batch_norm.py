@@ -12,7 +12,7 @@ from gradkern.call import Tensor
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.strides import c_strides
 
-__all__ = ["NormCase"]
+__all__ = ["Layout", "NormCase"]
 
 Layout = Literal["first", "last", "gaps"]
 

@@ -57,8 +57,8 @@ def compiled(kind: Kind, capability: tuple[int, int]) -> tuple[BiasGeluForm, int
     ("kind", "capability"),
     parameters(
         [
-            *product([*filter(is_chosen, KINDS)][::2], HOPPER),
-            *product(THEMSELVES[::2], HOPPER),
+            *product([*filter(is_chosen, KINDS)][::3], HOPPER),
+            *product(THEMSELVES[::3], HOPPER),
             *zip(ELSEWHERE[1::2], cycle(OTHERS), strict=False),
         ],
         [*product([*KINDS, *THEMSELVES], HOPPER), *product([*ELSEWHERE, *THEMSELVES], OTHERS)],

@@ -52,7 +52,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     ("dtype", "last"),
     [
         ("float16", False),
-        ("float64", True),
+        pytest.param("float64", True, marks=pytest.mark.every_kernel),
         pytest.param("float16", True, marks=pytest.mark.every_kernel),
         pytest.param("float64", False, marks=pytest.mark.every_kernel),
     ],

@@ -147,8 +147,8 @@ def test_wide_rows_are_read_once_where_they_fit_a_cluster(
 @pytest.mark.parametrize(
     ("kind", "capability"),
     parameters(
-        [*product(KINDS[::2], HOPPER), *zip(KINDS[::4], cycle(OTHERS), strict=False)],
-        [*product(KINDS, HOPPER), *product(KINDS[::3], OTHERS)],
+        [*product(KINDS[::4], HOPPER), *zip(KINDS[1::6], cycle(OTHERS), strict=False)],
+        [*product(KINDS, HOPPER), *zip(KINDS[::4], cycle(OTHERS), strict=False), *product(KINDS[::3], OTHERS)],
     ),
 )
 def test_no_register_is_spilled_and_accesses_are_vectors(kind: tuple[Any, ...], capability: tuple[int, int]) -> None:
