@@ -47,6 +47,16 @@ DEPTHWISE = (  # channels, height, kernel, stride
     *((32, 112, 3, 1), (96, 112, 3, 2), (144, 56, 3, 1), (144, 56, 5, 2), (240, 28, 5, 1), (240, 28, 3, 2)),
     *((480, 14, 3, 1), (480, 14, 5, 1), (672, 14, 5, 1), (672, 14, 5, 2), (1152, 7, 5, 1), (1152, 7, 3, 1)),
 )
+DENSE = (  # channels, height, filters, kernel, stride, pads
+    # ResNet-18, ResNet-50: the stem, both kernels, with and without a stride
+    *((3, 224, 64, 7, 2, 3), (64, 56, 64, 3, 1, 1), (64, 56, 256, 1, 1, 0), (256, 56, 64, 1, 1, 0)),
+    *((128, 56, 128, 3, 2, 1), (256, 56, 512, 1, 2, 0), (512, 7, 512, 3, 1, 1), (2048, 7, 512, 1, 1, 0)),
+    # ConvNeXt-T, ViT: patches
+    *((3, 224, 96, 4, 4, 0), (96, 56, 192, 2, 2, 0), (3, 224, 768, 16, 16, 0)),
+)
+"""Convolutions whose candidates are cuDNN's, and matrix products with kernels of gradkern's own around them, which few
+others of such models need.
+"""
 BIASES = ((96, 56), (192, 28), (384, 14), (768, 7), (128, 56), (256, 28), (512, 14), (1024, 7))
 """Channels and height of ConvNeXt's convolutions, which have a bias."""
 BATCH = 64
@@ -119,8 +129,16 @@ def _batch_norms() -> Iterator[Call]:
 
 
 def _convolutions() -> Iterator[Call]:
-    """Depthwise ones, and sums over dY. Others are cuDNN's, and matrix products."""
     for data in ("float32", *HALF):
+        for channels, height, filters, kernel, stride, pad in DENSE:
+            out = (height + 2 * pad - kernel) // stride + 1
+            sizes = {"N": BATCH, "C": channels, "M": filters, "C_per_group": channels}
+            axes = {**sizes, "spatial": [height] * 2, "kernel": [kernel] * 2, "out": [out] * 2}
+            attributes = {"pads": [pad] * 4, "strides": [stride] * 2}
+            call = {"op": "ConvGrad", "axes": axes, "types": data, "attributes": attributes, "outputs": ["dX", "dW"]}
+            yield call
+            shapes = {"dY": (BATCH, filters, out, out), "X": (BATCH, channels, height, height)}
+            yield {**call, "strides": _last({**shapes, "W": (filters, channels, kernel, kernel)}, data)}
         for channels, height, kernel, stride in DEPTHWISE:
             out = (height - 1) // stride + 1
             attributes = {"pads": [kernel // 2] * 4, "strides": [stride] * 2, "group": channels}

@@ -50,7 +50,7 @@ def ask_for_candidates(task: Task, device: DryRunDevice, search: bool = True, pi
                 found += _prepared(candidate)
             if found and not search:
                 return Untried()
-    if found and search and pin is None:
+    if search and pin is None:
         ask_for_kernels(task, device)
     return Untried()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import gradkern
 from gradkern.call import Tensor
 from gradkern.cli.catalogue import calls
 from gradkern.cli.sizes import wanted_of
+from gradkern.cublas.library import bindings
 from gradkern.cuda import cache, packs
 from gradkern.cuda import device as devices
 from gradkern.cuda.compile import Compiled
@@ -26,6 +28,7 @@ from gradkern.errors import GradkernError
 from gradkern.ops.batch_norm.cuda import plan as batch_norm
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.search import store, tuner
+from gradkern.search.candidate import Unfit
 from gradkern.search.dry_run import specs_of
 from gradkern.search.store import Measurement, SearchResult
 from gradkern.search.task import ModuleSource, Task
@@ -96,6 +99,15 @@ def test_where_a_search_would_be_made_all_of_gradkerns_own_candidates_are_asked_
     assert {"gradkern.ops.conv.cuda.depthwise.kernel:build"} < builders(POINTWISE)
 
 
+def test_what_surrounds_matrix_products_is_asked_for_where_cublas_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nvmath.bindings.cublas", None)
+    bindings.cache_clear()
+    with pytest.raises(Unfit, match="cuBLAS cannot be loaded"):
+        bindings()
+    sizes = {"N": 2, "C": 64, "M": 64, "C_per_group": 64, "spatial": [8, 8], "kernel": [3, 3], "out": [6, 6]}
+    assert "gradkern.ops.conv.cuda.gemm.im2col_kernel:build" in builders({"op": "ConvGrad", "axes": sizes})
+
+
 def test_a_search_knows_what_it_will_compile_before_it_begins() -> None:
     device = Device(0, (9, 0), 132, 232448, 1)
     X = Tensor(np.dtype("float32"), (32, 64, 56, 56), (802816, 12544, 224, 4), 16)
@@ -111,13 +123,10 @@ def test_a_search_knows_what_it_will_compile_before_it_begins() -> None:
         terms=1,
         sources=tuple(ModuleSource(name, module, problem, device) for name, module in sources),
     )
+    bench = {"gradkern.search.kernels:fill", "gradkern.search.kernels:compare"}
     found = {each.builder for each in specs_of(task, device)}
-    assert found == {
-        "gradkern.channel_kernels.streaming_kernel:build",
-        "gradkern.search.kernels:fill",
-        "gradkern.search.kernels:compare",
-    }
-    assert specs_of(replace(task, sources=task.sources[1:]), device) == []
+    assert found == {"gradkern.channel_kernels.streaming_kernel:build", *bench}
+    assert {each.builder for each in specs_of(replace(task, sources=task.sources[1:]), device)} == bench
 
 
 def test_without_a_search_it_is_the_first_candidates_kernel() -> None:
