@@ -5,11 +5,12 @@
     tools/cold_start.py ConvGrad ResNet-50 --batch 32      some of them, with smaller batches
     tools/cold_start.py LayerNormalizationGrad --provider cpu --type float32
 
-Four processes, one after another: "empty" begins with an empty cache, "second" with the cache that "empty" left, both
-without packs; "pack" begins with an empty cache and a pack, --pack or those that are installed here; "torch" computes
-the same gradients by PyTorch's own operators, with cudnn.benchmark. Each loads its libraries and makes
-its arrays, then calls every gradient once (the first step) and once more (the next step). What the libraries take to
-load is told apart. The exit code is 1 where a process of gradkern's failed; what PyTorch refuses is told.
+Five processes, one after another: "empty" begins with an empty cache, "second" with the cache that "empty" left, both
+without packs; "pack" begins with an empty cache and a pack, --pack or those that are installed here, and so does
+"background", whose policy has searches wait for gradkern.tune(), called after the first step; "torch" computes the same
+gradients by PyTorch's own operators, with cudnn.benchmark. Each loads its libraries and makes its arrays, then calls
+every gradient once (the first step) and once more (the next step). What the libraries take to load is told apart.
+The exit code is 1 where a process of gradkern's failed; what PyTorch refuses is told.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from rich.table import Table
 
 import gradkern
 
-PROCESSES = ("empty", "second", "pack", "torch")
+PROCESSES = ("empty", "second", "pack", "background", "torch")
+WITH_PACKS = ("pack", "background")
 Row = dict[str, Any]
 
 
@@ -45,14 +47,12 @@ def main() -> int:
     options = _options()
     rows: list[Row] = []
     for work in options.work:
-        with (
-            tempfile.TemporaryDirectory(prefix="gradkern-cold-") as cache,
-            tempfile.TemporaryDirectory(prefix="gradkern-cold-") as packed,
-        ):
-            if "pack" in options.processes:
-                _take_packs(options.packs, Path(packed))
+        with tempfile.TemporaryDirectory(prefix="gradkern-cold-") as folder:
             for process in options.processes:
-                rows += _in_process(work, process, packed if process == "pack" else cache, options)
+                cache = Path(folder) / (process if process in WITH_PACKS else "without packs")
+                if process in WITH_PACKS:
+                    _take_packs(options.packs, cache)
+                rows += _in_process(work, process, cache, options)
     _print(rows)
     if options.json:
         results = {"schema": SCHEMA, "machine": machine(options.provider == "cuda"), "rows": rows}
@@ -79,14 +79,14 @@ def _options() -> argparse.Namespace:
     for name in options.processes:
         if name not in PROCESSES:
             parser.error(f"unknown process {name!r}; known are {', '.join(PROCESSES)}")
-    options.packs = _packs(options) if "pack" in options.processes else []
+    options.packs = _packs(options) if {*WITH_PACKS} & {*options.processes} else []
     if not options.packs:
-        options.processes = [name for name in options.processes if name != "pack"]
+        options.processes = [name for name in options.processes if name not in WITH_PACKS]
     return options
 
 
 def _packs(options: argparse.Namespace) -> list[Path]:
-    """What the process with packs has."""
+    """What the processes with packs have."""
     if options.provider != "cuda":
         return []
     packs: Any = import_module("gradkern.cuda.packs")
@@ -110,7 +110,7 @@ def _with_root() -> str:
     return os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
-def _in_process(work: str, process: str, cache: str, options: argparse.Namespace) -> Iterator[Row]:
+def _in_process(work: str, process: str, cache: Path, options: argparse.Namespace) -> Iterator[Row]:
     """The row of a fresh process, which runs this file; none where PyTorch has no such gradient."""
     asked = {
         "work": work,
@@ -120,7 +120,7 @@ def _in_process(work: str, process: str, cache: str, options: argparse.Namespace
         "provider": options.provider,
     }
     command = [sys.executable, str(ROOT / "tools" / "first_steps.py"), json.dumps(asked)]
-    environment = {**os.environ, "GRADKERN_CACHE_DIR": cache}
+    environment = {**os.environ, "GRADKERN_CACHE_DIR": str(cache)}
     start = time.perf_counter()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - start
@@ -138,7 +138,7 @@ def _in_process(work: str, process: str, cache: str, options: argparse.Namespace
 
 
 def _print(rows: list[Row]) -> None:
-    phases = ("framework", "import", "libraries", "first", "next")
+    phases = ("framework", "import", "libraries", "first", "tune", "next")
     table = Table("work", "process", "gradients", *(f"{phase} s" for phase in phases), "slowest")
     for row in rows:
         if "failed" in row:

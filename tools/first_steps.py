@@ -11,6 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,11 @@ def main() -> int:
         phases["libraries_seconds"], _ = timed(lambda: _libraries(options))
     calls = [call for call in _calls(options) if call is not None]
     finish()
-    steps = [[timed(lambda call=call: (call(), finish()))[0] for _, call in calls] for _ in range(2)]
-    first, following = steps
+    step = partial(_step, calls, finish)
+    first = step()
+    if options["process"] == "background":
+        phases["tune_seconds"], _ = timed(lambda: (import_module("gradkern").tune(), finish()))
+    following = step()
     measured = {
         **phases,
         "first_seconds": sum(first),
@@ -43,6 +47,11 @@ def main() -> int:
     }
     print(json.dumps(measured if calls else {}))
     return 0
+
+
+def _step(calls: list[tuple[str, Call]], finish: Call) -> list[float]:
+    """The seconds of every call."""
+    return [timed(lambda call=call: (call(), finish()))[0] for _, call in calls]
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -80,7 +89,7 @@ def _libraries(options: Options) -> None:
         import_module("numba")
         return
     import_module("gradkern.cuda.launch")
-    if options["process"] != "pack":
+    if options["process"] not in ("pack", "background"):
         import_module("gradkern.cuda.packs").disable()
     if options["process"] == "empty":
         import_module("numba.cuda")
@@ -112,6 +121,8 @@ def _call(gradient: Any, options: Options) -> tuple[str, Call] | None:
         call = torch_peer(gradient.operator, inputs, attributes, gradient.outputs)
         return None if call is None else (what, call)
     arguments = {**inputs, **attributes, "outputs": gradient.outputs, "provider": options["provider"]}
+    if options["process"] == "background":
+        arguments["policy"] = {"search": "background"}
     return what, lambda: gradkern.run(gradient.operator, **arguments)
 
 

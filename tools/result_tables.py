@@ -60,7 +60,8 @@ def cold() -> str:
     for work in dict.fromkeys(row["work"] for row in rows):
         by_process = {row["process"]: row for row in rows if row["work"] == work}
         any_row = next(iter(by_process.values()))
-        seconds = [f"{row['first_seconds']:.2f}" if (row := by_process.get(each)) else "" for each in COLD]
+        asked = [(by_process.get(process, {}), f"{phase}_seconds") for process, phase in COLD]
+        seconds = [f"{row[phase]:.2f}" if phase in row else "" for row, phase in asked]
         count = str(len(any_row["calls"]))
         slowest = f"{max(call['seconds'] for call in by_process.get('empty', any_row)['calls']):.2f}"
         cells.append([f"`{work}`", any_row["type"], count, *seconds, slowest])
@@ -74,6 +75,8 @@ def cold() -> str:
         "gradients",
         "empty cache",
         "empty cache with pack",
+        "same, searches put off",
+        "these searches",
         "second process",
         "PyTorch",
         "slowest call, empty cache",
@@ -81,7 +84,15 @@ def cold() -> str:
     return f"{table(head, cells)}\n\nLoading takes at most: {loaded}.\n\n{where}."
 
 
-COLD = ("empty", "pack", "second", "torch")
+COLD = (
+    ("empty", "first"),
+    ("pack", "first"),
+    ("background", "first"),
+    ("background", "tune"),
+    ("second", "first"),
+    ("torch", "first"),
+)
+"""Process and phase of each column."""
 LOADS = {"framework": "PyTorch and its context", "import": "gradkern", "libraries": "the libraries that gradkern calls"}
 
 

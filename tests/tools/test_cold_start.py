@@ -59,6 +59,7 @@ def test_the_table_has_a_line_for_each_work_and_says_what_loads(
     rows = [
         row("ResNet-50", "empty", 250, 200, framework_seconds=2.5, import_seconds=0.25, libraries_seconds=1.5),
         row("ResNet-50", "pack", 5.5, 4, framework_seconds=2, import_seconds=0.25, libraries_seconds=0.5),
+        row("ResNet-50", "background", 2.25, 1, tune_seconds=20.5, libraries_seconds=0.5),
         row("ResNet-50", "second", 2.75, 1, framework_seconds=2, import_seconds=0.5, libraries_seconds=0.125),
         row("ResNet-50", "torch", 1.5, 1, framework_seconds=3),
         row("ConvGrad", "empty", 4, 3, framework_seconds=1, import_seconds=0.25, libraries_seconds=1),
@@ -69,8 +70,8 @@ def test_the_table_has_a_line_for_each_work_and_says_what_loads(
     assert result_tables.cold() == ""
     (tmp_path / "cold.json").write_text(json.dumps({"machine": machine, "rows": rows}))
     lines = result_tables.cold().splitlines()
-    assert lines[2] == "| `ResNet-50` | bfloat16 | 2 | 250.00 | 5.50 | 2.75 | 1.50 | 200.00 |"
-    assert lines[3] == "| `ConvGrad` | bfloat16 | 2 | 4.00 | - | - | - | 3.00 |"
+    assert lines[2] == "| `ResNet-50` | bfloat16 | 2 | 250.00 | 5.50 | 2.25 | 20.50 | 2.75 | 1.50 | 200.00 |"
+    assert lines[3] == "| `ConvGrad` | bfloat16 | 2 | 4.00 | - | - | - | - | - | 3.00 |"
     loads = "PyTorch and its context 3.0 s, gradkern 0.5 s, the libraries that gradkern calls 1.5 s."
     assert lines[5] == f"Loading takes at most: {loads}"
     assert lines[7] == "Measured 2026-11-22 on one a GPU, driver 580.1, CUDA 13.0, torch 2.11.0."
