@@ -35,7 +35,8 @@ class Untried:
 def specs_of(task: Task, device: Device) -> list[KernelSpec]:
     """The kernels that a search for this task compiles."""
     with dry_run(device) as dry:
-        ask_for_candidates(replace(task, sources=tuple(replace(each, device=dry) for each in _own(task))), dry)
+        sources = (replace(each, device=dry) if isinstance(each, ModuleSource) else each for each in task.sources)
+        ask_for_candidates(replace(task, sources=tuple(sources)), dry)
     return list(dry.specs)
 
 
@@ -50,7 +51,8 @@ def ask_for_candidates(task: Task, device: DryRunDevice, search: bool = True, pi
                 found += _prepared(candidate)
             if found and not search:
                 return Untried()
-    if search and pin is None:
+    # a search among candidates that are there already follows another, on the same types
+    if search and pin is None and any(isinstance(each, ModuleSource) for each in task.sources):
         ask_for_kernels(task, device)
     return Untried()
 

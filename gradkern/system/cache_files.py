@@ -147,11 +147,12 @@ def _another_users(status: os.stat_result) -> str | None:
 def _not_ours(path: Path) -> str | None:
     """Whether a folder holds what gradkern did not put there."""
     try:
+        names = os.listdir(path)  # before the tag is looked for: what is there then was put there after it
         if (path / _TAG).is_file() and (path / _TAG).read_bytes().startswith(_SIGNATURE[:43]):
             return None
-        foreign = next((each for each in os.listdir(path) if not _NAMES.fullmatch(each)), None)
     except OSError:
         return None
+    foreign = next((each for each in names if not _NAMES.fullmatch(each)), None)
     return None if foreign is None else f"it is not gradkern's: it has {foreign!r} and no {_TAG} of gradkern"
 
 
@@ -225,8 +226,8 @@ def _claim(path: Path) -> None:
     reason = why_not_trusted(path) or _not_ours(path)
     if reason is not None:
         raise _refusal(path, reason)
-    with contextlib.suppress(FileExistsError), (path / _TAG).open("xb") as tag:
-        tag.write(_SIGNATURE)
+    if not (path / _TAG).exists():
+        replace(path / _TAG, _SIGNATURE)  # in one step: who sees it empty takes the folder for another's
 
 
 def _refusal(path: Path, reason: str) -> PermissionError:
