@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -11,7 +12,9 @@ from torch import nn  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch import SyncBatchNorm
 
-__all__ = ["PEERS", "all_gather"]
+__all__ = ["PEERS", "SYMMETRIC", "all_gather"]
+
+SYMMETRIC = "gradkern, symmetric memory"
 
 all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
@@ -73,5 +76,6 @@ PEERS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "torch": nn.SyncBatchNorm.convert_sync_batchnorm,
     "apex": _apex,
     "gradkern": SyncBatchNorm.convert_sync_batchnorm,
+    SYMMETRIC: partial(SyncBatchNorm.convert_sync_batchnorm, symmetric_memory=True),
 }
 """By name, what makes a model's batch norms synchronise. PyTorch's and Apex's need GPUs."""

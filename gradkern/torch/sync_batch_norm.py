@@ -21,6 +21,7 @@ from torch import nn  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.dispatch.run import run
+from gradkern.torch.exchange import added, gathered
 from gradkern.torch.operators import define
 
 __all__ = ["SyncBatchNorm"]
@@ -36,10 +37,16 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
     torch.distributed, and in a group of one process. It runs on the CPU, too, and a part may be empty in every type.
     All processes of the group call it equally often, in one order.
 
+    symmetric_memory   send float32 messages through memory that the GPUs of one machine read from each other, in place
+                       of NCCL: less of the host's time, and of the device's for few channels. Every process must say
+                       the same. What torch.compile traces sends them by NCCL all the same.
+
     It is no nn.SyncBatchNorm to isinstance, as DistributedDataParallel refuses those on the CPU.
 
     >>> model = gradkern.torch.SyncBatchNorm.convert_sync_batchnorm(model)
     """
+
+    symmetric_memory = False
 
     def __init__(
         self,
@@ -51,10 +58,13 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         process_group: Any = None,
         device: Any = None,
         dtype: Any = None,
+        *,
+        symmetric_memory: bool = False,
         **more: Any,  # bias, where PyTorch has it
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype, **more)
         self.process_group = process_group
+        self.symmetric_memory = symmetric_memory
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
         came = f"SyncBatchNorm: input has shape {tuple(input.shape)}"
@@ -77,10 +87,13 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
             if isinstance(momentum, Tensor):
                 momentum = float(momentum)
             return functional.batch_norm(input, mean, variance, self.weight, self.bias, training, momentum, self.eps)
-        return _sync_batch_norm(input, mean, variance, self.weight, self.bias, momentum, self.eps, group)
+        ways = group.group_name, group.size(), self.symmetric_memory
+        return _sync_batch_norm(input, mean, variance, self.weight, self.bias, momentum, self.eps, ways)
 
     @classmethod
-    def convert_sync_batchnorm(cls, module: nn.Module, process_group: Any = None) -> nn.Module:
+    def convert_sync_batchnorm(
+        cls, module: nn.Module, process_group: Any = None, *, symmetric_memory: bool = False
+    ) -> nn.Module:
         """Every batch norm in the module as one of these, with its parameters and buffers; the module itself if it is
         one. As nn.SyncBatchNorm's.
         """
@@ -89,6 +102,7 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         for each in converted.modules():
             if type(each) is nn.SyncBatchNorm:
                 each.__class__ = kind
+                each.symmetric_memory = symmetric_memory
         return converted
 
 
@@ -108,17 +122,17 @@ def _sync_batch_norm(
     bias: Tensor | None,
     momentum: float | Tensor,
     eps: float,
-    group: Any,
+    ways: tuple[str, int, bool],  # the group's name and size, and whether by symmetric memory
 ) -> Tensor:
-    name, size = group.group_name, group.size()
+    name, size, symmetric = ways
     with torch.no_grad():
-        parts = _gathered(_message(x.detach()), size, name)
+        parts = gathered(_message(x.detach()), size, name, symmetric)
         outputs = "statistics" if running_mean is None else "statistics,sample_statistics"
         whole, sample = _merged(parts, eps, outputs)
         mean, inv_std, total = whole.split((x.shape[1], x.shape[1], 1))
         if running_mean is not None and running_var is not None:
             _follow([running_mean, running_var], list(sample[:-1].view(2, -1)), momentum)
-    return _Normalize.apply(x, weight, bias, mean, inv_std, total, eps, name)  # pyright: ignore[reportReturnType]
+    return _Normalize.apply(x, weight, bias, mean, inv_std, total, eps, name, size, symmetric)  # pyright: ignore[reportReturnType]
 
 
 def _follow(running: list[Tensor], new: list[Tensor], momentum: float | Tensor) -> None:
@@ -144,18 +158,12 @@ def _message(x: Tensor) -> Tensor:
     return torch.cat((mean, variance, x.new_full((1,), count, dtype=wide)))
 
 
-def _gathered(message: Tensor, size: int, group: str) -> Tensor:
-    """The messages of all processes, a row each."""
-    every = torch.ops._c10d_functional.all_gather_into_tensor(message, size, group)
-    return torch.ops._c10d_functional.wait_tensor(every).view(size, -1)
-
-
 class _Normalize(torch.autograd.Function):
     """(x - mean) inv_std weight + bias, whose gradient knows that mean and inv_std come from x of all processes."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        mean, inv_std, total, ctx.eps, ctx.group = rest
+        mean, inv_std, total, ctx.eps, *ctx.ways = rest
         ctx.save_for_backward(x, weight, bias, mean, inv_std, total)
         if not x.numel():
             return torch.empty_like(x)
@@ -169,49 +177,45 @@ class _Normalize(torch.autograd.Function):
         needs = ctx.needs_input_grad[:3]
         if torch.is_grad_enabled():  # for a second derivative
             leaves = [each for each, need in zip((x, weight, bias), needs, strict=True) if need]
-            y = _differentiable(x, weight, bias, total, ctx.eps, ctx.group)
+            y = _differentiable(x, weight, bias, total, ctx.eps, *ctx.ways[:2])
             found = iter(torch.autograd.grad(y, leaves, grad, create_graph=True))
-            return *[next(found) if need else None for need in needs], *[None] * 5
+            return *[next(found) if need else None for need in needs], *[None] * 7
         operands = grad, x, mean, inv_std  # sums are of this part, as a parameter's gradient is
         sums = _grad_sums(*operands) if _plain(grad, x) else _ops.batch_norm_grad_sums(*operands)
         dx = None
         if needs[0]:
-            added = _added(sums, ctx.group)
+            name, size, symmetric = ctx.ways
+            both = added(sums, size, name, symmetric)
             scale = torch.ones_like(mean) if weight is None else weight
-            dx = _grad_from_sums(grad, x, scale, mean, inv_std, *added, total)
+            dx = _grad_from_sums(grad, x, scale, mean, inv_std, *both, total)
         dweight, dbias = (
             share.to(each.dtype) if each is not None and need else None
             for share, each, need in zip(sums, (weight, bias), needs[1:], strict=True)
         )
-        return dx, dweight, dbias, *[None] * 5
-
-
-def _added(share: Tensor, group: str) -> Tensor:
-    """The sum of all processes' shares."""
-    return torch.ops._c10d_functional.wait_tensor(torch.ops._c10d_functional.all_reduce(share, "sum", group))
+        return dx, dweight, dbias, *[None] * 7
 
 
 class _Added(torch.autograd.Function):
-    """The same: each process's share is in the sum that every process has, so its gradient is the sum of theirs."""
+    """`added`: each process's share is in the sum that every process has, so its gradient is the sum of theirs."""
 
     @staticmethod
-    def forward(ctx: Any, share: Tensor, group: str) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.group = group
-        return _added(share, group)
+    def forward(ctx: Any, share: Tensor, group: str, size: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.group = group, size
+        return added(share, size, group, symmetric=False)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _Added.apply(grad.contiguous(), ctx.group), None
+        return _Added.apply(grad.contiguous(), *ctx.group), None, None
 
 
 def _differentiable(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, total: Tensor, eps: float, group: str
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, total: Tensor, eps: float, group: str, size: int
 ) -> Tensor:
     """The forward pass by operations that are differentiable."""
     wide: Any = x.to(total.dtype)
-    added: Any = _Added.apply
-    apart = wide - _across(added(wide.sum(_reduced(x)), group) / total, x)
-    variance = added(apart.square().sum(_reduced(x)), group) / total
+    plus: Any = _Added.apply
+    apart = wide - _across(plus(wide.sum(_reduced(x)), group, size) / total, x)
+    variance = plus(apart.square().sum(_reduced(x)), group, size) / total
     return _affine(apart * _across((variance + eps).rsqrt(), x), weight, bias).to(x.dtype)
 
 

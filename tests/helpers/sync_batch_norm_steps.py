@@ -69,6 +69,9 @@ CASES = {
     "two, compiled": Case((3, 1), F64, F64, options={"momentum": None}, backend="aot_eager"),
 }
 
+SYMMETRIC = ("two, float32", "two, bfloat16, channels last, one empty")
+"""Of the cases, those that send their messages through symmetric memory, too, where there is some."""
+
 
 def values(seed: int, *shape: int) -> torch.Tensor:
     """Random, with a mean away from 0; the same in every process."""
@@ -92,12 +95,12 @@ def steps(case: Case, module: Any, place: int, device: str) -> Results:
     return {name: each.cpu() for name, each in {**found, **dict(module.named_buffers())}.items()}
 
 
-def of_case(case: Case, groups: dict[int, Any], rank: int, device: str) -> tuple[Results, Results] | None:
+def of_case(case: Case, groups: dict[int, Any], rank: int, device: str, **how: Any) -> tuple[Results, Results] | None:
     """Twice, from the beginning."""
     size = len(case.parts)
     if rank >= size:
         return None
-    made = [SyncBatchNorm.convert_sync_batchnorm(case.module(), groups[size]).to(device) for _ in range(2)]
+    made = [SyncBatchNorm.convert_sync_batchnorm(case.module(), groups[size], **how).to(device) for _ in range(2)]
     assert type(made[0]) is SyncBatchNorm
     one, other = (steps(case, each, rank, device) for each in made)
     return one, other
@@ -168,6 +171,13 @@ def of_way(make: Callable[[torch.nn.Module], Any], rank: int, size: int, device:
 # --- on GPUs ----------------------------------------------------------------------------------------------------------
 
 
+WITHOUT_WAITING: dict[str, dict[str, Any]] = {
+    "waits for nothing": {},
+    "waits for no average": {"momentum": None},
+    "waits for nothing, symmetric": {"symmetric_memory": True},
+}
+
+
 def without_waiting(options: dict[str, Any]) -> Results:
     """Gradients of a step in which waiting for the device is an error, and of the same step as a replayed graph."""
     module: Any = SyncBatchNorm(16, **options).cuda()
@@ -224,6 +234,8 @@ def main(rank: int, size: int, folder: Path, device: str = "cpu") -> None:
     for name, case in CASES.items():
         if len(case.parts) <= size:
             found[name] = of_case(case, groups, rank, device)
+    for name in SYMMETRIC:
+        found[f"{name}, symmetric"] = of_case(CASES[name], groups, rank, device, symmetric_memory=True)
     if size == 4:
         found["second derivatives"] = second_derivatives(rank, device)
         halves = [dist.new_group(each) for each in ([0, 1], [2, 3])]
@@ -234,7 +246,7 @@ def main(rank: int, size: int, folder: Path, device: str = "cpu") -> None:
         for way, make in WAYS.items():
             found[way] = of_way(make, rank, size, device)
     if device == "cuda":
-        for name, options in (("waits for nothing", {}), ("waits for no average", {"momentum": None})):
+        for name, options in WITHOUT_WAITING.items():
             found[name] = without_waiting(options)
         found["kernels"] = kernels_after_tune(device)
     torch.save(found, folder / f"{rank}.pt")

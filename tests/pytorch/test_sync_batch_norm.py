@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from helpers import processes, sync_batch_norm_steps
-from helpers.sync_batch_norm_steps import CASES, STEPS, WAYS, Case, images, loss, model
+from helpers.sync_batch_norm_steps import CASES, STEPS, SYMMETRIC, WAYS, WITHOUT_WAITING, Case, images, loss, model
 from helpers.tolerance import assert_close
 from torch import nn
 
@@ -96,6 +96,14 @@ def test_the_bits_are_the_same_in_every_run(name: str, results: Found) -> None:
         assert all(torch.equal(one[each], other[each]) for each in one)
 
 
+@pytest.mark.parametrize("name", SYMMETRIC)
+def test_messages_through_symmetric_memory_give_the_same_bits(name: str, results: Found) -> None:
+    """On the CPU, which has none, they go as ever."""
+    for plain, symmetric in zip(of_case(name, results), (each[f"{name}, symmetric"] for each in results), strict=False):
+        for one, other in zip(plain, symmetric, strict=True):
+            assert all(torch.equal(other[each], one[each]) for each in one)
+
+
 def test_second_derivatives_are_those_of_the_whole_batch(results: Found) -> None:
     case = CASES["compiled"]
     module: Any = case.module(torch.float64)
@@ -128,7 +136,7 @@ def test_models_have_the_gradients_of_the_whole_batch(way: str, results: Found) 
         assert taken == 2  # the convolutions
 
 
-@pytest.mark.parametrize("name", ["waits for nothing", "waits for no average"])
+@pytest.mark.parametrize("name", WITHOUT_WAITING)
 @pytest.mark.gpu
 @needs_two
 def test_no_step_waits_for_the_device_and_a_captured_one_is_the_same(name: str, on_gpus: Found) -> None:
