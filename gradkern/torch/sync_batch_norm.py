@@ -132,7 +132,8 @@ def _sync_batch_norm(
         mean, inv_std, total = whole.split((x.shape[1], x.shape[1], 1))
         if running_mean is not None and running_var is not None:
             _follow([running_mean, running_var], list(sample[:-1].view(2, -1)), momentum)
-    return _Normalize.apply(x, weight, bias, mean, inv_std, total, eps, name, size, symmetric)  # pyright: ignore[reportReturnType]
+        y = _normalized(x, weight, bias, mean, inv_std, eps)
+    return _Gradient.apply(y, x, weight, bias, mean, inv_std, total, eps, *ways)  # pyright: ignore[reportReturnType]
 
 
 def _follow(running: list[Tensor], new: list[Tensor], momentum: float | Tensor) -> None:
@@ -158,28 +159,39 @@ def _message(x: Tensor) -> Tensor:
     return torch.cat((mean, variance, x.new_full((1,), count, dtype=wide)))
 
 
-class _Normalize(torch.autograd.Function):
-    """(x - mean) inv_std weight + bias, whose gradient knows that mean and inv_std come from x of all processes."""
+def _normalized(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, inv_std: Tensor, eps: float
+) -> Tensor:
+    """(x - mean) inv_std weight + bias"""
+    if not x.numel():
+        return torch.empty_like(x)
+    if _by_aten(x):
+        return torch.batch_norm_elemt(x, weight, bias, mean, inv_std, eps)
+    return _affine((x.to(mean.dtype) - _across(mean, x)) * _across(inv_std, x), weight, bias).to(x.dtype)
+
+
+class _Gradient(torch.autograd.Function):
+    """y, whose gradient knows that mean and inv_std come from x of all processes.
+
+    It is computed before: torch.compile of PyTorch 2.11 takes what such a function's forward makes on the way for
+    results of it, and where one is an input by another name, as x.to(x.dtype) is, all gradients are zero.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(ctx: Any, y: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         mean, inv_std, total, ctx.eps, *ctx.ways = rest
         ctx.save_for_backward(x, weight, bias, mean, inv_std, total)
-        if not x.numel():
-            return torch.empty_like(x)
-        if _by_aten(x):
-            return torch.batch_norm_elemt(x, weight, bias, mean, inv_std, ctx.eps)
-        return _affine((x.to(mean.dtype) - _across(mean, x)) * _across(inv_std, x), weight, bias).to(x.dtype)
+        return y.clone() if torch.compiler.is_compiling() else y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight, bias, mean, inv_std, total = ctx.saved_tensors
-        needs = ctx.needs_input_grad[:3]
+        needs = ctx.needs_input_grad[1:4]
         if torch.is_grad_enabled():  # for a second derivative
             leaves = [each for each, need in zip((x, weight, bias), needs, strict=True) if need]
             y = _differentiable(x, weight, bias, total, ctx.eps, *ctx.ways[:2])
             found = iter(torch.autograd.grad(y, leaves, grad, create_graph=True))
-            return *[next(found) if need else None for need in needs], *[None] * 7
+            return None, *[next(found) if need else None for need in needs], *[None] * 7
         operands = grad, x, mean, inv_std  # sums are of this part, as a parameter's gradient is
         sums = _grad_sums(*operands) if _plain(grad, x) else _ops.batch_norm_grad_sums(*operands)
         dx = None
@@ -192,7 +204,7 @@ class _Normalize(torch.autograd.Function):
             share.to(each.dtype) if each is not None and need else None
             for share, each, need in zip(sums, (weight, bias), needs[1:], strict=True)
         )
-        return dx, dweight, dbias, *[None] * 7
+        return None, dx, dweight, dbias, *[None] * 7
 
 
 class _Added(torch.autograd.Function):
