@@ -65,7 +65,7 @@ def _made(numbers: int, device: torch.device, group: str) -> Tensor:
         from torch.distributed import _symmetric_memory  # pyright: ignore[reportMissingImports]
 
         memory = _symmetric_memory.empty(numbers, dtype=torch.float32, device=device).zero_()
-        _symmetric_memory.rendezvous(memory, group)
+        _symmetric_memory.rendezvous(memory, _resolved(group))
     except (ImportError, AttributeError, RuntimeError) as error:
         raise RuntimeError(
             f"SyncBatchNorm: symmetric_memory=True, but the GPUs of process group {group!r} cannot read each other's"

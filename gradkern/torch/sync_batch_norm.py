@@ -99,6 +99,7 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         """
         converted = nn.SyncBatchNorm.convert_sync_batchnorm(module, process_group)
         kind: Any = cls
+        each: Any
         for each in converted.modules():
             if type(each) is nn.SyncBatchNorm:
                 each.__class__ = kind
