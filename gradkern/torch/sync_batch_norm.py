@@ -99,8 +99,8 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         """
         converted = nn.SyncBatchNorm.convert_sync_batchnorm(module, process_group)
         kind: Any = cls
-        each: Any
-        for each in converted.modules():
+        modules: list[Any] = list(converted.modules())
+        for each in modules:
             if type(each) is nn.SyncBatchNorm:
                 each.__class__ = kind
                 each.symmetric_memory = symmetric_memory
