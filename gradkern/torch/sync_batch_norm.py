@@ -98,12 +98,10 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         one. As nn.SyncBatchNorm's.
         """
         converted = nn.SyncBatchNorm.convert_sync_batchnorm(module, process_group)
-        kind: Any = cls
-        modules: list[Any] = list(converted.modules())
-        for each in modules:
-            if type(each) is nn.SyncBatchNorm:
-                each.__class__ = kind
-                each.symmetric_memory = symmetric_memory
+        found: list[Any] = [each for each in converted.modules() if type(each) is nn.SyncBatchNorm]
+        for each in found:
+            each.__class__ = cls
+            each.symmetric_memory = symmetric_memory
         return converted
 
 
