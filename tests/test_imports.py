@@ -12,7 +12,7 @@ LOADED = (  # not what was there before: the .pth files of cuda-bindings and num
     "import sys; before = {{*sys.modules}}; import {module}; "
     "print(*sorted(each.partition('.')[0] for each in {{*sys.modules}} - before))"
 )
-HEAVY = {"numpy", "numba", "ml_dtypes", "pydantic", "ruamel", "rich", "torch", "cuda", "llvmlite", "scipy"}
+HEAVY = {"numpy", "numba", "ml_dtypes", "pydantic", "ruamel", "rich", "torch", "jax", "cuda", "llvmlite", "scipy"}
 
 
 def roots_after_import(module: str) -> set[str]:

@@ -25,6 +25,7 @@ from gradkern.strides import c_strides
 from gradkern.system.providers import unavailable
 
 __all__ = [
+    "device_of",
     "of_cuda_interface",
     "of_dlpack",
     "of_torch",
@@ -151,13 +152,13 @@ def of_cuda_interface(value: Any, where: str) -> View:
     strides = interface.get("strides") or c_strides(shape, dtype.itemsize)
     if unavailable("cuda"):  # which device it is on, only the driver can tell; no provider can take it anyway
         return View(Tensor(dtype, shape, tuple(strides), alignment(address)), address, "cuda:0", _buffer_kind(0, None))
-    index = _device_of(address) if address else 0
+    index = device_of(address) if address else 0
     numba = type(value).__module__.partition(".")[0] == "numba"
     kind = _numba_kind(index) if numba else _buffer_kind(index, None)
     return View(Tensor(dtype, shape, tuple(strides), alignment(address)), address, kind.device, kind, not read_only)
 
 
-def _device_of(address: int) -> int:
+def device_of(address: int) -> int:
     """The number of the device that memory is on, from the driver."""
     driver = _untyped("cuda.bindings.driver")
 

@@ -1,0 +1,141 @@
+"""Norms and a GELU for JAX: the forward pass is XLA's, which fuses it with its neighbours, the gradients gradkern's."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from gradkern.jax.foreign_call import foreign_call
+
+__all__ = ["batch_norm", "bias_gelu", "layer_norm", "rms_norm"]
+
+jax: Any = import_module("jax")  # types are checked where it is not installed
+jnp: Any = import_module("jax.numpy")
+Array = Any
+"""A jax.Array, or what stands for one while JAX traces."""
+
+
+def layer_norm(x: Array, scale: Array, bias: Array | None = None, *, axis: int = -1, epsilon: float = 1e-5) -> Array:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias over the dimensions from `axis` on, of the type of x.
+
+    x is float16, bfloat16, float32 or float64; scale and bias have the shape of those dimensions, and the type of x,
+    or float32 where that has 16 bits. Statistics are in float32, float64 for float64.
+    """
+    return _layer_norm(x, scale, bias, range(x.ndim)[axis], epsilon)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def _layer_norm(x: Array, scale: Array, bias: Array | None, axis: int, epsilon: float) -> Array:
+    return _layer_norm_forward(x, scale, bias, axis, epsilon)[0]
+
+
+def _layer_norm_forward(x: Array, scale: Array, bias: Array | None, axis: int, epsilon: float) -> Any:
+    wide, over = _wide(x), tuple(range(axis, x.ndim))
+    mean = wide.mean(over, keepdims=True)
+    inv_std = jax.lax.rsqrt(jnp.square(wide - mean).mean(over, keepdims=True) + epsilon)
+    y = (wide - mean) * inv_std * scale
+    return (y if bias is None else y + bias).astype(x.dtype), (x, scale, bias, mean, inv_std)
+
+
+def _layer_norm_backward(axis: int, epsilon: float, saved: Any, grad: Array) -> Any:
+    x, scale, bias, mean, inv_std = saved
+    inputs = {"Y_grad": grad, "X": x, "scale": scale, "mean": mean, "inv_std_dev": inv_std}
+    outputs = {"X_grad": x, "scale_grad": scale} | ({} if bias is None else {"bias_grad": scale})
+    dx, dscale, *dbias = foreign_call("LayerNormalizationGrad", inputs, outputs, axis=axis)
+    return dx, dscale, None if bias is None else dbias[0].astype(bias.dtype)
+
+
+_layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
+
+
+def rms_norm(x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5) -> Array:
+    """x / sqrt(mean of squares + epsilon) * scale over the dimensions from `axis` on; types are as in layer_norm."""
+    return _rms_norm(x, scale, range(x.ndim)[axis], epsilon)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _rms_norm(x: Array, scale: Array, axis: int, epsilon: float) -> Array:
+    return _rms_norm_forward(x, scale, axis, epsilon)[0]
+
+
+def _rms_norm_forward(x: Array, scale: Array, axis: int, epsilon: float) -> Any:
+    wide = _wide(x)
+    inv_std = jax.lax.rsqrt(jnp.square(wide).mean(tuple(range(axis, x.ndim)), keepdims=True) + epsilon)
+    return (wide * inv_std * scale).astype(x.dtype), (x, scale, inv_std)
+
+
+def _rms_norm_backward(axis: int, epsilon: float, saved: Any, grad: Array) -> Any:
+    x, scale, inv_std = saved
+    inputs = {"Y_grad": grad, "X": x, "scale": scale, "inv_std_var": inv_std}
+    outputs = {"X_grad": x, "scale_grad": scale}
+    return tuple(foreign_call("SimplifiedLayerNormalizationGrad", inputs, outputs, axis=axis))
+
+
+_rms_norm.defvjp(_rms_norm_forward, _rms_norm_backward)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def bias_gelu(x: Array, bias: Array, approximate: bool = True) -> Array:
+    """jax.nn.gelu(x + bias, approximate), computed in float32 at least; bias has the shape of x's last dimension."""
+    return jax.nn.gelu(_wide(x) + bias, approximate).astype(x.dtype)
+
+
+def _bias_gelu_forward(x: Array, bias: Array, approximate: bool) -> Any:
+    return bias_gelu(x, bias, approximate), (x, bias)
+
+
+def _bias_gelu_backward(approximate: bool, saved: Any, grad: Array) -> Any:
+    x, bias = saved
+    name = "BiasFastGeluGrad_dX" if approximate else "BiasGeluGrad_dX"
+    return tuple(foreign_call(name, {"dY": grad, "X": x, "B": bias}, {"dX": x, "dB": bias}))
+
+
+bias_gelu.defvjp(_bias_gelu_forward, _bias_gelu_backward)
+
+
+def batch_norm(
+    x: Array, scale: Array, bias: Array, *, axis: int = -1, epsilon: float = 1e-5
+) -> tuple[Array, Array, Array]:
+    """The norm of x over all dimensions but the channels', in training; and the mean and the variance of each channel,
+    for running statistics, through which no gradient flows.
+
+    axis is -1 (N...C) or 1 (NC...). scale and bias have the shape (C,), and types as in layer_norm.
+    """
+    channels = range(x.ndim)[axis]
+    if x.ndim < 2 or channels not in (1, x.ndim - 1):
+        raise ValueError(f"batch_norm: axis is {axis} of {x.ndim} dimensions; expected 1 or -1 of two or more")
+    y, mean, variance = _batch_norm(x, scale, bias, channels, epsilon)
+    return y, jax.lax.stop_gradient(mean), jax.lax.stop_gradient(variance)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def _batch_norm(x: Array, scale: Array, bias: Array, axis: int, epsilon: float) -> Any:
+    return _batch_norm_forward(x, scale, bias, axis, epsilon)[0]
+
+
+def _batch_norm_forward(x: Array, scale: Array, bias: Array, axis: int, epsilon: float) -> Any:
+    wide, over = _wide(x), tuple(each for each in range(x.ndim) if each != axis)
+    across = [-1 if each == axis else 1 for each in range(x.ndim)]
+    mean = wide.mean(over)
+    apart = wide - mean.reshape(across)
+    variance = jnp.square(apart).mean(over)
+    inv_std = jax.lax.rsqrt(variance + epsilon)
+    y = apart * (inv_std * scale).reshape(across) + bias.reshape(across)
+    return (y.astype(x.dtype), mean, variance), (x, scale, bias, mean, inv_std)
+
+
+def _batch_norm_backward(axis: int, epsilon: float, saved: Any, grads: Any) -> Any:
+    x, scale, bias, mean, inv_std = saved
+    inputs = {"dY": grads[0], "X": x, "Scale": scale, "saved_mean": mean, "saved_inv_std": inv_std}
+    outputs = {"dX": x, "dScale": scale, "dBias": scale}
+    last = () if axis == 1 else ("dY", "X", "dX")
+    dx, dscale, dbias = foreign_call("BatchNormalizationGrad", inputs, outputs, last=last)
+    return dx, dscale, dbias.astype(bias.dtype)
+
+
+_batch_norm.defvjp(_batch_norm_forward, _batch_norm_backward)
+
+
+def _wide(x: Array) -> Array:
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
