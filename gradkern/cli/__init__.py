@@ -174,7 +174,10 @@ def _pack(parser: argparse.ArgumentParser) -> None:
                 "output", nargs="?", metavar="FILE", help="the pack, or a folder for it; by default it is installed"
             )
             action.add_argument(
-                "--arch", metavar="A", help="architectures, with commas between: sm_90; by default the GPU's"
+                "--arch",
+                metavar="A",
+                help="architectures, with commas between: sm_90, or compute_90 for PTX, which newer GPUs take; by"
+                " default the GPU's",
             )
             action.add_argument(
                 "--jobs", type=_positive, metavar="N", help="compile so many at once; by default one a core"

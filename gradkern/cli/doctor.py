@@ -172,9 +172,9 @@ def check_packs(gpus: Iterable[tuple[int, int]]) -> Iterator[Check]:
             own = each.path.parent != packs.PACKAGED
             remedy = f"gradkern pack build --arch {each.path.stem}" if own else _REINSTALL
             yield problem("pack", f"{each.path} is not used: {each.fault}", remedy, **facts)
-    sound = [each.capability for each in found if each.fault is None]
+    sound = [(each.capability, each.about.ptx) for each in found if each.fault is None]
     for gpu in dict.fromkeys(gpus):
-        if gpu >= OLDEST and not any(packs.serves(each, gpu) for each in sound):
+        if gpu >= OLDEST and not any(packs.serves(each, gpu, ptx) for each, ptx in sound):
             text = f"none for compute capability {'.'.join(map(str, gpu))}: what a call needs is compiled at the first"
             yield absent("pack", f"{text}; `gradkern pack build` compiles what is popular")
 

@@ -27,9 +27,10 @@ from gradkern.system.progress_bar import bar
 
 __all__ = ["run"]
 
-_ARCHITECTURE = re.compile(r"sm_(\d+)(\d)")
+_ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)")
 
-Capability = tuple[int, int]
+Architecture = tuple[tuple[int, int], bool]
+"""A compute capability, and whether kernels are PTX for what is newer."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -39,38 +40,39 @@ def run(options: argparse.Namespace) -> int:
 
 def _build(options: argparse.Namespace) -> int:
     """One pack for each architecture, from the catalogue or from a file of calls."""
-    asked = [_capability(each) for each in options.arch.split(",")] if options.arch else [_own_capability()]
+    asked = [_architecture(each) for each in options.arch.split(",")] if options.arch else [_own_architecture()]
     target = Path(options.output) if options.output else None
     if target is not None and len(asked) > 1 and not target.is_dir():
         raise ArgumentError(f"gradkern pack build: {target} is no folder; several architectures are a file each")
     wanted = list(calls_of(options.calls)) if options.calls else [wanted_of(each) for each in calls()]
     wanted = [each for each in wanted if "cuda" in each.operator.providers]
-    for capability in asked:
-        _build_one(capability, wanted, target, options.jobs, bool(options.arch))
+    for architecture in asked:
+        _build_one(architecture, wanted, target, options.jobs, bool(options.arch))
     return DONE
 
 
 def _build_one(
-    capability: Capability, wanted: list[Wanted], target: Path | None, jobs: int | None, for_others: bool
+    architecture: Architecture, wanted: list[Wanted], target: Path | None, jobs: int | None, for_others: bool
 ) -> None:
     builder: Any = import_module("gradkern.cuda.build_pack")
     packs: Any = import_module("gradkern.cuda.packs")
-    name, start = packs.name_of(capability), time.perf_counter()
-    path = packs.installed_path(capability) if target is None else target / name if target.is_dir() else target
+    name, start = packs.name_of(*architecture), time.perf_counter()
+    path = packs.installed_path(*architecture) if target is None else target / name if target.is_dir() else target
     _require_writable(path)
-    specs = _specs(builder, capability, wanted, for_others)
+    specs = _specs(builder, architecture, wanted, for_others)
     with closing(builder.compiled(specs, jobs)) as coming:
         made: dict[str, Any] = dict(bar(f"compiling {name}", coming, lambda each: each[1].name, len(specs)))
-    data: bytes = builder.pack_of(made, (each.module for each in specs), capability)
+    data: bytes = builder.pack_of(made, (each.module for each in specs), *architecture)
     _write(path, data)
     packs.reset()
     seconds = time.perf_counter() - start
     print(f"{path}: {kernels(len(specs))} of {len(wanted)} calls, {len(data):,} bytes, in {seconds:.0f} s")
 
 
-def _specs(builder: Any, capability: Capability, wanted: list[Wanted], for_others: bool) -> list[Any]:
+def _specs(builder: Any, architecture: Architecture, wanted: list[Wanted], for_others: bool) -> list[Any]:
     """What the calls take on the GPUs of this architecture: those that are known, or the one that is here."""
-    devices: list[Any] = builder.known_devices(capability) if for_others else [builder.own_device()]
+    capability, _ = architecture
+    devices: list[Any] = builder.known_devices(*architecture) if for_others else [builder.own_device()]
     if not devices:
         raise ArgumentError(
             f"gradkern pack build: no GPU is known of which sm_{capability[0]}{capability[1]} is the architecture;"
@@ -85,7 +87,7 @@ def _specs(builder: Any, capability: Capability, wanted: list[Wanted], for_other
                     each.dry_plan("cuda")
                 except GradkernError as error:
                     print(f"left out: {each.name}: {error}", file=sys.stderr)
-        found |= dict.fromkeys(spec.on(capability) for spec in dry.specs)
+        found |= dict.fromkeys(spec.on(*architecture) for spec in dry.specs)
     return list(found)
 
 
@@ -122,24 +124,26 @@ def _lines(found: Iterable[Any]) -> Iterable[str]:
         yield f"{each.path}, {each.size:,} bytes" + (f" (not used: {each.fault})" if each.fault else "")
         if each.about is not None:
             capability = ".".join(map(str, each.about.capability))
-            yield f"  {kernels(each.about.kernels)} for compute capability {capability}, gradkern {each.about.gradkern}"
+            later = " and later, as PTX" if each.about.ptx else ""
+            made = f"compute capability {capability}{later}, gradkern {each.about.gradkern}"
+            yield f"  {kernels(each.about.kernels)} for {made}"
             yield f"  compiled by {', '.join(each.about.compilers)}"
 
 
-def _capability(text: str) -> Capability:
+def _architecture(text: str) -> Architecture:
     match = _ARCHITECTURE.fullmatch(text.strip())
     if match is None:
-        raise ArgumentError(f"gradkern pack build: architecture {text!r}; expected a name as sm_90")
-    return int(match[1]), int(match[2])
+        raise ArgumentError(f"gradkern pack build: architecture {text!r}; expected a name as sm_90 or compute_90")
+    return (int(match[2]), int(match[3])), match[1] == "compute"
 
 
-def _own_capability() -> Capability:
+def _own_architecture() -> Architecture:
     answer = driver.ask()
     if answer is None or not answer.gpus:
         raise ArgumentError(
             "gradkern pack build: no GPU is found here; name the architectures to build for: --arch sm_90,sm_80"
         )
-    return answer.gpus[0].capability
+    return answer.gpus[0].capability, False
 
 
 def _require_writable(path: Path) -> None:

@@ -17,9 +17,16 @@ from gradkern.version import __version__
 __all__ = ["compiled", "known_architectures", "known_devices", "own_device", "pack_of"]
 
 
-def known_devices(capability: tuple[int, int]) -> list[DryRunDevice]:
-    """One of each known GPU that a pack for this compute capability serves."""
-    return [device_named(name) for name, (other, *_) in GPUS.items() if packs.serves(capability, other)]
+def known_devices(capability: tuple[int, int], ptx: bool = False) -> list[DryRunDevice]:
+    """One of each known GPU that a pack for this compute capability serves; where it is PTX, those that the machine
+    code serves too, as what comes after them may be like them.
+    """
+    kinds = (False, True) if ptx else (False,)
+    return [
+        device_named(name)
+        for name, (other, *_) in GPUS.items()
+        if any(packs.serves(capability, other, kind) for kind in kinds)
+    ]
 
 
 def known_architectures() -> list[str]:
@@ -60,7 +67,9 @@ def _here(spec: KernelSpec) -> Compiled:
         raise ProviderError(f"{text}: {type(error).__name__}: {error}") from error
 
 
-def pack_of(kernels: Mapping[str, Compiled], modules: Iterable[str], capability: tuple[int, int]) -> bytes:
+def pack_of(
+    kernels: Mapping[str, Compiled], modules: Iterable[str], capability: tuple[int, int], ptx: bool = False
+) -> bytes:
     """The content of a pack of these kernels, whose builders are in these modules."""
     named = tuple(sorted(set(modules)))
-    return build(About(__version__, capability, source_digest(*named), named, cache.versions()), kernels)
+    return build(About(__version__, capability, source_digest(*named), named, cache.versions(), ptx=ptx), kernels)

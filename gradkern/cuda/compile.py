@@ -21,7 +21,10 @@ TESTED = "0.30."  # releases of numba-cuda that the front end was tested with
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A kernel's machine code and what the assembler said about it."""
+    """A kernel's machine code and what the assembler said about it.
+
+    cubin: the machine code; or PTX in its place, for GPUs that the assembler does not know
+    """
 
     cubin: bytes
     registers: int

@@ -37,6 +37,7 @@ class About:
     sources     the digest of the sources of all its kernels, and `modules` the builders' modules that these begin at
     compilers   the versions that compiled it
     kernels     how many there are
+    ptx         they are PTX, which drivers of newer GPUs compile, and no machine code
     """
 
     gradkern: str
@@ -45,6 +46,7 @@ class About:
     modules: tuple[str, ...]
     compilers: tuple[str, ...]
     kernels: int = 0
+    ptx: bool = False
 
 
 def build(about: About, kernels: Mapping[str, Compiled]) -> bytes:

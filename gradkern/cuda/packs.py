@@ -2,9 +2,10 @@
 package, where its wheel had it.
 
 A pack serves the devices of its compute capability and of later ones with the same major number, whose kernels may be
-called by other names: those of NVIDIA's boards for robots and cars apart, machine code is made to run there too. It
-is used as a whole or not at all: a damaged one, and one that was made from other sources, is refused with one warning,
-and `gradkern doctor` says so. Kernels of a user's pack come before those of the package.
+called by other names: those of NVIDIA's boards for robots and cars apart, machine code is made to run there too. A pack
+of PTX (compute_90) serves all with a greater major number, whose driver compiles what is loaded. A pack is used as a
+whole or not at all: a damaged one, and one that was made from other sources, is refused with one warning, and `gradkern
+doctor` says so. Kernels of a user's pack come before those of the package.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = [
 
 PACKAGED = Path(__file__).parents[1] / "packs"
 """Where the wheel has its packs: trusted as its code is, whoever owns it."""
-_NAME = re.compile(r"sm_(\d+)(\d)\.pack")
+_NAME = re.compile(r"(sm|compute)_(\d+)(\d)\.pack")
 _ALONE = {(7, 2), (8, 7), (10, 1), (11, 0)}
 """Boards whose machine code is their own (CUDA programming guide, "Binary Compatibility")."""
 
@@ -57,20 +58,14 @@ class Found:
     fault: str | None
 
 
-def name_of(capability: tuple[int, int]) -> str:
+def name_of(capability: tuple[int, int], ptx: bool = False) -> str:
     """The name of an architecture's pack."""
-    return f"sm_{capability[0]}{capability[1]}.pack"
+    return f"{'compute' if ptx else 'sm'}_{capability[0]}{capability[1]}.pack"
 
 
-def capability_of(name: str) -> tuple[int, int] | None:
-    """What a pack of this name is for; None of no pack's name."""
-    match = _NAME.fullmatch(name)
-    return None if match is None else (int(match[1]), int(match[2]))
-
-
-def installed_path(capability: tuple[int, int]) -> Path:
+def installed_path(capability: tuple[int, int], ptx: bool = False) -> Path:
     """Where a user's pack for this capability is."""
-    return cache_files.folder("packs") / name_of(capability)
+    return cache_files.folder("packs") / name_of(capability, ptx)
 
 
 def find(spec: KernelSpec) -> Compiled | None:
@@ -80,7 +75,7 @@ def find(spec: KernelSpec) -> Compiled | None:
             _open[spec.capability] = tuple(_opened(spec.capability))
         for pack in _open[spec.capability]:
             try:
-                kernel = pack.read(spec.on(pack.about.capability).digest)
+                kernel = pack.read(spec.on(pack.about.capability, pack.about.ptx).digest)
             except (OSError, ValueError) as error:  # the rest of it is not to be trusted either
                 _open[spec.capability] = tuple(each for each in _open[spec.capability] if each is not pack)
                 _refuse(pack.path, str(error))
@@ -107,7 +102,7 @@ def reset() -> None:
 
 def found() -> list[Found]:
     """All packs that there are, those of the cache first; none is refused with a warning."""
-    return [_described(path, capability) for path, capability in _files()]
+    return [_described(path, capability) for path, capability, _ in _files()]
 
 
 def read(path: Path) -> None:
@@ -117,7 +112,7 @@ def read(path: Path) -> None:
     """
     pack = _open_own(path)
     try:
-        fault = _fault(pack, capability_of(path.name) or (0, 0))
+        fault = _fault(pack)
         if fault is not None:
             raise ValueError(fault)
         pack.verify()
@@ -140,7 +135,7 @@ def install(path: Path) -> tuple[Path, About]:
         pack.verify()
     finally:
         pack.close()
-    target = installed_path(pack.about.capability)
+    target = installed_path(pack.about.capability, pack.about.ptx)
     cache_files.write(target, data)
     reset()
     return target, pack.about
@@ -157,19 +152,22 @@ def misfit(about: About) -> str | None:
     return f"it was made from other sources, those of gradkern {about.gradkern}"
 
 
-def _files() -> Iterator[tuple[Path, tuple[int, int]]]:
-    """The newest architecture first, in the cache and in the package."""
+def _files() -> Iterator[tuple[Path, tuple[int, int], bool]]:
+    """Paths, capabilities and whether they are PTX, in the cache and in the package; PTX last, the newest first."""
     for folder in (cache_files.folder("packs"), PACKAGED):
         try:
             names = sorted(path.name for path in folder.iterdir())
         except OSError:
             continue
-        named = [(folder / name, capability) for name in names if (capability := capability_of(name))]
-        yield from sorted(named, key=lambda each: each[1], reverse=True)
+        matches = [match for match in map(_NAME.fullmatch, names) if match]
+        named = [(folder / each[0], (int(each[2]), int(each[3])), each[1] == "compute") for each in matches]
+        yield from sorted(named, key=lambda each: (not each[2], each[1]), reverse=True)
 
 
-def serves(pack: tuple[int, int], device: tuple[int, int]) -> bool:
-    """Whether what was compiled for one compute capability runs on a device of another."""
+def serves(pack: tuple[int, int], device: tuple[int, int], ptx: bool = False) -> bool:
+    """Whether what was compiled for one compute capability, to machine code or to PTX, is for a device of another."""
+    if ptx:
+        return pack[0] < device[0]
     if pack == device:
         return True
     return pack[0] == device[0] and pack[1] < device[1] and not {pack, device} & _ALONE
@@ -179,8 +177,8 @@ def _opened(capability: tuple[int, int]) -> Iterator[Pack]:
     """The packs that serve this capability and fit; one warning for each that does not."""
     if _disabled:
         return
-    for path, made_for in _files():
-        if serves(made_for, capability):
+    for path, made_for, ptx in _files():
+        if serves(made_for, capability, ptx):
             try:
                 pack = _open_own(path)
             except OSError:
@@ -188,7 +186,7 @@ def _opened(capability: tuple[int, int]) -> Iterator[Pack]:
             except ValueError as error:
                 _refuse(path, str(error))
                 continue
-            fault = _fault(pack, made_for)
+            fault = _fault(pack)
             if fault is None:
                 yield pack
             else:
@@ -204,7 +202,7 @@ def _described(path: Path, capability: tuple[int, int]) -> Found:
     except ValueError as error:
         return Found(path, capability, None, 0, str(error))
     try:
-        return Found(path, capability, pack.about, pack.size, _fault(pack, capability))
+        return Found(path, capability, pack.about, pack.size, _fault(pack))
     finally:
         pack.close()
 
@@ -219,9 +217,10 @@ def _open_own(path: Path) -> Pack:
     return Pack(path)
 
 
-def _fault(pack: Pack, capability: tuple[int, int]) -> str | None:
-    if pack.about.capability != capability:
-        return f"it is for compute capability {'.'.join(map(str, pack.about.capability))}"
+def _fault(pack: Pack) -> str | None:
+    about = pack.about
+    if pack.path.name != name_of(about.capability, about.ptx):
+        return f"it is for compute capability {'.'.join(map(str, about.capability))}{', as PTX' * about.ptx}"
     return misfit(pack.about)
 
 

@@ -31,6 +31,7 @@ class KernelSpec:
     threads: int
     blocks_per_processor: int
     capability: tuple[int, int]
+    ptx: bool = False  # to be compiled no further than to PTX, which the driver of any newer GPU compiles
 
     @property
     def module(self) -> str:
@@ -39,9 +40,9 @@ class KernelSpec:
 
     @property
     def description(self) -> str:
-        """Builder, name, launch bounds and constants."""
+        """Builder, name, launch bounds and constants, and that it is PTX."""
         bounds = f"{self.arguments} arguments {self.threads}x{self.blocks_per_processor}"
-        return " ".join([self.builder, self.name, bounds, *map(_described, self.constants)])
+        return " ".join([self.builder, self.name, bounds, *map(_described, self.constants), *["as PTX"] * self.ptx])
 
     @property
     def digest(self) -> str:
@@ -49,14 +50,18 @@ class KernelSpec:
         parts = [source_digest(self.module), self.description, self.capability]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
-    def on(self, capability: tuple[int, int]) -> KernelSpec:
-        """The same for another compute capability."""
-        return self if capability == self.capability else replace(self, capability=capability)
+    def on(self, capability: tuple[int, int], ptx: bool = False) -> KernelSpec:
+        """The same for another compute capability, as machine code or as PTX."""
+        same = (capability, ptx) == (self.capability, self.ptx)
+        return self if same else replace(self, capability=capability, ptx=ptx)
 
     def compile(self) -> Compiled:
         """Compile it here and now: seconds, without a GPU."""
         made = resolve_name(self.builder)(*self.constants)
-        return compile_kernel(made, self.arguments, self.capability, self.threads, self.blocks_per_processor, self.name)
+        bounds = self.threads, self.blocks_per_processor
+        compiled = compile_kernel(made, self.arguments, self.capability, *bounds, self.name)
+        # a NUL ends it for the driver
+        return replace(compiled, cubin=compiled.ptx.encode() + b"\0") if self.ptx else compiled
 
 
 def source_digest(*modules: str) -> str:

@@ -49,7 +49,7 @@ searches among candidates found.
 
 _TAG = "CACHEDIR.TAG"
 _SIGNATURE = b"Signature: 8a477f597d28d172789f06886806bc55\n# Made by gradkern: `gradkern cache clear` empties it.\n"
-_ENTRY = re.compile(r"(\w+-)?[0-9a-f]{64}\.(kernel|cubin|json)|sm_\d+\.pack")
+_ENTRY = re.compile(r"(\w+-)?[0-9a-f]{64}\.(kernel|cubin|json)|(sm|compute)_\d+\.pack")
 _NEW, _LOCKS = ".new-", ".locks"
 _ABANDONED = 3600  # seconds after which no process is still writing a file
 _NAMES = re.compile(

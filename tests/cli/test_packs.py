@@ -92,6 +92,18 @@ def test_a_pack_of_an_architecture_is_for_all_its_known_gpus(
     assert not list((folder / "cache").glob("packs/*"))
 
 
+def test_a_pack_of_ptx_is_for_gpus_that_are_newer(
+    show: Shown, folder: Path, calls: Path, compiled: list[KernelSpec]
+) -> None:
+    assert show("build", "--arch", "compute_90", "--calls", calls)[0] == 0
+    assert (folder / "cache" / "packs" / "compute_90.pack").exists()
+    for spec in compiled:
+        assert (spec.capability, spec.ptx) == ((9, 0), True)
+        assert packs.find(spec.on((10, 0))) is not None
+        assert packs.find(spec.on((9, 0))) is None
+    assert "kernels for compute capability 9.0 and later, as PTX, gradkern" in show("info")[1]
+
+
 def test_without_an_architecture_it_is_the_gpus(show: Shown, calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "ask", lambda: None)
     assert show("build", "--calls", calls) == (

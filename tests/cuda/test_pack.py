@@ -56,9 +56,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     packs.reset()
 
 
-def put(folder: Path, data: bytes, capability: tuple[int, int] = HOPPER) -> Path:
+def put(folder: Path, data: bytes, capability: tuple[int, int] = HOPPER, ptx: bool = False) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / packs.name_of(capability)
+    path = folder / packs.name_of(capability, ptx)
     path.write_bytes(data)
     path.chmod(0o600)
     return path
@@ -160,6 +160,37 @@ def test_a_pack_serves_later_devices_of_its_major_number(
     assert packs.find(spec_of(1, device)) == (kernel_of(1) if serves else None)
 
 
+@pytest.mark.parametrize(
+    ("device", "serves"), [((9, 0), False), ((9, 1), False), ((10, 0), True), ((11, 0), True), ((8, 9), False)]
+)
+def test_ptx_serves_devices_of_greater_major_numbers(folder: Path, device: tuple[int, int], serves: bool) -> None:
+    """CUDA C++ programming guide: PTX of X.y runs on whatever is newer."""
+    data = pack.build(about(ptx=True), {spec_of(1).on(HOPPER, ptx=True).digest: kernel_of(1)})
+    put(folder, data, ptx=True)
+    assert packs.find(spec_of(1, device)) == (kernel_of(1) if serves else None)
+
+
+def test_machine_code_comes_before_ptx(folder: Path) -> None:
+    newer = (10, 0)
+    for number, made_for, ptx in ((1, HOPPER, True), (2, newer, False)):
+        spec = spec_of(0).on(made_for, ptx)
+        put(folder, pack.build(about(made_for, ptx=ptx), {spec.digest: kernel_of(number)}), made_for, ptx)
+    assert packs.find(spec_of(0, newer)) == kernel_of(2)
+    assert packs.find(spec_of(0, (12, 0))) == kernel_of(1)
+
+
+def test_ptx_is_assembled_for_newer_architectures_and_names_its_kernel() -> None:
+    core = pytest.importorskip("cuda.core")
+    spec = KernelSpec("gradkern.search.kernels:fill", ("bfloat16",), "fill", 3, 256, 1, (8, 0), ptx=True)
+    made = spec.compile()
+    assert made.cubin.endswith(b"\0")
+    for newer in ("sm_90", "sm_120"):
+        code = core.ObjectCode.from_ptx(made.cubin[:-1])
+        linked = core.Linker(code, options=core.LinkerOptions(arch=newer)).link("cubin").code
+        assert bytes(linked).startswith(b"\x7fELF")
+        assert b".text.fill" in bytes(linked)
+
+
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_pack_is_not_used_with_one_warning(folder: Path, damage: str) -> None:
     change, reason = DAMAGE[damage]
@@ -199,9 +230,13 @@ def test_a_pack_of_other_sources_is_not_used_and_said_to_be(folder: Path, others
     assert reason in (described.fault or "")
 
 
-def test_a_pack_under_another_architectures_name_is_not_used(folder: Path) -> None:
-    put(folder, content(capability=(8, 0)))
-    with pytest.warns(RuntimeWarning, match=r"it is for compute capability 8\.0"):
+@pytest.mark.parametrize(("capability", "ptx"), [((8, 0), False), (HOPPER, True)])
+def test_a_pack_under_another_architectures_name_is_not_used(
+    folder: Path, capability: tuple[int, int], ptx: bool
+) -> None:
+    put(folder, content(capability=capability, ptx=ptx))
+    reason = f"it is for compute capability {capability[0]}.0{', as PTX' * ptx}"
+    with pytest.warns(RuntimeWarning, match=re.escape(f"{reason};")):
         assert packs.find(spec_of(1)) is None
 
 
@@ -288,6 +323,7 @@ def test_a_specs_digest_tells_apart_all_but_the_compilers(monkeypatch: pytest.Mo
         replace(spec, threads=32),
         replace(spec, blocks_per_processor=2),
         spec.on((8, 0)),
+        spec.on(HOPPER, ptx=True),
         replace(spec, builder="gradkern.search.kernels:fill"),
         replace(spec, builder="gradkern.ops.conv.cuda.gemm.im2col_kernel:build"),
     ]
