@@ -33,7 +33,7 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.form import LayerNormForm
 from gradkern.ops.layer_norm.cuda.parameters import register_parameter, shared_parameters
 from gradkern.ops.layer_norm.cuda.row_passes import row_passes
-from gradkern.ops.layer_norm.cuda.row_ring import row_ring
+from gradkern.ops.layer_norm.cuda.row_ring import row_group, row_ring
 from gradkern.ops.layer_norm.cuda.row_sums import row_sums
 
 __all__ = ["build"]
@@ -55,13 +55,14 @@ def build(form: LayerNormForm) -> Callable[..., None]:
     MOST_AHEAD, SINGLE_BLOCK = form.most_ahead, form.single_block
     X_BYTES, D_BYTES, OUT_BYTES = form.data_itemsize, form.upstream_itemsize, form.result_itemsize
     STAGE, SLOTS, PAIR = sum(form.slots), form.exchange_slots, 2 * form.itemsize
-    EXCHANGE_BARRIERS, PAIRS_AT, RING_AT = form.exchange_barriers_at, form.exchange_at, form.ring_at
+    PAIRS_AT = form.exchange_at
     FLOAT = float32 if form.compute == "float32" else float64
     ROW = int64 if form.long_rows else int32
     row_address = i.row_address_long if form.long_rows else i.row_address
 
     store_pair, store_global_pair = i.storer("shared", form.compute, 2), i.storer("global", form.compute, 2)
     fetch, wait_for_rows, places, pad = row_ring(form)
+    places_of, wait_for_group = row_group(form)
     load_scales = register_parameter(form, wanted=SCALE_IN_REGISTERS and ROW_TERMS)
     copy_parameters, load_shared_parameter = shared_parameters(form)
     first_pass, second_pass = row_passes(form, load_shared_parameter)
@@ -71,21 +72,6 @@ def build(form: LayerNormForm) -> Callable[..., None]:
     )
     load_statistics = _statistics(form)
     float_of_bits = i.float_of_bits(form.compute)
-
-    @device_function
-    def places_of(group: int) -> tuple[int, int, int, int]:
-        """In shared memory: the barriers of the ring, those of the exchange, the exchanged pairs, the ring."""
-        shared = i.shared_memory()
-        arrived, exchanged = shared + group * (STAGES * 8), shared + EXCHANGE_BARRIERS + group * 16
-        pairs, ring = shared + PAIRS_AT + group * (2 * SLOTS * PAIR), shared + RING_AT + group * (STAGES * STAGE)
-        return arrived, exchanged, pairs, ring
-
-    @device_function
-    def wait_for_group(group: int) -> None:
-        if WARPS > 1:
-            i.named_barrier(1 + group, GROUP_THREADS)
-        else:
-            i.warp_barrier()
 
     @device_function
     def wait_for_others(progress: int, seen: int, rounds: int, blocks: int, group: int) -> int:

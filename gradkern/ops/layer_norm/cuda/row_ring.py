@@ -16,7 +16,7 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.row_form import RowForm
 
-__all__ = ["row_ring"]
+__all__ = ["row_group", "row_ring"]
 
 
 def row_ring(form: RowForm) -> tuple[Callable[..., Any], ...]:
@@ -76,6 +76,35 @@ def row_ring(form: RowForm) -> tuple[Callable[..., Any], ...]:
         return x_at, d_at, z_at
 
     return (_bulk_fetch(form) if BULK else _thread_fetch(form)), wait, places, _pad(form)
+
+
+def row_group(form: RowForm) -> tuple[Callable[..., Any], ...]:
+    """Two device functions of a group of warps, which takes the same rows:
+
+    places(group)
+        in shared memory: the barriers of its ring, those of its exchange, the exchanged pairs, the ring
+    wait(group)
+        until all its threads are here
+    """
+    STAGES, STAGE, SLOTS, PAIR = form.stages, sum(form.slots), form.exchange_slots, 2 * form.itemsize
+    EXCHANGE_BARRIERS, PAIRS_AT, RING_AT = form.exchange_barriers_at, form.exchange_at, form.ring_at
+    GROUP_THREADS, WARPS = form.group_threads, form.group_threads // 32
+
+    @device_function
+    def places(group: int) -> tuple[int, int, int, int]:
+        shared = i.shared_memory()
+        arrived, exchanged = shared + group * (STAGES * 8), shared + EXCHANGE_BARRIERS + group * 16
+        pairs, ring = shared + PAIRS_AT + group * (2 * SLOTS * PAIR), shared + RING_AT + group * (STAGES * STAGE)
+        return arrived, exchanged, pairs, ring
+
+    @device_function
+    def wait(group: int) -> None:
+        if WARPS > 1:
+            i.named_barrier(1 + group, GROUP_THREADS)
+        else:
+            i.warp_barrier()
+
+    return places, wait
 
 
 def _pad(form: RowForm) -> Callable[..., None]:

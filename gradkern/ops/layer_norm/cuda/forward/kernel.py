@@ -21,13 +21,12 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.inverse_root import inverse_root
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
 from gradkern.ops.layer_norm.cuda.forward.row_passes import row_passes
 from gradkern.ops.layer_norm.cuda.forward.statistics import row_statistics
 from gradkern.ops.layer_norm.cuda.parameters import parameter_vector, register_parameter, shared_parameters
-from gradkern.ops.layer_norm.cuda.row_ring import row_ring
+from gradkern.ops.layer_norm.cuda.row_ring import row_group, row_ring
 from gradkern.ops.layer_norm.cuda.row_sums import pair_exchange
 
 __all__ = ["build"]
@@ -47,7 +46,7 @@ def build(form: NormForm) -> Callable[..., None]:
     Y_WRITTEN, MEAN, INV_STD = (each in form.written for each in ("Y", "mean", "inv_std"))
     X_BYTES, Y_BYTES, STATISTIC = form.data_itemsize, form.result_itemsize, form.statistic_itemsize
     STAGE, SLOTS, PAIR = sum(form.slots), form.exchange_slots, 2 * form.itemsize
-    EXCHANGE_BARRIERS, PAIRS_AT, RING_AT = form.exchange_barriers_at, form.exchange_at, form.ring_at
+    PAIRS_AT = form.exchange_at
     FLOAT = float32 if form.compute == "float32" else float64
     ROW = int64 if form.long_rows else int32
     row_address = i.row_address_long if form.long_rows else i.row_address
@@ -55,6 +54,7 @@ def build(form: NormForm) -> Callable[..., None]:
     store_pair, store_global_pair = i.storer("shared", form.compute, 2), i.storer("global", form.compute, 2)
     store_statistic = i.storer("global", form.statistic, 1, form.native_bfloat16)
     fetch, wait_for_rows, places, _ = row_ring(form)
+    places_of, wait_for_group = row_group(form)
     load_parameter = register_parameter(form, wanted=IN_REGISTERS and Y_WRITTEN)
     load_shift = register_parameter(form, wanted=SHIFTED)
     copy_parameters, load_shared_parameter = shared_parameters(form)
@@ -63,21 +63,6 @@ def build(form: NormForm) -> Callable[..., None]:
     exchange = pair_exchange(form)
     root = inverse_root(form.compute)
     float_of_bits = i.float_of_bits(form.compute)
-
-    @device_function
-    def places_of(group: int) -> tuple[int, int, int, int]:
-        """In shared memory: the barriers of the ring, those of the exchange, the exchanged pairs, the ring."""
-        shared = i.shared_memory()
-        arrived, exchanged = shared + group * (STAGES * 8), shared + EXCHANGE_BARRIERS + group * 16
-        pairs, ring = shared + PAIRS_AT + group * (2 * SLOTS * PAIR), shared + RING_AT + group * (STAGES * STAGE)
-        return arrived, exchanged, pairs, ring
-
-    @device_function
-    def wait_for_group(group: int) -> None:
-        if WARPS > 1:
-            i.named_barrier(1 + group, GROUP_THREADS)
-        else:
-            i.warp_barrier()
 
     def kernel(
         X: int, skip: int, shift: int, scale: int, bias: int, Y: int, mean: int, inv_std: int, sum_: int,
