@@ -64,7 +64,8 @@ def enable(
                 on_refusal="raise"
 
     Modules, hooks, state_dict, double backward, autocast, checkpointing and distributed wrappers see no difference. A
-    second call changes the options. Spawned processes have to call it for themselves.
+    second call changes the options. Spawned processes have to call it for themselves. What AOTInductor, or Inductor's
+    cpp_wrapper, compiles calls C functions, which may go past it.
     """
     options = Options.of(ops, devices, min_bytes, on_refusal, plan, inductor, timed, only_faster)
     tensor_guards()  # tried out now, not in a step

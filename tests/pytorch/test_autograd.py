@@ -121,6 +121,19 @@ def test_a_model_has_the_same_gradients(way: str) -> None:
     assert taken() == before
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # Dynamo looks at all of them
+def test_a_backward_pass_that_is_compiled_by_itself(overrides: Any) -> None:
+    """Autograd's graph as one of Dynamo's, whose calls are aten's."""
+    x, weight = torch.randn(3, 8, requires_grad=True), torch.randn(8)
+    y = functional.layer_norm(x, (8,), weight).square().sum()
+    (expected,) = torch.autograd.grad(y, x, retain_graph=True)
+    torch.compiler.reset()
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager", fullgraph=True)):
+        y.backward()
+    torch.testing.assert_close(x.grad, expected)
+    assert taken() == 1
+
+
 def test_frozen_parameters_get_no_gradient(overrides: Any) -> None:
     model = Model()
     for each in (model.norm, model.last, model.depthwise):
