@@ -10,12 +10,13 @@ from typing import Any
 from gradkern.search import store
 from gradkern.search.store import Measurement
 
-__all__ = ["expected", "forget", "learn", "recall", "worth_compiling"]
+__all__ = ["GAIN", "expected", "forget", "learn", "recall", "worth_compiling"]
 
 _MOST_RECALLED = 100  # stored results that are looked into, the newest: about a millisecond each
-_TRIES, _GAIN = 2, 0.98
+_TRIES, GAIN = 2, 0.98
 """How many candidates of an origin that compile are tried without a gain; and the share of the best time of all that do
-not compile that is one. cuDNN's take half a second each, and of 570 winners on the H200 six were such, by 3 to 9 %.
+not compile that is one, as every process that runs such a candidate compiles it again. cuDNN's take half a second each,
+and of 570 winners on the H200 six were such, by 3 to 9 %.
 """
 
 
@@ -47,7 +48,7 @@ def expected(kind: str, origin: str) -> float:
 def worth_compiling(kind: str, origin: str) -> bool:
     """Whether a candidate of this origin that compiles may gain, by those of its like that were tried."""
     found = _known.get((kind, origin))
-    return found is None or found.compiled < _TRIES or found.share < _GAIN
+    return found is None or found.compiled < _TRIES or found.share < GAIN
 
 
 def learn(kind: str, ranking: Sequence[Measurement], rejected: Iterable[Measurement]) -> None:

@@ -263,10 +263,17 @@ class Trials:
     # --- the outcome -------------------------------------------------------------------------------------------------
 
     def _ranked(self, names: Iterable[str]) -> list[str]:
-        """In a search for the fastest by time, else in the order in which they were tried."""
+        """In a search for the fastest by time, else in the order in which they were tried.
+
+        What compiles has to be a good deal faster than what it is put before.
+        """
         chosen = set(names)
         tried = [name for name in self.tried if name in chosen]
-        return sorted(tried, key=self._seconds) if self._policy.search == "exhaustive" else tried
+        return sorted(tried, key=self._worth) if self._policy.search == "exhaustive" else tried
+
+    def _worth(self, name: str) -> float:
+        compiles = "compiles" in self.tried[name].candidate.notes
+        return self._seconds(name) / (history.GAIN if compiles else 1.0)
 
     def _seconds(self, name: str) -> float:
         return self.tried[name].seconds

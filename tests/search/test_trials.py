@@ -136,6 +136,13 @@ def test_what_compiles_comes_after_everything_else():
     assert made.ranking[-1].name == "jit0"
 
 
+@pytest.mark.parametrize(("seconds", "first"), [(9.9e-4, "a"), (9e-4, "jit0")])
+def test_what_compiles_in_every_process_wins_by_more_than_a_hair(seconds, first):
+    made, _ = searched(seconds)
+    assert made.ranking[0].name == first
+    assert {row.name: row.seconds for row in made.ranking}["jit0"] == seconds
+
+
 def test_few_that_compile_are_tried_in_one_search():
     made, order = searched(*[9e-4] * 5)
     assert order == ["a", "b", "jit0", "jit1"]

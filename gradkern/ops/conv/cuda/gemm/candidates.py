@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, metadata
 from typing import Any, Literal
 
@@ -141,6 +142,7 @@ def version() -> str:
     return ", ".join(f"{name} {found}" for name in _LIBRARIES if (found := _installed(name)))
 
 
+@cache
 def _installed(name: str) -> str:
     try:
         return metadata(name)["Version"]
