@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,13 @@ import pytest
 
 pytest.importorskip("jax", reason="JAX is not installed: pip install 'gradkern[jax]'")
 
-import jax
 from helpers.tolerance import assert_close
-from jax import numpy as jnp
 
 import gradkern
 import gradkern.jax
 
+jax: Any = import_module("jax")  # types are checked where it is not installed
+jnp: Any = import_module("jax.numpy")
 NUMBERS = np.random.default_rng(0)
 TYPES = [("float64", "float64"), ("float32", "float32"), ("float16", "float32"), ("bfloat16", "bfloat16")]
 

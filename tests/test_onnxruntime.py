@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import forward
+from helpers.calls import run_any
 from helpers.onnxruntime_conv import CASES
 from helpers.reference import directional_difference, reference
 from helpers.terms import terms
@@ -25,7 +26,7 @@ EXACT, FAST = "BiasGeluGrad_dX", "BiasFastGeluGrad_dX"
 
 def checked(operator: str, inputs: dict[str, np.ndarray], attributes: dict[str, Any] | None = None) -> Any:
     """The results of a call, which agree with float64 mathematics."""
-    result = gradkern.run(operator, **inputs, **(attributes or {}))
+    result = run_any(operator, **inputs, **(attributes or {}))
     exact, of = reference(operator, inputs, attributes), terms(operator, inputs, attributes)
     for name, each in result._asdict().items():
         if each is not None:
@@ -164,7 +165,7 @@ def test_a_batch_norm_of_one_axis_is_refused() -> None:
     """BNInternal1DInput gives X of shape (16,) one channel."""
     one = np.ones(1, np.float32)
     with pytest.raises(gradkern.ShapeError, match="rank 1; expected at least rank 2"):
-        gradkern.run("BatchNormalizationGrad", *[BATCH.astype(np.float32)] * 2, one, one, one)
+        run_any("BatchNormalizationGrad", *[BATCH.astype(np.float32)] * 2, one, one, one)
 
 
 # --- training_ops/cuda/layer_norm_test.cc, CudaKernelTest.*LayerNormGrad_* --------------------------------------------
@@ -258,6 +259,6 @@ def test_gelus_of_random_values(operator: str, shape: tuple[int, ...], rng: np.r
 def test_gelus_are_differentiated_numerically(operator: str, function: Any, rng: np.random.Generator) -> None:
     """GradientCheckerTest.BiasGeluGrad and FastGeluGrad_Bias."""
     X, dY, B = rng.standard_normal((2, 3, 4)), rng.standard_normal((2, 3, 4)), rng.standard_normal(4)
-    result = gradkern.run(operator, dY, X, B, outputs=("dX", "dB"))
+    result = run_any(operator, dY, X, B, outputs=("dX", "dB"))
     differentiated(lambda each: float((dY * function(each, B)).sum()), X, result.dX)
     differentiated(lambda each: float((dY * function(X, each)).sum()), B, result.dB)

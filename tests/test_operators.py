@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from helpers.calls import run_any
 from helpers.examples import GRADIENTS, OPERATORS, attributes_of, bits, cases, cases_with, every_output, sample
 from helpers.reference import FORMULAS, reference
 from helpers.tolerance import assert_close, assert_elements_close
@@ -33,7 +35,7 @@ def test_every_operator_has_a_formula_and_examples_in_float32() -> None:
 def test_outputs_agree_with_float64_mathematics(name: str, operator: Operator, row: dict, example: Example) -> None:
     inputs = sample(operator, row, example)
     kept = {key: array.copy() for key, array in inputs.items()}
-    result = gradkern.run(name, **inputs, outputs=every_output(operator), **attributes_of(operator, row, example))
+    result = run_any(name, **inputs, outputs=every_output(operator), **attributes_of(operator, row, example))
     expected = reference(name, inputs, example.attributes)
     for each in operator.outputs:
         got = getattr(result, each.name)
@@ -49,7 +51,7 @@ def test_outputs_agree_with_float64_mathematics(name: str, operator: Operator, r
 def test_each_output_can_be_had_alone(name: str, operator: Operator, row: dict, example: Example, output: str) -> None:
     inputs = sample(operator, row, example)
     expected = reference(name, inputs, example.attributes)
-    alone = gradkern.run(name, **inputs, outputs=[output], **attributes_of(operator, row, example))
+    alone = run_any(name, **inputs, outputs=[output], **attributes_of(operator, row, example))
     assert [key for key in alone._fields if getattr(alone, key) is not None] == [output]
     assert_close(name, output, getattr(alone, output), expected[output])
 
@@ -57,9 +59,9 @@ def test_each_output_can_be_had_alone(name: str, operator: Operator, row: dict, 
 @every_case
 def test_out_arrays_are_written_whole(name: str, operator: Operator, row: dict, example: Example) -> None:
     inputs, attributes = sample(operator, row, example), attributes_of(operator, row, example)
-    fresh = gradkern.run(name, **inputs, outputs=every_output(operator), **attributes)
+    fresh = run_any(name, **inputs, outputs=every_output(operator), **attributes)
     out = {key: np.full_like(array, np.nan) for key, array in fresh._asdict().items()}
-    result = gradkern.run(name, **inputs, out=out, outputs=every_output(operator), **attributes)
+    result = run_any(name, **inputs, out=out, outputs=every_output(operator), **attributes)
     for key, array in out.items():
         assert getattr(result, key) is array
         np.testing.assert_array_equal(bits(array), bits(getattr(fresh, key)))
@@ -81,9 +83,9 @@ def test_outputs_may_be_written_over_inputs_where_the_contract_permits(
     out = {target: inputs[source]}
     if types[source] != types[target]:
         with pytest.raises(gradkern.OutputError, match=f"out {target} has type {types[source]}"):
-            gradkern.run(name, **inputs, out=out, outputs=every_output(operator), **attributes)
+            run_any(name, **inputs, out=out, outputs=every_output(operator), **attributes)
         return
-    result = gradkern.run(name, **inputs, out=out, outputs=every_output(operator), **attributes)
+    result = run_any(name, **inputs, out=out, outputs=every_output(operator), **attributes)
     assert getattr(result, target) is inputs[source]
     for key, array in result._asdict().items():
         assert_close(name, key, array, expected[key])
@@ -116,7 +118,7 @@ def test_inputs_of_any_strides_give_what_contiguous_ones_give(
     name: str, operator: Operator, row: dict, example: Example, how: str
 ) -> None:
     inputs = sample(operator, row, example)
-    result = gradkern.run(
+    result = run_any(
         name,
         **{key: strided(array, how) for key, array in inputs.items()},
         outputs=every_output(operator),
@@ -130,7 +132,7 @@ def test_inputs_of_any_strides_give_what_contiguous_ones_give(
 @every_case
 def test_the_same_call_gives_the_same_bits(name: str, operator: Operator, row: dict, example: Example) -> None:
     inputs, attributes = sample(operator, row, example), attributes_of(operator, row, example)
-    first, *others = (gradkern.run(name, **inputs, outputs=every_output(operator), **attributes) for _ in range(4))
+    first, *others = (run_any(name, **inputs, outputs=every_output(operator), **attributes) for _ in range(4))
     for other in others:
         for one, two in zip(first, other, strict=True):
             np.testing.assert_array_equal(bits(one), bits(two))
@@ -144,11 +146,20 @@ def test_one_bad_element_reaches_exactly_what_its_formula_contains(
     inputs = sample(operator, row, example)
     upstream = "InputGradient" if name == "DmlBatchNormalizationGrad" else operator.inputs[0].name
     inputs[upstream].flat[inputs[upstream].size // 2] = poison
-    result = gradkern.run(name, **inputs, outputs=every_output(operator), **example.attributes)
+    result = run_any(name, **inputs, outputs=every_output(operator), **example.attributes)
     with np.errstate(invalid="ignore"):
         expected = reference(name, inputs, example.attributes)
     for key, array in result._asdict().items():
         np.testing.assert_array_equal(np.isfinite(array), np.isfinite(expected[key]), err_msg=f"{name}.{key}")
+
+
+def zeros(size: int | tuple[Any, ...]) -> Iterator[tuple[int | None, Any]]:
+    """The size of an axis or the sizes of several, each in turn set to zero, with its place."""
+    if isinstance(size, tuple):
+        for place in range(len(size)):
+            yield place, (*size[:place], 0, *size[place + 1 :])
+    else:
+        yield None, 0
 
 
 def empties() -> Iterator[object]:
@@ -160,15 +171,13 @@ def empties() -> Iterator[object]:
                     continue
                 if axis in ("kernel", "out", "statistics", "group", "C", "M", "C_per_group") and name == "ConvGrad":
                     continue
-                for place in range(len(size)) if isinstance(size, tuple) else (None,):
+                for place, zero in zeros(size):
                     if axis == "statistics" or (name == "ConvGrad" and axis == "spatial"):
                         continue
-                    zero = 0 if place is None else (*size[:place], 0, *size[place + 1 :])
-                    axes = {**example.axes, axis: zero}
+                    axes: dict[str, Any] = {**example.axes, axis: zero}
                     if axis == "sizes":
-                        axes["statistics"] = tuple(
-                            0 if z == 0 and s != 1 else s for z, s in zip(zero, example.axes["statistics"], strict=True)
-                        )
+                        pairs = zip(axes["sizes"], axes["statistics"], strict=True)
+                        axes["statistics"] = tuple(0 if z == 0 and s != 1 else s for z, s in pairs)
                     yield pytest.param(
                         name,
                         operator,
@@ -183,7 +192,7 @@ def test_sums_over_nothing_are_zero_and_empty_arrays_stay_empty(
 ) -> None:
     for row in operator.combinations:
         inputs = sample(operator, row, example)
-        result = gradkern.run(name, **inputs, outputs=every_output(operator), **attributes_of(operator, row, example))
+        result = run_any(name, **inputs, outputs=every_output(operator), **attributes_of(operator, row, example))
         for each, array in zip(operator.outputs, result, strict=True):
             if each.like is not None:
                 assert array.shape == inputs[each.like].shape
@@ -199,7 +208,7 @@ def test_sums_over_many_rows_stay_accurate(operator: str, data: str) -> None:
     example = Example(axes={"rows": (20_000,), "columns": columns})
     row = next(row for row in contract.combinations if row["T"] == data)
     inputs = sample(contract, row, example)
-    result = gradkern.run(operator, **inputs, outputs=every_output(contract))
+    result = run_any(operator, **inputs, outputs=every_output(contract))
     expected = reference(operator, inputs, {})
     for key, array in result._asdict().items():
         assert_close(operator, key, array, expected[key])
@@ -245,10 +254,10 @@ def test_out_arrays_of_any_layout_are_written_whole(name: str, layout: str) -> N
         for example in operator.examples:
             given = sample(operator, row, example) | attributes_of(operator, row, example)
             expected = reference(name, sample(operator, row, example), attributes_of(operator, row, example))
-            new = gradkern.run(name, **given, outputs=every_output(operator))._asdict()
+            new = run_any(name, **given, outputs=every_output(operator))._asdict()
             sevens = {key: np.full_like(array, 7) for key, array in new.items()}
             out = {key: LAYOUTS[layout](array) if array.ndim else array for key, array in sevens.items()}
-            result = gradkern.run(name, **given, outputs=every_output(operator), out=out)._asdict()
+            result = run_any(name, **given, outputs=every_output(operator), out=out)._asdict()
             for key, array in out.items():
                 assert result[key] is array
                 assert_close(name, key, array, expected[key])
@@ -263,11 +272,13 @@ def test_the_statistics_of_a_layer_norm_may_be_flat(name: str) -> None:
     example = operator.examples[1]
     row = operator.combinations[0]
     given, attributes = sample(operator, row, example), attributes_of(operator, row, example)
-    rows = math.prod(example.axes["rows"])
+    leading = example.axes["rows"]
+    assert isinstance(leading, tuple)
+    rows = math.prod(leading)
     statistics = [key for key, each in given.items() if getattr(each, "shape", None) == example.axes["rows"]]
     flat = {key: each.reshape(rows) if key in statistics else each for key, each in given.items()}
     assert statistics
-    for one, other in zip(*(gradkern.run(name, **each, **attributes) for each in (flat, given)), strict=True):
+    for one, other in zip(*(run_any(name, **each, **attributes) for each in (flat, given)), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -292,7 +303,7 @@ def test_a_row_of_one_column_is_a_row(name: str, data: str) -> None:
     operator = OPERATORS[name]
     row = next(row for row in operator.combinations if set(row.values()) == {data})
     inputs = sample(operator, row, Example(axes={"rows": (300,), "columns": (1,)}))
-    result = gradkern.run(name, **inputs)
+    result = run_any(name, **inputs)
     expected = reference(name, inputs, {})
     r = inputs["inv_std_dev" if "inv_std_dev" in inputs else "inv_std_var"][:, None]
     if "Y" in inputs:
@@ -333,7 +344,7 @@ def test_a_zero_in_the_invertible_scale_is_an_error_and_writes_nothing() -> None
         gradkern.DataError,
         match=r"^InvertibleLayerNormalizationGrad: input scale has 2 zeros, the first in column 1; expected none",
     ):
-        gradkern.run("InvertibleLayerNormalizationGrad", Y, Y, scale, scale, np.ones(3, np.float32), out=out)
+        run_any("InvertibleLayerNormalizationGrad", Y, Y, scale, scale, np.ones(3, np.float32), out=out)
     np.testing.assert_array_equal(out["X_grad"], 7)
 
 

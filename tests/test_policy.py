@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from helpers.calls import FakeProvider, arguments, message
+from helpers.calls import FakeProvider, arguments, message, prepare_any
 
 import gradkern
 from gradkern import Policy, PolicyError, ProviderError
@@ -140,14 +140,14 @@ def in_threads(*functions: Callable[[], None]) -> None:
 
 def test_a_policy_is_frozen() -> None:
     with pytest.raises(AttributeError):
-        Policy().search = "default"  # type: ignore[misc]
+        setattr(Policy(), "search", "default")  # noqa: B010  type checkers know that it is frozen
 
 
 @pytest.mark.parametrize("name", ["BiasGeluGrad_dX", "BatchNormalizationGrad", "LayerNormalizationGrad"])
 def test_a_kernel_that_is_not_there_is_refused_by_every_operator(name: str) -> None:
     inputs = arguments(name)
-    own = gradkern.prepare(name, **inputs).kernel
-    assert gradkern.prepare(name, **inputs, policy={"kernel": own}).kernel == own
+    own = prepare_any(name, **inputs).kernel
+    assert prepare_any(name, **inputs, policy={"kernel": own}).kernel == own
     text = f"{name}: provider 'cpu' cannot take the call: cpu: has no kernel 'warp' for this call; it has '{own}'"
     assert message(ProviderError, gradkern.run, name, **inputs, policy={"kernel": "warp"}) == text
 

@@ -196,6 +196,6 @@ def test_convolution_gradients_in_float32_agree_with_float64(problem: tuple) -> 
     inputs = {"dY": dY.astype(np.float32), "X": X.astype(np.float32), "W": W.astype(np.float32)}
     result = gradkern.run("ConvGrad", **inputs, **attributes)
     expected = reference("ConvGrad", inputs, attributes)
-    terms = np.linalg.norm(dY) * max(np.linalg.norm(X), np.linalg.norm(W))
+    terms = np.asarray(np.linalg.norm(dY) * max(np.linalg.norm(X), np.linalg.norm(W)))
     for key, array in result._asdict().items():
         assert_close("ConvGrad", key, array, expected[key], terms)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import MagicMock
 
 import conv_tables
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import readme
 from conv_layers import Layer
+from helpers.calls import run_any
 from helpers.checkout import ROOT
 
 import gradkern
@@ -63,7 +65,7 @@ def test_a_quoted_error_is_what_the_call_raises(
     line: int, operator: str, inputs: list[np.ndarray], attributes: dict
 ) -> None:
     with pytest.raises(gradkern.GradkernError) as caught:
-        gradkern.run(operator, *inputs, **attributes)
+        run_any(operator, *inputs, **attributes)
     assert len(QUOTED) == 3
     quoted = QUOTED[line].removesuffix(" ...").rstrip(",")
     assert len(quoted) > 60
@@ -92,7 +94,7 @@ def test_a_part_that_a_page_does_not_have_is_an_error() -> None:
 
 def test_what_all_operators_share_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A column of the table of operators stands there where one of them differs."""
-    known = dict(gradkern.operators())
+    known = {str(name): operator for name, operator in gradkern.operators().items()}
     assert readme.operators().splitlines()[0].endswith("| types of the data |")
     del known["BatchNormalizationMergeStatistics"]  # which has statistics in place of data
     monkeypatch.setattr(gradkern, "operators", lambda: known)
@@ -128,7 +130,8 @@ def test_the_summary_is_worked_out_from_the_rows(tmp_path: Path, monkeypatch: py
     ]
 
 
-CUDNN = CudnnCandidate(None, None, "NCHW", Config(35, ((2, 1),)), frozenset(), None).name
+NOTHING: Any = None  # of what a name does not depend on
+CUDNN = CudnnCandidate(NOTHING, NOTHING, "NCHW", Config(35, ((2, 1),)), frozenset(), NOTHING).name
 GEMM = GemmAlgorithm("taps", 256 << 20).name
 DEPTHWISE = "depthwise_1x8_threads32x4x1_stages3"
 MEASURED = {  # of dX, dW and all three: the winner, and gradkern's and PyTorch's microseconds

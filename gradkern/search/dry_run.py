@@ -35,9 +35,12 @@ class Untried:
 def specs_of(task: Task, device: Device) -> list[KernelSpec]:
     """The kernels that a search for this task compiles."""
     with dry_run(device) as dry:
-        sources = (replace(each, device=dry) if isinstance(each, ModuleSource) else each for each in task.sources)
-        ask_for_candidates(replace(task, sources=tuple(sources)), dry)
+        ask_for_candidates(replace(task, sources=tuple(_on(dry, each) for each in task.sources)), dry)
     return list(dry.specs)
+
+
+def _on(device: Device, source: Source) -> Source:
+    return replace(cast("ModuleSource[Any]", source), device=device) if isinstance(source, ModuleSource) else source
 
 
 def ask_for_candidates(task: Task, device: DryRunDevice, search: bool = True, pin: str | None = None) -> Untried:

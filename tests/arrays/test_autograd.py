@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.calls import message
+from helpers.calls import message, prepare_any, run_any
 
 import gradkern
 from gradkern import ArgumentError
@@ -107,9 +107,9 @@ def test_autograd_notices_that_a_tensor_it_needs_was_written(how: str) -> None:
     if how == "from NumPy arrays":
         given = {name: each.numpy() for name, each in given.items()}
     if how == "prepared":
-        gradkern.prepare(GELU, **given, out=out)(**given, out=out)
+        prepare_any(GELU, **given, out=out)(**given, out=out)
     else:
-        gradkern.run(GELU, **given, out=out)
+        run_any(GELU, **given, out=out)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
 
@@ -121,7 +121,7 @@ def test_a_call_that_is_refused_counts_no_version_and_each_other_call_one() -> N
     message(ArgumentError, gradkern.run, GELU, **given, out=out, stream=7)
     assert out["dX"]._version == before
     for number in range(1, 4):
-        gradkern.run(GELU, **given, out=out)
+        run_any(GELU, **given, out=out)
         assert out["dX"]._version == before + number
     assert [each._version for each in given.values()] == [0, 0, 0]
 
@@ -130,7 +130,7 @@ def test_tensors_of_inference_mode_have_no_versions_and_can_be_written() -> None
     torch = pytest.importorskip("torch")
     with torch.inference_mode():
         given, out = gelu(), {"dX": torch.zeros(4, 8)}
-        result = gradkern.run(GELU, **given, out=out)
+        result = run_any(GELU, **given, out=out)
         assert result.dX is out["dX"]
         assert result.dX.any()
 
@@ -243,4 +243,4 @@ def test_tasks_that_share_a_thread_have_their_own_policies() -> None:
 def test_numpy_arrays_are_written_without_a_look_at_pytorch() -> None:
     given = {name: np.ones(shape, np.float32) for name, shape in {"dY": (4, 8), "X": (4, 8), "B": (8,)}.items()}
     out = {"dX": np.empty((4, 8), np.float32)}
-    assert gradkern.run(GELU, **given, out=out).dX is out["dX"]
+    assert run_any(GELU, **given, out=out).dX is out["dX"]

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
 
-from cuda.bindings import driver
+from helpers.driver import driver
 
 from gradkern.arrays.device import refuse_capture
 from gradkern.errors import ProviderError

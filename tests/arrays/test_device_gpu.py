@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.calls import prepare_any, run_any
 from helpers.reference import reference
 from helpers.tolerance import assert_close
 
@@ -80,12 +81,12 @@ def test_arrays_of_every_framework_are_taken_and_come_back_in_kind(framework: st
 def test_host_arrays_with_the_provider_named_are_copied_there_and_back() -> None:
     inputs = host_inputs()
     inputs["X"] = np.asfortranarray(inputs["X"])
-    result = gradkern.run(NAME, **inputs, provider="cuda")
+    result = run_any(NAME, **inputs, provider="cuda")
     expected = reference(NAME, inputs, {})
     for key, array in result._asdict().items():
         assert type(array) is np.ndarray
         assert_close(NAME, key, array, expected[key])
-    assert gradkern.prepare(NAME, **inputs, provider="cuda").provider == "cuda"
+    assert prepare_any(NAME, **inputs, provider="cuda").provider == "cuda"
 
 
 def test_a_named_cpu_refuses_arrays_on_a_gpu() -> None:
@@ -115,6 +116,7 @@ def test_work_runs_on_the_current_stream_and_on_a_given_one() -> None:
         arrays["X"].zero_()
         torch.cuda.synchronize()
         stream = torch.cuda.Stream()
+        result: Any = None
         with torch.cuda.stream(stream):
             torch.cuda._sleep(200_000_000)
             arrays["X"].copy_(wanted)
@@ -126,7 +128,7 @@ def test_work_runs_on_the_current_stream_and_on_a_given_one() -> None:
                 for key, like in (("X_grad", "X"), ("scale_grad", "scale"), ("bias_grad", "scale"))
             }
             torch.cuda.current_stream().synchronize()
-            result = gradkern.run(NAME, **arrays, out=out, stream=stream)
+            result = run_any(NAME, **arrays, out=out, stream=stream)
         stream.synchronize()
         for key, array in result._asdict().items():
             assert_close(NAME, key, back(array), expected[key])
@@ -145,6 +147,7 @@ def test_new_outputs_on_a_given_stream_are_not_memory_that_another_stream_still_
     stream = torch.cuda.Stream() if framework == "torch" else library.cuda.Stream(non_blocking=True)
     torch.cuda._sleep(200_000_000)  # on the legacy default stream, CuPy's too
     freed = [library.empty_like(arrays["X"]) for _ in range(4)]
+    each: Any = None
     for each in freed:
         each.fill(7) if framework == "cupy" else each.fill_(7)
     del freed, each
@@ -164,9 +167,9 @@ def test_a_warm_call_can_be_captured_and_replayed() -> None:
     }
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        gradkern.run(NAME, **arrays, out=out)
+        run_any(NAME, **arrays, out=out)
     with torch.cuda.graph(graph, stream=stream):
-        gradkern.run(NAME, **arrays, out=out)
+        run_any(NAME, **arrays, out=out)
     fresh = host_inputs(300, 768)
     fresh["Y_grad"] = fresh["Y_grad"][::-1].copy()
     arrays["Y_grad"].copy_(torch.from_numpy(fresh["Y_grad"]))
@@ -248,7 +251,7 @@ def test_a_prepared_plan_that_knows_its_tensors_still_looks_at_their_addresses()
     there, _, _ = by_torch()
     arrays = {key: there(array) for key, array in host_inputs().items()}
     out = {key: torch.empty_like(tensor) for key, tensor in gradkern.run(NAME, **arrays)._asdict().items()}
-    plan = gradkern.prepare(NAME, **arrays, out=out)
+    plan = prepare_any(NAME, **arrays, out=out)
     for _ in range(3):
         assert plan(**arrays, out=out).X_grad is out["X_grad"]
     rows, columns = arrays["X"].shape
@@ -348,7 +351,7 @@ def test_arrays_on_a_gpu_that_is_not_current_are_computed_there(second: int, col
         assert plan.call.device == f"cuda:{index}"
         given = gradkern.run(NAME, **arrays)
         out = {key: torch.empty_like(tensor) for key, tensor in given._asdict().items()}
-        for result in (given, plan(**arrays), gradkern.run(NAME, **arrays, out=out)):
+        for result in (given, plan(**arrays), run_any(NAME, **arrays, out=out)):
             assert torch.cuda.current_device() == 0
             for key, tensor in result._asdict().items():
                 assert tensor.get_device() == index
@@ -419,7 +422,7 @@ def test_arrays_on_two_gpus_are_refused_together(second: int, moved: str) -> Non
             call()
     out = {"X_grad": torch.empty_like(arrays["X"], device=f"cuda:{second}")}
     with pytest.raises(gradkern.DeviceError, match=f"out X_grad is on cuda:{second}, but input Y_grad on cuda:0"):
-        gradkern.run(NAME, **arrays, out=out)
+        run_any(NAME, **arrays, out=out)
     with pytest.raises(gradkern.ArgumentError, match=f"the arrays are on cuda:{second}; .* prepared for cuda:0"):
         plan(**on_gpu(second, inputs))
 

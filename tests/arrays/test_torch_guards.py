@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -23,8 +24,15 @@ pytestmark = pytest.mark.torch
 def pair(torch: Any) -> tuple[Any, Any]:
     """Two plain tensors, that a guard recognises."""
     made = torch.randn(4, 8), torch.randn(8)
-    assert of_tensors(made) is not None
+    read(made)
     return made
+
+
+def read(values: tuple[Any, ...]) -> Any:
+    """Of plain tensors: their keys, their addresses and where they are."""
+    found = of_tensors(values)
+    assert found is not None
+    return found
 
 
 def guard_for(values: tuple[Any, ...]) -> Guard:
@@ -39,7 +47,7 @@ def test_tensors_like_those_read_before_have_equal_keys_and_their_own_addresses(
 
     guard = guard_for(pair(torch))
     one, other = (torch.randn(4, 8), torch.randn(8)), (torch.randn(64)[32:].view(4, 8), torch.randn(8))
-    (keys, addresses, index), (again, others, _) = of_tensors(one), of_tensors(other)  # type: ignore[misc]
+    (keys, addresses, index), (again, others, _) = read(one), read(other)
     assert keys == again
     assert addresses == tuple(each.data_ptr() for each in one)
     assert others == tuple(each.data_ptr() for each in other)
@@ -145,7 +153,7 @@ def test_one_tensor_given_twice_is_read() -> None:
     import torch
 
     x, _ = pair(torch)
-    keys, addresses, _ = of_tensors((x, x))  # type: ignore[misc]
+    keys, addresses, _ = read((x, x))
     assert keys[0] == keys[1]
     assert addresses[0] == addresses[1]
     assert guard_of((x, x)) is None
@@ -164,8 +172,6 @@ def test_no_tensor_is_kept_alive() -> None:
 
 
 def test_a_guard_that_lets_pass_what_it_must_not_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
     class Careless:
         def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -173,8 +179,9 @@ def test_a_guard_that_lets_pass_what_it_must_not_is_left_alone(monkeypatch: pyte
             return True
 
     find = torch_guards._guards.__wrapped__
-    assert find() is torch._C._dynamo.guards.TensorGuards
-    monkeypatch.setattr(torch._C._dynamo.guards, "TensorGuards", Careless)
+    guards: Any = import_module("torch._C._dynamo.guards")  # it has no types
+    assert find() is guards.TensorGuards
+    monkeypatch.setattr(guards, "TensorGuards", Careless)
     assert find() is None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
 
 import pytest
 from helpers.compiled import HOPPER, SHARED_MEMORY, parameters
@@ -22,7 +21,8 @@ pytestmark = pytest.mark.thorough
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 ALL = frozenset({"dX", "scale_sum", "bias_sum"})
-KINDS = [  # types; images, channels, elements of a plane
+Kind = tuple[tuple[str, str, str], tuple[int, int, int]]
+KINDS: list[Kind] = [  # types; images, channels, elements of a plane
     ((b, b, f), (64, 256, 3136)),
     ((h, f, f), (32, 512, 784)),
     ((h, h, h), (64, 512, 196)),  # four elements a vector
@@ -33,7 +33,7 @@ KINDS = [  # types; images, channels, elements of a plane
 Made = tuple[PersistentForm, int, str]  # form, bytes spilled, PTX
 
 
-def compiled(kind: Any, capability: tuple[int, int]) -> list[Made]:
+def compiled(kind: Kind, capability: tuple[int, int]) -> list[Made]:
     from gradkern.channel_kernels.persistent_kernel import build
     from gradkern.cuda.compile import compile_kernel
 
@@ -61,7 +61,7 @@ def compiled(kind: Any, capability: tuple[int, int]) -> list[Made]:
         [*product(KINDS, HOPPER), *product(KINDS[::2], [(10, 0), (12, 0)])],
     ),
 )
-def test_no_register_is_spilled_and_accesses_are_vectors(kind: Any, capability: tuple[int, int]) -> None:
+def test_no_register_is_spilled_and_accesses_are_vectors(kind: Kind, capability: tuple[int, int]) -> None:
     made = compiled(kind, capability)
     assert made or capability[0] >= 12, "there is a form where memory suffices"
     for form, spilled, ptx in made:

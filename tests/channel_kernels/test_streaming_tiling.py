@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -22,7 +24,7 @@ TARGETS = [  # repetitions, channels, elements of each
 ]
 
 
-def form_of(slabs: Slabs, width: int, **more: int) -> StreamingForm:
+def form_of(slabs: Slabs, width: int, **more: Any) -> StreamingForm:
     return StreamingForm("bfloat16", "bfloat16", "bfloat16", OUTPUTS, 1e-5, width, **more)
 
 

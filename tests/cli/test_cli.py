@@ -40,7 +40,8 @@ def show(capsys: pytest.CaptureFixture[str]) -> Shown:
 
     def run(*arguments: str) -> tuple[int, str, str]:
         code = cli.main(["ops", *arguments])
-        return code, *capsys.readouterr()
+        out, err = capsys.readouterr()
+        return code, out, err
 
     return run
 

@@ -274,12 +274,14 @@ def test_a_provider_that_fails_is_a_problem(provider: FakeProvider, monkeypatch:
 def test_a_provider_whose_results_are_not_finite_is_a_problem(
     provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def spoil(call: Any) -> Any:
-        def plan(inputs: Any, outputs: Any, stream: Any) -> None:
+    class Spoil:
+        kernel, scratch = "spoil", 0
+
+        def __call__(self, inputs: Any, outputs: Any, stream: Any) -> None:
             outputs[0][...] = float("nan")
 
-        plan.kernel, plan.scratch = "spoil", 0  # pyright: ignore[reportFunctionMemberAccess]
-        return plan
+    def spoil(call: Any) -> Any:
+        return Spoil()
 
     monkeypatch.setattr(provider, "plan", spoil)
     text = "fails: ArithmeticError: BatchNormalizationGradFromSums: the results of finite inputs are not finite"
@@ -297,8 +299,10 @@ def test_what_the_doctor_tries_a_gpu_with_is_in_the_catalogue() -> None:
     operator = gradkern.operators()[doctor._EXAMPLES["cuda"]]
     axes, types = operator.benchmarks[0].axes, operator.combinations[0]
     same = {"op": doctor._EXAMPLES["cuda"], "types": dict(types)}
+    columns = axes["columns"]
+    assert isinstance(columns, tuple)
     widths = {each["axes"]["columns"][0] for each in calls() if each.items() >= same.items()}
-    assert axes["columns"][0] in widths
+    assert columns[0] in widths
 
 
 def test_a_provider_that_no_operator_has_is_only_absent() -> None:

@@ -34,7 +34,8 @@ def show(capsys: pytest.CaptureFixture[str]) -> Shown:
 
     def run(*arguments: str) -> tuple[int, str, str]:
         code = cli.main(["explain", *arguments])
-        return code, *capsys.readouterr()
+        out, err = capsys.readouterr()
+        return code, out, err
 
     return run
 
@@ -191,8 +192,8 @@ def test_plans_of_gradkerns_own_kernels_tell_their_launches() -> None:
     assert StreamingPlan("walk", 0, one, device).launches == (one,)
     assert StreamingPlan("walk", 0, one, device, then=two).launches == (one, two)
     for alone, launches in ((LaunchPlan("whole", one), (one,)), (None, ())):
-        task = SimpleNamespace(inputs=(), outputs=())
-        choice: Any = SimpleNamespace(candidate=SimpleNamespace(alone=alone), task=task)
+        task = SimpleNamespace(inputs=(None, None), outputs=(None,))
+        choice: Any = SimpleNamespace(candidate=SimpleNamespace(alone=alone, workspace=0), task=task)
         assert BatchNormPlan(device, choice).launches == launches
 
 

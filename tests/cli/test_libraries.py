@@ -103,8 +103,8 @@ def test_cudnn_that_cannot_be_loaded_says_what_the_system_says(site: Path) -> No
 
 
 def pathfinder(path: str) -> ModuleType:
-    module = ModuleType("cuda.pathfinder")
-    module.load_nvidia_dynamic_lib = lambda name: SimpleNamespace(abs_path=path)  # pyright: ignore
+    module: Any = ModuleType("cuda.pathfinder")
+    module.load_nvidia_dynamic_lib = lambda name: SimpleNamespace(abs_path=path)
     return module
 
 

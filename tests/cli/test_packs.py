@@ -41,7 +41,8 @@ def show(folder: Path, capsys: pytest.CaptureFixture[str]) -> Shown:
 
     def run(*arguments: object) -> tuple[int, str, str]:
         code = cli.main(["pack", *map(str, arguments)])
-        return code, *capsys.readouterr()
+        out, err = capsys.readouterr()
+        return code, out, err
 
     return run
 

@@ -4,9 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.calls import FakeProvider, arguments, message
+from helpers.calls import FakeProvider, arguments, message, run_any
 
-import gradkern
 from gradkern import AttributeValueError, ShapeError
 
 LAYER, SIMPLE, CONV = "LayerNormalizationGrad", "SimplifiedLayerNormalizationGrad", "ConvGrad"
@@ -18,7 +17,7 @@ def shaped(name: str, shapes: dict[str, Shape], **attributes: Any) -> Any:
     """Run an operator on ones, of the shapes of its example except for these."""
     given = arguments(name, **attributes)
     given.update({key: np.ones(shape, np.float32) for key, shape in shapes.items()})
-    return gradkern.run(name, **given)
+    return run_any(name, **given)
 
 
 def axes(provider: FakeProvider) -> dict[str, Any]:

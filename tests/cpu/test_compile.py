@@ -38,7 +38,7 @@ def double(queue, array):
         task = take(queue)
 
 
-def compiled_and_right() -> object:
+def compiled_and_right() -> Any:
     compiled = Kernel(double)(QUEUE, FLOAT)
     array = np.ones(3, np.float32)
     compiled(np.array((0, 3)), array)
@@ -46,8 +46,8 @@ def compiled_and_right() -> object:
     return compiled
 
 
-def hits(compiled: object) -> int:
-    return sum(compiled.stats.cache_hits.values())  # type: ignore[attr-defined]
+def hits(compiled: Any) -> int:
+    return sum(compiled.stats.cache_hits.values())
 
 
 def the_file() -> Path:

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from helpers.calls import run_any
 
-import gradkern
 from gradkern.cpu import threads
 from gradkern.cpu.compile import kernel, settings
 from gradkern.cpu.element_types import array_type, load, real, store
@@ -58,23 +58,23 @@ def calls(rng: np.random.Generator):
 def test_results_are_the_same_bits_for_any_number_of_threads(choose_threads, rng: np.random.Generator) -> None:
     for name, inputs, outputs in calls(rng):
         choose_threads(1)
-        alone = gradkern.run(name, **inputs, outputs=outputs)
+        alone = run_any(name, **inputs, outputs=outputs)
         for number in (2, 5):
             choose_threads(number)
-            for mine, theirs in zip(alone, gradkern.run(name, **inputs, outputs=outputs), strict=True):
+            for mine, theirs in zip(alone, run_any(name, **inputs, outputs=outputs), strict=True):
                 np.testing.assert_array_equal(mine.view(np.int32), theirs.view(np.int32))
 
 
 def test_many_threads_may_call_at_once(choose_threads, rng: np.random.Generator) -> None:
     choose_threads(3)
-    cases = [(case, gradkern.run(case[0], **case[1], outputs=case[2])) for case in calls(rng)]
+    cases = [(case, run_any(case[0], **case[1], outputs=case[2])) for case in calls(rng)]
     start = threading.Barrier(8)
 
     def work(number: int) -> None:
         start.wait()
         for turn in range(12):
             (name, inputs, outputs), expected = cases[(number + turn) % len(cases)]
-            for mine, theirs in zip(expected, gradkern.run(name, **inputs, outputs=outputs), strict=True):
+            for mine, theirs in zip(expected, run_any(name, **inputs, outputs=outputs), strict=True):
                 np.testing.assert_array_equal(mine, theirs)
 
     with ThreadPoolExecutor(8) as pool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import random
 import textwrap
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,16 +15,14 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-from numba import cuda
-from numba.cuda import float32, int32
-
 from gradkern.cuda.device_code import columns
 from gradkern.cuda.folding import folded, folded_source
 
+cuda: Any = import_module("numba.cuda")  # its types are put there as it is imported
 NAMES = {
     "cuda": cuda,
-    "int32": int32,
-    "FLOAT": float32,
+    "int32": cuda.int32,
+    "FLOAT": cuda.float32,
     "columns": columns,
     "YES": True,
     "NO": False,

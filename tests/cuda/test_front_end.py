@@ -47,7 +47,8 @@ def compiled(how: str) -> tuple[bool, str, int, str]:
     """In a process of its own: whether Numba's own front end compiled it, the kernel's digest, spills and PTX."""
     code = COMPILE.replace("{form}", repr(FORM))
     done = subprocess.run([sys.executable, "-c", code, how], capture_output=True, text=True, check=True)
-    return tuple(json.loads(done.stdout))  # type: ignore[return-value]
+    own, digest, spilled, ptx = json.loads(done.stdout)
+    return own, digest, spilled, ptx
 
 
 @pytest.fixture(scope="module")

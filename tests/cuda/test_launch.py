@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cuda.bindings import driver
+from helpers.driver import driver
 
 import gradkern
 from gradkern.cuda import cache
@@ -144,10 +144,11 @@ def test_a_kernel_is_loaded_once_on_each_device(fetched: list[str]) -> None:
 
 
 def test_the_key_tells_apart_all_that_is_compiled_in(fetched: list[str]) -> None:
-    bounds = {"name": "gradkern_kernel", "arguments": 4, "threads": 64, "blocks_per_processor": 2}
+    bounds: dict[str, Any] = {"name": "gradkern_kernel", "arguments": 4, "threads": 64, "blocks_per_processor": 2}
     kernel_of(WHICH, BUILDER, FORM, **bounds)
     for name in bounds:
-        kernel_of(WHICH, BUILDER, FORM, **bounds | {name: "other" if name == "name" else 3})
+        changed: dict[str, Any] = bounds | {name: "other" if name == "name" else 3}
+        kernel_of(WHICH, BUILDER, FORM, **changed)
     for constants in ((), (FORM, None), (FORM, FORM), (replace(FORM, outputs=frozenset((0,))),), ("float32",)):
         kernel_of(WHICH, BUILDER, *constants, **bounds)
     kernel_of(WHICH, "gradkern.search.kernels:fill", FORM, **bounds)

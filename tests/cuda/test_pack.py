@@ -287,7 +287,8 @@ def loaded(monkeypatch: pytest.MonkeyPatch, device: Device) -> bytes:
     """The machine code that a first call would load."""
     monkeypatch.setattr(launches, "_loaded", {})
     monkeypatch.setattr(launches, "Kernel", lambda made, *_: made.cubin)
-    return launches.kernel_of_form(device, BUILDER, Constants(), arguments=4)  # pyright: ignore[reportReturnType]
+    code: Any = launches.kernel_of_form(device, BUILDER, Constants(), arguments=4)
+    return code
 
 
 def test_a_pack_comes_before_the_cache_and_the_cache_before_compiling(

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture
 def stream() -> Iterator[Any]:
-    from cuda.bindings import driver
+    from helpers.driver import driver
 
     from gradkern.cuda.device import activate, check, get_device
 
@@ -56,7 +56,7 @@ def test_the_default_streams_of_two_threads_share_nothing() -> None:
 
 
 def test_a_capture_has_memory_of_its_own_until_its_graph_is_destroyed(stream: Any) -> None:
-    from cuda.bindings import driver
+    from helpers.driver import driver
 
     from gradkern.cuda.device import check, get_device
     from gradkern.cuda.scratch import scratch
@@ -78,7 +78,7 @@ def test_a_capture_has_memory_of_its_own_until_its_graph_is_destroyed(stream: An
         assert not {*ask(), *ask(1 << 22)} & {*in_first, *larger}  # the executable graph still uses it
     check(driver.cuGraphExecDestroy(executable), "destroying a graph")
     end = time.monotonic() + 10
-    captures = [second, third]
+    captures, found = [second, third], None
     while time.monotonic() < end:  # CUDA destroys in its own time
         with Capture(stream) as again:
             found = ask(1 << 22)

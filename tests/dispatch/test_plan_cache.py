@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.calls import FakePlan, FakeProvider, arguments
+from helpers.calls import FakePlan, FakeProvider, arguments, run_any
 
 import gradkern
 from gradkern import ArgumentError, ShapeError, plan_cache
@@ -71,10 +71,10 @@ def test_each_part_of_a_signature_makes_a_plan_of_its_own(provider: FakeProvider
 def test_attributes_are_part_of_the_signature(provider: FakeProvider) -> None:
     square = {key: np.ones((3, 3), np.float32) for key in ("Y_grad", "X")}
     ones = {key: np.ones(3, np.float32) for key in ("scale", "mean", "inv_std_dev")}
-    gradkern.run(LAYER, **square, **ones)
-    gradkern.run(LAYER, **square, **ones, axis=1)
+    run_any(LAYER, **square, **ones)
+    run_any(LAYER, **square, **ones, axis=1)
     with pytest.raises(ShapeError):
-        gradkern.run(LAYER, **square, **ones, axis=0)
+        run_any(LAYER, **square, **ones, axis=0)
     assert [call.attributes["axis"] for call in provider.calls] == [1, 1]
 
 
@@ -224,12 +224,12 @@ def test_threads_that_run_one_operator_at_once_get_the_bits_that_one_alone_gets(
     name: str, empty_plan_cache: None
 ) -> None:
     given = arguments(name)
-    alone = gradkern.run(name, **given)
+    alone = run_any(name, **given)
     plan_cache.clear()
 
     def work(number: int) -> None:
         for _ in range(5):
-            for one, other in zip(gradkern.run(name, **given), alone, strict=True):
+            for one, other in zip(run_any(name, **given), alone, strict=True):
                 np.testing.assert_array_equal(one, other)
 
     in_threads(6, work)

@@ -80,7 +80,8 @@ def test_what_the_searches_compile_is_compiled_together_before_the_first(
             ahead.append((len(plans), device))
             return len(plans)
 
-    monkeypatch.setitem(sys.modules, "fake_ahead", Ahead())  # pyright: ignore[reportArgumentType]
+    modules: dict[str, Any] = sys.modules
+    monkeypatch.setitem(modules, "fake_ahead", Ahead())
     cpu = replace(providers.PROVIDERS["cpu"], compile_ahead="fake_ahead")
     monkeypatch.setattr(providers, "PROVIDERS", {**providers.PROVIDERS, "cpu": cpu})
     result(policy=BACKGROUND)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.calls import OPERATORS, arguments, message
+from helpers.calls import OPERATORS, arguments, message, prepare_any, run_any
 
 import gradkern
 from gradkern import ArgumentError, PolicyError, ProviderError, plan_cache
@@ -108,7 +108,7 @@ def warm(name: str, **changes: Any) -> dict[str, Any]:
     """A call made so often that the next like it needs no signature."""
     call = given(name, **changes)
     for _ in range(3):
-        gradkern.run(name, **call)
+        run_any(name, **call)
     return call
 
 
@@ -117,10 +117,10 @@ def test_a_call_like_earlier_ones_is_not_read_for_a_signature(planner: Planner, 
     warm(name)
     assert (len(planner.calls), planner.reads) == (1, 2)
     call = given(name)
-    gradkern.run(name, **call)
+    run_any(name, **call)
     inputs = [call.pop(key.name, None) for key in OPERATORS[name].inputs]
-    plan = gradkern.prepare(name, *inputs, **call)
-    gradkern.run(name, *inputs, **call)
+    plan = prepare_any(name, *inputs, **call)
+    run_any(name, *inputs, **call)
     assert (len(planner.calls), planner.reads) == (1, 2)
     assert plan.call is planner.calls[0]
     assert plan_cache.statistics()[:3] == (5, 1, 1)
@@ -158,9 +158,9 @@ def test_what_is_part_of_the_signature_makes_another_plan(planner: Planner, chan
     call = warm(name)
     other = changed(call)
     for _ in range(4):
-        gradkern.run(name, **other)
+        run_any(name, **other)
     assert len(planner.calls) == 2
-    gradkern.run(name, **call)
+    run_any(name, **call)
     assert len(planner.calls) == 2
     assert len(planner.plans[0].runs) == 4
 

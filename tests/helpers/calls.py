@@ -13,8 +13,12 @@ from samples import inputs_of
 import gradkern
 from gradkern.call import Call
 from gradkern.contract.schema import Example
+from gradkern.dispatch.prepared import Prepared
 
 OPERATORS = gradkern.operators()
+run_any: Callable[..., Any] = gradkern.run
+prepare_any: Callable[..., Prepared] = gradkern.prepare
+"""For operators and arguments that are put together by a test: type checkers know calls that are written out."""
 
 
 def arguments(name: str, example: int = 0, **changes: Any) -> dict[str, Any]:

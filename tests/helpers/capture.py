@@ -13,9 +13,8 @@ class Capture:
     """
 
     def __init__(self, stream: int | None = None, mode: Literal["GLOBAL", "THREAD_LOCAL"] = "GLOBAL") -> None:
-        from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]  it has no types
-
         from gradkern.cuda.device import check
+        from helpers.driver import driver
 
         self._driver, self._check = driver, check
         self._mode = getattr(driver.CUstreamCaptureMode, f"CU_STREAM_CAPTURE_MODE_{mode}")

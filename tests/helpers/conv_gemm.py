@@ -105,7 +105,8 @@ def lying(shape: tuple[int, ...], dtype: str, layout: str, offset: int) -> tuple
         step *= shape[axis] + (3 if layout == "gaps" and axis in axes[1:] else 0)
     extent = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + item
     raw = Guarded((extent,), np.uint8, offset * item)
-    return raw, np.ndarray(shape, dtype, raw.buffer, raw.start, tuple(strides))  # type: ignore[call-overload]
+    memory: Any = raw.buffer
+    return raw, np.ndarray(shape, dtype, memory, raw.start, tuple(strides))
 
 
 def tensor(array: np.ndarray, address: int) -> Tensor:
@@ -130,8 +131,9 @@ class Host:
         addresses = tuple(each.address for each in self.memory)
         for step in program.steps:
             if isinstance(step, Product):
+                cublas: Any = self
                 for gemm in gemms(step):
-                    gemm(self, addresses)  # type: ignore[arg-type]
+                    gemm(cublas, addresses)
             else:
                 first, second = step.addresses
                 self.move(step, (addresses[first.operand] + first.offset, addresses[second.operand] + second.offset))

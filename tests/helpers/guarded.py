@@ -61,9 +61,8 @@ class OnDevice:
     """A guarded array's copy on the current GPU, guards and poison included."""
 
     def __init__(self, host: Guarded) -> None:
-        from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]  it has no types
-
         from gradkern.cuda.device import check
+        from helpers.driver import driver
 
         self._driver, self._check, self.host = driver, check, host
         self._start = int(check(driver.cuMemAlloc(host.buffer.size + 16), "allocating an array"))

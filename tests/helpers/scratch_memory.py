@@ -12,9 +12,8 @@ _POISON = 0xFF
 
 def poisoned() -> Iterator[int]:
     """The address of WORKSPACE bytes in which every number is NaN; freed when the iterator goes on."""
-    from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]  it has no types
-
     from gradkern.cuda.device import activate, check, get_device
+    from helpers.driver import driver
 
     with activate(get_device(0)):
         address = int(check(driver.cuMemAlloc(WORKSPACE), "allocating a workspace"))

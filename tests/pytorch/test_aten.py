@@ -103,6 +103,7 @@ def check(kernel: Kernel, *args: Any, taken: bool = True, terms: Any = None, **n
             continue
         assert (ours.dtype, ours.shape, ours.stride()) == (theirs.dtype, theirs.shape, theirs.stride())
         if place in names and taken:
+            assert signature.asked is not None
             assert_close(signature.asked.op, names[place], torch_as_numpy(ours), exact.numpy(), terms)
     return results
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -128,7 +129,8 @@ def test_a_backward_pass_that_is_compiled_by_itself(overrides: Any) -> None:
     y = functional.layer_norm(x, (8,), weight).square().sum()
     (expected,) = torch.autograd.grad(y, x, retain_graph=True)
     torch.compiler.reset()
-    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager", fullgraph=True)):
+    compiled_autograd: Any = import_module("torch._dynamo.compiled_autograd")  # PyTorch's own, not public
+    with compiled_autograd._enable(torch.compile(backend="eager", fullgraph=True)):
         y.backward()
     torch.testing.assert_close(x.grad, expected)
     assert taken() == 1

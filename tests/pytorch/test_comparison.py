@@ -45,6 +45,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, ours: dict[int, Cost], theirs: Cost
 
     def cost(call: Callable[[], Any]) -> Cost:
         before = gradkern.torch.report()
+        result: Any = None
         for _ in range(comparison._CALLS * comparison._ROUNDS + 1):
             result = call()
         after = gradkern.torch.report()
@@ -113,7 +114,8 @@ def test_calls_that_only_take_time_have_ones_for_numbers_of_elements() -> None:
     args = torch.randn(2, 3).t(), None, torch.tensor([40, 0], dtype=torch.int32), 5
     made = random_args(args, {})
     assert made is not None
-    data, nothing, count, number = (each() if callable(each) else each for each in made)
+    found: list[Any] = [each() if callable(each) else each for each in made]
+    data, nothing, count, number = found
     assert (nothing, number, count.tolist()) == (None, 5, [1, 1])
     assert recogniser((args[0], args[2]))(data, count)
     assert random_args((*args, torch.ones(2, dtype=torch.bool)), {}) is None

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -56,7 +57,7 @@ def test_inductor_calls_what_it_is_told_to_by_a_warm_cache_too(tmp_path: Path) -
 
 
 def test_the_caches_key_names_what_is_left_whole() -> None:
-    config = torch.compiler.config
+    config: Any = torch.compiler.config  # its functions are installed as it is imported
     with config.patch(cache_key_tag="mine"):
         with gradkern.torch.enabled(devices="cpu", inductor=WHOLE):
             assert config.cache_key_tag == "mine gradkern: gelu, layer_norm"
@@ -70,6 +71,7 @@ def test_the_caches_key_names_what_is_left_whole() -> None:
 
 
 def test_what_cannot_be_left_whole_is_named() -> None:
+    wrong: Any = "yes"
     with pytest.raises(ArgumentError, match="inductor has 'conv'; expected layer_norm, rms_norm, batch_norm, gelu"):
         gradkern.torch.enable(devices="cpu", inductor="conv")
     with pytest.raises(ArgumentError, match="inductor has 'gelu', which ops has not"):
@@ -77,7 +79,7 @@ def test_what_cannot_be_left_whole_is_named() -> None:
     with pytest.raises(ArgumentError, match="inductor is 3; expected names of layer_norm, rms_norm, batch_norm, gelu"):
         gradkern.torch.enable(devices="cpu", inductor=3)
     with pytest.raises(ArgumentError, match="timed is 'yes'; expected True or False"):
-        gradkern.torch.enable(devices="cpu", timed="yes")
+        gradkern.torch.enable(devices="cpu", timed=wrong)
     assert not gradkern.torch.is_enabled()
 
 

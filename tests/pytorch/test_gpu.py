@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The CUDA Graph is empty"),  # the one that Inductor begins its trees with
 ]
 
+CONV: Any = import_module("torch.backends.cudnn").conv  # it has no types
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 CLOSE = {F16: (4e-3, 4e-3), BF16: (3e-2, 3e-2), F32: (2e-4, 2e-4), F64: (1e-10, 1e-10)}
 """Relative to the largest element, by the type of the gradient."""
@@ -31,11 +33,11 @@ CLOSE = {F16: (4e-3, 4e-3), BF16: (3e-2, 3e-2), F32: (2e-4, 2e-4), F64: (1e-10, 
 @pytest.fixture(autouse=True)
 def _enabled() -> Iterator[None]:
     gradkern.torch.forget()
-    precision = torch.backends.cudnn.conv.fp32_precision
-    torch.backends.cudnn.conv.fp32_precision = "ieee"
+    precision = CONV.fp32_precision
+    CONV.fp32_precision = "ieee"
     with gradkern.torch.enabled(min_bytes=0, plan="now"):
         yield
-    torch.backends.cudnn.conv.fp32_precision = precision
+    CONV.fp32_precision = precision
     gradkern.torch.forget()
 
 
@@ -245,9 +247,10 @@ def test_tune_leaves_to_pytorch_what_gains_nothing(model: Model, x: torch.Tensor
 
 
 def test_a_step_captured_in_a_graph(model: Model, x: torch.Tensor) -> None:
+    expected: Any = None
     for _ in range(3):
         expected = gradients(model, x)
-    graphed = torch.cuda.make_graphed_callables(model, (x,))
+    graphed: Any = torch.cuda.make_graphed_callables(model, (x,))
     assert taken() > 6
     for _ in range(2):
         for one, other in zip(gradients(graphed, x), expected, strict=True):
@@ -272,6 +275,7 @@ def test_nothing_is_planned_while_a_graph_is_captured(model: Model, x: torch.Ten
 
 
 def test_two_streams(model: Model, x: torch.Tensor) -> None:
+    expected: Any = None
     for _ in range(2):
         expected = gradients(model, x)
     streams = [torch.cuda.Stream() for _ in range(2)]
@@ -332,6 +336,7 @@ def test_compiled_models_take_convolutions(model: Model, x: torch.Tensor) -> Non
     gradkern.torch.enable(min_bytes=0, plan="now")
     torch.compiler.reset()
     compiled: Any = torch.compile(model)
+    results: Any = None
     for _ in range(3):
         results = gradients(compiled, x)
     for one, other in zip(results, expected, strict=True):
@@ -347,6 +352,7 @@ def test_compiled_models_call_what_inductor_is_told_to_leave_whole(model: Model,
     options: Any = {"min_bytes": 0, "plan": "now"}
     gradkern.torch.enable(**options, inductor=("layer_norm", "batch_norm", "gelu"))
     compiled: Any = torch.compile(model, mode=mode)
+    results: Any = None
     for _ in range(4):  # reduce-overhead captures a graph of the second or third, where every kernel must be planned
         results = gradients(compiled, x)
     for one, other in zip(results, expected, strict=True):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import ml_dtypes
 import pytest
 import torch
 from helpers import opinfo
+from helpers.calls import run_any
 from helpers.opinfo import INPUT_OF, LAYOUTS, Problem
 from helpers.terms import terms
 from helpers.tolerance import assert_within_terms
@@ -57,7 +59,7 @@ SAMPLES = {
 """How many samples at least PyTorch has of each function that each operator differentiates."""
 NOT_TAKEN = {("nn.functional.batch_norm", 3): "rank 1; expected at least rank 2, (N, C, spatial...)"}
 """The samples that no operator takes, by their place among the function's, with the reason."""
-UPSTREAM = {
+UPSTREAM: dict[str, str] = {
     name: "InputGradient" if name.startswith("Dml") else each.inputs[0].name for name, each in OPERATORS.items()
 }
 POLICY = {"search": "heuristic", "allow_tf32": False}
@@ -115,7 +117,7 @@ def check(problem: Problem, row: dict[str, str], layout: str, device: str) -> No
     inputs |= {INPUT_OF[name]: each for name, each in leaves.items() if INPUT_OF.get(name) in expected}
     assert set(inputs) == expected
     binding = {key: row[each.binds] for key, each in operator.attributes.items() if each.binds}
-    result = gradkern.run(
+    result = run_any(
         problem.operator,
         **{name: place_on(each, device) for name, each in inputs.items()},
         outputs=tuple(leaves),
@@ -191,7 +193,7 @@ def test_pytorchs_samples_with_gradkern_in_place_of_its_kernels(
     name: str, dtype: str, layout: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if device == "cuda":
-        monkeypatch.setattr(torch.backends.cudnn.conv, "fp32_precision", "ieee")
+        monkeypatch.setattr(import_module("torch.backends.cudnn").conv, "fp32_precision", "ieee")  # it has no types
     with gradkern.torch.enabled(devices=device, min_bytes=0, plan="now"):
         for place, sample in enumerate(opinfo.samples(name)):
             if (name, place) not in NOT_TAKEN:

@@ -40,7 +40,8 @@ def test_a_plan_gets_its_inputs_in_order_with_constants_and_without_what_it_does
             sources=sources,
         )
         runs: list[Any] = []
-        run = runners.runner(asked, lambda *call, runs=runs: runs.append(call), ("dX",))
+        plan: Any = lambda *call, runs=runs: runs.append(call)  # noqa: E731
+        run = runners.runner(asked, plan, ("dX",))
         tensors = (grad, x, unused)
         if any(address % 16 for address in given):
             pytest.skip("PyTorch's allocator aligned to less than 16 bytes")

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from gradkern.torch.flags import flags, policy_of
 pytestmark = pytest.mark.torch
 
 LAYER_NORM = "aten::native_layer_norm_backward"
+CONV: Any = import_module("torch.backends.cudnn").conv  # it has no types
 
 
 @pytest.fixture(autouse=True)
@@ -307,12 +309,12 @@ def test_pytorchs_flags_become_policy() -> None:
     assert policy_of(flags()) == gradkern.Policy()
     with torch.backends.cudnn.flags(deterministic=True, allow_tf32=True):
         assert policy_of(flags()).deterministic
-    before = torch.backends.cudnn.conv.fp32_precision
-    torch.backends.cudnn.conv.fp32_precision = "ieee"
+    before = CONV.fp32_precision
+    CONV.fp32_precision = "ieee"
     try:
         assert not policy_of(flags()).allow_tf32
     finally:
-        torch.backends.cudnn.conv.fp32_precision = before
+        CONV.fp32_precision = before
     torch.use_deterministic_algorithms(True)
     try:
         assert policy_of(flags()).deterministic

@@ -21,6 +21,8 @@ from gradkern.torch import SyncBatchNorm
 pytestmark = pytest.mark.torch
 
 needs_two = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+Steps = tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]
+"""What a process found in two runs of a case, by name."""
 Found = list[dict[str, Any]]
 """What each process found, by case."""
 
@@ -41,7 +43,7 @@ def results(request: pytest.FixtureRequest) -> Found:
     return request.getfixturevalue(request.param)
 
 
-def of_case(name: str, results: Found) -> Found:
+def of_case(name: str, results: Found) -> list[Steps]:
     """What the processes that have a part found."""
     parts = len(CASES[name].parts)
     if parts > len(results):
@@ -52,7 +54,7 @@ def of_case(name: str, results: Found) -> Found:
 def whole(case: Case) -> dict[str, torch.Tensor]:
     """What PyTorch's batch norm of the whole batch gives in float64, after as many steps."""
     module: Any = case.module(torch.float64)
-    found: dict[str, torch.Tensor] = {}
+    found: dict[str, Any] = {}
     for step in range(STEPS):
         x, grad = case.batch(step)
         x.requires_grad_()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.calls import prepare_any, run_any
 from helpers.examples import OPERATORS, sample
 from helpers.reference import reference
 from helpers.tolerance import assert_close
@@ -44,7 +45,7 @@ def test_the_current_device_may_be_another_and_may_change_between_calls(name: st
         for other in (0, 1):
             tensors, attributes, expected = call(name, device, other)
             with torch.cuda.device(other):
-                check(name, gradkern.run(name, **tensors, **attributes), expected, device)
+                check(name, run_any(name, **tensors, **attributes), expected, device)
                 assert torch.cuda.current_device() == other
     assert torch.cuda.current_device() == current
 
@@ -52,7 +53,7 @@ def test_the_current_device_may_be_another_and_may_change_between_calls(name: st
 @pytest.mark.parametrize("name", OPERATORS)
 def test_a_prepared_plan_stays_on_its_device(name: str) -> None:
     tensors, attributes, expected = call(name, "cuda:1")
-    plan = gradkern.prepare(name, **tensors, **attributes)
+    plan = prepare_any(name, **tensors, **attributes)
     for other in (0, 1):
         with torch.cuda.device(other):
             check(name, plan(**tensors), expected, "cuda:1")
@@ -67,7 +68,7 @@ def test_arrays_of_two_devices_are_refused(name: str) -> None:
     first, second, *_ = tensors
     tensors[second] = tensors[second].to("cuda:1")
     with pytest.raises(gradkern.DeviceError) as caught:
-        gradkern.run(name, **tensors, **attributes)
+        run_any(name, **tensors, **attributes)
     assert f"{name}: the arrays are on different devices: input {first} on cuda:0, input {second} on cuda:1" in str(
         caught.value
     )

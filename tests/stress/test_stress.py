@@ -42,6 +42,7 @@ FORKS = 4
 THREADS = 8
 CALLS = 25_000
 HOSTILE_CALLS = 1000
+EVERY_CHECK: Any = list(HealthCheck)
 
 WORK = """
 import sys
@@ -326,7 +327,7 @@ def hostile(draw: st.DrawFn) -> tuple[Any, list[Any], dict[str, Any]]:
     return name, inputs, named
 
 
-@settings(max_examples=HOSTILE_CALLS, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=HOSTILE_CALLS, deadline=None, suppress_health_check=EVERY_CHECK)
 @given(call=hostile())
 @pytest.mark.filterwarnings("ignore")
 def test_a_hostile_call_is_computed_or_refused_in_gradkerns_words(call: tuple[Any, list[Any], dict[str, Any]]) -> None:

@@ -85,7 +85,9 @@ def laid(name: str, shape: tuple[int, ...], dtype: Any, last: bool) -> tuple[Gua
 Arrays = dict[str, tuple[Guarded, np.ndarray, Tensor]]
 
 
-def arrays(given: dict[str, np.ndarray], outputs: dict[str, Any], last: bool) -> tuple[Arrays, Arrays]:
+def arrays(
+    given: dict[str, np.ndarray], outputs: dict[str, tuple[tuple[int, ...], Any]], last: bool
+) -> tuple[Arrays, Arrays]:
     """Inputs, filled, and outputs of (shape, type)."""
     read = {name: laid(name, array.shape, array.dtype, last) for name, array in given.items()}
     for name, array in given.items():
@@ -97,7 +99,7 @@ def addresses(of: Arrays) -> tuple[int, ...]:
     return tuple(held.address for held, _, _ in of.values())
 
 
-def tensors(of: Arrays) -> dict[str, Tensor]:
+def tensors(of: Arrays) -> dict[str, Any]:
     return {name: tensor for name, (_, _, tensor) in of.items()}
 
 

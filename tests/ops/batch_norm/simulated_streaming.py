@@ -131,7 +131,7 @@ def test_a_batch_in_two_parts_has_the_gradient_of_the_whole(last: bool, counts: 
     parts = [Case({**whole.inputs, **{name: whole.inputs[name][each] for name in ("dY", "X")}})
              for each in (slice(0, 5), slice(5, 7))]  # fmt: skip
     sums = [simulate(part, 4, outputs=OUTPUTS[1:], last=last) for part in parts]
-    dScale, dBias = (sum(each[name] for each in sums) for name in OUTPUTS[1:])
+    dScale, dBias = (np.asarray(sum(each[name] for each in sums)) for name in OUTPUTS[1:])
     share = (dScale, dBias, 0 if counts else 7 * 16)
     halves = [simulate(part, 4, outputs=OUTPUTS[:1], last=last, share=share, counts=counts) for part in parts]
     dX = np.concatenate([each["dX"] for each in halves])

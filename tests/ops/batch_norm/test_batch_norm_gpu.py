@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.batch_norm import OPERATOR, OUTPUTS, Case, case
+from helpers.calls import prepare_any, run_any
 from helpers.reference import reference
 from helpers.tolerance import assert_close
 
@@ -97,7 +98,8 @@ def test_every_ranked_kernel_is_right_when_it_is_pinned(dtype: str, last: bool) 
     operands = case(IMAGES, dtype, f, f)
     tensors = on_gpu(operands, last)
     plan = gradkern.prepare(OPERATOR, **tensors)
-    (found,) = plan._plan.results.values()
+    chosen: Any = plan._plan
+    (found,) = chosen.results.values()
     assert found.confirmed
     assert {"streaming", "cudnn"} <= {row.source for row in found.ranking}
     assert plan.kernel == found.ranking[0].name
@@ -112,8 +114,8 @@ def test_every_ranked_kernel_is_right_when_it_is_pinned(dtype: str, last: bool) 
 def test_a_mode_is_pinned(mode: str, last: bool) -> None:
     operands = case(IMAGES, h, f, f)
     tensors = on_gpu(operands, last)
-    assert gradkern.prepare(OPERATOR, **tensors, mode=mode).kernel.endswith(f"_{mode}")
-    check(operands, gradkern.run(OPERATOR, **tensors, mode=mode))
+    assert prepare_any(OPERATOR, **tensors, mode=mode).kernel.endswith(f"_{mode}")
+    check(operands, run_any(OPERATOR, **tensors, mode=mode))
 
 
 @pytest.mark.parametrize("search", ["heuristic", "default"])
@@ -141,7 +143,7 @@ def test_a_mode_of_cudnns_does_not_write_in_place() -> None:
 @pytest.mark.parametrize("outputs", [["dX"], ["dScale", "dBias"], ["dBias"], ["dX", "dScale"]], ids=" ".join)
 def test_only_what_is_wanted(outputs: list[str]) -> None:
     operands = case(IMAGES, h, h, f)
-    results = gradkern.run(OPERATOR, **on_gpu(operands), outputs=outputs)
+    results = run_any(OPERATOR, **on_gpu(operands), outputs=outputs)
     assert [name for name, each in results._asdict().items() if each is not None] == outputs
     check(operands, results)
 
@@ -217,7 +219,7 @@ def test_a_batch_in_two_parts_has_the_gradients_of_the_whole(types: tuple[str, s
     counts = torch.tensor([half["X"].numel() // IMAGES[1] for half in halves], dtype=torch.float32, device="cuda")
     expected = reference(OPERATOR, operands.inputs)
     for size in ({"count": count}, {"counts": counts}):
-        steps = [gradkern.run("BatchNormalizationGradFromSums", **half, **sums, **size) for half in halves]
+        steps = [run_any("BatchNormalizationGradFromSums", **half, **sums, **size) for half in halves]
         dX = np.concatenate([back(step.dX) for step in steps])
         assert_close(OPERATOR, "dX", dX, np.asarray(expected["dX"]))
     for name, each in sums.items():
@@ -225,7 +227,7 @@ def test_a_batch_in_two_parts_has_the_gradients_of_the_whole(types: tuple[str, s
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_statistics_of_parts_are_merged(dtype: torch.dtype) -> None:
+def test_statistics_of_parts_are_merged(dtype: Any) -> None:
     name = "BatchNormalizationMergeStatistics"
     parts = torch.rand(5, 2 * 300 + 1, device="cuda", dtype=dtype) + 0.5
     parts[:, -1] = torch.tensor([100.0, 0, 7, 0, 30], device="cuda")

@@ -38,7 +38,8 @@ STREAM = 7
 def at(address: int, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     """The array at an address; strides are in bytes, and not negative."""
     size = sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) + np.dtype(dtype).itemsize
-    return np.ndarray(shape, dtype, (ctypes.c_char * size).from_address(address), 0, strides)
+    memory: Any = (ctypes.c_char * size).from_address(address)
+    return np.ndarray(shape, dtype, memory, 0, strides)
 
 
 class FakeCudnn:
@@ -75,7 +76,7 @@ class FakeCudnn:
         self, handle: int, mode: int, operations: int, activation: None, data: int, size: Any
     ) -> int:
         assert operations == 0
-        assert self.tensors[data]
+        assert data in self.tensors
         size._obj.value = self.reserve
         return 0
 

@@ -218,7 +218,7 @@ def test_bits_repeat_and_a_rebuilt_candidate_has_the_same(
 
 @pytest.mark.parametrize("layout", ["first", "last"])
 def test_a_call_can_be_captured_in_a_graph(layout: Any, rng: np.random.Generator, workspace: int) -> None:
-    from cuda.bindings import driver
+    from helpers.driver import driver
 
     from gradkern.cuda.device import check
 

@@ -30,7 +30,7 @@ def tensor(array: np.ndarray) -> Tensor:
 def problem(*outputs: str, data: np.ndarray | None = None) -> Problem:
     X = tensor(np.empty((32, 64, 14, 14), "float16") if data is None else data)
     parameter = tensor(np.empty(X.shape[1], "float32"))
-    wanted = {name: X if name == "dX" else parameter for name in outputs}
+    wanted: dict[str, Any] = {name: X if name == "dX" else parameter for name in outputs}
     return Problem(X, X, parameter, parameter, parameter, **wanted)
 
 

@@ -154,7 +154,7 @@ def test_a_capture_replays(launches: int) -> None:
 @LAST
 def test_more_than_two_to_the_31_elements(last: bool, launches: int) -> None:
     """All elements are equal, so that every result is known; the first and the last are looked at."""
-    from cuda.bindings import driver
+    from helpers.driver import driver
 
     from gradkern.cuda.device import activate, check, get_device
     from gradkern.cuda.scratch import scratch
@@ -183,7 +183,9 @@ def test_more_than_two_to_the_31_elements(last: bool, launches: int) -> None:
         read = (filled(count, each), filled(count, 5.0), *(filled(channels, v, 32) for v in (4.0, 1.0, 0.5)))
         write = (filled(count, np.nan), filled(channels, np.nan, 32), filled(channels, np.nan, 32))
         made = rebuild(
-            Problem(data, data, *(parameter,) * 3, data, parameter, parameter), device, {"launches": launches}
+            Problem(data, data, parameter, parameter, parameter, data, parameter, parameter),
+            device,
+            {"launches": launches},
         )
         made.prepare()
         made(read, write, scratch(device, 0, made.workspace)[1], 0)

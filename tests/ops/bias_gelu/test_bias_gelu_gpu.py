@@ -200,7 +200,7 @@ def test_the_same_call_gives_the_same_bits(shape: tuple[int, int]) -> None:
 
 
 def test_offsets_beyond_2_to_the_31_are_right() -> None:
-    from cuda.bindings import driver
+    from helpers.driver import driver
 
     from gradkern.cuda.device import activate, check, get_device
     from gradkern.ops.bias_gelu.cuda.plan import plan

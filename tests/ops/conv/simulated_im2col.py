@@ -18,7 +18,7 @@ from gradkern.ops.conv.cuda.gemm.candidates import GemmAlgorithm
 from gradkern.ops.conv.cuda.gemm.im2col_form import Im2colForm
 from gradkern.ops.conv.cuda.gemm.im2col_kernel import build
 
-NHWC = ("nhwc", "nhwc", "nhwc")
+NCHW, NHWC, GAPS = ("nchw", "nchw", "nchw"), ("nhwc", "nhwc", "nhwc"), ("gaps", "gaps", "gaps")
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ def test_neighbouring_threads_have_neighbouring_channels(dtype: str, offset: int
     check(shape, "dW", GemmAlgorithm("columns", 1 << 20), dtype, offset)
 
 
-@pytest.mark.parametrize("layouts", [("nchw",) * 3, NHWC, ("nhwc", "nchw", "nchw"), ("gaps",) * 3])
+@pytest.mark.parametrize("layouts", [NCHW, NHWC, ("nhwc", "nchw", "nchw"), GAPS])
 def test_every_layout_group_and_residue(layouts: tuple[str, str, str]) -> None:
     for gradient in ("dX", "dW"):
         check(Shape(2, 2, 3, 2, (5, 4), (3, 3), (2, 2), begin=(1, 1), end=(1, 1), layouts=layouts), gradient,
@@ -74,7 +74,7 @@ def test_every_layout_group_and_residue(layouts: tuple[str, str, str]) -> None:
 
 @pytest.mark.parametrize("images", [2, 9, 37])
 def test_shares_are_added_and_rounded_once(images: int) -> None:
-    for layouts in (("nchw",) * 3, ("nchw", "nchw", "nhwc")):
+    for layouts in (NCHW, ("nchw", "nchw", "nhwc")):
         shape = Shape(images, 1, 3, 4, (6, 5), (2, 1), layouts=layouts)
         forms = check(shape, "dW", GemmAlgorithm("columns", 1 << 20, by_image=True), "bfloat16")
         assert forms[-1].walkers == (8 if images >= 8 else 1)
@@ -82,7 +82,7 @@ def test_shares_are_added_and_rounded_once(images: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
-@pytest.mark.parametrize("layouts", [("nchw",) * 3, NHWC, ("nhwc", "nchw", "nchw"), ("nchw", "nchw", "gaps")])
+@pytest.mark.parametrize("layouts", [NCHW, NHWC, ("nhwc", "nchw", "nchw"), ("nchw", "nchw", "gaps")])
 def test_the_products_of_all_taps_are_added(layouts: tuple[str, str, str], dtype: str) -> None:
     for shape in (
         Shape(2, 2, 4, 3, (5, 4), (3, 3), (2, 1), begin=(1, 1), end=(1, 1), layouts=layouts),
@@ -93,7 +93,7 @@ def test_the_products_of_all_taps_are_added(layouts: tuple[str, str, str], dtype
 
 def test_counts_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(im2col, "_NARROW", 0)
-    for layouts in (("nchw",) * 3, NHWC):
+    for layouts in (NCHW, NHWC):
         shape = Shape(2, 2, 4, 4, (5, 4), (3, 2), begin=(1, 0), end=(1, 1), layouts=layouts)
         assert all(form.wide for form in check(shape, "dX", GemmAlgorithm("columns", 1 << 20), "float32"))
         assert all(form.wide for form in check(shape, "dW", GemmAlgorithm("columns", 300), "float32"))

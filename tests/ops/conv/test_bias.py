@@ -61,7 +61,8 @@ def test_its_kernel_compiles_and_asks_for_scratch_memory(device: Device, last: b
     dY = np.empty((8, 28, 28, 64), dtype).transpose(0, 3, 1, 2) if last else np.empty((8, 64, 28, 28), dtype)
     (candidate,) = bias.candidates(problem(dY), device)
     candidate.prepare()
-    launched: Any = candidate.plan.launch  # type: ignore[union-attr]
+    assert candidate.plan is not None
+    launched: Any = candidate.plan.launch
     assert launched.given == ["D", "bias_sum", "partial", "counter"]
     assert launched.compiled.spilled == 0
     assert candidate.workspace >= 64 * 4

@@ -265,7 +265,7 @@ def test_a_kept_search_is_used_without_a_bench(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("streams", [1, 2])
 def test_a_warm_call_can_be_captured_and_replayed(streams: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cuda.bindings import driver
+    from helpers.driver import driver
 
     from gradkern.cuda.device import activate, get_device
     from gradkern.search.streams import StreamsCandidate, StreamsSource
@@ -295,7 +295,7 @@ def test_a_cold_call_in_a_capture_says_to_warm_it() -> None:
 
 
 def test_a_side_stream_has_a_workspace_of_its_own() -> None:
-    from cuda.bindings import driver
+    from helpers.driver import driver
 
     from gradkern.cuda.device import activate, check, get_device
 
@@ -324,7 +324,7 @@ def test_long_sums_of_16_bits_are_right_and_need_no_copies(dtype: str, filters: 
     )
     plan = prepare("ConvGrad", dY, X, W, outputs=["dW"])
     assert "copies" not in plan.kernel
-    exact = sum(torch.einsum("mhw,chw->mc", y.double(), x.double()) for y, x in zip(dY, X, strict=True))
+    exact: Any = sum(torch.einsum("mhw,chw->mc", y.double(), x.double()) for y, x in zip(dY, X, strict=True))
     dW = plan(dY, X, W).dW[:, :, 0, 0].double()
     assert (dW - exact).norm() <= CONV_NORM[dtype] * exact.norm()
 
@@ -341,5 +341,5 @@ def test_more_than_2_to_the_31_elements() -> None:
     grads = run("ConvGrad", dY, X, W, outputs=["dX", "dW"])
     last = torch.einsum("mhw,mc->chw", dY[-1].double(), W[:, :, 0, 0].double())
     assert (grads.dX[-1].double() - last).norm() <= CONV_NORM["float16"] * last.norm()
-    dW = sum(torch.einsum("mhw,chw->mc", y.double(), x.double()) for y, x in zip(dY, X, strict=True))
+    dW: Any = sum(torch.einsum("mhw,chw->mc", y.double(), x.double()) for y, x in zip(dY, X, strict=True))
     assert (grads.dW[:, :, 0, 0].double() - dW).norm() <= CONV_NORM["float16"] * dW.norm()

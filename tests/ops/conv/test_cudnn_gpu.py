@@ -164,7 +164,7 @@ def test_bits_repeat_and_a_rebuilt_candidate_has_the_same(dtype: str, rng: np.ra
 
 
 def test_a_call_can_be_captured_in_a_graph(rng: np.random.Generator, workspace: int) -> None:
-    from cuda.bindings import driver
+    from helpers.driver import driver
 
     from gradkern.cuda.device import check
 
@@ -185,7 +185,7 @@ def test_a_call_can_be_captured_in_a_graph(rng: np.random.Generator, workspace: 
 
 
 def test_threads_share_a_candidate(rng: np.random.Generator) -> None:
-    from cuda.bindings import driver
+    from helpers.driver import driver
 
     from gradkern.cuda.device import activate, check, get_device
 

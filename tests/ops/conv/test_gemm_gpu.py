@@ -113,7 +113,7 @@ def test_short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_call_can_be_captured_and_replayed() -> None:
-    from cuda.bindings import driver
+    from helpers.driver import driver
 
     from gradkern.cuda.device import activate, check, get_device
     from gradkern.ops.conv.cuda.gemm.candidates import rebuild
@@ -160,7 +160,7 @@ def test_more_than_2_to_the_31_elements() -> None:
             for tap in range(3):
                 if 0 <= place + tap - 1 < length:
                     seen[:, tap] = X[image, :, place + tap - 1].double()
-        dW = sum(dY[image, :, place].double()[:, None, None] * seen for (image, place), seen in padded.items())
+        dW: Any = sum(dY[image, :, place].double()[:, None, None] * seen for (image, place), seen in padded.items())
         for gradient, inputs, output in (("dW", (dY, X), W.clone()), ("dX", (dY, W), torch.empty_like(X))):
             for each in candidates(replace(problem, gradient=gradient), get_device(0)):
                 each.prepare()

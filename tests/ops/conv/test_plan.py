@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,19 +28,22 @@ DEVICE = Device(0, (9, 0), 132, 232448)
 class Fake:
     name: str
     workspace: int = 0
-    runs: list[Any] = None  # type: ignore[assignment]
+    runs: list[Any] = field(default_factory=list)
     origin = "fake"
     notes = frozenset()
     recipe: Any = None
 
-    def __post_init__(self) -> None:
-        self.runs = []
-
     def prepare(self) -> None:
         pass
 
-    def __call__(self, *arguments: Any) -> None:
-        self.runs.append(arguments)
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
+        self.runs.append((inputs, outputs, workspace, stream))
+
+
+def runs(choice: Choice) -> list[Any]:
+    """What the chosen fake was called with."""
+    assert isinstance(choice.candidate, Fake)
+    return choice.candidate.runs
 
 
 class Search:
@@ -63,10 +66,10 @@ class Search:
 class FakeChoice(Choice):
     def __init__(self, task: Any, gradient: str, sizes: list[int]) -> None:
         super().__init__(task, Fake(f"fake {gradient} {sizes[0]}", sizes[0]))
-        object.__setattr__(self, "rest", (gradient, sizes[1:]))
+        object.__setattr__(self, "_rest", (gradient, sizes[1:]))  # it is frozen
 
     def smaller(self) -> Choice:
-        gradient, sizes = self.rest  # type: ignore[attr-defined]
+        gradient, sizes = vars(self)["_rest"]
         if not sizes:
             raise Unfit("there is no candidate")
         return FakeChoice(self.task, gradient, sizes)
@@ -188,16 +191,15 @@ def test_one_gradient_runs_on_its_own_arrays(search: Search) -> None:
     search.workspaces["dW"] = [100]
     plan = conv.plan(call(outputs=("dW",)))
     plan((1, 2, 3), (4,), 7)
-    candidate = plan.choices["dW"].candidate
-    assert candidate.runs == [((1, 2), (4,), 4096, 7)]
+    assert runs(plan.choices["dW"]) == [((1, 2), (4,), 4096, 7)]
     assert plan.scratch == 100
 
 
 def test_several_run_together_each_on_its_own_arrays(search: Search) -> None:
     plan = conv.plan(call())
     plan((1, 2, 3), (4, 5, 6), 7)
-    runs = {name: choice.candidate.runs for name, choice in plan.choices.items()}
-    assert runs == {"dX": [((1, 3), (4,), 0, 7)], "dW": [((1, 2), (5,), 0, 7)], "dB": [((1,), (6,), 0, 7)]}
+    found = {name: runs(choice) for name, choice in plan.choices.items()}
+    assert found == {"dX": [((1, 3), (4,), 0, 7)], "dW": [((1, 2), (5,), 0, 7)], "dB": [((1,), (6,), 0, 7)]}
     assert plan.kernel == "dX: fake dX 0; dW: fake dW 0; dB: fake dB 0"
 
 

@@ -259,7 +259,7 @@ def test_a_capture_replays() -> None:
 @pytest.mark.parametrize("statistics", [(1, 4, 1), (1, 1, 4096)], ids=str)
 def test_more_than_two_to_the_31_elements(statistics: tuple[int, ...]) -> None:
     """All elements are equal, so that sums are known; the last ones are looked at."""
-    from cuda.bindings import driver
+    from helpers.driver import driver
 
     from gradkern.cuda.device import activate, check, get_device
     from gradkern.ops.dml_batch_norm.cuda import plan

@@ -56,14 +56,28 @@ def test_warps_of_a_row_merge_what_they_have(operator: str, columns: int) -> Non
 
 @pytest.mark.parametrize("columns", [1, 31, 65, 128])
 def test_one_kernel_serves_every_width_that_its_threads_have_vectors_for(columns: int) -> None:
-    form = {"width": 1, "lanes": 32, "vectors": 4, "certain_vectors": 0, "warp_groups": 2, "aligned": False}
+    form: dict[str, Any] = {
+        "width": 1,
+        "lanes": 32,
+        "vectors": 4,
+        "certain_vectors": 0,
+        "warp_groups": 2,
+        "aligned": False,
+    }
     check(LAYER, 9, columns, (h, h), 1, run={"offset": 2}, **form)
 
 
 @pytest.mark.parametrize("strides", [False, True])
 def test_rows_that_start_anywhere(strides: bool) -> None:
     run = {"offset": 2, "strides": strides}
-    form = {"width": 1, "lanes": 16, "vectors": 4, "warp_groups": 2, "aligned": False, "packed": not strides}
+    form: dict[str, Any] = {
+        "width": 1,
+        "lanes": 16,
+        "vectors": 4,
+        "warp_groups": 2,
+        "aligned": False,
+        "packed": not strides,
+    }
     check(LAYER, 9, 61, (h, h), 1, run=run, **form)
 
 
@@ -85,7 +99,14 @@ def test_parameters_in_shared_memory(operator: str) -> None:
 @pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, SKIP])
 @pytest.mark.parametrize(("lanes", "groups"), [(4, 2), (32, 2), (96, 1)])
 def test_a_block_that_ends_with_its_first_rows(operator: str, lanes: int, groups: int) -> None:
-    form = {"width": 4, "lanes": lanes, "vectors": 2, "warp_groups": groups, "source": "plain", "parameters": "global"}
+    form: dict[str, Any] = {
+        "width": 4,
+        "lanes": lanes,
+        "vectors": 2,
+        "warp_groups": groups,
+        "source": "plain",
+        "parameters": "global",
+    }
     rows = 19
     check(operator, rows, 8 * lanes - 4, (f, b), -(-rows // (groups * max(1, 32 // lanes))), scale_width=2, **form)
 
@@ -93,7 +114,7 @@ def test_a_block_that_ends_with_its_first_rows(operator: str, lanes: int, groups
 @both
 @pytest.mark.parametrize("lanes", [32, 64])
 def test_two_launches_for_rows_wider_than_a_cluster(operator: str, lanes: int) -> None:
-    form = {"width": 4, "lanes": lanes, "vectors": 1, "warp_groups": 2, "slices": 3, "aligned": False}
+    form: dict[str, Any] = {"width": 4, "lanes": lanes, "vectors": 1, "warp_groups": 2, "slices": 3, "aligned": False}
     check(operator, 5, 9 * lanes + 12, (b, b), 3, phase="apply", **form)
 
 
@@ -132,7 +153,7 @@ def test_sums_of_rows_that_start_anywhere() -> None:
 
 
 def test_sums_in_a_cluster_and_in_two_launches() -> None:
-    form = {"width": 8, "lanes": 32, "vectors": 1, "warp_groups": 1, "slices": 2}
+    form: dict[str, Any] = {"width": 8, "lanes": 32, "vectors": 1, "warp_groups": 1, "slices": 2}
     check(SKIP, 5, 264, (b, b), 2, parameters="shared", **form)
     check(SKIP_SIMPLIFIED, 5, 264, (b, b), 2, phase="apply", **form)
     check(SKIP, 5, 264, (b, b), 2, ("mean", "sum"), phase="apply", **form)

@@ -47,7 +47,14 @@ def test_a_warp_a_row_with_vectors_left_over(operator: str) -> None:
 
 @pytest.mark.parametrize("columns", [1, 31, 65, 128])
 def test_one_kernel_serves_every_width_that_its_threads_have_vectors_for(columns: int) -> None:
-    form = {"width": 1, "lanes": 32, "vectors": 4, "certain_vectors": 0, "warp_groups": 2, "aligned": False}
+    form: dict[str, Any] = {
+        "width": 1,
+        "lanes": 32,
+        "vectors": 4,
+        "certain_vectors": 0,
+        "warp_groups": 2,
+        "aligned": False,
+    }
     check(LAYER, 9, columns, (h, h, h), 1, run={"offset": 2}, **form)
 
 
@@ -58,7 +65,7 @@ def test_one_kernel_serves_narrow_rows_of_several_widths(columns: int) -> None:
 
 @pytest.mark.parametrize("columns", [264, 400, 512])
 def test_one_kernel_serves_slices_of_several_widths(columns: int) -> None:
-    form = {"width": 8, "lanes": 32, "vectors": 1, "certain_vectors": 0, "warp_groups": 1, "slices": 2}
+    form: dict[str, Any] = {"width": 8, "lanes": 32, "vectors": 1, "certain_vectors": 0, "warp_groups": 1, "slices": 2}
     check(INVERTIBLE, 5, columns, (b, b, b), 2, **form)
 
 
@@ -69,7 +76,14 @@ def test_a_team_of_warps_a_row() -> None:
 @pytest.mark.parametrize("strides", [False, True])
 def test_rows_that_start_anywhere(strides: bool) -> None:
     run = {"offset": 2, "strides": strides}
-    form = {"width": 1, "lanes": 32, "vectors": 4, "warp_groups": 2, "aligned": False, "packed": not strides}
+    form: dict[str, Any] = {
+        "width": 1,
+        "lanes": 32,
+        "vectors": 4,
+        "warp_groups": 2,
+        "aligned": False,
+        "packed": not strides,
+    }
     check(LAYER, 9, 101, (h, h, h), 1, run=run, **form)
 
 
@@ -95,7 +109,7 @@ def test_the_ring_is_read_twice_where_registers_do_not_suffice() -> None:
 
 @pytest.mark.parametrize(("operator", "parameter"), [(LAYER, b), (SIMPLIFIED, f), (INVERTIBLE, b)])
 def test_a_cluster_reads_the_ring_twice(operator: str, parameter: str) -> None:
-    form = {
+    form: dict[str, Any] = {
         "width": 8,
         "lanes": 32,
         "vectors": 2,
@@ -109,7 +123,7 @@ def test_a_cluster_reads_the_ring_twice(operator: str, parameter: str) -> None:
 
 @pytest.mark.parametrize("single_block", [False, True])
 def test_two_launches_for_rows_wider_than_a_cluster(single_block: bool) -> None:
-    form = {
+    form: dict[str, Any] = {
         "width": 4,
         "lanes": 32,
         "vectors": 1,
@@ -140,17 +154,17 @@ def test_X_grad_may_be_written_over_what_it_is_made_from(source: str) -> None:
 def test_a_residuals_gradient_is_added_to_X_grad(operator: str) -> None:
     check(operator, 37, 64, (b, b, b), 2, residual=True, width=8, lanes=4, vectors=2, warp_groups=2)
     check(operator, 9, 500, (b, f, f), 1, residual=True, width=4, lanes=64, vectors=2, warp_groups=1, aligned=False)
-    cluster = {"width": 8, "lanes": 32, "vectors": 1, "warp_groups": 1, "slices": 2}
+    cluster: dict[str, Any] = {"width": 8, "lanes": 32, "vectors": 1, "warp_groups": 1, "slices": 2}
     check(operator, 5, 512, (b, b, b), 2, residual=True, **cluster)
     check(operator, 5, 504, (b, b, b), 2, residual=True, phase="apply", **cluster)
 
 
 def test_a_residuals_gradient_in_rows_that_start_anywhere() -> None:
-    form = {"width": 1, "lanes": 16, "vectors": 7, "warp_groups": 2, "aligned": False, "packed": False}
+    form: dict[str, Any] = {"width": 1, "lanes": 16, "vectors": 7, "warp_groups": 2, "aligned": False, "packed": False}
     check(LAYER, 9, 101, (h, h, h), 1, run={"offset": 2, "strides": True}, residual=True, **form)
 
 
 @pytest.mark.parametrize("source", ["async", "plain"])
 def test_a_residuals_gradient_on_older_devices(source: str) -> None:
-    form = {"width": 2, "lanes": 8, "vectors": 4, "warp_groups": 1, "source": source}
+    form: dict[str, Any] = {"width": 2, "lanes": 8, "vectors": 4, "warp_groups": 1, "source": source}
     check(LAYER, 9, 50, (d, d, d), 1, run={"in_place": "residual_grad"}, residual=True, **form)

@@ -195,7 +195,7 @@ def test_rows_far_from_zero_keep_their_digits(columns: int) -> None:
     # of the elements would lose all digits: the square of 4096 is 2^24), which a sum over warps makes larger.
     rounding = 4096 * np.finfo(f).eps * expected["InvStdDev"].ravel()
     np.testing.assert_array_less(np.abs(got["InvStdDev"] / expected["InvStdDev"].ravel() - 1), 2e-6 + rounding / 16)
-    np.testing.assert_allclose(got["Y"], expected["Y"], atol=4 * 4096 * np.finfo(f).eps)
+    np.testing.assert_allclose(got["Y"], expected["Y"], atol=4 * 4096 * float(np.finfo(f).eps))
 
 
 @pytest.mark.parametrize("columns", [128, 1001, 4096, 16384, 600_000])
