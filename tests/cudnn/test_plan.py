@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
 from typing import Any
@@ -28,6 +29,7 @@ class FakeCudnn:
         self.streams: list[tuple[int, int]] = []
         self.runs: list[tuple[int, int, list[Any], list[Any]]] = []
         self.status = 0
+        self.refused: int | None = None  # a kind of descriptor
 
     def cudnnBackendCreateDescriptor(self, kind: int, made: Any) -> int:
         made._obj.value = next(self._numbers)
@@ -49,7 +51,7 @@ class FakeCudnn:
         return 0
 
     def cudnnBackendFinalize(self, pointer: int) -> int:
-        return 0
+        return 5000 if self.kinds[pointer] == self.refused else 0
 
     def cudnnCreate(self, made: Any) -> int:
         made._obj.value = next(self._numbers)
@@ -143,6 +145,19 @@ def test_a_failed_execution_says_why(fake: FakeCudnn) -> None:
     text = r"cuDNN: executing a plan failed: no such kernel \(CUDNN_STATUS_EXECUTION_FAILED\)"
     with pytest.raises(CudnnError, match=text):
         finished()((1, 2, 3), 0, 0)
+
+
+def test_a_pack_that_is_refused_is_freed_and_says_why(fake: FakeCudnn) -> None:
+    ready = finished()
+    fake.refused = KINDS["variant_pack"].number
+    with pytest.raises(CudnnError, match="cuDNN: making a pack of addresses failed: no such kernel"):
+        ready((1, 2, 3), 0, 0)
+    gc.collect()
+    assert len(packs(fake)) == 1
+    assert packs(fake) == [each for each in fake.destroyed if each in packs(fake)]
+    fake.refused = None
+    ready((1, 2, 3), 0, 0)
+    assert len(fake.runs) == 1
 
 
 def test_an_attribute_of_no_table_is_a_mistake_and_frees_what_was_made(fake: FakeCudnn) -> None:
