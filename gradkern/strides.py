@@ -8,7 +8,7 @@ import numpy as np
 
 from gradkern.call import Tensor
 
-__all__ = ["c_strides", "dense_like", "is_dense", "memory_order", "merged_axes", "overlaps_itself"]
+__all__ = ["c_strides", "dense_like", "is_dense", "layout", "memory_order", "merged_axes", "overlaps_itself"]
 
 
 def dense_like(model: Tensor, shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
@@ -39,6 +39,11 @@ def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 def memory_order(tensor: Tensor) -> tuple[int, ...]:
     """The axes as they lie in memory, slowest first."""
     return tuple(sorted(range(len(tensor.shape)), key=lambda axis: -tensor.strides[axis]))
+
+
+def layout(tensor: Tensor) -> str:
+    """Where the channels, axis 1, lie, in words."""
+    return "channels-last" if memory_order(tensor)[-1] == 1 else "channels-first"
 
 
 def is_dense(tensor: Tensor, order: Sequence[int] | None = None) -> bool:

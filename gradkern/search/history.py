@@ -12,6 +12,7 @@ from gradkern.search.store import Measurement
 
 __all__ = ["GAIN", "expected", "forget", "learn", "recall", "worth_compiling"]
 
+_ENOUGH = 2  # searches from which on what they found of an origin holds for others
 _MOST_RECALLED = 100  # stored results that are looked into, the newest: about a millisecond each
 _TRIES, GAIN = 2, 0.98
 """How many candidates of an origin that compile are tried without a gain; and the share of the best time of all that do
@@ -22,12 +23,14 @@ and of 570 winners on the H200 six were such, by 3 to 9 %.
 
 @dataclass(slots=True)
 class _Origin:
-    """slowness: how many times slower than the winner its best was, where that was least.
+    """searches: in how many it was tried.
 
+    slowness   how many times slower than the winner its best was, where that was least
     compiled   how many of its candidates that compile were timed
     share      the least time of one of these, as a share of the best of all that do not compile
     """
 
+    searches: int = 0
     slowness: float = inf
     compiled: int = 0
     share: float = inf
@@ -40,9 +43,9 @@ _recalled: set[str] = set()
 
 
 def expected(kind: str, origin: str) -> float:
-    """How many times slower than the winner the candidates of an origin are; 1 of one that was never tried."""
+    """How many times slower than the winner the candidates of an origin are; 1 where too little is known."""
     found = _known.get((kind, origin))
-    return 1.0 if found is None else found.slowness
+    return 1.0 if found is None or found.searches < _ENOUGH else found.slowness
 
 
 def worth_compiling(kind: str, origin: str) -> bool:
@@ -55,10 +58,12 @@ def learn(kind: str, ranking: Sequence[Measurement], rejected: Iterable[Measurem
     """Take note of what one search has found."""
     best = min(map(_seconds, ranking), default=inf)
     ready = min((_seconds(each) for each in ranking if "compiles" not in each.notes), default=inf)
-    for each in (*ranking, *rejected):
-        if each.seconds is None or best == inf:
-            continue
-        known = _known.setdefault((kind, each.origin), _Origin())
+    timed = [each for each in (*ranking, *rejected) if each.seconds is not None and best < inf]
+    for origin in {each.origin for each in timed}:
+        _known.setdefault((kind, origin), _Origin()).searches += 1
+    for each in timed:
+        assert each.seconds is not None
+        known = _known[kind, each.origin]
         known.slowness = min(known.slowness, each.seconds / best)
         if "compiles" in each.notes:
             known.compiled += 1

@@ -123,7 +123,7 @@ class ModuleSource(Generic[Problem]):
 class Task:
     """One problem.
 
-    kind       problems of one kind tend to have the same slow candidates: "ConvGrad dX float32"
+    kind       problems of one kind tend to have the same slow candidates: "ConvGrad dX float32 channels-last"
     detail     what tells it from others of its kind, for people to read
     key        all that the answer may depend on, beside the policy, the device and the sources' versions
     inputs, outputs   what the candidates are called with, in order

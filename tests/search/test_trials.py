@@ -68,7 +68,8 @@ def test_what_was_slow_for_one_problem_is_not_tried_for_the_next_of_its_kind_whe
             FakeCandidate(name, factor * each, name) for name, each in (("slow", 0.05), ("a", 1e-3), ("b", 1e-3))
         )
 
-    assert tried(candidates(1))[1].order == ["slow", "a", "b"]
+    for _ in range(2):
+        assert tried(candidates(1))[1].order == ["slow", "a", "b"]
     made, bench = tried(candidates(1))
     assert bench.order == ["a", "b"]
     assert reasons(made) == {"slow": "its like took far longer than the best"}
@@ -84,7 +85,8 @@ def test_the_first_of_a_source_is_tried_however_slow_its_like_were():
             FakeCandidate("b"),
         )
 
-    tried(*sources())
+    for _ in range(2):
+        tried(*sources())
     made, bench = tried(*sources())
     assert bench.order == ["a", "b", "slow"]
     assert set(reasons(made)) == {"slow too"}

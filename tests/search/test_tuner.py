@@ -138,10 +138,11 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(look, folder):
 def test_a_new_process_knows_from_stored_results_which_are_slow(look, benches, version, order):
     """Those of the same libraries."""
     slow = FakeCandidate("slow", 0.05)
-    look(task((slow, A, B)))
+    for key in ("one problem", "another"):
+        look(task((slow, A, B), key=key))
     history.forget()
-    look(task(FakeSource("source0", (slow, A, B), version), key="another problem"))
-    assert benches[1].order == order
+    look(task(FakeSource("source0", (slow, A, B), version), key="a third"))
+    assert benches[2].order == order
 
 
 def test_wrong_results_are_recorded_and_warned_about_once(look):

@@ -139,7 +139,9 @@ def call(
 def test_every_gradient_is_a_problem_and_a_search_of_its_own(search: Search) -> None:
     conv.plan(call(strides=(2, 1), pads=(1, 0, 2, 1)))
     dX, dW, dB, together = search.tasks
-    assert [task.kind for task in (dX, dW, dB)] == [f"ConvGrad {name} float32" for name in ("dX", "dW", "dB")]
+    assert [task.kind for task in (dX, dW, dB)] == [
+        f"ConvGrad {name} float32 channels-first" for name in ("dX", "dW", "dB")
+    ]
     assert [[each.shape for each in task.inputs] for task in (dX, dW, dB)] == [
         [(2, 8, 4, 4), (8, 4, 3, 3)],
         [(2, 8, 4, 4), (2, 4, 6, 5)],
@@ -155,7 +157,7 @@ def test_every_gradient_is_a_problem_and_a_search_of_its_own(search: Search) -> 
 
 def test_only_what_is_wanted_is_searched(search: Search) -> None:
     plan = conv.plan(call(outputs=("dW",)))
-    assert [task.kind for task in search.tasks] == ["ConvGrad dW float32"]
+    assert [task.kind for task in search.tasks] == ["ConvGrad dW float32 channels-first"]
     assert plan.kernel == "dW: fake dW 0"
 
 

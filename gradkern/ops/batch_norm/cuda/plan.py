@@ -23,7 +23,7 @@ from gradkern.search.store import SearchResult
 from gradkern.search.streams import BoundCandidate
 from gradkern.search.task import ModuleSource, Task
 from gradkern.search.tuner import Choice, candidate_names, choose, stored
-from gradkern.strides import overlaps_itself
+from gradkern.strides import layout, overlaps_itself
 
 __all__ = ["HEEDS_PINS", "plan", "searches"]
 
@@ -88,7 +88,7 @@ def _task(call: Call, device: Device) -> Task:
     problem = Problem(**call.inputs, **call.outputs, mode=mode, in_place=bool(call.in_place))
     modules = ["streaming", "persistent", "cudnn"] if mode == "auto" else ["cudnn"]
     return Task(
-        kind=f"BatchNormalizationGrad {problem.dtype}",
+        kind=f"BatchNormalizationGrad {problem.dtype} {layout(problem.X)}",
         detail="x".join(map(str, problem.X.shape)),
         key=repr(problem),
         inputs=problem.inputs,

@@ -23,7 +23,7 @@ from gradkern.search.store import SearchResult
 from gradkern.search.streams import BoundCandidate, StreamsSource
 from gradkern.search.task import ModuleSource, Source, Task
 from gradkern.search.tuner import candidate_names, choose, stored
-from gradkern.strides import overlaps_itself
+from gradkern.strides import layout, overlaps_itself
 
 __all__ = ["HEEDS_PINS", "plan", "searches"]
 
@@ -115,7 +115,7 @@ def _span(tensor: Tensor) -> int:
 
 def _task(problem: Problem | BiasProblem, device: Device) -> Task:
     return Task(
-        kind=f"ConvGrad {problem.gradient} {problem.dtype}",
+        kind=_kind(problem),
         detail=_sizes(problem),
         key=repr(problem),
         inputs=problem.inputs,
@@ -124,6 +124,14 @@ def _task(problem: Problem | BiasProblem, device: Device) -> Task:
         sources=_sources(problem, device),
         reference=None if isinstance(problem, BiasProblem) else partial(elements, problem),
     )
+
+
+def _kind(problem: Problem | BiasProblem) -> str:
+    """What slow and fast candidates depend on most."""
+    words = ["ConvGrad", problem.gradient, problem.dtype, layout(problem.dY)]
+    if isinstance(problem, Problem) and problem.geometry.group > 1:
+        words.insert(3, "depthwise" if problem.geometry.channels == 1 else "grouped")
+    return " ".join(words)
 
 
 def _sources(problem: Problem | BiasProblem, device: Device) -> tuple[Source, ...]:
