@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.calls import run_any
-from helpers.examples import FORWARD, OPERATORS, sample
+from helpers.examples import FORWARD, OPERATORS, rows, sample
 from helpers.reference import FORMULAS, directional_difference, reference
 from helpers.tolerance import assert_close, norm_of
 
@@ -52,11 +52,10 @@ the gradient's output of every input of the first.
 def pairs() -> Iterator[Any]:
     for forward, gradient in PARTNERS:
         known = [dict(row) for row in OPERATORS[forward].combinations]
-        for row in OPERATORS[gradient].combinations:
+        for row, marks in rows(OPERATORS[gradient]):
             if {key: row[key] for key in known[0]} not in known or ("Skip" in forward and row["G"] != row["T"]):
                 continue
             for number, example in enumerate(OPERATORS[forward].examples):
-                marks = () if set(row.values()) == {"float32"} else pytest.mark.thorough
                 label = f"{forward}-{gradient}-{'-'.join(row.values())}-{number}"
                 yield pytest.param(forward, gradient, row, example, id=label, marks=marks)
 

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from helpers.calls import run_any
-from helpers.examples import GRADIENTS, OPERATORS, attributes_of, bits, cases, cases_with, every_output, sample
+from helpers.examples import GRADIENTS, OPERATORS, attributes_of, bits, cases, cases_with, every_output, rows, sample
 from helpers.reference import FORMULAS, reference
 from helpers.tolerance import assert_close, assert_elements_close
 
@@ -178,26 +178,23 @@ def empties() -> Iterator[object]:
                     if axis == "sizes":
                         pairs = zip(axes["sizes"], axes["statistics"], strict=True)
                         axes["statistics"] = tuple(0 if z == 0 and s != 1 else s for z, s in pairs)
-                    yield pytest.param(
-                        name,
-                        operator,
-                        Example(axes=axes, attributes=dict(example.attributes)),
-                        id=f"{name}-{axis}-{place}",
-                    )
+                    empty = Example(axes=axes, attributes=dict(example.attributes))
+                    for row, marks in rows(operator):
+                        label = f"{name}-{'-'.join(row.values())}-{axis}-{place}"
+                        yield pytest.param(name, operator, row, empty, id=label, marks=marks)
 
 
-@pytest.mark.parametrize(("name", "operator", "example"), list(empties()))
+@pytest.mark.parametrize(("name", "operator", "row", "example"), list(empties()))
 def test_sums_over_nothing_are_zero_and_empty_arrays_stay_empty(
-    name: str, operator: Operator, example: Example
+    name: str, operator: Operator, row: dict, example: Example
 ) -> None:
-    for row in operator.combinations:
-        inputs = sample(operator, row, example)
-        result = run_any(name, **inputs, outputs=every_output(operator), **attributes_of(operator, row, example))
-        for each, array in zip(operator.outputs, result, strict=True):
-            if each.like is not None:
-                assert array.shape == inputs[each.like].shape
-            if array.shape != inputs[operator.inputs[0].name].shape:
-                np.testing.assert_array_equal(array.astype(np.float32), 0)
+    inputs = sample(operator, row, example)
+    result = run_any(name, **inputs, outputs=every_output(operator), **attributes_of(operator, row, example))
+    for each, array in zip(operator.outputs, result, strict=True):
+        if each.like is not None:
+            assert array.shape == inputs[each.like].shape
+        if array.shape != inputs[operator.inputs[0].name].shape:
+            np.testing.assert_array_equal(array.astype(np.float32), 0)
 
 
 @pytest.mark.parametrize("operator", ["LayerNormalizationGrad", "SimplifiedLayerNormalizationGrad", "BiasGeluGrad_dX"])
@@ -315,25 +312,28 @@ def test_a_row_of_one_column_is_a_row(name: str, data: str) -> None:
     assert_close(name, "scale_grad", result.scale_grad, expected["scale_grad"])
 
 
-def test_gelu_has_the_right_limits_and_never_makes_a_nan() -> None:
-    for operator in ("BiasGeluGrad_dX", "BiasFastGeluGrad_dX"):
-        for row in OPERATORS[operator].combinations:
-            huge = float(ml_dtypes.finfo(row["T"]).max)
-            X = np.array([np.inf, -np.inf, np.nan, huge, -huge, 1e4, -1e4, 100, -100, 0, -0.0], np.float64).astype(
-                row["T"]
-            )
-            dX = gradkern.run(operator, np.ones_like(X), X, np.zeros(X.shape, row["TB"])).dX.astype(np.float64)
-            np.testing.assert_array_equal(dX, [1, 0, np.nan, 1, 0, 1, 0, 1, 0, 0.5, 0.5], err_msg=f"{operator} {row}")
+def types_of(*operators: str) -> Iterator[object]:
+    for operator in operators:
+        for row, marks in rows(OPERATORS[operator]):
+            yield pytest.param(operator, row, id=f"{operator}-{'-'.join(row.values())}", marks=marks)
 
 
-def test_gelu_itself_has_the_right_limits() -> None:
-    for operator in ("BiasGelu", "BiasFastGelu"):
-        for row in OPERATORS[operator].combinations:
-            huge = float(ml_dtypes.finfo(row["T"]).max)
-            A = np.array([np.inf, -np.inf, np.nan, huge, -huge, 1e4, -1e4, 100, -100, 0], np.float64).astype(row["T"])
-            C = gradkern.run(operator, A, np.zeros(A.shape, row["TB"])).C.astype(np.float64)
-            wide = A.astype(np.float64)
-            np.testing.assert_array_equal(C, np.where(wide < 0, 0, wide), err_msg=f"{operator} {row}")
+@pytest.mark.parametrize(("operator", "row"), list(types_of("BiasGeluGrad_dX", "BiasFastGeluGrad_dX")))
+def test_gelu_has_the_right_limits_and_never_makes_a_nan(operator: str, row: dict) -> None:
+    huge = float(ml_dtypes.finfo(row["T"]).max)
+    wide = np.array([np.inf, -np.inf, np.nan, huge, -huge, 1e4, -1e4, 100, -100, 0, -0.0], np.float64)
+    X = wide.astype(row["T"])
+    dX = run_any(operator, np.ones_like(X), X, np.zeros(X.shape, row["TB"])).dX.astype(np.float64)
+    np.testing.assert_array_equal(dX, [1, 0, np.nan, 1, 0, 1, 0, 1, 0, 0.5, 0.5])
+
+
+@pytest.mark.parametrize(("operator", "row"), list(types_of("BiasGelu", "BiasFastGelu")))
+def test_gelu_itself_has_the_right_limits(operator: str, row: dict) -> None:
+    huge = float(ml_dtypes.finfo(row["T"]).max)
+    A = np.array([np.inf, -np.inf, np.nan, huge, -huge, 1e4, -1e4, 100, -100, 0], np.float64).astype(row["T"])
+    C = run_any(operator, A, np.zeros(A.shape, row["TB"])).C.astype(np.float64)
+    wide = A.astype(np.float64)
+    np.testing.assert_array_equal(C, np.where(wide < 0, 0, wide))
 
 
 def test_a_zero_in_the_invertible_scale_is_an_error_and_writes_nothing() -> None:

@@ -110,7 +110,10 @@ def test_clusters_with_many_items_with_few_and_with_none(clusters: int, slices: 
     check(of_constants((9, 5, 12), f), clusters=clusters, slices=slices)
 
 
-@pytest.mark.parametrize(("batch", "slots"), [(1, 0), (1, 10), (2, 7), (4, 3), (9, 1)])
+@pytest.mark.parametrize(
+    ("batch", "slots"),
+    [(1, 10), (4, 3), *(pytest.param(*each, marks=pytest.mark.every_kernel) for each in [(1, 0), (2, 7), (9, 1)])],
+)
 def test_a_ring_of_any_length_is_filled_again(batch: int, slots: int) -> None:
     check(case((9, 6, 8), f), clusters=1, batch=batch, slots=slots)
     check(case((9, 6, 8), f), clusters=1, slices=2, batch=batch, slots=slots, in_place="X")

@@ -24,12 +24,21 @@ Part = TypeVar("Part")
 def cases(types: str = "all", names: Iterable[str] = OPERATORS) -> Iterator[object]:
     for name in names:
         operator = OPERATORS[name]
-        for row in operator.combinations:
+        for row, marks in rows(operator):
             if types != "all" and set(row.values()) != {types}:
                 continue
             for example in operator.examples:
-                marks = () if _is_float32(row) else pytest.mark.thorough
                 yield pytest.param(name, operator, row, example, id=_label(name, row, example), marks=marks)
+
+
+def rows(operator: Operator) -> Iterator[tuple[Mapping[str, str], list[pytest.MarkDecorator]]]:
+    """Every combination of types with its marks. Where types of data are mixed, every second stands for its neighbour
+    too: on the CPU each makes a kernel of its own, of the same code.
+    """
+    mixed = [row for row in operator.combinations if len({row[key] for key in row if key != "U"}) > 1]
+    for row in operator.combinations:
+        marks = [] if _is_float32(row) else [pytest.mark.thorough]
+        yield row, [*marks, pytest.mark.every_kernel] if row in mixed[1::2] else marks
 
 
 def cases_with(parts: Callable[[Operator], Iterable[Part]]) -> Iterator[object]:

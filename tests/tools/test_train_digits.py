@@ -115,7 +115,13 @@ def test_a_wrong_output_of_any_operator_shows_in_the_network(slopes: Slopes) -> 
             assert max(slopes.disagreement(run).values()) > 1e4 * AGREEMENT, (operator, output)
 
 
-@pytest.fixture(scope="module", params=[[], ["--invertible", "--dml"]], ids=["plain", "siblings"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param([], id="plain"),
+        pytest.param(["--invertible", "--dml"], id="siblings", marks=pytest.mark.every_kernel),
+    ],
+)
 def quick(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], str, Path]:
     """Options, what was printed, and the folder written, of the quick form in a process of its own."""
     folder = tmp_path_factory.mktemp("digits") / "new" / "folder"

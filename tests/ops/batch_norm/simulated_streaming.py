@@ -74,7 +74,7 @@ def test_rows_that_the_first_pass_leaves_on_the_chip_are_used(sizes: tuple[int, 
     check(case(sizes, f), width=4, held_rows=held_rows, stages=2, blocks=3, in_place="X")
 
 
-@pytest.mark.parametrize("sizes", [(16, 4, 32), (80, 32)], ids=str)
+@pytest.mark.parametrize("sizes", [(16, 4, 32), pytest.param((80, 32), marks=pytest.mark.every_kernel)], ids=str)
 def test_and_not_read_again(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     copies = 0
 
@@ -124,7 +124,7 @@ def test_dX_may_be_written_over_what_it_is_made_from(source: str, launches: int)
     check(case((9, 5, 12), f), width=4, in_place=source, blocks=3, launches=launches)
 
 
-@pytest.mark.parametrize("counts", [(), (112,), (80, 0, 32)], ids=str)
+@pytest.mark.parametrize("counts", [(), pytest.param((112,), marks=pytest.mark.every_kernel), (80, 0, 32)], ids=str)
 @pytest.mark.parametrize("last", [False, True])
 def test_a_batch_in_two_parts_has_the_gradient_of_the_whole(last: bool, counts: tuple[int, ...]) -> None:
     whole = case((7, 6, 4, 4), f)

@@ -72,8 +72,18 @@ def check(
     assert_right(operator, inputs, results)
 
 
-@pytest.mark.parametrize("operator", [EXACT, FAST, *FORWARD])
-@pytest.mark.parametrize("data", [b, h, f, d])
+@pytest.mark.parametrize(
+    ("operator", "data"),
+    [
+        *((EXACT, data) for data in (b, h, f, d)),
+        *((operator, f) for operator in (FAST, *FORWARD)),
+        *(
+            pytest.param(operator, data, marks=pytest.mark.every_kernel)
+            for operator in (FAST, *FORWARD)
+            for data in (b, h, d)
+        ),
+    ],
+)
 def test_every_type(operator: str, data: str) -> None:
     check(operator, 11, 100, data, width=2, lanes=32, warp_groups=2, unroll=2)
 

@@ -150,7 +150,7 @@ def test_X_grad_may_be_written_over_what_it_is_made_from(source: str) -> None:
     check(LAYER, 9, 100, (f, f, f), 1, run={"in_place": source}, width=4, lanes=8, vectors=4, warp_groups=1)
 
 
-@pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED])
+@pytest.mark.parametrize("operator", [LAYER, pytest.param(SIMPLIFIED, marks=pytest.mark.every_kernel)])
 def test_a_residuals_gradient_is_added_to_X_grad(operator: str) -> None:
     check(operator, 37, 64, (b, b, b), 2, residual=True, width=8, lanes=4, vectors=2, warp_groups=2)
     check(operator, 9, 500, (b, f, f), 1, residual=True, width=4, lanes=64, vectors=2, warp_groups=1, aligned=False)

@@ -147,7 +147,7 @@ def test_wide_rows_are_read_once_where_they_fit_a_cluster(
 @pytest.mark.parametrize(
     ("kind", "capability"),
     parameters(
-        [*product(KINDS[::4], HOPPER), *zip(KINDS[1::6], cycle(OTHERS), strict=False)],
+        [*product(KINDS[::4], HOPPER), *zip(KINDS[1::8], cycle(OTHERS), strict=False)],
         [*product(KINDS, HOPPER), *zip(KINDS[::4], cycle(OTHERS), strict=False), *product(KINDS[::3], OTHERS)],
     ),
 )
