@@ -1,7 +1,7 @@
 """gradkern in JAX (the extra `jax`): functions whose gradients are gradkern's, in eager code and under jax.jit.
 
-    from gradkern.jax import layer_norm
-    jax.grad(lambda x: layer_norm(x, scale, bias).sum())(x)
+    >>> from gradkern.jax import layer_norm
+    >>> dx = jax.grad(lambda x: layer_norm(x, scale, bias).sum())(x)
 
 A backward pass is one foreign call of XLA's on the arrays where they are. What that costs: XLA fuses nothing into it,
 Python answers it on XLA's thread, in a tenth of a millisecond or two, one device computes it (XLA gathers what is
