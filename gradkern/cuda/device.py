@@ -16,8 +16,17 @@ from gradkern.system import locks
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
-__all__ = ["Device", "OutOfMemoryError", "activate", "check", "described", "get_device", "identity", "in_turn"]
-__all__ += ["is_current"]
+__all__ = [
+    "Device",
+    "OutOfMemoryError",
+    "activate",
+    "check",
+    "described",
+    "get_device",
+    "identity",
+    "in_turn",
+    "is_current",
+]
 
 in_turn = locks.lock()
 """Held while work that uses a stream's scratch memory twice is enqueued: two threads may share the stream."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
@@ -23,6 +24,15 @@ INPUTS = {
     SIMPLIFIED: ("Y_grad", "X", "scale", "inv_std_var"),
     INVERTIBLE: ("Y_grad", "Y", "scale", "bias", "inv_std_var"),
 }
+EVERY_WIDTH: dict[str, Any] = {
+    "width": 1,
+    "lanes": 32,
+    "vectors": 4,
+    "certain_vectors": 0,
+    "warp_groups": 2,
+    "aligned": False,
+}
+"""Of a form, here or of the forward norms, that serves all rows of up to 128 elements."""
 
 
 @dataclass

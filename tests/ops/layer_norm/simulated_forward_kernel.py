@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from helpers.layer_norm import EVERY_WIDTH
 from helpers.norm_forward import LAYER, OUTPUTS, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED, case
 from helpers.simulate_norm_forward import simulate
 
@@ -56,15 +57,7 @@ def test_warps_of_a_row_merge_what_they_have(operator: str, columns: int) -> Non
 
 @pytest.mark.parametrize("columns", [1, 31, 65, 128])
 def test_one_kernel_serves_every_width_that_its_threads_have_vectors_for(columns: int) -> None:
-    form: dict[str, Any] = {
-        "width": 1,
-        "lanes": 32,
-        "vectors": 4,
-        "certain_vectors": 0,
-        "warp_groups": 2,
-        "aligned": False,
-    }
-    check(LAYER, 9, columns, (h, h), 1, run={"offset": 2}, **form)
+    check(LAYER, 9, columns, (h, h), 1, run={"offset": 2}, **EVERY_WIDTH)
 
 
 @pytest.mark.parametrize("strides", [False, True])

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from helpers.layer_norm import ALL_OUTPUTS, INVERTIBLE, LAYER, SIMPLIFIED, case
+from helpers.layer_norm import ALL_OUTPUTS, EVERY_WIDTH, INVERTIBLE, LAYER, SIMPLIFIED, case
 from helpers.simulate_layer_norm import simulate
 
 from gradkern.ops.layer_norm.cuda.form import LayerNormForm
@@ -47,15 +47,7 @@ def test_a_warp_a_row_with_vectors_left_over(operator: str) -> None:
 
 @pytest.mark.parametrize("columns", [1, 31, 65, 128])
 def test_one_kernel_serves_every_width_that_its_threads_have_vectors_for(columns: int) -> None:
-    form: dict[str, Any] = {
-        "width": 1,
-        "lanes": 32,
-        "vectors": 4,
-        "certain_vectors": 0,
-        "warp_groups": 2,
-        "aligned": False,
-    }
-    check(LAYER, 9, columns, (h, h, h), 1, run={"offset": 2}, **form)
+    check(LAYER, 9, columns, (h, h, h), 1, run={"offset": 2}, **EVERY_WIDTH)
 
 
 @pytest.mark.parametrize("columns", [8, 24, 32])

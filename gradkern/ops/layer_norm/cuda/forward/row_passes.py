@@ -109,7 +109,9 @@ def row_passes(
         """Y = (X - mean) * r * scale + bias"""
         shared = i.shared_memory()
         y, scale, bias = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-        if IN_MEMORY:  # all loads before the first store, which none of them may pass
+        if IN_MEMORY:
+            # all loads before the first store, which none of them may pass; and each used at once, in place: with a
+            # row's scales and biases in registers beside its values, half the forms of such blocks spill
             multiply(x, mean, r, scale_from, first_column, lane, vectors)
             if BIASED:
                 add(x, bias_from, first_column, lane, vectors)
