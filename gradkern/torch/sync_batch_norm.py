@@ -64,7 +64,7 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype, **more)
         self.process_group = process_group
-        self.symmetric_memory = symmetric_memory
+        self.symmetric_memory = _flag(symmetric_memory)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
         came = f"SyncBatchNorm: input has shape {tuple(input.shape)}"
@@ -97,12 +97,19 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         """Every batch norm in the module as one of these, with its parameters and buffers; the module itself if it is
         one. As nn.SyncBatchNorm's.
         """
+        symmetric_memory = _flag(symmetric_memory)  # before anything is changed
         converted = nn.SyncBatchNorm.convert_sync_batchnorm(module, process_group)
         found: list[Any] = [each for each in converted.modules() if type(each) is nn.SyncBatchNorm]
         for each in found:
             each.__class__ = cls
             each.symmetric_memory = symmetric_memory
         return converted
+
+
+def _flag(symmetric_memory: Any) -> bool:
+    if not isinstance(symmetric_memory, bool):
+        raise TypeError(f"SyncBatchNorm: symmetric_memory is {symmetric_memory!r}; expected True or False")
+    return symmetric_memory
 
 
 def _group_of(group: Any) -> Any:

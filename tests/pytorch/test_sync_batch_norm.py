@@ -220,3 +220,11 @@ def test_what_is_no_batch_is_refused(shape: tuple[int, ...]) -> None:
 def test_another_number_of_channels_is_refused() -> None:
     with pytest.raises(ValueError, match=r"SyncBatchNorm: input has shape \(4, 5, 2\): 5 channels; expected 3"):
         SyncBatchNorm(3)(torch.randn(4, 5, 2))
+
+
+def test_symmetric_memory_is_a_flag_and_nothing_is_converted_by_another() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(3))
+    for make in (SyncBatchNorm, lambda _, **how: SyncBatchNorm.convert_sync_batchnorm(model, **how)):
+        with pytest.raises(TypeError, match="symmetric_memory is 'yes'; expected True or False"):
+            make(3, symmetric_memory="yes")  # pyright: ignore[reportArgumentType]  wrong on purpose
+    assert type(model[0]) is nn.BatchNorm1d
