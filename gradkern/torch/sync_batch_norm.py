@@ -27,6 +27,7 @@ from gradkern.torch.operators import define
 __all__ = ["SyncBatchNorm"]
 
 Tensor = torch.Tensor
+define()
 _ops = torch.ops.gradkern
 
 
@@ -135,9 +136,10 @@ def _sync_batch_norm(
         parts = gathered(_message(x.detach()), size, name, symmetric)
         outputs = "statistics" if running_mean is None else "statistics,sample_statistics"
         whole, sample = _merged(parts, eps, outputs)
-        mean, inv_std, total = whole.split((x.shape[1], x.shape[1], 1))
+        sizes = x.shape[1], x.shape[1], 1
+        mean, inv_std, total = whole.split(sizes)
         if running_mean is not None and running_var is not None:
-            _follow([running_mean, running_var], list(sample[:-1].view(2, -1)), momentum)
+            _follow([running_mean, running_var], list(sample.split(sizes)[:2]), momentum)
         y = _normalized(x, weight, bias, mean, inv_std, eps)
     return _Gradient.apply(y, x, weight, bias, mean, inv_std, total, eps, *ways)  # pyright: ignore[reportReturnType]
 
@@ -152,17 +154,17 @@ def _follow(running: list[Tensor], new: list[Tensor], momentum: float | Tensor) 
         old.copy_(torch.lerp(old.to(each.dtype), each, momentum))
 
 
-def _message(x: Tensor) -> Tensor:
-    """Mean and variance of each channel of a part, and the number of its elements: (2C + 1,), at least float32."""
+def _message(x: Tensor) -> tuple[Tensor, ...]:
+    """Mean and variance of each channel of a part, and the number of its elements: 2C + 1 numbers, at least float32."""
     wide, channels = torch.promote_types(x.dtype, torch.float32), x.shape[1]
     count = x.numel() // channels
     if not count:
-        return x.new_zeros(2 * channels + 1, dtype=wide)
+        return (x.new_zeros(2 * channels + 1, dtype=wide),)
     if _by_aten(x):
         mean, variance = torch.batch_norm_update_stats(x, None, None, 0.0)
     else:
         variance, mean = torch.var_mean(x.to(wide), _reduced(x), correction=0)
-    return torch.cat((mean, variance, x.new_full((1,), count, dtype=wide)))
+    return mean, variance, x.new_full((1,), count, dtype=wide)
 
 
 def _normalized(
@@ -187,7 +189,10 @@ class _Gradient(torch.autograd.Function):
     def forward(ctx: Any, y: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         mean, inv_std, total, ctx.eps, *ctx.ways = rest
         ctx.save_for_backward(x, weight, bias, mean, inv_std, total)
-        return y.clone() if torch.compiler.is_compiling() else y
+        if torch.compiler.is_compiling():
+            return y.clone()
+        ctx.mark_dirty(y)  # else it is a view, which nothing may be written over: an activation in place
+        return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -198,14 +203,13 @@ class _Gradient(torch.autograd.Function):
             y = _differentiable(x, weight, bias, total, ctx.eps, *ctx.ways[:2])
             found = iter(torch.autograd.grad(y, leaves, grad, create_graph=True))
             return None, *[next(found) if need else None for need in needs], *[None] * 7
-        operands = grad, x, mean, inv_std  # sums are of this part, as a parameter's gradient is
-        sums = _grad_sums(*operands) if _plain(grad, x) else _ops.batch_norm_grad_sums(*operands)
+        sums = _grad_sums(grad, x, mean, inv_std)  # of this part, as a parameter's gradient is
         dx = None
         if needs[0]:
             name, size, symmetric = ctx.ways
             both = added(sums, size, name, symmetric)
             scale = torch.ones_like(mean) if weight is None else weight
-            dx = _grad_from_sums(grad, x, scale, mean, inv_std, *both, total)
+            dx = _grad_from_sums(grad, x, scale, mean, inv_std, *both.split(mean.numel()), total)
         dweight, dbias = (
             share.to(each.dtype) if each is not None and need else None
             for share, each, need in zip(sums, (weight, bias), needs[1:], strict=True)
@@ -219,7 +223,7 @@ class _Added(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, share: Tensor, group: str, size: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx.group = group, size
-        return added(share, size, group, symmetric=False)
+        return added((share,), size, group, symmetric=False)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -272,33 +276,16 @@ def _merged(parts: Tensor, eps: float, outputs: str) -> Any:
     return _ops.BatchNormalizationMergeStatistics(parts, epsilon=eps, outputs=outputs)
 
 
+def _grad_sums(*operands: Tensor) -> Any:
+    run_op: Any = run
+    return (
+        run_op("BatchNormalizationGradSums", *operands)
+        if _plain(*operands[:2])
+        else _ops.BatchNormalizationGradSums(*operands)
+    )
+
+
 def _grad_from_sums(grad: Tensor, x: Tensor, *others: Tensor) -> Tensor:
     if _plain(grad, x):
         return run("BatchNormalizationGradFromSums", grad, x, *others).dX
     return _ops.BatchNormalizationGradFromSums(grad, x, *others)
-
-
-def _grad_sums(grad: Tensor, x: Tensor, mean: Tensor, inv_std: Tensor) -> Tensor:
-    """Both sums in one array, ready to be sent."""
-    sums = mean.new_empty(2, mean.numel())
-    out = {"dScale": sums[0], "dBias": sums[1]}
-    with torch.no_grad():
-        run("BatchNormalizationGradSums", grad, x, mean, inv_std, out=out)
-    return sums
-
-
-def _fake_grad_sums(grad: Tensor, x: Tensor, mean: Tensor, inv_std: Tensor) -> Tensor:
-    return mean.new_empty(2, mean.numel())
-
-
-def _define() -> torch.library.Library:
-    define()
-    library = torch.library.Library("gradkern", "FRAGMENT")
-    library.define("batch_norm_grad_sums(Tensor dY, Tensor X, Tensor saved_mean, Tensor saved_inv_std) -> Tensor")
-    for key in ("CPU", "CUDA"):
-        library.impl("batch_norm_grad_sums", _grad_sums, key)
-    torch.library.register_fake("gradkern::batch_norm_grad_sums", _fake_grad_sums, lib=library)
-    return library
-
-
-_library = _define()

@@ -123,7 +123,8 @@ def second_derivatives(rank: int, device: str) -> Results:
 def model() -> torch.nn.Module:
     torch.manual_seed(0)
     made = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 8, 3, padding=1, bias=False), torch.nn.BatchNorm2d(8), torch.nn.ReLU(),
+        torch.nn.Conv2d(3, 8, 3, padding=1, bias=False), torch.nn.BatchNorm2d(8),
+        torch.nn.ReLU(inplace=True),
         torch.nn.Conv2d(8, 4, 3), torch.nn.BatchNorm2d(4),
     )  # fmt: skip
     return made.double()
