@@ -8,7 +8,6 @@ zero in every other process: so all get the same bits, in whichever order that k
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,7 +18,7 @@ import torch.distributed as dist  # pyright: ignore[reportMissingImports]
 __all__ = ["added", "gathered"]
 
 Tensor = torch.Tensor
-Parts = Sequence[Tensor]
+Parts = tuple[Tensor, ...]
 _MOST_BYTES = 1 << 20
 """Of all processes together. Every GPU reads them all, so that a ring is faster in the end."""
 
