@@ -49,10 +49,11 @@ def main() -> int:
     if not work:
         print("no operator takes these types", file=sys.stderr)
         return 1
-    rows = [
-        _overhead(*each) if options.overhead else _timed(*each, options)
-        for each in track(work, "timing", console=console, disable=not console.is_terminal, transient=True)
-    ]
+    with gradkern.policy(search="exhaustive"):
+        rows = [
+            _overhead(*each) if options.overhead else _timed(*each, options)
+            for each in track(work, "timing", console=console, disable=not console.is_terminal, transient=True)
+        ]
     _print(rows)
     if options.json:
         results = {"schema": SCHEMA, "machine": machine(options.provider == "cuda"), "rows": rows}

@@ -6,10 +6,11 @@
     tools/cold_start.py LayerNormalizationGrad --provider cpu --type float32
 
 Five processes, one after another: "empty" begins with an empty cache, "second" with the cache that "empty" left, both
-without packs; "pack" begins with an empty cache and a pack, --pack or those that are installed here, and so does
-"background", whose policy has searches wait for gradkern.tune(), called after the first step; "torch" computes the same
-gradients by PyTorch's own operators, with cudnn.benchmark. Each loads its libraries and makes its arrays, then calls
-every gradient once (the first step) and once more (the next step). What the libraries take to load is told apart.
+without packs; "pack" begins with an empty cache and a pack, --pack or those that are installed here. In these three
+calls search, by search="exhaustive". "background" begins as "pack" does, but its searches wait, as they do by default,
+for gradkern.tune(), which is called after the first step; "torch" computes the same gradients by PyTorch's own
+operators, with cudnn.benchmark. Each loads its libraries and makes its arrays, then calls every gradient once (the
+first step) and once more (the next step). What the libraries take to load is told apart.
 The exit code is 1 where a process of gradkern's failed; what PyTorch refuses is told.
 """
 

@@ -116,7 +116,7 @@ def _timed(layer: Layer, setting: str, wanted: Sequence[str], options: argparse.
         arguments: dict[str, Any] = {
             **layer.attributes,
             "outputs": outputs,
-            "policy": {"allow_tf32": setting == "tf32"},
+            "policy": {"search": "exhaustive", "allow_tf32": setting == "tf32"},
         }
         began = time.perf_counter()
         with warnings.catch_warnings():

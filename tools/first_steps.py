@@ -121,8 +121,8 @@ def _call(gradient: Any, options: Options) -> tuple[str, Call] | None:
         call = torch_peer(gradient.operator, inputs, attributes, gradient.outputs)
         return None if call is None else (what, call)
     arguments = {**inputs, **attributes, "outputs": gradient.outputs, "provider": options["provider"]}
-    if options["process"] == "background":
-        arguments["policy"] = {"search": "background"}
+    if options["process"] != "background":
+        arguments["policy"] = {"search": "exhaustive"}
     return what, lambda: gradkern.run(gradient.operator, **arguments)
 
 

@@ -98,6 +98,11 @@ def measured(name: str, column: str, tiny: bool, seconds: float) -> Row:
         gradkern.torch.enable(devices=device, min_bytes=0 if tiny else None)
         gradkern.torch.tune(step)
         report = gradkern.torch.report
+    elif "accelerate" in parts:
+        import gradkern
+
+        with gradkern.tune():
+            step()
     loss = float(step())
     first = time.perf_counter() - start
     for _ in range(2 if tiny else 10):

@@ -146,7 +146,7 @@ def _ranking(name: str, search: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The lines about one search: the fastest, and why the others are not among them."""
     if not search["kept"]:
         many = f"{len(search['candidates'])} candidates: {', '.join(search['candidates'])}"
-        yield f"search {name}", f"none is kept; the first call, or gradkern warmup, makes it. {many}"
+        yield f"search {name}", f"none is kept; gradkern.tune() or gradkern warmup makes it. {many}"
         return
     ranking, rejected = search["ranking"], search["rejected"]
     how = "confirmed by independent results" if search["confirmed"] else "not confirmed: there was one result only"

@@ -18,7 +18,7 @@ from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.recording import usual
 from gradkern.dispatch.run import dry_plan_for, plan_for
 from gradkern.errors import ArgumentError, DTypeError, ProviderError, UnknownOperatorError, nearest
-from gradkern.policy import effective
+from gradkern.policy import effective, searching
 from gradkern.system import providers
 from gradkern.system.providers import unavailable
 
@@ -47,10 +47,18 @@ class Wanted:
         tensors, more = self._described(provider)
         return plan_for(self.name, tensors, provider=provider, policy={**self.policy, **policy}, **more)
 
+    def searched_plan(self, provider: str) -> Prepared:
+        """The plan that `gradkern.tune()` would make, whatever the policy puts off."""
+        return self.plan(provider, search=self._searching)
+
     def dry_plan(self, provider: str) -> None:
-        """Plan for such arrays, so that the kernels that are missing are asked for; for use in a dry run."""
+        """Ask for the kernels that are missing for `searched_plan`; for use in a dry run."""
         tensors, more = self._described(provider)
-        dry_plan_for(self.name, tensors, provider, policy=self.policy, **more)
+        dry_plan_for(self.name, tensors, provider, policy={**self.policy, "search": self._searching}, **more)
+
+    @property
+    def _searching(self) -> Any:
+        return searching(effective(self.policy)).search
 
     def _described(self, provider: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The inputs, and all else that a plan is asked for with but the policy."""

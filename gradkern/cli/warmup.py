@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         began = time.perf_counter()
         try:
             with notice.quiet():  # the bar is there already
-                kernel = each.plan(provider).kernel
+                kernel = each.searched_plan(provider).kernel
         except Exception as error:  # one call that fails, in whatever way, must not stop the others
             failed += 1
             text = error if isinstance(error, GradkernError) else repr(error)

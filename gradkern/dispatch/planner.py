@@ -20,7 +20,7 @@ from gradkern.dispatch.plan_cache import plan_cache
 from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.waiting import waiting
 from gradkern.errors import GradkernError, ProviderError, nearest
-from gradkern.policy import effective
+from gradkern.policy import effective, searching
 from gradkern.system import providers
 from gradkern.system.importing import load
 from gradkern.system.notice import notice
@@ -105,9 +105,7 @@ def search(plan: Prepared) -> None:
 
 def _searching(call: Call) -> Call:
     """The call with a policy that searches."""
-    if call.policy.search == "background":
-        return replace(call, policy=replace(call.policy, search="exhaustive"))
-    return call
+    return replace(call, policy=searching(call.policy))
 
 
 def _checked(request: Request, views: Views) -> Call:

@@ -118,7 +118,7 @@ def _execute(platform: str, frame: Any) -> None:
     if platform == "cpu":
         plan, tensors = _plan(call, described, HOST, None)
         views = tuple(map(_array, tensors, addresses))
-        plan(views[:count], views[count:], None)
+        plan.plan(views[:count], views[count:], None)
         return
     there = next((each for each in addresses if each), 0)
     if not there:  # all is empty
@@ -130,7 +130,7 @@ def _execute(platform: str, frame: Any) -> None:
     get = ctypes.CFUNCTYPE(_Pointer, ctypes.POINTER(_StreamGet))(frame.api[0].functions[_GET_STREAM])
     if get(ctypes.byref(asked)):
         raise RuntimeError("XLA gives no stream")
-    plan(addresses[:count], addresses[count:], asked.stream or 0)
+    plan.plan(addresses[:count], addresses[count:], asked.stream or 0)
 
 
 @lru_cache(maxsize=4096)
@@ -150,7 +150,7 @@ def _plan(call: bytes, described: Any, device: str, alignments: Any) -> tuple[An
     policy = Policy(**said["policy"])
     wanted = {"outputs": [*outputs], "out": outputs, "policy": policy, **said["attributes"]}
     made = plan_for(said["op"], inputs, device=device, **wanted)
-    return made.plan, tuple(tensors)
+    return made, tuple(tensors)
 
 
 def _array(tensor: Tensor, address: int) -> np.ndarray:

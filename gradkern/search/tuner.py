@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
@@ -17,7 +17,7 @@ from gradkern.cuda.compile_ahead import compile_ahead
 from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, identity
 from gradkern.cuda.dry_run import DryRunDevice
 from gradkern.errors import GradkernError
-from gradkern.policy import Policy
+from gradkern.policy import Policy, searching
 from gradkern.search import history, store
 from gradkern.search.bench import Bench, CudaBench
 from gradkern.search.candidate import Candidate, Unfit
@@ -43,21 +43,23 @@ OpenBench = Callable[[Task, Device], Bench]
 class Choice:
     """The candidate that was chosen, prepared; and the search's result, where a search chose it.
 
-    provisional: no search has chosen it, and the policy leaves that to a later one.
+    provisional  no search has chosen it, and the policy leaves that to a later one
+    policy       of what was the first that is ready
     """
 
     task: Task
     candidate: Candidate
     result: SearchResult | None = None
     provisional: bool = False
+    policy: Policy | None = None
 
     def smaller(self) -> Choice:
-        """The next of the ranking with a smaller workspace. Raises Unfit where there is none."""
-        ranking = self.result.ranking if self.result else ()
+        """The next of the ranking, or of all, with a smaller workspace. Raises Unfit where there is none."""
         limit = self.candidate.workspace - 1
-        return Choice(
-            self.task, _rebuilt(self.task, [each for each in ranking if each.workspace <= limit]), self.result
-        )
+        if self.policy is not None and limit >= 0:
+            return replace(self, candidate=_first_ready(self.task, self.policy, limit))
+        ranking = self.result.ranking if self.result else ()
+        return replace(self, candidate=_rebuilt(self.task, [each for each in ranking if each.workspace <= limit]))
 
 
 def choose(
@@ -79,14 +81,14 @@ def choose(
     if pin is not None:
         return Choice(task, _pinned(task, policy, device, pin, limit))
     if policy.search == "default":
-        return Choice(task, _first_ready(task, policy, limit))
+        return Choice(task, _first_ready(task, policy, limit), policy=policy)
     asked = conditions(task, policy, device)
     key = store.key_of(asked)
     choice = _stored_choice(task, key, limit)
     if choice is not None:
         return choice
     if policy.search == "background":
-        return Choice(task, _first_ready(task, policy, limit), provisional=True)
+        return Choice(task, _first_ready(task, policy, limit), provisional=True, policy=policy)
     with cache_files.locked("search", key, _OTHERS_SEARCH):
         choice = _stored_choice(task, key, limit)  # another process may have searched meanwhile
         return choice or _search(task, policy, device, asked, Limits(limit, seconds), open_bench)
@@ -105,10 +107,9 @@ def candidate_names(task: Task) -> list[str]:
 def conditions(task: Task, policy: Policy, device: Device) -> dict[str, Any]:
     """All that the result of a search depends on."""
     name, driver = identity(device.index)
-    search = "exhaustive" if policy.search == "background" else policy.search  # which it is once it is made
     return {
         "task": task.key,
-        "search": search,
+        "search": searching(policy).search,  # which it is once it is made
         "allow_tf32": policy.allow_tf32,
         "deterministic": policy.deterministic,
         "workspace_limit": policy.workspace_limit,
@@ -183,7 +184,7 @@ def _search(
         bench = open_bench(task, device)
     except OutOfMemoryError as error:
         warnings.warn(f"gradkern: {task.title} is not searched: {error}", RuntimeWarning, stacklevel=2)
-        return Choice(task, _first_ready(task, policy, limits.workspace))
+        return Choice(task, _first_ready(task, policy, limits.workspace), policy=policy)
     history.recall(task.kind, asked)
     try:
         with progress(task.title) as report:

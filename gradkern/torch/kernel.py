@@ -12,7 +12,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.dispatch.planner import Wanted
 from gradkern.dispatch.run import dry_plan_for, plan_for
 from gradkern.errors import GradkernError, ProviderError
-from gradkern.policy import DEFAULT
+from gradkern.policy import DEFAULT, searching
 from gradkern.system import locks
 from gradkern.torch.flags import policy_of
 from gradkern.torch.options import Options
@@ -88,7 +88,7 @@ class Kernel:
             self.small = Counter()
 
     def plan(self, signature: Signature) -> None:
-        """Plan for a signature that waits: compile, and search, as the policy says. Never raises for a refusal."""
+        """Plan for a signature that waits: compile, and search at once. Never raises for a refusal."""
         question = signature.asked
         if question is None or not signature.waits:
             return
@@ -211,6 +211,6 @@ def _described(question: Asked, flags: Any) -> dict[str, Any]:
         "device": question.device,
         "outputs": [name for name, _ in question.outputs],
         "out": {name: result.seen_as for name, result in question.outputs},
-        "policy": DEFAULT if flags is None else policy_of(flags),
+        "policy": searching(DEFAULT if flags is None else policy_of(flags)),
         **dict(question.attributes),
     }

@@ -17,7 +17,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.contract.registry import operators
 from gradkern.contract.schema import Attribute, Flat, Ones, Operator, Output, Token
 from gradkern.dispatch.run import run
-from gradkern.policy import Policy
+from gradkern.policy import DEFAULT, Policy
 from gradkern.torch.flags import flags, policy_of
 
 __all__ = ["IN_FORCE", "define", "schema_of"]
@@ -25,7 +25,7 @@ __all__ = ["IN_FORCE", "define", "schema_of"]
 IN_FORCE = "in force"
 """In the place of Policy.search, for the whole policy."""
 
-_POLICY = 'str search="exhaustive", bool allow_tf32=True, bool deterministic=False'
+_POLICY = f'str search="{DEFAULT.search}", bool allow_tf32=True, bool deterministic=False'
 
 
 @cache
@@ -71,7 +71,7 @@ def _kernel(name: str, operator: Operator) -> Callable[..., Any]:
     def kernel(
         *inputs: Any,
         outputs: str | None = None,
-        search: Any = "exhaustive",
+        search: Any = DEFAULT.search,
         allow_tf32: bool = True,
         deterministic: bool = False,
         **attributes: Any,

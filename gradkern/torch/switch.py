@@ -12,7 +12,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.arrays.torch_guards import tensor_guards
-from gradkern.dispatch import planner
+from gradkern.dispatch import planner, tuning
 from gradkern.errors import ProviderError
 from gradkern.system import locks
 from gradkern.torch.aten import TRANSLATIONS
@@ -142,8 +142,9 @@ def enabled(ops: Any = None, **options: Any) -> Iterator[None]:
 def tune(step: Callable[[], Any]) -> Any:
     """Run one step, then choose and compile the kernels for every signature it met. Returns what the step returns.
 
-    Nothing is in flight on the device meanwhile. Under torch.distributed the first rank searches, then the others, who
-    read what it found: all have to call it.
+    Nothing is in flight on the device meanwhile. Searches that other calls of gradkern have put off are made, too, as
+    by `gradkern.tune()`. Under torch.distributed the first rank searches, then the others, who read what it found: all
+    have to call it.
     """
     if not _options:
         raise ProviderError("tune: gradkern.torch.enable() has not been called")
@@ -163,6 +164,7 @@ def tune(step: Callable[[], Any]) -> Any:
         for kernel in _kernels():
             for signature in kernel.signatures() if kernel.active else ():
                 kernel.plan(signature)
+        tuning.tune()
         options = _options[0]
         if first and options.only_faster and options.plan == "tune" and options.on_refusal != "raise":
             compare(_kernels(), calls)

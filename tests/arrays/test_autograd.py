@@ -211,7 +211,7 @@ def test_a_block_in_a_backward_pass_is_in_force_over_that_around_it() -> None:
 
     with gradkern.policy(deterministic=True):
         in_threads_of_a_backward_pass(look)
-    assert seen == {(True, "default"), (True, "exhaustive")}
+    assert seen == {(True, "default"), (True, "background")}
     assert current() == gradkern.Policy()
 
 

@@ -316,7 +316,7 @@ def test_a_search_that_nobody_made_is_not_made_now(show: Shown, searching: Calla
     code, out, _ = show(LN, "--axes", AXES, "--provider", "cuda", "--policy", '{"allow_tf32": false}')
     assert code == 0
     assert (
-        "search X_grad  none is kept; the first call, or gradkern warmup, makes it. 2 candidates: first, second" in out
+        "search X_grad  none is kept; gradkern.tune() or gradkern warmup makes it. 2 candidates: first, second" in out
     )
     assert [call.policy.search for call in fake.calls] == ["default"]
     assert [call.policy for call in fake.asked] == [gradkern.Policy(allow_tf32=False)]
@@ -334,7 +334,7 @@ def test_the_ranking_of_a_kept_search_is_shown(show: Shown, searching: Callable[
         "2. 200.0 us next, workspace 0 bytes",
         "wrong wrong: its result is 5.0e-01 away",
     ]
-    assert [call.policy.search for call in fake.calls] == ["default", "exhaustive"]
+    assert [call.policy.search for call in fake.calls] == ["default", "background"]
     document = json.loads(show(LN, "--axes", AXES, "--provider", "cuda", "--json")[1])
     assert document["searches"]["X_grad"]["rejected"][1]["reason"] == "no"
 

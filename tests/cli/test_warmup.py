@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from helpers.calls import FakeProvider, arguments
 
 import gradkern
 from gradkern import cli
+from gradkern.policy import searching
 
 OPERATORS = gradkern.operators()
 GELU, LN = "BiasGeluGrad_dX", "LayerNormalizationGrad"
@@ -166,7 +168,9 @@ def test_a_file_that_is_not_there_is_refused(show: Shown, tmp_path: Path) -> Non
 # --- the calls of a real run -----------------------------------------------------------------------------------------
 
 
-def test_the_calls_of_a_run_are_planned_again_as_they_were(show: Shown, provider: FakeProvider, tmp_path: Path) -> None:
+def test_the_calls_of_a_run_are_planned_again_with_the_searches_that_were_put_off(
+    show: Shown, provider: FakeProvider, tmp_path: Path
+) -> None:
     wide = np.zeros((6, 80), np.float32)[:, ::2]
     B = np.zeros(40, np.float32)
     gradkern.run(GELU, wide, wide, B, outputs=["dB"])
@@ -180,7 +184,8 @@ def test_the_calls_of_a_run_are_planned_again_as_they_were(show: Shown, provider
     path = tmp_path / "calls"
     path.write_text("\n".join(map(json.dumps, lines)))
     assert show("--calls", str(path))[0] == 0
-    assert provider.calls[len(planned) :] == planned
+    assert provider.calls[len(planned) :] == [replace(call, policy=searching(call.policy)) for call in planned]
+    assert provider.calls[-1].policy.search == "exhaustive"
 
 
 # --- failures --------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from gradkern.errors import ProviderError
 from gradkern.system import providers
 
 GELU = "BiasGeluGrad_dX"
-BACKGROUND = {"search": "background"}
+EXHAUSTIVE = {"search": "exhaustive"}
 
 
 class SearchedPlan:
@@ -62,9 +62,9 @@ def result(**changes: Any) -> float:
 
 
 def test_in_the_background_a_call_waits_for_no_search_and_tune_makes_it(searching: SearchingProvider) -> None:
-    assert (result(policy=BACKGROUND), searching.searches) == (1, ["background"])
+    assert (result(), searching.searches) == (1, ["background"])
     assert gradkern.tune().plans == 1
-    assert (result(policy=BACKGROUND), searching.searches) == (2, ["background", "exhaustive"])
+    assert (result(), searching.searches) == (2, ["background", "exhaustive"])
     assert gradkern.tune().plans == 0
 
 
@@ -84,7 +84,7 @@ def test_what_the_searches_compile_is_compiled_together_before_the_first(
     monkeypatch.setitem(modules, "fake_ahead", Ahead())
     cpu = replace(providers.PROVIDERS["cpu"], compile_ahead="fake_ahead")
     monkeypatch.setattr(providers, "PROVIDERS", {**providers.PROVIDERS, "cpu": cpu})
-    result(policy=BACKGROUND)
+    result()
     assert gradkern.tune().plans == 1
     assert ahead == [(1, "cpu")]
     assert searching.searches == ["background", "exhaustive", "exhaustive"]
@@ -93,7 +93,7 @@ def test_what_the_searches_compile_is_compiled_together_before_the_first(
 
 
 def test_a_prepared_plan_gets_what_tune_finds(searching: SearchingProvider) -> None:
-    plan = gradkern.prepare(GELU, **arguments(GELU), policy=BACKGROUND)
+    plan = gradkern.prepare(GELU, **arguments(GELU))
     assert (plan.kernel, plan.provisional) == ("first", True)
     before = plan.plan
     gradkern.tune()
@@ -105,19 +105,19 @@ def test_a_prepared_plan_gets_what_tune_finds(searching: SearchingProvider) -> N
 def test_a_step_within_tune_is_not_held_up_in_any_thread_whatever_the_policy(searching: SearchingProvider) -> None:
     seen: list[float] = []
     with gradkern.tune() as tuning:
-        thread = threading.Thread(target=lambda: seen.append(result()))
+        thread = threading.Thread(target=lambda: seen.append(result(policy=EXHAUSTIVE)))
         thread.start()
         thread.join()
         assert (seen, searching.searches) == ([1.0], ["background"])
     assert tuning.plans == 1
-    assert (result(), searching.searches) == (2, ["background", "exhaustive"])
-    assert gradkern.recorded()[0].get("policy") is None
+    assert (result(policy=EXHAUSTIVE), searching.searches) == (2, ["background", "exhaustive"])
+    assert gradkern.recorded()[0]["policy"] == EXHAUSTIVE
 
 
 def test_after_tune_calls_search_again_as_the_policy_says(searching: SearchingProvider) -> None:
     with gradkern.tune():
         pass
-    assert (result(), searching.searches) == (2, ["exhaustive"])
+    assert (result(policy=EXHAUSTIVE), searching.searches) == (2, ["exhaustive"])
 
 
 def test_a_step_that_fails_is_not_followed_by_searches(searching: SearchingProvider) -> None:
@@ -133,11 +133,11 @@ def test_a_step_that_fails_is_not_followed_by_searches(searching: SearchingProvi
 
 
 def test_a_search_that_fails_leaves_the_plan_as_it_is_with_a_warning(searching: SearchingProvider) -> None:
-    result(policy=BACKGROUND)
+    result()
     searching.fault = "no memory"
     with pytest.warns(RuntimeWarning, match=rf"{GELU} is not tuned: {GELU}: no memory"):
         assert gradkern.tune().plans == 0
-    assert result(policy=BACKGROUND) == 1
+    assert result() == 1
 
 
 @pytest.mark.parametrize("search", ["default", "exhaustive"])

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 import gradkern
 import gradkern.torch
+from gradkern.torch import kernel as kernels
 from gradkern.torch import switch
 from gradkern.torch.flags import flags, policy_of
 
@@ -136,7 +137,16 @@ def test_tune_says_what_its_plans_need_before_it_makes_the_first(monkeypatch: py
     wanted.clear()
     gradkern.torch.tune(model.step)
     assert not wanted
-    assert planned == [0, 1]
+    assert planned[::2] == [0, 1]  # the others are of gradkern.tune()
+
+
+def test_tune_searches_though_the_policy_puts_searches_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    plan_for = kernels.plan_for
+    monkeypatch.setattr(kernels, "plan_for", lambda **asked: (seen.append(asked["policy"]), plan_for(**asked))[1])
+    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    gradkern.torch.tune(LayerNorm(rows=9).step)
+    assert seen == [gradkern.Policy("exhaustive")] != [gradkern.Policy()]
 
 
 def test_plans_outlive_disable() -> None:

@@ -14,7 +14,7 @@ from gradkern.search import bundle, store
 from gradkern.search.tuner import choose
 from gradkern.system import cache_files
 
-POLICY = Policy(workspace_limit=1000)
+POLICY = Policy("exhaustive", workspace_limit=1000)
 A, B = FakeCandidate("a", 2e-3), FakeCandidate("b", 1e-3)
 
 

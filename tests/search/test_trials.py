@@ -10,7 +10,7 @@ from gradkern.search.limits import Limits
 from gradkern.search.trials import Trials, joined_reasons
 
 
-def tried(*sources, policy=Policy(), workspace=100, seconds=3.0, reference=None):  # noqa: B008  frozen
+def tried(*sources, policy=Policy("exhaustive"), workspace=100, seconds=3.0, reference=None):  # noqa: B008  frozen
     bench = FakeBench(reference=reference)
     made = Trials(task(*sources), policy, Limits(workspace, seconds), bench, clock=bench.clock)
     made.run()
@@ -105,7 +105,11 @@ def test_what_is_compiled_once_and_for_all_takes_no_time_from_the_others():
     bench = FakeBench()
     kernel = FakeCandidate("kernel", 2e-3, notes=frozenset({"compiles_once"}), compiling=4.0, bench=bench)
     made = Trials(
-        task((kernel, FakeCandidate("a"), FakeCandidate("b"))), Policy(), Limits(100), bench, clock=bench.clock
+        task((kernel, FakeCandidate("a"), FakeCandidate("b"))),
+        Policy("exhaustive"),
+        Limits(100),
+        bench,
+        clock=bench.clock,
     )
     made.run()
     assert bench.order == ["kernel", "a", "b"]
@@ -127,7 +131,7 @@ def searched(*slow, variants=(), takes=0.6):
     """A search among what compiles and two others of a millisecond; and the candidates that ran."""
     bench = FakeBench()
     candidates = (*compiling(bench, *slow, takes=takes), FakeCandidate("a", variants=variants), FakeCandidate("b"))
-    made = Trials(task(candidates), Policy(), Limits(100), bench, clock=bench.clock)
+    made = Trials(task(candidates), Policy("exhaustive"), Limits(100), bench, clock=bench.clock)
     made.run()
     return made, bench.order
 
@@ -162,7 +166,9 @@ def test_what_compiles_is_tried_again_for_problems_of_the_kind_where_two_of_its_
 def test_what_compiles_is_tried_for_as_long_as_nothing_else_confirms_the_result():
     searched(2e-3, 2e-3)
     bench = FakeBench()
-    made = Trials(task((FakeCandidate("a"), *compiling(bench, 2e-3))), Policy(), Limits(100), bench, clock=bench.clock)
+    made = Trials(
+        task((FakeCandidate("a"), *compiling(bench, 2e-3))), Policy("exhaustive"), Limits(100), bench, clock=bench.clock
+    )
     made.run()
     assert bench.order == ["a", "jit0"]
     assert made.confirmed
@@ -209,11 +215,11 @@ def test_a_candidate_that_two_sources_propose_runs_once():
 @pytest.mark.parametrize(
     ("note", "policy", "reason"),
     [
-        ("reduced_precision", Policy(), "it adds up in less than float32"),
-        ("tf32", Policy(allow_tf32=False), "it multiplies in TF32, which the policy does not allow"),
+        ("reduced_precision", Policy("exhaustive"), "it adds up in less than float32"),
+        ("tf32", Policy("exhaustive", allow_tf32=False), "it multiplies in TF32, which the policy does not allow"),
         (
             "nondeterministic",
-            Policy(deterministic=True),
+            Policy("exhaustive", deterministic=True),
             "its bits may differ from run to run, and the policy is deterministic",
         ),
     ],
@@ -308,7 +314,7 @@ def test_where_none_is_near_enough_the_nearest_is_taken_but_nothing_wrong():
 def test_what_float64_takes_is_no_time_of_the_search():
     bench = FakeBench(reference=1.0, asking=10.0)
     candidates = FakeCandidate("a"), FakeCandidate("wrong", result=1.5), FakeCandidate("b", 1e-4)
-    made = Trials(task(candidates), Policy(), Limits(100), bench, clock=bench.clock)
+    made = Trials(task(candidates), Policy("exhaustive"), Limits(100), bench, clock=bench.clock)
     made.run()
     assert names(made.ranking) == ["b", "a"]
     assert bench.now > 20

@@ -17,7 +17,7 @@ from gradkern.search import tuner as choosing
 from gradkern.search.candidate import Unfit
 from gradkern.search.tuner import choose, stored
 
-POLICY = Policy(workspace_limit=1000)
+POLICY = Policy("exhaustive", workspace_limit=1000)
 
 
 class Opened(list):
@@ -123,6 +123,16 @@ def test_when_none_of_the_ranking_can_be_made_again_it_is_searched_again(look, b
 def test_a_workspace_that_cannot_be_had_means_the_next_candidate(look):
     choice = look(task((A, B)))
     assert choice.smaller().candidate is A
+    with pytest.raises(Unfit):
+        choice.smaller().smaller()
+
+
+@pytest.mark.parametrize("search", ["background", "default"])
+def test_without_a_search_too_a_workspace_that_cannot_be_had_means_another_candidate(look, search):
+    large, small = FakeCandidate("large", 1e-3, workspace=50), FakeCandidate("small", 1e-3, workspace=10)
+    choice = look(task((large, small)), replace(POLICY, search=search), open_bench=refuse)
+    assert choice.candidate is large
+    assert choice.smaller() == replace(choice, candidate=small)
     with pytest.raises(Unfit):
         choice.smaller().smaller()
 

@@ -48,7 +48,8 @@ def quick_searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
 
     monkeypatch.setattr(plan, "choose", partial(plan.choose, seconds=1.0))
     plan_cache.clear()
-    yield
+    with gradkern.policy(search="exhaustive"):
+        yield
     plan_cache.clear()
 
 
@@ -118,7 +119,7 @@ def test_a_mode_is_pinned(mode: str, last: bool) -> None:
     check(operands, run_any(OPERATOR, **tensors, mode=mode))
 
 
-@pytest.mark.parametrize("search", ["heuristic", "default"])
+@pytest.mark.parametrize("search", ["heuristic", "default", "background"])
 def test_every_policy(search: str) -> None:
     operands = case(IMAGES, h, f, f)
     check(operands, gradkern.run(OPERATOR, **on_gpu(operands), policy={"search": search, "deterministic": True}))

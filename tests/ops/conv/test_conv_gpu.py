@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from gradkern.policy import Policy
 pytestmark = pytest.mark.gpu
 
 NHWC = ("nhwc", "nhwc", "nhwc")
-EXACT = Policy(allow_tf32=False)
+EXACT = Policy("exhaustive", allow_tf32=False)
 ALL = ("dX", "dW", "dB")
 SHAPES = [
     Shape(4, 1, 32, 48, (14, 15), (3, 3), begin=(1, 1), end=(1, 1)),
@@ -198,7 +199,7 @@ def test_arrays_may_begin_at_any_element(shape: Shape) -> None:
     run.check()
 
 
-@pytest.mark.parametrize("search", ["exhaustive", "heuristic", "default"])
+@pytest.mark.parametrize("search", ["exhaustive", "heuristic", "default", "background"])
 @pytest.mark.parametrize("tf32", [False, True])
 def test_every_policy(search: Any, tf32: bool) -> None:
     for shape in (SHAPES[0], SHAPES[2], SHAPES[7]):
@@ -210,7 +211,7 @@ def test_every_policy(search: Any, tf32: bool) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_deterministic_gradients_repeat_their_bits(dtype: str) -> None:
     for shape in (SHAPES[1], SHAPES[8], SHAPES[16]):
-        run = Run(shape, dtype, policy=Policy(deterministic=True))
+        run = Run(shape, dtype, policy=Policy("exhaustive", deterministic=True))
         plan = planned(run)
         run(plan)
         first = run.results()
@@ -222,7 +223,7 @@ def test_deterministic_gradients_repeat_their_bits(dtype: str) -> None:
 
 
 def test_no_workspace_at_all() -> None:
-    run = Run(SHAPES[0], policy=Policy(workspace_limit=0, allow_tf32=False), outputs=("dX", "dW"))
+    run = Run(SHAPES[0], policy=replace(EXACT, workspace_limit=0), outputs=("dX", "dW"))
     plan = planned(run)
     assert plan.scratch == 0
     run(plan)
@@ -240,7 +241,7 @@ def test_without_images_the_sums_are_zero() -> None:
 def test_every_ranked_kernel_can_be_pinned() -> None:
     search = planned(Run(SHAPES[0], outputs=("dX",)))
     for row in search.results["dX"].ranking[:8]:
-        run = Run(SHAPES[0], outputs=("dX",), policy=Policy(allow_tf32=False, kernel=row.name))
+        run = Run(SHAPES[0], outputs=("dX",), policy=replace(EXACT, kernel=row.name))
         plan = planned(run)
         assert plan.kernel == f"dX: {row.name}"
         run(plan)
