@@ -2,6 +2,11 @@
 
 Needs Python 3.11 or newer with pip and venv, and nothing else. What is there already is not fetched again, so that the
 second run works without a network.
+
+Where there is a GPU whose packages are installed, the kernels of popular calls are compiled for it, into a pack in the
+checkout: some 40 minutes of one core, shared by all, with a bar. That is done again when sources of kernels have
+changed, and then for those alone. GRADKERN_PACK=FILE takes the pack from a file; GRADKERN_PACK=0 leaves it out, as
+Ctrl-C does: kernels are then compiled when they are first needed.
 """
 
 from __future__ import annotations
@@ -20,8 +25,18 @@ STAMP = HOME / "gradkern.json"
 """Written last: which extras of which pyproject.toml are installed, by which Python."""
 
 
+PACKS = ROOT / "gradkern" / "packs"
+
+
 def python(*extras: str) -> Path:
-    """The interpreter of an environment with gradkern and these extras of pyproject.toml."""
+    """The interpreter of an environment with gradkern and these extras of pyproject.toml, and a pack for its GPU."""
+    interpreter = _installed(*extras)
+    if has_gpu():
+        _take_pack(interpreter, os.environ.get("GRADKERN_PACK", ""))
+    return interpreter
+
+
+def _installed(*extras: str) -> Path:
     interpreter = HOME / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     source = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
     made = _stamp()
@@ -36,6 +51,25 @@ def python(*extras: str) -> Path:
     subprocess.run([interpreter, *install], check=True)
     STAMP.write_text(json.dumps({"pyproject": source, "python": sys.version, "root": str(ROOT), "extras": wanted}))
     return interpreter
+
+
+def has_gpu() -> bool:
+    """Whether the NVIDIA driver of Linux shows one."""
+    return any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def _take_pack(interpreter: Path, wanted: str) -> None:
+    """Have the kernels of popular calls ready. What fails is told, and no obstacle."""
+    installed = "import importlib.util as util, sys; sys.exit(util.find_spec('numba_cuda') is None)"
+    if wanted == "0" or subprocess.run([interpreter, "-c", installed], check=False).returncode:
+        return
+    PACKS.mkdir(exist_ok=True)
+    command = ["install", wanted] if wanted else ["build", "--refresh", str(PACKS)]
+    try:
+        quiet = {"stdout": subprocess.DEVNULL}  # the bar, and what fails, is on standard error
+        subprocess.run([interpreter, "-m", "gradkern", "pack", *command], cwd=ROOT, check=False, **quiet)
+    except KeyboardInterrupt:
+        print("no pack: kernels are compiled when they are first needed", file=sys.stderr)
 
 
 def become(interpreter: Path, *arguments: str | Path) -> None:

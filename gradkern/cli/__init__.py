@@ -185,6 +185,11 @@ def _pack(parser: argparse.ArgumentParser) -> None:
             action.add_argument(
                 "--calls", metavar="FILE", help="calls as of `gradkern warmup --calls`, in place of the popular ones"
             )
+            action.add_argument(
+                "--refresh",
+                action="store_true",
+                help="only if what is there is not what would be built now; its kernels that are, are taken over",
+            )
         if name == "install":
             action.add_argument("file", metavar="FILE")
         if name == "info":

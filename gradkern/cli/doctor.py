@@ -27,7 +27,7 @@ from gradkern.errors import GradkernError
 from gradkern.system import cache_files, driver
 from gradkern.system.driver import Driver
 from gradkern.system.libraries import cuda_major
-from gradkern.system.packages import EXTRAS, Requirement, installed, of_extra, pip
+from gradkern.system.packages import EXTRAS, Requirement, in_checkout, installed, of_extra, pip
 
 __all__ = ["run"]
 
@@ -169,8 +169,10 @@ def check_packs(gpus: Iterable[tuple[int, int]]) -> Iterator[Check]:
             text = f"{each.path}, {kernels(each.about.kernels)}, {each.size:,} bytes"
             yield fine("pack", text, kernels=each.about.kernels, **facts)
         else:
-            own = each.path.parent != packs.PACKAGED
-            remedy = f"gradkern pack build --arch {each.path.stem}" if own else _REINSTALL
+            if each.path.parent != packs.PACKAGED:
+                remedy = f"gradkern pack build --arch {each.path.stem}"
+            else:
+                remedy = f"gradkern pack build --refresh {each.path.parent}" if in_checkout() else _REINSTALL
             yield problem("pack", f"{each.path} is not used: {each.fault}", remedy, **facts)
     sound = [(each.capability, each.about.ptx) for each in found if each.fault is None]
     for gpu in dict.fromkeys(gpus):

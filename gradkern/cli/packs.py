@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import hashlib
 import json
 import os
 import re
@@ -40,29 +42,56 @@ def run(options: argparse.Namespace) -> int:
 
 def _build(options: argparse.Namespace) -> int:
     """One pack for each architecture, from the catalogue or from a file of calls."""
+    builder: Any = import_module("gradkern.cuda.build_pack")
     asked = [_architecture(each) for each in options.arch.split(",")] if options.arch else [_own_architecture()]
     target = Path(options.output) if options.output else None
     if target is not None and len(asked) > 1 and not target.is_dir():
         raise ArgumentError(f"gradkern pack build: {target} is no folder; several architectures are a file each")
-    wanted = list(calls_of(options.calls)) if options.calls else [wanted_of(each) for each in calls()]
-    wanted = [each for each in wanted if "cuda" in each.operator.providers]
+    question, wanted = _question(options), None
     for architecture in asked:
-        _build_one(architecture, wanted, target, options.jobs, bool(options.arch))
+        path = _path(architecture, target)
+        if options.refresh and builder.is_current(path, question):
+            print(f"{path}: it is as it would be built now")
+            continue
+        _require_writable(path)
+        wanted = wanted or _wanted(options)
+        _build_one(architecture, wanted, path, options, question)
     return DONE
 
 
+def _question(options: argparse.Namespace) -> str:
+    """A digest of the calls that kernels are wanted for, and of the GPU if they are for this one's size."""
+    asked: Any = list(calls())
+    if options.calls:
+        with contextlib.suppress(OSError, UnicodeDecodeError):  # of which `calls_of` tells
+            asked = Path(options.calls).read_text(encoding="utf-8")
+    answer = None if options.arch else driver.ask()
+    return hashlib.sha256(json.dumps([asked, answer.gpus[0].name if answer else None]).encode()).hexdigest()
+
+
+def _wanted(options: argparse.Namespace) -> list[Wanted]:
+    every = calls_of(options.calls) if options.calls else map(wanted_of, calls())
+    return [each for each in every if "cuda" in each.operator.providers]
+
+
+def _path(architecture: Architecture, target: Path | None) -> Path:
+    packs: Any = import_module("gradkern.cuda.packs")
+    if target is None:
+        return packs.installed_path(*architecture)
+    return target / packs.name_of(*architecture) if target.is_dir() else target
+
+
 def _build_one(
-    architecture: Architecture, wanted: list[Wanted], target: Path | None, jobs: int | None, for_others: bool
+    architecture: Architecture, wanted: list[Wanted], path: Path, options: argparse.Namespace, question: str
 ) -> None:
     builder: Any = import_module("gradkern.cuda.build_pack")
     packs: Any = import_module("gradkern.cuda.packs")
     name, start = packs.name_of(*architecture), time.perf_counter()
-    path = packs.installed_path(*architecture) if target is None else target / name if target.is_dir() else target
-    _require_writable(path)
-    specs = _specs(builder, architecture, wanted, for_others)
-    with closing(builder.compiled(specs, jobs)) as coming:
+    have: dict[str, Any] = builder.earlier(path) if options.refresh else {}
+    specs = _specs(builder, architecture, wanted, bool(options.arch))
+    with closing(builder.compiled(specs, options.jobs, have)) as coming:
         made: dict[str, Any] = dict(bar(f"compiling {name}", coming, lambda each: each[1].name, len(specs)))
-    data: bytes = builder.pack_of(made, (each.module for each in specs), *architecture)
+    data: bytes = builder.pack_of(made, (each.module for each in specs), *architecture, calls=question)
     _write(path, data)
     packs.reset()
     seconds = time.perf_counter() - start

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
+from contextlib import closing
+from pathlib import Path
 
 from gradkern.cuda import cache, packs, workers
 from gradkern.cuda.compile import Compiled
 from gradkern.cuda.device import get_device
 from gradkern.cuda.dry_run import DryRunDevice
 from gradkern.cuda.gpus import GPUS, device_named
-from gradkern.cuda.pack import About, build
+from gradkern.cuda.pack import About, Pack, build
 from gradkern.cuda.spec import KernelSpec, source_digest
 from gradkern.errors import ProviderError
 from gradkern.version import __version__
 
-__all__ = ["compiled", "known_architectures", "known_devices", "own_device", "pack_of"]
+__all__ = ["compiled", "earlier", "is_current", "known_architectures", "known_devices", "own_device", "pack_of"]
 
 
 def known_devices(capability: tuple[int, int], ptx: bool = False) -> list[DryRunDevice]:
@@ -39,14 +41,40 @@ def own_device() -> DryRunDevice:
     return DryRunDevice.of(get_device(0))
 
 
-def compiled(specs: Iterable[KernelSpec], jobs: int | None = None) -> Generator[tuple[str, Compiled]]:
-    """The kernels as they come, each with its spec's digest: from the cache, or compiled by `jobs` workers.
+def is_current(path: Path, calls: str) -> bool:
+    """Whether the pack in a file is what would be built now, for calls of this digest."""
+    try:
+        found = Pack(path)
+    except (OSError, ValueError):
+        return False
+    with closing(found):
+        about = found.about
+        return about.calls == calls and about.compilers == cache.versions() and packs.misfit(about) is None
+
+
+def earlier(path: Path) -> dict[str, Compiled]:
+    """The kernels of the pack in a file, by their specs' digests, which tell the sources; none of other compilers."""
+    try:
+        with closing(Pack(path)) as found:
+            same = found.about.compilers == cache.versions()
+            kernels = {key: found.read(key) for key in (found.keys() if same else ())}
+    except (OSError, ValueError):
+        return {}
+    return {key: kernel for key, kernel in kernels.items() if kernel is not None}
+
+
+def compiled(
+    specs: Iterable[KernelSpec], jobs: int | None = None, have: Mapping[str, Compiled] | None = None
+) -> Generator[tuple[str, Compiled]]:
+    """The kernels as they come, each with its spec's digest: from those that there are and from the cache, or compiled
+    by `jobs` workers.
 
     Raises ProviderError, with the kernel's name, where one cannot be compiled.
     """
     ahead: list[KernelSpec] = []
     for spec in specs:
-        kernel = cache.load(cache.key_of(spec.module, spec.description, spec.capability))
+        kernel = (have or {}).get(spec.digest)
+        kernel = kernel or cache.load(cache.key_of(spec.module, spec.description, spec.capability))
         if kernel is None:
             ahead.append(spec)
         else:
@@ -68,8 +96,13 @@ def _here(spec: KernelSpec) -> Compiled:
 
 
 def pack_of(
-    kernels: Mapping[str, Compiled], modules: Iterable[str], capability: tuple[int, int], ptx: bool = False
+    kernels: Mapping[str, Compiled],
+    modules: Iterable[str],
+    capability: tuple[int, int],
+    ptx: bool = False,
+    calls: str = "",
 ) -> bytes:
-    """The content of a pack of these kernels, whose builders are in these modules."""
+    """The content of a pack of these kernels, whose builders are in these modules. calls: see About."""
     named = tuple(sorted(set(modules)))
-    return build(About(__version__, capability, source_digest(*named), named, cache.versions(), ptx=ptx), kernels)
+    sources, compilers = source_digest(*named), cache.versions()
+    return build(About(__version__, capability, sources, named, compilers, ptx=ptx, calls=calls), kernels)

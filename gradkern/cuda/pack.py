@@ -38,6 +38,7 @@ class About:
     compilers   the versions that compiled it
     kernels     how many there are
     ptx         they are PTX, which drivers of newer GPUs compile, and no machine code
+    calls       a digest of the calls that they are for
     """
 
     gradkern: str
@@ -47,6 +48,7 @@ class About:
     compilers: tuple[str, ...]
     kernels: int = 0
     ptx: bool = False
+    calls: str = ""
 
 
 def build(about: About, kernels: Mapping[str, Compiled]) -> bytes:

@@ -5,7 +5,8 @@ A pack serves the devices of its compute capability and of later ones with the s
 called by other names: those of NVIDIA's boards for robots and cars apart, machine code is made to run there too. A pack
 of PTX (compute_90) serves all with a greater major number, whose driver compiles what is loaded. A pack is used as a
 whole or not at all: a damaged one, and one that was made from other sources, is refused with one warning, and `gradkern
-doctor` says so. Kernels of a user's pack come before those of the package.
+doctor` says so. Kernels of a user's pack come before those of the package. A checkout has its pack in the package, too
+(tools/environment.py); that its sources have changed since is said by `gradkern doctor` alone.
 """
 
 from __future__ import annotations
@@ -189,8 +190,9 @@ def _opened(capability: tuple[int, int]) -> Iterator[Pack]:
             fault = _fault(pack)
             if fault is None:
                 yield pack
-            else:
-                pack.close()
+                continue
+            pack.close()
+            if path.parent != PACKAGED:
                 _refuse(path, fault)
 
 

@@ -10,11 +10,22 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-__all__ = ["EXTRAS", "Requirement", "damaged", "installed", "libraries", "of_extra", "pip", "requirements"]
+__all__ = [
+    "EXTRAS",
+    "Requirement",
+    "damaged",
+    "in_checkout",
+    "installed",
+    "libraries",
+    "of_extra",
+    "pip",
+    "requirements",
+]
 
 EXTRAS = {12: "cu12", 13: "cu13"}
 """The extra for each major version of CUDA."""
 _NAME = re.compile(r"[^\w.-].*")  # what follows a requirement's name
+_PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +47,17 @@ class Requirement:
         return Parsed(self.text).specifier.contains(Version(version).base_version)
 
 
+def in_checkout() -> bool:
+    """Whether this gradkern is a checkout's, and not an installed copy."""
+    return _PROJECT.exists()
+
+
 def requirements() -> tuple[Requirement, ...]:
     """What gradkern needs: from pyproject.toml in a checkout, else from the installed package."""
-    checkout = Path(__file__).parents[2] / "pyproject.toml"
-    if checkout.exists():
+    if in_checkout():
         import tomllib
 
-        project = tomllib.loads(checkout.read_text(encoding="utf-8"))["project"]
+        project = tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]
         extras = project["optional-dependencies"].items()
         every = [Requirement(text) for text in project["dependencies"]]
         return (*every, *(Requirement(text, extra) for extra, texts in extras for text in texts))

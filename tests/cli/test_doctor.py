@@ -246,10 +246,13 @@ def test_a_pack_that_does_not_fit_is_a_problem_with_a_remedy(packed: Path) -> No
     assert found.remedy == "gradkern pack build --arch sm_90"
 
 
-def test_a_pack_of_the_package_is_mended_by_installing_it_again(packed: Path) -> None:
+def test_a_pack_of_the_package_is_mended_where_it_comes_from(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packs.PACKAGED.mkdir()
     packed.rename(packs.PACKAGED / packed.name)
     (packs.PACKAGED / packed.name).write_bytes(b"")
+    (found,) = check_packs([])
+    assert found.remedy == f"gradkern pack build --refresh {packs.PACKAGED}"  # in a checkout
+    monkeypatch.setattr(doctor, "in_checkout", lambda: False)
     (found,) = check_packs([])
     assert found.remedy == "pip install --force-reinstall --no-deps gradkern"
 

@@ -141,6 +141,43 @@ def test_what_the_cache_has_is_not_compiled_again(
     assert kept.cubin == b"kept"
 
 
+def test_a_pack_is_refreshed_where_another_would_be_built_by_what_it_lacks(
+    show: Shown, folder: Path, calls: Path, compiled: list[KernelSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = folder / "sm_90.pack"
+    asked = ("build", folder, "--arch", "sm_90", "--calls", calls, "--refresh")
+    assert show(*asked)[0] == 0
+    every = list(compiled)
+    compiled.clear()
+    assert show(*asked) == (0, f"{path}: it is as it would be built now\n", "")
+    calls.write_text(calls.read_text().splitlines()[0])
+    assert show(*asked)[0] == 0
+    assert len(Pack(path)) < len(every)
+    assert not compiled  # what is still wanted was there
+    calls.write_text("".join(json.dumps(each) + "\n" for each in CALLS))
+    assert show(*asked)[0] == 0
+    assert 0 < len(compiled) < len(every)
+    assert len(Pack(path)) == len(every)
+    monkeypatch.setattr(cache, "versions", lambda: ("another compiler 2.0",))
+    compiled.clear()
+    assert show(*asked)[0] == 0
+    assert len(compiled) == len(every)
+
+
+def test_a_damaged_pack_is_refreshed_as_a_whole(
+    show: Shown, folder: Path, calls: Path, compiled: list[KernelSpec]
+) -> None:
+    path = folder / "sm_90.pack"
+    asked = ("build", folder, "--arch", "sm_90", "--calls", calls, "--refresh")
+    assert show(*asked)[0] == 0
+    whole, every = path.read_bytes(), list(compiled)
+    path.write_bytes(whole[:-1])
+    compiled.clear()
+    assert show(*asked)[0] == 0
+    assert compiled == every
+    assert path.read_bytes() == whole
+
+
 def test_a_kernel_that_cannot_be_compiled_is_named_and_nothing_is_written(
     show: Shown, folder: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

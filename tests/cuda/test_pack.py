@@ -251,6 +251,14 @@ def test_a_pack_of_the_package_is_trusted_as_its_code_is(folder: Path) -> None:
     assert packs.find(spec_of(1)) == kernel_of(1)
 
 
+def test_a_pack_of_the_package_of_other_sources_is_not_used_without_a_warning(folder: Path) -> None:
+    """It is that of a checkout whose sources have changed since."""
+    put(packs.PACKAGED, content(sources="0" * 64))
+    assert packs.find(spec_of(1)) is None
+    (described,) = packs.found()
+    assert "other sources" in (described.fault or "")
+
+
 def test_what_is_read_is_of_the_pack_that_was_opened(folder: Path) -> None:
     """A process that runs while another pack is installed sees one of the two."""
     put(folder, content())

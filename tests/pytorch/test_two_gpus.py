@@ -27,7 +27,9 @@ def call(name: str, device: str, seed: int = 0) -> tuple[dict[str, Any], dict[st
     example = operator.examples[0]
     inputs = sample(operator, operator.combinations[0], example, seed)
     tensors = {key: torch.from_numpy(each).to(device) for key, each in inputs.items()}
-    attributes = dict(example.attributes) | ({"policy": {"allow_tf32": False}} if name == "ConvGrad" else {})
+    attributes = dict(example.attributes) | (
+        {"policy": {"search": "exhaustive", "allow_tf32": False}} if name == "ConvGrad" else {}
+    )
     return tensors, attributes, reference(name, inputs, example.attributes)
 
 
