@@ -57,7 +57,8 @@ _T1 = TypeVar("_T1", bound=_Array)
 _T2 = TypeVar("_T2", bound=_Array)
 _TB = TypeVar("_TB", bound=_Array)
 _V = TypeVar("_V", bound=_Array)
-_BatchNormalizationGradOutput: TypeAlias = Literal["dX", "dScale", "dBias"]
+_BatchNormalizationOutput: TypeAlias = Literal["Y", "running_mean", "running_var", "saved_mean", "saved_inv_std"]
+_BatchNormalizationGradOutput: TypeAlias = Literal["dX", "dScale", "dBias", "dZ"]
 _BatchNormalizationGradFromSumsOutput: TypeAlias = Literal["dX"]
 _BatchNormalizationGradSumsOutput: TypeAlias = Literal["dScale", "dBias"]
 _BatchNormalizationMergeStatisticsOutput: TypeAlias = Literal["statistics", "sample_statistics"]
@@ -86,6 +87,20 @@ class _Operators(Mapping[_Name, Operator]):
 def operators() -> _Operators:
     """The contract of every operator by name: a read-only mapping, sorted by name."""
 
+class _BatchNormalizationPlan(Prepared):
+    def __call__(
+        self,
+        X: _T,
+        scale: _Array,
+        B: _Array,
+        input_mean: _T2 | None = None,
+        input_var: _T2 | None = None,
+        Z: _T | None = None,
+        *,
+        out: Mapping[_BatchNormalizationOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.BatchNormalization[_T, _T2]: ...
+
 class _BatchNormalizationGradPlan(Prepared):
     def __call__(
         self,
@@ -94,6 +109,9 @@ class _BatchNormalizationGradPlan(Prepared):
         Scale: _T1,
         saved_mean: _Array,
         saved_inv_std: _Array,
+        B: _T1 | None = None,
+        Y: _T | None = None,
+        dY2: _T | None = None,
         *,
         out: Mapping[_BatchNormalizationGradOutput, _Array] | None = None,
         stream: Any = None,
@@ -268,15 +286,68 @@ class _SkipSimplifiedLayerNormalizationPlan(Prepared):
 
 @overload
 def run(
+    op: Literal["BatchNormalization"],
+    X: _T,
+    scale: _Array,
+    B: _Array,
+    input_mean: _T2 | None = None,
+    input_var: _T2 | None = None,
+    Z: _T | None = None,
+    *,
+    epsilon: float = 1e-05,
+    momentum: float = 0.9,
+    training_mode: Literal[1] = 1,
+    activation: Literal["none", "relu", "silu"] = "none",
+    unbiased: Literal[0, 1] = 0,
+    outputs: _BatchNormalizationOutput | Iterable[_BatchNormalizationOutput] | None = None,
+    out: Mapping[_BatchNormalizationOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.BatchNormalization[_T, _T2]:
+    """Batch normalization in training, with the statistics of the batch that its gradient takes, a residual that is
+    added and an activation.
+
+      X: input
+      scale: scale of each channel
+      B: bias of each channel
+      input_mean: running mean of each channel so far
+      input_var: running variance of each channel so far
+      Z: residual, added before the activation
+      epsilon: added to the variance
+      momentum: how much of the running statistics stays, as ONNX has it; PyTorch's momentum is 1 less that
+      training_mode: statistics are those of the batch
+      activation: none, relu, or silu, which is t / (1 + exp(-t))
+      unbiased: 1: running_var takes the variance over one element less, as PyTorch does, which of one element is
+          NaN; 0: over all, as ONNX does
+
+    Returns
+      Y: (X - saved_mean) * saved_inv_std * scale + B + Z, and of that the activation
+      running_mean: input_mean * momentum + mean * (1 - momentum); input_mean itself of a batch of nothing; on
+          request
+      running_var: input_var * momentum + variance * (1 - momentum); input_var itself of a batch of nothing; on
+          request
+      saved_mean: mean of each channel of the batch; 0 of nothing
+      saved_inv_std: 1 / sqrt(variance + epsilon) of each channel of the batch; 0 of nothing
+    """
+
+@overload
+def run(
     op: Literal["BatchNormalizationGrad"],
     dY: _T,
     X: _T,
     Scale: _T1,
     saved_mean: _Array,
     saved_inv_std: _Array,
+    B: _T1 | None = None,
+    Y: _T | None = None,
+    dY2: _T | None = None,
     *,
     epsilon: float = 1e-05,
     mode: Literal["auto", "spatial", "spatial_persistent"] = "auto",
+    activation: Literal["none", "relu", "silu"] = "none",
     outputs: _BatchNormalizationGradOutput | Iterable[_BatchNormalizationGradOutput] | None = None,
     out: Mapping[_BatchNormalizationGradOutput, _Array] | None = None,
     provider: str | None = None,
@@ -293,13 +364,18 @@ def run(
       Scale: scale of each channel
       saved_mean: mean of each channel
       saved_inv_std: 1 / sqrt(variance + epsilon) of each channel
+      B: bias of each channel, from which the activation's input is computed again
+      Y: output of the forward pass, which says where relu was 0; in place of B
+      dY2: another gradient of the output, added to dY
       epsilon: accepted for compatibility; saved_inv_std already has it
       mode: on a GPU, cuDNN's older functions in this mode and nothing else; auto, the fastest of all kernels
+      activation: none, relu, or silu, which is t / (1 + exp(-t))
 
     Returns
       dX: gradient of X
       dScale: gradient of Scale
       dBias: gradient of the bias
+      dZ: gradient of the residual: dY + dY2 times the activation's derivative; on request
     """
 
 @overload
@@ -819,15 +895,44 @@ def run(
 ) -> Any: ...
 @overload
 def prepare(
+    op: Literal["BatchNormalization"],
+    X: _Array,
+    scale: _Array,
+    B: _Array,
+    input_mean: _Array | None = None,
+    input_var: _Array | None = None,
+    Z: _Array | None = None,
+    *,
+    epsilon: float = 1e-05,
+    momentum: float = 0.9,
+    training_mode: Literal[1] = 1,
+    activation: Literal["none", "relu", "silu"] = "none",
+    unbiased: Literal[0, 1] = 0,
+    outputs: _BatchNormalizationOutput | Iterable[_BatchNormalizationOutput] | None = None,
+    out: Mapping[_BatchNormalizationOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _BatchNormalizationPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["BatchNormalizationGrad"],
     dY: _Array,
     X: _Array,
     Scale: _Array,
     saved_mean: _Array,
     saved_inv_std: _Array,
+    B: _Array | None = None,
+    Y: _Array | None = None,
+    dY2: _Array | None = None,
     *,
     epsilon: float = 1e-05,
     mode: Literal["auto", "spatial", "spatial_persistent"] = "auto",
+    activation: Literal["none", "relu", "silu"] = "none",
     outputs: _BatchNormalizationGradOutput | Iterable[_BatchNormalizationGradOutput] | None = None,
     out: Mapping[_BatchNormalizationGradOutput, _Array] | None = None,
     provider: str | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
@@ -149,10 +149,14 @@ class Searching(Protocol):
 
 @runtime_checkable
 class Resolving(Protocol):
-    """A family's package whose attributes depend on the axes, or whose axes on attributes."""
+    """A family's package whose attributes, axes and optional tensors depend on one another."""
 
-    def resolve(self, axes: Mapping[str, Any], attributes: Mapping[str, Any], /) -> Mapping[str, Any]:
-        """The attributes with nothing left open. Raises a GradkernError where they do not fit the axes."""
+    def resolve(
+        self, axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Collection[str], /
+    ) -> Mapping[str, Any]:
+        """The attributes with nothing left open. Raises a GradkernError where they do not fit the axes, or the given
+        inputs and wanted outputs, whose names are in `names`.
+        """
         ...
 
 

@@ -25,6 +25,20 @@ _V = TypeVar("_V", bound=Array, default=Any)
 
 def result_type(operator: str, outputs: tuple[str, ...]) -> Any: ...
 
+class BatchNormalization(NamedTuple, Generic[_T, _T2]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    Y: _T | Any
+    """(X - saved_mean) * saved_inv_std * scale + B + Z, and of that the activation"""
+    running_mean: _T2 | Any
+    """input_mean * momentum + mean * (1 - momentum); input_mean itself of a batch of nothing"""
+    running_var: _T2 | Any
+    """input_var * momentum + variance * (1 - momentum); input_var itself of a batch of nothing"""
+    saved_mean: _T | Any
+    """mean of each channel of the batch; 0 of nothing"""
+    saved_inv_std: _T | Any
+    """1 / sqrt(variance + epsilon) of each channel of the batch; 0 of nothing"""
+
 class BatchNormalizationGrad(NamedTuple, Generic[_T, _T1]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
@@ -34,6 +48,8 @@ class BatchNormalizationGrad(NamedTuple, Generic[_T, _T1]):
     """gradient of Scale"""
     dBias: _T1 | Any
     """gradient of the bias"""
+    dZ: _T | Any
+    """gradient of the residual: dY + dY2 times the activation's derivative"""
 
 class BatchNormalizationGradFromSums(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from gradkern.contract.attributes import attribute_values, dimension, per_dimens
 from gradkern.contract.axes import match, shape_of
 from gradkern.contract.request import Request, Views
 from gradkern.contract.schema import Operator, Output
-from gradkern.errors import DTypeError, GradkernError, OutputError, ShapeError
+from gradkern.errors import ArgumentError, DTypeError, GradkernError, OutputError, ShapeError
 from gradkern.policy import Policy
 from gradkern.strides import c_strides, dense_like, overlaps_itself
 
@@ -22,7 +22,7 @@ __all__ = ["check", "scattered_outputs"]
 _ADDRESS_SPACE = 1 << 63
 """Bytes that addresses and indices of 64 bits reach. Larger arrays can be described, but not be there."""
 
-Resolve = Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
+Resolve = Callable[[Mapping[str, Any], Mapping[str, Any], Collection[str]], Mapping[str, Any]]
 
 
 def check(request: Request, views: Views, policy: Policy, resolve: Resolve | None) -> Call:
@@ -44,7 +44,7 @@ def check(request: Request, views: Views, policy: Policy, resolve: Resolve | Non
                 raise ShapeError(f"input {key} has shape {tensor.shape}, which is more bytes than can be addressed")
         per_dimension(operator, values, axes)
         if resolve is not None:
-            values = {**values, **resolve(axes, values)}
+            values = {**values, **resolve(axes, values, {*tensors, *request.wanted})}
         outputs = {
             each.name: _given(each, _new(each, types, axes, tensors, views.device), views)
             for each in operator.outputs
@@ -104,6 +104,8 @@ def _new(
     # Every allocator of device memory aligns to 256 bytes or more; on the host nothing depends on it.
     alignment = dtype.itemsize if device == HOST else 16
     if output.like is not None:
+        if output.like not in tensors:
+            raise ArgumentError(f"output {output.name} is wanted; it is like input {output.like}, which is not given")
         model = tensors[output.like]
         return Tensor(dtype, model.shape, dense_like(model, model.shape, dtype), alignment)
     shape = shape_of(output.shape or (), axes)

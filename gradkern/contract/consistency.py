@@ -62,7 +62,8 @@ def _types(operator: Operator) -> Iterator[tuple[Path, str]]:
         if variable in bound:
             continue
         if variable in of_inputs:
-            yield ("types", variable), "is never bound: no required input has this type and no attribute binds it"
+            if not _goes_along(operator, variable):
+                yield ("types", variable), "is never bound: no required input has this type and no attribute binds it"
         elif not _follows(operator, variable, bound):
             yield ("types", variable), "is never bound: no input has this type, and the combinations leave it open"
     rows: dict[tuple[tuple[str, str], ...], int] = {}
@@ -75,6 +76,12 @@ def _types(operator: Operator) -> Iterator[tuple[Path, str]]:
         first = rows.setdefault(tuple(sorted(row.items())), index)
         if first != index:
             yield ("combinations", index), f"is the same combination as number {first + 1}"
+
+
+def _goes_along(operator: Operator, variable: str) -> bool:
+    """Whether every output of this type is like an input of it, and so is there only where its type is known."""
+    of_inputs = {each.name for each in operator.inputs if each.type == variable}
+    return all(each.like in of_inputs for each in operator.outputs if each.type == variable)
 
 
 def _follows(operator: Operator, variable: str, bound: Set[str]) -> bool:

@@ -221,16 +221,15 @@ def _apply_to_columns(
 class Reduce:
     """One pass over D and X: the sums that are wanted, and dX where the statistics are constants.
 
-    data is Numba's type of D and X, parameters of scale, mean and variance, dX of dX or none; totals the element types
-    of the sums of scale and bias, None for one that is not wanted. Inputs that what is wanted does not depend on are no
+    inputs holds Numba's types of D, X, scale, mean and variance, dX is that of dX or none; totals the element types of
+    the sums of scale and bias, None for one that is not wanted. Inputs that what is wanted does not depend on are no
     part of the kernel, which then serves all their types.
     """
 
     def __init__(
         self,
         runs: Runs,
-        data: Any,
-        parameters: Sequence[Any],
+        inputs: Sequence[Any],
         dX: Any,
         totals: Sequence[np.dtype | None],
         epsilon: float | None = None,
@@ -241,7 +240,6 @@ class Reduce:
         self._sums = RowSums(runs.rows, runs.channels, totals)
         of_scale, of_dX = totals[0] is not None, dX != types.none
         self._needed = (True, of_scale or of_dX, of_dX, of_scale, of_scale or of_dX)
-        inputs = (data, data, *parameters)
         self._compiled = (_reduce_columns if runs.columns else _reduce_planes)(
             QUEUE,
             *(each if needed else types.none for each, needed in zip(inputs, self._needed, strict=True)),
@@ -264,11 +262,11 @@ class Reduce:
 class Apply:
     """The second pass, where the statistics are those of the batch: dX from D, X and both sums, which are float64."""
 
-    def __init__(self, runs: Runs, data: Any, parameters: Sequence[Any], dX: Any) -> None:
+    def __init__(self, runs: Runs, inputs: Sequence[Any], dX: Any) -> None:
         self._runs = runs
         self._tasks = math.prod(runs.parts)
         self._compiled = (_apply_to_columns if runs.columns else _apply_to_planes)(
-            QUEUE, data, data, *parameters, PARTIAL, PARTIAL, dX, *RUNS_TYPES, types.float64
+            QUEUE, *inputs, PARTIAL, PARTIAL, dX, *RUNS_TYPES, types.float64
         )
 
     def __call__(

@@ -15,7 +15,7 @@ LAYER = "LayerNormalizationGrad"
 CONV = "ConvGrad"
 GELU = "BiasGeluGrad_dX"
 KNOWN = (
-    "BatchNormalizationGrad, BatchNormalizationGradFromSums, BatchNormalizationGradSums, "
+    "BatchNormalization, BatchNormalizationGrad, BatchNormalizationGradFromSums, BatchNormalizationGradSums, "
     "BatchNormalizationMergeStatistics, BiasFastGelu, "
     "BiasFastGeluGrad_dX, BiasGelu, BiasGeluGrad_dX, ConvGrad, DmlBatchNormalizationGrad, "
     "InvertibleLayerNormalizationGrad, LayerNormalization, LayerNormalizationGrad, SimplifiedLayerNormalization, "

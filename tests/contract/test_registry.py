@@ -24,6 +24,7 @@ OPERATORS = gradkern.operators()
 
 def test_the_registry_has_these_operators() -> None:
     assert list(OPERATORS) == [
+        "BatchNormalization",
         "BatchNormalizationGrad",
         "BatchNormalizationGradFromSums",
         "BatchNormalizationGradSums",

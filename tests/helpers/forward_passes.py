@@ -89,9 +89,9 @@ def _batch_norm(inputs: Arrays) -> ForwardPass:
     mean, variance = forward.moments(X, (0, *range(2, X.ndim)))
     _store(inputs, saved_mean=mean, saved_inv_std=1 / np.sqrt(variance + EPSILON))
     return ForwardPass(
-        lambda p: forward.batch_norm(p["X"], p["Scale"], p["bias"], EPSILON),
-        {"X": X, "Scale": Scale, "bias": np.zeros(Scale.shape)},
-        {"X": "dX", "Scale": "dScale", "bias": "dBias"},
+        lambda p: forward.batch_norm(p["X"], p["Scale"], p["bias"], EPSILON) + p["residual"],
+        {"X": X, "Scale": Scale, "bias": np.zeros(Scale.shape), "residual": np.zeros(X.shape)},
+        {"X": "dX", "Scale": "dScale", "bias": "dBias", "residual": "dZ"},
         _exact(inputs["dY"]),
     )
 

@@ -174,13 +174,55 @@ def _batch_norm(
     Scale: Array,
     saved_mean: Array,
     saved_inv_std: Array,
+    B: Array | None = None,
+    Y: Array | None = None,
+    dY2: Array | None = None,
     *,
     epsilon: float = 1e-5,
     mode: str = "auto",
+    activation: str = "none",
 ) -> Gradients:
-    sums = _batch_norm_sums(dY, X, saved_mean, saved_inv_std)
+    D = dY if dY2 is None else dY + dY2
+    if activation != "none":
+        t = Y
+        if B is not None:
+            scale, bias, mean, r = _per_channel(X, Scale, B, saved_mean, saved_inv_std)
+            t = (X - mean) * r * scale + bias
+        assert t is not None
+        D = np.where(t <= 0, 0.0, D) if activation == "relu" else D * expit(t) * (1 + t * expit(-t))
+    sums = _batch_norm_sums(D, X, saved_mean, saved_inv_std)
     m = X.shape[0] * math.prod(X.shape[2:])
-    return {**_batch_norm_from_sums(dY, X, Scale, saved_mean, saved_inv_std, **sums, count=m), **sums}
+    return {**_batch_norm_from_sums(D, X, Scale, saved_mean, saved_inv_std, **sums, count=m), **sums, "dZ": D}
+
+
+def _batch_norm_forward(
+    X: Array,
+    scale: Array,
+    B: Array,
+    input_mean: Array | None = None,
+    input_var: Array | None = None,
+    Z: Array | None = None,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 1,
+    activation: str = "none",
+    unbiased: int = 0,
+) -> Gradients:
+    others = (0, *range(2, X.ndim))
+    m = math.prod(X.shape[axis] for axis in others)
+    mean = X.sum(others) / max(1, m)
+    variance = ((X - _per_channel(X, mean)[0]) ** 2).sum(others) / max(1, m)
+    saved = {"saved_mean": mean, "saved_inv_std": 1 / np.sqrt(variance + epsilon) if m else np.zeros_like(mean)}
+    gain, bias, shift = _per_channel(X, scale * saved["saved_inv_std"], B, mean)
+    t = (X - shift) * gain + bias + (0.0 if Z is None else Z)
+    Y = {"none": t, "relu": np.where(t <= 0, 0.0, t), "silu": t * expit(t)}[activation]
+    running: Gradients = {}
+    new = {"running_mean": (input_mean, mean), "running_var": (input_var, variance * np.divide(m, m - unbiased))}
+    for name, (old, of_batch) in new.items():
+        if old is not None:
+            running[name] = old * momentum + of_batch * (1 - momentum) if m else old
+    return {"Y": Y, **running, **saved}
 
 
 def _batch_norm_sums(dY: Array, X: Array, saved_mean: Array, saved_inv_std: Array) -> Gradients:
@@ -313,6 +355,7 @@ def _conv(
 FORMULAS: dict[str, Callable[..., Gradients]] = {
     "BiasGelu": _bias_gelu_forward,
     "BiasFastGelu": _bias_fast_gelu_forward,
+    "BatchNormalization": _batch_norm_forward,
     "LayerNormalization": _layer_norm_forward,
     "SimplifiedLayerNormalization": _rms_norm_forward,
     "SkipLayerNormalization": _skip_layer_norm,

@@ -64,7 +64,7 @@ def _batch_norm(dY: Array, X: Array, Scale: Array, saved_mean: Array, saved_inv_
     xh, m = (X + mean) * r, max(1, X.size // max(1, X.shape[1]))
     sums = {"dScale": (dY * xh).sum(others), "dBias": dY.sum(others)}
     dscale, dbias = (each.reshape(channels) / m for each in sums.values())
-    return {"dX": scale * r * (dY + dbias + xh * dscale), **sums}
+    return {"dX": scale * r * (dY + dbias + xh * dscale), **sums, "dZ": dY}
 
 
 def _dml_batch_norm(

@@ -1,13 +1,31 @@
-"""Gradient of batch normalization in training, where mean and variance are those of the batch.
+"""Batch normalization in training, where mean and variance are those of the batch, and its gradient.
 
-Channels are the second axis. Upstream gradient D = dY, xh = (X - saved_mean) saved_inv_std, m elements in each channel:
+Channels are the second axis, and have m elements each. BatchNormalization:
 
+    mean = sum of X/m,  variance = sum of (X - mean)^2/m,  both over all but the channels
+    saved_mean = mean,  saved_inv_std = 1/sqrt(variance + epsilon)
+    Y = act(t + Z),  t = (X - saved_mean) saved_inv_std scale + B
+    running_mean = input_mean momentum + mean (1 - momentum)
+    running_var = input_var momentum + variance (1 - momentum)    with unbiased=1, variance m/(m - 1)
+
+act is none, relu (0 where t + Z <= 0: a NaN stays) or silu (t/(1 + exp(-t))); Z, a residual, need not be there. X, Y
+and Z (N, C, spatial...) have the type T; scale and B (C) the type T1; running statistics T2, those of the batch U.
+Arithmetic is float32 (float64 for float64) and rounds once, at the store; the statistics lose no digits to a mean far
+from 0. Running statistics are computed where they are named as outputs, as in out={"running_mean": input_mean, ...},
+which writes them in place. Of nothing the statistics of the batch are 0, and the running ones stay.
+
+BatchNormalizationGrad, with xh = (X - saved_mean) saved_inv_std:
+
+    D = (dY + dY2) act'    dZ = D,  the gradient of the residual
     dBias = sum of D,  dScale = sum of D xh,  both over all but the channels
     dX = Scale saved_inv_std/m (m D - dBias - xh dScale)
 
-dY, X and dX (N, C, spatial...) have the type T; Scale, dScale and dBias (C) the type T1; the statistics (C) T2.
-Arithmetic is float32 (float64 for float64). The statistics may be any values, not only those of X. epsilon is accepted
-for compatibility: saved_inv_std already has it.
+dY2 is a second gradient of Y, where it has two users. Without an activation D is dY, or dY + dY2. relu's derivative is
+0 where Y <= 0; without a residual B may stand for Y, and t is computed again as the forward pass did. That of silu
+takes t, from B, and there is no residual with it. dY, X, dX and the other arrays like X have the type T; Scale, B,
+dScale and dBias (C) the type T1; the statistics (C) T2. Arithmetic is float32 (float64 for float64); where dZ of 16
+bits is wanted, the other gradients may be those of the rounded dZ. The statistics may be any values, not only those of
+X. epsilon is accepted for compatibility: saved_inv_std already has it.
 
 On a GPU a search finds the fastest of our kernel and cuDNN's routes; Policy.kernel pins one of them by its name. mode
 leaves cuDNN's older functions in that mode alone, which do not write dX over dY or X; elsewhere it has no effect.
@@ -15,8 +33,10 @@ leaves cuDNN's older functions in that mode alone, which do not write dX over dY
 Where mean and variance are constants, as in inference or with running statistics, dX has only its first term: that is
 DmlBatchNormalizationGrad, with the same sums.
 
-Source: ONNX Runtime Training, com.microsoft 1, which calls cuDNN. Beyond it: bfloat16, any rank from 2 on,
-channels-last arrays by their strides and without a copy, empty arrays, every output optional, dX over dY or X.
+Sources: ONNX, BatchNormalization 15 with training_mode=1, whose statistics of the batch are no outputs; ONNX Runtime
+Training, BatchNormalizationGrad of com.microsoft 1, which calls cuDNN. Beyond them: activation, residual, dY2 and
+unbiased; bfloat16, any rank from 2 on, channels-last arrays by their strides and without a copy, empty arrays, every
+output optional, Y over X or Z, dX over dY or X, dZ over dY or dY2.
 
 A batch in parts: synchronised batch norm
 -----------------------------------------
@@ -73,21 +93,24 @@ second sum: PyTorch's is of D (X - mean), dScale/inv_std.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 from typing import Any
 
-from gradkern.errors import AttributeValueError, ShapeError
+from gradkern.errors import ArgumentError, AttributeValueError, ShapeError
 
 __all__ = ["resolve"]
 
 _MOST = 2**63 - 1
 
 
-def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
     """The attributes; raises AttributeValueError where the whole batch would be smaller than its part, and where its
-    size is not told, or told twice; ShapeError for statistics of no whole number of channels.
+    size is not told, or told twice; ShapeError for statistics of no whole number of channels; ArgumentError for a
+    gradient that lacks what its activation needs, or has what it does not.
     """
+    if "dY" in names and "activation" in attributes:
+        _check_activation(attributes["activation"], names)
     if axes.get("numbers", 1) % 2 == 0:
         came = f"input part_statistics has {axes['numbers']} numbers of each part"
         raise ShapeError(f"{came}; expected an odd number, 2 C + 1 for C channels")
@@ -103,3 +126,19 @@ def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any]) -> Mapping[s
             f"as X alone has {part} elements of each channel"
         )
     return attributes
+
+
+def _check_activation(activation: str, names: Collection[str]) -> None:
+    """What each activation takes: relu Y, or B if there is no residual; silu B."""
+    given = [name for name in ("Y", "B") if name in names]
+    came = " and ".join(given) or "neither"
+    if activation == "none" and given:
+        raise ArgumentError(f"input {given[0]} is given with activation none, which does not need it")
+    if activation == "relu" and len(given) != 1:
+        raise ArgumentError(f"activation relu takes input Y or input B; expected one of them, came {came}")
+    if activation == "relu" and "dZ" in names and "Y" not in names:
+        raise ArgumentError("output dZ with activation relu needs input Y in place of B: B does not tell the residual")
+    if activation == "silu" and given != ["B"]:
+        raise ArgumentError(f"activation silu takes input B and not input Y; came {came}")
+    if activation == "silu" and "dZ" in names:
+        raise ArgumentError("output dZ is wanted with activation silu, whose gradient has no residual")

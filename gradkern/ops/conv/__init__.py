@@ -17,7 +17,7 @@ Source: com.microsoft ConvGrad of ONNX Runtime Training; the attributes are thos
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from gradkern.errors import AttributeValueError, ShapeError
@@ -25,7 +25,7 @@ from gradkern.errors import AttributeValueError, ShapeError
 __all__ = ["resolve"]
 
 
-def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Collection[str] = ()) -> dict[str, Any]:
     """The attributes with nothing left open: full tuples, auto_pad turned into pads.
 
     Raises ShapeError or AttributeValueError where the arrays are no convolution's: channels and groups that do not

@@ -25,7 +25,7 @@ def plan(call: Call) -> FlatPlan:
     data = argument_type(call, "Input")
     totals = [Input.dtype if name in call.outputs else None for name in _SUMS]
     dX = argument_type(call, "OutputGradient", _OVER, order)
-    kernel = Reduce(runs, data, (data, data, data), dX, totals, float(call.attributes["Epsilon"]))
+    kernel = Reduce(runs, (data,) * 5, dX, totals, float(call.attributes["Epsilon"]))
 
     def launch(read: list[np.ndarray], write: list[Any]) -> None:
         Input, InputGradient, Mean, Variance, Scale = read

@@ -1,0 +1,189 @@
+"""Batch norm's passes over elements with an activation and a residual: the output, and the gradient that comes through.
+
+    t = (X - mean) r scale + bias,  Y = act(t + Z)
+    gradient = (D + D2) act'(t),    where relu may take the sign of Y in the place of t's
+
+relu is 0, and its derivative, where t <= 0: a NaN goes through both. silu(t) = t s, silu'(t) = s (1 + t (1 - s)) with
+s = 1/(1 + exp(-t)). t is the same number, to the last bit, in both passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numba
+from numba import types
+from numba.extending import overload
+
+from gradkern.cpu import threads
+from gradkern.cpu.compile import AS_WRITTEN, INLINE, kernel
+from gradkern.cpu.element_types import destination, load, real, store, zeros
+from gradkern.cpu.gelu import SCALE, scaled_exp
+from gradkern.cpu.runs import RUNS_TYPES, Runs
+from gradkern.cpu.threads import QUEUE, take
+
+__all__ = ["ARRAYS", "Elements"]
+
+ARRAYS = ("X", "scale", "mean", "inv_std", "bias", "D", "D2", "Y", "Z", "out", "rounded")
+"""What the kernels take. X is given always; without D the output is computed, with it the gradient."""
+
+
+@numba.njit(**AS_WRITTEN)
+def _normalised(x: float, mu: float, gain: float, bias: float) -> float:
+    return (x - mu) * gain + bias
+
+
+def _sigmoids(t: Any) -> Any:
+    """1/(1 + exp(-t)), and 1 less that."""
+    raise NotImplementedError("for kernels only")
+
+
+@overload(_sigmoids, jit_options=AS_WRITTEN)
+def _sigmoids_of(t: Any) -> Any:
+    if t == types.float64:
+
+        def sigmoids64(t: Any) -> Any:
+            e = math.exp(-abs(t))
+            v = 1.0 / (1.0 + e)
+            return (e * v, v) if t < 0.0 else (v, e * v)
+
+        return sigmoids64
+
+    def sigmoids32(t: Any) -> Any:
+        e = scaled_exp(-abs(t))
+        v = types.float32(1) / (SCALE + e)
+        return (e * v, SCALE * v) if t < types.float32(0) else (SCALE * v, e * v)
+
+    return sigmoids32
+
+
+@numba.njit(**INLINE)
+def _output(t: float, X: Any, relu: Any, silu: Any) -> float:
+    if relu is not None:
+        return real(X, 0) if t <= real(X, 0) else t
+    if silu is not None:
+        return t * _sigmoids(t)[0]
+    return t
+
+
+@numba.njit(**INLINE)
+def _derivative(t: float, X: Any, silu: Any) -> float:
+    if silu is not None:
+        s, rest = _sigmoids(t)
+        return s * (real(X, 1) + t * rest)
+    return real(X, 0) if t <= real(X, 0) else real(X, 1)
+
+
+@numba.njit(**INLINE)
+def _value(
+    at: int, X: Any, mu: float, gain: float, bias: float, B: Any, D: Any, D2: Any, Y: Any, Z: Any, relu: Any, silu: Any
+) -> float:
+    """Of one element; `bias` counts where there is B."""
+    t = real(X, 0)
+    if B is not None:
+        t = _normalised(load(X, at), mu, gain, bias)
+    if D is None:
+        if Z is not None:
+            t += load(Z, at)
+        return _output(t, X, relu, silu)
+    d = load(D, at)
+    if D2 is not None:
+        d += load(D2, at)
+    if Y is not None:
+        t = load(Y, at)
+    if silu is not None:
+        return d * _derivative(t, X, silu)
+    if relu is not None:
+        return real(X, 0) if t <= real(X, 0) else d
+    return d
+
+
+@kernel
+def _planes(
+    queue: Any, X: Any, scale: Any, mean: Any, inv_std: Any, B: Any, D: Any, D2: Any, Y: Any, Z: Any, out: Any,
+    rounded: Any, relu: Any, silu: Any, channel_offsets: Any, reduced_offsets: Any, length: int, channels_per_task: int,
+    reduced_per_task: int, run_per_task: int, repeats: int,
+) -> None:  # fmt: skip
+    """Where a run of elements is all of one channel; see runs. What is not there is None."""
+    channel_parts = (channel_offsets.size + channels_per_task - 1) // channels_per_task
+    target = destination(out, X, Z)
+    run_parts = (length + run_per_task - 1) // run_per_task
+    task = take(queue)
+    while task >= 0:
+        part = task // channel_parts
+        first_channel = task % channel_parts * channels_per_task
+        begin = part % run_parts * run_per_task
+        end = min(begin + run_per_task, length)
+        first_reduced = part // run_parts * reduced_per_task
+        for index in range(first_reduced, min(first_reduced + reduced_per_task, reduced_offsets.size)):
+            for channel in range(first_channel, min(first_channel + channels_per_task, channel_offsets.size)):
+                offset = channel_offsets[channel] + reduced_offsets[index]
+                mu, gain, bias = real(X, 0), real(X, 0), real(X, 0)
+                if B is not None:
+                    mu, gain = load(mean, channel), load(scale, channel) * load(inv_std, channel)
+                    bias = load(B, channel)
+                for at in range(offset + begin, offset + end):
+                    value = _value(at, X, mu, gain, bias, B, D, D2, Y, Z, relu, silu)
+                    store(target, at, value)
+                    if rounded is not None:
+                        store(rounded, at, value)
+        task = take(queue)
+
+
+@kernel
+def _columns(
+    queue: Any, X: Any, scale: Any, mean: Any, inv_std: Any, B: Any, D: Any, D2: Any, Y: Any, Z: Any, out: Any,
+    rounded: Any, relu: Any, silu: Any, channel_offsets: Any, reduced_offsets: Any, length: int, channels_per_task: int,
+    reduced_per_task: int, run_per_task: int, repeats: int,
+) -> None:  # fmt: skip
+    """The same for columns, each its own channel."""
+    target = destination(out, X, Z)
+    run_parts = (length + run_per_task - 1) // run_per_task
+    channel_parts = channel_offsets.size * run_parts
+    task = take(queue)
+    while task >= 0:
+        part = task // channel_parts
+        channel_index = task % channel_parts // run_parts
+        begin = task % run_parts * run_per_task
+        width = min(run_per_task, length - begin)
+        columns = width // repeats
+        mu, gain, bias = zeros(X, width), zeros(X, width), zeros(X, width)
+        if B is not None:
+            for column in range(width):
+                channel = channel_index * length + begin + column % columns
+                mu[column] = load(mean, channel)
+                gain[column] = load(scale, channel) * load(inv_std, channel)
+                bias[column] = load(B, channel)
+        first = part * reduced_per_task
+        for index in range(first, min(first + reduced_per_task, reduced_offsets.size)):
+            offset = channel_offsets[channel_index] + reduced_offsets[index] + begin
+            for column in range(min(width, X.size - offset)):
+                at = offset + column
+                m, g, b = load(mu, column), load(gain, column), load(bias, column)
+                value = _value(at, X, m, g, b, B, D, D2, Y, Z, relu, silu)
+                store(target, at, value)
+                if rounded is not None:
+                    store(rounded, at, value)
+        task = take(queue)
+
+
+class Elements:
+    """One of these passes: kinds holds Numba's types of the arrays that it has, by their names in ARRAYS."""
+
+    def __init__(self, runs: Runs, kinds: Mapping[str, Any], activation: str) -> None:
+        self._runs = runs
+        self._tasks = math.prod(runs.parts)
+        self._flags = [True if activation == each else None for each in ("relu", "silu")]
+        self._compiled = (_columns if runs.columns else _planes)(
+            QUEUE,
+            *(kinds.get(name, types.none) for name in ARRAYS),
+            *(types.none if flag is None else types.boolean for flag in self._flags),
+            *RUNS_TYPES,
+        )
+
+    def __call__(self, arrays: Mapping[str, Any]) -> None:
+        """arrays: those of `kinds`."""
+        given = [arrays.get(name) for name in ARRAYS]
+        threads.run(self._compiled, self._tasks, arrays["X"].nbytes * 3, *given, *self._flags, *self._runs.arguments)

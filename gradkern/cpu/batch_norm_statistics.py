@@ -1,0 +1,141 @@
+"""Mean and variance of each channel of a batch, in two passes.
+
+The first finds the mean; the second adds up what the elements are from it, and its squares, which corrects what the
+first rounded (T. F. Chan, G. H. Golub and R. J. LeVeque, Algorithms for computing the sample variance, 1983):
+
+    d = X - shift,  mean = shift + sum of d/m,  variance = sum of d^2/m - (sum of d/m)^2
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from gradkern.cpu import threads
+from gradkern.cpu.compile import kernel
+from gradkern.cpu.element_types import arithmetic, array_type, load, store, summand, zeros
+from gradkern.cpu.runs import RUNS_TYPES, Runs
+from gradkern.cpu.sums import BLOCK, SPAN, RowSums, flush
+from gradkern.cpu.threads import QUEUE, take
+
+__all__ = ["Statistics"]
+
+_FLOAT64 = np.dtype(np.float64)
+
+
+@kernel
+def _planes(
+    queue: Any, X: Any, shift: Any, sums: Any, squares: Any, channel_offsets: Any, reduced_offsets: Any, length: int,
+    channels_per_task: int, reduced_per_task: int, run_per_task: int, repeats: int,
+) -> None:  # fmt: skip
+    """Where a run of elements is all of one channel; see runs. squares is None in the first pass."""
+    channels = channel_offsets.size
+    channel_parts = (channels + channels_per_task - 1) // channels_per_task
+    run_parts = (length + run_per_task - 1) // run_per_task
+    task = take(queue)
+    while task >= 0:
+        part = task // channel_parts  # one row of partial sums
+        first_channel = task % channel_parts * channels_per_task
+        last_channel = min(first_channel + channels_per_task, channels)
+        begin = part % run_parts * run_per_task
+        end = min(begin + run_per_task, length)
+        first_reduced = part // run_parts * reduced_per_task
+        for channel in range(first_channel, last_channel):
+            sums[part * channels + channel] = 0
+            if squares is not None:
+                squares[part * channels + channel] = 0
+        for index in range(first_reduced, min(first_reduced + reduced_per_task, reduced_offsets.size)):
+            for channel in range(first_channel, last_channel):
+                offset = channel_offsets[channel] + reduced_offsets[index]
+                from_ = summand(X, None, load(shift, channel))
+                for start in range(begin, end, SPAN):
+                    total, square = summand(X, None, 0), summand(X, None, 0)
+                    for at in range(offset + start, offset + min(start + SPAN, end)):
+                        d = summand(X, None, load(X, at)) - from_
+                        total += d
+                        if squares is not None:
+                            square += d * d
+                    sums[part * channels + channel] += total
+                    if squares is not None:
+                        squares[part * channels + channel] += square
+        task = take(queue)
+
+
+@kernel
+def _columns(
+    queue: Any, X: Any, shift: Any, sums: Any, squares: Any, channel_offsets: Any, reduced_offsets: Any, length: int,
+    channels_per_task: int, reduced_per_task: int, run_per_task: int, repeats: int,
+) -> None:  # fmt: skip
+    """The same for columns, each its own channel."""
+    run_parts = (length + run_per_task - 1) // run_per_task
+    channel_parts = channel_offsets.size * run_parts
+    task = take(queue)
+    while task >= 0:
+        part = task // channel_parts
+        channel_index = task % channel_parts // run_parts
+        begin = task % run_parts * run_per_task
+        width = min(run_per_task, length - begin)
+        partial = (part * channel_offsets.size + channel_index) * length + begin
+        columns = width // repeats
+        sums[partial : partial + width] = 0
+        block, from_ = zeros(X, width), zeros(X, width)
+        square_block = zeros(X, 0 if squares is None else width)
+        if squares is not None:
+            squares[partial : partial + width] = 0
+        for column in range(width):
+            from_[column] = load(shift, channel_index * length + begin + column % columns)
+        first = part * reduced_per_task
+        last = min(first + reduced_per_task, reduced_offsets.size)
+        for index in range(first, last):
+            offset = channel_offsets[channel_index] + reduced_offsets[index] + begin
+            for column in range(min(width, X.size - offset)):
+                d = load(X, offset + column) - load(from_, column)
+                store(block, column, load(block, column) + d)
+                if squares is not None:
+                    store(square_block, column, load(square_block, column) + d * d)
+            if (index - first) % BLOCK == BLOCK - 1 or index == last - 1:
+                flush(block, sums, partial)
+                if squares is not None:
+                    flush(square_block, squares, partial)
+        task = take(queue)
+
+
+class Statistics:
+    """Both passes. `dtype` is the type of X."""
+
+    def __init__(self, runs: Runs, dtype: np.dtype) -> None:
+        self._count = runs.count
+        self._shift = np.zeros(runs.channels, arithmetic(dtype))
+        self._first, self._second = (_Pass(runs, dtype, self._shift.dtype, squares) for squares in (False, True))
+        self.nbytes = self._second.nbytes
+
+    def __call__(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The mean and the variance of each channel, in float64."""
+        total, _ = self._first(X, self._shift)
+        shift = (total / self._count).astype(self._shift.dtype)
+        total, squares = self._second(X, shift)
+        apart = total / self._count
+        return shift + apart, np.maximum(squares / self._count - apart * apart, 0)
+
+
+class _Pass:
+    """Sums of what the elements are from the shift, and of its squares."""
+
+    def __init__(self, runs: Runs, dtype: np.dtype, shift: np.dtype, squares: bool) -> None:
+        self._runs = runs
+        self._squares = squares
+        self._sums = RowSums(runs.rows, runs.channels, [_FLOAT64, _FLOAT64 if squares else None])
+        self._compiled = (_columns if runs.columns else _planes)(
+            QUEUE, array_type(dtype), array_type(shift), *self._sums.types, *RUNS_TYPES
+        )
+        self.nbytes = self._sums.nbytes
+
+    def __call__(self, X: Any, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The second is of any values where squares are not wanted."""
+        total, squares = np.empty(self._runs.channels), np.empty(self._runs.channels)
+        partials = self._sums.partials()
+        threads.run(self._compiled, math.prod(self._runs.parts), X.nbytes, X, shift, *partials, *self._runs.arguments)
+        self._sums.add(partials, (total, squares if self._squares else None))
+        return total, squares
