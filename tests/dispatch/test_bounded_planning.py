@@ -22,7 +22,8 @@ def plan(name: str, **axes: Any) -> Any:
     operator = OPERATORS[name]
     types: Mapping[str, str] = operator.combinations[0]
     tensors = {
-        each.name: usual(dtype_of(types[each.type]), shape_of(each.shape, axes), "cpu") for each in operator.inputs
+        each.name: usual(dtype_of(types[each.type]), shape_of(each.shape, axes), "cpu")
+        for each in operator.inputs_of(axes)
     }
     return plan_for(name, tensors, outputs=[each.name for each in operator.outputs])
 
