@@ -66,8 +66,8 @@ def _take_pack(interpreter: Path, wanted: str) -> None:
     PACKS.mkdir(exist_ok=True)
     command = ["install", wanted] if wanted else ["build", "--refresh", str(PACKS)]
     try:
-        quiet = {"stdout": subprocess.DEVNULL}  # the bar, and what fails, is on standard error
-        subprocess.run([interpreter, "-m", "gradkern", "pack", *command], cwd=ROOT, check=False, **quiet)
+        quiet = subprocess.DEVNULL  # the bar, and what fails, is on standard error
+        subprocess.run([interpreter, "-m", "gradkern", "pack", *command], cwd=ROOT, stdout=quiet, check=False)
     except KeyboardInterrupt:
         print("no pack: kernels are compiled when they are first needed", file=sys.stderr)
 
