@@ -9,16 +9,18 @@ Three levels: `enable`, for every model as it is; functions and modules, where t
 puts those into a model. Importing it changes nothing, unless the environment variable GRADKERN_TORCH is 1, which
 enables with the defaults.
 
-Under torch.compile: with backend "aot_eager" all that `enable` took over is called; Inductor calls convolution_backward
-and nothing else, as it decomposes norms and GELU before and fuses them with their neighbours, unless
-enable(inductor=...) names them. Of the functions and modules the forward passes are traced and fused; the backward
-passes of norms and linear_gelu are calls of torch.ops.gradkern. Each such call is a barrier to fusion: measure before
-preferring it to what Inductor makes.
+Under torch.compile, backend="gradkern" computes in one pass what stands around norms: gradkern.torch.compile_backend.
+Other backends: with "aot_eager" all that `enable` took over is called; Inductor calls convolution_backward and nothing
+else, as it decomposes norms and GELU before and fuses them with their neighbours, unless enable(inductor=...) names
+them. Of the functions and modules the forward passes are traced and fused; the backward passes of norms and linear_gelu
+are calls of torch.ops.gradkern. Each such call is a barrier to fusion: measure before preferring it to what Inductor
+makes.
 """
 
 from __future__ import annotations
 
 from gradkern.torch.acceleration import Acceleration, accelerate
+from gradkern.torch.compile_backend.backend import register
 from gradkern.torch.convolutions import batch_norm, conv1d, conv2d, conv3d
 from gradkern.torch.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
 from gradkern.torch.modules import (
@@ -70,3 +72,4 @@ __all__ = [
 ]
 
 follow_environment()
+register()

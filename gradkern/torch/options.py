@@ -16,11 +16,9 @@ GROUPS = ("layer_norm", "rms_norm", "batch_norm", "conv", "gelu")
 _DECOMPOSED = ("layer_norm", "rms_norm", "batch_norm", "gelu")
 """Those that Inductor takes apart unless it is told not to."""
 
-MIN_BYTES = {"layer_norm": 1 << 22, "rms_norm": 1 << 22, "batch_norm": 1 << 21, "conv": 0, "gelu": 1 << 23}
-"""Of the input. Under these the host's time is what counts, and PyTorch's own kernels cost it less. In a loop of
-nothing but calls on an H200, which the host bounds, a call of gradkern costs 2 to 5 us more up to 4 MiB (8 us for small
-batch norms), and takes 0.4 (norms) to 0.8 of the time (GELU) from 16 MiB on. These gates lie between, as a step that
-waits for the device gains from smaller ones.
+MIN_BYTES = {"layer_norm": 1 << 20, "rms_norm": 1 << 20, "batch_norm": 1 << 20, "conv": 0, "gelu": 1 << 22}
+"""Of the input. Under these the host's time is what counts, and PyTorch's own kernels cost it less. Estimated from the
+times of single operators, not measured in training steps.
 """
 
 Refusal = Literal["torch", "warn", "raise"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from gradkern.torch.compile_backend.findings import Finding, shown
 from gradkern.torch.kernel import Kernel
 from gradkern.torch.signatures import Signature
 from gradkern.torch.timing import mean
@@ -33,9 +34,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """One row for each operator and signature that was met."""
+    """One row for each operator and signature that was met.
+
+    compiled   what torch.compile(model, backend="gradkern") has found in models, and made of it
+    """
 
     rows: tuple[Row, ...]
+    compiled: tuple[Finding, ...] = ()
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -54,9 +59,16 @@ class Report:
         return sum(row.declined for row in self.rows)
 
     def __str__(self) -> str:
-        if not self.rows:
+        if not self.rows and not self.compiled:
             return "gradkern.torch: no call of an operator that gradkern could answer"
-        lines = [f"gradkern.torch: {self.taken} calls by gradkern, {self.declined} by PyTorch"]
+        lines = []
+        if self.compiled:
+            taken = sum(not each.reason for each in self.compiled)
+            left = len(self.compiled) - taken
+            lines += [f"gradkern.torch: {taken} fusions in compiled models, {left} left to Inductor"]
+            lines += shown(self.compiled)
+        if self.rows:
+            lines.append(f"gradkern.torch: {self.taken} calls by gradkern, {self.declined} by PyTorch")
         for row in self.rows:
             who = row.reason or "gradkern"
             times = (("gradkern", row.taken_us), ("PyTorch", row.declined_us))
@@ -66,7 +78,7 @@ class Report:
         return "\n".join(lines)
 
 
-def report_of(kernels: Iterable[Kernel]) -> Report:
+def report_of(kernels: Iterable[Kernel], compiled: tuple[Finding, ...]) -> Report:
     rows = []
     for kernel in kernels:
         name, device = kernel.translation.name, kernel.key.lower()
@@ -82,4 +94,4 @@ def report_of(kernels: Iterable[Kernel]) -> Report:
             least = kernel.options.least(kernel.translation.group)
             what, reason = ("small tensors", f"fewer than {least} bytes") if least else ("empty tensors", "it is empty")
             rows.append(Row(name, device, what, 0, kernel.small.value, reason))
-    return Report(tuple(rows))
+    return Report(tuple(rows), compiled)

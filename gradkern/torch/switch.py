@@ -17,9 +17,11 @@ from gradkern.errors import ProviderError
 from gradkern.system import locks
 from gradkern.torch.aten import TRANSLATIONS
 from gradkern.torch.comparison import Verdicts, compare, follow, verdicts
+from gradkern.torch.compile_backend import findings
 from gradkern.torch.kernel import Kernel
 from gradkern.torch.options import Options
 from gradkern.torch.report import Report, report_of
+from gradkern.torch.signatures import Signature
 
 __all__ = ["disable", "enable", "enabled", "is_enabled", "report", "tune"]
 
@@ -142,12 +144,16 @@ def enabled(ops: Any = None, **options: Any) -> Iterator[None]:
 def tune(step: Callable[[], Any]) -> Any:
     """Run one step, then choose and compile the kernels for every signature it met. Returns what the step returns.
 
+    The signatures are those that `enable` has met, and those of models that torch.compile has compiled with
+    backend="gradkern". A CUDA graph keeps the kernels that it was captured with, so tune before: with
+    mode="reduce-overhead", which captures the second step or a later one, in the first.
+
     Nothing is in flight on the device meanwhile. Searches that other calls of gradkern have put off are made, too, as
     by `gradkern.tune()`. Under torch.distributed the first rank searches, then the others, who read what it found: all
     have to call it.
+
+    Raises ProviderError where neither is in use.
     """
-    if not _options:
-        raise ProviderError("tune: gradkern.torch.enable() has not been called")
     for kernel in _kernels():
         if kernel.active:
             kernel.wake()
@@ -156,6 +162,19 @@ def tune(step: Callable[[], Any]) -> Any:
     calls = {each: each.calls - before.get(each, 0) for kernel in _kernels() for each in kernel.signatures()}
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
+    if _options:
+        _plan_signatures(calls)
+    elif not tuning.tune().plans and not findings.used():
+        raise ProviderError(
+            "tune: gradkern.torch.enable() has not been called, and no model is compiled with backend='gradkern'"
+        )
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return result
+
+
+def _plan_signatures(calls: Mapping[Signature, int]) -> None:
+    """Plan for those that wait, and leave to PyTorch what is faster there, given how many calls a step has."""
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     first = not distributed or torch.distributed.get_rank() == 0
     found = Verdicts() if first else _of_first_rank(Verdicts())  # waits until that has searched
@@ -174,9 +193,6 @@ def tune(step: Callable[[], Any]) -> Any:
     finally:
         if distributed and first:
             _of_first_rank(found)
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-    return result
 
 
 def _of_first_rank(found: Verdicts) -> Verdicts:
@@ -196,14 +212,17 @@ def _wanted() -> Iterator[planner.Wanted]:
 
 
 def report() -> Report:
-    """What became of every call since the process began, or since `forget`."""
-    return report_of(_kernels())
+    """What became of every call, and of every model compiled with backend="gradkern", since the process began or since
+    `forget`.
+    """
+    return report_of(_kernels(), findings.findings())
 
 
 def forget() -> None:
-    """Forget every signature, its plan and its count of calls."""
+    """Forget every signature, its plan and its count of calls, and what was found in compiled models."""
     for kernel in _kernels():
         kernel.forget()
+    findings.clear()
 
 
 def follow_environment() -> None:

@@ -1,0 +1,26 @@
+"""torch.compile(model, backend="gradkern"): Inductor, with gradkern's operators where they save passes over memory.
+
+>>> import gradkern.torch
+>>> model = torch.compile(model, backend="gradkern")
+>>> gradkern.torch.tune(lambda: step(batch))
+>>> print(gradkern.torch.report())
+
+What is rewritten, in the graph that Dynamo has traced (stage 1):
+    batch norm in training, and behind it an addition and ReLU, or SiLU      batch_norm.py
+    an addition of two tensors, and layer norm or RMSNorm of the sum         add_norm.py
+    a linear layer and GELU                                                  linear_gelu.py
+    the counters of batches of all batch norms, in one kernel                counters.py
+each for an operator that is differentiable and calls gradkern both ways, so that no pattern need be found in a backward
+pass. Then, in Inductor's graphs, only around those operators: sums of two gradients (stage 2,
+gradient_sums.py) and copies of running statistics (stage 3, in_place_statistics.py) become part of them. All else is
+Inductor's, and so is what gates.py holds to be too small.
+
+mode and options are torch.compile's: mode="reduce-overhead" captures CUDA graphs. One option is added, "gradkern": True
+for every fusion whatever its size, a number of bytes from which they are made, or by the names in gates.py such a
+number, True or False; options={"gradkern": {"linear + gelu": False}}.
+
+Left alone, with the reason in `gradkern.torch.report()`: batch norms that are in evaluation, whose momentum is None or
+that have no parameters or running statistics; additions of other shapes or types, or that write into what is added to;
+norms that autocast computes in another type; what needs no gradient. Second derivatives of a compiled model there are
+none, as with every backend. A graph that PyTorch takes from its caches on disk is the rewritten one.
+"""

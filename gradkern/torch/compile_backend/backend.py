@@ -1,0 +1,46 @@
+"""torch.compile(model, backend="gradkern"): gradkern's rewriting before Inductor, and Inductor."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+from torch import fx  # pyright: ignore[reportMissingImports]
+
+__all__ = ["gradkern", "register"]
+
+
+def gradkern(
+    graph_module: fx.GraphModule, inputs: Any, *, mode: str | None = None, options: Mapping[str, Any] | None = None
+) -> Any:
+    """The backend: see `gradkern.torch.compile_backend`."""
+    from torch._inductor import list_mode_options  # pyright: ignore[reportMissingImports]
+    from torch._inductor.compile_fx import compile_fx  # pyright: ignore[reportMissingImports]
+
+    from gradkern.torch.compile_backend.passes import config_with_passes
+    from gradkern.torch.compile_backend.rewriting import rewrite
+
+    chosen = dict(options or {})
+    rewrite(graph_module, chosen.pop("gradkern", None))
+    settings = {**list_mode_options(mode or "default"), **chosen}
+    return compile_fx(graph_module, inputs, config_patches=config_with_passes(settings))
+
+
+def _reset() -> None:
+    """What torch.compiler.reset() is to forget: the graphs of mode="reduce-overhead"."""
+    trees = sys.modules.get("torch._inductor.cudagraph_trees")
+    if trees is not None:
+        trees.reset_cudagraph_trees()
+
+
+gradkern.reset = _reset  # pyright: ignore[reportFunctionMemberAccess]
+
+
+def register() -> None:
+    """Let torch.compile find the backend by its name, where no installed package says so."""
+    if not entry_points(group="torch_dynamo_backends", name="gradkern"):
+        from torch._dynamo import register_backend  # pyright: ignore[reportMissingImports]
+
+        register_backend(gradkern, name="gradkern")

@@ -1,0 +1,140 @@
+"""Stage 1: F.batch_norm in training, with the addition and the activation behind it, as one operator."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, NamedTuple
+
+from torch import fx  # pyright: ignore[reportMissingImports]
+from torch.nn import functional  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.compile_backend.batch_norm_operators import FORWARD
+from gradkern.torch.compile_backend.fusion import Fusion
+from gradkern.torch.compile_backend.graph import (
+    arguments,
+    called,
+    calls,
+    memory_of,
+    only_user,
+    same_kind,
+    value,
+    written_between,
+)
+from gradkern.torch.compile_backend.operators import registered_types
+
+__all__ = ["fuse"]
+
+
+class _Chain(NamedTuple):
+    """nodes from the batch norm on, each the only user of the one before"""
+
+    nodes: tuple[fx.Node, ...]
+    residual: fx.Node | None
+    activation: str
+
+    @property
+    def fusion(self) -> str:
+        parts = ["batch_norm", "add" if self.residual is not None else "", self.activation.replace("none", "")]
+        return " + ".join(filter(None, parts))
+
+
+def fuse(graph: fx.Graph, fusion: Fusion) -> None:
+    """Rewrite what can be; whatever is found is reported."""
+    for node in calls(graph, functional.batch_norm):
+        call = arguments(
+            node,
+            *("input", "running_mean", "running_var"),
+            weight=None,
+            bias=None,
+            training=False,
+            momentum=0.1,
+            eps=1e-5,
+        )
+        x, reason = value(call["input"]), _reason(node, call)
+        if reason:
+            fusion.left("batch_norm", node, x, reason)
+            continue
+        chains = _chains(node, call["input"])
+        taken = next((each for each in chains if not fusion.against(each.fusion, x)), None)
+        if taken is None:
+            fusion.left(chains[0].fusion, node, x, fusion.against(chains[0].fusion, x))
+        else:
+            fusion.taken(taken.fusion, node, x)
+            _replace(graph, taken, call)
+
+
+def _reason(node: fx.Node, call: dict[str, Any]) -> str:
+    """Why the batch norm is none that gradkern computes; "" if it is."""
+    if call["training"] is not True:
+        return "it is not in training"
+    if call["weight"] is None or call["bias"] is None:
+        return "it has no weight and bias"
+    if call["running_mean"] is None or call["running_var"] is None:
+        return "it has no running statistics"
+    if not isinstance(call["momentum"], float) or not isinstance(call["eps"], float):
+        return "its momentum is no constant"
+    names = ("input", "weight", "bias", "running_mean", "running_var")
+    tensors = [each for each in map(value, (node, *[call[name] for name in names])) if each is not None]
+    if len(tensors) <= len(names):
+        return "an argument is no tensor of the graph"
+    y, x, weight, bias, mean, variance = tensors
+    if not y.requires_grad:
+        return "no gradient of it is wanted"
+    if y.dtype != x.dtype or weight.dtype != bias.dtype or mean.dtype != variance.dtype:
+        return "its types differ"
+    if not registered_types("BatchNormalization", T=x.dtype, T1=weight.dtype, T2=mean.dtype):
+        return f"no kernel for {x.dtype} with {weight.dtype} and {mean.dtype}".replace("torch.", "")
+    return ""
+
+
+def _chains(node: fx.Node, x: fx.Node) -> list[_Chain]:
+    """What may be one operator, the longest first."""
+    found = [_Chain((node,), None, "none")]
+    after = only_user(node)
+    if after is not None and called(after) in ("relu", "silu"):
+        found.append(_Chain((node, after), None, called(after)))
+    residual = _residual(node, after)
+    if after is not None and residual is not None:
+        found.append(_Chain((node, after), residual, "none"))
+        last = only_user(after)
+        if last is not None and called(last) == "relu":
+            found.append(_Chain((node, after, last), residual, "relu"))
+    kept = [each for each in found if not _disturbed(each, x)]
+    return kept[::-1]
+
+
+def _residual(node: fx.Node, addition: fx.Node | None) -> fx.Node | None:
+    """What is added to the batch norm's output; None where that is no plain addition of two tensors alike."""
+    if addition is None or called(addition) not in ("add", "add_") or addition.kwargs or len(addition.args) != 2:
+        return None
+    first, second = addition.args
+    if called(addition) == "add_" and first is not node:  # it writes what the batch norm's output is added to
+        return None
+    other = second if first is node else first
+    alike = isinstance(other, fx.Node) and other is not node and same_kind(value(other), value(node))
+    return other if alike and isinstance(other, fx.Node) else None
+
+
+def _disturbed(chain: _Chain, x: fx.Node) -> bool:
+    """Whether what the operator reads at the end of the chain may have been written since its beginning."""
+    first, last = chain.nodes[0], chain.nodes[-1]
+    read = [x] if chain.residual is None else [x, chain.residual]
+    own = memory_of(first)
+    if any(memory_of(each) == own for each in read):
+        return True
+    return first is not last and written_between(first, last, *read, besides=chain.nodes)
+
+
+def _replace(graph: fx.Graph, chain: _Chain, call: dict[str, Any]) -> None:
+    last = chain.nodes[-1]
+    weights = [call[name] for name in ("weight", "bias", "running_mean", "running_var")]
+    more = (chain.residual, call["momentum"], call["eps"], chain.activation)
+    with graph.inserting_before(last):
+        made = graph.call_function(FORWARD, (call["input"], *weights, *more))
+        y = graph.call_function(operator.getitem, (made, 0))
+        for place, name in ((1, "running_mean"), (2, "running_var")):
+            graph.call_method("copy_", (call[name], graph.call_function(operator.getitem, (made, place))))
+    y.meta = dict(last.meta)
+    last.replace_all_uses_with(y)
+    for each in reversed(chain.nodes):
+        graph.erase_node(each)

@@ -1,0 +1,148 @@
+"""torch.ops.gradkern.batch_norm_act: batch norm in training, an addition and an activation, in one pass each way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.compile_backend.operators import define, differentiable, empty, results
+
+__all__ = ["BACKWARD", "FORWARD", "IN_PLACE"]
+
+Tensor = torch.Tensor
+
+_ARGUMENTS = "Tensor? residual, float momentum, float eps, str activation"
+_GRADIENTS = ("dX", "dScale", "dBias", "dZ")
+
+
+def _forward(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    residual: Tensor | None,
+    momentum: float,
+    eps: float,
+    activation: str,
+    out: Any = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Y, running mean and variance, and the statistics of the batch that the backward pass takes."""
+    return tuple(  # pyright: ignore[reportReturnType]
+        results(
+            "BatchNormalization",
+            x,
+            weight,
+            bias,
+            running_mean,
+            running_var,
+            residual,
+            outputs=("Y", "running_mean", "running_var", "saved_mean", "saved_inv_std"),
+            out=out,
+            epsilon=eps,
+            momentum=1.0 - momentum,
+            activation=activation,
+            unbiased=1,
+        )
+    )
+
+
+def _forward_in_place(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *more: Any) -> Any:
+    """As _forward, but the running statistics are written where they are."""
+    out = {"running_mean": mean, "running_var": variance}
+    y, _, _, saved_mean, saved_inv_std = _forward(x, weight, bias, mean, variance, *more, out=out)
+    return y, saved_mean, saved_inv_std
+
+
+def _fake_forward(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *more: Any) -> Any:
+    y, *saved = _fake_forward_in_place(x, weight)
+    return y, torch.empty_like(mean), torch.empty_like(variance), *saved
+
+
+def _fake_forward_in_place(x: Tensor, weight: Tensor, *more: Any) -> Any:
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return torch.empty_like(x), *[torch.empty_like(weight, dtype=wide) for _ in range(2)]
+
+
+def _backward(
+    grad: Tensor,
+    grad_2: Tensor | None,
+    x: Tensor,
+    y: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    mean: Tensor,
+    inv_std: Tensor,
+    activation: str,
+    mask: list[bool],
+) -> tuple[Tensor, ...]:
+    """The gradients of x, weight, bias and residual that the mask asks for."""
+    wanted = tuple([name for name, asked in zip(_GRADIENTS, mask, strict=True) if asked])
+    named: Any = {name: each for name, each in (("B", bias), ("Y", y), ("dY2", grad_2)) if each is not None}
+    found: Any = results(
+        "BatchNormalizationGrad",
+        grad,
+        x,
+        weight,
+        mean,
+        inv_std,
+        outputs=wanted,
+        activation=activation,
+        **named,
+    )
+    given = [getattr(found, name) if name in wanted else empty(x) for name in _GRADIENTS]
+    return tuple(given)
+
+
+def _fake_backward(grad: Tensor, grad_2: Any, x: Tensor, y: Any, weight: Tensor, *more: Any) -> tuple[Tensor, ...]:
+    models = (x, weight, weight, x)
+    return tuple([torch.empty_like(each) if asked else empty(x) for each, asked in zip(models, more[-1], strict=True)])
+
+
+FORWARD = define(
+    "batch_norm_act(Tensor input, Tensor weight, Tensor bias, Tensor running_mean, Tensor running_var, "
+    f"{_ARGUMENTS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _forward,
+    _fake_forward,
+)
+"""output, running_mean, running_var, saved mean, saved 1 / standard deviation"""
+IN_PLACE = define(
+    "batch_norm_act_(Tensor input, Tensor weight, Tensor bias, Tensor(a!) running_mean, Tensor(b!) running_var, "
+    f"{_ARGUMENTS}) -> (Tensor, Tensor, Tensor)",
+    _forward_in_place,
+    _fake_forward_in_place,
+)
+"""output, saved mean, saved 1 / standard deviation"""
+BACKWARD = define(
+    "batch_norm_act_backward(Tensor grad, Tensor? grad_2, Tensor input, Tensor? output, Tensor weight, Tensor? bias, "
+    "Tensor saved_mean, Tensor saved_inv_std, str activation, bool[4] output_mask) -> (Tensor, Tensor, Tensor, Tensor)",
+    _backward,
+    _fake_backward,
+)
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, weight, bias, _, _, residual, *_, activation = inputs
+    y, *statistics = output
+    ctx.activation, ctx.residual = activation, residual is not None
+    # ReLU's mask is computed again from x, but where a residual was added that nobody keeps.
+    kept = (y, None) if activation == "relu" and ctx.residual else (None, None if activation == "none" else bias)
+    ctx.save_for_backward(x, weight, *kept, *statistics[2:])
+    ctx.mark_non_differentiable(*statistics)  # else running_mean requires grad in the second step
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
+    needs = ctx.needs_input_grad
+    if grad is None:
+        return (None,) * len(needs)
+    x, weight, y, bias, mean, inv_std = ctx.saved_tensors
+    passed_on = ctx.residual and ctx.activation == "none"  # the residual's gradient is this one
+    mask = [*needs[:3], needs[5] and not passed_on]
+    found = BACKWARD(grad, None, x, y, weight, bias, mean, inv_std, ctx.activation, mask)
+    dx, dweight, dbias, dz = [each if asked else None for each, asked in zip(found, mask, strict=True)]
+    return dx, dweight, dbias, None, None, grad if passed_on and needs[5] else dz, None, None, None
+
+
+differentiable("batch_norm_act", _differentiate, _setup)

@@ -1,0 +1,38 @@
+"""The passes over Dynamo's graph: what they ask before they rewrite a place."""
+
+from __future__ import annotations
+
+import torch  # pyright: ignore[reportMissingImports]
+from torch import fx  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.compile_backend import findings
+from gradkern.torch.compile_backend.gates import Gates
+from gradkern.torch.compile_backend.graph import where
+
+__all__ = ["Fusion"]
+
+_SHORT = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64"}
+
+
+class Fusion:
+    """Decides by the gates, and reports."""
+
+    def __init__(self, gates: Gates) -> None:
+        self._gates = gates
+
+    def against(self, name: str, x: torch.Tensor | None) -> str:
+        """Why what has this input is not fused; "" where it may be."""
+        if x is None:
+            return "its input is no tensor of the graph"
+        if x.device.type not in ("cpu", "cuda"):
+            return f"gradkern has no kernels for {x.device.type}"
+        return self._gates.reason(name, x)
+
+    def taken(self, name: str, node: fx.Node, x: torch.Tensor | None) -> None:
+        """Report what is fused, which begins with this call."""
+        self.left(name, node, x, "")
+
+    def left(self, name: str, node: fx.Node, x: torch.Tensor | None, reason: str) -> None:
+        """Report what is not."""
+        text = "" if x is None else f"{_SHORT.get(x.dtype, x.dtype)}[{', '.join(map(str, x.shape))}]"
+        findings.add(findings.Finding(name, where(node), text, reason))

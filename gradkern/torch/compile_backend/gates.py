@@ -1,0 +1,85 @@
+"""Which fusions are made, from how many bytes on, and why: the one table of it.
+
+Each operator of gradkern's in a compiled graph is a call that Inductor fuses nothing with, and a launch of its own:
+below some size that costs more than the passes over memory that it saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.errors import ArgumentError, nearest
+
+__all__ = ["GATES", "Gate", "Gates", "gates_of"]
+
+
+@dataclass(frozen=True)
+class Gate:
+    """least: bytes of the input from which a fusion is made; None: never. why: the reason."""
+
+    least: int | None
+    why: str
+
+
+_LAUNCH = "smaller ones fit into the L2 cache, where launches count and not passes over memory; estimated, not measured"
+
+GATES: Mapping[str, Gate] = MappingProxyType(
+    {
+        "batch_norm": Gate(1 << 20, _LAUNCH),
+        "batch_norm + relu": Gate(1 << 20, _LAUNCH),
+        "batch_norm + silu": Gate(1 << 20, _LAUNCH),
+        "batch_norm + add": Gate(1 << 20, _LAUNCH),
+        "batch_norm + add + relu": Gate(1 << 20, _LAUNCH),
+        "add + layer_norm": Gate(1 << 20, _LAUNCH),
+        "add + rms_norm": Gate(1 << 20, _LAUNCH),
+        "linear + gelu": Gate(1 << 22, _LAUNCH),
+    }
+)
+"""What is tried, whatever a model calls it."""
+
+
+class Gates:
+    """The table with what options={"gradkern": ...} changes of it."""
+
+    def __init__(self, least: Mapping[str, int | None]) -> None:
+        self._least = least
+
+    def reason(self, fusion: str, x: torch.Tensor) -> str:
+        """Why a fusion of this input is not made; "" where it is."""
+        least = self._least[fusion]
+        if least is None:
+            return "switched off"
+        size = _hint(x.numel()) * x.element_size()
+        if not size:
+            return "it is empty"
+        return f"fewer than {least} bytes" if size < least else ""
+
+
+def _hint(size: Any) -> int:
+    """A size, or of one that a graph leaves open that of its first call: a comparison would make it two graphs."""
+    node = getattr(size, "node", None)
+    return int(size if node is None else node.hint or 1)
+
+
+def gates_of(change: Any) -> Gates:
+    """`change` is a number of bytes for all, or by fusion such a number, True or False. Raises ArgumentError."""
+    least = {name: gate.least for name, gate in GATES.items()}
+    if change is None:
+        return Gates(least)
+    if not isinstance(change, Mapping):
+        change = dict.fromkeys(GATES, change)
+    for name, value in change.items():
+        if name not in GATES:
+            hint = nearest(name, GATES) if isinstance(name, str) else ""
+            raise ArgumentError(f"torch.compile: option gradkern has {name!r}{hint}; expected {', '.join(GATES)}")
+        if not isinstance(value, int) or value < 0:
+            raise ArgumentError(
+                f"torch.compile: option gradkern has {value!r} for {name!r}; expected bytes, True or False"
+            )
+        least[name] = (0 if value else None) if isinstance(value, bool) else value
+    return Gates(least)

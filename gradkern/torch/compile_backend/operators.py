@@ -1,0 +1,56 @@
+"""What the operators of rewritten graphs share: how they are defined, and how they call gradkern.
+
+They are functional and differentiable, of PyTorch's conventions (momentum, approximate), each over one operator of the
+registry in each direction. A call never waits for a search, unless the policy in force says so: `gradkern.torch.tune`
+makes those that are put off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.contract.registry import operators
+from gradkern.dispatch.run import run
+from gradkern.torch.flags import flags, policy_of
+
+__all__ = ["define", "differentiable", "empty", "registered_types", "results"]
+
+Tensor = torch.Tensor
+
+_library = torch.library.Library("gradkern", "FRAGMENT")
+
+
+def define(schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]) -> Any:
+    """Define torch.ops.gradkern.NAME, for tensors that lie in any order of their axes. Returns its overload."""
+    name = schema.partition("(")[0]
+    _library.define(schema, tags=(torch.Tag.flexible_layout,))
+    for key in ("CPU", "CUDA"):
+        _library.impl(name, kernel, key)
+    torch.library.register_fake(f"gradkern::{name}", fake, lib=_library)
+    return getattr(torch.ops.gradkern, name).default
+
+
+def differentiable(name: str, backward: Callable[..., Any], setup: Callable[..., Any]) -> None:
+    """Let the operator have this backward pass."""
+    torch.library.register_autograd(f"gradkern::{name}", backward, setup_context=setup, lib=_library)
+
+
+def results(
+    name: str, *inputs: Tensor | None, outputs: tuple[str, ...], out: Mapping[str, Tensor] | None = None, **named: Any
+) -> Any:
+    """The outputs of the registry's operator, a named tuple."""
+    return run(name, *inputs, outputs=outputs, out=out, policy=policy_of(flags()), **named)
+
+
+def empty(like: Tensor) -> Tensor:
+    """In the place of a result that is not wanted."""
+    return like.new_empty(0)
+
+
+def registered_types(name: str, **types: torch.dtype) -> bool:
+    """Whether a row of the operator's combinations has these types."""
+    asked = {each: str(dtype).removeprefix("torch.") for each, dtype in types.items()}
+    return any(all(row[each] == dtype for each, dtype in asked.items()) for row in operators()[name].combinations)

@@ -1,0 +1,24 @@
+"""Stage 1: all that is rewritten in the graph that Dynamo has traced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import fx  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.compile_backend import add_norm, batch_norm, counters, linear_gelu
+from gradkern.torch.compile_backend.fusion import Fusion
+from gradkern.torch.compile_backend.gates import gates_of
+
+__all__ = ["rewrite"]
+
+
+def rewrite(graph_module: fx.GraphModule, gates: Any = None) -> None:
+    """Rewrite it in place. `gates` is the option "gradkern" of the backend."""
+    fusion = Fusion(gates_of(gates))
+    for each in graph_module.modules():  # regions that are checkpointed are modules of their own
+        if isinstance(each, fx.GraphModule):
+            for fuse in (batch_norm.fuse, add_norm.fuse, linear_gelu.fuse):
+                fuse(each.graph, fusion)
+            counters.fuse(each.graph)
+            each.recompile()

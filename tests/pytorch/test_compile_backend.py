@@ -1,0 +1,257 @@
+"""torch.compile(model, backend="gradkern"): what is rewritten, that it computes what eager does, and what is left."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from helpers import compiled_models
+from helpers.compiled_models import Block, Transformer
+from torch import nn
+from torch.nn import functional
+
+import gradkern.torch
+from gradkern.errors import ArgumentError
+from gradkern.torch.compile_backend import findings
+from gradkern.torch.compile_backend.gates import gates_of
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+
+RELU, ADD_RELU = "batch_norm + relu", "batch_norm + add + relu"
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> Iterator[None]:
+    torch.compiler.reset()
+    gradkern.torch.forget()
+    yield
+    torch.compiler.reset()
+    gradkern.torch.forget()
+
+
+def rewritten(graph_module: Any, inputs: Any, gates: Any = True) -> Any:
+    """The backend's first stage with autograd's graphs as they are: nothing is compiled."""
+    from torch._dynamo.backends.debugging import aot_eager
+
+    from gradkern.torch.compile_backend.rewriting import rewrite
+
+    rewrite(graph_module, gates)
+    return aot_eager(graph_module, inputs)
+
+
+def steps(model: Any, run: Any, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Outputs, gradients and buffers of a step with each of the inputs, by name."""
+    found: dict[str, torch.Tensor] = {}
+    for place, x in enumerate(inputs):
+        x = x.detach().requires_grad_(x.is_floating_point())
+        model.zero_grad()
+        y = run(x)
+        y.float().sin().mean().backward()
+        tensors = {"y": y, **({"dx": x.grad} if x.grad is not None else {})}
+        tensors |= {f"d {name}": each.grad for name, each in model.named_parameters()}
+        tensors |= dict(model.named_buffers())
+        found |= {f"{name} {place}": each.detach().clone() for name, each in tensors.items() if each is not None}
+    return found
+
+
+def check(model: nn.Module, *inputs: torch.Tensor, **options: Any) -> tuple[Counter[str], Counter[str]]:
+    """Compare with eager in float64, where only a mistake can tell. Returns what was taken and why others were left."""
+    model = model.double()
+    inputs = tuple(each.double() if each.is_floating_point() else each for each in inputs)
+    expected = steps(eager := copy.deepcopy(model), eager, *inputs)
+    compiled = torch.compile(model, backend=rewritten, **options)
+    for name, each in steps(model, compiled, *inputs).items():
+        torch.testing.assert_close(each, expected[name], rtol=1e-9, atol=1e-11, msg=lambda text, n=name: f"{n}: {text}")
+    return taken(), Counter(each.reason for each in findings.findings() if each.reason)
+
+
+def taken() -> Counter[str]:
+    return Counter(each.fusion for each in findings.findings() if not each.reason)
+
+
+def images(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+@pytest.mark.parametrize("form", ["modules", "functions", "in place", "methods"])
+def test_residual_blocks_compute_what_eager_does_however_they_are_written(form: str) -> None:
+    model = nn.Sequential(Block(4, 4, form), Block(4, 6, form))
+    found, left = check(model, images(3, 4, 5, 5), images(3, 4, 5, 5) + 1)
+    assert found == {RELU: 2, ADD_RELU: 2, "batch_norm": 1}
+    assert not left
+
+
+def test_batch_norm_and_silu_or_an_addition_alone_are_one_operator() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.third = nn.BatchNorm1d(5), nn.BatchNorm1d(5), nn.BatchNorm1d(5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = functional.silu(self.first(x), inplace=True)
+            y = y + self.second(y * y)
+            return functional.silu(self.third(y) + x)
+
+    found, left = check(Net(), images(7, 5), images(7, 5) + 1)
+    assert found == {"batch_norm + silu": 1, "batch_norm + add": 2}
+    assert not left
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_autocast_is_as_near_to_float64_as_eager(last: bool) -> None:
+    form: Any = torch.channels_last if last else torch.contiguous_format
+    model: Any = nn.Sequential(Block(8, 8, "in place"), Block(8, 8, "in place"))
+    model = model.to(memory_format=form)
+    inputs = [(images(4, 8, 6, 6) + shift).contiguous(memory_format=form) for shift in (0, 1)]
+    exact = steps(double := copy.deepcopy(model).double(), double, *[each.double() for each in inputs])
+    errors = []
+    for backend in (None, rewritten):
+        each = copy.deepcopy(model)
+        run = each if backend is None else torch.compile(each, backend=backend)
+        with torch.autocast("cpu", torch.bfloat16):
+            results = steps(each, run, *inputs)
+        errors.append({name: float((results[name] - exact[name]).abs().max()) for name in exact})
+    assert taken() == {RELU: 2, ADD_RELU: 1, "batch_norm": 1}  # the first block adds its input, which is float32
+    for name, ours in errors[1].items():
+        scale = float(exact[name].abs().max())
+        assert ours <= 2 * errors[0][name] + 2**-9 * scale, name
+
+
+def test_what_is_no_training_is_left_alone() -> None:
+    model, x = Block(4, 4, "modules"), images(2, 4, 3, 3)
+    model.eval()
+    found, _ = check(model, x)
+    assert found == {}
+    model.float().train()
+    with torch.no_grad():
+        torch.compile(copy.deepcopy(model), backend=rewritten)(x)
+    reasons = {each.reason for each in findings.findings()}
+    assert reasons == {"it is not in training", "no gradient of it is wanted"}
+
+
+class Odd(nn.Module):
+    """Batch norms that are not quite what can be taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plain = nn.BatchNorm2d(3, affine=False)
+        self.untracked = nn.BatchNorm2d(3, track_running_stats=False)
+        self.one, self.two, self.three = nn.BatchNorm2d(3), nn.BatchNorm2d(3), nn.BatchNorm2d(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.plain(x) + self.untracked(x)
+        y = x * 2
+        y += self.one(x)  # writes y
+        z = self.two(y) + y.mean((2, 3), keepdim=True)  # no addition of tensors alike
+        u = z * 3
+        v = self.three(z) + u
+        u.mul_(2)  # between the addition and the ReLU
+        return torch.relu(v) + u
+
+
+def test_what_cannot_be_taken_is_left_with_the_reason() -> None:
+    found, left = check(Odd(), images(2, 3, 4, 4))
+    assert found == {"batch_norm": 2, "batch_norm + add": 1}
+    assert left == {"it has no weight and bias": 1, "it has no running statistics": 1}
+
+
+def test_transformers_compute_what_eager_does() -> None:
+    tokens = [torch.randint(11, (2, 4), generator=torch.Generator().manual_seed(each)) for each in (1, 2)]
+    found, left = check(Transformer(8, nn.LayerNorm), *tokens)
+    assert found == {"add + layer_norm": 4, "linear + gelu": 2}
+    assert left == {"it adds no two tensors of one shape and type": 1}
+    gradkern.torch.forget()
+    torch.compiler.reset()  # or Dynamo takes epsilon, another one now, for an input first
+    found, left = check(Transformer(8, lambda width: nn.RMSNorm(width, eps=1e-6)), *tokens)
+    assert found == {"add + rms_norm": 4, "linear + gelu": 2}
+
+
+def test_autocasts_own_types_keep_norms_from_being_taken() -> None:
+    model = Transformer(8, nn.LayerNorm)
+    tokens = torch.randint(11, (2, 4), generator=torch.Generator().manual_seed(1))
+    exact = steps(double := copy.deepcopy(model).double(), double, tokens)
+    with torch.autocast("cpu", torch.bfloat16):
+        for name, each in steps(model, torch.compile(model, backend=rewritten), tokens).items():
+            torch.testing.assert_close(each.double(), exact[name], rtol=0.1, atol=0.02)
+    assert taken() == {"linear + gelu": 2}
+
+
+def test_a_batch_of_another_size_is_one_graph_more() -> None:
+    sizes = [images(size, 4, 5, 5) for size in (3, 5, 6, 7)]
+    found, _ = check(Block(4, 4, "modules"), *sizes)
+    assert found == {RELU: 2, ADD_RELU: 2}  # the first size, and every other
+
+
+def test_checkpointed_blocks_are_rewritten_and_count_once() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = Block(4, 4, "in place")
+
+        def forward(self, x: torch.Tensor) -> Any:
+            if not torch.compiler.is_compiling():  # eager's would run the forward pass twice, and count twice
+                return self.block(x) * 2
+            return checkpoint(self.block, x, use_reentrant=False) * 2  # pyright: ignore[reportOptionalOperand]
+
+    found, _ = check(Net(), images(3, 4, 5, 5), images(3, 4, 5, 5) + 1)
+    assert found == {RELU: 1, ADD_RELU: 1}
+
+
+def test_small_tensors_are_left_by_default() -> None:
+    model, x = Block(4, 4, "modules"), images(2, 4, 3, 3)
+    torch.compile(model, backend=lambda graph, inputs: rewritten(graph, inputs, None))(x)
+    assert {each.reason for each in findings.findings()} == {"fewer than 1048576 bytes"}
+    assert "compiled batch_norm + relu: fewer than 1048576 bytes" in str(gradkern.torch.report())
+
+
+def test_gates_are_told_apart_from_mistakes() -> None:
+    x = torch.empty(4, dtype=torch.float64)
+    assert not gates_of({"batch_norm": 32}).reason("batch_norm", x)
+    assert gates_of({"batch_norm": 33}).reason("batch_norm", x) == "fewer than 33 bytes"
+    assert gates_of({"batch_norm": False}).reason("batch_norm", x) == "switched off"
+    assert gates_of(True).reason("linear + gelu", x[:0]) == "it is empty"
+    with pytest.raises(ArgumentError, match=r"option gradkern has 'batchnorm' \(did you mean batch_norm "):
+        gates_of({"batchnorm": 1})
+    with pytest.raises(ArgumentError, match="option gradkern has -1 for 'batch_norm'; expected bytes, True or False"):
+        gates_of(-1)
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of Inductor's own imports
+def test_inductor_folds_sums_of_gradients_and_writes_statistics_in_place() -> None:
+    """With all three stages; another library's pass over the same graph is called, too."""
+    from torch._inductor.utils import run_and_get_code
+
+    seen: list[Any] = []
+    model = nn.Sequential(nn.BatchNorm2d(4), Block(4, 4, "in place"))
+    inputs = [images(3, 4, 5, 5), images(3, 4, 5, 5) + 1]
+    expected = steps(eager := copy.deepcopy(model).double(), eager, *[each.double() for each in inputs])
+    options = {"gradkern": True, "joint_custom_pre_pass": seen.append, "force_disable_caches": True}
+    compiled = torch.compile(model, backend="gradkern", options=options)
+    found, codes = run_and_get_code(steps, model, compiled, *inputs)
+    for name, each in found.items():
+        torch.testing.assert_close(each, expected[name].to(each.dtype), rtol=1e-4, atol=1e-5)
+    assert len(seen) == 1
+    forward = next(code for code in codes if "batch_norm_act_." in code)
+    assert forward.count("batch_norm_act_.default(") == 3
+    assert "batch_norm_act.default(" not in forward
+    backward = next(code for code in codes if "batch_norm_act_backward" in code)
+    calls = [line for line in backward.splitlines() if "batch_norm_act_backward.default(" in line and " = " in line]
+    assert [line.split("(")[1].split(", ")[1] != "None" for line in calls].count(True) == 1
+
+
+@pytest.mark.slow
+def test_a_second_process_finds_all_in_its_caches(tmp_path: Any) -> None:
+    counts = [compiled_models.in_a_process(tmp_path) for _ in range(2)]
+    first, second = counts
+    assert first["found"] == second["found"] == {RELU: 1, ADD_RELU: 1}
+    assert first["hits"] == 0
+    assert second["hits"] >= 1
+    assert second["misses"] == 0
+    assert first["gradients"] == second["gradients"]
