@@ -102,17 +102,23 @@ def test_gradients_of_the_whole_network_agree_with_finite_differences(slopes: Sl
 
 
 def test_a_wrong_output_of_any_operator_shows_in_the_network(slopes: Slopes) -> None:
-    watch = Stopwatch()
-    slopes.disagreement(watch.run)
-    for operator in watch.seconds:
-        for output in (each.name for each in gradkern.operators()[operator].outputs):
+    computed: set[tuple[str, str]] = set()
 
-            def run(called: str, *inputs: Any, operator: str = operator, output: str = output, **named: Any) -> Any:
-                gradients = run_any(called, *inputs, **named)
-                right = getattr(gradients, output) if called == operator else None
-                return gradients if right is None else gradients._replace(**{output: 1.01 * right})
+    def note(called: str, *inputs: Any, **named: Any) -> Any:
+        gradients = run_any(called, *inputs, **named)
+        computed.update((called, name) for name, each in gradients._asdict().items() if each is not None)
+        return gradients
 
-            assert max(slopes.disagreement(run).values()) > 1e4 * AGREEMENT, (operator, output)
+    slopes.disagreement(note)
+    assert len(computed) > 10
+    for operator, output in sorted(computed):
+
+        def run(called: str, *inputs: Any, operator: str = operator, output: str = output, **named: Any) -> Any:
+            gradients = run_any(called, *inputs, **named)
+            right = getattr(gradients, output) if called == operator else None
+            return gradients if right is None else gradients._replace(**{output: 1.01 * right})
+
+        assert max(slopes.disagreement(run).values()) > 1e4 * AGREEMENT, (operator, output)
 
 
 @pytest.fixture(
