@@ -6,10 +6,11 @@
     tools/train_bench.py --tiny              # on a CPU, to try it out
 
 A step is a forward and a backward pass. Every cell is a process of its own, so that no column warms another's caches;
---cold runs each twice, first with empty caches. A column is eager, or some of these with + between: enable, that is
-gradkern.torch.enable() and tune(); accelerate, gradkern.torch.accelerate(); compile, torch.compile; graph, the step
-captured in a CUDA graph and replayed. "kernels" is the time that the kernels of a step take, by torch.profiler: what
-the step would take if the host were never late.
+--cold runs each twice, first with empty caches. A cell that fails, or takes longer than --limit, says why in its place.
+A column is eager, or some of these with + between: enable, that is gradkern.torch.enable() and tune(); accelerate,
+gradkern.torch.accelerate(); compile, torch.compile; gradkern, torch.compile with gradkern's backend, and tune(); liger,
+Liger's layers in place of PyTorch's; graph, the step captured in a CUDA graph and replayed. "kernels" is the time that
+the kernels of a step take, by torch.profiler: what the step would take if the host were never late.
 """
 
 from __future__ import annotations
@@ -31,8 +32,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import results_file
 from markdown_table import table
 
-COLUMNS = ("eager", "enable", "compile", "compile+enable", "graph", "graph+enable", "graph+compile")
-PARTS = ("enable", "accelerate", "compile", "graph")
+COLUMNS = (
+    *("eager", "enable", "compile", "compile+enable", "gradkern", "gradkern+enable", "liger", "liger+compile"),
+    *("graph", "graph+enable", "graph+compile", "gradkern+graph", "gradkern+enable+graph"),
+)
+PARTS = ("enable", "accelerate", "compile", "gradkern", "liger", "graph")
 _MARK = "train_bench: "
 Row = dict[str, Any]
 
@@ -69,7 +73,17 @@ def measured(name: str, column: str, tiny: bool, seconds: float) -> Row:
         from gradkern.torch import accelerate
 
         accelerate(model)
-    run: Callable[..., Any] = torch.compile(model) if "compile" in parts else model
+    if "liger" in parts:
+        from train_liger import swap
+
+        model = swap(model)
+    run: Callable[..., Any] = model
+    if "compile" in parts:
+        run = torch.compile(model)
+    elif "gradkern" in parts:
+        import gradkern.torch
+
+        run = torch.compile(model, backend="gradkern", options={"gradkern": True} if tiny else None)  # pyright: ignore[reportArgumentType]
     synchronize = (lambda: None) if tiny else torch.cuda.synchronize
 
     def forward() -> Any:
@@ -92,10 +106,11 @@ def measured(name: str, column: str, tiny: bool, seconds: float) -> Row:
     synchronize()
     start = time.perf_counter()
     report = None
-    if "enable" in parts:
+    if "enable" in parts or "gradkern" in parts:
         import gradkern.torch
 
-        gradkern.torch.enable(devices=device, min_bytes=0 if tiny else None)
+        if "enable" in parts:
+            gradkern.torch.enable(devices=device, min_bytes=0 if tiny else None)
         gradkern.torch.tune(step)
         report = gradkern.torch.report
     elif "accelerate" in parts:
@@ -127,7 +142,8 @@ def measured(name: str, column: str, tiny: bool, seconds: float) -> Row:
     }
     if report is not None:
         found = report()
-        row |= {"taken": found.taken, "declined": found.declined, "report": str(found)}
+        fused = sum(not each.reason for each in found.compiled)
+        row |= {"taken": found.taken, "declined": found.declined, "fused": fused, "report": str(found)}
     return row
 
 
@@ -184,7 +200,10 @@ def in_a_process(name: str, column: str, args: argparse.Namespace, caches: str |
         environment |= {"GRADKERN_CACHE_DIR": f"{caches}/gradkern", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor"}
     command = [sys.executable, __file__, name, "--columns", column, "--seconds", str(args.seconds), "--here"]
     command += ["--tiny"] if args.tiny else []
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=args.limit)
+    except subprocess.TimeoutExpired:
+        return {"model": name, "column": column, "error": f"longer than {args.limit:g} s"}
     for line in done.stdout.splitlines():
         if line.startswith(_MARK):
             return json.loads(line.removeprefix(_MARK))
@@ -226,7 +245,9 @@ def shown(rows: list[Row]) -> str:
         ]
         digits = (2, 2, 3, 2, 2, 1, 1, 0)
         numbers = ["" if cell is None else f"{cell:.{places}f}" for cell, places in zip(cells, digits, strict=True)]
-        taken = f"{row['taken']} of {row['taken'] + row['declined']}" if "taken" in row else ""
+        calls = row.get("taken", 0) + row.get("declined", 0)
+        parts = [f"{row['taken']} of {calls}" if calls else "", f"{row['fused']} fused" if row.get("fused") else ""]
+        taken = ", ".join(filter(None, parts))
         lines.append([row["model"], row["column"], *numbers, taken])
     return table(heads, lines)
 
@@ -240,6 +261,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*", help="by default all")
     parser.add_argument("--columns", default=",".join(COLUMNS), help=f"with commas between ({','.join(COLUMNS)})")
     parser.add_argument("--seconds", type=float, default=3.0, help="for the steps of one cell")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds that a cell may take")
     parser.add_argument("--cold", action="store_true", help="measure the first step with empty caches too")
     parser.add_argument("--tiny", action="store_true", help="small models on the CPU")
     parser.add_argument("--json", type=Path, help="write all that was measured")

@@ -19,17 +19,21 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_a_table_and_json_of_every_column(tmp_path: Path) -> None:
     file = tmp_path / "train.json"
-    done = bench("GPT 12x1024", "--tiny", "--seconds", "0.1", "--columns", "eager,enable", "--json", str(file))
+    done = bench(
+        "GPT 12x1024", "--tiny", "--seconds", "0.1", "--columns", "eager,gradkern+enable,liger", "--json", str(file)
+    )
     assert done.returncode == 0, done.stderr
     results = json.loads(file.read_text())
     assert results["machine"]["packages"]["torch"]
-    eager, enabled = results["rows"]
+    eager, enabled, liger = results["rows"]
     assert eager["loss"] == pytest.approx(enabled["loss"], rel=1e-4)
     assert enabled["taken"] > 0
-    assert "| GPT 12x1024 | enable |" in done.stdout
+    assert enabled["fused"] == 3
+    assert liger["error"] or liger["step"]
+    assert "| GPT 12x1024 | gradkern+enable |" in done.stdout
 
 
 def test_unknown_columns_are_named() -> None:
     done = bench("--columns", "eagre")
     assert done.returncode == 2
-    assert "no column 'eagre'; there are eager, and with + between: enable, accelerate, compile, graph" in done.stderr
+    assert "no column 'eagre'; there are eager, and with + between: enable, accelerate, compile, " in done.stderr
