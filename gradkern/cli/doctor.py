@@ -11,10 +11,12 @@ import argparse
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -51,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _checks(compiling: bool) -> Iterator[Check]:
+    on_cpu = begin_check("cpu", compiling)
     asked = driver.ask()
     needed = bool(asked and asked.gpus)
     major = _major(asked)
@@ -60,7 +63,7 @@ def _checks(compiling: bool) -> Iterator[Check]:
     yield check_cudnn(major, needed)
     yield from check_cache()
     yield from check_packs([each.capability for each in asked.gpus] if asked else [])
-    yield check_provider("cpu", compiling)
+    yield on_cpu()
     if needed:
         yield check_provider("cuda", compiling)
 
@@ -202,6 +205,36 @@ def check_provider(provider: str, compiling: bool = False) -> Check:
         )
     return fine(title, f"computes {computed} in {time.perf_counter() - start:.2f} s")
 
+
+def begin_check(provider: str, compiling: bool) -> Callable[[], Check]:
+    """Begin `check_provider` in a process of its own, beside what this one does; what waits for the finding."""
+    command = [sys.executable, "-c", _BESIDE, json.dumps([sys.path, provider, compiling])]
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    except (OSError, TypeError):  # Python is inside another program
+        return partial(check_provider, provider, compiling)
+    return partial(_finding, process, f"{provider} provider")
+
+
+def _finding(process: subprocess.Popen[str], title: str) -> Check:
+    out, said = process.communicate()
+    if process.returncode:
+        last = (said.strip().splitlines() or ["it says nothing"])[-1]
+        return problem(title, f"fails: its process ends with exit code {process.returncode}: {last}")
+    sys.stderr.write(said)
+    return Check(**json.loads(out.splitlines()[-1]))
+
+
+# SciPy is hidden: Numba imports it with its first function, half a second for a BLAS that no kernel calls.
+_BESIDE = """
+import json, sys
+path, provider, compiling = json.loads(sys.argv[1])
+sys.path[:] = path
+sys.modules["scipy"] = None
+from dataclasses import asdict
+from gradkern.cli.doctor import check_provider
+print(json.dumps(asdict(check_provider(provider, compiling))))
+"""
 
 _EXAMPLES = {"cpu": "BatchNormalizationGradFromSums", "cuda": "LayerNormalizationGrad"}
 """What is soonest compiled, and what makes no search."""

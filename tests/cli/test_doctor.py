@@ -17,7 +17,7 @@ from gradkern import cli
 from gradkern.cli import doctor, libraries
 from gradkern.cli.catalogue import calls
 from gradkern.cli.checks import Check, absent, fine, problem
-from gradkern.cli.doctor import check_cache, check_driver, check_packages, check_packs, check_provider
+from gradkern.cli.doctor import begin_check, check_cache, check_driver, check_packages, check_packs, check_provider
 from gradkern.cuda import pack, packs
 from gradkern.cuda.compile import Compiled
 from gradkern.cuda.spec import source_digest
@@ -266,6 +266,21 @@ def test_the_cpu_provider_computes() -> None:
     assert found.text.startswith("computes BatchNormalizationGradFromSums (")
 
 
+def test_a_check_in_a_process_of_its_own_finds_the_same() -> None:
+    there, here = begin_check("cpu", False)(), check_provider("cpu")
+    assert (there.name, there.status, there.text.split(" in ")[0]) == (
+        here.name,
+        here.status,
+        here.text.split(" in ")[0],
+    )
+
+
+def test_a_check_whose_process_dies_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_BESIDE", "import os; os.abort()")
+    found = begin_check("cpu", False)()
+    assert (found.status, found.text) == ("problem", "fails: its process ends with exit code -6: it says nothing")
+
+
 def test_a_provider_that_fails_is_a_problem(provider: FakeProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(call: Any) -> Any:
         raise OSError("libllvmlite.so is gone")
@@ -318,6 +333,7 @@ def test_a_provider_that_no_operator_has_is_only_absent() -> None:
 def given(monkeypatch: pytest.MonkeyPatch, asked: Driver | None) -> None:
     monkeypatch.setattr(driver, "ask", lambda: asked)
     monkeypatch.setattr(doctor, "check_provider", lambda name, _: fine(f"{name} provider", "computes"))
+    monkeypatch.setattr(doctor, "begin_check", lambda name, _: lambda: fine(f"{name} provider", "computes"))
 
 
 def test_a_machine_without_a_gpu_is_well(
