@@ -12,7 +12,7 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 from gradkern.torch.compile_backend.add_norm_operators import LAYER_NORM, RMS_NORM
 from gradkern.torch.compile_backend.fusion import Fusion
 from gradkern.torch.compile_backend.graph import arguments, called, calls, same_kind, value, written_between
-from gradkern.torch.compile_backend.operators import registered_types
+from gradkern.torch.compile_backend.operators import unregistered
 
 __all__ = ["fuse"]
 
@@ -67,13 +67,11 @@ def _reason(node: fx.Node, addition: fx.Node, call: dict[str, Any]) -> str:
         return "autocast computes it in another type"
     if bias is not None and bias.dtype != weight.dtype:
         return "weight and bias are of two types"
-    if not registered_types("SkipLayerNormalization", T=total.dtype, V=weight.dtype):
-        return f"no kernel for {total.dtype} with {weight.dtype}".replace("torch.", "")
     if any(_later(each, addition) for each in (call["weight"], call.get("bias")) if each is not None):
         return "its weight is computed between the two"
     if written_between(addition, node, addition):
         return "the sum is written in place before"
-    return ""
+    return unregistered("SkipLayerNormalization", total.device, T=total.dtype, V=weight.dtype)
 
 
 def _later(node: fx.Node, than: fx.Node) -> bool:

@@ -20,7 +20,7 @@ from gradkern.torch.compile_backend.graph import (
     value,
     written_between,
 )
-from gradkern.torch.compile_backend.operators import registered_types
+from gradkern.torch.compile_backend.operators import unregistered
 
 __all__ = ["fuse"]
 
@@ -82,9 +82,7 @@ def _reason(node: fx.Node, call: dict[str, Any]) -> str:
         return "no gradient of it is wanted"
     if y.dtype != x.dtype or weight.dtype != bias.dtype or mean.dtype != variance.dtype:
         return "its types differ"
-    if not registered_types("BatchNormalization", T=x.dtype, T1=weight.dtype, T2=mean.dtype):
-        return f"no kernel for {x.dtype} with {weight.dtype} and {mean.dtype}".replace("torch.", "")
-    return ""
+    return unregistered("BatchNormalization", x.device, T=x.dtype, T1=weight.dtype, T2=mean.dtype)
 
 
 def _chains(node: fx.Node, x: fx.Node) -> list[_Chain]:

@@ -24,8 +24,6 @@ class Fusion:
         """Why what has this input is not fused; "" where it may be."""
         if x is None:
             return "its input is no tensor of the graph"
-        if x.device.type not in ("cpu", "cuda"):
-            return f"gradkern has no kernels for {x.device.type}"
         return self._gates.reason(name, x)
 
     def taken(self, name: str, node: fx.Node, x: torch.Tensor | None) -> None:

@@ -13,7 +13,7 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 from gradkern.torch.compile_backend.bias_gelu_operators import BIAS_GELU
 from gradkern.torch.compile_backend.fusion import Fusion
 from gradkern.torch.compile_backend.graph import arguments, calls, only_user, value
-from gradkern.torch.compile_backend.operators import registered_types
+from gradkern.torch.compile_backend.operators import unregistered
 
 __all__ = ["fuse"]
 
@@ -49,6 +49,4 @@ def _reason(gelu: fx.Node, call: dict[str, Any]) -> str:
         return "the linear layer has no bias"
     if y is None or not y.requires_grad:
         return "no gradient of it is wanted"
-    if not registered_types("BiasGelu", T=y.dtype, TB=bias.dtype):
-        return f"no kernel for {y.dtype} with {bias.dtype}".replace("torch.", "")
-    return ""
+    return unregistered("BiasGelu", y.device, T=y.dtype, TB=bias.dtype)

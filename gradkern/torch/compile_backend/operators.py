@@ -16,7 +16,7 @@ from gradkern.contract.registry import operators
 from gradkern.dispatch.run import run
 from gradkern.torch.flags import flags, policy_of
 
-__all__ = ["define", "differentiable", "empty", "registered_types", "results"]
+__all__ = ["define", "differentiable", "empty", "results", "unregistered"]
 
 Tensor = torch.Tensor
 
@@ -50,7 +50,12 @@ def empty(like: Tensor) -> Tensor:
     return like.new_empty(0)
 
 
-def registered_types(name: str, **types: torch.dtype) -> bool:
-    """Whether a row of the operator's combinations has these types."""
+def unregistered(name: str, device: torch.device, **types: torch.dtype) -> str:
+    """Why the operator has no kernel for these types on that device, by the registry; "" where it has."""
     asked = {each: str(dtype).removeprefix("torch.") for each, dtype in types.items()}
-    return any(all(row[each] == dtype for each, dtype in asked.items()) for row in operators()[name].combinations)
+    operator = operators()[name]
+    if device.type in operator.providers and any(
+        all(row[each] == dtype for each, dtype in asked.items()) for row in operator.combinations
+    ):
+        return ""
+    return f"gradkern has no {name} for {', '.join(asked.values())} on {device.type}"
