@@ -31,30 +31,36 @@ def elements(problem: Problem, inputs: Arrays, places: Arrays) -> Arrays:
 
 
 def _of_weights(geometry: Geometry, dY: Array, X: Array, places: list[list[int]]) -> Array:
+    """Channels of dY are copied once, those of X once for each way in which a stride may meet them."""
     filters, channels = geometry.filters, geometry.channels
-    own = [m // filters * channels + c for m, c, *_ in places]  # channels of X
-    of_dY = {m: dY[:, m].astype(np.float64) for m in {m for m, *_ in places}}
-    of_X = {channel: X[:, channel].astype(np.float64) for channel in set(own)}
-    return np.array(
-        [_correlated(geometry, of_dY[m], of_X[at], taps) for (m, _, *taps), at in zip(places, own, strict=True)]
-    )
+    own = sorted({m for m, *_ in places})
+    rows = np.moveaxis(dY.take(own, axis=1), 1, 0).astype(np.float64, order="C")
+    of_dY = dict(zip(own, rows, strict=True))
+    of_X: dict[tuple[int, ...], Array] = {}
+    found: list[float] = []
+    for m, c, *taps in places:
+        shifts = [k * step - pad for k, step, pad in zip(taps, geometry.dilations, geometry.pads_begin, strict=True)]
+        steps = [divmod(shift, stride) for shift, stride in zip(shifts, geometry.strides, strict=True)]
+        met = m // filters * channels + c, *(rest for _, rest in steps)
+        if met not in of_X:
+            every = [slice(rest, None, stride) for rest, stride in zip(met[1:], geometry.strides, strict=True)]
+            of_X[met] = X[:, met[0], *every].astype(np.float64)
+        found.append(_product(of_dY[m], of_X[met], [ahead for ahead, _ in steps]))
+    return np.array(found)
 
 
-def _correlated(geometry: Geometry, dY: Array, X: Array, taps: list[int]) -> float:
-    """The sum over all images and positions where these taps see X."""
+def _product(dY: Array, X: Array, ahead: list[int]) -> float:
+    """The sum over all images, and all positions o that X has at o + ahead, of both."""
     seen_dY: list[slice] = []
     seen_X: list[slice] = []
-    axes = zip(
-        taps, geometry.spatial, geometry.out, geometry.strides, geometry.dilations, geometry.pads_begin, strict=True
-    )
-    for k, size, out, stride, dilation, pad in axes:
-        shift = k * dilation - pad
-        first, last = max(0, -(shift // stride)), min(out - 1, (size - 1 - shift) // stride)
-        if first > last:
+    for out, size, steps in zip(dY.shape[1:], X.shape[1:], ahead, strict=True):
+        first, last = max(0, -steps), min(out, size - steps)
+        if first >= last:
             return 0.0
-        seen_dY.append(slice(first, last + 1))
-        seen_X.append(slice(first * stride + shift, last * stride + shift + 1, stride))
-    return float(np.vdot(dY[:, *seen_dY], X[:, *seen_X]))
+        seen_dY.append(slice(first, last))
+        seen_X.append(slice(first + steps, last + steps))
+    axes = list(range(dY.ndim))
+    return float(np.einsum(dY[:, *seen_dY], axes, X[:, *seen_X], axes, []))  # copies nothing, as vdot would
 
 
 def _of_data(geometry: Geometry, dY: Array, W: Array, place: list[int]) -> float:
