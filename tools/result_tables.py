@@ -63,8 +63,8 @@ def cold() -> str:
         asked = [(by_process.get(process, {}), f"{phase}_seconds") for process, phase in COLD]
         seconds = [f"{row[phase]:.2f}" if phase in row else "" for row, phase in asked]
         count = str(len(any_row["calls"]))
-        slowest = f"{max(call['seconds'] for call in by_process.get('empty', any_row)['calls']):.2f}"
-        cells.append([f"`{work}`", any_row["type"], count, *seconds, slowest])
+        slowest = [f"{max(call['seconds'] for call in row['calls']):.2f}" for row in (by_process.get("empty"),) if row]
+        cells.append([f"`{work}`", any_row["type"], count, *seconds, *(slowest or [""])])
     loads = ((each, [row[f"{each}_seconds"] for row in rows if f"{each}_seconds" in row]) for each in LOADS)
     loaded = ", ".join(f"{LOADS[each]} {max(times):.1f} s" for each, times in loads if times)
     packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())

@@ -64,6 +64,7 @@ def test_the_table_has_a_line_for_each_work_and_says_what_loads(
         row("ResNet-50", "torch", 1.5, 1, framework_seconds=3),
         row("ConvGrad", "empty", 4, 3, framework_seconds=1, import_seconds=0.25, libraries_seconds=1),
         {"work": "ConvGrad", "process": "torch", "failed": "RuntimeError: no"},
+        row("ConvNeXt-T", "background", 0.75, 0.5, tune_seconds=8),
     ]
     machine = {"gpu": "a GPU", "driver": "580.1", "cuda": "13.0", "date": "2026-11-22", "packages": {"torch": "2.11.0"}}
     monkeypatch.setattr(result_tables, "RESULTS", tmp_path)
@@ -72,9 +73,10 @@ def test_the_table_has_a_line_for_each_work_and_says_what_loads(
     lines = result_tables.cold().splitlines()
     assert lines[2] == "| `ResNet-50` | bfloat16 | 2 | 250.00 | 5.50 | 2.25 | 20.50 | 2.75 | 1.50 | 200.00 |"
     assert lines[3] == "| `ConvGrad` | bfloat16 | 2 | 4.00 | - | - | - | - | - | 3.00 |"
+    assert lines[4] == "| `ConvNeXt-T` | bfloat16 | 2 | - | - | 0.75 | 8.00 | - | - | - |"
     loads = "PyTorch and its context 3.0 s, gradkern 0.5 s, the libraries that gradkern calls 1.5 s."
-    assert lines[5] == f"Loading takes at most: {loads}"
-    assert lines[7] == "Measured 2026-11-22 on one a GPU, driver 580.1, CUDA 13.0, torch 2.11.0."
+    assert lines[6] == f"Loading takes at most: {loads}"
+    assert lines[8] == "Measured 2026-11-22 on one a GPU, driver 580.1, CUDA 13.0, torch 2.11.0."
 
 
 @pytest.mark.slow
