@@ -167,7 +167,7 @@ class BatchNorm(Layer):
     def backward(self, dy: Array, run: Run) -> Array:
         statistics = self.mean.ravel(), self.inv_std.ravel()
         scale = self.parameters["scale"]
-        dx, dscale, dbias = run("BatchNormalizationGrad", _nchw(dy), _nchw(self.x), scale, *statistics)
+        dx, dscale, dbias, _ = run("BatchNormalizationGrad", _nchw(dy), _nchw(self.x), scale, *statistics)
         self.gradients = {"scale": dscale, "bias": dbias}
         self.track()
         return _nhwc(dx)

@@ -35,6 +35,7 @@ from gradkern.torch.modules import (
     LinearGELU,
     RMSNorm,
 )
+from gradkern.torch.norm_activation import batch_norm_act
 from gradkern.torch.report import Report
 from gradkern.torch.switch import disable, enable, enabled, follow_environment, forget, is_enabled, report, tune
 from gradkern.torch.sync_batch_norm import SyncBatchNorm
@@ -55,6 +56,7 @@ __all__ = [
     "SyncBatchNorm",
     "accelerate",
     "batch_norm",
+    "batch_norm_act",
     "conv1d",
     "conv2d",
     "conv3d",

@@ -131,11 +131,11 @@ class _BatchNorm(torch.autograd.Function):
         x, weight, mean, inv_std = ctx.saved_tensors
         mask = list(ctx.needs_input_grad[:3])
         if torch.is_grad_enabled() or not x.numel():
-            results = torch.ops.aten.native_batch_norm_backward(
+            dx, dweight, dbias = torch.ops.aten.native_batch_norm_backward(
                 grad, x, weight, None, None, mean, inv_std, True, ctx.eps, mask
             )
         else:
-            results = _ops.BatchNormalizationGrad(
+            dx, dweight, dbias, _ = _ops.BatchNormalizationGrad(
                 grad,
                 x,
                 weight,
@@ -144,5 +144,5 @@ class _BatchNorm(torch.autograd.Function):
                 outputs=",".join([name for name, asked in zip(("dX", "dScale", "dBias"), mask, strict=True) if asked]),
                 search=IN_FORCE,
             )
-        given = [each if asked else None for each, asked in zip(results, mask, strict=True)]
+        given = [each if asked else None for each, asked in zip((dx, dweight, dbias), mask, strict=True)]
         return *given, None, None, None, None

@@ -9,6 +9,7 @@ from torch import nn  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.convolutions import batch_norm, conv1d, conv2d, conv3d
 from gradkern.torch.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
+from gradkern.torch.norm_activation import ACTIVATIONS, batch_norm_act
 
 __all__ = [
     "BatchNorm1d",
@@ -140,31 +141,52 @@ def _plain(module: Any, x: Tensor) -> bool:
 
 
 class _BatchNorm:
-    """What the three batch norms share: nn.BatchNorm's forward pass around `batch_norm`."""
+    """What the three batch norms share: nn.BatchNorm's forward pass around `batch_norm` and `batch_norm_act`.
 
-    def forward(self: Any, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
-        if not self.training or not self.affine:
-            return super().forward(input)  # pyright: ignore[reportAttributeAccessIssue]
+    activation   "none", "relu" or "silu": what comes after the norm. It is part of the module, and not a module of its
+                 own beside it, because there is nothing else that a state_dict would hold: a model's parameters and
+                 buffers keep their names when the activation moves in here.
+    """
+
+    activation: str = "none"
+
+    def __init__(self, *args: Any, activation: str = "none", **options: Any) -> None:
+        super().__init__(*args, **options)
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation is {activation!r}; expected one of {', '.join(ACTIVATIONS)}")
+        self.activation = activation
+
+    def forward(self: Any, input: Tensor, residual: Tensor | None = None) -> Tensor:  # noqa: A002
+        """The residual, of the shape of input, is added before the activation."""
+        joined = self.activation != "none" or residual is not None
+        if not self.training or not self.affine or (joined and self.momentum is None):
+            t = super().forward(input)  # pyright: ignore[reportAttributeAccessIssue]
+            return ACTIVATIONS[self.activation](t if residual is None else t + residual)
         self._check_input_dim(input)
         momentum = self.momentum
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             if momentum is None:
                 momentum = 1.0 / float(self.num_batches_tracked)
-        mean, variance = self.running_mean, self.running_var
-        return batch_norm(input, mean, variance, self.weight, self.bias, True, momentum or 0.0, self.eps)
+        statistics = (self.running_mean, self.running_var, self.weight, self.bias)
+        if not joined:
+            return batch_norm(input, *statistics, True, momentum or 0.0, self.eps)
+        return batch_norm_act(input, *statistics, True, momentum, self.eps, self.activation, residual)
+
+    def extra_repr(self: Any) -> str:
+        return f"{super().extra_repr()}, activation={self.activation!r}"  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class BatchNorm1d(_BatchNorm, nn.BatchNorm1d):
-    """nn.BatchNorm1d whose gradients in training are gradkern's."""
+    """nn.BatchNorm1d whose gradients in training are gradkern's; with an activation and a residual, all in one."""
 
 
 class BatchNorm2d(_BatchNorm, nn.BatchNorm2d):
-    """nn.BatchNorm2d whose gradients in training are gradkern's."""
+    """nn.BatchNorm2d whose gradients in training are gradkern's; with an activation and a residual, all in one."""
 
 
 class BatchNorm3d(_BatchNorm, nn.BatchNorm3d):
-    """nn.BatchNorm3d whose gradients in training are gradkern's."""
+    """nn.BatchNorm3d whose gradients in training are gradkern's; with an activation and a residual, all in one."""
 
 
 def _known(autocast: str | None) -> str | None:

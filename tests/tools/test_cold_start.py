@@ -35,7 +35,7 @@ def test_a_networks_gradients_are_distinct_and_fit_their_contracts(
     gradients = networks.gradients_of(network, batch=2)
     assert Counter(each.operator for each in gradients) == expected
     for each in gradients:
-        inputs = gradkern.operators()[each.operator].inputs
+        inputs = gradkern.operators()[each.operator].inputs_of(each.example.axes)
         arrays = {given.name: np.empty(shape_of(given.shape, each.example.axes), np.float32) for given in inputs}
         plan = prepare_any(each.operator, **arrays, outputs=each.outputs, **each.example.attributes)
         assert (*plan.call.outputs,) == each.outputs

@@ -29,7 +29,7 @@ def test_draws_are_the_same_for_a_seed_fit_their_contracts_and_have_as_many_byte
         assert not list(example_mistakes(operator, draw.example))
         arrays = {
             each.name: np.empty(shape_of(each.shape, draw.example.axes), draw.types[each.type])
-            for each in operator.inputs
+            for each in operator.inputs_of(draw.example.axes)
         }
         plan = prepare_any(draw.operator, **arrays, outputs=draw.outputs, **draw.example.attributes)
         assert 0.4e6 < plan.bytes < 90e6

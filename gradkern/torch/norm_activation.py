@@ -1,0 +1,158 @@
+"""Batch norm with what comes after it, an added residual and an activation, in one pass each way.
+
+In training the forward and the backward pass are BatchNormalization and BatchNormalizationGrad; the mask of relu, the
+residual's gradient and the sums come out of one reading of the gradient. All else is PyTorch's own functions one after
+the other: with running statistics, of types that the contract does not have, of nothing, for second derivatives, and
+under torch.compile, whose backend sees norm, addition and activation and joins them itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+from torch.nn import functional  # pyright: ignore[reportMissingImports]
+
+from gradkern.contract.registry import operators
+from gradkern.dispatch.run import run
+from gradkern.torch.flags import flags, policy_of
+
+__all__ = ["ACTIVATIONS", "batch_norm_act"]
+
+Tensor = torch.Tensor
+_FORWARD, _BACKWARD = "BatchNormalization", "BatchNormalizationGrad"
+ACTIVATIONS = {"none": lambda t: t, "relu": functional.relu, "silu": functional.silu}
+"""By their names in the contract."""
+
+
+def batch_norm_act(
+    input: Tensor,  # noqa: A002
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    activation: str = "relu",
+    residual: Tensor | None = None,
+) -> Tensor:
+    """activation(functional.batch_norm(input, ...) + residual), with functional.batch_norm's parameters.
+
+    activation   "none", "relu" or "silu"
+    residual     of the shape of input; None: nothing is added
+
+    In training the running statistics are updated in place, as functional.batch_norm does. Under autocast too the
+    result has the type of input and residual, as theirs has.
+
+    Raises ValueError for another activation, and in training for a batch of one value in each channel.
+    """
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation is {activation!r}; expected one of {', '.join(ACTIVATIONS)}")
+    parameters = (weight, bias, running_mean, running_var)
+    if not training or torch.compiler.is_compiling() or not _fits(input, *parameters, residual, activation):
+        t = functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+        return ACTIVATIONS[activation](t if residual is None else t + residual)
+    if input.numel() == input.shape[1]:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
+    return _BatchNormAct.apply(input, weight, bias, residual, running_mean, running_var, momentum, eps, activation)  # pyright: ignore[reportReturnType]
+
+
+def _fits(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    residual: Tensor | None,
+    activation: str,
+) -> bool:
+    """Whether the operators compute it: on this device, of these types, with this gradient."""
+    if weight is None or bias is None or (running_mean is None) != (running_var is None) or x.dim() < 2:
+        return False
+    if residual is not None and (activation == "silu" or residual.shape != x.shape or residual.dtype != x.dtype):
+        return False
+    running = x.dtype if running_mean is None or running_var is None else running_mean.dtype
+    if running_var is not None and running_var.dtype != running:
+        return False
+    kinds = (x.dtype, weight.dtype, None if running_mean is None else running)
+    return weight.dtype == bias.dtype and (x.device.type, *kinds) in _known() and x.numel() > 0
+
+
+_kinds: set[tuple[Any, ...]] = set()
+
+
+def _known() -> set[tuple[Any, ...]]:
+    """Devices with the types of data, parameters and running statistics that can be computed there."""
+    if not _kinds:
+        for row in operators()[_FORWARD].combinations:
+            types = [getattr(torch, row[each]) for each in ("T", "T1", "T2")]
+            for device in operators()[_FORWARD].providers:
+                _kinds.update({(device, *types), (device, *types[:2], None)})
+    return _kinds
+
+
+class _BatchNormAct(torch.autograd.Function):
+    @staticmethod
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, *rest: Any
+    ) -> Tensor:
+        running_mean, running_var, momentum, eps, activation = rest
+        running = {} if running_mean is None else {"running_mean": running_mean, "running_var": running_var}
+        result = run(
+            _FORWARD,
+            x,
+            weight,
+            bias,
+            running_mean,
+            running_var,
+            residual,
+            epsilon=eps,
+            momentum=1 - momentum,
+            activation=activation,
+            unbiased=1,
+            out=running,
+            policy=policy_of(flags()),
+        )
+        # of relu, the output where a residual is in it, else what the input of the norm says: it is read anyway
+        masked = result.Y if activation == "relu" and residual is not None else None
+        ctx.save_for_backward(x, weight, bias, result.saved_mean, result.saved_inv_std, masked, residual)
+        ctx.eps, ctx.activation = eps, activation
+        return result.Y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, weight, bias, mean, inv_std, masked, residual = ctx.saved_tensors
+        needs, activation = ctx.needs_input_grad, ctx.activation
+        if torch.is_grad_enabled():
+            return *_differentiable(grad, x, weight, bias, residual, ctx.eps, activation, needs), *[None] * 5
+        seen = {"none": {}, "silu": {"B": bias}, "relu": {"B": bias} if masked is None else {"Y": masked}}[activation]
+        names = ("dX", "dScale", "dBias", "dZ" if activation != "none" else "")
+        wanted = tuple([name for name, need in zip(names, needs, strict=False) if need and name])
+        found: dict[str, Any] = {"": grad}  # of a residual without an activation
+        if wanted:
+            policy = policy_of(flags())
+            result = run(
+                _BACKWARD, grad, x, weight, mean, inv_std, **seen, activation=activation, outputs=wanted, policy=policy
+            )
+            found |= result._asdict()
+        return *[found[name] if need else None for name, need in zip(names, needs, strict=False)], *[None] * 5
+
+
+def _differentiable(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    residual: Tensor | None,
+    eps: float,
+    activation: str,
+    needs: tuple[bool, ...],
+) -> list[Tensor | None]:
+    """The gradients by PyTorch's own formulas, which have derivatives."""
+    t = functional.batch_norm(x, None, None, weight, bias, True, 0.0, eps)
+    y = ACTIVATIONS[activation](t if residual is None else t + residual)
+    inputs = zip((x, weight, bias, residual), needs, strict=False)
+    leaves = [each for each, need in inputs if need and each is not None]
+    found = iter(torch.autograd.grad(y, leaves, grad, create_graph=True))
+    return [next(found) if need else None for need in needs[:4]]
