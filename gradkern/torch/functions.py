@@ -7,12 +7,13 @@ torch.compile traces and fuses the forward pass. Second derivatives go through P
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.operators import define
+from gradkern.torch.residual_norms import added_norm, fits
 
 __all__ = ["invertible_layer_norm", "layer_norm", "linear_gelu", "rms_norm"]
 
@@ -54,20 +55,50 @@ class _LinearGelu(torch.autograd.Function):
         return dx, dweight, dbias if needs[2] else None, None
 
 
+@overload
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    residual: None = None,
+) -> Tensor: ...
+
+
+@overload
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    *,
+    residual: Tensor,
+) -> tuple[Tensor, Tensor]: ...
+
+
 def layer_norm(
     input: Tensor,  # noqa: A002
     normalized_shape: Sequence[int],
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
-) -> Tensor:
+    residual: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
     """functional.layer_norm, and input of 16 bits with parameters of float32: computed in float32, one rounding.
 
-    The result has the type of the input.
+    The result has the type of the input. With a residual it is the norm of input + residual and that sum, for the
+    layers that follow: one pass each way.
     """
     shape = tuple(normalized_shape)
     weight = input.new_ones(shape) if weight is None else weight
     bias = torch.zeros_like(weight) if bias is None else bias
+    if residual is not None:
+        if fits(input, residual, weight):
+            return added_norm(input, residual, shape, weight, bias, eps)
+        total = input + residual
+        return layer_norm(total, shape, weight, bias, eps), total
     return _LayerNorm.apply(input, shape, weight, bias, eps)  # pyright: ignore[reportReturnType]
 
 
@@ -118,19 +149,46 @@ def _reference(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) 
     return functional.layer_norm(x.to(wide), shape, weight.to(wide), bias.to(wide), eps).to(x.dtype)
 
 
+@overload
+def rms_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+    residual: None = None,
+) -> Tensor: ...
+
+
+@overload
+def rms_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+    *,
+    residual: Tensor,
+) -> tuple[Tensor, Tensor]: ...
+
+
 def rms_norm(
     input: Tensor,  # noqa: A002
     normalized_shape: Sequence[int],
     weight: Tensor | None = None,
     eps: float | None = None,
-) -> Tensor:
+    residual: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
     """functional.rms_norm, and input of 16 bits with a weight of float32: computed in float32, one rounding.
 
-    The result has the type of the input.
+    The result has the type of the input; with a residual it is as in layer_norm.
     """
     shape = tuple(normalized_shape)
     weight = input.new_ones(shape) if weight is None else weight
     eps = torch.finfo(input.dtype).eps if eps is None else eps
+    if residual is not None:
+        if fits(input, residual, weight):
+            return added_norm(input, residual, shape, weight, None, eps)
+        total = input + residual
+        return rms_norm(total, shape, weight, eps), total
     return _RmsNorm.apply(input, shape, weight, eps)  # pyright: ignore[reportReturnType]
 
 

@@ -1,0 +1,98 @@
+"""Layer norm and RMSNorm of a sum, which is given out too: the addition and the norm in one pass each way.
+
+The sum's gradient, which comes past the norm, is added to the norm's inside the operator of the gradient.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+from torch.nn import functional  # pyright: ignore[reportMissingImports]
+
+from gradkern.contract.registry import operators
+from gradkern.dispatch.run import run
+from gradkern.torch.flags import flags, policy_of
+
+__all__ = ["added_norm", "fits"]
+
+Tensor = torch.Tensor
+
+
+def fits(x: Tensor, residual: Tensor, weight: Tensor) -> bool:
+    """Whether the operators compute it: of these types, on this device, not in a graph that is traced."""
+    if torch.compiler.is_compiling():
+        return False
+    kinds = [str(each.dtype).removeprefix("torch.") for each in (x, weight)]
+    operator = operators()["SkipLayerNormalization"]
+    return (
+        (residual.shape, residual.dtype, residual.device) == (x.shape, x.dtype, x.device)
+        and x.device.type in operator.providers
+        and any([row["T"], row["V"]] == kinds for row in operator.combinations)
+    )
+
+
+def added_norm(
+    x: Tensor, residual: Tensor, shape: tuple[int, ...], weight: Tensor, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor]:
+    """The norm of x + residual over the last dimensions, and the sum; without a bias it is RMSNorm."""
+    return _AddedNorm.apply(x, residual, weight, bias, shape, eps)  # pyright: ignore[reportReturnType]
+
+
+class _AddedNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any
+    ) -> tuple[Tensor, Tensor]:
+        shape, eps = rest
+        ctx.set_materialize_grads(False)
+        ctx.shape, ctx.eps = shape, eps
+        policy = policy_of(flags())
+        rows, columns = (*x.shape[: x.dim() - len(shape)], prod(shape)), prod(shape)
+        data = (x.reshape(rows), residual.reshape(rows), weight.reshape(columns))
+        if bias is None:
+            found = run("SkipSimplifiedLayerNormalization", *data, epsilon=eps, policy=policy)
+            mean = None
+        else:
+            found = run("SkipLayerNormalization", *data, bias.reshape(columns), epsilon=eps, policy=policy)
+            mean = found.mean
+        y, total = found.output.view(x.shape), found.input_skip_bias_sum.view(x.shape)
+        ctx.save_for_backward(total, weight, bias, mean, found.inv_std_var)
+        return y, total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, past: Tensor | None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        total, weight, bias, mean, inv_std = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        if grad is None:  # the sum alone was used
+            return past, past, None, None, None, None
+        needed = (needs[0] or needs[1], needs[2], needs[3])
+        if torch.is_grad_enabled():
+            y = _norm(total, ctx.shape, weight, bias, ctx.eps)
+            leaves = [each for each, need in zip((total, weight, bias), needed, strict=True) if need]
+            found = iter(torch.autograd.grad(y, leaves, grad, create_graph=True))
+            dx, dweight, dbias = (next(found) if need else None for need in needed)
+            dx = dx if past is None or dx is None else dx + past
+        else:
+            statistics = (inv_std,) if mean is None else (mean, inv_std)
+            result = run(
+                "SimplifiedLayerNormalizationGrad" if mean is None else "LayerNormalizationGrad",
+                *(grad, total, weight, *statistics),
+                residual_grad=past if needed[0] else None,
+                axis=total.dim() - len(ctx.shape),
+                outputs=[
+                    name for name, need in zip(("X_grad", "scale_grad", "bias_grad"), needed, strict=True) if need
+                ],
+                policy=policy_of(flags()),
+            )
+            dx, dweight, dbias = (result.X_grad, result.scale_grad, getattr(result, "bias_grad", None))
+        return dx if needs[0] else None, dx if needs[1] else None, dweight, dbias, None, None
+
+
+def _norm(total: Tensor, shape: tuple[int, ...], weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+    """By PyTorch's own functions, which have derivatives."""
+    wide = torch.promote_types(total.dtype, weight.dtype)
+    if bias is None:
+        return functional.rms_norm(total.to(wide), shape, weight.to(wide), eps).to(total.dtype)
+    return functional.layer_norm(total.to(wide), shape, weight.to(wide), bias.to(wide), eps).to(total.dtype)
