@@ -98,6 +98,8 @@ class Trials:
             self._screen_compiling()
             if self._crosscheck.accepted != accepted:
                 self._remeasure((self._crosscheck.accepted - accepted) | set(best))
+            if not self._crosscheck.accepted:  # what came last agrees with nobody, and nobody knows who is right
+                raise Unfit(self._why_not())
         self.confirmed = self._crosscheck.confirmed
         self.ranking = [self._measurement(name) for name in self._ranked(self._crosscheck.accepted)]
         rejections = self._crosscheck.rejections()

@@ -358,6 +358,12 @@ def test_without_a_majority_nothing_wins_and_the_error_says_who_differs():
         tried((FakeCandidate("a"), FakeCandidate("b", result=2.0)))
 
 
+def test_a_majority_that_is_lost_to_what_compiles_is_none():
+    late = FakeCandidate("late", 1e-4, "jit", result=5.0, notes=frozenset({"compiles"}))
+    with pytest.raises(Unfit, match="no majority of results agrees: a; jit"):
+        tried((FakeCandidate("a"), late))
+
+
 def test_a_single_origin_wins_unconfirmed_where_there_is_no_other():
     made, _ = tried((FakeCandidate("a", 2e-3, "x"), FakeCandidate("b", 1e-3, "x"), FakeCandidate("c", unfit="no")))
     assert names(made.ranking) == ["b", "a"]
