@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from itertools import count
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from gradkern.arrays.kind import Kind
 from gradkern.arrays.torch_guards import Guard, guard_of
@@ -152,12 +152,14 @@ class Shortcuts:
         binder, arrays, _, attributes, wanted, out, provider, policy = request
         policy = of_this_thread() if policy is None and not blocks else effective(policy)
         policy_key = None if policy is DEFAULT else policy  # a policy's hash is worked out in Python
-        out_key = tuple(out) if out else None
         given, missing = binder.given(arrays)
+        tensors, out_key, places = given, None, ()
+        if out:
+            tensors, places = _with_written(given, [out[name] for name in out_names(binder, out)])
+            out_key = (*out, places)
         rows = self._rows.get((binder.name, wanted, attributes, missing, out_key, provider, policy_key, given[0].shape))
         if rows is None:
             return None
-        tensors = (*given, *[out[name] for name in out_names(binder, out)]) if out else given
         for guard, slot, kind in rows:
             addresses = guard.addresses(tensors)
             plan = slot.entry
@@ -165,7 +167,7 @@ class Shortcuts:
                 continue
             buffers, out_buffers = addresses, ()
             if out:
-                buffers, out_buffers = addresses[: len(given)], addresses[len(given) :]
+                buffers, out_buffers = addresses[: len(given)], tuple([addresses[place] for place in places])
                 if not plan.disjoint(buffers, out_buffers):
                     return None
             plan_cache.use(slot)
@@ -175,22 +177,41 @@ class Shortcuts:
     def add(self, request: Request, operands: Operands, slot: Slot[Prepared] | None) -> None:
         """Let the next call like this one be found. Threads may do so at once: one of them is forgotten."""
         keys, _, kind, names, _, in_place = operands
-        if kind.device == HOST or slot is None or in_place or not all(each is None or each[3] == 16 for each in keys):
+        if kind.device == HOST or slot is None or not all(each is None or each[3] == 16 for each in keys):
             return
-        out = request.out or {}
-        binder, arrays, _, attributes, wanted, _, provider, policy = request
+        binder, arrays, _, attributes, wanted, out, provider, policy = request
         given, missing = binder.given(arrays)
-        guard = guard_of((*given, *[out[name] for name in names]))
+        tensors, out_key, places = given, None, ()
+        if out:
+            tensors, places = _with_written(given, [out[name] for name in names])
+            out_key = (*out, places)
+        sources = [source for source, each in zip(binder.inputs, arrays, strict=True) if each is not None]
+        same = [(sources[place], name) for name, place in zip(names, places, strict=True) if place < len(given)]
+        if in_place != frozenset(same):  # an array in place of another tensor of the same memory
+            return
+        guard = guard_of(tensors)
         if guard is None:
             return
         policy = effective(policy)
         policy_key = None if policy is DEFAULT else policy
-        key = (binder.name, wanted, attributes, missing, tuple(out) or None, provider, policy_key, given[0].shape)
+        key = (binder.name, wanted, attributes, missing, out_key, provider, policy_key, given[0].shape)
         if len(self._rows) >= self._bound:
             self._rows.clear()
         others = [row for row in self._rows.get(key, ()) if row[1].entry is not None]
         self._rows[key] = (*others[1 - self._alike :], (guard, slot, kind))
         self.tensor = type(arrays[0])
+
+
+def _with_written(given: tuple[Any, ...], written: list[Any]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """The inputs, behind them the arrays in `out` that are none of them, and where among all these each of `out` is.
+
+    A guard takes no tensor twice.
+    """
+    known = {id(each): place for place, each in enumerate(given)}
+    places = tuple([known.setdefault(id(each), len(known)) for each in written])
+    if len(known) == len(given):
+        return given, places
+    return (*given, *[each for each, place in zip(written, places, strict=True) if place >= len(given)]), places
 
 
 plan_cache: PlanCache[Prepared] = PlanCache(bound=1024)

@@ -19,6 +19,8 @@ __all__ = ["Prepared"]
 
 
 _new = cast(Any, tuple).__new__
+_MOST_DISJOINT = 64
+"""Addresses that are remembered: those of the layers of a model that share a plan."""
 
 
 class Prepared:
@@ -78,7 +80,7 @@ class Prepared:
         self._out_names = tuple(name for name in call.outputs if name in out)
         self._given = [index for index, name in enumerate(call.outputs) if name in out]
         written = [(name, tensor.extent) for name, tensor in call.outputs.items() if name in out]
-        self._disjoint: Any = None  # the addresses of arrays that were disjoint last
+        self._disjoint: set[Any] = set()  # addresses of arrays that were disjoint
         self._read = [tensor.extent for tensor in call.inputs.values()]
         self._written = [
             (extent, [place for place, source in enumerate(call.inputs) if (source, name) in call.in_place])
@@ -207,7 +209,8 @@ class Prepared:
 
     def disjoint(self, read: tuple[int, ...], written: tuple[int, ...]) -> bool:
         """Whether no array in `out` has a byte of another or, but where the plan is in place, of an input."""
-        if self._disjoint == (read, written):
+        addresses = read, written
+        if addresses in self._disjoint:
             return True
         spans = [(address + low, address + high) for address, (low, high) in zip(read, self._read, strict=True)]
         for address, ((low, high), same) in zip(written, self._written, strict=True):
@@ -216,7 +219,9 @@ class Prepared:
                 if other_start < end and start < other_end and place not in same:
                     return False
             spans.append((start, end))
-        self._disjoint = read, written
+        if len(self._disjoint) >= _MOST_DISJOINT:
+            self._disjoint.clear()
+        self._disjoint.add(addresses)
         return True
 
     def _check(self, arrays: tuple[Any, ...], out: Mapping[str, Any] | None) -> None:

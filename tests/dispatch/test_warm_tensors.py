@@ -6,6 +6,7 @@ There need not be a GPU: tensors on the CPU are taken for its own, and no plan c
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from gradkern.dispatch import operands, run
 from gradkern.dispatch import planner as making
 from gradkern.dispatch.plan_cache import Shortcuts, Statistics
 
-GELU, LAYER = "BiasGeluGrad_dX", "LayerNormalizationGrad"
+GELU, LAYER, BATCH = "BiasGeluGrad_dX", "LayerNormalizationGrad", "BatchNormalizationGrad"
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("empty_plan_cache")]
 
@@ -68,28 +69,25 @@ class Planner:
 def planner(monkeypatch: pytest.MonkeyPatch) -> Planner:
     torch = pytest.importorskip("torch")
     made, kind = Planner(), Elsewhere(torch)
-    read, input_views = operands.read, operands.input_views
+    read, views_of = operands.read, operands.views_of
 
     def elsewhere(binder: Any, arrays: Any, out: Any) -> Any:
         made.reads += 1
         given, missing = binder.given(arrays)
-        found = None if out or not arrays[0].is_cpu else torch_guards.of_tensors(given)
-        if found is None:
-            return read(binder, arrays, out)
-        keys = found[0] if missing is None else operands._with_gaps(found[0], missing)
-        return keys, found[1], kind, (), (), frozenset()
+        found = operands._of_tensors(binder, arrays, given, missing, out) if arrays[0].is_cpu else None
+        return found or read(binder, arrays, out)
 
     def views(binder: Any, arrays: Any, out: Any) -> Any:
-        seen = input_views(binder, arrays)
-        inputs = {
-            name: View(each.tensor, each.buffer, kind.device, kind)
-            for name, each in zip(binder.inputs, seen, strict=True)
-            if each is not None
-        }
-        return Views(inputs, {}, frozenset())
+        inputs, written, in_place = views_of(binder, arrays, out)
+        moved = [
+            {name: View(each.tensor, each.buffer, kind.device, kind) for name, each in some.items()}
+            for some in (inputs, written)
+        ]
+        return Views(moved[0], moved[1], in_place)
 
     monkeypatch.setattr(run, "shortcuts", Shortcuts(1024, 16))
     monkeypatch.setattr(run, "read", elsewhere)
+    monkeypatch.setattr(operands, "device_arrays", lambda: SimpleNamespace(torch_kind=lambda index: kind))
     monkeypatch.setattr(run, "views_of", views)
     monkeypatch.setattr(making, "unavailable", lambda provider: None)
     monkeypatch.setattr(device, "refuse_capture", lambda *_: None)  # which asks the driver
@@ -112,7 +110,7 @@ def warm(name: str, **changes: Any) -> dict[str, Any]:
     return call
 
 
-@pytest.mark.parametrize("name", list(OPERATORS))
+@pytest.mark.parametrize("name", [name for name, each in OPERATORS.items() if "cuda" in each.providers])
 def test_a_call_like_earlier_ones_is_not_read_for_a_signature(planner: Planner, name: str) -> None:
     warm(name)
     assert (len(planner.calls), planner.reads) == (1, 2)
@@ -163,6 +161,60 @@ def test_what_is_part_of_the_signature_makes_another_plan(planner: Planner, chan
     run_any(name, **call)
     assert len(planner.calls) == 2
     assert len(planner.plans[0].runs) == 4
+
+
+def in_place(**changes: Any) -> dict[str, Any]:
+    """A call that writes dX where dY is, and dScale into an array of its own."""
+    call: dict[str, Any] = {"outputs": ("dX", "dScale", "dBias"), **given(BATCH, **changes)}
+    return {**call, "out": {"dScale": call["Scale"].clone(), "dX": call["dY"]}}
+
+
+def test_calls_in_place_are_not_read_for_a_signature(planner: Planner) -> None:
+    for call in [in_place() for _ in range(3)]:
+        versions = [each._version for each in call["out"].values()]
+        results = gradkern.run(BATCH, **call)
+        assert results.dX is call["dY"]
+        assert [each._version for each in call["out"].values()] == [each + 1 for each in versions]
+        read, written, _ = planner.plans[0].runs[-1]
+        assert written == (read[0], call["out"]["dScale"].data_ptr(), 16)
+        assert read[:3] == tuple(call[name].data_ptr() for name in ("dY", "X", "Scale"))
+    assert (len(planner.calls), planner.reads) == (1, 2)
+    assert planner.calls[0].in_place == {("dY", "dX")}
+
+
+def test_a_call_in_place_is_told_apart_from_calls_nearly_like_it(planner: Planner) -> None:
+    import torch
+
+    call = in_place()
+    for _ in range(2):
+        gradkern.run(BATCH, **call)
+    shape = tuple(call["X"].shape)
+    strided, half = torch.randn(*shape[::-1]).permute(*reversed(range(len(shape)))), torch.randn(shape).half()
+    unaligned = torch.randn(call["X"].numel() + 1)[1:].view(shape)
+    others: dict[str, dict[str, Any]] = {
+        "apart": {**call, "out": {"dScale": call["out"]["dScale"], "dX": call["dY"].clone()}},
+        "in place of the other": {**call, "out": {"dScale": call["out"]["dScale"], "dX": call["X"]}},
+        "shape": in_place(dY=call["dY"][:1].clone(), X=call["X"][:1].clone()),
+        "strides": in_place(dY=strided),
+        "type": in_place(dY=half, X=half.clone()),
+        "alignment": in_place(dY=unaligned),
+    }
+    for count, (name, other) in enumerate(others.items(), 2):
+        for _ in range(2):
+            gradkern.run(BATCH, **other)
+        assert len(planner.calls) == count, name
+    assert [len(plan.runs) for plan in planner.plans] == [2] * 7
+    reads = planner.reads
+    for _ in range(2):  # another tensor of the same memory: it is read each time, and the plan the first one's
+        gradkern.run(BATCH, **{**call, "out": {**call["out"], "dX": call["dY"].view(shape)}})
+    assert (len(planner.calls), planner.reads, len(planner.plans[0].runs)) == (7, reads + 2, 4)
+    for wrong in (call["dY"], call["Scale"], torch.empty(0)):
+        with pytest.raises(gradkern.GradkernError):
+            gradkern.run(BATCH, **{**call, "out": {**call["out"], "dScale": wrong}})
+    overlapping = torch.randn(call["X"].numel() + 4)
+    parts = [overlapping[start : call["X"].numel() + start].view(shape) for start in (0, 4)]
+    with pytest.raises(gradkern.OutputError, match="out dX overlaps input X"):
+        gradkern.run(BATCH, **{**call, "X": parts[0], "out": {**call["out"], "dX": parts[1]}})
 
 
 def test_the_policy_of_a_block_makes_another_plan_and_the_usual_one_does_not(planner: Planner) -> None:

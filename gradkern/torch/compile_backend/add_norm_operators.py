@@ -56,8 +56,7 @@ def _statistics(x: Tensor) -> Tensor:
 
 def _gradients(name: str, names: Any, mask: Any, sum_grad: Tensor | None, inputs: tuple[Tensor, ...]) -> Any:
     wanted = tuple([each for each, asked in zip(names, mask, strict=True) if asked])
-    more: Any = {} if sum_grad is None or not mask[0] else {"residual_grad": sum_grad}
-    found: Any = results(name, *inputs, outputs=wanted, **more)
+    found: Any = results(name, *inputs, sum_grad if mask[0] else None, outputs=wanted)
     return tuple([getattr(found, each) if each in wanted else empty(inputs[0]) for each in names])
 
 

@@ -79,7 +79,6 @@ def _backward(
 ) -> tuple[Tensor, ...]:
     """The gradients of x, weight, bias and residual that the mask asks for."""
     wanted = tuple([name for name, asked in zip(_GRADIENTS, mask, strict=True) if asked])
-    named: Any = {name: each for name, each in (("B", bias), ("Y", y), ("dY2", grad_2)) if each is not None}
     found: Any = results(
         "BatchNormalizationGrad",
         grad,
@@ -87,9 +86,11 @@ def _backward(
         weight,
         mean,
         inv_std,
+        bias,
+        y,
+        grad_2,
         outputs=wanted,
         activation=activation,
-        **named,
     )
     given = [getattr(found, name) if name in wanted else empty(x) for name in _GRADIENTS]
     return tuple(given)
