@@ -4,6 +4,7 @@
                       show; Numba's own inlining copies their statements to every call, and then types them all
     passes            that rewrite what kernels do not have (closures made in them, generators, array expressions,
                       overloads) are left out
+    operators         are looked up once for the same types; Numba tries their templates at every use, and again
     flags             are compared as what was set of them; Numba builds a dictionary of all 26, thousands of times
     garbage           is not collected meanwhile: the compiler makes millions of objects that live to its end
 
@@ -32,6 +33,7 @@ typed: Any = import_module("numba.cuda.core.typed_passes")
 untyped: Any = import_module("numba.cuda.core.untyped_passes")
 CUDACallConv: Any = import_module("numba.cuda.core.callconv").CUDACallConv
 CUDADispatcher: Any = import_module("numba.cuda.dispatcher").CUDADispatcher
+CUDATypingContext: Any = import_module("numba.cuda.target").CUDATypingContext
 CUDAFlags: Any = import_module("numba.cuda.flags").CUDAFlags
 ConfigStack: Any = import_module("numba.cuda.core.targetconfig").ConfigStack
 PassManager: Any = import_module("numba.cuda.core.compiler_machinery").PassManager
@@ -50,6 +52,27 @@ class _Flags(CUDAFlags):
 
     def __eq__(self, other: Any) -> bool:
         return self is other or (type(self) is type(other) and bool(_options(self) == _options(other)))
+
+
+class _TypingContext(CUDATypingContext):
+    """Numba's, but that it looks for what an operator or a function of Numba gives for some types once in a kernel:
+    its own tries up to fifteen templates each time, for each call several times.
+    """
+
+    def __init__(self) -> None:
+        CUDATypingContext.__init__(self)
+        self.resolved: dict[tuple[Any, Any], Any] = {}
+
+    def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
+        if kws or not isinstance(func, types.Function):
+            return CUDATypingContext.resolve_function_type(self, func, args, kws)
+        found = self.resolved.get((func, args))
+        if found is None:
+            found = self.resolved[func, args] = CUDATypingContext.resolve_function_type(self, func, args, kws)
+        return found
+
+
+_typing = _TypingContext()
 
 
 class _Compiler(compiler.CUDACompiler):
@@ -102,6 +125,7 @@ def ptx_of(
 ) -> str:
     """The PTX of a kernel of arguments of these types, for blocks of bounds[0] threads, bounds[1] of them at a time."""
     with compiler.global_compiler_lock, _no_collection():
+        _typing.resolved.clear()
         made = _compiled(kernel, tuple(arguments), types.void, capability, inline=False)
         function = made.library.get_function(made.fndesc.llvm_func_name)
         compiler.kernel_fixup(function, False)
@@ -121,7 +145,7 @@ def _compiled(
     target = cuda_target.target_context
     with utils.numba_target_override():
         made = compiler.compile_extra(
-            cuda_target.typing_context,
+            _typing,
             target,
             folded(function),
             arguments,
