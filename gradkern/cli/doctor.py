@@ -226,15 +226,11 @@ def _finding(process: subprocess.Popen[str], title: str) -> Check:
 
 
 # SciPy is hidden: Numba imports it with its first function, half a second for a BLAS that no kernel calls.
-_BESIDE = """
-import json, sys
-path, provider, compiling = json.loads(sys.argv[1])
-sys.path[:] = path
-sys.modules["scipy"] = None
-from dataclasses import asdict
-from gradkern.cli.doctor import check_provider
-print(json.dumps(asdict(check_provider(provider, compiling))))
-"""
+_BESIDE = (
+    "import json, sys; sys.path[:], provider, compiling = json.loads(sys.argv[1]); sys.modules['scipy'] = None; "
+    "from dataclasses import asdict; from gradkern.cli.doctor import check_provider; "
+    "print(json.dumps(asdict(check_provider(provider, compiling))))"
+)
 
 _EXAMPLES = {"cpu": "BatchNormalizationGradFromSums", "cuda": "LayerNormalizationGrad"}
 """What is soonest compiled, and what makes no search."""
