@@ -23,6 +23,7 @@ from gradkern.torch.acceleration import Acceleration, accelerate
 from gradkern.torch.compile_backend.backend import register
 from gradkern.torch.convolutions import batch_norm, conv1d, conv2d, conv3d
 from gradkern.torch.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
+from gradkern.torch.graphs import Graphed, graphed
 from gradkern.torch.modules import (
     BatchNorm1d,
     BatchNorm2d,
@@ -48,6 +49,7 @@ __all__ = [
     "Conv1d",
     "Conv2d",
     "Conv3d",
+    "Graphed",
     "InvertibleLayerNorm",
     "LayerNorm",
     "LinearGELU",
@@ -64,6 +66,7 @@ __all__ = [
     "enable",
     "enabled",
     "forget",
+    "graphed",
     "invertible_layer_norm",
     "is_enabled",
     "layer_norm",

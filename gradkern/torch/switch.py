@@ -23,7 +23,7 @@ from gradkern.torch.options import Options
 from gradkern.torch.report import Report, report_of
 from gradkern.torch.signatures import Signature
 
-__all__ = ["disable", "enable", "enabled", "is_enabled", "report", "tune"]
+__all__ = ["disable", "enable", "enabled", "is_enabled", "report", "runs", "tune"]
 
 _KEYS = {"cuda": "CUDA", "cpu": "CPU"}
 _changing = locks.reentrant_lock()
@@ -209,6 +209,11 @@ def _wanted() -> Iterator[planner.Wanted]:
             wanted = kernel.wanted(signature)
             if wanted is not None:
                 yield wanted
+
+
+def runs() -> list[Any]:
+    """What answers calls now: a graph that has captured some needs their kernels as long as it lives."""
+    return [each.run for kernel in _kernels() for each in kernel.signatures() if each.run is not None]
 
 
 def report() -> Report:
