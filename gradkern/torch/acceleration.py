@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.modules import InvertibleLayerNorm, LayerNorm, LinearGELU, RMSNorm
+from gradkern.torch.norm_joins import Join, joins
 from gradkern.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = ["Acceleration", "accelerate"]
@@ -68,11 +71,13 @@ def accelerate(
     """Replace modules of a model in place, by changing their class: parameters, hooks, the keys of state_dict, tied
     weights, deepcopy and pickle stay as they are.
 
-    Only modules whose class is exactly torch.nn's, and only what `gradkern.torch.enable` cannot do: nn.Linear followed
-    by nn.GELU in an nn.Sequential becomes one function; nn.SyncBatchNorm sends one message each way, see SyncBatchNorm;
-    with autocast="input" layer norms and RMSNorms keep 16 bits under autocast, where PyTorch goes to float32 and back;
-    with invertible=True layer norms keep their outputs in place of their inputs, see `invertible_layer_norm` for when
-    that saves memory.
+    Only modules whose class is exactly known, and only what `gradkern.torch.enable` cannot do. In an nn.Sequential
+    nn.Linear followed by nn.GELU becomes one function; so do nn.BatchNorm1d, 2d and 3d followed by nn.ReLU or nn.SiLU,
+    there and in subclasses that call their children as it does, as torchvision's ConvNormActivation; in torchvision's
+    ResNets the addition with them; and timm's BatchNormAct2d. nn.SyncBatchNorm sends one message each way, see
+    SyncBatchNorm; with autocast="input" layer norms and RMSNorms keep 16 bits under autocast, where PyTorch goes to
+    float32 and back; with invertible=True layer norms keep their outputs in place of their inputs, see
+    `invertible_layer_norm` for when that saves memory.
 
     filter   of module and name, which to look at; by default all
 
@@ -85,12 +90,16 @@ def accelerate(
         if any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__):
             raise RuntimeError(f"accelerate: {name or 'the model'} is wrapped by fully_shard; accelerate before it")
     done = Acceleration()
+    places = Counter(id(child) for module in modules.values() for child in module._modules.values())
     for name, module in modules.items():
         if filter is not None and not filter(module, name):
             continue
+        for join in joins(module, partial(_path, name)):
+            _apply(done, join, filter, places)
         if type(module) is nn.Sequential:
-            for (first, linear), (second, gelu) in pairwise(module.named_children()):
-                _join(done, _path(name, first), linear, _path(name, second), gelu, filter)
+            for (first, linear), (second, gelu) in pairwise(module._modules.items()):
+                if places[id(linear)] == places[id(gelu)] == 1:
+                    _join(done, _path(name, first), linear, _path(name, second), gelu, filter)
         elif type(module) is nn.LayerNorm:
             if invertible and module.weight is not None and module.bias is not None:
                 done.replace(module, name, InvertibleLayerNorm)
@@ -105,6 +114,22 @@ def accelerate(
         elif isinstance(module, nn.LayerNorm | nn.RMSNorm) and type(module) is not nn.RMSNorm:
             done.left[name] = f"its class is {type(module).__name__}"
     return done
+
+
+def _apply(done: Acceleration, join: Join, wanted: Filter | None, places: Counter[int]) -> None:
+    """Join what can be joined and is wanted; say why the rest is not."""
+    if wanted is not None and not all(wanted(module, name) for module, name, _, _ in join.parts):
+        return
+    why = join.obstacle
+    if any(places[id(module)] > 1 for module, _, _, _ in join.parts):
+        why = why or "a module of it is in several places"
+    if any(each._forward_hooks or each._forward_pre_hooks for each in join.inside):
+        why = why or "hooks look at what is inside"
+    if why:
+        done.left[join.parts[0][1]] = why
+        return
+    for module, name, kind, attributes in join.parts:
+        done.replace(module, name, kind, **attributes)
 
 
 def _join(
@@ -128,4 +153,4 @@ def _join(
 
 
 def _path(parent: str, child: str) -> str:
-    return f"{parent}.{child}" if parent else child
+    return ".".join([each for each in (parent, child) if each])

@@ -19,6 +19,9 @@ pytestmark = [pytest.mark.torch, pytest.mark.models, pytest.mark.thorough, pytes
 
 REPLACED = {
     "torchvision convnext_tiny": {"LinearGELU": 18, "FusedGELU": 18},
+    "torchvision efficientnet_b0": {"BatchNorm2d": 33, "FusedSiLU": 33},
+    "torchvision resnet50": {"BatchNorm2d": 49, "FusedReLU": 1, "JoinedBottleneck": 16},
+    "timm efficientnet_b0": {"JoinedBatchNormAct2d": 33},
 }
 LEFT = {
     "torchvision convnext_tiny": {"its class is LayerNorm2d": 5},

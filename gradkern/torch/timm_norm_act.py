@@ -1,0 +1,25 @@
+"""timm's batch norm with an activation, by `batch_norm_act`. Imported where timm is."""
+
+from __future__ import annotations
+
+import torch  # pyright: ignore[reportMissingImports]
+from timm.layers.norm_act import BatchNormAct2d  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.norm_activation import batch_norm_act
+
+__all__ = ["JoinedBatchNormAct2d"]
+
+
+class JoinedBatchNormAct2d(BatchNormAct2d):
+    """Its modules `drop` and `act` are not called in training."""
+
+    activation: str
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.training:
+            return super().forward(x)
+        mean, variance = (self.running_mean, self.running_var) if self.track_running_stats else (None, None)
+        if self.track_running_stats and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+        statistics = (mean, variance, self.weight, self.bias)
+        return batch_norm_act(x, *statistics, True, self.momentum, self.eps, self.activation)
