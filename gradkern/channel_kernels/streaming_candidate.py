@@ -18,7 +18,7 @@ __all__ = ["StreamingCandidate"]
 class StreamingCandidate:
     """One launch, or two for two passes; the order of all additions is fixed. Who calls it holds device.in_turn.
 
-    names: the kernel's argument for every tensor; elements: of which the statistics of a channel are those, or None.
+    names, elements, launches, settings: as of streaming_plan.plan.
     """
 
     notes: frozenset[Note] = frozenset({"compiles_once"})
@@ -34,16 +34,18 @@ class StreamingCandidate:
         names: Mapping[str, str],
         elements: int | None = None,
         launches: int = 1,
+        activation: str = "none",
+        settings: Mapping[str, int] | None = None,
     ) -> None:
         self.name, self.origin, self.recipe, self.launches = name, origin, recipe, launches
         self.workspace = 0
         self.plan: StreamingPlan | None = None
-        self._device, self._names, self._elements = device, names, elements
+        self._device, self._names, self._elements, self._settings = device, names, elements, settings
         self._call = Call(
             operator=origin,
             inputs=inputs,
             outputs=outputs,
-            attributes={},
+            attributes={"activation": activation},
             axes={},
             in_place=frozenset(),
             device=f"cuda:{device.index}",
@@ -53,9 +55,10 @@ class StreamingCandidate:
     def prepare(self) -> None:
         if self.plan is not None:
             return
-        is_kept = [axis == 1 for axis in range(len(self._call.inputs["dY"].shape))]
+        data = next(self._call.inputs[name] for name in ("dY", "X") if name in self._call.inputs)
+        is_kept = [axis == 1 for axis in range(len(data.shape))]
         try:
-            made = plan(self._call, self._names, is_kept, None, self._elements, self.launches)
+            made = plan(self._call, self._names, is_kept, None, self._elements, self.launches, self._settings)
         except Refusal as refusal:
             raise Unfit(str(refusal)) from refusal
         if not isinstance(made, StreamingPlan):

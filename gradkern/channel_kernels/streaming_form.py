@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = ["StreamingForm", "second_pass", "with_largest_ring"]
+__all__ = ["StreamingForm", "second_pass", "sharing_ring", "with_largest_ring"]
 
 _RESERVED = 1024  # bytes of shared memory that the system takes for each block
 
@@ -20,10 +20,10 @@ class StreamingForm:
     t + j * threads of the tile.
     """
 
-    data: str  # type of D, X and dX
-    parameter: str  # of scale and of the results of the sums
-    statistic: str  # of mean and deviation
-    outputs: frozenset[str]  # of dX, scale_sum, bias_sum
+    data: str  # type of D, X, dX and all others of their shape
+    parameter: str  # of scale, bias and the results of the sums
+    statistic: str  # of mean and deviation; where the statistics are made, of the running ones
+    outputs: frozenset[str]  # of dX, dZ, scale_sum, bias_sum; of Y where it normalises
     epsilon: float | None  # deviation is the variance, to which this is added; None: it is 1/standard deviation
     width: int
     vectors: int = 1
@@ -40,16 +40,24 @@ class StreamingForm:
     totals: bool = False  # both sums are also left unrounded
     centred: bool = False  # dX has the terms of the sums, which are given unrounded
     counted: bool = False  # how many elements the sums are over is the sum of numbers on the device
+    activation: str = "none"  # none, relu or silu, of which D is the gradient, or with which Y is made
+    operands: frozenset[str] = frozenset()  # beside D and X, of D2, Y and Z; dZ, if D is read from there
+    statistics: bool = False  # the sums are those of X less a number near its mean, and of the squares
+    normalises: bool = False  # Y from X and those sums
     backward: bool = False  # from the last row of the last item to the first
     held_rows: int = 0  # rows that the ring holds beside its stages, for the second pass of the same launch
     reuses_ring: bool = False  # this is that pass
+    held_arrays: int | None = None  # how many of `reads`, the first, both passes of a launch read; None: all
+    passing_arrays: int = 0  # places for those that one pass alone reads, in a ring of `stages` rows
     native_bfloat16: bool = True
     chunk: int = 8  # as in ColumnSums
 
     @property
     def name(self) -> str:
         """In a profiler."""
-        role = "totals" if self.totals else "_".join(sorted(self.outputs))
+        role = "statistics" if self.statistics else "totals" if self.totals else "_".join(sorted(self.outputs))
+        if self.activation != "none":
+            role += f"_{self.activation}"
         shape = f"{self.threads}x{self.vectors}x{self.width}"
         return kernel_name("channels_streaming", role, self.data, shape)
 
@@ -82,8 +90,32 @@ class StreamingForm:
         return self.threads * self.vectors * self.width
 
     @property
+    def recomputes(self) -> bool:
+        """The activation's derivative is taken where X, statistics, scale and bias put it; else Y tells it."""
+        made = self.statistics or self.normalises
+        return self.activation != "none" and not made and "Y" not in self.operands
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The arrays it reads, in the order in which the ring has them: those that another pass may want come first."""
+        if self.statistics or self.normalises:
+            return ("X", "Z") if self.normalises and "Z" in self.operands else ("X",)
+        x = ("X",) if self.sums_scale or self.centred or self.recomputes else ()
+        return (*x, "D", *(each for each in ("D2", "Y") if each in self.operands))
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Of `reads`, what the ring holds for the other pass, too."""
+        return self.reads[: self.held_arrays]
+
+    @property
+    def tile_bytes(self) -> int:
+        """Of one array."""
+        return self.tile * self.data_itemsize
+
+    @property
     def stage_bytes(self) -> int:
-        return 2 * self.tile * self.data_itemsize
+        return len(self.held) * self.tile_bytes
 
     @property
     def slots(self) -> int:
@@ -91,9 +123,13 @@ class StreamingForm:
         return self.stages + self.held_rows
 
     @property
-    def sums_at(self) -> int:
-        """Shared memory: the ring | sums of a tile."""
+    def passing_at(self) -> int:
+        """Shared memory: the ring | the ring of what passes | sums of a tile."""
         return self.slots * self.stage_bytes if self.ring else 0
+
+    @property
+    def sums_at(self) -> int:
+        return self.passing_at + (self.stages * self.passing_arrays * self.tile_bytes if self.ring else 0)
 
     @property
     def sums_scale(self) -> bool:
@@ -143,6 +179,15 @@ class StreamingForm:
         )
 
 
+def sharing_ring(form: StreamingForm) -> StreamingForm:
+    """A first pass, whose ring also serves the second pass of the same launch."""
+    first, second = form.reads, second_pass(form).reads
+    both = len([name for name in first if name in second])
+    if len(first) == len(second) == both:
+        return form
+    return replace(form, held_arrays=both, passing_arrays=max(len(first), len(second)) - both)
+
+
 def with_largest_ring(form: StreamingForm, shared_bytes: int) -> StreamingForm:
     """`form` with a ring as large as shared memory allows: what it still holds, a second pass need not read again."""
     if not form.ring:
@@ -153,6 +198,13 @@ def with_largest_ring(form: StreamingForm, shared_bytes: int) -> StreamingForm:
 
 
 def second_pass(form: StreamingForm) -> StreamingForm:
-    """dX on the way back of a first pass, which has left the sums unrounded, in the same launch."""
-    outputs = frozenset({"dX"})
-    return replace(form, outputs=outputs, totals=False, centred=True, backward=True, reuses_ring=form.held_rows > 0)
+    """What needs the sums of a first pass, on the way back: dX, or, of statistics, Y. In the same launch it begins with
+    what the first pass has left in the ring.
+    """
+    after = replace(form, totals=False, backward=True, reuses_ring=form.held_rows > 0)
+    if form.statistics:
+        return replace(after, outputs=frozenset({"Y"}), statistics=False, normalises=True)
+    after = replace(after, outputs=frozenset({"dX"}), centred=True)
+    if "dZ" in form.outputs:  # that is D, as it is added up
+        return replace(after, activation="none", operands=frozenset({"dZ"}))
+    return after

@@ -26,6 +26,7 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.channel_kernels.inverse_std import inverse_std
 from gradkern.channel_kernels.streaming_form import StreamingForm
 from gradkern.channel_kernels.streaming_pass import one_pass
+from gradkern.channel_kernels.streaming_statistics import sampler, statistics_writer
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.column_sums import column_sums, wait_for_grid
 from gradkern.cuda.device_code.columns import ITEMSIZE
@@ -45,11 +46,15 @@ def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..
     PARAMETER, STATISTIC = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic]
     ACROSS, SUM = 4 * form.chunk, form.itemsize
     FLOAT = float64 if form.compute == "float64" else float32
-    CENTRED, COUNTED = form.centred, form.counted
+    CENTRED, COUNTED, STATISTICS, NORMALISES = form.centred, form.counted, form.statistics, form.normalises
+    SECOND_WRITES = then is not None and len(then.outputs) > 0
     load_statistic = i.loader("global", form.statistic, 1)
     load_count = i.loader("global", form.compute, 1)
     store_result = i.storer("global", form.parameter, 1, form.native_bfloat16)
+    store_total = i.storer("global", form.compute, 1)
+    of_bits = i.float_of_bits(form.compute)
     inverse = inverse_std(form.compute, form.epsilon)
+    sample, write_statistics = sampler(form, 1), statistics_writer(form)
 
     @device_function
     def times_inverse(part: int, channel: int, value: Any, deviation: int) -> Any:
@@ -74,6 +79,16 @@ def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..
         return value
 
     @device_function
+    def keep_shift(part: int, channel: int, value: Any, operand: Any) -> Any:
+        """Of statistics the totals stay as they are; with them goes what was subtracted, as X may be overwritten."""
+        X, shift, samples = operand
+        if part == 1:
+            one = cuda.local.array(1, FLOAT)
+            sample(one, X, channel, samples)
+            store_total(shift + int64(channel) * SUM, one)
+        return value
+
+    @device_function
     def share_of(counts: int, elements: int) -> Any:
         """1/m."""
         if COUNTED:
@@ -84,24 +99,43 @@ def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..
             return FLOAT(1) / total
         return FLOAT(1) / FLOAT(elements)
 
-    _, add_over_grid = column_sums(form.column_sums, finish if TOTALS else times_inverse)
+    _, add_over_grid = column_sums(
+        form.column_sums, keep_shift if STATISTICS else finish if TOTALS else times_inverse
+    )
     first_pass = one_pass(form, inverse, times_inverse)
     second_pass = None if then is None else one_pass(then, inverse, times_inverse)
 
     def kernel(
-        D: int, X: int, scale: int, mean: int, deviation: int, dX: int, scale_sum: int, bias_sum: int,
-        scale_total: int, bias_total: int, counts: int, partial: int, counter: int,
+        D: int, D2: int, X: int, Y: int, Z: int, dX: int, dZ: int,
+        scale: int, bias: int, mean: int, deviation: int, scale_total: int, bias_total: int, shift: int,
+        scale_sum: int, bias_sum: int, input_mean: int, input_var: int, running_mean: int, running_var: int,
+        counts: int, partial: int, counter: int,
         count: int, inner: int, length: int, row: int, tile: int, tiles: int, rows_each: int, rows_over: int,
         groups: int, items: int, lane_bits: int, repeats: int, parts: int, partial_rows: int, elements: int,
         n1: int, n2: int, n3: int, n4: int, n5: int, channels: int,
+        apart: int, first_sample: int, second_sample: int, third_sample: int,
+        epsilon: int, momentum: int, correction: int,
     ) -> None:  # fmt: skip
-        nest = (n1, n2, n3, n4, n5)  # one argument: from the 31st on Python calls as with *args, which Numba refuses
+        # tuples: from the 31st argument on Python calls as with *args, which Numba refuses
+        nest = (n1, n2, n3, n4, n5)
+        data = (D, D2, X, Y, Z, dX, dZ)
+        parameters = (scale, bias, mean, deviation, scale_total, bias_total, shift)
+        results = (scale_sum, bias_sum)
+        samples = (apart, first_sample, second_sample, third_sample)
+        settings = (of_bits(epsilon), of_bits(momentum), of_bits(correction))
         row_of_sums = ((channels + ACROSS - 1) & -ACROSS) * SUM  # bytes of a partial row, of each of the sums
-        share = share_of(counts, elements) if CENTRED else FLOAT(0)
-        ended = first_pass(D, X, scale, mean, deviation, dX, scale_sum, bias_sum, scale_total, bias_total, partial,
+        share = share_of(counts, elements) if CENTRED or NORMALISES else FLOAT(0)
+        statistics = (mean, deviation, input_mean, input_var, running_mean, running_var)
+        totals = (scale_total, bias_total, shift)
+        if NORMALISES:
+            write_statistics(statistics, totals, channels, share, settings)
+        ended = first_pass(data, parameters, results, samples, partial,
                    count, inner, length, row, tile, tiles, rows_each, rows_over,
-                   groups, items, lane_bits, repeats, parts, share, row_of_sums, nest, int32(0))  # fmt: skip
-        if SUMS and TOTALS:
+                   groups, items, lane_bits, repeats, parts, share, settings[0], row_of_sums, nest, int32(0))  # fmt: skip
+        if SUMS and STATISTICS:
+            add_over_grid(partial, counter, (X, shift, samples), scale_total, bias_total,
+                          partial_rows, partial_rows, channels)  # fmt: skip
+        elif SUMS and TOTALS:
             wanted = (deviation, scale_sum, bias_sum)
             add_over_grid(partial, counter, wanted, scale_total, bias_total, partial_rows, partial_rows, channels)
         elif SUMS:
@@ -110,8 +144,11 @@ def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..
         if TWO_PASSES:
             wait_for_grid(counter)
             share = share_of(counts, elements)
-            second_pass(D, X, scale, mean, deviation, dX, scale_sum, bias_sum, scale_total, bias_total, partial,
+            if STATISTICS:
+                write_statistics(statistics, totals, channels, share, settings)
+        if SECOND_WRITES:
+            second_pass(data, parameters, results, samples, partial,
                         count, inner, length, row, tile, tiles, rows_each, rows_over,
-                        groups, items, lane_bits, repeats, parts, share, row_of_sums, nest, ended)  # fmt: skip
+                        groups, items, lane_bits, repeats, parts, share, settings[0], row_of_sums, nest, ended)  # fmt: skip
 
     return kernel

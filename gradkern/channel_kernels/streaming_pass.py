@@ -12,7 +12,10 @@ from typing import Any
 from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
+from gradkern.channel_kernels.activation import activation_of, derivative_of
+from gradkern.channel_kernels.streaming_channels import at_once, channel_loader
 from gradkern.channel_kernels.streaming_form import StreamingForm
+from gradkern.channel_kernels.streaming_rows import fetcher, loader, rounder, storer
 from gradkern.channel_kernels.streaming_tile import divider, kept_of, tile_sums
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
@@ -24,41 +27,41 @@ __all__ = ["one_pass"]
 def one_pass(
     form: StreamingForm, inverse: Callable[..., Any], times_inverse: Callable[..., Any]
 ) -> Callable[..., None]:
-    """The device function run_pass(...), of all arguments of the kernel but the counter and the partial rows' number,
-    and of 1/m in place of what tells it.
+    """The device function run_pass(data, parameters, results, samples, partial, ..., ended).
 
-    The last argument is where in the ring the pass before has ended; it returns where it has itself.
+    data: D, D2, X, Y, Z, dX, dZ; parameters: scale, bias, mean, deviation, scale_total, bias_total, shift; results:
+    scale_sum, bias_sum; share: 1/m. `ended` is where in the ring the pass before has ended; it returns where it has
+    itself.
     inverse(deviation): a channel's inverse standard deviation; times_inverse(part, channel, value, deviation): a
     finished sum from an added-up one.
     """
     THREADS, WIDTH, VECTORS, STAGES = form.threads, form.width, form.vectors, form.stages
-    SPLIT, COLUMNS, TAIL, NESTED, DIRECT = form.split, form.columns, form.tail, form.nested, form.direct
+    SPLIT, TAIL, NESTED, DIRECT = form.split, form.tail, form.nested, form.direct
     LONG, RING, BACKWARD, FOUND = form.long, form.ring, form.backward, form.reuses_ring
-    GRADIENT, CENTRED = "dX" in form.outputs, form.centred
     SCALE_SUM, BIAS_SUM, SUMS = form.sums_scale, form.sums_bias, form.sums
-    READS_X = SCALE_SUM or CENTRED
+    STATISTICS, ADDS, ACTIVE = form.statistics, "D2" in form.operands, form.activation != "none"
+    WRITES_DZ, GRADIENT, CENTRED = "dZ" in form.outputs, "dX" in form.outputs, form.centred
+    NORMALISES, RESIDUAL, BY_Y = form.normalises, "Z" in form.operands, "Y" in form.operands
     VALUES, ADDERS = form.values, form.adders
     ELEMENTS, PER_THREAD, SUMS_PER_THREAD = VECTORS * WIDTH, VECTORS * VALUES, VECTORS * ADDERS
-    PARAMETER, STATISTIC = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic]
-    ITEM, SUM = form.data_itemsize, form.itemsize
+    ITEM, PARAMETER = form.data_itemsize, ITEMSIZE[form.parameter]
     VECTOR = WIDTH * ITEM
     NEXT = THREADS * VECTOR  # from one vector of a thread to the next
-    STAGE, D_SLOT, SLOTS = form.stage_bytes, VECTORS * NEXT, form.slots
+    STAGE, SLOTS = form.stage_bytes, form.slots
     RING_BYTES = SLOTS * STAGE
+    PASSING, PASSING_AT = len(form.reads) > len(form.held), form.passing_at
+    PASSING_STAGE = form.passing_arrays * form.tile_bytes
+    PASSING_END = PASSING_AT + STAGES * PASSING_STAGE
 
     FLOAT = float64 if form.compute == "float64" else float32
     PLACE = int64 if LONG else int32
-    memory = "shared" if RING else "global"
-    load_vector = i.loader(memory, form.data, WIDTH)
-    load_element = i.loader("global", form.data, 1)
-    store_vector = i.storer("global", form.data, WIDTH, form.native_bfloat16)
-    store_element = i.storer("global", form.data, 1, form.native_bfloat16)
-    PARAMETERS = WIDTH if COLUMNS else 1  # loaded at once
-    load_parameters = i.loader("global", form.parameter, PARAMETERS)
-    load_statistics = i.loader("global", form.statistic, PARAMETERS)
-    load_totals = i.loader("global", form.compute, PARAMETERS)
+    PARAMETERS = at_once(form)
+    load_channels = channel_loader(form, inverse)
+    fetch, fetch_passing = fetcher(form, form.held), fetcher(form, form.reads[len(form.held) :])
+    load, store, write_and_round = loader(form), storer(form), rounder(form)
+    activate = activation_of(form.activation, form.compute)
+    times_derivative = derivative_of(form.activation, form.compute)
     store_result = i.storer("global", form.parameter, 1, form.native_bfloat16)
-    copy = i.async_copy(VECTOR) if RING else None
     wait_for_copies = i.wait_for_copies(STAGES - 1)
     divide = divider(form)
     add_over_tile = tile_sums(form) if SUMS and not DIRECT else None
@@ -113,56 +116,20 @@ def one_pass(
         return at, end, int32(left), int32(vectors), tile_of_row, group, slab
 
     @device_function
-    def fetch(slot: int, X: int, D: int, at: int, vectors: int, end: int) -> None:
-        """One row of an item, from `at` on, into the ring: every thread its own vectors, as nobody else reads them."""
-        thread = int32(cuda.threadIdx.x)
-        for j in range(VECTORS):
-            here = at + j * NEXT
-            if thread + j * THREADS < vectors and here < end and not (TAIL and here + VECTOR > end):
-                to = slot + thread * VECTOR + j * NEXT
-                if READS_X:
-                    copy(to, X + here)
-                copy(to + D_SLOT, D + here)
-
-    @device_function
-    def load_tail(values: Any, address: int, valid: int) -> None:
-        """The elements of the vector in which the array ends."""
-        one = cuda.local.array(1, FLOAT)
-        for e in range(WIDTH):
-            values[e] = FLOAT(0)
-            if e < valid:
-                load_element(one, address + e * ITEM)
-                values[e] = one[0]
-
-    @device_function
-    def load(x: Any, d: Any, j: int, X: int, D: int, here: int, end: int, taken: int) -> None:
-        """This thread's vector j of a row, from the ring or from memory at `here`."""
-        vector = cuda.local.array(WIDTH, FLOAT)
-        if TAIL and here + VECTOR > end:
-            if READS_X:
-                load_tail(vector, X + here, (end - here) // ITEM)
-                for e in range(WIDTH):
-                    x[j * WIDTH + e] = vector[e]
-            load_tail(vector, D + here, (end - here) // ITEM)
-        else:
-            from_ring = taken + int32(cuda.threadIdx.x) * VECTOR + j * NEXT
-            if READS_X:
-                load_vector(vector, from_ring if RING else X + here)
-                for e in range(WIDTH):
-                    x[j * WIDTH + e] = vector[e]
-            load_vector(vector, from_ring + D_SLOT if RING else D + here)
-        for e in range(WIDTH):
-            d[j * WIDTH + e] = vector[e]
+    def next_passing(place: int) -> int:
+        """Of the ring of what passes."""
+        place = int32(place + PASSING_STAGE)
+        return int32(PASSING_AT) if place == PASSING_END else place
 
     @device_function
     def run_pass(
-        D: int, X: int, scale: int, mean: int, deviation: int, dX: int, scale_sum: int, bias_sum: int,
-        scale_total: int, bias_total: int, partial: int,
-        count: int, inner: int, length: int, row: int, tile: int, tiles: int, rows_each: int, rows_over: int,
-        groups: int, items: int, lane_bits: int, repeats: int, parts: int, share: Any, row_of_sums: int,
+        data: Any, parameters: Any, results: Any, samples: Any, partial: int, count: int, inner: int, length: int, row: int, tile: int, tiles: int, rows_each: int, rows_over: int,
+        groups: int, items: int, lane_bits: int, repeats: int, parts: int, share: Any, epsilon: Any, row_of_sums: int,
         nest: tuple[int, int, int, int, int], ended: int,
     ) -> int:  # fmt: skip
         n1, n2, n3, n4, n5 = nest
+        _, _, X, Y, _, dX, dZ = data
+        scale_sum, bias_sum = results
         thread, blocks = int32(cuda.threadIdx.x), int32(cuda.gridDim.x)
         inner, length, row, tile, tiles = PLACE(inner), PLACE(length), PLACE(row), PLACE(tile), int32(tiles)
         rows_each, rows_over = int32(rows_each), int32(rows_over)
@@ -171,9 +138,10 @@ def one_pass(
         shared = i.shared_memory()
 
         x, d = cuda.local.array(ELEMENTS, FLOAT), cuda.local.array(ELEMENTS, FLOAT)
+        d2, y, z = cuda.local.array(ELEMENTS, FLOAT), cuda.local.array(ELEMENTS, FLOAT), cuda.local.array(ELEMENTS, FLOAT)
         vector, one = cuda.local.array(WIDTH, FLOAT), cuda.local.array(1, FLOAT)
-        values, scales = cuda.local.array(PARAMETERS, FLOAT), cuda.local.array(PARAMETERS, FLOAT)
         means, gains = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
+        biases = cuda.local.array(PER_THREAD, FLOAT)
         shifts, slopes = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
         scale_sums, bias_sums = cuda.local.array(SUMS_PER_THREAD, FLOAT), cuda.local.array(SUMS_PER_THREAD, FLOAT)
 
@@ -183,6 +151,7 @@ def one_pass(
         taken = next_slot(ended) if BACKWARD else int32(ended)
         ahead, ahead_left, ahead_vectors = item, int32(0), int32(0)
         ahead_at, ahead_end, asked, slot, found = int64(0), int64(0), int32(0), taken, int32(0)
+        passing_slot, passing = int32(PASSING_AT), int32(PASSING_AT)
         while True:
             if RING:
                 if ahead_left == 0 and is_item(ahead, items):
@@ -195,11 +164,15 @@ def one_pass(
                     if FOUND and found < SLOTS:  # as the pass before has left it
                         found = int32(found + 1)
                     else:
-                        fetch(shared + slot, X, D, ahead_at, ahead_vectors, ahead_end)
+                        fetch(shared + slot, data, ahead_at, ahead_vectors, ahead_end)
+                    if PASSING:
+                        fetch_passing(shared + passing_slot, data, ahead_at, ahead_vectors, ahead_end)
                     ahead_left = int32(ahead_left - 1)
                     ahead_at += step
                 i.commit_copies()
                 slot = next_slot(slot)
+                if PASSING:
+                    passing_slot = next_passing(passing_slot)
                 if asked < STAGES - 1:
                     asked = int32(asked + 1)
                     continue
@@ -220,24 +193,8 @@ def one_pass(
                     run = PLACE(divide(place, length))
                     into, channel = PLACE(place - run * length), PLACE(run - divide(run, inner) * inner)
                     for e in range(0, VALUES, PARAMETERS):
-                        if READS_X:
-                            load_statistics(values, mean + (channels_at + channel) * STATISTIC)
-                            for p in range(PARAMETERS):
-                                means[j * VALUES + e + p] = values[p]
-                        if GRADIENT:
-                            load_statistics(values, deviation + (channels_at + channel) * STATISTIC)
-                            load_parameters(scales, scale + (channels_at + channel) * PARAMETER)
-                            for p in range(PARAMETERS):
-                                gains[j * VALUES + e + p] = scales[p] * inverse(values[p])
-                                if CENTRED:
-                                    slopes[j * VALUES + e + p] = inverse(values[p]) * share
-                        if CENTRED:
-                            load_totals(values, scale_total + (channels_at + channel) * SUM)
-                            for p in range(PARAMETERS):
-                                slopes[j * VALUES + e + p] *= values[p]
-                            load_totals(values, bias_total + (channels_at + channel) * SUM)
-                            for p in range(PARAMETERS):
-                                shifts[j * VALUES + e + p] = values[p] * share
+                        load_channels(means, gains, biases, shifts, slopes, j * VALUES + e, channels_at + channel,
+                                      X, parameters, samples, share, epsilon)  # fmt: skip
                         into = PLACE(into + 1)
                         if into == length:
                             into, channel = PLACE(0), PLACE(channel + 1)
@@ -250,12 +207,23 @@ def one_pass(
                 for j in range(VECTORS):
                     here = at + j * NEXT
                     if thread + j * THREADS < vectors and here < end:
-                        load(x, d, j, X, D, here, end, shared + taken)
+                        load(x, d, d2, y, z, j, data, here, end, shared + taken, shared + passing)
             for j in range(VECTORS):
                 here = at + j * NEXT
                 if thread + j * THREADS < vectors and here < end:
                     if RING:
-                        load(x, d, j, X, D, here, end, shared + taken)
+                        load(x, d, d2, y, z, j, data, here, end, shared + taken, shared + passing)
+                    for e in range(WIDTH):  # D from what was loaded
+                        n, xd = j * VALUES + (e if SPLIT else 0), j * WIDTH + e
+                        if STATISTICS:
+                            d[xd] = x[xd] - means[n]
+                        if ADDS:
+                            d[xd] += d2[xd]
+                        if ACTIVE and not (NORMALISES or STATISTICS):
+                            t = y[xd] if BY_Y else (x[xd] - means[n]) * gains[n] + biases[n]
+                            d[xd] = times_derivative(d[xd], t)
+                    if WRITES_DZ:
+                        write_and_round(d, j, dZ, here, end, shared + taken)
                     for e in range(WIDTH):
                         n, s, xd = j * VALUES + (e if SPLIT else 0), j * ADDERS + e % ADDERS, j * WIDTH + e
                         if not TAIL or here + e * ITEM < end:
@@ -267,17 +235,18 @@ def one_pass(
                             vector[e] = gains[n] * (d[xd] - shifts[n] - (x[xd] - means[n]) * slopes[n])
                         elif GRADIENT:
                             vector[e] = d[xd] * gains[n]
+                        if NORMALISES:
+                            t = (x[xd] - means[n]) * gains[n] + biases[n]
+                            vector[e] = activate(t + z[xd] if RESIDUAL else t)
                     if GRADIENT:
-                        if TAIL and here + VECTOR > end:
-                            for e in range(WIDTH):
-                                if here + e * ITEM < end:
-                                    one[0] = vector[e]
-                                    store_element(dX + here + e * ITEM, one)
-                        else:
-                            store_vector(dX + here, vector)
+                        store(dX, vector, here, end)
+                    if NORMALISES:
+                        store(Y, vector, here, end)
             at += step
             left = int32(left - 1)
             taken = next_slot(taken)
+            if PASSING:
+                passing = next_passing(passing)
 
             if SUMS and left == 0:
                 if DIRECT:
@@ -287,7 +256,7 @@ def one_pass(
                             if thread + j * THREADS < vectors and place + e < count:
                                 channel = place + e
                                 if SCALE_SUM:
-                                    value = times_inverse(0, channel, scale_sums[j * ADDERS + e % ADDERS], deviation)
+                                    value = times_inverse(0, channel, scale_sums[j * ADDERS + e % ADDERS], parameters[3])
                                     one[0] = value
                                     store_result(scale_sum + channel * PARAMETER, one)
                                 if BIAS_SUM:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.channel_kernels.streaming_form import StreamingForm, second_pass, with_largest_ring
+from gradkern.channel_kernels.streaming_form import StreamingForm, second_pass, sharing_ring, with_largest_ring
 from gradkern.channel_kernels.streaming_tiling import ARGUMENTS, Slabs, Tiling, choose_tiling
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import up
@@ -17,9 +17,9 @@ from gradkern.strides import is_dense, memory_order, merged_axes
 
 __all__ = ["StreamingPlan", "plan"]
 
-_DATA = ("D", "X", "dX")
+_DATA = ("D", "D2", "X", "Y", "Z", "dX", "dZ")
 _PER_CHANNEL = ("scale", "scale_sum", "bias_sum")  # which have the type of the sums' results, and one order
-_PARAMETERS = ("scale", "mean", "deviation", "scale_total", "bias_total")
+_PARAMETERS = ("scale", "bias", "mean", "deviation", "scale_total", "bias_total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,9 @@ def plan(
     epsilon: float | None,
     elements: int | None = None,
     launches: int = 1,
+    settings: Mapping[str, int] | None = None,
 ) -> StreamingPlan | EmptyPlan:
-    """The plan of a batch norm, or of sums of D alone: then there is no X.
+    """The plan of a batch norm, of its gradient, or of sums of D alone: then there is no X.
 
     names     the kernel's argument for every tensor of the contract
     is_kept   of each axis of X, whether it tells channels apart, and is not reduced
@@ -69,8 +70,9 @@ def plan(
     elements  of which the statistics of a channel are those, or None where they are constants; where the call has
               `counts`, how many of these
     launches  1 or 2, for two passes
+    settings  of a batch norm itself, the kernel's epsilon, momentum and correction, as bits; then there is no D
 
-    Every array has to lie dense in the memory order of X, the parameters in that of its kept axes.
+    The call may have an activation. Every array has to lie dense in the memory order of X, the parameters in that of its kept axes.
     """
     device = device_of(call)
     tensors = {names[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}
@@ -89,38 +91,68 @@ def plan(
     slabs = Slabs.of(merged_axes([X.shape[axis] for axis in order], [is_kept[axis] for axis in order]))
     described = {name: tensor for name, (_, tensor) in tensors.items()}
     outputs = frozenset(names[name] for name in call.outputs)
-    form = _form(described, outputs, slabs, epsilon, device)
-    second = None
-    if "dX" in outputs and elements is not None:
-        gradient = replace(form, outputs=frozenset({"dX"}), centred=True, counted="counts" in tensors)
-        if "scale_total" in tensors:
-            form = gradient
-        else:
-            form, second = replace(form, outputs=outputs - {"dX"}, totals=True), replace(gradient, backward=True)
+    form = _form(described, outputs, slabs, epsilon, call.attributes.get("activation", "none"), device)
+    form, second = _passes(form, "scale_total" in tensors, "counts" in tensors, settings is not None, elements)
+    if launches == 1 and second is not None:
+        form = sharing_ring(form)
+    elif form.statistics:  # which do not depend on what becomes of them
+        form = replace(form, activation="none", operands=frozenset())
     form, tiling = choose_tiling(form, slabs, device.processors, device.shared_bytes)
     given = [*(names[name] for name in (*call.inputs, *call.outputs)), "partial", "counter"]
     adding = form.sums > 0 and not form.direct
     partial = tiling.partial_rows * form.column_sums.partial_bytes(slabs.channels) if adding else 0
-    kernel = name_of(form, tiling)
+    kernel, numbers = name_of(form, tiling), {"elements": elements or 0, **(settings or {}), **_samples(slabs)}
     if second is None:
-        return StreamingPlan(kernel, partial, _launch(form, tiling, device, given, adding, elements), device)
+        return StreamingPlan(kernel, partial, _launch(form, tiling, device, given, adding, numbers), device)
 
-    given += ["scale_total", "bias_total"]
+    totals = ["scale_total", "bias_total", *(["shift"] if form.statistics else [])]
+    given += totals
     first_total, total = up(partial, 128), up(slabs.channels * form.itemsize, 128)
-    totals_at = first_total, first_total + total
-    memory = first_total + 2 * total
+    totals_at = tuple(first_total + n * total for n in range(len(totals)))
+    memory = first_total + len(totals) * total
     if launches == 1:  # the second pass takes the first one's items
         form = with_largest_ring(form, device.shared_bytes)
-        launch = _launch(form, tiling, device, given, adding, elements, second_pass(form))
+        then = replace(second_pass(form), outputs=second.outputs)
+        launch = _launch(form, tiling, device, given, adding, numbers, then)
         return StreamingPlan(kernel, memory, launch, device, totals_at)
-    first = _launch(form, tiling, device, given, adding, elements)
+    first = _launch(form, tiling, device, given, adding, numbers)
     second, tiling = choose_tiling(second, slabs, device.processors, device.shared_bytes)
-    after = _launch(second, tiling, device, given, False, elements)
+    after = _launch(second, tiling, device, given, False, numbers)
     return StreamingPlan(f"{kernel}_then_{name_of(second, tiling)}", memory, first, device, totals_at, after)
 
 
+def _passes(
+    form: StreamingForm, totals: bool, counted: bool, forward: bool, elements: int | None
+) -> tuple[StreamingForm, StreamingForm | None]:
+    """The pass of a form that has all of a call's outputs, or the first and the second."""
+    if forward:
+        first = replace(form, outputs=frozenset[str](), statistics=True, totals=True)
+        return first, replace(second_pass(first), outputs=form.outputs & {"Y"})
+    if "dX" not in form.outputs or elements is None:
+        return form, None
+    if totals:
+        return replace(form, outputs=frozenset({"dX"}), centred=True, counted=counted), None
+    first = replace(form, outputs=form.outputs - {"dX"}, totals=True)
+    return first, second_pass(first)
+
+
+def _samples(slabs: Slabs) -> dict[str, int]:
+    """Where a channel has the three elements of which one is subtracted from it, far from each other and from edges."""
+    places = [
+        slabs.reps * part // 6 * slabs.inner * slabs.length + slabs.length * part // 6
+        for part in (1, 3, 5)
+    ]
+    names = ("first_sample", "second_sample", "third_sample")
+    return {"apart": slabs.length, **dict(zip(names, places, strict=True))}
+
+
 def _form(
-    tensors: Mapping[str, Tensor], outputs: frozenset[str], slabs: Slabs, epsilon: float | None, device: Device
+    tensors: Mapping[str, Tensor],
+    outputs: frozenset[str],
+    slabs: Slabs,
+    epsilon: float | None,
+    activation: str,
+    device: Device,
 ) -> StreamingForm:
     data = [tensors[name] for name in _DATA if name in tensors]
     itemsize = data[0].dtype.itemsize
@@ -132,8 +164,10 @@ def _form(
     return StreamingForm(
         data=data[0].dtype.name,
         parameter=next(tensors[name] for name in _PER_CHANNEL if name in tensors).dtype.name,
-        statistic=tensors["deviation"].dtype.name if "deviation" in tensors else data[0].dtype.name,
+        statistic=_statistic(tensors),
         outputs=outputs,
+        activation=activation,
+        operands=frozenset({"D2", "Y", "Z"} & tensors.keys()) - outputs,
         epsilon=epsilon,
         width=width,
         source="plain" if plain else "async",
@@ -142,13 +176,23 @@ def _form(
     )
 
 
+def _statistic(tensors: Mapping[str, Tensor]) -> str:
+    """The type of the statistics that are read."""
+    data = next(tensors[name] for name in ("X", "D") if name in tensors).dtype.name
+    if "input_mean" in tensors or "input_var" in tensors:
+        return next(tensors[name] for name in ("input_mean", "input_var") if name in tensors).dtype.name
+    if "D" not in tensors:
+        return "float64" if data == "float64" else "float32"
+    return tensors["deviation"].dtype.name if "deviation" in tensors else data
+
+
 def _launch(
     form: StreamingForm,
     tiling: Tiling,
     device: Device,
     given: list[str],
     adding: bool,
-    elements: int | None = None,
+    settings: Mapping[str, int],
     then: StreamingForm | None = None,
 ) -> Launch:
     builder = "gradkern.channel_kernels.streaming_kernel:build"
@@ -160,7 +204,7 @@ def _launch(
         )
     last = -(-form.sums * tiling.channels // (4 * form.chunk)) if adding else 0  # what the last step shares out
     grid = min(resident, max(tiling.items, last))
-    numbers = {**tiling.numbers, "elements": elements or 0}
+    numbers = {**tiling.numbers, **settings}
     arguments = [numbers.get(name, 0) for name in ARGUMENTS]
     changing = [ARGUMENTS.index(name) for name in given]
     return Launch(kernel, grid, form.threads, arguments, changing, cooperative=adding)

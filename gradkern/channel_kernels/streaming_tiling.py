@@ -31,10 +31,12 @@ __all__ = ["ARGUMENTS", "Slabs", "Tiling", "best_tiling", "choose_tiling", "fitt
 
 NEST = ("n1", "n2", "n3", "n4", "n5")  # sizes of the axes around a slab from the innermost: kept, reduced, kept, ...
 ARGUMENTS = (  # of the kernel: addresses, then numbers
-    *("D", "X", "scale", "mean", "deviation", "dX", "scale_sum", "bias_sum"),
-    *("scale_total", "bias_total", "counts", "partial", "counter"),
+    *("D", "D2", "X", "Y", "Z", "dX", "dZ"),
+    *("scale", "bias", "mean", "deviation", "scale_total", "bias_total", "shift", "scale_sum", "bias_sum"),
+    *("input_mean", "input_var", "running_mean", "running_var", "counts", "partial", "counter"),
     *("count", "inner", "length", "row", "tile", "tiles", "rows_each", "rows_over", "groups", "items"),
     *("lane_bits", "repeats", "parts", "partial_rows", "elements", *NEST, "channels"),
+    *("apart", "first_sample", "second_sample", "third_sample", "epsilon", "momentum", "correction"),
 )
 
 _FLUSH = {False: 0.5, True: 1.5}  # what the end of an item costs, in units of one tile of one row; split or not
@@ -145,6 +147,9 @@ def _threads(form: StreamingForm) -> StreamingForm:
         stages, blocks = 8, 2
     else:
         stages, blocks = (4, 2) if form.long else (3, 3)
+    arrays = len(form.held) + form.passing_arrays
+    if arrays > 2 or form.statistics or form.normalises:  # that is for D and X
+        stages = max(3, 2 * stages // arrays)
     return replace(form, vectors=vectors, stages=stages, blocks_per_processor=blocks)
 
 

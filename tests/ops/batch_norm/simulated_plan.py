@@ -2,105 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers.batch_norm import INPUTS, OUTPUTS, case
 from helpers.guarded import Guarded
+from helpers.simulate_plans import addresses, arrays, device_in_python, tensors
 
-from gradkern.call import Call, Tensor
-from gradkern.channel_kernels import streaming_candidate as channel_candidate
-from gradkern.channel_kernels import streaming_plan
+from gradkern.call import Call
 from gradkern.cuda.device import Device
-from gradkern.cuda.device_code import simulated
-from gradkern.cuda.launch import Form
 from gradkern.ops.batch_norm.cuda import streaming, sync
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.policy import Policy
 
 
-class Kernel:
-    """Stands for a loaded kernel: its Python function."""
-
-    def __init__(self, function: Callable[..., None], shared_bytes: int) -> None:
-        self.function, self.shared_bytes = function, shared_bytes
-
-    def resident_blocks(self, _threads: int) -> int:
-        return 100
-
-
-def kernel_of_form(_device: Device, builder: str, form: Form, *more: Any, arguments: int) -> Kernel:
-    """Stands for launch.kernel_of_form."""
-    return Kernel(resolve_name(builder)(form, *more), form.shared_bytes)
-
-
-class Launch:
-    """Stands for launch.Launch, with its arguments."""
-
-    def __init__(
-        self,
-        kernel: Kernel,
-        grid: int,
-        threads: int,
-        arguments: Sequence[int],
-        changing: Sequence[int],
-        cooperative: bool,
-    ) -> None:
-        self.kernel, self.grid, self.threads, self.cooperative = kernel, grid, threads, cooperative
-        self.arguments, self.changing = arguments, changing
-
-    def __call__(self, values: Sequence[int], _stream: int) -> None:
-        arguments = list(self.arguments)
-        for index, value in zip(self.changing, values, strict=True):
-            arguments[index] = value
-        given = tuple(np.int64(each) for each in arguments)
-        simulated.launch(self.kernel.function, self.grid, self.threads, 1, self.kernel.shared_bytes, given)
-
-
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
-    """A device of one multiprocessor, which runs kernels as Python."""
-    device, counter = Device(0, (9, 0), 1, 232448), np.zeros(64, np.uint32)
-    monkeypatch.setattr(streaming_plan, "kernel_of_form", kernel_of_form)
-    monkeypatch.setattr(streaming_plan, "Launch", Launch)
-    monkeypatch.setattr(streaming_plan, "device_of", lambda _call: device)
-    buffer = Guarded((1 << 20,), np.uint8)
-    for module in (channel_candidate, streaming_plan):
-        monkeypatch.setattr(module, "scratch", lambda *_: (counter.ctypes.data, buffer.address))
-    return device
-
-
-def laid(name: str, shape: tuple[int, ...], dtype: Any, last: bool) -> tuple[Guarded, np.ndarray, Tensor]:
-    """Guarded memory, its array in the shape of the contract, and what a plan knows of it."""
-    data = name in ("dY", "X", "dX")
-    held = Guarded((int(np.prod(shape)),), dtype)
-    stored = held.array.reshape((shape[0], *shape[2:], shape[1]) if data and last else shape)
-    array = np.moveaxis(stored, -1, 1) if data and last else stored
-    return held, array, Tensor(np.dtype(dtype), shape, array.strides, 16)
-
-
-Arrays = dict[str, tuple[Guarded, np.ndarray, Tensor]]
-
-
-def arrays(
-    given: dict[str, np.ndarray], outputs: dict[str, tuple[tuple[int, ...], Any]], last: bool
-) -> tuple[Arrays, Arrays]:
-    """Inputs, filled, and outputs of (shape, type)."""
-    read = {name: laid(name, array.shape, array.dtype, last) for name, array in given.items()}
-    for name, array in given.items():
-        read[name][1][...] = array
-    return read, {name: laid(name, *each, last) for name, each in outputs.items()}
-
-
-def addresses(of: Arrays) -> tuple[int, ...]:
-    return tuple(held.address for held, _, _ in of.values())
-
-
-def tensors(of: Arrays) -> dict[str, Any]:
-    return {name: tensor for name, (_, _, tensor) in of.items()}
+    return device_in_python(monkeypatch)
 
 
 @pytest.mark.parametrize(

@@ -126,8 +126,10 @@ class CudnnCandidate:
 def candidates(problem: Problem, device: Device) -> Iterator[CudnnCandidate]:
     """Every candidate once: the older functions, then the graph API's engines as its heuristics order them.
 
-    Raises Unfit where cuDNN cannot see the arrays.
+    Raises Unfit where cuDNN cannot see the arrays, or where there is more to do than it does here.
     """
+    if not problem.plain:
+        raise Unfit("it has no activation, second gradient or residual here")
     for route in _routes(problem, device):
         yield CudnnCandidate(problem, device, route)
 

@@ -21,6 +21,8 @@ OWN_KERNELS = True
 
 def candidates(problem: Problem, device: Device) -> Iterator[PersistentCandidate]:
     """The kernel in every form that holds a channel. Raises Unfit, with the reason, where there is none."""
+    if not problem.plain:
+        raise Unfit("it knows no activation, second gradient or residual")
     try:
         for form, partition in resident_forms(_named(problem), device):
             yield PersistentCandidate(problem, device, form, partition)

@@ -25,7 +25,7 @@ from gradkern.search.task import ModuleSource, Task
 from gradkern.search.tuner import Choice, candidate_names, choose, stored
 from gradkern.strides import layout, overlaps_itself
 
-__all__ = ["HEEDS_PINS", "plan", "searches"]
+__all__ = ["HEEDS_PINS", "BatchNormPlan", "plan", "searches"]
 
 HEEDS_PINS = True  # of Policy.kernel
 _ALL = "all gradients"
@@ -57,16 +57,16 @@ def searches(call: Call) -> Mapping[str, tuple[SearchResult | None, list[str]]]:
 
 
 class BatchNormPlan(SearchPlan):
-    """One winner computes all gradients."""
+    """One winner computes all results."""
 
-    def __init__(self, device: Device, choice: Choice) -> None:
-        super().__init__(device, {_ALL: choice}, _bound)
+    def __init__(self, device: Device, choice: Choice, results: str = _ALL) -> None:
+        super().__init__(device, {results: choice}, _bound)
         # gradkern's own kernels have it, if they are one launch
         self._alone: StreamingPlan | LaunchPlan | None = getattr(choice.candidate, "alone", None)
 
     @property
     def kernel(self) -> str:
-        return self.choices[_ALL].candidate.name
+        return _only(self.choices).candidate.name
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -80,17 +80,28 @@ class BatchNormPlan(SearchPlan):
             super().__call__(inputs, outputs, stream)
 
 
+def _only(choices: Choices) -> Choice:
+    (choice,) = choices.values()
+    return choice
+
+
 def _bound(choices: Choices) -> BoundCandidate:
-    task, candidate = choices[_ALL].task, choices[_ALL].candidate
+    task, candidate = _only(choices).task, _only(choices).candidate
     return BoundCandidate(candidate, tuple(range(len(task.inputs))), tuple(range(len(task.outputs))))
 
 
 def _task(call: Call, device: Device) -> Task:
     mode = call.attributes["mode"]
-    problem = Problem(**call.inputs, **call.outputs, mode=mode, in_place=bool(call.in_place))
-    modules = ["streaming", "persistent", "cudnn"] if mode == "auto" else ["cudnn"]
+    activation = call.attributes.get("activation", "none")
+    problem = Problem(**call.inputs, **call.outputs, mode=mode, activation=activation, in_place=bool(call.in_place))
+    if mode != "auto":
+        modules = ["cudnn"]
+    else:
+        modules = ["streaming", "persistent", "cudnn"] if problem.plain else ["streaming"]
+    told = [activation] if activation != "none" else []
+    told += ["dZ"] if problem.dZ is not None else []
     return Task(
-        kind=f"BatchNormalizationGrad {problem.dtype} {layout(problem.X)}",
+        kind=" ".join(["BatchNormalizationGrad", *told, problem.dtype, layout(problem.X)]),
         detail="x".join(map(str, problem.X.shape)),
         key=repr(problem),
         inputs=problem.inputs,

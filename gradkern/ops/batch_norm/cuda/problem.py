@@ -1,4 +1,4 @@
-"""One gradient of a batch norm, as the candidates of the CUDA provider see it."""
+"""A batch norm and its gradient, as the candidates of the CUDA provider see them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Literal
 
 from gradkern.call import Tensor
 
-__all__ = ["Mode", "Problem"]
+__all__ = ["ForwardProblem", "Mode", "Problem"]
 
 Mode = Literal["auto", "spatial", "spatial_persistent"]
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The wanted of dX, dScale and dBias, from dY, X, Scale, saved_mean and saved_inv_std, in this order.
+    """The wanted of dX, dScale, dBias and dZ, from dY, X, Scale, saved_mean and saved_inv_std and the given of B, Y and
+    dY2, in this order.
 
     A tensor's strides are in bytes. `mode` pins cuDNN's mode; `in_place`: dX is written over dY or X.
     """
@@ -25,10 +26,15 @@ class Problem:
     Scale: Tensor
     saved_mean: Tensor
     saved_inv_std: Tensor
+    B: Tensor | None = None
+    Y: Tensor | None = None
+    dY2: Tensor | None = None
     dX: Tensor | None = None
     dScale: Tensor | None = None
     dBias: Tensor | None = None
+    dZ: Tensor | None = None
     mode: Mode = "auto"
+    activation: str = "none"
     in_place: bool = False
 
     @property
@@ -55,9 +61,49 @@ class Problem:
         return self.X.shape[0] * self.positions
 
     @property
+    def plain(self) -> bool:
+        """It is the gradient of the batch norm alone."""
+        return self.activation == "none" and self.dY2 is None and self.dZ is None
+
+    @property
+    def given(self) -> dict[str, Tensor]:
+        """Inputs by name."""
+        names = ("dY", "X", "Scale", "saved_mean", "saved_inv_std", "B", "Y", "dY2")
+        return {name: tensor for name in names if (tensor := getattr(self, name)) is not None}
+
+    @property
+    def wanted(self) -> dict[str, Tensor]:
+        """Outputs by name."""
+        names = ("dX", "dScale", "dBias", "dZ")
+        return {name: tensor for name in names if (tensor := getattr(self, name)) is not None}
+
+    @property
     def inputs(self) -> tuple[Tensor, ...]:
-        return self.dY, self.X, self.Scale, self.saved_mean, self.saved_inv_std
+        return tuple(self.given.values())
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        return tuple(each for each in (self.dX, self.dScale, self.dBias) if each is not None)
+        return tuple(self.wanted.values())
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardProblem:
+    """A batch norm: the given inputs and the wanted outputs by name, in the order of the contract. correction: by how
+    much the variance that goes into the running one is larger than the batch's.
+    """
+
+    given: tuple[tuple[str, Tensor], ...]
+    wanted: tuple[tuple[str, Tensor], ...]
+    activation: str
+    epsilon: float
+    momentum: float
+    correction: float
+
+    @property
+    def X(self) -> Tensor:  # noqa: N802  the contract's name
+        return dict(self.given)["X"]
+
+    @property
+    def elements(self) -> int:
+        """Elements of a channel."""
+        return self.X.size // self.X.shape[1]

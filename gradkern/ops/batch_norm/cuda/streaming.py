@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gradkern.call import Tensor
 from gradkern.channel_kernels.streaming_candidate import StreamingCandidate
 from gradkern.cuda.device import Device
 from gradkern.ops.batch_norm.cuda.problem import Problem
@@ -17,10 +16,6 @@ from gradkern.ops.batch_norm.cuda.sync import NAMES
 __all__ = ["OWN_KERNELS", "candidates", "rebuild"]
 
 OWN_KERNELS = True
-
-_INPUTS = ("dY", "X", "Scale", "saved_mean", "saved_inv_std")
-_OUTPUTS = ("dX", "dScale", "dBias")
-
 
 def candidates(problem: Problem, device: Device) -> Iterator[StreamingCandidate]:
     """The kernel in one launch, and where it has two passes in two."""
@@ -33,8 +28,15 @@ def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> Stre
     """The candidate that had this recipe."""
     launches = recipe["launches"]
     name = f"streaming_{launches}_launches" if launches > 1 else "streaming_1_launch"
-    inputs: dict[str, Tensor] = dict(zip(_INPUTS, problem.inputs, strict=True))
-    outputs = {name: tensor for name in _OUTPUTS if (tensor := getattr(problem, name)) is not None}
     return StreamingCandidate(
-        name, "gradkern streaming", recipe, device, inputs, outputs, NAMES, problem.elements, launches
+        name,
+        "gradkern streaming",
+        recipe,
+        device,
+        problem.given,
+        problem.wanted,
+        NAMES,
+        problem.elements,
+        launches,
+        problem.activation,
     )

@@ -15,9 +15,13 @@ NAMES = {  # contract name -> the kernel's
     "Scale": "scale",
     "saved_mean": "mean",
     "saved_inv_std": "deviation",
+    "B": "bias",
+    "Y": "Y",
+    "dY2": "D2",
     "dX": "dX",
     "dScale": "scale_sum",
     "dBias": "bias_sum",
+    "dZ": "dZ",
 }
 _TOTALS = {"dScale": "scale_total", "dBias": "bias_total", "counts": "counts"}  # where they are inputs
 

@@ -1,0 +1,66 @@
+"""The activations of batch norms, for kernels: relu(t) is t or 0; silu(t) is t s(t), s(t) = 1 / (1 + exp(-t))."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from numba.cuda import float32, float64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.function import device_function
+
+__all__ = ["activation_of", "derivative_of"]
+
+_LOG2_E = 1.4426950408889634
+
+
+def activation_of(name: str, compute: str) -> Callable[[Any], Any]:
+    """The device function activate(t), of t in the type `compute`; NaN stays."""
+    RELU, SILU = name == "relu", name == "silu"
+    FLOAT = float64 if compute == "float64" else float32
+    sigmoid = _sigmoid(compute)
+
+    @device_function
+    def activate(t: Any) -> Any:
+        if RELU:
+            return FLOAT(0) if t <= FLOAT(0) else t
+        if SILU:
+            return t * sigmoid(t)
+        return t
+
+    return activate
+
+
+def derivative_of(name: str, compute: str) -> Callable[[Any, Any], Any]:
+    """The device function times_derivative(d, t): the gradient of activate(t), which is d, as one of t. Of relu t may
+    also be activate(t). As in PyTorch, what relu's t does not put at 0 passes, also where it is NaN.
+    """
+    RELU, SILU = name == "relu", name == "silu"
+    FLOAT = float64 if compute == "float64" else float32
+    sigmoid = _sigmoid(compute)
+
+    @device_function
+    def times_derivative(d: Any, t: Any) -> Any:
+        if RELU:
+            return FLOAT(0) if t <= FLOAT(0) else d
+        if SILU:
+            s = sigmoid(t)
+            return d * (s * (FLOAT(1) + t * (FLOAT(1) - s)))
+        return d
+
+    return times_derivative
+
+
+def _sigmoid(compute: str) -> Callable[[Any], Any]:
+    DOUBLE = compute == "float64"
+    EXPONENT = -_LOG2_E
+
+    @device_function
+    def sigmoid(t: Any) -> Any:
+        if DOUBLE:
+            return float64(1) / (float64(1) + math.exp(-t))
+        return i.reciprocal_approximate(float32(1) + i.exp2_approximate(t * float32(EXPONENT)))
+
+    return sigmoid

@@ -1,0 +1,92 @@
+"""What a thread of the streaming kernel knows of its channels: loaded once for an item.
+
+    means    that are subtracted from X
+    gains    scale * inverse standard deviation
+    biases   of the batch norm, where its activation's input is computed
+    shifts   bias_sum/m
+    slopes   inverse standard deviation * scale_sum/m
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64
+
+from gradkern.channel_kernels.streaming_form import StreamingForm
+from gradkern.channel_kernels.streaming_statistics import sampler, statistics_of_sums
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
+
+__all__ = ["at_once", "channel_loader"]
+
+
+def at_once(form: StreamingForm) -> int:
+    """How many channels are loaded at once."""
+    return form.width if form.columns else 1
+
+
+def channel_loader(form: StreamingForm, inverse: Callable[..., Any]) -> Callable[..., None]:
+    """The device function load_channels(means, gains, biases, shifts, slopes, n, channel, X, parameters, samples,
+    share, epsilon): into the places from n on, those of the channels from `channel` on.
+    """
+    COUNT = at_once(form)
+    SAMPLES, NORMALISES, CENTRED = form.statistics, form.normalises, form.centred
+    MEANS = form.sums_scale or form.centred or form.recomputes
+    GAINS, BIASES = "dX" in form.outputs or form.recomputes, form.recomputes or form.normalises
+    PARAMETER, STATISTIC, SUM = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic], form.itemsize
+    FLOAT = float64 if form.compute == "float64" else float32
+    load_parameters = i.loader("global", form.parameter, COUNT)
+    load_statistics = i.loader("global", form.statistic, COUNT)
+    load_totals = i.loader("global", form.compute, COUNT)
+    sample, of_sums = sampler(form, COUNT), statistics_of_sums(form)
+
+    @device_function
+    def load_channels(
+        means: Any, gains: Any, biases: Any, shifts: Any, slopes: Any, n: int, channel: int, X: int, parameters: Any,
+        samples: Any, share: Any, epsilon: Any,
+    ) -> None:  # fmt: skip
+        scale, bias, mean, deviation, scale_total, bias_total, shift = parameters
+        values, others = cuda.local.array(COUNT, FLOAT), cuda.local.array(COUNT, FLOAT)
+        more, scales = cuda.local.array(COUNT, FLOAT), cuda.local.array(COUNT, FLOAT)
+        if SAMPLES:
+            sample(values, X, channel, samples)
+            for p in range(COUNT):
+                means[n + p] = values[p]
+        elif NORMALISES:
+            load_totals(values, shift + channel * SUM)
+            load_totals(others, bias_total + channel * SUM)
+            load_totals(more, scale_total + channel * SUM)
+            load_parameters(scales, scale + channel * PARAMETER)
+            for p in range(COUNT):
+                of_batch, _, inverse_std = of_sums(values[p], others[p], more[p], share, epsilon)
+                means[n + p] = of_batch
+                gains[n + p] = scales[p] * inverse_std
+        else:
+            if MEANS:
+                load_statistics(values, mean + channel * STATISTIC)
+                for p in range(COUNT):
+                    means[n + p] = values[p]
+            if GAINS:
+                load_statistics(values, deviation + channel * STATISTIC)
+                load_parameters(scales, scale + channel * PARAMETER)
+                for p in range(COUNT):
+                    gains[n + p] = scales[p] * inverse(values[p])
+                    if CENTRED:
+                        slopes[n + p] = inverse(values[p]) * share
+            if CENTRED:
+                load_totals(values, scale_total + channel * SUM)
+                for p in range(COUNT):
+                    slopes[n + p] *= values[p]
+                load_totals(values, bias_total + channel * SUM)
+                for p in range(COUNT):
+                    shifts[n + p] = values[p] * share
+        if BIASES:
+            load_parameters(values, bias + channel * PARAMETER)
+            for p in range(COUNT):
+                biases[n + p] = values[p]
+
+    return load_channels

@@ -1,0 +1,115 @@
+"""Statistics of the batch in the streaming kernel: mean and variance of a channel from sums that do not cancel.
+
+    K = the median of three elements of the channel,  first = sum of (X - K),  second = sum of (X - K)^2
+    mean = K + first/m,  variance = second/m - (first/m)^2
+
+K is within a few deviations of the mean, whatever the mean is, also where a few elements lie far away: so neither sum
+is large against what it tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.channel_kernels.streaming_form import StreamingForm
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.inverse_root import inverse_root
+
+__all__ = ["sampler", "statistics_of_sums", "statistics_writer"]
+
+
+def sampler(form: StreamingForm, count: int) -> Callable[..., None]:
+    """The device function sample(values, X, channel, samples): K of `count` channels from `channel` on. samples: how
+    far apart, in elements, channels lie, and where in X the first channel has its three.
+    """
+    ITEM = form.data_itemsize
+    FLOAT = float64 if form.compute == "float64" else float32
+    load = i.loader("global", form.data, count)
+
+    @device_function
+    def sample(values: Any, X: int, channel: int, samples: Any) -> None:
+        apart, first, second, third = samples
+        others, more = cuda.local.array(count, FLOAT), cuda.local.array(count, FLOAT)
+        at = int64(channel) * apart
+        load(values, X + (at + first) * ITEM)
+        load(others, X + (at + second) * ITEM)
+        load(more, X + (at + third) * ITEM)
+        for p in range(count):
+            low, high = min(values[p], others[p]), max(values[p], others[p])
+            values[p] = max(low, min(high, more[p]))
+
+    return sample
+
+
+def statistics_of_sums(form: StreamingForm) -> Callable[..., Any]:
+    """The device function of_sums(K, first, second, share, epsilon): mean, variance, 1 / sqrt(variance + epsilon).
+    share: 1/m.
+    """
+    FLOAT = float64 if form.compute == "float64" else float32
+    root = inverse_root(form.compute)
+
+    @device_function
+    def of_sums(K: Any, first: Any, second: Any, share: Any, epsilon: Any) -> Any:
+        away = first * share
+        variance = second * share - away * away
+        if variance < FLOAT(0):  # by rounding, of elements that are all alike; not of NaN
+            variance = FLOAT(0)
+        return K + away, variance, root(variance + epsilon)
+
+    return of_sums
+
+
+def statistics_writer(form: StreamingForm) -> Callable[..., None]:
+    """The device function write_statistics(statistics, totals, channels, share, settings), by all blocks together:
+    those of the outputs that have an address. settings: epsilon, momentum, and by how much the variance that goes into
+    the running one is larger than that of the batch.
+    """
+    THREADS, RUNNING, SUM = form.threads, ITEMSIZE[form.statistic], form.itemsize
+    FLOAT = float64 if form.compute == "float64" else float32
+    load_total = i.loader("global", form.compute, 1)
+    store_saved = i.storer("global", form.compute, 1)
+    load_running = i.loader("global", form.statistic, 1)
+    store_running = i.storer("global", form.statistic, 1, form.native_bfloat16)
+    of_sums = statistics_of_sums(form)
+
+    @device_function
+    def move(before: int, after: int, channel: int, value: Any, momentum: Any) -> None:
+        """A running statistic towards the batch's."""
+        one = cuda.local.array(1, FLOAT)
+        if after != 0:
+            load_running(one, before + channel * RUNNING)
+            one[0] = one[0] * momentum + value * (FLOAT(1) - momentum)
+            store_running(after + channel * RUNNING, one)
+
+    @device_function
+    def write_statistics(statistics: Any, totals: Any, channels: int, share: Any, settings: Any) -> None:
+        mean, inverse_std, input_mean, input_variance, running_mean, running_variance = statistics
+        second_total, first_total, shift = totals
+        epsilon, momentum, correction = settings
+        one, first, second = cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT)
+        each = int32((channels + cuda.gridDim.x - 1) // cuda.gridDim.x)  # of a block
+        n = int32(cuda.threadIdx.x)
+        while n < each:
+            channel = int64(cuda.blockIdx.x) * each + n
+            if channel < channels:
+                load_total(one, shift + channel * SUM)
+                load_total(first, first_total + channel * SUM)
+                load_total(second, second_total + channel * SUM)
+                of_batch, variance, inverse = of_sums(one[0], first[0], second[0], share, epsilon)
+                move(input_mean, running_mean, channel, of_batch, momentum)
+                move(input_variance, running_variance, channel, variance * correction, momentum)
+                one[0] = of_batch
+                if mean != 0:
+                    store_saved(mean + channel * SUM, one)
+                one[0] = inverse
+                if inverse_std != 0:
+                    store_saved(inverse_std + channel * SUM, one)
+            n = int32(n + THREADS)
+
+    return write_statistics

@@ -1,0 +1,106 @@
+"""BatchNormalization in training on a GPU: the faster of gradkern's own kernel in one launch and in two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from math import inf
+from typing import Any
+
+from gradkern.call import Call, Refusal
+from gradkern.cuda.device import Device, activate, check
+from gradkern.cuda.rows import device_of
+from gradkern.ops.batch_norm.cuda.forward_reference import elements
+from gradkern.ops.batch_norm.cuda.plan import BatchNormPlan
+from gradkern.ops.batch_norm.cuda.problem import ForwardProblem
+from gradkern.search.candidate import Unfit
+from gradkern.search.store import SearchResult
+from gradkern.search.task import ModuleSource, Task
+from gradkern.search.tuner import candidate_names, choose, stored
+from gradkern.strides import layout, overlaps_itself
+
+__all__ = ["HEEDS_PINS", "plan", "searches"]
+
+driver: Any = import_module("cuda.bindings.driver")  # it has no types
+
+HEEDS_PINS = True  # of Policy.kernel
+_ALL = "all results"
+_COPIES = {"running_mean": "input_mean", "running_var": "input_var"}  # of a batch of nothing
+
+
+def plan(call: Call) -> BatchNormPlan | EmptyBatchPlan:
+    """The plan of the winner, found by an earlier search or by one that is made now."""
+    for name, tensor in call.outputs.items():
+        if overlaps_itself(tensor):
+            raise Refusal(f"{name}: elements of it share memory")
+    device = device_of(call)
+    if not call.inputs["X"].size or not call.outputs:
+        return EmptyBatchPlan.of(call, device)
+    try:
+        return BatchNormPlan(device, choose(_task(call, device), call.policy, device, call.policy.kernel), _ALL)
+    except Unfit as unfit:
+        raise Refusal(str(unfit)) from unfit
+
+
+def searches(call: Call) -> Mapping[str, tuple[SearchResult | None, list[str]]]:
+    """The result of an earlier search; where there was none, the candidates that one would try first."""
+    if not call.inputs["X"].size or not call.outputs:
+        return {}
+    task = _task(call, device_of(call))
+    result = stored(task, call.policy, device_of(call))
+    return {_ALL: (result, [] if result else candidate_names(task))}
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyBatchPlan:
+    """Of a batch of nothing: statistics are zero, and the running ones stay. For each output its bytes, and the input
+    it is a copy of.
+    """
+
+    device: Device
+    outputs: tuple[tuple[int, int | None], ...]
+    kernel: str = "empty"
+    scratch: int = 0
+
+    @classmethod
+    def of(cls, call: Call, device: Device) -> EmptyBatchPlan:
+        inputs = list(call.inputs)
+        sources = {name: inputs.index(each) for name, each in _COPIES.items() if each in inputs}
+        return cls(device, tuple((tensor.nbytes, sources.get(name)) for name, tensor in call.outputs.items()))
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
+        with activate(self.device):
+            for address, (size, source) in zip(outputs, self.outputs, strict=True):
+                if size and source is None:
+                    check(driver.cuMemsetD8Async(address, 0, size, stream), "writing zeros")
+                elif size and source is not None and inputs[source] != address:
+                    check(driver.cuMemcpyDtoDAsync(address, inputs[source], size, stream), "copying statistics")
+
+
+def _task(call: Call, device: Device) -> Task:
+    attributes, X = call.attributes, call.inputs["X"]
+    m = X.size // X.shape[1]
+    correction = 1.0 if not attributes["unbiased"] else m / (m - 1) if m > 1 else inf  # of one element NaN, by inf * 0
+    activation = attributes["activation"]
+    problem = ForwardProblem(
+        tuple(call.inputs.items()),
+        tuple(call.outputs.items()),
+        activation,
+        attributes["epsilon"],
+        attributes["momentum"],
+        correction,
+    )
+    told = ["Z"] if "Z" in call.inputs else []
+    told += [activation] if activation != "none" else []
+    return Task(
+        kind=" ".join(["BatchNormalization", *told, X.dtype.name, layout(X)]),
+        detail="x".join(map(str, X.shape)),
+        key=repr((problem.given, problem.wanted, activation)),  # the speed depends on none of its numbers
+        inputs=tuple(call.inputs.values()),
+        outputs=tuple(call.outputs.values()),
+        terms=problem.elements,
+        sources=(ModuleSource("streaming", "gradkern.ops.batch_norm.cuda.forward_streaming", problem, device),),
+        reference=partial(elements, problem),
+    )

@@ -1,0 +1,161 @@
+"""A batch norm and its gradient with an activation and a residual, from the plan to the results, under the CUDA
+simulator.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.batch_norm_activation import Backward, Forward, backward, forward
+from helpers.guarded import Guarded
+from helpers.simulate_plans import addresses, arrays, device_in_python, tensors
+
+from gradkern.call import Call
+from gradkern.cuda.device import Device
+from gradkern.ops.batch_norm.cuda import forward as forward_plan
+from gradkern.ops.batch_norm.cuda import forward_streaming, streaming
+from gradkern.ops.batch_norm.cuda.problem import Problem
+from gradkern.policy import Policy
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+LAUNCHES = pytest.mark.parametrize("launches", [1, 2])
+LAYOUTS = [  # planes, vectors of two planes, columns, vectors of two rows, planes that are slabs
+    ((4, 3, 5, 8), False),
+    ((4, 3, 5, 7), False),
+    ((9, 24, 3, 3), True),
+    ((6, 5, 3, 3), True),
+    ((70, 24), False),
+    ((3, 2, 1201), False),
+]
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    made = device_in_python(monkeypatch, threads=32)
+    monkeypatch.setattr(forward_plan, "device_of", lambda _call: made)
+    return made
+
+
+def candidate_of(case: Forward | Backward, device: Device, given: Any, wanted: Any, launches: int) -> Any:
+    if isinstance(case, Backward):
+        problem = Problem(**given, **wanted, activation=case.activation)
+        return streaming.rebuild(problem, device, {"launches": launches})
+    call = Call("", given, wanted, case.attributes, {}, frozenset(), "cuda:0", Policy())
+    (source,) = forward_plan._task(call, device).sources
+    problem: Any = source
+    return forward_streaming.rebuild(problem.problem, device, {"launches": launches})
+
+
+def check(
+    case: Forward | Backward, device: Device, last: bool = False, launches: int = 1, in_place: tuple[str, str] = ("", "")
+) -> None:
+    read, write = arrays(case.inputs, case.outputs(), last)
+    source, result = in_place
+    if source:
+        write[result] = read[source]
+    for name, (held, _, _) in read.items():
+        if name != source:
+            held.freeze()
+    candidate = candidate_of(case, device, tensors(read), tensors(write), launches)
+    candidate.prepare()
+    workspace = Guarded((candidate.workspace,), np.uint8)
+    candidate(addresses(read), addresses(write), workspace.address, 0)
+    for held in (*(each[0] for each in (*read.values(), *write.values())), workspace):
+        held.check()
+    case.check({name: array for name, (_, array, _) in write.items()})
+
+
+@LAUNCHES
+@pytest.mark.parametrize(("sizes", "last"), LAYOUTS, ids=str)
+@pytest.mark.parametrize(
+    ("activation", "residual", "types"),
+    [("relu", False, (b, f, f)), ("silu", True, (f, f, f)), ("none", True, (h, h, h))],
+    ids=str,
+)
+def test_every_order_forward(
+    device: Device, sizes: Any, last: bool, activation: str, residual: bool, types: Any, launches: int
+) -> None:
+    check(forward(sizes, *types, activation=activation, residual=residual), device, last, launches)
+
+
+@LAUNCHES
+@pytest.mark.parametrize(("sizes", "last"), LAYOUTS, ids=str)
+@pytest.mark.parametrize(
+    ("activation", "residual", "second", "types"),
+    [
+        ("relu", False, False, (b, f, f)),
+        ("relu", True, True, (h, h, f)),
+        ("relu", True, False, (d, d, d)),
+        ("silu", False, True, (f, f, f)),
+        ("none", True, True, (b, b, b)),
+    ],
+    ids=str,
+)
+def test_every_order_backward(
+    device: Device, sizes: Any, last: bool, activation: str, residual: bool, second: bool, types: Any, launches: int
+) -> None:
+    check(backward(sizes, *types, activation=activation, residual=residual, second=second), device, last, launches)
+
+
+@LAUNCHES
+@pytest.mark.parametrize(
+    "wanted", [("dX",), ("dZ",), ("dBias", "dZ"), ("dX", "dZ"), ("dScale",), ("dX", "dBias")], ids=" ".join
+)
+def test_only_the_wanted_gradients_are_written(device: Device, wanted: tuple[str, ...], launches: int) -> None:
+    case = partial(backward, (9, 3, 5, 7), h, residual=True, second=True, wanted=wanted)
+    check(case(), device, launches=launches)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [("Y",), ("saved_mean",), ("Y", "running_var"), ("running_mean", "saved_inv_std"), ("running_mean", "running_var")],
+    ids=" ".join,
+)
+def test_only_the_wanted_results_are_written(device: Device, wanted: tuple[str, ...]) -> None:
+    check(forward((9, 3, 5, 7), b, f, f, activation="relu", wanted=wanted), device)
+
+
+@LAUNCHES
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(("source", "result"), [("dY", "dX"), ("X", "dX"), ("dY", "dZ"), ("dY2", "dZ")])
+def test_gradients_may_be_written_over_what_they_are_made_from(
+    device: Device, source: str, result: str, last: bool, launches: int
+) -> None:
+    check(backward((40, 8, 3, 3), f, residual=True, second=True), device, last, launches, (source, result))
+
+
+@LAUNCHES
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(("source", "result"), [("X", "Y"), ("Z", "Y"), ("input_var", "running_var")])
+def test_results_may_be_written_over_what_they_are_made_from(
+    device: Device, source: str, result: str, last: bool, launches: int
+) -> None:
+    case = forward((40, 8, 3, 3), f, f, f, activation="relu", residual=True)
+    check(case, device, last, launches, (source, result))
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_mean_far_from_zero_and_outliers_cost_no_digits(device: Device, last: bool) -> None:
+    check(forward((40, 4, 8), f, f, f, far=1500, unbiased=1), device, last)
+    case = forward((40, 4, 8), f, f, f)
+    case.inputs["X"][7, :, 3] *= 1000
+    check(case, device, last)
+
+
+def test_a_channel_of_equal_elements_and_one_of_one(device: Device) -> None:
+    case = forward((6, 4, 8), f, f, f)
+    case.inputs["X"][:, 2] = np.float32(1234.567)
+    check(case, device)
+    check(forward((1, 12), f, f, f, unbiased=0), device)
+    single = forward((1, 12), f, f, f, unbiased=1, wanted=("running_var",))
+    single.check({"running_var": np.full(12, np.nan, f)})
+    check(single, device)
+
+
+def test_a_NaN_passes_relu_both_ways(device: Device) -> None:  # noqa: N802
+    case = backward((9, 8, 16), f, residual=True, wanted=("dZ",))
+    case.inputs["Y"][2, 3, 4] = np.nan
+    check(case, device)
