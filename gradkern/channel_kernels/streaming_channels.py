@@ -1,10 +1,10 @@
 """What a thread of the streaming kernel knows of its channels: loaded once for an item.
 
-    means    that are subtracted from X
-    gains    scale * inverse standard deviation
-    biases   of the batch norm, where its activation's input is computed
-    shifts   bias_sum/m
-    slopes   inverse standard deviation * scale_sum/m
+means    that are subtracted from X
+gains    scale * inverse standard deviation
+biases   of the batch norm, where its activation's input is computed
+shifts   bias_sum/m
+slopes   inverse standard deviation * scale_sum/m
 """
 
 from __future__ import annotations

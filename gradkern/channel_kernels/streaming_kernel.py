@@ -99,9 +99,7 @@ def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..
             return FLOAT(1) / total
         return FLOAT(1) / FLOAT(elements)
 
-    _, add_over_grid = column_sums(
-        form.column_sums, keep_shift if STATISTICS else finish if TOTALS else times_inverse
-    )
+    _, add_over_grid = column_sums(form.column_sums, keep_shift if STATISTICS else finish if TOTALS else times_inverse)
     first_pass = one_pass(form, inverse, times_inverse)
     second_pass = None if then is None else one_pass(then, inverse, times_inverse)
 
@@ -130,8 +128,8 @@ def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..
         if NORMALISES:
             write_statistics(statistics, totals, channels, share, settings)
         ended = first_pass(data, parameters, results, samples, partial,
-                   count, inner, length, row, tile, tiles, rows_each, rows_over,
-                   groups, items, lane_bits, repeats, parts, share, settings[0], row_of_sums, nest, int32(0))  # fmt: skip
+                   count, inner, length, row, tile, tiles, rows_each, rows_over, groups, items, lane_bits,
+                   repeats, parts, share, settings[0], row_of_sums, nest, int32(0))  # fmt: skip
         if SUMS and STATISTICS:
             add_over_grid(partial, counter, (X, shift, samples), scale_total, bias_total,
                           partial_rows, partial_rows, channels)  # fmt: skip
@@ -148,7 +146,7 @@ def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..
                 write_statistics(statistics, totals, channels, share, settings)
         if SECOND_WRITES:
             second_pass(data, parameters, results, samples, partial,
-                        count, inner, length, row, tile, tiles, rows_each, rows_over,
-                        groups, items, lane_bits, repeats, parts, share, settings[0], row_of_sums, nest, ended)  # fmt: skip
+                        count, inner, length, row, tile, tiles, rows_each, rows_over, groups, items, lane_bits,
+                        repeats, parts, share, settings[0], row_of_sums, nest, ended)  # fmt: skip
 
     return kernel

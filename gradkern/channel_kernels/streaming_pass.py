@@ -123,7 +123,8 @@ def one_pass(
 
     @device_function
     def run_pass(
-        data: Any, parameters: Any, results: Any, samples: Any, partial: int, count: int, inner: int, length: int, row: int, tile: int, tiles: int, rows_each: int, rows_over: int,
+        data: Any, parameters: Any, results: Any, samples: Any, partial: int,
+        count: int, inner: int, length: int, row: int, tile: int, tiles: int, rows_each: int, rows_over: int,
         groups: int, items: int, lane_bits: int, repeats: int, parts: int, share: Any, epsilon: Any, row_of_sums: int,
         nest: tuple[int, int, int, int, int], ended: int,
     ) -> int:  # fmt: skip
@@ -138,7 +139,11 @@ def one_pass(
         shared = i.shared_memory()
 
         x, d = cuda.local.array(ELEMENTS, FLOAT), cuda.local.array(ELEMENTS, FLOAT)
-        d2, y, z = cuda.local.array(ELEMENTS, FLOAT), cuda.local.array(ELEMENTS, FLOAT), cuda.local.array(ELEMENTS, FLOAT)
+        d2, y, z = (
+            cuda.local.array(ELEMENTS, FLOAT),
+            cuda.local.array(ELEMENTS, FLOAT),
+            cuda.local.array(ELEMENTS, FLOAT),
+        )
         vector, one = cuda.local.array(WIDTH, FLOAT), cuda.local.array(1, FLOAT)
         means, gains = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
         biases = cuda.local.array(PER_THREAD, FLOAT)
@@ -256,7 +261,9 @@ def one_pass(
                             if thread + j * THREADS < vectors and place + e < count:
                                 channel = place + e
                                 if SCALE_SUM:
-                                    value = times_inverse(0, channel, scale_sums[j * ADDERS + e % ADDERS], parameters[3])
+                                    value = times_inverse(
+                                        0, channel, scale_sums[j * ADDERS + e % ADDERS], parameters[3]
+                                    )
                                     one[0] = value
                                     store_result(scale_sum + channel * PARAMETER, one)
                                 if BIAS_SUM:

@@ -72,7 +72,8 @@ def plan(
     launches  1 or 2, for two passes
     settings  of a batch norm itself, the kernel's epsilon, momentum and correction, as bits; then there is no D
 
-    The call may have an activation. Every array has to lie dense in the memory order of X, the parameters in that of its kept axes.
+    The call may have an activation. Every array has to lie dense in the memory order of X, the parameters in that of
+    its kept axes.
     """
     device = device_of(call)
     tensors = {names[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}
@@ -101,7 +102,9 @@ def plan(
     given = [*(names[name] for name in (*call.inputs, *call.outputs)), "partial", "counter"]
     adding = form.sums > 0 and not form.direct
     partial = tiling.partial_rows * form.column_sums.partial_bytes(slabs.channels) if adding else 0
-    kernel, numbers = name_of(form, tiling), {"elements": elements or 0, **(settings or {}), **_samples(slabs)}
+    kernel, numbers = name_of(form, tiling), {"elements": elements or 0}
+    if settings is not None:
+        numbers |= {**settings, **_samples(slabs)}
     if second is None:
         return StreamingPlan(kernel, partial, _launch(form, tiling, device, given, adding, numbers), device)
 
@@ -138,10 +141,7 @@ def _passes(
 
 def _samples(slabs: Slabs) -> dict[str, int]:
     """Where a channel has the three elements of which one is subtracted from it, far from each other and from edges."""
-    places = [
-        slabs.reps * part // 6 * slabs.inner * slabs.length + slabs.length * part // 6
-        for part in (1, 3, 5)
-    ]
+    places = [slabs.reps * part // 6 * slabs.inner * slabs.length + slabs.length * part // 6 for part in (1, 3, 5)]
     names = ("first_sample", "second_sample", "third_sample")
     return {"apart": slabs.length, **dict(zip(names, places, strict=True))}
 

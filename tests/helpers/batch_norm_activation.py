@@ -68,7 +68,7 @@ class Forward:
                 expected = before * MOMENTUM + of_batch * (1 - MOMENTUM)
                 np.testing.assert_allclose(out, expected, rtol=step, atol=step, err_msg=name)
 
-    def check_Y(self, out: np.ndarray, inputs: Arrays, mean: Any, inverse: Any, data: float) -> None:  # noqa: N802
+    def check_Y(self, out: np.ndarray, inputs: Arrays, mean: Any, inverse: Any, data: float) -> None:
         """Rounding of saved_mean, which the formula subtracts, counts as its own."""
         across = mean.shape
         scale = inputs["scale"].reshape(across)

@@ -50,7 +50,11 @@ def candidate_of(case: Forward | Backward, device: Device, given: Any, wanted: A
 
 
 def check(
-    case: Forward | Backward, device: Device, last: bool = False, launches: int = 1, in_place: tuple[str, str] = ("", "")
+    case: Forward | Backward,
+    device: Device,
+    last: bool = False,
+    launches: int = 1,
+    in_place: tuple[str, str] = ("", ""),
 ) -> None:
     read, write = arrays(case.inputs, case.outputs(), last)
     source, result = in_place
@@ -155,7 +159,7 @@ def test_a_channel_of_equal_elements_and_one_of_one(device: Device) -> None:
     check(single, device)
 
 
-def test_a_NaN_passes_relu_both_ways(device: Device) -> None:  # noqa: N802
+def test_a_NaN_passes_relu_both_ways(device: Device) -> None:
     case = backward((9, 8, 16), f, residual=True, wanted=("dZ",))
     case.inputs["Y"][2, 3, 4] = np.nan
     check(case, device)

@@ -37,8 +37,8 @@ def problem(*outputs: str, data: np.ndarray | None = None) -> Problem:
 class Launched:
     """Stands for a launch: its form, and the values it is called with, by the kernel's names."""
 
-    def __init__(self, form: Any, given: list[str], elements: int, then: Any) -> None:
-        self.form, self.given, self.elements, self.then = form, given, elements, then
+    def __init__(self, form: Any, given: list[str], numbers: dict[str, int], then: Any) -> None:
+        self.form, self.given, self.elements, self.then = form, given, numbers["elements"], then
         self.values: dict[str, int] = {}
 
     def __call__(self, values: tuple[int, ...], stream: int) -> None:
@@ -51,9 +51,9 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     made: list[Launched] = []
 
     def launch(
-        form: Any, _walk: Any, _device: Any, given: list[str], _adding: bool, elements: int, then: Any = None
+        form: Any, _walk: Any, _device: Any, given: list[str], _adding: bool, numbers: dict[str, int], then: Any = None
     ) -> Any:
-        made.append(Launched(form, given, elements, then))
+        made.append(Launched(form, given, numbers, then))
         return made[-1]
 
     monkeypatch.setattr(streaming_plan, "device_of", lambda _call: device)

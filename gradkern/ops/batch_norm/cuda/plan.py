@@ -94,10 +94,8 @@ def _task(call: Call, device: Device) -> Task:
     mode = call.attributes["mode"]
     activation = call.attributes.get("activation", "none")
     problem = Problem(**call.inputs, **call.outputs, mode=mode, activation=activation, in_place=bool(call.in_place))
-    if mode != "auto":
-        modules = ["cudnn"]
-    else:
-        modules = ["streaming", "persistent", "cudnn"] if problem.plain else ["streaming"]
+    modules = ["streaming", "persistent", "cudnn"] if problem.plain else ["streaming"]
+    modules = modules if mode == "auto" else ["cudnn"]
     told = [activation] if activation != "none" else []
     told += ["dZ"] if problem.dZ is not None else []
     return Task(

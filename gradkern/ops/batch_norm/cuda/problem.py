@@ -26,16 +26,16 @@ class Problem:
     Scale: Tensor
     saved_mean: Tensor
     saved_inv_std: Tensor
-    B: Tensor | None = None
-    Y: Tensor | None = None
-    dY2: Tensor | None = None
     dX: Tensor | None = None
     dScale: Tensor | None = None
     dBias: Tensor | None = None
-    dZ: Tensor | None = None
     mode: Mode = "auto"
-    activation: str = "none"
     in_place: bool = False
+    B: Tensor | None = None
+    Y: Tensor | None = None
+    dY2: Tensor | None = None
+    dZ: Tensor | None = None
+    activation: str = "none"
 
     @property
     def dtype(self) -> str:
@@ -100,7 +100,7 @@ class ForwardProblem:
     correction: float
 
     @property
-    def X(self) -> Tensor:  # noqa: N802  the contract's name
+    def X(self) -> Tensor:
         return dict(self.given)["X"]
 
     @property

@@ -17,6 +17,7 @@ __all__ = ["OWN_KERNELS", "candidates", "rebuild"]
 
 OWN_KERNELS = True
 
+
 def candidates(problem: Problem, device: Device) -> Iterator[StreamingCandidate]:
     """The kernel in one launch, and where it has two passes in two."""
     yield rebuild(problem, device, {"launches": 1})
