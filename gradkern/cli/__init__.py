@@ -211,8 +211,9 @@ def _warmup(parser: argparse.ArgumentParser) -> None:
         "--calls",
         metavar="FILE",
         help="""a file of calls, or - for standard input, one a line; op and axes must be there:
-        {"op": ..., "axes": {...}, "types": ..., "attributes": {...}, "outputs": [...], "strides": {...},
-        "alignment": {...}, "policy": {...}}; gradkern.recorded() gives the calls of a run in this form""",
+        {"op": ..., "axes": {...}, "types": ..., "attributes": {...}, "inputs": [...], "outputs": [...],
+        "strides": {...}, "alignment": {...}, "policy": {...}}; gradkern.recorded() gives the calls of a run in this
+        form""",
     )
     parser.add_argument(
         "--types",

@@ -13,7 +13,7 @@ from gradkern.call import Tensor
 from gradkern.contract import registry
 from gradkern.contract.axes import shape_of
 from gradkern.contract.consistency import example_mistakes
-from gradkern.contract.schema import Example, Operator
+from gradkern.contract.schema import Example, Input, Operator, axis_of
 from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.recording import usual
 from gradkern.dispatch.run import dry_plan_for, plan_for
@@ -29,7 +29,8 @@ __all__ = ["Wanted", "arrays_of", "combinations", "example_of", "find", "named",
 class Wanted:
     """One call that is described: all but the arrays. types has one for every type variable of the operator.
 
-    strides (in bytes) and alignment are by input, for those that are not as in a new array.
+    strides (in bytes) and alignment are by input, for those that are not as in a new array. inputs are the names of
+    those that are given, where these are not the usual ones.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Wanted:
     strides: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
     alignment: Mapping[str, int] = field(default_factory=dict[str, int])
     policy: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    inputs: Sequence[str] | None = None
 
     def plan(self, provider: str, **policy: Any) -> Prepared:
         """The plan for such arrays on the provider's first device; `policy` changes the call's own."""
@@ -68,7 +70,7 @@ class Wanted:
                 attributes.setdefault(name, self.types[attribute.binds])
         device = providers.PROVIDERS[provider].first_device
         tensors: dict[str, Tensor] = {}
-        for each in self.operator.inputs_of(self.example.axes):
+        for each in _given(self.operator, self.example.axes, self.inputs):
             new = usual(dtype_of(self.types[each.type]), shape_of(each.shape, self.example.axes), device)
             strides = tuple(self.strides.get(each.name, new.strides))
             tensors[each.name] = new._replace(strides=strides, alignment=self.alignment.get(each.name, new.alignment))
@@ -96,8 +98,13 @@ def example_of(name: str, operator: Operator, axes: Mapping[str, Any], attribute
 
 
 def arrays_of(name: str, operator: Operator, example: Example, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Strides, alignment and policy of a call, from JSON; refused where they fit neither the operator nor its axes."""
-    ranks = {each.name: len(shape_of(each.shape, example.axes)) for each in operator.inputs_of(example.axes)}
+    """Inputs, strides, alignment and policy of a call, from JSON; refused where they fit neither the operator nor its
+    axes.
+    """
+    inputs = given.get("inputs")
+    if inputs is not None:
+        _check_inputs(name, operator, example, inputs)
+    ranks = {each.name: len(shape_of(each.shape, example.axes)) for each in _given(operator, example.axes, inputs)}
     found: dict[str, Any] = {key: given.get(key) or {} for key in ("strides", "alignment", "policy")}
     for key, values in found.items():
         if not isinstance(values, Mapping):
@@ -112,7 +119,28 @@ def arrays_of(name: str, operator: Operator, example: Example, given: Mapping[st
         if value not in (1, 2, 4, 8, 16):
             raise ArgumentError(f"{name}: alignment of {each} is {value!r}; expected 1, 2, 4, 8 or 16")
     effective(found["policy"])
-    return found
+    return {**found, "inputs": inputs}
+
+
+def _given(operator: Operator, axes: Mapping[str, Any], inputs: Sequence[str] | None) -> tuple[Input, ...]:
+    """The inputs of these names, in the operator's order, or the usual ones."""
+    if inputs is None:
+        return operator.inputs_of(axes)
+    return tuple(each for each in operator.inputs if each.name in inputs)
+
+
+def _check_inputs(name: str, operator: Operator, example: Example, inputs: Any) -> None:
+    """Raises ArgumentError unless these are names of inputs of known sizes, with all that are not optional."""
+    known = [each for each in operator.inputs if all(axis_of(token) in example.axes for token in each.shape)]
+    names = [each.name for each in known]
+    if not (isinstance(inputs, list) and all(isinstance(each, str) for each in cast(list[Any], inputs))):
+        raise ArgumentError(f"{name}: inputs is {inputs!r}; expected a list of names")
+    for each in cast(list[str], inputs):
+        if each not in names:
+            raise ArgumentError(f"{name}: inputs has {each!r}{nearest(each, names)}; inputs are {', '.join(names)}")
+    missing = [each.name for each in known if not each.optional and each.name not in inputs]
+    if missing:
+        raise ArgumentError(f"{name}: inputs lacks {missing[0]}, which is not optional")
 
 
 def types_of(name: str, operator: Operator, wanted: Any) -> Mapping[str, str]:
@@ -171,7 +199,7 @@ def _tuples(values: Any) -> Any:
     return {key: tuple(cast(list[Any], value)) if isinstance(value, list) else value for key, value in pairs}
 
 
-_KEYS = ("op", "axes", "types", "attributes", "outputs", "strides", "alignment", "policy")
+_KEYS = ("op", "axes", "types", "attributes", "inputs", "outputs", "strides", "alignment", "policy")
 
 
 def wanted_of(data: Any) -> Wanted:

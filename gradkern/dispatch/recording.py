@@ -37,18 +37,22 @@ def _described(call: Call) -> dict[str, Any]:
     types = {each.type: tensors[each.name].dtype.name for each in _all(operator) if each.name in tensors}
     line: dict[str, Any] = {"op": call.operator, "axes": dict(call.axes), "types": types, "outputs": list(call.outputs)}
     strides, alignment = {}, {}
-    for each in operator.inputs_of(call.axes):
+    for each in operator.inputs:
         tensor = call.inputs.get(each.name)
+        if tensor is None:
+            continue
         shape = shape_of(each.shape, call.axes)
-        if tensor is not None and tensor.shape == shape:  # not one of its other shapes, which are planned alike
+        if tensor.shape == shape:  # not one of its other shapes, which are planned alike
             new = usual(tensor.dtype, shape, call.device)
             if tensor.strides != new.strides:
                 strides[each.name] = tensor.strides
             if tensor.alignment != new.alignment:
                 alignment[each.name] = tensor.alignment
     attributes = {name: value for name, value in call.attributes.items() if value is not None}
+    usually = {each.name for each in operator.inputs_of(call.axes)}
     optional: Mapping[str, Any] = {
         "attributes": attributes,
+        "inputs": list(call.inputs) if call.inputs.keys() != usually else [],
         "strides": strides,
         "alignment": alignment,
         "policy": differences(call.policy),

@@ -133,7 +133,7 @@ GOOD: dict[str, Any] = {"op": GELU, "axes": {"rows": [7], "columns": 5}}
     [
         ("{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
         ("[]", "expected an object with op, axes and types"),
-        (json.dumps({**GOOD, "size": 1}), "unknown key 'size'; known are op, axes, types, attributes, outputs, "),
+        (json.dumps({**GOOD, "size": 1}), "unknown key 'size'; known are op, axes, types, attributes, inputs, "),
         (json.dumps({"op": GELU}), "'axes' is missing"),
         (json.dumps({**GOOD, "op": "Gelu"}), "unknown operator 'Gelu'"),
         (json.dumps({**GOOD, "op": ["Gelu"]}), "op is ['Gelu']; expected a name"),
@@ -145,6 +145,9 @@ GOOD: dict[str, Any] = {"op": GELU, "axes": {"rows": [7], "columns": 5}}
         (json.dumps({**GOOD, "strides": {"Z": [4]}}), f"{GELU}: strides of 'Z'"),
         (json.dumps({**GOOD, "strides": {"X": [4]}}), f"{GELU}: strides of X are [4]; expected 2 numbers of bytes"),
         (json.dumps({**GOOD, "strides": {"B": ["4"]}}), f"{GELU}: strides of B are ['4']; expected 1 numbers of bytes"),
+        (json.dumps({**GOOD, "inputs": "X"}), f"{GELU}: inputs is 'X'; expected a list of names"),
+        (json.dumps({**GOOD, "inputs": ["dY", "X", "W"]}), f"{GELU}: inputs has 'W'; inputs are dY, X, B"),
+        (json.dumps({**GOOD, "inputs": ["dY"]}), f"{GELU}: inputs lacks X, which is not optional"),
         (json.dumps({**GOOD, "alignment": {"X": 3}}), f"{GELU}: alignment of X is 3; expected 1, 2, 4, 8 or 16"),
         (json.dumps({**GOOD, "policy": {"speed": 9}}), "policy: unknown field 'speed'"),
         (json.dumps({**GOOD, "policy": {"search": "none"}}), "policy: search is 'none'"),
@@ -177,10 +180,14 @@ def test_the_calls_of_a_run_are_planned_again_with_the_searches_that_were_put_of
     gradkern.run("ConvGrad", **arguments("ConvGrad", 1), outputs=["dW"], policy={"allow_tf32": False})
     gradkern.run("ConvGrad", **arguments("ConvGrad", 3))
     gradkern.run(LN, **arguments(LN, 1))
+    batch_norm = arguments("BatchNormalizationGrad", 1)
+    gradkern.run("BatchNormalizationGrad", **batch_norm, B=batch_norm["Scale"], activation="relu")
     planned = list(provider.calls)
     lines = [json.loads(json.dumps(call)) for call in gradkern.recorded()]
     assert lines[0]["strides"] == {"dY": [320, 8], "X": [320, 8]}
     assert lines[1]["policy"] == {"allow_tf32": False}
+    assert lines[-1]["inputs"] == [*batch_norm, "B"]
+    assert "inputs" not in lines[0]
     path = tmp_path / "calls"
     path.write_text("\n".join(map(json.dumps, lines)))
     assert show("--calls", str(path))[0] == 0

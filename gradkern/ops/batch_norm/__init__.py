@@ -27,8 +27,9 @@ dScale and dBias (C) the type T1; the statistics (C) T2. Arithmetic is float32 (
 bits is wanted, the other gradients may be those of the rounded dZ. The statistics may be any values, not only those of
 X. epsilon is accepted for compatibility: saved_inv_std already has it.
 
-On a GPU a search finds the fastest of our kernel and cuDNN's routes; Policy.kernel pins one of them by its name. mode
-leaves cuDNN's older functions in that mode alone, which do not write dX over dY or X; elsewhere it has no effect.
+On a GPU a search finds the fastest of our kernels and of cuDNN's routes, which are for the gradient without activation
+and residual; Policy.kernel pins one of them by its name. mode leaves cuDNN's older functions in that mode alone, which
+do not write dX over dY or X; elsewhere it has no effect.
 
 Where mean and variance are constants, as in inference or with running statistics, dX has only its first term: that is
 DmlBatchNormalizationGrad, with the same sums.

@@ -4,7 +4,9 @@ simulator.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,6 @@ from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.policy import Policy
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
-LAUNCHES = pytest.mark.parametrize("launches", [1, 2])
 LAYOUTS = [  # planes, vectors of two planes, columns, vectors of two rows, planes that are slabs
     ((4, 3, 5, 8), False),
     ((4, 3, 5, 7), False),
@@ -30,6 +31,12 @@ LAYOUTS = [  # planes, vectors of two planes, columns, vectors of two rows, plan
     ((70, 24), False),
     ((3, 2, 1201), False),
 ]
+
+
+def every_seventh(*choices: Sequence[Any]) -> list[Any]:
+    """All of their product, most with --every-kernel alone: of each choice all take turns in the others."""
+    every = enumerate(product(*choices))
+    return [pytest.param(*each, marks=pytest.mark.every_kernel if n % 7 else ()) for n, each in every]
 
 
 @pytest.fixture
@@ -72,43 +79,46 @@ def check(
     case.check({name: array for name, (_, array, _) in write.items()})
 
 
-@LAUNCHES
-@pytest.mark.parametrize(("sizes", "last"), LAYOUTS, ids=str)
 @pytest.mark.parametrize(
-    ("activation", "residual", "types"),
-    [("relu", False, (b, f, f)), ("silu", True, (f, f, f)), ("none", True, (h, h, h))],
+    ("launches", "layout", "kind"),
+    every_seventh(
+        (1, 2),
+        LAYOUTS,
+        [("relu", False, (b, f, f)), ("silu", True, (f, f, f)), ("none", True, (h, h, h))],
+    ),
     ids=str,
 )
-def test_every_order_forward(
-    device: Device, sizes: Any, last: bool, activation: str, residual: bool, types: Any, launches: int
-) -> None:
+def test_every_order_forward(device: Device, launches: int, layout: Any, kind: Any) -> None:
+    (sizes, last), (activation, residual, types) = layout, kind
     check(forward(sizes, *types, activation=activation, residual=residual), device, last, launches)
 
 
-@LAUNCHES
-@pytest.mark.parametrize(("sizes", "last"), LAYOUTS, ids=str)
 @pytest.mark.parametrize(
-    ("activation", "residual", "second", "types"),
-    [
-        ("relu", False, False, (b, f, f)),
-        ("relu", True, True, (h, h, f)),
-        ("relu", True, False, (d, d, d)),
-        ("silu", False, True, (f, f, f)),
-        ("none", True, True, (b, b, b)),
-    ],
+    ("launches", "layout", "kind"),
+    every_seventh(
+        (1, 2),
+        LAYOUTS,
+        [
+            ("relu", False, False, (b, f, f)),
+            ("relu", True, True, (h, h, f)),
+            ("relu", True, False, (d, d, d)),
+            ("silu", False, True, (f, f, f)),
+            ("none", True, True, (b, b, b)),
+        ],
+    ),
     ids=str,
 )
-def test_every_order_backward(
-    device: Device, sizes: Any, last: bool, activation: str, residual: bool, second: bool, types: Any, launches: int
-) -> None:
+def test_every_order_backward(device: Device, launches: int, layout: Any, kind: Any) -> None:
+    (sizes, last), (activation, residual, second, types) = layout, kind
     check(backward(sizes, *types, activation=activation, residual=residual, second=second), device, last, launches)
 
 
-@LAUNCHES
 @pytest.mark.parametrize(
-    "wanted", [("dX",), ("dZ",), ("dBias", "dZ"), ("dX", "dZ"), ("dScale",), ("dX", "dBias")], ids=" ".join
+    ("launches", "wanted"),
+    every_seventh((1, 2), [("dX",), ("dZ",), ("dBias", "dZ"), ("dX", "dZ"), ("dScale",), ("dX", "dBias")]),
+    ids=str,
 )
-def test_only_the_wanted_gradients_are_written(device: Device, wanted: tuple[str, ...], launches: int) -> None:
+def test_only_the_wanted_gradients_are_written(device: Device, launches: int, wanted: tuple[str, ...]) -> None:
     case = partial(backward, (9, 3, 5, 7), h, residual=True, second=True, wanted=wanted)
     check(case(), device, launches=launches)
 
@@ -122,23 +132,27 @@ def test_only_the_wanted_results_are_written(device: Device, wanted: tuple[str, 
     check(forward((9, 3, 5, 7), b, f, f, activation="relu", wanted=wanted), device)
 
 
-@LAUNCHES
-@pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize(("source", "result"), [("dY", "dX"), ("X", "dX"), ("dY", "dZ"), ("dY2", "dZ")])
+@pytest.mark.parametrize(
+    ("launches", "last", "in_place"),
+    every_seventh((1, 2), (False, True), [("dY", "dX"), ("X", "dX"), ("dY", "dZ"), ("dY2", "dZ")]),
+    ids=str,
+)
 def test_gradients_may_be_written_over_what_they_are_made_from(
-    device: Device, source: str, result: str, last: bool, launches: int
+    device: Device, launches: int, last: bool, in_place: tuple[str, str]
 ) -> None:
-    check(backward((40, 8, 3, 3), f, residual=True, second=True), device, last, launches, (source, result))
+    check(backward((40, 8, 3, 3), f, residual=True, second=True), device, last, launches, in_place)
 
 
-@LAUNCHES
-@pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize(("source", "result"), [("X", "Y"), ("Z", "Y"), ("input_var", "running_var")])
+@pytest.mark.parametrize(
+    ("launches", "last", "in_place"),
+    every_seventh((1, 2), (False, True), [("X", "Y"), ("Z", "Y"), ("input_var", "running_var")]),
+    ids=str,
+)
 def test_results_may_be_written_over_what_they_are_made_from(
-    device: Device, source: str, result: str, last: bool, launches: int
+    device: Device, launches: int, last: bool, in_place: tuple[str, str]
 ) -> None:
     case = forward((40, 8, 3, 3), f, f, f, activation="relu", residual=True)
-    check(case, device, last, launches, (source, result))
+    check(case, device, last, launches, in_place)
 
 
 @pytest.mark.parametrize("last", [False, True])

@@ -12,28 +12,52 @@ from gradkern.ops.batch_norm.cuda.problem import Problem
 
 __all__ = ["elements"]
 
-Arrays = tuple[np.ndarray[Any, Any], ...]
+Array = np.ndarray[Any, Any]
+Arrays = tuple[Array, ...]
 
 
 def elements(problem: Problem, inputs: Arrays, places: Arrays) -> Arrays:
-    """Elements of the wanted of dX, dScale and dBias, for each of them at places in it, a row of indices each."""
-    Y, X, scale, mean, inv_std = inputs
-    names = [name for name in ("dX", "dScale", "dBias") if getattr(problem, name) is not None]
-    wanted: dict[str, list[tuple[int, ...]]] = {
-        name: [tuple(row) for row in rows.tolist()] for name, rows in zip(names, places, strict=True)
-    }
-    sums: dict[int, dict[str, float]] = {}
-    for c in {row[1 if name == "dX" else 0] for name, rows in wanted.items() for row in rows}:
-        D, r = Y[:, c].astype(np.float64), float(inv_std[c])
-        xh = (X[:, c].astype(np.float64) - float(mean[c])) * r
-        sums[c] = {"dScale": float((D * xh).sum()), "dBias": float(D.sum())}
+    """Elements of each wanted gradient at places in it, a row of indices each."""
+    given = dict(zip(problem.given, inputs, strict=True))
+    X, mean, inv_std = given["X"], given["saved_mean"], given["saved_inv_std"]
+    channels: dict[int, tuple[Array, Array, float, float]] = {}
+
+    def of(c: int) -> tuple[Array, Array, float, float]:
+        """Of a channel: D, the normalised X, and the sums of D and of D times that."""
+        if c not in channels:
+            D = given["dY"][:, c].astype(np.float64)
+            if "dY2" in given:
+                D = D + given["dY2"][:, c].astype(np.float64)
+            xh = (X[:, c].astype(np.float64) - float(mean[c])) * float(inv_std[c])
+            D = D * _derivative(problem.activation, given, xh, c)
+            channels[c] = D, xh, float(D.sum()), float((D * xh).sum())
+        return channels[c]
 
     def element(name: str, row: tuple[int, ...]) -> float:
-        if name != "dX":
-            return sums[row[0]][name]
-        c = row[1]
-        xh = (float(X[row]) - float(mean[c])) * float(inv_std[c])
-        centred = float(Y[row]) - (sums[c]["dBias"] + xh * sums[c]["dScale"]) / problem.elements
-        return float(scale[c]) * float(inv_std[c]) * centred
+        if name in ("dScale", "dBias"):
+            _, _, bias, scale = of(row[0])
+            return scale if name == "dScale" else bias
+        c, place = row[1], (row[0], *row[2:])
+        D, xh, bias, scale = of(c)
+        if name == "dZ":
+            return float(D[place])
+        centred = float(D[place]) - (bias + float(xh[place]) * scale) / problem.elements
+        return float(given["Scale"][c]) * float(inv_std[c]) * centred
 
-    return tuple(np.array([element(name, row) for row in rows]) for name, rows in wanted.items())
+    rows = ([tuple(row) for row in each.tolist()] for each in places)
+    return tuple(
+        np.array([element(name, row) for row in each]) for name, each in zip(problem.wanted, rows, strict=True)
+    )
+
+
+def _derivative(activation: str, given: dict[str, Array], xh: Array, c: int) -> Array | float:
+    """Of the activation, for the elements of a channel."""
+    if activation == "none":
+        return 1.0
+    if "Y" in given:
+        return ~(given["Y"][:, c].astype(np.float64) <= 0)
+    t = xh * float(given["Scale"][c]) + float(given["B"][c])
+    if activation == "relu":
+        return ~(t <= 0)
+    s = 1 / (1 + np.exp(-t))
+    return s * (1 + t * (1 - s))

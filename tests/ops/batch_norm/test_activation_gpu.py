@@ -1,0 +1,155 @@
+"""A batch norm and its gradient with activation, residual and second gradient on a GPU: every type and order, in one
+launch and in two, on PyTorch's tensors, against float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.batch_norm_activation import Backward, Forward, backward, forward
+from helpers.calls import run_any
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.gpu
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+TYPES = [(b, f, f), (b, b, b), (h, h, f), (f, f, f), (d, d, d)]
+SHAPES = [
+    (20, 64, 28, 28),
+    (9, 30, 7, 5),
+    (6, 24, 13, 12),
+    (500, 1024),
+    (777, 1001),
+    (3, 5, 301, 303),
+    (4, 8, 5, 16, 16),
+    (33, 100, 7, 7),
+    (1, 12, 1, 2),
+]
+LAST = pytest.mark.parametrize("last", [False, True], ids=["channels_first", "channels_last"])
+LAUNCHES = pytest.mark.parametrize("kernel", ["streaming_1_launch", "streaming_2_launches"])
+FORWARD = [("none", False), ("relu", False), ("relu", True), ("silu", False), ("silu", True)]
+BACKWARD = [  # activation, residual, second gradient
+    ("relu", False, False),
+    ("relu", False, True),
+    ("relu", True, False),
+    ("relu", True, True),
+    ("silu", False, False),
+    ("silu", False, True),
+    ("none", True, True),
+]
+
+
+def there(array: np.ndarray, last: bool = False) -> Any:
+    """The array on the GPU, in its own type; channels last in memory if `last`."""
+    bits = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if array.dtype == b else torch.from_numpy(array)
+    tensor = bits.cuda()
+    if last and tensor.ndim > 2:
+        order = (0, *range(2, tensor.ndim), 1)
+        tensor = tensor.permute(order).contiguous().permute(*np.argsort(order).tolist())
+    return tensor
+
+
+def back(tensor: Any) -> np.ndarray:
+    host = tensor.cpu()
+    return host.contiguous().view(torch.int16).numpy().view(b) if host.dtype == torch.bfloat16 else host.numpy()
+
+
+def check(case: Forward | Backward, last: bool, kernel: str = "", in_place: tuple[str, str] = ("", "")) -> None:
+    tensors = {name: there(array, last) for name, array in case.inputs.items()}
+    source, result = in_place
+    policy: dict[str, Any] = {"kernel": kernel} if kernel else {}
+    attributes = case.attributes if isinstance(case, Forward) else {"activation": case.activation}
+    how: dict[str, Any] = {"out": {result: tensors[source]}} if source else {}
+    name = "BatchNormalization" if isinstance(case, Forward) else "BatchNormalizationGrad"
+    found = run_any(name, **tensors, **attributes, outputs=case.wanted, policy=policy, **how)
+    if source:
+        assert getattr(found, result) is tensors[source]
+    case.check({each: back(getattr(found, each)) for each in case.wanted})
+
+
+@LAUNCHES
+@LAST
+@pytest.mark.parametrize("types", TYPES, ids=" ".join)
+@pytest.mark.parametrize(("activation", "residual"), FORWARD)
+def test_forward_in_every_type(
+    activation: str, residual: bool, types: tuple[str, str, str], last: bool, kernel: str
+) -> None:
+    check(forward(SHAPES[0], *types, activation=activation, residual=residual), last, kernel)
+
+
+@LAUNCHES
+@LAST
+@pytest.mark.parametrize("types", TYPES, ids=" ".join)
+@pytest.mark.parametrize(("activation", "residual", "second"), BACKWARD)
+def test_gradients_in_every_type(
+    activation: str, residual: bool, second: bool, types: tuple[str, str, str], last: bool, kernel: str
+) -> None:
+    check(backward(SHAPES[0], *types, activation=activation, residual=residual, second=second), last, kernel)
+
+
+@LAUNCHES
+@LAST
+@pytest.mark.parametrize("shape", SHAPES[1:], ids=str)
+def test_every_shape_and_order(shape: tuple[int, ...], last: bool, kernel: str) -> None:
+    check(forward(shape, b, f, f, activation="relu", residual=True, unbiased=1), last, kernel)
+    check(backward(shape, b, f, f, residual=True, second=True), last, kernel)
+    check(backward(shape, h, f, f, activation="silu"), last, kernel)
+
+
+@LAST
+def test_a_search_finds_a_kernel_that_is_right(last: bool) -> None:
+    """Each way by the usual route, of the first kernel that fits."""
+    check(forward(SHAPES[0], b, f, f, activation="relu", residual=True), last)
+    check(backward(SHAPES[0], b, f, f, residual=True, second=True), last)
+
+
+@LAUNCHES
+@LAST
+@pytest.mark.parametrize("in_place", [("X", "Y"), ("Z", "Y"), ("input_mean", "running_mean")], ids=" ".join)
+def test_results_over_what_they_are_made_from(in_place: tuple[str, str], last: bool, kernel: str) -> None:
+    check(forward(SHAPES[0], b, f, f, activation="relu", residual=True), last, kernel, in_place)
+
+
+@LAUNCHES
+@LAST
+@pytest.mark.parametrize("in_place", [("dY", "dX"), ("X", "dX"), ("dY", "dZ"), ("dY2", "dZ")], ids=" ".join)
+def test_gradients_over_what_they_are_made_from(in_place: tuple[str, str], last: bool, kernel: str) -> None:
+    check(backward(SHAPES[0], b, f, f, residual=True, second=True), last, kernel, in_place)
+
+
+@LAUNCHES
+@LAST
+def test_a_mean_far_from_zero_costs_no_digits(last: bool, kernel: str) -> None:
+    check(forward(SHAPES[0], f, f, f, far=1500, unbiased=1), last, kernel)
+
+
+@LAUNCHES
+@LAST
+def test_the_same_bits_every_time(last: bool, kernel: str) -> None:
+    case = forward((64, 32, 28, 28), b, f, f, activation="relu", residual=True)
+    tensors = {name: there(array, last) for name, array in case.inputs.items()}
+    how: dict[str, Any] = {**case.attributes, "outputs": case.wanted, "policy": {"kernel": kernel}}
+    first = run_any("BatchNormalization", **tensors, **how)
+    for _ in range(50):
+        again = run_any("BatchNormalization", **tensors, **how)
+        assert all(torch.equal(getattr(first, name), getattr(again, name)) for name in case.wanted)
+
+
+def test_a_batch_of_nothing_leaves_the_running_statistics() -> None:
+    case = forward((0, 5, 4), b, f, f)
+    tensors = {name: there(array) for name, array in case.inputs.items()}
+    found = run_any("BatchNormalization", **tensors, outputs=case.wanted)
+    assert back(found.saved_mean).tolist() == back(found.saved_inv_std).tolist() == [0] * 5
+    for name in ("mean", "var"):
+        assert torch.equal(getattr(found, f"running_{name}"), tensors[f"input_{name}"])
+
+
+def test_a_gradient_of_nothing_is_zero() -> None:
+    case = backward((1, 5, 4), b, f, f, residual=True)
+    tensors = {name: there(array) for name, array in case.inputs.items()}
+    tensors |= {name: tensors[name][:0] for name in ("dY", "X", "Y")}
+    found = run_any("BatchNormalizationGrad", **tensors, activation="relu", outputs=case.wanted)
+    assert found.dX.shape == found.dZ.shape == (0, 5, 4)
+    assert back(found.dScale).tolist() == back(found.dBias).tolist() == [0] * 5

@@ -1,0 +1,103 @@
+"""A batch norm and its gradient with activation and residual compile for every architecture without a spill."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
+import numpy as np
+import pytest
+from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, parameters
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+
+from gradkern.call import Tensor
+from gradkern.cuda.device import Device
+from gradkern.cuda.dry_run import dry_run
+from gradkern.ops.batch_norm.cuda import forward_streaming, streaming
+from gradkern.ops.batch_norm.cuda.problem import ForwardProblem, Problem
+from gradkern.strides import c_strides
+
+pytestmark = pytest.mark.thorough
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+SHAPE = (64, 256, 28, 28)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Z, Y and dY2 are there if they are named in `more`; B where nothing else tells the activation's input."""
+
+    data: str
+    parameter: str
+    last: bool
+    activation: str
+    more: tuple[str, ...] = ()
+    backward: bool = False
+    shape: tuple[int, ...] = SHAPE
+
+    @property
+    def name(self) -> str:
+        way = "backward" if self.backward else "forward"
+        order = "last" if self.last else "first"
+        return "-".join([way, self.data, self.activation, *self.more, order, "x".join(map(str, self.shape))])
+
+
+KINDS = [
+    *(Kind(b, f, True, *each) for each in (("relu", ("Y", "dY2"), True), ("relu", ("Z",)), ("relu", (), True))),
+    *(Kind(b, f, True, *each) for each in (("none",), ("silu", (), True), ("silu", ("Z",)), ("none", ("dY2",), True))),
+    *(Kind(each, each, True, "relu", ("Y",), True) for each in (h, f, d)),
+    *(Kind(each, each, True, "silu", ("Z",)) for each in (h, f, d)),
+    *(Kind(each, f if each != d else d, False, "relu", ("Y", "dY2"), True) for each in (b, f, d)),
+    *(Kind(each, f if each != d else d, False, "silu", (), True) for each in (b, f, d)),
+    *(Kind(each, f if each != d else d, False, "relu", ("Z",)) for each in (b, f, d)),
+    *(Kind(h, f, False, "relu", (), way, (64, 2048, 7, 7)) for way in (False, True)),
+    *(Kind(b, f, True, "relu", (), way, (64, 60, 7, 7)) for way in (False, True)),
+    *(Kind(h, f, False, "relu", (), way, (3, 5, 7)) for way in (False, True)),
+]
+
+
+def described(shape: tuple[int, ...], dtype: str, last: bool = False) -> Tensor:
+    kind = np.dtype(dtype)
+    strides = c_strides(shape, kind.itemsize)
+    if last:
+        stored = c_strides((shape[0], *shape[2:], shape[1]), kind.itemsize)
+        strides = (stored[0], stored[-1], *stored[1:-1])
+    return Tensor(kind, shape, strides, 16)
+
+
+def candidates(kind: Kind, device: Device) -> list[Any]:
+    X, vector = described(kind.shape, kind.data, kind.last), described(kind.shape[1:2], kind.parameter)
+    saved = described(kind.shape[1:2], d if kind.data == d else f)
+    more = dict.fromkeys(kind.more, X)
+    if not kind.backward:
+        given = {"X": X, "scale": vector, "B": vector, "input_mean": saved, "input_var": saved, **more}
+        wanted = {"Y": X, **dict.fromkeys(("running_mean", "running_var", "saved_mean", "saved_inv_std"), saved)}
+        forward = ForwardProblem(tuple(given.items()), tuple(wanted.items()), kind.activation, 1e-5, 0.9, 1.0)
+        return list(forward_streaming.candidates(forward, device))
+    if kind.activation != "none" and "Y" not in more:
+        more["B"] = vector
+    if "Y" in more:
+        more["dZ"] = X
+    outputs = {"dX": X, "dScale": vector, "dBias": vector}
+    backward = Problem(X, X, vector, saved, saved, **outputs, **more, activation=kind.activation)
+    return list(streaming.candidates(backward, device))
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability"),
+    parameters([(KINDS[0], HOPPER[0])], [*product(KINDS, HOPPER), *product(KINDS[::4], OTHERS)]),
+)
+def test_no_register_is_spilled(kind: Kind, capability: tuple[int, int]) -> None:
+    with dry_run(Device(0, capability, 132, SHARED_MEMORY[capability])) as dry:
+        one, two = candidates(kind, dry)
+        one.prepare()
+        if kind is not KINDS[0]:  # of every run it is the slowest
+            two.prepare()
+    assert dry.specs
+    for spec in dry.specs:
+        made = spec.compile()
+        assert made.spilled == 0, spec.description
+        assert "ld.local" not in made.ptx
