@@ -52,7 +52,7 @@ def _described(call: Call) -> dict[str, Any]:
     usually = {each.name for each in operator.inputs_of(call.axes)}
     optional: Mapping[str, Any] = {
         "attributes": attributes,
-        "inputs": list(call.inputs) if call.inputs.keys() != usually else [],
+        "inputs": list(call.inputs) if set(call.inputs) != usually else [],
         "strides": strides,
         "alignment": alignment,
         "policy": differences(call.policy),

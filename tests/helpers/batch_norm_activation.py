@@ -206,7 +206,7 @@ def backward(
     Z = ahead.inputs.get("Z")
     if activation == "silu" or (activation == "relu" and not residual):
         inputs["B"] = B
-    if activation == "relu" and residual:
+    if activation == "relu" and Z is not None:
         inputs["Y"] = activated(t + Z.astype(np.float64), "relu").astype(data)
     if second:
         inputs["dY2"] = random.standard_normal(sizes).astype(data)

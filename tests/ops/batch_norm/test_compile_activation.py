@@ -46,8 +46,13 @@ class Kind:
 
 
 KINDS = [
-    *(Kind(b, f, True, *each) for each in (("relu", ("Y", "dY2"), True), ("relu", ("Z",)), ("relu", (), True))),
-    *(Kind(b, f, True, *each) for each in (("none",), ("silu", (), True), ("silu", ("Z",)), ("none", ("dY2",), True))),
+    Kind(b, f, True, "relu", ("Y", "dY2"), True),
+    Kind(b, f, True, "relu", ("Z",)),
+    Kind(b, f, True, "relu", (), True),
+    Kind(b, f, True, "none"),
+    Kind(b, f, True, "silu", (), True),
+    Kind(b, f, True, "silu", ("Z",)),
+    Kind(b, f, True, "none", ("dY2",), True),
     *(Kind(each, each, True, "relu", ("Y",), True) for each in (h, f, d)),
     *(Kind(each, each, True, "silu", ("Z",)) for each in (h, f, d)),
     *(Kind(each, f if each != d else d, False, "relu", ("Y", "dY2"), True) for each in (b, f, d)),
@@ -81,8 +86,8 @@ def candidates(kind: Kind, device: Device) -> list[Any]:
         more["B"] = vector
     if "Y" in more:
         more["dZ"] = X
-    outputs = {"dX": X, "dScale": vector, "dBias": vector}
-    backward = Problem(X, X, vector, saved, saved, **outputs, **more, activation=kind.activation)
+    tensors: dict[str, Any] = {"dX": X, "dScale": vector, "dBias": vector, **more}
+    backward = Problem(X, X, vector, saved, saved, **tensors, activation=kind.activation)
     return list(streaming.candidates(backward, device))
 
 

@@ -7,10 +7,12 @@ from typing import Any
 import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
 import pytest
+from helpers import batch_norm_activation as cases
 from helpers.reference import reference
 
 from gradkern.call import Tensor
-from gradkern.ops.batch_norm.cuda.problem import Problem
+from gradkern.ops.batch_norm.cuda import forward_reference
+from gradkern.ops.batch_norm.cuda.problem import ForwardProblem, Problem
 from gradkern.ops.batch_norm.cuda.reference import elements
 
 INPUTS = ("dY", "X", "Scale", "saved_mean", "saved_inv_std")
@@ -33,3 +35,37 @@ def test_every_element_is_that_of_the_formula(shape: tuple[int, ...], dtype: str
     places = tuple(np.array(list(np.ndindex(each.shape))) for each in exact)
     for found, each in zip(elements(problem, tuple(inputs.values()), places), exact, strict=True):
         np.testing.assert_allclose(found, each.ravel(), rtol=1e-10, atol=1e-10 * np.abs(each).max())
+
+
+@pytest.mark.parametrize(
+    ("activation", "residual", "second"),
+    [("relu", False, False), ("relu", True, True), ("silu", False, True), ("none", True, True)],
+)
+def test_gradients_behind_an_activation(activation: str, residual: bool, second: bool) -> None:
+    case = cases.backward((4, 3, 5, 2), "float64", activation=activation, residual=residual, second=second)
+    given: Any = described(case.inputs)
+    wanted: Any = {name: given["X" if name in ("dX", "dZ") else "Scale"] for name in case.wanted}
+    problem = Problem(**given, **wanted, activation=activation)
+    inputs = tuple(case.inputs[name] for name in problem.given)
+    found = elements(problem, inputs, everywhere(problem.wanted))
+    case.check({name: each.reshape(wanted[name].shape) for name, each in zip(problem.wanted, found, strict=True)})
+
+
+@pytest.mark.parametrize(("activation", "residual"), [("none", False), ("relu", True), ("silu", True)])
+def test_the_forward_pass(activation: str, residual: bool) -> None:
+    case = cases.forward((4, 3, 5, 2), "float64", running="float64", activation=activation, residual=residual)
+    given = described(case.inputs)
+    wanted = {name: given["X" if name == "Y" else "scale"] for name in case.wanted}
+    numbers = (cases.EPSILON, cases.MOMENTUM, 1.0)
+    problem = ForwardProblem(tuple(given.items()), tuple(wanted.items()), activation, *numbers)
+    found = forward_reference.elements(problem, tuple(case.inputs.values()), everywhere(wanted))
+    case.check({name: each.reshape(wanted[name].shape) for name, each in zip(wanted, found, strict=True)})
+
+
+def described(arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:
+    return {name: Tensor(array.dtype, array.shape, array.strides, 16) for name, array in arrays.items()}
+
+
+def everywhere(tensors: dict[str, Tensor]) -> tuple[np.ndarray, ...]:
+    """The places of every element."""
+    return tuple(np.array(list(np.ndindex(each.shape))) for each in tensors.values())

@@ -25,11 +25,9 @@ def elements(problem: Problem, inputs: Arrays, places: Arrays) -> Arrays:
     def of(c: int) -> tuple[Array, Array, float, float]:
         """Of a channel: D, the normalised X, and the sums of D and of D times that."""
         if c not in channels:
-            D = given["dY"][:, c].astype(np.float64)
-            if "dY2" in given:
-                D = D + given["dY2"][:, c].astype(np.float64)
+            dY = [given[name][:, c].astype(np.float64) for name in ("dY", "dY2") if name in given]
             xh = (X[:, c].astype(np.float64) - float(mean[c])) * float(inv_std[c])
-            D = D * _derivative(problem.activation, given, xh, c)
+            D = np.sum(dY, axis=0) * _derivative(problem.activation, given, xh, c)
             channels[c] = D, xh, float(D.sum()), float((D * xh).sum())
         return channels[c]
 
@@ -50,10 +48,10 @@ def elements(problem: Problem, inputs: Arrays, places: Arrays) -> Arrays:
     )
 
 
-def _derivative(activation: str, given: dict[str, Array], xh: Array, c: int) -> Array | float:
+def _derivative(activation: str, given: dict[str, Array], xh: Array, c: int) -> Array:
     """Of the activation, for the elements of a channel."""
     if activation == "none":
-        return 1.0
+        return np.ones(xh.shape)
     if "Y" in given:
         return ~(given["Y"][:, c].astype(np.float64) <= 0)
     t = xh * float(given["Scale"][c]) + float(given["B"][c])
