@@ -1,8 +1,8 @@
-"""The layers of train_digits.py: each forward pass in NumPy, every gradient from gradkern.
+"""The layers of train_digits.py: norms, GELU and every gradient from gradkern; convolutions forward in NumPy.
 
 Activations are channels-last, (images, height, width, channels). Operators that want (N, C, height, width) get a
 transposed view of the same memory. A layer keeps what its backward pass needs and works in the type of its parameters.
-`run` is gradkern.run, or something that calls it.
+`run` is gradkern.run, or something that calls it; forward passes are always computed on the host.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import DTypeLike, NDArray
-from scipy.special import ndtr
+
+import gradkern
 
 __all__ = [
     "Adam",
@@ -84,27 +85,25 @@ class Convolution(Layer):
 class BiasGelu(Layer):
     """z Phi(z) with z = x + B: the bias of the convolution before it, and GELU."""
 
-    operator = "BiasGeluGrad_dX"
-
     def forward(self, x: Array, training: bool) -> Array:
         self.x = x
-        return self.gelu(x + self.parameters["B"])
-
-    def gelu(self, z: Array) -> Array:
-        return z * ndtr(z)
+        return gradkern.run("BiasGelu", x, self.parameters["B"]).C
 
     def backward(self, dy: Array, run: Run) -> Array:
-        dX, self.gradients["B"] = run(self.operator, dy, self.x, self.parameters["B"], outputs=["dX", "dB"])
+        dX, self.gradients["B"] = run("BiasGeluGrad_dX", dy, self.x, self.parameters["B"], outputs=["dX", "dB"])
         return dX
 
 
-class BiasFastGelu(BiasGelu):
+class BiasFastGelu(Layer):
     """The same with the hyperbolic tangent in place of the normal distribution."""
 
-    operator = "BiasFastGeluGrad_dX"
+    def forward(self, x: Array, training: bool) -> Array:
+        self.x = x
+        return gradkern.run("BiasFastGelu", x, self.parameters["B"]).C
 
-    def gelu(self, z: Array) -> Array:
-        return 0.5 * z * (1 + np.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3)))
+    def backward(self, dy: Array, run: Run) -> Array:
+        dX, self.gradients["B"] = run("BiasFastGeluGrad_dX", dy, self.x, self.parameters["B"], outputs=["dX", "dB"])
+        return dX
 
 
 class LayerNorm(Layer):
@@ -112,9 +111,8 @@ class LayerNorm(Layer):
 
     def forward(self, x: Array, training: bool) -> Array:
         self.x = x
-        self.mean, variance = _moments(x, -1)
-        self.inv_std = 1 / np.sqrt(variance + EPSILON)
-        self.y = (x - self.mean) * self.inv_std * self.parameters["scale"] + self.parameters["bias"]
+        scale, bias = self.parameters["scale"], self.parameters["bias"]
+        self.y, self.mean, self.inv_std = gradkern.run("LayerNormalization", x, scale, bias, epsilon=EPSILON)
         return self.y
 
     def backward(self, dy: Array, run: Run) -> Array:
@@ -139,8 +137,8 @@ class RMSNorm(Layer):
 
     def forward(self, x: Array, training: bool) -> Array:
         self.x = x
-        self.inv_std = 1 / np.sqrt((x * x).mean(-1, keepdims=True) + EPSILON)
-        return x * self.inv_std * self.parameters["scale"]
+        y, self.inv_std = gradkern.run("SimplifiedLayerNormalization", x, self.parameters["scale"], epsilon=EPSILON)
+        return y
 
     def backward(self, dy: Array, run: Run) -> Array:
         scale = self.parameters["scale"]
@@ -157,17 +155,19 @@ class BatchNorm(Layer):
 
     def forward(self, x: Array, training: bool) -> Array:
         self.x = x
-        self.mean, self.variance = self.statistics(training)
-        self.inv_std = 1 / np.sqrt(self.variance + EPSILON)
-        return (x - self.mean) * self.inv_std * self.parameters["scale"] + self.parameters["bias"]
+        if not training:
+            return self.with_running_statistics()
+        scale, bias = self.parameters["scale"], self.parameters["bias"]
+        y, _, _, *self.statistics = gradkern.run("BatchNormalization", _nchw(x), scale, bias, epsilon=EPSILON)
+        return _nhwc(y)
 
-    def statistics(self, training: bool) -> tuple[Array, Array]:
-        return _moments(self.x, (0, 1, 2)) if training else (self.running_mean, self.running_variance)
+    def with_running_statistics(self) -> Array:
+        scale = self.parameters["scale"] / np.sqrt(self.running_variance + EPSILON)
+        return (self.x - self.running_mean) * scale + self.parameters["bias"]
 
     def backward(self, dy: Array, run: Run) -> Array:
-        statistics = self.mean.ravel(), self.inv_std.ravel()
         scale = self.parameters["scale"]
-        dx, dscale, dbias, _ = run("BatchNormalizationGrad", _nchw(dy), _nchw(self.x), scale, *statistics)
+        dx, dscale, dbias, _ = run("BatchNormalizationGrad", _nchw(dy), _nchw(self.x), scale, *self.statistics)
         self.gradients = {"scale": dscale, "bias": dbias}
         self.track()
         return _nhwc(dx)
@@ -182,8 +182,9 @@ class BatchNorm(Layer):
 class DmlBatchNorm(BatchNorm):
     """The same layer with DirectML's gradient. To it statistics are constants, so training, too, uses running ones."""
 
-    def statistics(self, training: bool) -> tuple[Array, Array]:
-        return self.running_mean.copy(), self.running_variance.copy()
+    def forward(self, x: Array, training: bool) -> Array:
+        self.x, self.mean, self.variance = x, self.running_mean.copy(), self.running_variance.copy()
+        return self.with_running_statistics()
 
     def backward(self, dy: Array, run: Run) -> Array:
         constants = (each.reshape(1, 1, 1, -1) for each in (self.mean, self.variance, self.parameters["scale"]))
