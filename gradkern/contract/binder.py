@@ -32,6 +32,7 @@ class Binder:
         required = [each.name for each in operator.inputs if not each.optional]
         last = len(self.inputs) if list(self.inputs[: len(required)]) != required else len(required)
         self._always, self._last = self.inputs[:last], self.inputs[last:]
+        self._required_alone = (False,) * last + (True,) * (len(self.inputs) - last)
         # What stands for optional inputs at the end that are not given, by the number of those that are.
         self._padding = {count: (None,) * (len(self.inputs) - count) for count in range(last, len(self.inputs) + 1)}
         # The others out of named arguments. itemgetter is fastest, but of a single name it makes no tuple.
@@ -94,7 +95,10 @@ class Binder:
         """The inputs that are not None, and of each whether it is; all, and None, where the contract needs all."""
         if not self._optional:
             return inputs, None
-        return tuple([each for each in inputs if each is not None]), tuple([each is None for each in inputs])
+        missing = tuple([each is None for each in inputs])
+        if missing == self._required_alone:
+            return inputs[: len(self._always)], missing
+        return tuple([each for each in inputs if each is not None]), missing
 
     def require(self, inputs: tuple[Any, ...]) -> None:
         """Refuse inputs that are None and not optional."""
