@@ -45,7 +45,7 @@ class NormCase:
 
     def problem(self) -> Problem:
         X, parameter, statistic = self._data(self.layout), self._vector(self.parameters), self._vector(self.statistics)
-        of = {"dX": X, "dScale": parameter, "dBias": parameter}
+        of: dict[str, Any] = {"dX": X, "dScale": parameter, "dBias": parameter}
         return Problem(
             self._data(self.layout_of_dY or self.layout),
             X,
