@@ -24,6 +24,7 @@ _WORTH = {  # of values a thread, by the bytes of the widest element
     8: {4: 0.9, 8: 1.0, 12: 0.9},
 }
 _WORTH_SINGLE = {8: 0.9, 9: 0.96, 12: 1.0, 16: 1.0}  # the same where an access is of one element
+_FULL = 3584  # values of four bytes that threads hold, from which on a multiprocessor is busy
 _CUT = {1: 1.0, 2: 0.985, 4: 0.96, 8: 0.94, 16: 0.85}  # what it costs to cut a row into slices
 
 
@@ -42,7 +43,15 @@ def choose(form: LayerNormForm, columns: int, rows: int, processors: int, shared
     if chosen.invertible and chosen.slices == 1 and chosen.group_threads < 256 and chosen.warp_groups > 1 and not few:
         stages = 2
     # worth it where blocks drift apart most, but every group reads one counter, so not where there are many of them
-    throttled = chosen.group_threads >= (128 if chosen.compute == "float64" else 256 if not chosen.centred else 1024)
+    threads = chosen.group_threads
+    if chosen.compute == "float64":
+        throttled = threads >= 128
+    elif chosen.centred:
+        throttled = threads >= 1024
+    elif chosen.data_itemsize == 4:
+        throttled = threads in (256, 512) or chosen.slices >= 4 or (chosen.slices == 1 and threads >= 480)
+    else:
+        throttled = threads in (256, 512) and chosen.width > 1
     chosen = replace(
         chosen,
         stages=stages,
@@ -82,9 +91,11 @@ def _candidates(
                 continue
             chosen = replace(form, slices=slices, lanes=lanes, vectors=vectors)
             used = columns / (slices * chosen.most_columns)
-            two_groups = _threads(chosen, shared_bytes < _SMALL) >= 2 * chosen.group_threads
-            one_group = 0.94 if widest < 4 and form.width > 1 and not two_groups else 1.0
-            yield used * (1 / values if few else worth) * one_group * _CUT[slices], chosen
+            groups = _threads(chosen, shared_bytes < _SMALL) // chosen.group_threads
+            one_group = 0.94 if widest < 4 and form.width > 1 and groups == 1 else 1.0
+            held = groups * chosen.group_threads * values  # of a row, by a multiprocessor at a time
+            full = min(1.0, held / _FULL) if widest == 4 else 1.0
+            yield used * (1 / values if few else worth) * one_group * (0.8 + 0.2 * full) * _CUT[slices], chosen
     if clusters:  # too wide to row_in_registers a row in registers: the ring is read twice
         chosen = replace(form, slices=16, lanes=512, row_in_registers=False)
         chosen = replace(chosen, vectors=-(-chosen.slice_columns(columns) // (form.width * 512)))
