@@ -22,17 +22,24 @@ __all__ = ["result_type"]
 _namedtuple: Any = collections.namedtuple  # its fields are known at run time only
 
 
+_WITH = "_with_"
+
+
 @cache
 def result_type(operator: str, outputs: tuple[str, ...]) -> Any:
     """The named tuple of an operator with these outputs: the same one every time."""
-    return _namedtuple(operator, outputs, module=__name__)
+    appended = [each.name for each in registry.operators()[operator].outputs if each.appended and each.name in outputs]
+    return _namedtuple(_WITH.join([operator, *appended]), outputs, module=__name__)
 
 
 def __getattr__(name: str) -> Any:
+    name, *appended = name.split(_WITH)
     operator = None if name.startswith("__") else registry.operators().get(name)
     if operator is None:
         raise AttributeError(f"module 'gradkern.results' has no attribute {name!r}")
-    return result_type(name, tuple(each.name for each in operator.outputs))
+    return result_type(
+        name, tuple(each.name for each in operator.outputs if not each.appended or each.name in appended)
+    )
 
 
 def __dir__() -> list[str]:

@@ -48,8 +48,9 @@ class BatchNormalizationGrad(NamedTuple, Generic[_T, _T1]):
     """gradient of Scale"""
     dBias: _T1 | Any
     """gradient of the bias"""
-    dZ: _T | Any
-    """gradient of the residual: dY + dY2 times the activation's derivative"""
+    @property
+    def dZ(self) -> _T | Any:
+        """gradient of the residual: dY + dY2 times the activation's derivative; where it was asked for"""
 
 class BatchNormalizationGradFromSums(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""

@@ -123,13 +123,25 @@ def test_a_users_script_is_typed(script: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", gradkern.operators())
 def test_the_result_of_an_operator_is_a_named_tuple_of_a_module(name: str) -> None:
-    outputs = [each.name for each in gradkern.operators()[name].outputs]
+    outputs = [each.name for each in gradkern.operators()[name].outputs if not each.appended]
     result = getattr(results, name)
     assert (result.__name__, result.__module__, [*result._fields]) == (name, "gradkern.results", outputs)
     assert result is getattr(results, name)
     assert name in dir(results)
     with pytest.raises(AttributeError, match=r"^module 'gradkern.results' has no attribute 'NoGrad'$"):
         getattr(results, "NoGrad")  # noqa: B009  type checkers know that it is not there
+
+
+def test_an_appended_output_is_a_field_where_it_was_asked_for():
+    x, one = np.ones((2, 3, 4)), np.ones(3)
+    operands = (x, x, one, one, one)
+    assert len(run_any("BatchNormalizationGrad", *operands)) == 3
+    more = run_any("BatchNormalizationGrad", *operands, outputs=["dX", "dZ"])
+    assert more._fields == ("dX", "dScale", "dBias", "dZ")
+    assert more.dScale is None
+    assert np.array_equal(pickle.loads(pickle.dumps(more)).dZ, x)
+    out = np.empty_like(x)
+    assert run_any("BatchNormalizationGrad", *operands, out={"dZ": out}).dZ is out
 
 
 def test_a_result_can_be_pickled_and_copied(tmp_path: Path) -> None:

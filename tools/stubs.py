@@ -94,6 +94,11 @@ def _result(name: str, operator: Operator) -> Iterator[str]:
     yield f"class {name}(NamedTuple, {_generic('Generic', _variables(operator))}):"
     yield '    """An output is None where it was not wanted. Type checkers take it for an array."""'
     for each in operator.outputs:
+        if each.appended:
+            yield "    @property"
+            yield f"    def {each.name}(self) -> {_variable(operator, each)} | Any:"
+            yield f'        """{each.doc}; where it was asked for"""'
+            continue
         yield f"    {each.name}: {_variable(operator, each)} | Any"
         yield f'    """{each.doc}"""'
 

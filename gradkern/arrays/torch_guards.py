@@ -2,9 +2,9 @@
 
 Attribute by attribute a tensor costs almost a microsecond. Tensors like ones that were read before are recognised by
 PyTorch's own guard, with which torch.compile decides whether compiled code fits: one call compares class, dispatch keys
-(lazy signs, function transforms), type, device, gradient, sizes and strides of all of them. No promise covers that
-interface, so it is used with the versions of PyTorch it was tried with, once it has shown that it tells apart what
-matters; elsewhere the attributes are read.
+(function transforms), type, device, gradient, sizes and strides of all of them. Within an operator that compiled code
+calls it does not see lazy signs, which are asked for. No promise covers that interface, so it is used with the versions
+of PyTorch it was tried with, once it has shown that it tells apart what matters; elsewhere the attributes are read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Guard:
         addresses: list[int] = []
         for each in values:
             address = each.data_ptr()
-            if address & 15 or not address:
+            if address & 15 or not address or each.is_neg():
                 return None
             addresses.append(address)
         return tuple(addresses)
@@ -123,7 +123,6 @@ def _guards() -> Any:
             torch.empty(2, 3, device="cpu", dtype=torch.float64),
             torch.empty(2, 3, device="meta"),
             torch.empty(2, 3, device="cpu", requires_grad=True),
-            torch._neg_view(model),
             torch.nn.Parameter(model, requires_grad=False),
         ]
         with torch.no_grad():

@@ -27,6 +27,7 @@ class Binder:
         self.operator = operator
         self.inputs = tuple(each.name for each in operator.inputs)
         self.outputs = tuple(each.name for each in operator.outputs)
+        self.appended_outputs = frozenset([each.name for each in operator.outputs if each.appended])
         self.default_outputs = tuple(each.name for each in operator.outputs if each.default)
         self._input_names = frozenset(self.inputs)
         required = [each.name for each in operator.inputs if not each.optional]

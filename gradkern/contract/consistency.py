@@ -20,6 +20,7 @@ def mistakes(operator: Operator) -> Iterator[tuple[Path, str]]:
     """Every way in which the parts of an entry disagree with one another, as (path inside the entry, reason)."""
     yield from _names(operator)
     yield from _types(operator)
+    yield from _outputs(operator)
     yield from _axes(operator)
     yield from _in_place(operator)
     yield from _attributes(operator)
@@ -90,6 +91,13 @@ def _follows(operator: Operator, variable: str, bound: Set[str]) -> bool:
     names = sorted(bound)
     rows = [(tuple(row.get(name) for name in names), row.get(variable)) for row in operator.combinations]
     return all(found.setdefault(others, own) == own for others, own in rows)
+
+
+def _outputs(operator: Operator) -> Iterator[tuple[Path, str]]:
+    appended = [each.appended for each in operator.outputs]
+    for index, each in enumerate(operator.outputs):
+        if each.appended and (each.default or not all(appended[index:])):
+            yield ("outputs", index, "appended"), "is for the last outputs, with default: false"
 
 
 def _axes(operator: Operator) -> Iterator[tuple[Path, str]]:

@@ -121,6 +121,7 @@ class Output(Model):
     shape: Shape | None = None
     optional: bool = False
     default: bool = True
+    appended: bool = False
     doc: Text
 
 

@@ -44,6 +44,7 @@ class Prepared:
         "_guard",
         "_inputs",
         "_makers",
+        "_names",
         "_out",
         "_out_names",
         "_plan",
@@ -70,7 +71,9 @@ class Prepared:
         self._binder = binder
         self._plan = plan
         self._replaced: list[Plan] = []
-        self._result = result_type(binder.name, binder.outputs)
+        left = binder.appended_outputs - call.outputs.keys()
+        self._names = tuple(name for name in binder.outputs if name not in left) if left else binder.outputs
+        self._result = result_type(binder.name, self._names)
         self._run = plan.__call__  # a bound method is called faster than the object
         self._inputs = tuple(call.inputs.get(name) for name in binder.inputs)
         self._out = {name: each.tensor for name, each in out.items()}
@@ -165,7 +168,7 @@ class Prepared:
             raise ArgumentError(f"{self.operator}: stream is for arrays on a GPU; these are on the host")
         else:
             where = stream = device_arrays().stream_handle(stream, self.operator)
-        names = self._binder.outputs
+        names = self._names
         results: list[Any] = [out.get(name) for name in names] if out else [None] * len(names)
         makers = self._makers.get(kind)
         if makers is None:
@@ -194,7 +197,7 @@ class Prepared:
     def _makers_of(self, kind: Kind) -> tuple[tuple[int, int, Maker], ...]:
         """Of every output to be made: its places among all outputs and among the wanted ones, and what makes it."""
         self._makers[kind] = tuple(
-            (self._binder.outputs.index(name), index, kind.maker(tensor))
+            (self._names.index(name), index, kind.maker(tensor))
             for index, (name, tensor) in enumerate(self.call.outputs.items())
             if name not in self._out
         )

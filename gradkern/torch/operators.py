@@ -83,7 +83,8 @@ def _kernel(name: str, operator: Operator) -> Callable[..., Any]:
         plain: Any = [None if each is None else each.detach() for each in inputs]
         given = {key: value for key, value in attributes.items() if value is not None}
         results: Any = run(name, *plain, outputs=_wanted(operator, outputs), policy=policy, **given)
-        every = [plain[0].new_empty(0) if each is None else each for each in results]
+        found = [getattr(results, each.name, None) for each in operator.outputs]
+        every = [plain[0].new_empty(0) if each is None else each for each in found]
         return tuple(every) if len(every) > 1 else every[0]
 
     return kernel

@@ -185,6 +185,27 @@ def test_a_guard_that_lets_pass_what_it_must_not_is_left_alone(monkeypatch: pyte
     assert find() is None
 
 
+def test_within_an_operator_of_compiled_code_there_are_guards_too() -> None:
+    """Where the dispatch keys are others."""
+    import torch
+
+    found: list[bool] = []
+
+    def kernel(x: Any) -> Any:
+        guard = guard_of((x,))
+        found.append(torch_guards._guards.__wrapped__() is not None)
+        found.append(guard is not None and guard.addresses((torch._neg_view(x),)) is None)
+        return x.clone()
+
+    library = torch.library.Library("gradkern_guards", "DEF")
+    library.define("read(Tensor x) -> Tensor")
+    library.impl("read", kernel, "CPU")
+    torch.library.register_fake("gradkern_guards::read", torch.empty_like, lib=library)
+    x = torch.randn(4, 8, requires_grad=True)
+    torch.compile(lambda x: torch.ops.gradkern_guards.read(x.detach()) * x, backend="aot_eager")(x).sum().backward()
+    assert found == [True, True]
+
+
 def test_without_a_guard_no_tensors_are_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 

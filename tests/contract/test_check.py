@@ -28,7 +28,7 @@ def test_exactly_the_registered_combinations_of_types_are_taken(provider: FakePr
             given[each.name] = given[each.name].astype(row[each.type])
         given.update({key: row[str(operator.attributes[key].binds)] for key in bound})
         result = run_any(name, **given)
-        for each, array in zip(operator.outputs, result, strict=True):
+        for each, array in zip([each for each in operator.outputs if not each.appended], result, strict=True):
             assert array is None or array.dtype.name == row[each.type]
 
 
