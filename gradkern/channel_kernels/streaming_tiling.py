@@ -148,7 +148,7 @@ def _threads(form: StreamingForm) -> StreamingForm:
     else:
         stages, blocks = (4, 2) if form.long else (3, 3)
     arrays = len(form.held) + form.passing_arrays
-    if arrays > 2 or form.statistics or form.normalises:  # that is for D and X
+    if not form.split and (arrays > 2 or form.statistics or form.normalises):  # that is for D and X
         stages = max(3, 2 * stages // arrays)
     return replace(form, vectors=vectors, stages=stages, blocks_per_processor=blocks)
 
