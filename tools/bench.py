@@ -120,7 +120,9 @@ def _work(options: argparse.Namespace) -> Iterator[tuple[Any, Operator, Mapping[
 def _timed(
     name: Any, operator: Operator, types: Mapping[str, str], example: Example, options: argparse.Namespace
 ) -> Row:
-    outputs = options.outputs.split(",") if options.outputs else [each.name for each in operator.outputs]
+    outputs = [each.name for each in operator.outputs if not each.appended]
+    if options.outputs:
+        outputs = options.outputs.split(",")
     how = {"provider": options.provider, "peers": options.peers, "seconds": options.seconds}
     return measured(name, types, example, outputs, options.order, **how)
 

@@ -76,7 +76,7 @@ def _channels(random: Random, kind: str, operator: str, types: Mapping[str, str]
     if batch < 1 or batch * math.prod(spatial) < 2:
         return None
     order = random.choice(("C", "channels_last")) if spatial else "C"
-    outputs = tuple(each.name for each in contract.outputs)
+    outputs = tuple(each.name for each in contract.outputs if not each.appended)
     if "sizes" in contract.axes:
         axes: dict[str, Any] = {"sizes": (batch, channels, *spatial), "statistics": (1, channels, *[1] * rank)}
         return Draw(kind, operator, types, Example(axes=axes, attributes={"Epsilon": 1e-5}), outputs, order)

@@ -103,4 +103,4 @@ def gradients_of(work: str, batch: int | None = None) -> list[Gradient]:
         calls = made(batch or usual)
         return [call for number, call in reversed(list(enumerate(calls))) if call not in calls[:number]]
     operator = gradkern.operators()[work]
-    return [Gradient(work, operator.benchmarks[0], tuple(each.name for each in operator.outputs))]
+    return [Gradient(work, operator.benchmarks[0], tuple(each.name for each in operator.outputs if not each.appended))]

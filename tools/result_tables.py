@@ -104,14 +104,8 @@ def train() -> str:
     results = json.loads(path.read_text())
     rows, machine = results["rows"], results["machine"]
     packages = ", ".join(f"{name} {machine['packages'][name]}" for name in ("torch", "triton", "numba-cuda"))
-    models = {commit: _models(rows, commit) for commit in dict.fromkeys(row["commit"] for row in rows)}
-    states = "; ".join(f"{', '.join(each)} at commit {commit}" for commit, each in models.items())
-    origin = f"{gpu_origin(machine, packages)}, with `tools/{machine['commands'][0]}`: {states}."
+    origin = f"{gpu_origin(machine, packages)}, with `tools/{machine['commands'][0]}`."
     return f"{train_bench.shown(rows)}\n\n{origin}"
-
-
-def _models(rows: Sequence[Row], commit: str) -> list[str]:
-    return list(dict.fromkeys(row["model"] for row in rows if row["commit"] == commit))
 
 
 def h200() -> str:

@@ -226,6 +226,7 @@ def shown(rows: list[Row]) -> str:
         "cold s",
         "MiB",
         "taken",
+        *(["commit"] if any("commit" in row for row in rows) else []),
     ]
     lines = []
     for row in rows:
@@ -248,7 +249,7 @@ def shown(rows: list[Row]) -> str:
         calls = row.get("taken", 0) + row.get("declined", 0)
         parts = [f"{row['taken']} of {calls}" if calls else "", f"{row['fused']} fused" if row.get("fused") else ""]
         taken = ", ".join(filter(None, parts))
-        lines.append([row["model"], row["column"], *numbers, taken])
+        lines.append([row["model"], row["column"], *numbers, taken, *([row["commit"]] if "commit" in row else [])])
     return table(heads, lines)
 
 
@@ -265,6 +266,7 @@ def main() -> None:
     parser.add_argument("--cold", action="store_true", help="measure the first step with empty caches too")
     parser.add_argument("--tiny", action="store_true", help="small models on the CPU")
     parser.add_argument("--json", type=Path, help="write all that was measured")
+    parser.add_argument("--plot", type=Path, help="draw the steps, in the format of its name")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     columns = args.columns.split(",")
@@ -298,6 +300,10 @@ def main() -> None:
             if args.json is not None:
                 results_file.write(args.json, json.dumps({"machine": machine, "rows": rows}, indent=1).encode())
     print(shown(rows))
+    if args.plot is not None:
+        from train_plot import drawn
+
+        results_file.write(args.plot, drawn(rows, args.plot.suffix.removeprefix(".")))
 
 
 if __name__ == "__main__":

@@ -172,6 +172,7 @@ class Graphed:
                     raise
         except Exception as error:
             cause = cause or error
+            self._free_random_numbers()
             raise ProviderError(
                 f"graphed: the step cannot be captured in a CUDA graph: {type(cause).__name__}: {cause}\n"
                 "In the step nothing may wait for the GPU (.item(), .cpu(), print, if tensor:) or copy from the host; "
@@ -183,6 +184,14 @@ class Graphed:
         self._graph, self._results = graph, results
         self._held = plan_cache.entries(), switch.runs()
         return graph
+
+    def _free_random_numbers(self) -> None:
+        """Let the device's generator go on with a copy of its state: PyTorch leaves it in a capture that has failed
+        (pytorch/pytorch#171263), and every random number after it would be an error.
+        """
+        index = self._device.index
+        for generator in torch.cuda.default_generators[index : index + 1]:
+            generator.graphsafe_set_state(generator.clone_state())
 
 
 def _described(tensor: Any) -> str:

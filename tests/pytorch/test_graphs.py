@@ -250,6 +250,7 @@ def test_training_goes_as_in_float64_on_a_gpu(name: str, dtype: Any, way: str, m
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("name", MODELS)
 def test_tune_reaches_what_a_compiled_step_calls(name: str) -> None:
@@ -282,6 +283,7 @@ def test_what_waits_for_the_gpu_is_not_captured_and_the_stream_is_as_before() ->
     assert torch.cuda.current_stream() == stream
     assert not torch.cuda.is_current_stream_capturing()
     assert float((x * 2).sum()) == 6
+    assert torch.rand(3, device="cuda").max() <= 1  # a generator that is still in a capture raises
 
 
 @pytest.mark.gpu
