@@ -167,7 +167,7 @@ class BatchNorm(Layer):
 
     def backward(self, dy: Array, run: Run) -> Array:
         scale = self.parameters["scale"]
-        dx, dscale, dbias, _ = run("BatchNormalizationGrad", _nchw(dy), _nchw(self.x), scale, *self.statistics)
+        dx, dscale, dbias = run("BatchNormalizationGrad", _nchw(dy), _nchw(self.x), scale, *self.statistics)
         self.gradients = {"scale": dscale, "bias": dbias}
         self.track()
         return _nhwc(dx)
