@@ -47,7 +47,7 @@ def test_without_a_checkout_the_installed_package_says_what_it_needs(
         "Requires-Dist: numpy<2.5,>=2\n"
         "Requires-Dist: numba-cuda[cu13]<0.31,>=0.30; extra == 'cu13'\n"
     )
-    monkeypatch.setattr(packages, "__file__", str(site / "gradkern" / "packages.py"))
+    monkeypatch.setattr(packages, "_PROJECT", site / "pyproject.toml")
     assert requirements() == (
         Requirement("numpy<2.5,>=2"),
         Requirement("numba-cuda[cu13]<0.31,>=0.30", "cu13"),
