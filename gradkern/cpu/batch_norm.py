@@ -25,7 +25,7 @@ from numba import types
 from gradkern.cpu import threads
 from gradkern.cpu.compile import AS_WRITTEN, INLINE, kernel
 from gradkern.cpu.element_types import destination, load, real, store, summand, zeros
-from gradkern.cpu.runs import RUNS_TYPES, Runs
+from gradkern.cpu.runs import RUNS_TYPES, Runs, column_task, plane_task
 from gradkern.cpu.sums import BLOCK, PARTIAL, SPAN, RowSums, flush
 from gradkern.cpu.threads import QUEUE, take
 
@@ -52,23 +52,18 @@ def _reduce_planes(
 ) -> None:  # fmt: skip
     """The sums, and dX with constant statistics; each None if not wanted. repeats is 1."""
     channels = channel_offsets.size
-    channel_parts = (channels + channels_per_task - 1) // channels_per_task
     target = destination(dX, D, X)
-    run_parts = (length + run_per_task - 1) // run_per_task
     task = take(queue)
     while task >= 0:
-        part = task // channel_parts  # of the reduced axes and the run: one row of partial sums
-        first_channel = task % channel_parts * channels_per_task
-        last_channel = min(first_channel + channels_per_task, channels)
-        begin = part % run_parts * run_per_task
-        end = min(begin + run_per_task, length)
-        first_reduced = part // run_parts * reduced_per_task
+        part, first_channel, last_channel, first, last, begin, end = plane_task(
+            task, channels, reduced_offsets.size, length, channels_per_task, reduced_per_task, run_per_task
+        )
         for channel in range(first_channel, last_channel):
             if scale_sums is not None:
                 scale_sums[part * channels + channel] = 0
             if bias_sums is not None:
                 bias_sums[part * channels + channel] = 0
-        for index in range(first_reduced, min(first_reduced + reduced_per_task, reduced_offsets.size)):
+        for index in range(first, last):
             for channel in range(first_channel, last_channel):
                 offset = channel_offsets[channel] + reduced_offsets[index]
                 r = real(D, 0)
@@ -106,15 +101,13 @@ def _reduce_columns(
 ) -> None:  # fmt: skip
     """The same for columns; a run is `repeats` rows of them, the last run perhaps less."""
     target = destination(dX, D, X)
-    run_parts = (length + run_per_task - 1) // run_per_task
-    channel_parts = channel_offsets.size * run_parts
+    channels = channel_offsets.size
     task = take(queue)
     while task >= 0:
-        part = task // channel_parts
-        channel_index = task % channel_parts // run_parts
-        begin = task % run_parts * run_per_task
-        width = min(run_per_task, length - begin)
-        partial = (part * channel_offsets.size + channel_index) * length + begin
+        part, channel_index, first, last, begin, width = column_task(
+            task, channels, reduced_offsets.size, length, reduced_per_task, run_per_task
+        )
+        partial = (part * channels + channel_index) * length + begin
         if scale_sums is not None:
             scale_sums[partial : partial + width] = 0
         scale_block = zeros(D, 0 if scale_sums is None else width)
@@ -131,8 +124,6 @@ def _reduce_columns(
                 mu[column] = load(mean, channel)
             if dX is not None:
                 gain[column] = load(scale, channel) * r[column]
-        first = part * reduced_per_task
-        last = min(first + reduced_per_task, reduced_offsets.size)
         for index in range(first, last):
             offset = channel_offsets[channel_index] + reduced_offsets[index] + begin
             for column in range(min(width, D.size - offset)):
@@ -159,18 +150,15 @@ def _apply_to_planes(
     run_per_task: int, repeats: int, count: float,
 ) -> None:  # fmt: skip
     """dX where the statistics are those of the batch."""
-    channel_parts = (channel_offsets.size + channels_per_task - 1) // channels_per_task
+    channels = channel_offsets.size
     target = destination(dX, D, X)
-    run_parts = (length + run_per_task - 1) // run_per_task
     task = take(queue)
     while task >= 0:
-        part = task // channel_parts
-        first_channel = task % channel_parts * channels_per_task
-        begin = part % run_parts * run_per_task
-        end = min(begin + run_per_task, length)
-        first_reduced = part // run_parts * reduced_per_task
-        for index in range(first_reduced, min(first_reduced + reduced_per_task, reduced_offsets.size)):
-            for channel in range(first_channel, min(first_channel + channels_per_task, channel_offsets.size)):
+        _, first_channel, last_channel, first, last, begin, end = plane_task(
+            task, channels, reduced_offsets.size, length, channels_per_task, reduced_per_task, run_per_task
+        )
+        for index in range(first, last):
+            for channel in range(first_channel, last_channel):
                 offset = channel_offsets[channel] + reduced_offsets[index]
                 # dX = scale r (D - bias_sum/m - (X - mean) r scale_sum/m)
                 mu = load(mean, channel)
@@ -191,14 +179,12 @@ def _apply_to_columns(
 ) -> None:  # fmt: skip
     """The same for columns."""
     target = destination(dX, D, X)
-    run_parts = (length + run_per_task - 1) // run_per_task
-    channel_parts = channel_offsets.size * run_parts
+    channels = channel_offsets.size
     task = take(queue)
     while task >= 0:
-        part = task // channel_parts
-        channel_index = task % channel_parts // run_parts
-        begin = task % run_parts * run_per_task
-        width = min(run_per_task, length - begin)
+        _, channel_index, first, last, begin, width = column_task(
+            task, channels, reduced_offsets.size, length, reduced_per_task, run_per_task
+        )
         columns = width // repeats
         mu, gain, level, slope = zeros(D, width), zeros(D, width), zeros(D, width), zeros(D, width)
         for column in range(width):
@@ -208,8 +194,7 @@ def _apply_to_columns(
             gain[column] = load(scale, channel) * r
             level[column] = bias_sum[channel] / count
             slope[column] = r * (scale_sum[channel] / count)
-        first = part * reduced_per_task
-        for index in range(first, min(first + reduced_per_task, reduced_offsets.size)):
+        for index in range(first, last):
             offset = channel_offsets[channel_index] + reduced_offsets[index] + begin
             for column in range(min(width, D.size - offset)):
                 d = load(D, offset + column) - load(level, column)

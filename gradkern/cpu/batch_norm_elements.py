@@ -21,7 +21,7 @@ from gradkern.cpu import threads
 from gradkern.cpu.compile import AS_WRITTEN, INLINE, kernel
 from gradkern.cpu.element_types import destination, load, real, store, zeros
 from gradkern.cpu.gelu import SCALE, scaled_exp
-from gradkern.cpu.runs import RUNS_TYPES, Runs
+from gradkern.cpu.runs import RUNS_TYPES, Runs, column_task, plane_task
 from gradkern.cpu.threads import QUEUE, take
 
 __all__ = ["ARRAYS", "Elements"]
@@ -107,18 +107,15 @@ def _planes(
     reduced_per_task: int, run_per_task: int, repeats: int,
 ) -> None:  # fmt: skip
     """Where a run of elements is all of one channel; see runs. What is not there is None."""
-    channel_parts = (channel_offsets.size + channels_per_task - 1) // channels_per_task
+    channels = channel_offsets.size
     target = destination(out, X, Z)
-    run_parts = (length + run_per_task - 1) // run_per_task
     task = take(queue)
     while task >= 0:
-        part = task // channel_parts
-        first_channel = task % channel_parts * channels_per_task
-        begin = part % run_parts * run_per_task
-        end = min(begin + run_per_task, length)
-        first_reduced = part // run_parts * reduced_per_task
-        for index in range(first_reduced, min(first_reduced + reduced_per_task, reduced_offsets.size)):
-            for channel in range(first_channel, min(first_channel + channels_per_task, channel_offsets.size)):
+        _, first_channel, last_channel, first, last, begin, end = plane_task(
+            task, channels, reduced_offsets.size, length, channels_per_task, reduced_per_task, run_per_task
+        )
+        for index in range(first, last):
+            for channel in range(first_channel, last_channel):
                 offset = channel_offsets[channel] + reduced_offsets[index]
                 mu, gain, bias = real(X, 0), real(X, 0), real(X, 0)
                 if B is not None:
@@ -140,14 +137,12 @@ def _columns(
 ) -> None:  # fmt: skip
     """The same for columns, each its own channel."""
     target = destination(out, X, Z)
-    run_parts = (length + run_per_task - 1) // run_per_task
-    channel_parts = channel_offsets.size * run_parts
+    channels = channel_offsets.size
     task = take(queue)
     while task >= 0:
-        part = task // channel_parts
-        channel_index = task % channel_parts // run_parts
-        begin = task % run_parts * run_per_task
-        width = min(run_per_task, length - begin)
+        _, channel_index, first, last, begin, width = column_task(
+            task, channels, reduced_offsets.size, length, reduced_per_task, run_per_task
+        )
         columns = width // repeats
         mu, gain, bias = zeros(X, width), zeros(X, width), zeros(X, width)
         if B is not None:
@@ -156,8 +151,7 @@ def _columns(
                 mu[column] = load(mean, channel)
                 gain[column] = load(scale, channel) * load(inv_std, channel)
                 bias[column] = load(B, channel)
-        first = part * reduced_per_task
-        for index in range(first, min(first + reduced_per_task, reduced_offsets.size)):
+        for index in range(first, last):
             offset = channel_offsets[channel_index] + reduced_offsets[index] + begin
             for column in range(min(width, X.size - offset)):
                 at = offset + column

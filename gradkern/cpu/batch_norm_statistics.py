@@ -16,7 +16,7 @@ import numpy as np
 from gradkern.cpu import threads
 from gradkern.cpu.compile import kernel
 from gradkern.cpu.element_types import arithmetic, array_type, load, store, summand, zeros
-from gradkern.cpu.runs import RUNS_TYPES, Runs
+from gradkern.cpu.runs import RUNS_TYPES, Runs, column_task, plane_task
 from gradkern.cpu.sums import BLOCK, SPAN, RowSums, flush
 from gradkern.cpu.threads import QUEUE, take
 
@@ -32,21 +32,16 @@ def _planes(
 ) -> None:  # fmt: skip
     """Where a run of elements is all of one channel; see runs. squares is None in the first pass."""
     channels = channel_offsets.size
-    channel_parts = (channels + channels_per_task - 1) // channels_per_task
-    run_parts = (length + run_per_task - 1) // run_per_task
     task = take(queue)
     while task >= 0:
-        part = task // channel_parts  # one row of partial sums
-        first_channel = task % channel_parts * channels_per_task
-        last_channel = min(first_channel + channels_per_task, channels)
-        begin = part % run_parts * run_per_task
-        end = min(begin + run_per_task, length)
-        first_reduced = part // run_parts * reduced_per_task
+        part, first_channel, last_channel, first, last, begin, end = plane_task(
+            task, channels, reduced_offsets.size, length, channels_per_task, reduced_per_task, run_per_task
+        )
         for channel in range(first_channel, last_channel):
             sums[part * channels + channel] = 0
             if squares is not None:
                 squares[part * channels + channel] = 0
-        for index in range(first_reduced, min(first_reduced + reduced_per_task, reduced_offsets.size)):
+        for index in range(first, last):
             for channel in range(first_channel, last_channel):
                 offset = channel_offsets[channel] + reduced_offsets[index]
                 from_ = summand(X, None, load(shift, channel))
@@ -69,15 +64,13 @@ def _columns(
     channels_per_task: int, reduced_per_task: int, run_per_task: int, repeats: int,
 ) -> None:  # fmt: skip
     """The same for columns, each its own channel."""
-    run_parts = (length + run_per_task - 1) // run_per_task
-    channel_parts = channel_offsets.size * run_parts
+    channels = channel_offsets.size
     task = take(queue)
     while task >= 0:
-        part = task // channel_parts
-        channel_index = task % channel_parts // run_parts
-        begin = task % run_parts * run_per_task
-        width = min(run_per_task, length - begin)
-        partial = (part * channel_offsets.size + channel_index) * length + begin
+        part, channel_index, first, last, begin, width = column_task(
+            task, channels, reduced_offsets.size, length, reduced_per_task, run_per_task
+        )
+        partial = (part * channels + channel_index) * length + begin
         columns = width // repeats
         sums[partial : partial + width] = 0
         block, from_ = zeros(X, width), zeros(X, width)
@@ -86,8 +79,6 @@ def _columns(
             squares[partial : partial + width] = 0
         for column in range(width):
             from_[column] = load(shift, channel_index * length + begin + column % columns)
-        first = part * reduced_per_task
-        last = min(first + reduced_per_task, reduced_offsets.size)
         for index in range(first, last):
             offset = channel_offsets[channel_index] + reduced_offsets[index] + begin
             for column in range(min(width, X.size - offset)):

@@ -14,14 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numba
 import numpy as np
 from numba import types
 
 from gradkern.call import Refusal, Tensor
+from gradkern.cpu.compile import INLINE
 from gradkern.cpu.sums import SPAN, fold, rows_per_task
 from gradkern.strides import is_dense, memory_order, merged_axes
 
-__all__ = ["RUNS_TYPES", "Runs"]
+__all__ = ["RUNS_TYPES", "Runs", "column_task", "plane_task"]
 
 _PIECE = 8 * SPAN  # elements of a plane, or of the planes side by side, that one task takes at least
 _WIDTH = 4096  # columns one task takes at most
@@ -102,6 +104,58 @@ class Runs:
 _OFFSETS = types.Array(types.int64, 1, "C")
 RUNS_TYPES = (_OFFSETS, _OFFSETS, *(types.int64,) * 5)
 """Numba's types of `Runs.arguments`."""
+
+
+@numba.njit(**INLINE)
+def plane_task(
+    task: int,
+    channels: int,
+    reduced: int,
+    length: int,
+    channels_per_task: int,
+    reduced_per_task: int,
+    run_per_task: int,
+) -> tuple[int, int, int, int, int, int, int]:
+    """Of a task of planes: its part of the reduced axes and the run, which is a row of partial sums; and its channels,
+    its runs of each and its elements of each run, from the first to behind the last.
+    """
+    channel_parts = (channels + channels_per_task - 1) // channels_per_task
+    run_parts = (length + run_per_task - 1) // run_per_task
+    part = task // channel_parts
+    channel = task % channel_parts * channels_per_task
+    index = part // run_parts * reduced_per_task
+    begin = part % run_parts * run_per_task
+    return (
+        part,
+        channel,
+        min(channel + channels_per_task, channels),
+        index,
+        min(index + reduced_per_task, reduced),
+        begin,
+        min(begin + run_per_task, length),
+    )
+
+
+@numba.njit(**INLINE)
+def column_task(
+    task: int, channels: int, reduced: int, length: int, reduced_per_task: int, run_per_task: int
+) -> tuple[int, int, int, int, int, int]:
+    """Of a task of columns: its part of the reduced axes, its index of the channels before the run, its runs from the
+    first to behind the last, its first column and how many it has.
+    """
+    run_parts = (length + run_per_task - 1) // run_per_task
+    channel_parts = channels * run_parts
+    part = task // channel_parts
+    index = part * reduced_per_task
+    begin = task % run_parts * run_per_task
+    return (
+        part,
+        task % channel_parts // run_parts,
+        index,
+        min(index + reduced_per_task, reduced),
+        begin,
+        min(run_per_task, length - begin),
+    )
 
 
 def _require_memory(axes: Sequence[tuple[int, bool]]) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.contract.registry import operators
 from gradkern.dispatch.run import run
 from gradkern.torch.flags import flags, policy_of
+from gradkern.torch.operators import registered
 
 __all__ = ["ACTIVATIONS", "batch_norm_act"]
 
@@ -72,24 +72,12 @@ def _fits(
         return False
     if residual is not None and (activation == "silu" or residual.shape != x.shape or residual.dtype != x.dtype):
         return False
-    running = x.dtype if running_mean is None or running_var is None else running_mean.dtype
-    if running_var is not None and running_var.dtype != running:
-        return False
-    kinds = (x.dtype, weight.dtype, None if running_mean is None else running)
-    return weight.dtype == bias.dtype and (x.device.type, *kinds) in _known() and x.numel() > 0
-
-
-_kinds: set[tuple[Any, ...]] = set()
-
-
-def _known() -> set[tuple[Any, ...]]:
-    """Devices with the types of data, parameters and running statistics that can be computed there."""
-    if not _kinds:
-        for row in operators()[_FORWARD].combinations:
-            types = [getattr(torch, row[each]) for each in ("T", "T1", "T2")]
-            for device in operators()[_FORWARD].providers:
-                _kinds.update({(device, *types), (device, *types[:2], None)})
-    return _kinds
+    types = {"T": x.dtype, "T1": weight.dtype}
+    if running_mean is not None and running_var is not None:
+        if running_mean.dtype != running_var.dtype:
+            return False
+        types["T2"] = running_mean.dtype
+    return weight.dtype == bias.dtype and registered(_FORWARD, x.device.type, **types) and x.numel() > 0
 
 
 class _BatchNormAct(torch.autograd.Function):

@@ -20,7 +20,7 @@ from gradkern.dispatch.run import run
 from gradkern.policy import DEFAULT, Policy
 from gradkern.torch.flags import flags, policy_of
 
-__all__ = ["IN_FORCE", "define", "schema_of"]
+__all__ = ["IN_FORCE", "define", "registered", "schema_of"]
 
 IN_FORCE = "in force"
 """In the place of Policy.search, for the whole policy."""
@@ -40,6 +40,17 @@ def define() -> torch.library.Library:
         library.impl(name, _without_gradient(name), "Autograd")
         torch.library.register_fake(f"gradkern::{name}", _fake(operator), lib=library)
     return library
+
+
+@cache
+def registered(name: str, device: str, **types: torch.dtype) -> bool:
+    """Whether the operator has a provider for this kind of device, and these types, by their variables, are one of its
+    combinations.
+    """
+    operator = operators()[name]
+    names = {variable: str(dtype).removeprefix("torch.") for variable, dtype in types.items()}
+    rows = (all(row[variable] == dtype for variable, dtype in names.items()) for row in operator.combinations)
+    return device in operator.providers and any(rows)
 
 
 def schema_of(name: str, operator: Operator) -> str:

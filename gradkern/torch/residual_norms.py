@@ -11,9 +11,9 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.contract.registry import operators
 from gradkern.dispatch.run import run
 from gradkern.torch.flags import flags, policy_of
+from gradkern.torch.operators import registered
 
 __all__ = ["added_norm", "fits"]
 
@@ -24,13 +24,8 @@ def fits(x: Tensor, residual: Tensor, weight: Tensor) -> bool:
     """Whether the operators compute it: of these types, on this device, not in a graph that is traced."""
     if torch.compiler.is_compiling():
         return False
-    kinds = [str(each.dtype).removeprefix("torch.") for each in (x, weight)]
-    operator = operators()["SkipLayerNormalization"]
-    return (
-        (residual.shape, residual.dtype, residual.device) == (x.shape, x.dtype, x.device)
-        and x.device.type in operator.providers
-        and any([row["T"], row["V"]] == kinds for row in operator.combinations)
-    )
+    alike = (residual.shape, residual.dtype, residual.device) == (x.shape, x.dtype, x.device)
+    return alike and registered("SkipLayerNormalization", x.device.type, T=x.dtype, V=weight.dtype)
 
 
 def added_norm(

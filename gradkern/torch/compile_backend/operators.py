@@ -12,9 +12,9 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.contract.registry import operators
 from gradkern.dispatch.run import run
 from gradkern.torch.flags import flags, policy_of
+from gradkern.torch.operators import registered
 
 __all__ = ["define", "differentiable", "empty", "results", "unregistered"]
 
@@ -52,10 +52,7 @@ def empty(like: Tensor) -> Tensor:
 
 def unregistered(name: str, device: torch.device, **types: torch.dtype) -> str:
     """Why the operator has no kernel for these types on that device, by the registry; "" where it has."""
-    asked = {each: str(dtype).removeprefix("torch.") for each, dtype in types.items()}
-    operator = operators()[name]
-    if device.type in operator.providers and any(
-        all(row[each] == dtype for each, dtype in asked.items()) for row in operator.combinations
-    ):
+    if registered(name, device.type, **types):
         return ""
-    return f"gradkern has no {name} for {', '.join(asked.values())} on {device.type}"
+    asked = [str(dtype).removeprefix("torch.") for dtype in types.values()]
+    return f"gradkern has no {name} for {', '.join(asked)} on {device.type}"

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers.batch_norm_activation import Backward, Forward, backward, forward
 from helpers.calls import run_any
+from helpers.torch_on_gpu import back, there
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
@@ -39,21 +39,6 @@ BACKWARD = [  # activation, residual, second gradient
     ("silu", False, True),
     ("none", True, True),
 ]
-
-
-def there(array: np.ndarray, last: bool = False) -> Any:
-    """The array on the GPU, in its own type; channels last in memory if `last`."""
-    bits = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if array.dtype == b else torch.from_numpy(array)
-    tensor = bits.cuda()
-    if last and tensor.ndim > 2:
-        order = (0, *range(2, tensor.ndim), 1)
-        tensor = tensor.permute(order).contiguous().permute(*np.argsort(order).tolist())
-    return tensor
-
-
-def back(tensor: Any) -> np.ndarray:
-    host = tensor.cpu()
-    return host.contiguous().view(torch.int16).numpy().view(b) if host.dtype == torch.bfloat16 else host.numpy()
 
 
 def check(case: Forward | Backward, last: bool, kernel: str = "", in_place: tuple[str, str] = ("", "")) -> None:

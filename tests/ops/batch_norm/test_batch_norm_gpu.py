@@ -14,6 +14,7 @@ from helpers.batch_norm import OPERATOR, OUTPUTS, Case, case
 from helpers.calls import prepare_any, run_any
 from helpers.reference import reference
 from helpers.tolerance import assert_close
+from helpers.torch_on_gpu import back, there
 
 import gradkern
 
@@ -51,21 +52,6 @@ def quick_searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
     with gradkern.policy(search="exhaustive"):
         yield
     plan_cache.clear()
-
-
-def there(array: np.ndarray, last: bool = False) -> Any:
-    """The array on the GPU, in its own type; channels last in memory if `last`."""
-    bits = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if array.dtype == b else torch.from_numpy(array)
-    tensor = bits.cuda()
-    if last and tensor.ndim > 2:
-        order = (0, *range(2, tensor.ndim), 1)
-        tensor = tensor.permute(order).contiguous().permute(*np.argsort(order).tolist())
-    return tensor
-
-
-def back(tensor: Any) -> np.ndarray:
-    host = tensor.cpu()
-    return host.contiguous().view(torch.int16).numpy().view(b) if host.dtype == torch.bfloat16 else host.numpy()
 
 
 def on_gpu(operands: Case, last: bool = False) -> dict[str, Any]:
