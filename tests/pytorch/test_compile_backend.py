@@ -104,6 +104,7 @@ def test_batch_norm_and_silu_or_an_addition_alone_are_one_operator() -> None:
 @pytest.mark.parametrize("last", [False, True])
 def test_autocast_is_as_near_to_float64_as_eager(last: bool) -> None:
     form: Any = torch.channels_last if last else torch.contiguous_format
+    torch.manual_seed(0)  # one error in a hundred is more than twice eager's by chance, as eager's is more than ours
     model: Any = nn.Sequential(Block(8, 8, "in place"), Block(8, 8, "in place"))
     model = model.to(memory_format=form)
     inputs = [(images(4, 8, 6, 6) + shift).contiguous(memory_format=form) for shift in (0, 1)]
