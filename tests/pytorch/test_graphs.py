@@ -236,9 +236,7 @@ def test_training_goes_as_in_float64_on_a_gpu(name: str, dtype: Any, way: str, m
         found = trained(model, batches, way, dtype)
     torch.compiler.reset()
     if "compiled" in way:
-        kernels = {"ResNet": "BatchNormalization", "GPT": "SkipLayerNormalization"}
-        there = "cuda" in gradkern.operators()[kernels[name]].providers
-        assert any(not each.reason for each in findings.findings()) == there
+        assert any(not each.reason for each in findings.findings())
     for ours, theirs, right in zip(found, eager, exact, strict=True):
         if right.is_floating_point():
             scale = float(right.abs().max())
@@ -264,8 +262,6 @@ def test_tune_reaches_what_a_compiled_step_calls(name: str) -> None:
     expected = {"SkipLayerNormalization", "LayerNormalizationGrad", "BiasGeluGrad_dX"}
     if name == "ResNet":
         expected = {"BatchNormalization", "BatchNormalizationGrad"}
-        if "cuda" not in gradkern.operators()["BatchNormalization"].providers:
-            pytest.skip("BatchNormalization has no provider for CUDA")
     gradkern.torch.tune(lambda: run(x).sin().mean().backward())
     assert expected <= {each.operator for each in gradkern.plan_cache.entries()}
     assert not any(each.provisional for each in gradkern.plan_cache.entries())
