@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Synchronised batch norm on several GPUs: layers, messages, ResNet-50's step, and what 8 and 64 GPUs would give.
+"""Several GPUs: synchronised batch norm (layers, messages, ResNet-50's step, what 8 and 64 GPUs would give), and how
+much of DistributedDataParallel's messages runs beside the gradients, with enable() and without.
 
     torchrun --nproc-per-node 2 tools/distributed_bench.py --json sync.json
     torchrun --nproc-per-node 2 tools/distributed_bench.py --tiny        # on a CPU by gloo, to try it out
@@ -19,7 +20,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -140,38 +141,85 @@ def networks(bench: Bench) -> tuple[dict[str, float], dict[int, int]]:
     """ResNet-50's step under DistributedDataParallel, autocast bfloat16, channels-last, in microseconds; and how many
     batch norms it has, by their channels.
     """
-    from train_models import CASES
-
-    case = CASES[bench.options.tiny]["ResNet-50"]
-    kind = bench.device.type
-    batch = case.shape[0] if bench.options.tiny else bench.options.images
-    x = torch.randn(batch, *case.shape[1:], device=bench.device).to(memory_format=torch.channels_last)
-    target = torch.randint(case.classes, (batch,), device=bench.device)
-    steps: dict[str, Step] = {}
-    for name in bench.peers:
-        torch.manual_seed(0)
-        model: Any = PEERS[name](case.model()).to(bench.device)
-        model = model.to(memory_format=torch.channels_last)
-        model = DistributedDataParallel(model, device_ids=[bench.device] if bench.cuda else None)
-
-        def step(model: Any = model) -> None:
-            with torch.autocast(kind, torch.bfloat16, enabled=bench.cuda):
-                y = model(x)
-            nn.functional.cross_entropy(y.float(), target).backward()
-            model.zero_grad()
-
-        for _ in range(5):
-            step()
-        steps[name] = step
+    steps = {name: network(bench, name) for name in bench.peers}
     found = bench.times(steps, bench.options.seconds * 4)
     if bench.options.enable:
-        with gradkern.torch.enabled(devices=kind):
+        with gradkern.torch.enabled(devices=bench.device.type):
             gradkern.torch.tune(steps["gradkern"])
             for _ in range(5):
                 steps["gradkern"]()
             found |= bench.times({"gradkern+enable": steps["gradkern"]}, bench.options.seconds)
-    norms = [each.num_features for each in case.model().modules() if isinstance(each, nn.BatchNorm2d)]
+    norms = [each.num_features for each in resnet(bench).model().modules() if isinstance(each, nn.BatchNorm2d)]
     return found, dict(Counter(norms))
+
+
+def resnet(bench: Bench) -> Any:
+    from train_models import CASES
+
+    return CASES[bench.options.tiny]["ResNet-50"]
+
+
+def network(bench: Bench, name: str) -> Step:
+    """The step of ResNet-50 with this peer's batch norms, warm."""
+    case = resnet(bench)
+    kind = bench.device.type
+    batch = case.shape[0] if bench.options.tiny else bench.options.images
+    x = torch.randn(batch, *case.shape[1:], device=bench.device).to(memory_format=torch.channels_last)
+    target = torch.randint(case.classes, (batch,), device=bench.device)
+    torch.manual_seed(0)
+    model: Any = PEERS[name](case.model()).to(bench.device)
+    model = model.to(memory_format=torch.channels_last)
+    model = DistributedDataParallel(model, device_ids=[bench.device] if bench.cuda else None)
+
+    def step() -> None:
+        with torch.autocast(kind, torch.bfloat16, enabled=bench.cuda):
+            y = model(x)
+        nn.functional.cross_entropy(y.float(), target).backward()
+        model.zero_grad()
+
+    for _ in range(5):
+        step()
+    return step
+
+
+def overlap(bench: Bench) -> dict[str, dict[str, float]]:
+    """Of ResNet-50's step with local batch norms, by PyTorch alone and with enable(): the step, the messages of
+    DistributedDataParallel, and how much of them no other kernel runs beside, in microseconds of this process.
+    """
+    step = network(bench, "local")
+    found = {"eager": _timeline(bench, step)}
+    with gradkern.torch.enabled(devices=bench.device.type):
+        gradkern.torch.tune(step)
+        for _ in range(5):
+            step()
+        found["enable"] = _timeline(bench, step)
+    return found
+
+
+def _timeline(bench: Bench, step: Step, steps: int = 5) -> dict[str, float]:
+    us = bench.times({"": step}, bench.options.seconds)[""]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiled:
+        for _ in range(steps):
+            step()
+        bench.wait()
+    spans = [
+        (each.name, each.time_range.start, each.time_range.end)
+        for each in profiled.events()
+        if each.device_type == torch.autograd.DeviceType.CUDA
+    ]
+    messages = [(start, end) for name, start, end in spans if "nccl" in name.lower()]
+    others = [(start, end) for name, start, end in spans if "nccl" not in name.lower()]
+    both, alone = union(messages), union(messages + others) - union(others)
+    return {"step": us, "messages": both / steps, "messages alone": alone / steps, "others": union(others) / steps}
+
+
+def union(spans: Sequence[tuple[float, float]]) -> float:
+    """How long at least one of these lasts."""
+    total, reached = 0.0, -math.inf
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
 
 
 # --- more GPUs than there are -----------------------------------------------------------------------------------------
@@ -246,6 +294,9 @@ def printed(found: Mapping[str, Any]) -> str:
                 )
             parts.append(ASSUMED)
         parts.append(table(["processes", *(f"{name}, ms" for name in names)], rows))
+    if "overlap" in found:
+        rows = [[name, *(f"{us / 1e3:.2f}" for us in each.values())] for name, each in found["overlap"].items()]
+        parts.append(table(["ResNet-50 by", *(f"{name}, ms" for name in found["overlap"]["eager"])], rows))
     return "\n\n".join(parts)
 
 
@@ -257,7 +308,7 @@ def price(us: Mapping[str, float], name: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write all that was measured to this file")
-    parser.add_argument("--parts", default="layers,messages,ResNet-50", help="which of these; by default all")
+    parser.add_argument("--parts", default="layers,messages,ResNet-50", help="which of these, or overlap (%(default)s)")
     parser.add_argument("--channels", type=lambda text: [int(each) for each in text.split(",")], default=list(SIDES))
     parser.add_argument("--batch", type=int, default=32, help="images of a process, in a layer")
     parser.add_argument("--images", type=int, default=64, help="images of a process, in ResNet-50")
@@ -271,6 +322,8 @@ def main() -> None:
         parser.error("start it with torchrun, which says how many processes there are")
     if not options.tiny and not torch.cuda.is_available():
         parser.error("there is no GPU; --tiny tries it out on a CPU")
+    if options.tiny and "overlap" in options.parts:
+        parser.error("overlap is of kernels on GPUs: not with --tiny")
     if options.tiny:
         torch.set_num_threads(1)
         options.channels, options.dtype, options.batch = [16], "float32", 2
@@ -289,8 +342,10 @@ def main() -> None:
             found[part] = messages(bench)
         elif part == "ResNet-50":
             found[part], found["norms"] = networks(bench)
+        elif part == "overlap":
+            found[part] = overlap(bench)
         else:
-            parser.error(f"no part {part!r}; there are layers, messages and ResNet-50")
+            parser.error(f"no part {part!r}; there are layers, messages, ResNet-50 and overlap")
     if bench.rank == 0:
         print(printed(found), flush=True)
         if options.json:

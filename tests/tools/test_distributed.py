@@ -43,6 +43,16 @@ def test_a_tool_that_nobody_started_with_torchrun_says_so(tool: str) -> None:
     assert done.stderr.splitlines()[-1].endswith("start it with torchrun, which says how many processes there are")
 
 
+def test_how_long_some_of_several_kernels_run() -> None:
+    pytest.importorskip("torch")
+    from distributed_bench import union
+
+    spans = [(5.0, 6.0), (0.0, 2.0), (1.0, 3.0), (1.5, 1.75), (6.0, 8.0)]
+    every_quarter = [n / 4 + 0.125 for n in range(40)]
+    assert union(spans) == sum(any(start < at < end for start, end in spans) for at in every_quarter) / 4
+    assert union([]) == 0
+
+
 def test_a_simulation_of_what_was_measured_is_what_was_measured() -> None:
     pytest.importorskip("torch")
     from distributed_bench import BETWEEN, message_us, simulated
