@@ -8,14 +8,14 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.operators import IN_FORCE, define
+from gradkern.torch.direct import Direct
 
 __all__ = ["batch_norm", "conv1d", "conv2d", "conv3d"]
 
 Tensor = torch.Tensor
 Numbers = int | Sequence[int]
-define()
-_ops = torch.ops.gradkern
+_CONV_GRAD = Direct("ConvGrad", ("dX", "dW", "dB"), searched=True)
+_BATCH_NORM_GRAD = Direct("BatchNormalizationGrad", ("dX", "dScale", "dBias"), searched=True)
 
 
 def conv1d(
@@ -78,25 +78,16 @@ class _Conv(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight = ctx.saved_tensors
-        mask = list(ctx.needs_input_grad[:3])
-        stride, padding, dilation, *_, groups = ctx.sizes
+        needs = ctx.needs_input_grad[:3]
         if torch.is_grad_enabled() or torch.compiler.is_compiling() or not x.numel():
-            results = torch.ops.aten.convolution_backward(grad, x, weight, [weight.shape[0]], *ctx.sizes, mask)
+            found = torch.ops.aten.convolution_backward(grad, x, weight, [weight.shape[0]], *ctx.sizes, list(needs))
+            found = [each if need else None for each, need in zip(found, needs, strict=True)]
         else:
-            outputs = ",".join([name for name, asked in zip(("dX", "dW", "dB"), mask, strict=True) if asked])
-            results = _ops.ConvGrad(
-                grad,
-                x,
-                weight,
-                strides=stride,
-                pads=[*padding, *padding],
-                dilations=dilation,
-                group=groups,
-                outputs=outputs,
-                search=IN_FORCE,
-            )
-        given = [each if asked else None for each, asked in zip(results, mask, strict=True)]
-        return *given, None, None, None, None
+            stride, padding, dilation, *_, groups = ctx.sizes
+            pads = (*padding, *padding)
+            attributes = ("strides", (*stride,)), ("pads", pads), ("dilations", (*dilation,)), ("group", groups)
+            found = _CONV_GRAD(needs, (grad, x, weight), attributes)
+        return *found, None, None, None, None
 
 
 def batch_norm(
@@ -129,20 +120,12 @@ class _BatchNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight, mean, inv_std = ctx.saved_tensors
-        mask = list(ctx.needs_input_grad[:3])
+        needs = ctx.needs_input_grad[:3]
         if torch.is_grad_enabled() or not x.numel():
-            dx, dweight, dbias = torch.ops.aten.native_batch_norm_backward(
-                grad, x, weight, None, None, mean, inv_std, True, ctx.eps, mask
+            found = torch.ops.aten.native_batch_norm_backward(
+                grad, x, weight, None, None, mean, inv_std, True, ctx.eps, list(needs)
             )
+            found = [each if need else None for each, need in zip(found, needs, strict=True)]
         else:
-            dx, dweight, dbias, _ = _ops.BatchNormalizationGrad(
-                grad,
-                x,
-                weight,
-                mean,
-                inv_std,
-                outputs=",".join([name for name, asked in zip(("dX", "dScale", "dBias"), mask, strict=True) if asked]),
-                search=IN_FORCE,
-            )
-        given = [each if asked else None for each, asked in zip((dx, dweight, dbias), mask, strict=True)]
-        return *given, None, None, None, None
+            found = _BATCH_NORM_GRAD(needs, (grad, x, weight, mean, inv_std))
+        return *found, None, None, None, None

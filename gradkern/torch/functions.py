@@ -12,14 +12,19 @@ from typing import Any, overload
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.operators import define
+from gradkern.torch.direct import Direct
 from gradkern.torch.residual_norms import added_norm, fits
 
 __all__ = ["invertible_layer_norm", "layer_norm", "linear_gelu", "rms_norm"]
 
 Tensor = torch.Tensor
-define()
-_ops = torch.ops.gradkern
+_GELU_GRAD = {
+    "none": Direct("BiasGeluGrad_dX", ("dX", "dB")),
+    "tanh": Direct("BiasFastGeluGrad_dX", ("dX", "dB")),
+}
+_LAYER_NORM_GRAD = Direct("LayerNormalizationGrad", ("X_grad", "scale_grad", "bias_grad"))
+_RMS_NORM_GRAD = Direct("SimplifiedLayerNormalizationGrad", ("X_grad", "scale_grad"))
+_INVERTIBLE_GRAD = Direct("InvertibleLayerNormalizationGrad", ("X_grad", "scale_grad", "bias_grad"))
 
 
 def linear_gelu(input: Tensor, weight: Tensor, bias: Tensor, approximate: str = "none") -> Tensor:  # noqa: A002
@@ -47,9 +52,7 @@ class _LinearGelu(torch.autograd.Function):
             dz = torch.ops.aten.gelu_backward(grad, z, approximate=ctx.approximate)
             dbias = dz.flatten(0, -2).sum(0) if needs[2] else None
         else:
-            operator = _ops.BiasGeluGrad_dX if ctx.approximate == "none" else _ops.BiasFastGeluGrad_dX
-            outputs = "dX,dB" if needs[2] else "dX"
-            dz, dbias = operator(grad, z, torch.zeros_like(bias), outputs=outputs)
+            dz, dbias = _GELU_GRAD[ctx.approximate]((True, needs[2]), (grad, z, torch.zeros_like(bias)))
         dx = dz @ weight if needs[0] else None
         dweight = dz.flatten(0, -2).mT @ x.flatten(0, -2) if needs[1] else None
         return dx, dweight, dbias if needs[2] else None, None
@@ -107,7 +110,7 @@ class _LayerNorm(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         y, mean, inv_std = _normalized(x, shape, weight, bias, eps)
         ctx.save_for_backward(x, weight, bias, mean, inv_std)
-        ctx.shape, ctx.eps = shape, eps
+        ctx.shape, ctx.eps, ctx.attributes = shape, eps, _axis(x, shape)
         return y
 
     @staticmethod
@@ -117,22 +120,15 @@ class _LayerNorm(torch.autograd.Function):
             y = _reference(x, ctx.shape, weight, bias, ctx.eps)
             dx, dweight, dbias = torch.autograd.grad(y, (x, weight, bias), grad, create_graph=True)
             return dx, None, dweight, dbias, None
-        needs, names = ctx.needs_input_grad, ("X_grad", "scale_grad", "bias_grad")
-        outputs = _wanted(names, (needs[0], needs[2], needs[3]))
-        axis = x.dim() - len(ctx.shape)
-        results = _ops.LayerNormalizationGrad(grad, x, weight, mean, inv_std, axis=axis, outputs=outputs)
-        dx, dweight, dbias = _given(outputs, names, results)
+        of_x, _, of_weight, of_bias, _ = ctx.needs_input_grad
+        needs = of_x, of_weight, of_bias
+        dx, dweight, dbias = _LAYER_NORM_GRAD(needs, (grad, x, weight, mean, inv_std), ctx.attributes)
         return dx, None, dweight, dbias, None
 
 
-def _wanted(names: tuple[str, ...], needs: tuple[bool, ...]) -> str:
-    """The gradients that are needed. Autograd never asks for none."""
-    return ",".join([name for name, need in zip(names, needs, strict=True) if need])
-
-
-def _given(outputs: str, names: tuple[str, ...], results: Any) -> tuple[Any, ...]:
-    wanted = outputs.split(",")
-    return tuple([each if name in wanted else None for name, each in zip(names, results, strict=True)])
+def _axis(x: Tensor, shape: tuple[int, ...]) -> Any:
+    """Where normalization begins, as the operators of gradients are told."""
+    return (("axis", x.dim() - len(shape)),)
 
 
 def _normalized(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -197,7 +193,7 @@ class _RmsNorm(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, shape: Any, weight: Tensor, eps: float) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         y, inv_rms = _root_mean_squared(x, shape, weight, eps)
         ctx.save_for_backward(x, weight, inv_rms)
-        ctx.shape, ctx.eps = shape, eps
+        ctx.shape, ctx.eps, ctx.attributes = shape, eps, _axis(x, shape)
         return y
 
     @staticmethod
@@ -207,11 +203,8 @@ class _RmsNorm(torch.autograd.Function):
             y, _ = _root_mean_squared(x, ctx.shape, weight, ctx.eps)
             dx, dweight = torch.autograd.grad(y, (x, weight), grad, create_graph=True)
             return dx, None, dweight, None
-        needs = ctx.needs_input_grad
-        outputs = _wanted(("X_grad", "scale_grad"), (needs[0], needs[2]))
-        axis = x.dim() - len(ctx.shape)
-        results = _ops.SimplifiedLayerNormalizationGrad(grad, x, weight, inv_rms, axis=axis, outputs=outputs)
-        dx, dweight = _given(outputs, ("X_grad", "scale_grad"), results)
+        of_x, _, of_weight, _ = ctx.needs_input_grad
+        dx, dweight = _RMS_NORM_GRAD((of_x, of_weight), (grad, x, weight, inv_rms), ctx.attributes)
         return dx, None, dweight, None
 
 
@@ -249,7 +242,7 @@ class _InvertibleLayerNorm(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         y, _, inv_std = _normalized(x, shape, weight, bias, eps)
         ctx.save_for_backward(y, weight, bias, inv_std)
-        ctx.axis = x.dim() - len(shape)
+        ctx.attributes = _axis(x, shape)
         return y
 
     @staticmethod
@@ -257,8 +250,7 @@ class _InvertibleLayerNorm(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise RuntimeError("invertible_layer_norm has no second derivative; use layer_norm")
         y, weight, bias, inv_std = ctx.saved_tensors
-        needs, names = ctx.needs_input_grad, ("X_grad", "scale_grad", "bias_grad")
-        outputs = _wanted(names, (needs[0], needs[2], needs[3]))
-        results = _ops.InvertibleLayerNormalizationGrad(grad, y, weight, bias, inv_std, axis=ctx.axis, outputs=outputs)
-        dx, dweight, dbias = _given(outputs, names, results)
+        of_x, _, of_weight, of_bias, _ = ctx.needs_input_grad
+        needs = of_x, of_weight, of_bias
+        dx, dweight, dbias = _INVERTIBLE_GRAD(needs, (grad, y, weight, bias, inv_std), ctx.attributes)
         return dx, None, dweight, dbias, None

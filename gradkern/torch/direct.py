@@ -1,0 +1,72 @@
+"""Operators of the registry for autograd functions: in eager called at once, as PyTorch's dispatcher, which a call of
+torch.ops.gradkern passes three times, costs the host more than all else that the call does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.arrays.torch_guards import of_tensors
+from gradkern.contract.binder import AttributeKey, attribute_key
+from gradkern.contract.request import Request, binder_of
+from gradkern.dispatch.run import run, run_known
+from gradkern.policy import DEFAULT
+from gradkern.torch.flags import flags, policy_of
+from gradkern.torch.operators import IN_FORCE, define
+
+__all__ = ["Direct"]
+
+Tensors = tuple[torch.Tensor, ...]
+Attributes = tuple[tuple[str, Any], ...]
+define()
+_is_compiling = torch.compiler.is_compiling
+_count_modes = torch._C._len_torch_dispatch_stack
+
+
+class Direct:
+    """An operator of the registry, of whose outputs are computed those that are needed.
+
+    What is traced or seen by a dispatch mode goes to torch.ops.gradkern, and so do tensors that only stand for others,
+    such as subclasses and those of function transforms.
+
+    outputs   the contract's, from the first on
+    searched  whether its kernels are chosen by a search, which heeds the policy in force and PyTorch's flags
+    """
+
+    def __init__(self, name: str, outputs: tuple[str, ...], searched: bool = False) -> None:
+        self._name, self._outputs, self._searched = name, outputs, searched
+        self._binder = binder_of(name)
+        self._padding = {n: (None,) * (len(self._binder.inputs) - n) for n in range(1, len(self._binder.inputs) + 1)}
+        self._count = len(outputs)
+        self._asked: dict[Any, tuple[tuple[str, ...], dict[str, Any], AttributeKey]] = {}
+
+    def __call__(self, needs: tuple[bool, ...], tensors: Tensors, attributes: Attributes = ()) -> tuple[Any, ...]:
+        """The outputs, with None for each that is not needed, for the first inputs of the contract."""
+        if _is_compiling() or _count_modes():
+            return self._dispatched(needs, tensors, attributes)
+        asked = self._asked.get((needs, attributes))
+        if asked is None:
+            asked = self._asked[needs, attributes] = self._ask(needs, attributes)
+        wanted, named, key = asked
+        policy = policy_of(flags()) if self._searched else DEFAULT
+        arrays = tensors + self._padding[len(tensors)]
+        found = run_known(Request(self._binder, arrays, named, key, wanted, None, None, policy))
+        if found is None:
+            if of_tensors(tensors) is None:
+                return self._dispatched(needs, tensors, attributes)
+            found = run(self._name, *tensors, outputs=wanted, policy=policy, **named)
+        return found[: self._count]
+
+    def _ask(self, needs: tuple[bool, ...], attributes: Attributes) -> tuple[tuple[str, ...], dict[str, Any], Any]:
+        wanted = tuple([name for name, need in zip(self._outputs, needs, strict=True) if need])
+        return wanted, dict(attributes), attribute_key(dict(attributes))
+
+    def _dispatched(self, needs: tuple[bool, ...], tensors: Tensors, attributes: Attributes) -> tuple[Any, ...]:
+        operator: Any = getattr(torch.ops.gradkern, self._name)
+        wanted = ",".join([name for name, need in zip(self._outputs, needs, strict=True) if need])
+        policy: dict[str, Any] = {"search": IN_FORCE} if self._searched else {}
+        found = operator(*tensors, outputs=wanted, **policy, **dict(attributes))
+        found = (found,) if isinstance(found, torch.Tensor) else found
+        return tuple([each if need else None for each, need in zip(found, needs, strict=False)])
