@@ -66,6 +66,7 @@ _BiasFastGeluOutput: TypeAlias = Literal["C"]
 _BiasFastGeluGrad_dXOutput: TypeAlias = Literal["dX", "dB"]
 _BiasGeluOutput: TypeAlias = Literal["C"]
 _BiasGeluGrad_dXOutput: TypeAlias = Literal["dX", "dB"]
+_ConvOutput: TypeAlias = Literal["Y"]
 _ConvGradOutput: TypeAlias = Literal["dX", "dW", "dB"]
 _DmlBatchNormalizationGradOutput: TypeAlias = Literal["OutputGradient", "OutputScaleGradient", "OutputBiasGradient"]
 _InvertibleLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad"]
@@ -179,6 +180,11 @@ class _BiasGeluGrad_dXPlan(Prepared):
     def __call__(
         self, dY: _T, X: _T, B: _TB, *, out: Mapping[_BiasGeluGrad_dXOutput, _Array] | None = None, stream: Any = None
     ) -> _results.BiasGeluGrad_dX[_T, _TB]: ...
+
+class _ConvPlan(Prepared):
+    def __call__(
+        self, X: _T, W: _T, B: _T | None = None, *, out: Mapping[_ConvOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.Conv[_T]: ...
 
 class _ConvGradPlan(Prepared):
     def __call__(
@@ -567,6 +573,43 @@ def run(
     Returns
       dX: gradient of X
       dB: gradient of B; summed before dX is rounded; on request
+    """
+
+@overload
+def run(
+    op: Literal["Conv"],
+    X: _T,
+    W: _T,
+    B: _T | None = None,
+    *,
+    auto_pad: Literal["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"] = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    outputs: _ConvOutput | Iterable[_ConvOutput] | None = None,
+    out: Mapping[_ConvOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.Conv[_T]:
+    """Convolution in one to three dimensions, grouped, strided, dilated and padded, with a bias.
+
+      X: input
+      W: weights
+      B: bias of each output channel
+      auto_pad: how pads are found
+      dilations: distance between the taps of the kernel
+      group: groups the channels are divided into
+      kernel_shape: extent of the kernel; must agree with W, whose extent is the default
+      pads: zeros before each spatial dimension then after each; 0 by default
+      strides: step of the kernel
+
+    Returns
+      Y: each window of X times the weights, added up, and the bias
     """
 
 @overload
@@ -1066,6 +1109,29 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _BiasGeluGrad_dXPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["Conv"],
+    X: _Array,
+    W: _Array,
+    B: _Array | None = None,
+    *,
+    auto_pad: Literal["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"] = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    outputs: _ConvOutput | Iterable[_ConvOutput] | None = None,
+    out: Mapping[_ConvOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _ConvPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload

@@ -154,8 +154,8 @@ class Resolving(Protocol):
     def resolve(
         self, axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Collection[str], /
     ) -> Mapping[str, Any]:
-        """The attributes with nothing left open. Raises a GradkernError where they do not fit the axes, or the given
-        inputs and wanted outputs, whose names are in `names`.
+        """The attributes with nothing left open, and the sizes of axes that outputs alone have. Raises a GradkernError
+        where they do not fit the axes, or the given inputs and wanted outputs, whose names are in `names`.
         """
         ...
 

@@ -102,6 +102,12 @@ class BiasGeluGrad_dX(NamedTuple, Generic[_T, _TB]):
     dB: _TB | Any
     """gradient of B; summed before dX is rounded"""
 
+class Conv(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    Y: _T | Any
+    """each window of X times the weights, added up, and the bias"""
+
 class ConvGrad(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 

@@ -8,7 +8,17 @@ import numpy as np
 
 from gradkern.call import Tensor
 
-__all__ = ["c_strides", "dense_like", "is_dense", "layout", "memory_order", "merged_axes", "overlaps_itself"]
+__all__ = [
+    "c_strides",
+    "channels_as_in",
+    "channels_last",
+    "dense_like",
+    "is_dense",
+    "layout",
+    "memory_order",
+    "merged_axes",
+    "overlaps_itself",
+]
 
 
 def dense_like(model: Tensor, shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
@@ -34,6 +44,20 @@ def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))
+
+
+def channels_last(tensor: Tensor) -> bool | None:
+    """Whether axis 1, the channels, lies within the positions; None where sizes of 1 leave it open."""
+    spatial = [stride for size, stride in zip(tensor.shape[2:], tensor.strides[2:], strict=True) if size > 1]
+    return tensor.strides[1] < min(spatial) if spatial and tensor.shape[1] > 1 else None
+
+
+def channels_as_in(model: Tensor, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Byte strides for a new array of `shape`: with the channels, axis 1, last where `model` has them so."""
+    if not channels_last(model):
+        return c_strides(shape, itemsize)
+    batch, *positions, channel = c_strides((shape[0], *shape[2:], shape[1]), itemsize)
+    return (batch, channel, *positions)
 
 
 def memory_order(tensor: Tensor) -> tuple[int, ...]:

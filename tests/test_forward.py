@@ -38,6 +38,7 @@ PARTNERS: dict[tuple[Any, Any], tuple[dict[str, str], dict[str, str]]] = {
         {"X": "X_grad", "scale": "scale_grad"},
     ),
     ("BatchNormalization", "BatchNormalizationGrad"): (BATCH, {"X": "dX", "scale": "dScale", "B": "dBias"}),
+    ("Conv", "ConvGrad"): ({"X": "X", "W": "W"}, {"X": "dX", "W": "dW", "B": "dB"}),
     ("BiasGelu", "BiasGeluGrad_dX"): (GELU, OF_GELU),
     ("BiasFastGelu", "BiasFastGeluGrad_dX"): (GELU, OF_GELU),
     ("SkipLayerNormalization", "LayerNormalizationGrad"): (SKIP, OF_SKIP),

@@ -15,7 +15,7 @@ from gradkern.contract.request import Request, Views
 from gradkern.contract.schema import Operator, Output
 from gradkern.errors import ArgumentError, DTypeError, GradkernError, OutputError, ShapeError
 from gradkern.policy import Policy
-from gradkern.strides import c_strides, dense_like, overlaps_itself
+from gradkern.strides import c_strides, channels_as_in, dense_like, overlaps_itself
 
 __all__ = ["check", "scattered_outputs"]
 
@@ -44,7 +44,9 @@ def check(request: Request, views: Views, policy: Policy, resolve: Resolve | Non
                 raise ShapeError(f"input {key} has shape {tensor.shape}, which is more bytes than can be addressed")
         per_dimension(operator, values, axes)
         if resolve is not None:
-            values = {**values, **resolve(axes, values, {*tensors, *request.wanted})}
+            resolved = resolve(axes, values, {*tensors, *request.wanted})
+            axes |= {key: size for key, size in resolved.items() if key in operator.axes}
+            values |= {key: value for key, value in resolved.items() if key not in operator.axes}
         outputs = {
             each.name: _given(each, _new(each, types, axes, tensors, views.device), views)
             for each in operator.outputs
@@ -109,7 +111,13 @@ def _new(
         model = tensors[output.like]
         return Tensor(dtype, model.shape, dense_like(model, model.shape, dtype), alignment)
     shape = shape_of(output.shape or (), axes)
-    return Tensor(dtype, shape, c_strides(shape, dtype.itemsize), alignment)
+    return Tensor(dtype, shape, _strides(output, shape, tensors, dtype), alignment)
+
+
+def _strides(output: Output, shape: tuple[int, ...], tensors: Mapping[str, Tensor], dtype: np.dtype) -> tuple[int, ...]:
+    if output.order_of in tensors:
+        return channels_as_in(tensors[output.order_of], shape, dtype.itemsize)
+    return c_strides(shape, dtype.itemsize)
 
 
 def _given(output: Output, new: Tensor, views: Views) -> Tensor:
@@ -139,6 +147,7 @@ def scattered_outputs(operator: Operator, call: Call) -> tuple[str, ...]:
             orders = [c_strides(tensor.shape, tensor.dtype.itemsize)]
             if each.like is not None:
                 orders.append(dense_like(call.inputs[each.like], tensor.shape, tensor.dtype))
+            orders.append(_strides(each, tensor.shape, call.inputs, tensor.dtype))
             if _order(tensor.shape, tensor.strides) not in [_order(tensor.shape, strides) for strides in orders]:
                 found.append(each.name)
     return tuple(found)

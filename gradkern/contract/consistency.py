@@ -148,6 +148,8 @@ def _axes(operator: Operator) -> Iterator[tuple[Path, str]]:
             yield ("outputs", index), "needs exactly one of like and shape"
         if output.like is not None and output.like not in inputs:
             yield ("outputs", index, "like"), f"no input {output.like!r}; inputs has {_list(sorted(inputs))}"
+        if output.order_of is not None and (output.shape is None or output.order_of not in inputs):
+            yield ("outputs", index, "order_of"), f"{output.order_of!r} is no input, or the output has no shape"
 
 
 def _shapes(operator: Operator) -> Iterator[tuple[Path, Shape]]:

@@ -119,6 +119,7 @@ class Output(Model):
     type: Name
     like: Name | None = None
     shape: Shape | None = None
+    order_of: Name | None = None
     optional: bool = False
     default: bool = True
     appended: bool = False

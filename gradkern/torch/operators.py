@@ -14,10 +14,13 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
+from gradkern.contract.attributes import per_dimension
+from gradkern.contract.axes import match
 from gradkern.contract.registry import operators
 from gradkern.contract.schema import Attribute, Flat, Ones, Operator, Output, Token
 from gradkern.dispatch.run import run
 from gradkern.policy import DEFAULT, Policy
+from gradkern.system.importing import load
 from gradkern.torch.flags import flags, policy_of
 
 __all__ = ["IN_FORCE", "define", "registered", "schema_of"]
@@ -121,8 +124,19 @@ def _empty(operator: Operator, output: Output, given: dict[str, Any], attributes
     dtype = _dtype(operator, output.type, given, attributes)
     if output.like is not None:
         return torch.empty_like(given[output.like], dtype=dtype)
-    sizes = [size for token in output.shape or () for size in _sizes(operator, token, given, attributes)]
-    return next(iter(given.values())).new_empty(sizes, dtype=dtype)
+    shape = output.shape or ()
+    sizes = [size for token in shape for size in _sizes(operator, token, given, attributes)]
+    made = next(iter(given.values())).new_empty(sizes, dtype=dtype)
+    if output.order_of is None or not _channels_last(given[output.order_of]):
+        return made
+    order = [0, *range(2, len(sizes)), 1]
+    return made.new_empty([sizes[axis] for axis in order]).movedim(-1, 1)
+
+
+def _channels_last(model: Any) -> bool:
+    """As `strides.channels_last` has it."""
+    spatial = [stride for size, stride in zip(model.shape[2:], model.stride()[2:], strict=True) if size > 1]
+    return bool(spatial) and model.shape[1] > 1 and model.stride(1) < min(spatial)
 
 
 def _dtype(operator: Operator, variable: str, given: dict[str, Any], attributes: dict[str, Any]) -> torch.dtype:
@@ -145,6 +159,12 @@ def _sizes(operator: Operator, token: Token, given: dict[str, Any], attributes: 
         return [1 for _ in _sizes(operator, token.ones, given, attributes)]
     if isinstance(token, Flat):
         return [prod(_sizes(operator, token.flat, given, attributes))]
+    if all(token not in each.shape for each in operator.inputs):  # the operator's family finds it from the others
+        values = {name: attributes.get(name, each.default) for name, each in operator.attributes.items()}
+        values = {name: tuple(each) if isinstance(each, list) else each for name, each in values.items()}
+        axes = match(operator, {name: each for name, each in given.items() if each is not None}, values)
+        per_dimension(operator, values, axes)
+        return list(load(f"gradkern.ops.{operator.family}").resolve(axes, values, given.keys())[str(token)])
     each = next(each for each in operator.inputs if token in each.shape and given.get(each.name) is not None)
     sizes, place = given[each.name].shape, each.shape.index(token)
     ranks = [_rank(operator, str(name), given, attributes) for name in each.shape]

@@ -17,7 +17,7 @@ GELU = "BiasGeluGrad_dX"
 KNOWN = (
     "BatchNormalization, BatchNormalizationGrad, BatchNormalizationGradFromSums, BatchNormalizationGradSums, "
     "BatchNormalizationMergeStatistics, BiasFastGelu, "
-    "BiasFastGeluGrad_dX, BiasGelu, BiasGeluGrad_dX, ConvGrad, DmlBatchNormalizationGrad, "
+    "BiasFastGeluGrad_dX, BiasGelu, BiasGeluGrad_dX, Conv, ConvGrad, DmlBatchNormalizationGrad, "
     "InvertibleLayerNormalizationGrad, LayerNormalization, LayerNormalizationGrad, SimplifiedLayerNormalization, "
     "SimplifiedLayerNormalizationGrad, SkipLayerNormalization, SkipSimplifiedLayerNormalization"
 )
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.usefixtures("provider")
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("ConvGrd", " (did you mean ConvGrad?)"),
-        ("convgrad", " (did you mean ConvGrad?)"),
+        ("ConvGrd", " (did you mean ConvGrad or Conv?)"),
+        ("convgrad", " (did you mean ConvGrad or Conv?)"),
         ("BiasGeluGrad", " (did you mean BiasGeluGrad_dX or BiasGelu or BiasFastGeluGrad_dX?)"),
         ("Softmax", ""),
         (7, ""),

@@ -33,6 +33,7 @@ def test_the_registry_has_these_operators() -> None:
         "BiasFastGeluGrad_dX",
         "BiasGelu",
         "BiasGeluGrad_dX",
+        "Conv",
         "ConvGrad",
         "DmlBatchNormalizationGrad",
         "InvertibleLayerNormalizationGrad",

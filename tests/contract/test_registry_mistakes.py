@@ -149,6 +149,7 @@ BAD = {
     "as many as itself": ("last, group: true", "last, group: true, broadcasts_to: rows", "13: operators.Sum.axes.rows.broadcasts_to: 'rows' is no other group of axes"),
     "begins at no attribute": ("last, group: true", "last, group: true, begins_at: mode", "13: operators.Sum.axes.rows.begins_at: 'mode' is no attribute with axis_of"),
     # outputs
+    "an order of no input": (Y, Y.replace("}", ", order_of: X}"), "19: operators.Sum.outputs.0.order_of: 'X' is no input, or the output has no shape"),
     "an output like no input": (Y, Y.replace("like: X", "like: W"), "19: operators.Sum.outputs.0.like: no input 'W'; inputs has B, X"),
     "an output of no shape": (Y, Y.replace("like: X, ", ""), "19: operators.Sum.outputs.0: needs exactly one of like and shape"),
     "an output of two shapes": (Y, Y.replace("like: X", "like: X, shape: [rows, columns]"), "19: operators.Sum.outputs.0: needs exactly one of like and shape"),

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, ndtr
 
-from helpers.forward import Array, conv_pads, taps
+from helpers.forward import Array, conv, conv_pads, taps
 
 __all__ = ["FORMULAS", "central_differences", "directional_difference", "reference"]
 
@@ -352,6 +352,10 @@ def _conv(
     }
 
 
+def _conv_forward(X: Array, W: Array, B: Array | None = None, **attributes: Any) -> Gradients:
+    return {"Y": conv(X, W, B, **attributes)}
+
+
 FORMULAS: dict[str, Callable[..., Gradients]] = {
     "BiasGelu": _bias_gelu_forward,
     "BiasFastGelu": _bias_fast_gelu_forward,
@@ -367,6 +371,7 @@ FORMULAS: dict[str, Callable[..., Gradients]] = {
     "LayerNormalizationGrad": _layer_norm,
     "SimplifiedLayerNormalizationGrad": _rms_norm,
     "InvertibleLayerNormalizationGrad": _invertible_layer_norm,
+    "Conv": _conv_forward,
     "ConvGrad": _conv,
     "BiasGeluGrad_dX": _bias_gelu,
     "BiasFastGeluGrad_dX": _bias_fast_gelu,

@@ -6,7 +6,7 @@ import numpy as np
 NORM = {"float64": 1e-13, "float32": 1e-6, "float16": 3e-4, "bfloat16": 2.2e-3}
 """||result - reference|| / ||reference||. One rounding costs 2.1e-4 in float16 and 1.7e-3 in bfloat16."""
 CONV_NORM = {**NORM, "float32": 5e-6}
-"""The same for ConvGrad without TF32."""
+"""The same for convolutions without TF32."""
 ULPS, SHARE_OF_ROW, SHORT = 2, 1e-6, 8
 """No element of dX further than this many units in its last place, plus this share of the largest in its row.
 
@@ -19,7 +19,7 @@ FEW = 64
 
 
 def norm_of(operator: str, dtype: np.dtype, size: int = FEW) -> float:
-    bound = (CONV_NORM if operator == "ConvGrad" else NORM)[dtype.name]
+    bound = (CONV_NORM if operator in ("Conv", "ConvGrad") else NORM)[dtype.name]
     one_rounding = float(ml_dtypes.finfo(dtype).eps) / 2
     return max(bound, one_rounding * 1.01) if size < FEW else bound
 

@@ -1,18 +1,22 @@
-"""ConvGrad: the three gradients of a convolution.
+"""Conv and ConvGrad: a convolution, and its three gradients.
 
-The forward convolution, for image n, filter m and output position o (a tuple with one index per spatial axis):
+Conv, for image n, filter m and output position o (a tuple with one index per spatial axis):
 
     Y[n, m, o] = B[m] + sum over c, k of  W[m, c, k] * X[n, channel(m, c), o*strides + k*dilations - pads_begin]
 
 where X is zero outside its bounds, c runs over C/group channels, and channel(m, c) = (m // (M/group)) * (C/group) + c.
-Its gradients, for an upstream gradient dY of Y's shape:
+Without B there is no bias. ConvGrad, for an upstream gradient dY of Y's shape:
 
     dX[n, c', i] = sum over the (m, c, k, o) with channel(m, c) = c' and o*strides + k*dilations - pads_begin = i
                    of  W[m, c, k] * dY[n, m, o]
     dW[m, c, k]  = sum over n, o of  dY[n, m, o] * X[n, channel(m, c), o*strides + k*dilations - pads_begin]
     dB[m]        = sum over n, o of  dY[n, m, o]
 
-Source: com.microsoft ConvGrad of ONNX Runtime Training; the attributes are those of ONNX Conv.
+Arithmetic is float32 (float64 for float64), TF32 where the policy allows it and the GPU's search finds it faster; it
+rounds once, at the store. New arrays for Y and dX have the channels last in memory where X has them so.
+
+Sources: ONNX, Conv 11; com.microsoft ConvGrad of ONNX Runtime Training, whose attributes are those of ONNX Conv. Beyond
+them: bfloat16, channels-last arrays by their strides, batches of nothing, each gradient optional.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ __all__ = ["resolve"]
 
 
 def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Collection[str] = ()) -> dict[str, Any]:
-    """The attributes with nothing left open: full tuples, auto_pad turned into pads.
+    """The attributes with nothing left open: full tuples, auto_pad turned into pads; and `out`, if no dY has told it.
 
     Raises ShapeError or AttributeValueError where the arrays are no convolution's: channels and groups that do not
     multiply out, a kernel_shape other than W's, a dY of another shape than the forward convolution's output.
@@ -44,10 +48,10 @@ def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Colle
         out = _same_size(spatial, strides)
     else:
         out = _out_size(spatial, strides, extents, pads)
-    if axes["out"] != out:
+    if axes.get("out", out) != out:
         raise ShapeError(f"input dY has spatial shape {axes['out']}; the forward convolution gives {out}")
     explicit = {"kernel_shape": kernel, "pads": pads, "strides": strides, "dilations": dilations, "auto_pad": "NOTSET"}
-    return {**attributes, **explicit}
+    return {**attributes, **explicit, "out": out}
 
 
 def _check_channels(channels: int, filters: int, per_group: int, group: int) -> None:

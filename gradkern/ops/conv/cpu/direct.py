@@ -28,7 +28,7 @@ from gradkern.ops.conv.cpu.gemm import GemmLaunch
 from gradkern.ops.conv.cpu.im2col import contiguous, spacing_of
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["DirectLaunch"]
+__all__ = ["TASKS", "DirectLaunch", "Flat", "bring_home", "fill"]
 
 BLOCK = 2048  # positions: three buffers of float32 fill three quarters of a 32 KiB L1 cache
 TASKS = 16  # planes of fewer channels than this are shared out by images too
@@ -64,10 +64,10 @@ def direct(
         for image in range(first, last):
             for start in range(0, total, block):
                 count = min(block, total - start)
-                _fill(X[image, channel], x, start, count, padded, (1, 1, 1), begins)
+                fill(X[image, channel], x, start, count, padded, (1, 1, 1), begins)
                 result[:] = 0
                 for m in range(group * filters, (group + 1) * filters):
-                    _fill(dY[image, m], spread, start - halo, count + halo, padded, strides, (0, 0, 0))
+                    fill(dY[image, m], spread, start - halo, count + halo, padded, strides, (0, 0, 0))
                     for tap in range(len(distances)):
                         seen = spread[halo - distances[tap] : halo - distances[tap] + count]
                         w = load(contiguous(W[m, c, taps[tap, 0], taps[tap, 1]]), taps[tap, 2] * step)
@@ -80,12 +80,12 @@ def direct(
                                 dot += x[p] * seen[p]
                             shares[share, m, c, tap] += dot
                 if dX.size:
-                    _bring_home(result, dX[image, channel], start, count, padded, begins)
+                    bring_home(result, dX[image, channel], start, count, padded, (1, 1, 1), begins)
         task = take(queue)
 
 
 @njit(**INLINE)
-def _fill(plane: Any, target: Any, start: int, count: int, padded: Any, strides: Any, begins: Any) -> None:
+def fill(plane: Any, target: Any, start: int, count: int, padded: Any, strides: Any, begins: Any) -> None:
     """target[p - start] = plane[i], where i lies at i*strides + begins; zero between and around."""
     target[:count] = 0
     step = plane.strides[2] // plane.itemsize
@@ -105,24 +105,26 @@ def _fill(plane: Any, target: Any, start: int, count: int, padded: Any, strides:
 
 
 @njit(**INLINE)
-def _bring_home(result: Any, plane: Any, start: int, count: int, padded: Any, begins: Any) -> None:
-    """plane[i] = result[p - start], where i lies at i + begins."""
+def bring_home(result: Any, plane: Any, start: int, count: int, padded: Any, strides: Any, begins: Any) -> None:
+    """plane[i] = result[p - start], where i lies at i*strides + begins."""
     step = plane.strides[2] // plane.itemsize
     for line in range(start // padded[2], (start + count - 1) // padded[2] + 1):
-        i0, i1 = line // padded[1] - begins[0], line % padded[1] - begins[1]
+        at0, at1 = line // padded[1] - begins[0], line % padded[1] - begins[1]
+        i0, i1 = at0 // strides[0], at1 // strides[1]
+        if i0 * strides[0] != at0 or i1 * strides[1] != at1:
+            continue
         if i0 < 0 or i0 >= plane.shape[0] or i1 < 0 or i1 >= plane.shape[1]:
             continue
         base = line * padded[2] + begins[2] - start
         memory = contiguous(plane[i0, i1])
-        for i in range(max(0, -base), min(plane.shape[2], count - base)):
-            store(memory, i * step, result[base + i])
+        for i in range(max(0, -(base // strides[2])), min(plane.shape[2], (count - 1 - base) // strides[2] + 1)):
+            store(memory, i * step, result[base + i * strides[2]])
 
 
-class DirectLaunch:
-    """Computes the wanted ones of dX and dW in one pass over dY and X."""
+class Flat:
+    """A plane with its padding: its sizes, the filter's taps, what distances they are, and positions of a block."""
 
-    def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
-        dtype = call.inputs["X"].dtype
+    def __init__(self, geometry: Geometry) -> None:
         extents = [
             (out - 1) * stride + (size - 1) * dilation + 1
             for out, stride, size, dilation in zip(
@@ -130,19 +132,31 @@ class DirectLaunch:
             )
         ]
         ends = [begin + size for begin, size in zip(geometry.pads_begin, geometry.spatial, strict=True)]
-        padded = tuple(max(extent, end) for extent, end in zip(extents, ends, strict=True))
-        taps = np.array(list(product(*(range(size) for size in geometry.kernel))), np.int64)
-        distances = (taps * geometry.dilations) @ np.array((padded[1] * padded[2], padded[2], 1))
-        block = max(1, min(prod(padded), max(BLOCK, 4 * int(distances[-1]))))
+        self.padded = tuple(max(extent, end) for extent, end in zip(extents, ends, strict=True))
+        self.taps = np.array(list(product(*(range(size) for size in geometry.kernel))), np.int64)
+        self.distances = (self.taps * geometry.dilations) @ np.array(
+            (self.padded[1] * self.padded[2], self.padded[2], 1)
+        )
+        self.halo = int(self.distances[-1])
+        self.block = max(1, min(prod(self.padded), max(BLOCK, 4 * self.halo)))
+
+
+class DirectLaunch:
+    """Computes the wanted ones of dX and dW in one pass over dY and X."""
+
+    def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
+        dtype = call.inputs["X"].dtype
+        flat = Flat(geometry)
         images = min(geometry.images, ceil(TASKS / max(geometry.group * geometry.channels, 1)))
         filters = geometry.group * geometry.filters if "dW" in call.outputs else 0
         self._shares = (max(images, 1), filters, geometry.channels, geometry.taps)
         self._tasks = self._shares[0] * geometry.group * geometry.channels
-        self._geometry = (padded, geometry.strides, geometry.pads_begin, taps, distances, block)
+        sizes = flat.padded, geometry.strides, geometry.pads_begin
+        self._geometry = (*sizes, flat.taps, flat.distances, flat.block)
         self._no_dX = np.empty((0,) * 5, kernel_dtype(dtype))
         # A zero of the spread times an infinity of X is a NaN the formula does not have: then columns give dW.
         self._exact = GemmLaunch(call, geometry, limit, data=False) if filters else None
-        buffers = threads.threads() * (3 * block + int(distances[-1])) * arithmetic(dtype).itemsize
+        buffers = threads.threads() * (3 * flat.block + flat.halo) * arithmetic(dtype).itemsize
         exact = 0 if self._exact is None else self._exact.scratch
         self.scratch = max(buffers, exact) + prod(self._shares) * 8
         if self.scratch > limit:

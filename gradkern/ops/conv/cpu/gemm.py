@@ -23,7 +23,7 @@ from gradkern.ops.conv.cpu.im2col import gather, pack, scatter
 from gradkern.ops.conv.geometry import DataPart, Geometry, Window
 from gradkern.strides import is_dense
 
-__all__ = ["GemmLaunch"]
+__all__ = ["GemmLaunch", "Slices", "gatherer", "scatterer"]
 
 # A slice's columns and result: large enough for OpenBLAS to reach its speed, small enough for the last-level cache.
 SLICE_BYTES = 4 << 20
@@ -56,7 +56,7 @@ class GemmLaunch:
                 part(dY, W, dX)
 
 
-class _Slices:
+class Slices:
     """How positions and groups are cut, for `rows` rows of scratch per group and position."""
 
     def __init__(self, rows: int, positions: int, group: int, item: int, available: int) -> None:
@@ -92,9 +92,9 @@ class _WeightGradient:
         item, total = self._dtype.itemsize, geometry.group * geometry.filters * self._rows
         sums = (1 if self._in_place else 2) * total * item  # dW in the arithmetic type, and one slice's share of it
         positions = geometry.images * self._seen.positions
-        self._slices = _Slices(self._rows + self._filters, positions, geometry.group, item, limit - sums)
+        self._slices = Slices(self._rows + self._filters, positions, geometry.group, item, limit - sums)
         self.scratch = sums + self._slices.elements * (self._rows + self._filters) * item
-        self._gather = _gather(dtype)
+        self._gather = gatherer(dtype)
 
     def __call__(self, dY: np.ndarray, X: np.ndarray, dW: np.ndarray) -> None:
         filters, rows, slices = self._filters, self._rows, self._slices
@@ -133,16 +133,14 @@ class _DataGradient:
         self._rows, self._results = geometry.filters * self._taps, self._phases * geometry.channels
         item, positions = self._dtype.itemsize, geometry.images * part.window.positions
         weights = geometry.group * self._results * self._rows * item
-        self._slices = _Slices(self._rows + self._results, positions, geometry.group, item, limit - weights)
+        self._slices = Slices(self._rows + self._results, positions, geometry.group, item, limit - weights)
         self.scratch = weights + self._slices.elements * (self._rows + self._results) * item
-        self._gather = _gather(dtype)
+        self._gather = gatherer(dtype)
         seen = numba.from_dtype(kernel_dtype(dtype))
         used = numba.from_dtype(self._dtype)
-        source, target = types.Array(seen, 5, "A", readonly=True), types.Array(seen, 5, "A")
-        matrix = types.Array(used, 3, "C")
-        self._pack = pack(threads.QUEUE, source, types.int64, _TAPS, matrix)
-        integer = types.int64
-        self._scatter = scatter(threads.QUEUE, matrix, integer, integer, integer, _TRIPLE, _TRIPLE, _TABLE, target)
+        source = types.Array(seen, 5, "A", readonly=True)
+        self._pack = pack(threads.QUEUE, source, types.int64, _TAPS, types.Array(used, 3, "C"))
+        self._scatter = scatterer(dtype)
 
     def __call__(self, dY: np.ndarray, W: np.ndarray, dX: np.ndarray) -> None:
         rows, results, slices, window = self._rows, self._results, self._slices, self._part.window
@@ -157,22 +155,11 @@ class _DataGradient:
                 result = memory[split : split + groups * results * length].reshape(groups, results, length)
                 self._gather(dY, group * self._filters, start, window, columns)
                 np.matmul(weights[group : group + groups], columns.reshape(groups, rows, length), out=result)
-                threads.run(
-                    self._scatter,
-                    groups * results,
-                    2 * result.nbytes,
-                    result,
-                    group,
-                    self._channels,
-                    start,
-                    window.grid,
-                    self._strides,
-                    self._part.firsts,
-                    dX,
-                )
+                to = self._strides, self._part.firsts, dX
+                self._scatter(result, group, self._channels, start, window.grid, *to)
 
 
-def _gather(dtype: np.dtype) -> Any:
+def gatherer(dtype: np.dtype) -> Any:
     """gather for sources of this type, with a window for its table of integers."""
     source = types.Array(numba.from_dtype(kernel_dtype(dtype)), 5, "A", readonly=True)
     columns = types.Array(numba.from_dtype(arithmetic(dtype)), 3, "C")
@@ -183,5 +170,17 @@ def _gather(dtype: np.dtype) -> Any:
     def run(source: np.ndarray, first_row: int, start: int, window: Window, columns: np.ndarray) -> None:
         what = (source, first_row, start, window.grid, window.steps, *window.offsets, columns)
         threads.run(compiled, len(columns), 2 * columns.nbytes, *what)
+
+    return run
+
+
+def scatterer(dtype: np.dtype) -> Any:
+    """scatter for targets of this type."""
+    target = types.Array(numba.from_dtype(kernel_dtype(dtype)), 5, "A")
+    matrix, integer = types.Array(numba.from_dtype(arithmetic(dtype)), 3, "C"), types.int64
+    compiled = scatter(threads.QUEUE, matrix, integer, integer, integer, _TRIPLE, _TRIPLE, _TABLE, target)
+
+    def run(result: np.ndarray, *where: Any) -> None:
+        threads.run(compiled, result.shape[0] * result.shape[1], 2 * result.nbytes, result, *where)
 
     return run

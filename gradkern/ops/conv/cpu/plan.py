@@ -8,7 +8,7 @@ gemm       im2col a slice at a time, and matrix products; any convolution
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numba
@@ -24,7 +24,7 @@ from gradkern.ops.conv.cpu.im2col import sum_planes
 from gradkern.ops.conv.cpu.pointwise import PointwiseLaunch
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["HEEDS_PINS", "plan"]
+__all__ = ["HEEDS_PINS", "chosen", "is_odd", "lifted", "plan"]
 
 DEFAULT_LIMIT = 256 << 20
 MOST_TAPS = 1 << 18  # elements of a kernel's window: planning makes a table of them in Python
@@ -35,21 +35,26 @@ KERNELS = {"pointwise": PointwiseLaunch, "direct": DirectLaunch, "gemm": GemmLau
 
 def plan(call: Call) -> Plan:
     """The plan of the kernel the policy pins, else of the fastest that takes the call."""
+    return _ConvPlan(call, *chosen(call, KERNELS))
+
+
+def chosen(call: Call, kernels: Mapping[str, Any]) -> tuple[str, Any]:
+    """The kernel of a call, and its launch: `kernels` has a class for each name, made of call, geometry and limit."""
     window = math.prod(call.axes["kernel"])
     if window > MOST_TAPS:
         raise Refusal(f"has no kernel for windows of more than {MOST_TAPS} elements; this one has {window}")
     geometry = Geometry.of(call.axes, call.attributes).lifted(3)
     limit = DEFAULT_LIMIT if call.policy.workspace_limit is None else call.policy.workspace_limit
     pinned = call.policy.kernel
-    if pinned is not None and pinned not in KERNELS:
-        raise Refusal(f"has no kernel {pinned!r}; it has {', '.join(KERNELS)}")
+    if pinned is not None and pinned not in kernels:
+        raise Refusal(f"has no kernel {pinned!r}; it has {', '.join(kernels)}")
     reasons: list[str] = []
     for name in _order(geometry) if pinned is None else [pinned]:
         try:
-            return _ConvPlan(call, name, KERNELS[name](call, geometry, limit))
+            return name, kernels[name](call, geometry, limit)
         except Refusal as refusal:
             reasons.append(f"kernel {name!r} {refusal}")
-    raise Refusal("; ".join(reasons) + f"; the kernels are {', '.join(KERNELS)}")
+    raise Refusal("; ".join(reasons) + f"; the kernels are {', '.join(kernels)}")
 
 
 def _order(geometry: Geometry) -> list[str]:
@@ -65,15 +70,15 @@ class _ConvPlan:
     def __init__(self, call: Call, kernel: str, launch: Any) -> None:
         self.kernel = kernel
         self._launch = launch
-        self._readers = [_lifted(tensor) for tensor in call.inputs.values()]
+        self._readers = [lifted(tensor) for tensor in call.inputs.values()]
         wanted = list(call.outputs)
         self._dX, self._dW, self._dB = (wanted.index(name) if name in wanted else None for name in ("dX", "dW", "dB"))
-        copied = [tensor for tensor in call.inputs.values() if _odd(tensor)]
+        copied = [tensor for tensor in call.inputs.values() if is_odd(tensor)]
         self._view_dX = None
         self._odd_dX = False
         if "dX" in call.outputs:
             tensor = call.outputs["dX"]
-            self._view_dX, self._odd_dX = _lifted(tensor), _odd(tensor)
+            self._view_dX, self._odd_dX = lifted(tensor), is_odd(tensor)
             copied += [tensor] * self._odd_dX
         self.scratch = launch.scratch + sum(tensor.nbytes for tensor in copied)
         self._sum = sum_planes(
@@ -102,18 +107,18 @@ class _ConvPlan:
                 dB[...] = sums
 
 
-def _lifted(tensor: Tensor) -> Callable[[np.ndarray], np.ndarray]:
+def lifted(tensor: Tensor) -> Callable[[np.ndarray], np.ndarray]:
     """The function that views arrays of this signature as (N, C, i0, i1, i2), in the type kernels see."""
     seen_as = kernel_dtype(tensor.dtype)
     lift = (slice(None), slice(None), *(None,) * (5 - len(tensor.shape)))
-    if _odd(tensor):
+    if is_odd(tensor):
         return lambda array: np.array(array, order="C").view(seen_as)[lift]
     if seen_as == tensor.dtype:
         return lambda array: array[lift]
     return lambda array: array.view(seen_as)[lift]
 
 
-def _odd(tensor: Tensor) -> bool:
+def is_odd(tensor: Tensor) -> bool:
     """Whether the elements lie between the places of their type, as in a packed record: such an array is copied."""
     item = tensor.dtype.itemsize
     return tensor.alignment < tensor.dtype.alignment or any(stride % item for stride in tensor.strides)

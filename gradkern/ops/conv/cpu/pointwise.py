@@ -14,7 +14,7 @@ from gradkern.call import Call, Refusal, Tensor
 from gradkern.cpu.element_types import arithmetic
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["PointwiseLaunch"]
+__all__ = ["PointwiseLaunch", "is_matrices"]
 
 
 class PointwiseLaunch:
@@ -27,7 +27,7 @@ class PointwiseLaunch:
             raise Refusal("takes only 1x1 convolutions with strides of 1 and no padding")
         if dtype != arithmetic(dtype):
             raise Refusal("takes only float32 and float64")
-        if not all(_as_matrices(tensors[name]) for name in ("dY", "X", "dX") if name in tensors):
+        if not all(is_matrices(tensors[name]) for name in ("dY", "X", "dX") if name in tensors):
             raise Refusal("takes only arrays in which each image is a matrix")
         groups = (geometry.group, geometry.filters, geometry.channels)
         positions = prod(geometry.spatial)
@@ -47,7 +47,7 @@ class PointwiseLaunch:
         if dX is not None:
             np.matmul(
                 W.reshape(self._weights).swapaxes(1, 2), upstream, out=dX.reshape(self._data)
-            )  # a view, see _as_matrices
+            )  # a view, see is_matrices
         if dW is not None:
             total = np.zeros(self._weights, dW.dtype)
             share = np.empty_like(total)
@@ -56,7 +56,7 @@ class PointwiseLaunch:
             dW[...] = total.reshape(dW.shape)
 
 
-def _as_matrices(tensor: Tensor) -> bool:
+def is_matrices(tensor: Tensor) -> bool:
     """Whether each image is a matrix of channels and positions to BLAS: its spatial axes step as one axis would, and
     positions or channels are adjacent.
     """

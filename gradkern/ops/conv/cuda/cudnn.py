@@ -27,7 +27,7 @@ from gradkern.cudnn.plan import Plan
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Axes, Geometry
 from gradkern.search.candidate import Note, Unfit
-from gradkern.strides import is_dense
+from gradkern.strides import channels_last, is_dense
 
 __all__ = ["CudnnCandidate", "candidates", "rebuild", "variations", "version"]
 
@@ -237,7 +237,8 @@ def _graph(problem: Problem, form: str) -> Descriptor:
         raise Unfit("cuDNN takes weights that lie end to end, in the order (M, C, spatial) or (M, spatial, C)")
     if axis is not None and not all(map(_is_end_to_end, described.values())):
         raise Unfit("cuDNN takes arrays with gaps only in the number of axes that they have")
-    last = {name: _channels_last(each) for name, each in described.items()}
+    # Left open by axes of one element, it is as in the other arrays, or as the tensor cores of the type want it.
+    last = {name: channels_last(each) for name, each in described.items()}
     usual = next((each for each in last.values() if each is not None), problem.dY.dtype.itemsize == 2)
     tensors = {
         name: tensor(
@@ -288,14 +289,6 @@ def _layout(name: str, described: Tensor, axis: int | None, last: bool) -> tuple
             strides[each] = next_stride
         next_stride = strides[each] * sizes[each]
     return sizes, tuple(strides)
-
-
-def _channels_last(described: Tensor) -> bool | None:
-    """Whether an axis of one element is to be seen as part of a channels-last array; None where the array leaves it
-    open. It is then seen as in the other arrays, or as the tensor cores of the type want it.
-    """
-    spatial = [stride for size, stride in zip(described.shape[2:], described.strides[2:], strict=True) if size > 1]
-    return described.strides[1] < min(spatial) if spatial and described.shape[1] > 1 else None
 
 
 def _is_end_to_end(described: Tensor) -> bool:
