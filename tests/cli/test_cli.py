@@ -264,7 +264,7 @@ def test_an_unknown_name_is_exit_code_one_and_gets_the_nearest(show: Shown) -> N
     assert show("ConvGrd", "Softmax", "ConvGrad") == (
         1,
         "",
-        f"unknown operator 'ConvGrd' (did you mean ConvGrad?); known are {KNOWN}\n"
+        f"unknown operator 'ConvGrd' (did you mean ConvGrad or Conv?); known are {KNOWN}\n"
         f"unknown operator 'Softmax'; known are {KNOWN}\n",
     )
 
