@@ -175,6 +175,10 @@ def _convolutions() -> Iterator[Call]:
             yield call
             shapes = {"dY": (BATCH, filters, out, out), "X": (BATCH, channels, height, height)}
             yield {**call, "strides": _last({**shapes, "W": (filters, channels, kernel, kernel)}, data)}
+            forward = {**call, "op": "Conv", "inputs": ["X", "W"], "outputs": ["Y"]}
+            yield forward
+            shapes = {"X": (BATCH, channels, height, height), "W": (filters, channels, kernel, kernel)}
+            yield {**forward, "strides": _last(shapes, data)}
         for channels, height, kernel, stride in DEPTHWISE:
             out = (height - 1) // stride + 1
             attributes = {"pads": [kernel // 2] * 4, "strides": [stride] * 2, "group": channels}
@@ -185,6 +189,10 @@ def _convolutions() -> Iterator[Call]:
             if data == "bfloat16":  # where channels last are usual
                 shapes = {"dY": (BATCH, channels, out, out), "X": (BATCH, channels, height, height)}
                 yield {**call, "strides": _last(shapes, data)}
+            forward = {**call, "op": "Conv", "inputs": ["X", "W", "B"] if kernel == 7 else ["X", "W"], "outputs": ["Y"]}
+            yield forward
+            if data == "bfloat16":
+                yield {**forward, "strides": _last({"X": (BATCH, channels, height, height)}, data)}
         for channels, height in BIASES:
             sizes = {"N": BATCH, "C": channels, "M": channels, "C_per_group": channels}
             axes = {**sizes, "spatial": [height] * 2, "kernel": [1] * 2, "out": [height] * 2}

@@ -115,7 +115,7 @@ def _new(
 
 
 def _strides(output: Output, shape: tuple[int, ...], tensors: Mapping[str, Tensor], dtype: np.dtype) -> tuple[int, ...]:
-    if output.order_of in tensors:
+    if output.order_of is not None and output.order_of in tensors:
         return channels_as_in(tensors[output.order_of], shape, dtype.itemsize)
     return c_strides(shape, dtype.itemsize)
 

@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Any
 
 __all__ = [
+    "ADDITION",
     "BATCH_NORM",
     "BATCH_NORM_ALONE",
     "BATCH_NORM_MODES",
@@ -80,6 +81,7 @@ FUNCTIONS: Mapping[str, tuple[Any, tuple[Any, ...]]] = {  # name -> what it retu
 
 DATA_TYPES: Mapping[str, int] = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}  # cudnnDataType_t
 CROSS_CORRELATION = 1  # of cudnnConvolutionMode_t: what everyone calls a convolution
+ADDITION = 0  # of cudnnPointwiseMode_t
 BATCH_NORM = 2  # of cudnnBackendNormMode_t
 BATCH_NORM_MODES: Mapping[str, int] = {"spatial": 1, "spatial_persistent": 2}  # of cudnnBatchNormMode_t
 BATCH_NORM_ALONE = 0  # of cudnnBatchNormOps_t: neither an addition nor an activation after it
@@ -137,6 +139,7 @@ CONVOLUTION_MODE = ElementType(7, ctypes.c_int)
 HEURISTIC_MODE = ElementType(8, ctypes.c_int)
 KNOB_TYPE = ElementType(9, ctypes.c_int)
 NUMERICAL_NOTE = ElementType(11, ctypes.c_int)
+POINTWISE_MODE = ElementType(14, ctypes.c_int)
 DESCRIPTOR = ElementType(15, ctypes.c_void_p)
 BEHAVIOR_NOTE = ElementType(19, ctypes.c_int)
 INT32 = ElementType(23, ctypes.c_int32)
@@ -157,6 +160,7 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
+    "pointwise": Kind(0, {"mode": (0, POINTWISE_MODE), "compute_type": (1, DATA_TYPE)}),
     "convolution": Kind(
         1,
         {
@@ -206,6 +210,19 @@ KINDS: Mapping[str, Kind] = {
     "knob_info": Kind(
         8, {"type": (1200, KNOB_TYPE), "maximum": (1201, INT64), "minimum": (1202, INT64), "stride": (1203, INT64)}
     ),
+    "convolution_forward": Kind(
+        10,
+        {
+            "alpha": (700, FLOAT),
+            "alpha64": (700, DOUBLE),
+            "beta": (701, FLOAT),
+            "beta64": (701, DOUBLE),
+            "convolution": (702, DESCRIPTOR),
+            "W": (703, DESCRIPTOR),
+            "X": (704, DESCRIPTOR),
+            "Y": (705, DESCRIPTOR),
+        },
+    ),
     "convolution_backward_filter": Kind(
         11,
         {
@@ -232,6 +249,15 @@ KINDS: Mapping[str, Kind] = {
             "dY": (711, DESCRIPTOR),
         },
     ),
+    "pointwise_operation": Kind(
+        13,
+        {
+            "pointwise": (750, DESCRIPTOR),
+            "X": (751, DESCRIPTOR),
+            "B": (752, DESCRIPTOR),
+            "Y": (753, DESCRIPTOR),
+        },
+    ),
     "operation_graph": Kind(
         15, {"handle": (800, HANDLE), "operations": (801, DESCRIPTOR), "engine_count": (802, INT64)}
     ),
@@ -244,6 +270,7 @@ KINDS: Mapping[str, Kind] = {
             "sizes": (902, INT64),
             "strides": (903, INT64),
             "id": (906, INT64),
+            "virtual": (907, BOOLEAN),
         },
     ),
     "norm_backward": Kind(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gradkern.cudnn.api import CROSS_CORRELATION, DATA_TYPES
+from gradkern.cudnn.api import ADDITION, CROSS_CORRELATION, DATA_TYPES
 from gradkern.cudnn.descriptor import Descriptor
 
-__all__ = ["convolution", "graph", "tensor"]
+__all__ = ["addition", "convolution", "graph", "intermediate", "tensor"]
 
 
 def tensor(number: int, dtype: str, sizes: tuple[int, ...], strides: tuple[int, ...], alignment: int) -> Descriptor:
@@ -13,6 +13,25 @@ def tensor(number: int, dtype: str, sizes: tuple[int, ...], strides: tuple[int, 
     return Descriptor(
         "tensor", id=number, data_type=DATA_TYPES[dtype], sizes=sizes, strides=strides, alignment=alignment
     )
+
+
+def intermediate(number: int, dtype: str, sizes: tuple[int, ...], strides: tuple[int, ...]) -> Descriptor:
+    """A tensor between two operations, which is never in memory."""
+    return Descriptor(
+        "tensor",
+        id=number,
+        data_type=DATA_TYPES[dtype],
+        sizes=sizes,
+        strides=strides,
+        alignment=16,
+        virtual=True,
+    )
+
+
+def addition(compute: str, X: Descriptor, B: Descriptor, Y: Descriptor) -> Descriptor:
+    """The operation Y = X + B, in type `compute`; axes of one element of B count for all of X."""
+    what = Descriptor("pointwise", mode=ADDITION, compute_type=DATA_TYPES[compute])
+    return Descriptor("pointwise_operation", pointwise=what, X=X, B=B, Y=Y)
 
 
 def convolution(

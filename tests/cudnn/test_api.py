@@ -13,6 +13,7 @@ import pytest
 from gradkern.cudnn import api
 
 KINDS = {  # of descriptors, by the part of their C name between CUDNN_BACKEND_ and _DESCRIPTOR
+    "pointwise": "POINTWISE",
     "convolution": "CONVOLUTION",
     "engine": "ENGINE",
     "engine_config": "ENGINECFG",
@@ -20,8 +21,10 @@ KINDS = {  # of descriptors, by the part of their C name between CUDNN_BACKEND_ 
     "plan": "EXECUTION_PLAN",
     "knob_choice": "KNOB_CHOICE",
     "knob_info": "KNOB_INFO",
+    "convolution_forward": "OPERATION_CONVOLUTION_FORWARD",
     "convolution_backward_filter": "OPERATION_CONVOLUTION_BACKWARD_FILTER",
     "convolution_backward_data": "OPERATION_CONVOLUTION_BACKWARD_DATA",
+    "pointwise_operation": "OPERATION_POINTWISE",
     "operation_graph": "OPERATIONGRAPH",
     "variant_pack": "VARIANT_PACK",
     "tensor": "TENSOR",
@@ -33,7 +36,7 @@ PREFIXES = {  # of the attributes, where it is not CUDNN_ATTR_ and the kind's
     "convolution_backward_data": "OPERATION_CONVOLUTION_BWD_DATA",
     "norm_backward": "OPERATION_NORM_BWD",
 }
-CONVOLUTIONS = ("convolution_backward_filter", "convolution_backward_data")
+CONVOLUTIONS = ("convolution_forward", "convolution_backward_filter", "convolution_backward_data")
 ATTRIBUTES = {  # where the C name is not the prefix and ours in capitals
     "convolution.compute_type": "COMP_TYPE",
     "convolution.mode": "CONV_MODE",
@@ -60,6 +63,10 @@ ATTRIBUTES = {  # where the C name is not the prefix and ours in capitals
     "tensor.alignment": "BYTE_ALIGNMENT",
     "tensor.sizes": "DIMENSIONS",
     "tensor.id": "UNIQUE_ID",
+    "tensor.virtual": "IS_VIRTUAL",
+    "pointwise.compute_type": "MATH_PREC",
+    "pointwise_operation.pointwise": "PW_DESCRIPTOR",
+    **{f"pointwise_operation.{name}": f"{name}DESC" for name in ("X", "B", "Y")},
     "device.index": "DEVICE_ID",
     "device.json": "JSON_REPRESENTATION",
     **{f"{kind}.{name}64": name.upper() for kind in CONVOLUTIONS for name in ("alpha", "beta")},
@@ -81,6 +88,7 @@ TYPES = {  # cudnnBackendAttributeType_t
     "HEURISTIC_MODE": "HEUR_MODE",
     "KNOB_TYPE": "KNOB_TYPE",
     "NUMERICAL_NOTE": "NUMERICAL_NOTE",
+    "POINTWISE_MODE": "POINTWISE_MODE",
     "DESCRIPTOR": "BACKEND_DESCRIPTOR",
     "BEHAVIOR_NOTE": "BEHAVIOR_NOTE",
     "INT32": "INT32",
@@ -127,6 +135,7 @@ def test_types_and_choices_have_the_headers_numbers(numbers: dict[str, int]) -> 
     }
     assert {name: numbers[f"CUDNN_DATA_{c_name}"] for name, c_name in DATA_TYPES.items()} == api.DATA_TYPES
     assert numbers["CUDNN_CROSS_CORRELATION"] == api.CROSS_CORRELATION
+    assert numbers["CUDNN_POINTWISE_ADD"] == api.ADDITION
     assert numbers["CUDNN_BATCH_NORM"] == api.BATCH_NORM
     assert numbers["CUDNN_BATCHNORM_OPS_BN"] == api.BATCH_NORM_ALONE
     modes = {name: numbers[f"CUDNN_BATCHNORM_{name.upper()}"] for name in api.BATCH_NORM_MODES}

@@ -1,4 +1,4 @@
-"""ConvGrad's matrix products on the host: problems in guarded memory, cuBLAS in NumPy, and moves by their definition.
+"""The matrix products of Conv and ConvGrad on the host: problems in guarded memory, cuBLAS in NumPy, moves as defined.
 
 Everything runs by address and byte offset, as on a GPU, so offsets, leading dimensions and slices are what is tested.
 """
@@ -76,21 +76,31 @@ def setting(shape: Shape, gradient: str, dtype: str, seed: int = 0, offset: int 
         "X": (shape.images, shape.group * shape.channels, *shape.spatial),
         "W": (shape.group * shape.filters, shape.channels, *shape.kernel),
     }
+    forward = gradient.startswith("Y")
+    layouts = dict(zip(shapes, shape.layouts, strict=True))
+    if gradient == "Y with B":
+        shapes["B"] = shapes["dY"][1:2]
     held: dict[str, tuple[Guarded, np.ndarray]] = {}
-    for (name, each), layout in zip(shapes.items(), shape.layouts, strict=True):
+    for name, each in shapes.items():
+        layout = layouts.get(name, "nchw")
         held[name] = lying(each, dtype, layout, offset)
         held[name][1][...] = random.standard_normal(each).astype(dtype)
     inputs = {name: array.copy() for name, (_, array) in held.items()}
     attributes = {"strides": strides, "dilations": dilations, "group": shape.group, "pads": [*begin, *end]}
-    expected = reference("ConvGrad", inputs, attributes)[gradient]
-    output = gradient[1]
+    if forward:
+        given = {name: inputs[name] for name in ("X", "W", "B") if name in inputs}
+        expected = reference("Conv", given, attributes)["Y"]
+    else:
+        expected = reference("ConvGrad", inputs, attributes)[gradient]
+    output = "dY" if forward else gradient[1]
     for name, (each, _) in held.items():
         each.poison() if name == output else each.freeze()
     described = {name: tensor(array, each.address) for name, (each, array) in held.items()}
     problem = conv_problem(
-        gradient, described["dY"], described["X"], described["W"], shape.group, strides, dilations, begin, end
-    )
-    order = ["dY", "W", "X"] if gradient == "dX" else ["dY", "X", "W"]
+        "Y" if forward else gradient, described["dY"], described["X"], described["W"], shape.group, strides, dilations,
+        begin, end, described.get("B"),
+    )  # fmt: skip
+    order = {"dX": ["dY", "W", "X"], "dW": ["dY", "X", "W"], "Y": ["X", "W", "dY"]}.get(gradient, ["X", "W", "dY", "B"])
     return Setting(problem, [held[name][0] for name in order], [held[name][1] for name in order], expected)
 
 
@@ -125,7 +135,7 @@ class Host:
         self.given, self.move = given, move
         self.scratch = Guarded((scratch,), np.uint8)
         self.cublas = self
-        self.memory = [*given.held, self.scratch]
+        self.memory = [*given.held[:3], self.scratch, *given.held[3:]]
 
     def run(self, program: GemmProgram) -> np.ndarray:
         addresses = tuple(each.address for each in self.memory)

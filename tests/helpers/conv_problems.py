@@ -1,11 +1,11 @@
-"""A gradient of a convolution from its tensors, as the candidates of the CUDA provider see it."""
+"""A convolution, or a gradient of it, from its tensors, as the candidates of the CUDA provider see it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from gradkern.call import Tensor
-from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.ops.conv.cuda.problem import ForwardProblem, Problem
 from gradkern.ops.conv.geometry import Geometry
 
 
@@ -19,11 +19,15 @@ def conv_problem(
     dilations: tuple[int, ...] = (),
     pads_begin: tuple[int, ...] = (),
     pads_end: tuple[int, ...] = (),
+    B: Tensor | None = None,
 ) -> Problem:
-    """With strides and dilations of 1 and without padding, where nothing is given."""
+    """dY is Y in a forward pass. With strides and dilations of 1 and without padding, where nothing is given."""
     ones, zeros = (1,) * (len(X.shape) - 2), (0,) * (len(X.shape) - 2)
     axes = {"N": X.shape[0], "M": W.shape[0], "C_per_group": W.shape[1]}
     axes |= {"spatial": X.shape[2:], "kernel": W.shape[2:], "out": dY.shape[2:]}
     attributes = {"group": group, "strides": strides or ones, "dilations": dilations or ones}
     attributes |= {"pads": (*(pads_begin or zeros), *(pads_end or zeros))}
-    return Problem(gradient, dY, X, W, Geometry.of(axes, attributes))
+    geometry = Geometry.of(axes, attributes)
+    if gradient == "Y":
+        return ForwardProblem("Y", dY, X, W, geometry, B)
+    return Problem(gradient, dY, X, W, geometry)

@@ -10,7 +10,7 @@ import numpy as np
 
 from gradkern.call import Tensor
 from gradkern.ops.conv import geometry as sizes
-from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.ops.conv.cuda.problem import ForwardProblem, Problem
 from gradkern.strides import c_strides
 
 __all__ = ["Case", "Geometry"]
@@ -46,18 +46,19 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Case:
-    """One gradient of a convolution: of a type, in a layout, at addresses that are multiples of `alignment`.
+    """A convolution or one gradient of it: of a type, in a layout, at addresses that are multiples of `alignment`.
 
     first, last: channels before or after the positions; gaps: channels first, every row longer than is used, but in W,
     which cuDNN wants whole; reversed: the first axis lies innermost.
     """
 
-    gradient: Literal["dX", "dW"]
+    gradient: Literal["dX", "dW", "Y"]
     geometry: Geometry
     dtype: str = "float32"
     layout: Layout = "first"
     alignment: int = 16
     layout_of_W: Layout | None = None
+    biased: bool = False
 
     @classmethod
     def of(cls, words: dict[str, Any]) -> Case:
@@ -75,7 +76,11 @@ class Case:
         axes = {"N": geometry.X[0], "M": geometry.W[0], "C_per_group": geometry.W[1]}
         axes |= {"spatial": geometry.X[2:], "kernel": geometry.W[2:], "out": geometry.Y[2:]}
         attributes = {"group": geometry.group, "strides": strides, "dilations": dilations, "pads": begin + end}
-        return Problem(self.gradient, Y, X, W, sizes.Geometry.of(axes, attributes))
+        resolved = sizes.Geometry.of(axes, attributes)
+        if self.gradient == "Y":
+            B = Tensor(Y.dtype, (geometry.W[0],), (Y.dtype.itemsize,), self.alignment) if self.biased else None
+            return ForwardProblem("Y", Y, X, W, resolved, B)
+        return Problem(self.gradient, Y, X, W, resolved)
 
     def _tensor(self, sizes: tuple[int, ...], layout: Layout) -> Tensor:
         kind = np.dtype(self.dtype)

@@ -20,7 +20,7 @@ from helpers.reference import reference
 class Depthwise:
     """What a case is made of; per spatial axis: one or two."""
 
-    gradient: str
+    gradient: str  # dX, dW or Y
     images: int
     channels: int
     spatial: tuple[int, ...]
@@ -33,6 +33,7 @@ class Depthwise:
     offset: int = 0  # elements from an aligned address to each array
     spread: int = 0  # elements between images
     seed: int = 0
+    biased: bool = False  # of Y
     operands: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @property
@@ -59,10 +60,10 @@ def make(case: Depthwise) -> tuple[Problem, dict[str, Guarded], np.ndarray, np.n
         "dY": (case.images, case.channels, *out),
         "X": (case.images, case.channels, *case.spatial),
         "W": (case.channels, 1, *case.kernel),
-    }
+    } | ({"B": (case.channels,)} if case.biased else {})
     held = {name: _hold(case, shape) for name, shape in shapes.items()}
-    arrays = {name: _view(held[name], shapes[name], name != "W" and case.channels_last) for name in shapes}
-    output = {"dX": "X", "dW": "W"}[case.gradient]
+    arrays = {name: _view(held[name], shapes[name], name in ("dY", "X") and case.channels_last) for name in shapes}
+    output = {"dX": "X", "dW": "W", "Y": "dY"}[case.gradient]
     for name, array in arrays.items():
         if name != output:
             array[...] = random.standard_normal(array.shape).astype(array.dtype)
@@ -71,11 +72,14 @@ def make(case: Depthwise) -> tuple[Problem, dict[str, Guarded], np.ndarray, np.n
     tensors = {name: Tensor(a.dtype, a.shape, a.strides, _alignment(held[name].address)) for name, a in arrays.items()}
     strides, dilations, begins, ends = (tuple(axis[n] for axis in case.per_axis) for n in (2, 3, 4, 5))
     problem = conv_problem(
-        case.gradient, tensors["dY"], tensors["X"], tensors["W"], case.channels, strides, dilations, begins, ends
-    )
-    wide[output] = np.zeros(shapes[output])  # whatever it is: no gradient depends on its own array
+        case.gradient, tensors["dY"], tensors["X"], tensors["W"], case.channels, strides, dilations, begins, ends,
+        tensors.get("B"),
+    )  # fmt: skip
+    if case.gradient != "Y":
+        wide[output] = np.zeros(shapes[output])  # whatever it is: no gradient depends on its own array
     attributes = {"strides": strides, "dilations": dilations, "pads": (*begins, *ends), "group": case.channels}
-    return problem, held, arrays[output], reference("ConvGrad", wide, attributes)[case.gradient]
+    operator = "Conv" if case.gradient == "Y" else "ConvGrad"
+    return problem, held, arrays[output], reference(operator, wide, attributes)[case.gradient]
 
 
 def arguments(
@@ -83,6 +87,7 @@ def arguments(
 ) -> tuple[np.int64, ...]:
     """Of a kernel, by the order it has them in."""
     source, strip = ("dY", "X") if case.gradient == "dX" else ("X", "dY")
+    partial = arrays["B"] if case.biased else partial
     named = {
         "source": arrays[source].address,
         "strip": arrays[strip].address,

@@ -51,7 +51,7 @@ def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Colle
     if axes.get("out", out) != out:
         raise ShapeError(f"input dY has spatial shape {axes['out']}; the forward convolution gives {out}")
     explicit = {"kernel_shape": kernel, "pads": pads, "strides": strides, "dilations": dilations, "auto_pad": "NOTSET"}
-    return {**attributes, **explicit, "out": out}
+    return {**attributes, **explicit} | ({} if "out" in axes else {"out": out})
 
 
 def _check_channels(channels: int, filters: int, per_group: int, group: int) -> None:

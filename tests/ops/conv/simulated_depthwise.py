@@ -47,9 +47,9 @@ def run(case: Depthwise, form: DepthwiseForm, chunks: int, grid: int) -> Depthwi
     return form
 
 
-@pytest.mark.parametrize("gradient", ["dX", "dW"])
+@pytest.mark.parametrize("gradient", ["dX", "dW", "Y"])
 @pytest.mark.parametrize("last", [False, True])
-class TestBoth:
+class TestEach:
     def test_strips_that_end_with_the_array(self, gradient: str, last: bool) -> None:
         case = Depthwise(gradient, 3, 4, (8, 12), (3, 3), pads=(1, 1, 1, 1), channels_last=last)
         check(case, (4, 3), (2, 4), 2)
@@ -89,14 +89,14 @@ class TestBoth:
 
 
 def test_planes_cut_into_tiles() -> None:
-    for gradient in ("dX", "dW"):
+    for gradient in ("dX", "dW", "Y"):
         case = Depthwise(gradient, 2, 4, (13, 12), (3, 3), pads=(1, 1, 1, 1))
         check(case, (3, 4), (2, 3), 1, chunks=2)
         case = Depthwise(gradient, 2, 4, (13, 13), (3, 3), pads=(1, 1, 1, 1), channels_last=True)
         check(case, (3, 3), (2, 2), 2)
 
 
-@pytest.mark.parametrize("gradient", ["dX", "dW"])
+@pytest.mark.parametrize("gradient", ["dX", "dW", "Y"])
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize(
     "how",
@@ -114,6 +114,6 @@ def test_planes_cut_into_tiles() -> None:
     ids=lambda how: "x".join(map(str, how["spatial"])),
 )
 def test_the_blocks_that_are_chosen(gradient: str, last: bool, how: dict[str, Any]) -> None:
-    case = Depthwise(gradient, 2, 5, dtype=h, channels_last=last, **how)
+    case = Depthwise(gradient, 2, 5, dtype=h, channels_last=last, biased=gradient == "Y", **how)
     for form in forms(DepthwiseProblem.of(make(case)[0]), DEVICE, 2):
         run(case, form, chunks=2, grid=2)

@@ -22,6 +22,8 @@ CASES = [
     Depthwise("dW", 2, 96, (56, 56), (7, 7), pads=(3, 3, 3, 3), dtype="bfloat16", channels_last=True),
     Depthwise("dX", 2, 32, (14, 14), (7, 7), pads=(3, 3, 3, 3), dtype="float32"),
     Depthwise("dW", 2, 32, (28, 28), (5, 5), pads=(2, 2, 2, 2), dtype="float64"),
+    Depthwise("Y", 2, 96, (56, 56), (7, 7), pads=(3,) * 4, dtype="bfloat16", channels_last=True, biased=True),
+    Depthwise("Y", 2, 96, (112, 112), (3, 3), (2, 2), pads=(1,) * 4, dtype="bfloat16", channels_last=True),
     Depthwise("dX", 2, 32, (30, 30), (3, 3), (2, 2), pads=(1, 1, 1, 1), dtype="float16", channels_last=True),
 ]
 
@@ -73,7 +75,7 @@ def compiled(index: int, capability: tuple[int, int]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("case", "capability"),
     parameters(
-        [(0, HOPPER[0]), (4, HOPPER[0]), (3, (12, 0))],
+        [(0, HOPPER[0]), (4, HOPPER[0]), (5, HOPPER[0]), (6, HOPPER[0]), (3, (12, 0))],
         [*product(range(len(CASES)), HOPPER), *product((0, 3), OTHERS)],
     ),
 )

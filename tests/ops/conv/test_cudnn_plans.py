@@ -1,4 +1,5 @@
-"""ConvGrad's candidates from cuDNN, for a described H200: that shapes, types, layouts and alignments have plans.
+"""Candidates of cuDNN for Conv and ConvGrad, for a described H200: that shapes, types, layouts and alignments have
+plans.
 
 cuDNN's own code decides here which engines take a problem, so descriptors, notes and recipes are proved without a GPU.
 """
@@ -34,7 +35,7 @@ GEOMETRIES = {
     "3-D": Geometry((2, 16, 8, 14, 14), (24, 16, 3, 3, 3), pads_begin=(1, 1, 1)),
 }
 TYPES = ("float32", "float64", "float16", "bfloat16")
-GRADIENTS = ("dX", "dW")
+GRADIENTS: tuple[Any, ...] = ("dX", "dW")
 
 
 def ask(folder: Path, cases: Iterable[Case], variations: int = 0) -> dict[str, Any]:
@@ -49,10 +50,10 @@ def ask(folder: Path, cases: Iterable[Case], variations: int = 0) -> dict[str, A
 )
 def test_every_convolution_has_plans_under_every_policy(dtype: str, tmp_path: Path) -> None:
     cases = {
-        (name, layout, gradient): Case(gradient, geometry, dtype, layout)
+        (name, layout, gradient): Case(gradient, geometry, dtype, layout, biased=layout != "first")
         for name, geometry in GEOMETRIES.items()
         for layout in ("first", "last", "gaps")
-        for gradient in GRADIENTS
+        for gradient in (*GRADIENTS, "Y")
     }
     answers = dict(zip(cases, ask(tmp_path, cases.values())["answers"], strict=True))
     assert {case: answer["unfit"] for case, answer in answers.items() if "unfit" in answer} == {}
@@ -78,6 +79,7 @@ def test_weights_that_do_not_lie_end_to_end_are_not_put_to_cudnn(tmp_path: Path)
         for layout in ("gaps", "reversed")
         for gradient in GRADIENTS
     ]
+    cases.append(Case("Y", square["1-D"], "float32", layout_of_W="reversed"))
     for answer in ask(tmp_path, cases)["answers"]:
         assert "weights that lie end to end" in answer["unfit"]
 

@@ -299,3 +299,38 @@ def test_a_pin_that_names_no_gradient_is_refused(search: Search, kernel: str) ->
         Refusal, match=f"has no kernel '{kernel}'; with several gradients a pin is 'dX: NAME; dW: NAME'"
     ):
         conv.plan(call(policy=Policy(kernel=kernel)))
+
+
+def forward(biased: bool, X: tuple[int, ...] = (2, 4, 6, 5), W: tuple[int, ...] = (8, 4, 3, 3), group: int = 1) -> Call:
+    out = tuple(size - taps + 1 for size, taps in zip(X[2:], W[2:], strict=True))
+    axes = {"N": X[0], "C": X[1], "M": W[0], "C_per_group": W[1], "spatial": X[2:], "kernel": W[2:]}
+    given = {"auto_pad": "NOTSET", "pads": None, "strides": None, "dilations": None, "kernel_shape": None}
+    attributes = resolve(axes, {**given, "group": group})
+    assert attributes["out"] == out
+    inputs = {"X": tensor(X), "W": tensor(W)} | ({"B": tensor(W[:1])} if biased else {})
+    outputs = {"Y": tensor((X[0], W[0], *out))}
+    return Call("Conv", inputs, outputs, attributes, {**axes, "out": out}, frozenset(), "cuda:0", Policy())
+
+
+def test_a_forward_pass_is_one_problem_of_its_inputs_with_or_without_a_bias(search: Search) -> None:
+    for biased in (False, True):
+        plan = conv.plan(forward(biased))
+        assert plan.kernel == "Y: fake Y 0"
+        plan((1, 2, 3) if biased else (1, 2), (9,), 5)
+        assert runs(plan.choices["Y"])[-1] == ((1, 2, 3) if biased else (1, 2), (9,), 0, 5)
+    kinds = ["Conv Y float32 channels-first", "Conv Y float32 channels-first bias"]
+    assert [task.kind for task in search.tasks] == kinds
+    assert [task.terms for task in search.tasks] == [37, 37]
+    conv.plan(forward(True, W=(4, 1, 3, 3), group=4))
+    assert [each.name for each in search.tasks[-1].sources] == ["depthwise", "cudnn", "gemm"]
+
+
+def test_a_forward_pass_of_no_channels_is_zero_and_refused_with_a_bias(
+    search: Search, zeros: list[tuple[int, int]]
+) -> None:
+    nothing: Any = {"X": (2, 0, 6, 5), "W": (8, 0, 3, 3)}
+    conv.plan(forward(False, **nothing))((1, 2), (9,), 5)
+    assert zeros == [(9, 2 * 8 * 4 * 3 * 4)]
+    with pytest.raises(Refusal, match="no channels with a bias"):
+        conv.plan(forward(True, **nothing))
+    assert search.tasks == []

@@ -1,4 +1,4 @@
-"""Single elements of ConvGrad from the definition, and the bench of a search that compares results with them."""
+"""Single elements of Conv and ConvGrad as defined, and the bench of a search that compares results with them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def case(name: str, gradient: Any, dtype: str = "float64", last: bool = False) -
     Y, X = made(images, filters, *out), made(images, channels, *sizes)
     W = made(filters, channels // group, *kernel)
     attributes = {"group": group, "strides": strides, "dilations": dilations, "pads": pads}
+    B = random.standard_normal(filters).astype(dtype)
     expected = reference("ConvGrad", {"dY": Y, "X": X, "W": W}, attributes)
+    expected |= reference("Conv", {"X": X, "W": W, "B": B}, attributes)
     problem = conv_problem(
         gradient,
         described(Y),
@@ -66,13 +68,15 @@ def case(name: str, gradient: Any, dtype: str = "float64", last: bool = False) -
         dilations=dilations,
         pads_begin=pads[:rank],
         pads_end=pads[rank:],
+        B=described(B) if gradient == "Y" else None,
     )
-    return problem, (Y, W if gradient == "dX" else X), np.asarray(expected[gradient])
+    inputs = {"dX": (Y, W), "dW": (Y, X), "Y": (X, W, B)}[gradient]
+    return problem, inputs, np.asarray(expected[gradient])
 
 
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
-@pytest.mark.parametrize("gradient", ["dX", "dW"])
+@pytest.mark.parametrize("gradient", ["dX", "dW", "Y"])
 @pytest.mark.parametrize("name", GEOMETRIES)
 def test_every_element_is_that_of_the_definition(name: str, gradient: str, dtype: str, last: bool) -> None:
     problem, inputs, expected = case(name, gradient, dtype, last)

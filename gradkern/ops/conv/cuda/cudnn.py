@@ -1,8 +1,8 @@
-"""The gradients of a convolution by cuDNN's graph API: each engine that takes the arrays as they lie, with each choice
+"""A convolution and its gradients by cuDNN's graph API: each engine that takes the arrays as they lie, with each choice
 of knobs that its heuristics or a search propose, is a candidate.
 
 A convolution of one spatial axis has three forms, for which cuDNN has different engines: N x C x L as it is, and as an
-image of one row or one column.
+image of one row or one column. A bias is added in the forward pass's own graph, before its one rounding.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from gradkern.cudnn.api import DATA_TYPES, BehaviorNote, HeuristicMode, Numerica
 from gradkern.cudnn.descriptor import Descriptor
 from gradkern.cudnn.device import description
 from gradkern.cudnn.engine import Config
-from gradkern.cudnn.graph import convolution, graph, tensor
+from gradkern.cudnn.graph import addition, convolution, graph, intermediate, tensor
 from gradkern.cudnn.library import CudnnError
 from gradkern.cudnn.library import version as library_version
 from gradkern.cudnn.plan import Plan
-from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.ops.conv.cuda.problem import ForwardProblem, Problem
 from gradkern.ops.conv.geometry import Axes, Geometry
 from gradkern.search.candidate import Note, Unfit
 from gradkern.strides import channels_last, is_dense
@@ -36,13 +36,15 @@ _FORMS = {  # rank of the problem -> form -> where its tensors get an axis of on
     2: {"NCHW": None},
     3: {"NCDHW": None},
 }
-_DY, _X, _W = 1, 2, 3  # numbers of the tensors in the graph
+_DY, _X, _W, _B, _SUM = 1, 2, 3, 4, 5
+"""Numbers of the tensors in the graph: dY's is Y's, too, and the sum is what a bias is added to."""
+_ORDER = {"dX": (_DY, _W, _X), "dW": (_DY, _X, _W), "Y": (_X, _W, _DY)}  # of addresses, without a bias
 
 # Faults that cuDNN does not tell of, by gradient and engine; found with 9.19 on Hopper. Engines keep their numbers:
 # from 9.10 to 9.28 those of one number have the same knobs and notes.
 _ROUNDS_PARTS = {("dW", 24), ("dW", 47), ("dW", 61)}
 """Engines that round partial sums to 16 bits. Of the first two cuDNN says so for float16, but not for bfloat16."""
-_TAKES_ANY_PADS = {("dX", 0), ("dX", 74), ("dW", 0), ("dW", 67)}
+_TAKES_ANY_PADS = {("dX", 0), ("dX", 74), ("dW", 0), ("dW", 67), ("Y", 0)}
 """Engines without tensor cores that heed the pads at the end. Of the others some do not, and read and write outside the
 arrays (dX 50) or compute another gradient (dW 1, 18, 20); all of those with tensor cores do.
 """
@@ -85,9 +87,9 @@ class CudnnCandidate:
         device = self.device
         try:
             with activate(device) if device.context is not None else nullcontext():
-                output = {"dX": _X, "dW": _W}[self.problem.gradient]
-                numbers = (_DY, _W if output == _X else _X, output)
-                self._plan = Plan(self.made, description(device), device.index, numbers)
+                *inputs, output = _ORDER[self.problem.gradient]
+                inputs += [_B] * (_bias(self.problem) is not None)
+                self._plan = Plan(self.made, description(device), device.index, (*inputs, output))
         except CudnnError as error:
             raise Unfit(str(error)) from error
         self.workspace = self._plan.workspace
@@ -219,7 +221,7 @@ def _forms(problem: Problem) -> Mapping[str, int | None]:
 
 @lru_cache(maxsize=16)
 def _graph(problem: Problem, form: str) -> Descriptor:
-    """The operation graph of one gradient. Raises CudnnError, or Unfit where it cannot be put to cuDNN.
+    """The operation graph of one gradient, or of Y. Raises CudnnError, or Unfit where it cannot be put to cuDNN.
 
     Weights in other orders or with gaps are not, nor arrays with gaps in another form than their own: many engines take
     them, and read them as if they were dense (9.19).
@@ -228,26 +230,29 @@ def _graph(problem: Problem, form: str) -> Descriptor:
     if problem.dtype not in DATA_TYPES:
         raise Unfit(f"cuDNN computes no {problem.gradient} of {problem.dtype}")
     axis = _forms(problem)[form]
-    described = {"dY": problem.dY, "X": problem.X, "W": problem.W}
+    Y, bias = "Y" if problem.gradient == "Y" else "dY", _bias(problem)
+    described = {Y: problem.dY, "X": problem.X, "W": problem.W}
+    described |= {} if bias is None else {"B": bias}
     least = _ALIGNED if geometry.group == 1 else _ALIGNED_IN_GROUPS
     for name, each in described.items():
         if each.dtype.itemsize == 2 and each.alignment < least:
             raise Unfit(f"cuDNN is not trusted with {each.dtype} at odd addresses: {name} is at no multiple of {least}")
     if not _is_end_to_end(problem.W):
         raise Unfit("cuDNN takes weights that lie end to end, in the order (M, C, spatial) or (M, spatial, C)")
-    if axis is not None and not all(map(_is_end_to_end, described.values())):
+    if bias is not None and not is_dense(bias):
+        raise Unfit("cuDNN takes a bias that lies end to end")
+    if axis is not None and not all(map(_is_end_to_end, (problem.dY, problem.X))):
         raise Unfit("cuDNN takes arrays with gaps only in the number of axes that they have")
     # Left open by axes of one element, it is as in the other arrays, or as the tensor cores of the type want it.
-    last = {name: channels_last(each) for name, each in described.items()}
+    last = {name: channels_last(described[name]) for name in (Y, "X", "W")}
     usual = next((each for each in last.values() if each is not None), problem.dY.dtype.itemsize == 2)
+    layouts = {
+        name: _layout(name, described[name], axis, usual if last[name] is None else bool(last[name]))
+        for name in (Y, "X", "W")
+    }
     tensors = {
-        name: tensor(
-            number,
-            problem.dtype,
-            *_layout(name, described[name], axis, usual if last[name] is None else bool(last[name])),
-            described[name].alignment,
-        )
-        for number, name in ((_DY, "dY"), (_X, "X"), (_W, "W"))
+        name: tensor(number, problem.dtype, *layouts[name], described[name].alignment)
+        for number, name in ((_DY, Y), (_X, "X"), (_W, "W"))
     }
     compute = "float64" if problem.dtype == "float64" else "float32"
     per_axis = (geometry.strides, geometry.dilations, geometry.pads_begin, _pads_end(geometry))
@@ -255,13 +260,29 @@ def _graph(problem: Problem, form: str) -> Descriptor:
     what = convolution(
         compute, *(_lifted(each, axis and axis - 2, fill) for each, fill in zip(per_axis, fills, strict=True))
     )
-    if problem.gradient == "dX":
+    factors = {"alpha64": 1.0, "beta64": 0.0} if compute == "float64" else {"alpha": 1.0, "beta": 0.0}
+    if bias is not None:
+        sizes, strides = layouts[Y]
+        between = intermediate(_SUM, compute, sizes, strides)
+        filters, ones = sizes[1], (1,) * (len(sizes) - 2)
+        steps = (filters, 1, *(filters if last[Y] else 1 for _ in ones))
+        B = tensor(_B, problem.dtype, (1, filters, *ones), steps, bias.alignment)
+        first = Descriptor(
+            "convolution_forward", convolution=what, X=tensors["X"], W=tensors["W"], Y=between, **factors
+        )
+        return graph(first, addition(compute, between, B, tensors[Y]))
+    if problem.gradient == "Y":
+        kind, names = "convolution_forward", {"X": "X", "W": "W", "Y": "Y"}
+    elif problem.gradient == "dX":
         kind, names = "convolution_backward_data", {"dY": "dY", "dX": "X", "W": "W"}
     else:
         kind, names = "convolution_backward_filter", {"dY": "dY", "X": "X", "dW": "W"}
     operands = {attribute: tensors[name] for attribute, name in names.items()}
-    factors = {"alpha64": 1.0, "beta64": 0.0} if compute == "float64" else {"alpha": 1.0, "beta": 0.0}
     return graph(Descriptor(kind, convolution=what, **operands, **factors))
+
+
+def _bias(problem: Problem) -> Tensor | None:
+    return problem.B if isinstance(problem, ForwardProblem) else None
 
 
 def _pads_end(geometry: Geometry) -> Axes:

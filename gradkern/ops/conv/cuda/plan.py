@@ -1,6 +1,7 @@
-"""ConvGrad on a GPU: of each wanted gradient the fastest candidate, found by a search; then on one stream or two.
+"""Conv and ConvGrad on a GPU: of Y, or each wanted gradient, the fastest candidate, found by a search; then on one
+stream or two.
 
-Every gradient is a problem of its own: its candidates are cuDNN's engines, matrix products by cuBLAS, and kernels of
+Every result is a problem of its own: its candidates are cuDNN's engines, matrix products by cuBLAS, and kernels of
 gradkern's own for depthwise convolutions and for dB. They are one search's; whether two streams gain is another's.
 """
 
@@ -14,7 +15,7 @@ from typing import Any
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.rows import device_of
-from gradkern.ops.conv.cuda.problem import BiasProblem, Problem
+from gradkern.ops.conv.cuda.problem import BiasProblem, ForwardProblem, Problem
 from gradkern.ops.conv.cuda.reference import elements
 from gradkern.ops.conv.geometry import Geometry
 from gradkern.search.candidate import Unfit
@@ -28,7 +29,8 @@ from gradkern.strides import layout, overlaps_itself
 __all__ = ["HEEDS_PINS", "plan", "searches"]
 
 HEEDS_PINS = True  # of Policy.kernel
-_READS = {"dX": ("dY", "W"), "dW": ("dY", "X"), "dB": ("dY",)}  # what each gradient is computed from
+_READS = {"Y": ("X", "W", "B"), "dX": ("dY", "W"), "dW": ("dY", "X"), "dB": ("dY",)}
+"""What each result is computed from; of Y, B may be missing."""
 _MODULES = {  # by the name under which the store keeps what is in them
     "bias": "bias",
     "cudnn": "cudnn",
@@ -46,6 +48,8 @@ def plan(call: Call) -> SearchPlan:
     zeros = tuple(name for name, problem in problems.items() if _is_zero(problem))
     wanted = [name for name, problem in problems.items() if problem.output.size and name not in zeros]
     for name in zeros:
+        if "B" in call.inputs:
+            raise Refusal("it has no kernel for a convolution of no channels with a bias")
         if _span(problems[name].output) != problems[name].output.nbytes:
             raise Refusal(f"{name}: it does not lie end to end in memory")
     pins = _pins(call.policy.kernel, wanted)
@@ -74,7 +78,11 @@ def _combined(call: Call, device: Device, choices: Choices) -> BoundCandidate | 
     """What computes all that is not zero; two gradients or more in the better of the ways to run them."""
     inputs, outputs = list(call.inputs), list(call.outputs)
     parts = tuple(
-        BoundCandidate(choice.candidate, tuple(inputs.index(each) for each in _READS[name]), (outputs.index(name),))
+        BoundCandidate(
+            choice.candidate,
+            tuple(inputs.index(each) for each in _READS[name] if each in inputs),
+            (outputs.index(name),),
+        )
         for name, choice in choices.items()
     )
     if len(parts) < 2:
@@ -86,10 +94,9 @@ def _combined(call: Call, device: Device, choices: Choices) -> BoundCandidate | 
 
 
 def _problem(call: Call, gradient: Any) -> Problem | BiasProblem:
-    """One gradient of the call. Raises Refusal for arrays that no candidate takes."""
-    dY, X, W = (call.inputs[name] for name in ("dY", "X", "W"))
+    """One result of the call. Raises Refusal for arrays that no candidate takes."""
     result = call.outputs[gradient]
-    used = {name: call.inputs[name] for name in _READS[gradient]} | {gradient: result}
+    used = {name: call.inputs[name] for name in _READS[gradient] if name in call.inputs} | {gradient: result}
     for name, tensor in used.items():
         item = tensor.dtype.itemsize
         if tensor.alignment < item or any(stride % item for stride in tensor.strides):
@@ -97,8 +104,11 @@ def _problem(call: Call, gradient: Any) -> Problem | BiasProblem:
     if overlaps_itself(result):
         raise Refusal(f"{gradient}: elements of it share memory")
     if gradient == "dB":
-        return BiasProblem(dY, result)
-    geometry = Geometry.of(call.axes, call.attributes)
+        return BiasProblem(call.inputs["dY"], result)
+    X, W, geometry = call.inputs["X"], call.inputs["W"], Geometry.of(call.axes, call.attributes)
+    if gradient == "Y":
+        return ForwardProblem("Y", result, X, W, geometry, call.inputs.get("B"))
+    dY = call.inputs["dY"]
     return Problem("dX", dY, result, W, geometry) if gradient == "dX" else Problem("dW", dY, X, result, geometry)
 
 
@@ -128,7 +138,10 @@ def _task(problem: Problem | BiasProblem, device: Device) -> Task:
 
 def _kind(problem: Problem | BiasProblem) -> str:
     """What slow and fast candidates depend on most."""
-    words = ["ConvGrad", problem.gradient, problem.dtype, layout(problem.dY)]
+    operator = "Conv" if problem.gradient == "Y" else "ConvGrad"
+    words = [operator, problem.gradient, problem.dtype, layout(problem.dY)]
+    if isinstance(problem, ForwardProblem) and problem.B is not None:
+        words.append("bias")
     if isinstance(problem, Problem) and problem.geometry.group > 1:
         words.insert(3, "depthwise" if problem.geometry.channels == 1 else "grouped")
     return " ".join(words)
@@ -140,6 +153,8 @@ def _sources(problem: Problem | BiasProblem, device: Device) -> tuple[Source, ..
         names = ["bias"]
     elif problem.geometry.group > 1 and problem.geometry.channels == 1:  # each channel has filters of its own
         names = ["depthwise_mma", "depthwise", "cudnn", "gemm"]
+        if problem.gradient == "Y":
+            names = names[1:]
     else:
         names = ["cudnn", "gemm"]
     return tuple(ModuleSource(name, f"gradkern.ops.conv.cuda.{_MODULES[name]}", problem, device) for name in names)
@@ -147,6 +162,8 @@ def _sources(problem: Problem | BiasProblem, device: Device) -> tuple[Source, ..
 
 def _terms(problem: Problem | BiasProblem) -> int:
     """How many products, or elements of dY, one element of the gradient is the sum of."""
+    if isinstance(problem, ForwardProblem):
+        return problem.geometry.channels * problem.geometry.taps + 1
     if isinstance(problem, Problem) and problem.gradient == "dX":
         return problem.geometry.filters * problem.geometry.taps
     return problem.dY.shape[0] * prod(problem.dY.shape[2:])

@@ -1,4 +1,4 @@
-"""One gradient of one convolution, as the candidates of the CUDA provider see it."""
+"""One gradient of one convolution, or its forward pass, as the candidates of the CUDA provider see it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 from gradkern.call import Tensor
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["BiasProblem", "Problem"]
+__all__ = ["BiasProblem", "ForwardProblem", "Problem"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Problem:
     X describes X or dX, W describes W or dW: the one that `gradient` names is the output.
     """
 
-    gradient: Literal["dX", "dW"]
+    gradient: Literal["dX", "dW", "Y"]
     dY: Tensor
     X: Tensor
     W: Tensor
@@ -35,6 +35,21 @@ class Problem:
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         return (self.dY, self.W if self.gradient == "dX" else self.X)
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardProblem(Problem):
+    """Y from (X, W), or (X, W, B): `gradient` is "Y", and dY describes Y."""
+
+    B: Tensor | None = None
+
+    @property
+    def output(self) -> Tensor:
+        return self.dY
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return (self.X, self.W) if self.B is None else (self.X, self.W, self.B)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The float64 reference: single elements of dX and dW from the definition. A search asks where candidates disagree."""
+"""The float64 reference: single elements of dX, dW and Y, as defined. A search asks where candidates disagree."""
 
 from __future__ import annotations
 
@@ -19,15 +19,45 @@ Arrays = tuple[Array, ...]
 
 
 def elements(problem: Problem, inputs: Arrays, places: Arrays) -> Arrays:
-    """The gradient's elements at places in it, a row of indices each; `inputs` are dY and W, or dY and X.
+    """The output's elements at places in it, a row of indices each; `inputs` are dY and W, dY and X, or X, W and B.
 
+    Y[n, m, o] = B[m] + sum over c, k of W[m, c, k] * X[n, c, o*stride + k*dilation - pad]
     dW[m, c, k] = sum over n, o of dY[n, m, o] * X[n, c, o*stride + k*dilation - pad]
     dX[n, c, i] = sum over m, k of dY[n, m, o] * W[m, c, k] where o*stride + k*dilation - pad = i
     """
-    (dY, other), (rows,), geometry = inputs, places, problem.geometry
+    (rows,), geometry = places, problem.geometry
+    if problem.gradient == "Y":
+        return (np.array([_of_output(geometry, *inputs, place=place) for place in rows.tolist()]),)
+    dY, other = inputs
     if problem.gradient == "dX":
         return (np.array([_of_data(geometry, dY, other, place) for place in rows.tolist()]),)
     return (_of_weights(geometry, dY, other, rows.tolist()),)
+
+
+def _of_output(geometry: Geometry, X: Array, W: Array, B: Array | None = None, *, place: list[int]) -> float:
+    n, m, *position = place
+    first = m // geometry.filters * geometry.channels
+    taps: list[slice] = []
+    seen: list[slice] = []
+    axes = zip(
+        position,
+        geometry.spatial,
+        geometry.kernel,
+        geometry.strides,
+        geometry.dilations,
+        geometry.pads_begin,
+        strict=True,
+    )
+    for o, size, kernel, stride, dilation, pad in axes:
+        begin = o * stride - pad
+        inside = [k for k in range(kernel) if 0 <= begin + k * dilation < size] or [0]
+        if not 0 <= begin + inside[0] * dilation < size:
+            return 0.0 if B is None else float(B[m])
+        taps.append(slice(inside[0], inside[-1] + 1))
+        seen.append(slice(begin + inside[0] * dilation, begin + inside[-1] * dilation + 1, dilation))
+    left = W[m, :, *taps].astype(np.float64)
+    right = X[n, first : first + geometry.channels, *seen].astype(np.float64)
+    return float(np.vdot(left, right)) + (0.0 if B is None else float(B[m]))
 
 
 def _of_weights(geometry: Geometry, dY: Array, X: Array, places: list[list[int]]) -> Array:

@@ -1,4 +1,4 @@
-"""Candidates for the dX and dW of a depthwise convolution: Numba kernels, see `kernel` for how they go."""
+"""Candidates for a depthwise convolution, its dX and dW: Numba kernels, see `kernel` for how they go."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Depthwise:
         if not resident:
             raise Unfit(f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits")
         chunks = _chunks(form, self.images * form.tiles, resident, self.device.processors)
-        sums = form.gradient == "dW"
+        sums = not form.writes_strip
         arguments = [{"images": self.images, "chunks": chunks}.get(name, 0) for name in ARGUMENTS]
         if sums:
             self.workspace = chunks * form.total_channels * form.taps * ITEMSIZE[form.compute]
@@ -83,9 +83,10 @@ class Depthwise:
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         if self._launch is None:
             raise RuntimeError("prepare has not been called")
-        if self.form.gradient == "dX":
-            (source, filters), (strip,) = inputs, outputs
-            counter = 0
+        counter = 0
+        if self.form.writes_strip:
+            (source, filters, *bias), (strip,) = inputs, outputs
+            workspace = bias[0] if bias else 0
         else:
             (strip, source), (filters,) = inputs, outputs
             counter = scratch(self.device, stream, 0)[0]
@@ -94,7 +95,7 @@ class Depthwise:
 
 def _chunks(form: DepthwiseForm, units: int, resident: int, processors: int) -> int:
     """Into how many parts to cut the tiles of all images: many enough to fill the device, all ending at one time."""
-    most = min(units, max(1, (4 * resident if form.gradient == "dX" else resident) // form.groups))
+    most = min(units, max(1, (4 * resident if form.writes_strip else resident) // form.groups))
     warps = -(-form.threads // 32)
     ends = _START
     if form.gradient == "dW":  # partial sums are written and read

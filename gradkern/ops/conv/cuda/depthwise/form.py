@@ -1,11 +1,12 @@
 """The constants one compiled depthwise kernel is made for, and where things lie in shared memory.
 
-One kernel computes dX or dW, and dY and X change roles between them. The array of which a thread holds a strip, rows x
-columns of one channel in registers, is called the strip; the array whose rows it reads past that strip, one after
-another, is called the source, and what it reads of it is the thread's window:
+One kernel computes dX, dW or Y, and dY or Y, and X, change roles between them. The array of which a thread holds a
+strip, rows x columns of one channel in registers, is called the strip; the array whose rows it reads past that strip,
+one after another, is called the source, and what it reads of it is the thread's window:
 
     dX[i] = sum over k, o with o * stride + k * dilation - begin = i of dY[o] * W[k]     strip: dX    source: dY
     dW[k] = sum over o of dY[o] * X[o * stride + k * dilation - begin]                   strip: dY    source: X
+    Y[o] = bias + sum over k of W[k] * X[o * stride + k * dilation - begin]              strip: Y     source: X
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from gradkern.cuda.device_code.kernel_name import kernel_name
 
 __all__ = ["ARGUMENTS", "ITEMSIZE", "Axis", "DepthwiseForm", "SharedTile"]
 
-ARGUMENTS = ("source", "strip", "filter", "partial", "counter", "images", "chunks")  # addresses, then numbers
+ARGUMENTS = ("source", "strip", "filter", "partial", "counter", "images", "chunks")
+"""Addresses, then numbers. Of Y, partial is the address of its bias."""
 BANKS = 32
 
 
@@ -31,7 +33,7 @@ class Axis:
     A thread holds `held` elements of the strip; `threads` threads of a block lie side by side.
     """
 
-    gradient: Literal["dX", "dW"]
+    gradient: Literal["dX", "dW", "Y"]
     strip: int
     source: int
     taps: int
@@ -68,7 +70,7 @@ class Axis:
     @cached_property
     def _joined(self) -> dict[tuple[int, int], int]:
         """(strip element, tap) -> source element, both counted from the thread's own first, for all that meet."""
-        if self.gradient == "dW":
+        if self.gradient != "dX":
             return {
                 (o, k): o * self.stride + k * self.dilation - self.begin
                 for o in range(self.held)
@@ -142,6 +144,7 @@ class DepthwiseForm:
     strides     in bytes, from image to image, channel to channel, row to row and column to column
     vectors     elements that one access to global memory may take, of the source and of the strip's array
     asynchronous  copies go to shared memory without passing through registers
+    bias_stride  from channel to channel of Y's bias; None without one
     """
 
     rows: Axis
@@ -158,6 +161,7 @@ class DepthwiseForm:
     asynchronous: bool = True
     native_bfloat16: bool = True
     blocks_per_processor: int = 1
+    bias_stride: int | None = None
 
     @property
     def name(self) -> str:
@@ -168,6 +172,11 @@ class DepthwiseForm:
     @property
     def gradient(self) -> str:
         return self.rows.gradient
+
+    @property
+    def writes_strip(self) -> bool:
+        """Whether the strip is the output: that of dW are the taps."""
+        return self.gradient != "dW"
 
     @property
     def compute(self) -> str:
@@ -214,8 +223,8 @@ class DepthwiseForm:
 
     @cached_property
     def strip(self) -> SharedTile | None:
-        """The strip's array in shared memory. A channels-last dX goes out as it is: threads lie side by side."""
-        if self.channels_last and self.gradient == "dX":
+        """The strip's array in shared memory. A channels-last output goes out as it is: threads lie side by side."""
+        if self.channels_last and self.writes_strip:
             return None
         rows, columns = self.rows, self.columns
         whole = rows.exact and columns.exact and self.tiles == 1
@@ -246,7 +255,7 @@ class DepthwiseForm:
         )
         return SharedTile(self.channels, rows, columns, lead, best[2], best[1], vector, False)
 
-    # Shared memory: a ring of stages (source, and for dW the strip) | for dX the strip; dW's sums reuse it at the end
+    # Shared memory: a ring of stages (source, and for dW the strip) | else the strip; dW's sums reuse it at the end
     @property
     def source_bytes(self) -> int:
         return up(self.source.elements * self.itemsize, 16)
@@ -257,7 +266,7 @@ class DepthwiseForm:
 
     @property
     def stage_bytes(self) -> int:
-        return self.source_bytes + (self.strip_bytes if self.gradient == "dW" else 0)
+        return self.source_bytes + (0 if self.writes_strip else self.strip_bytes)
 
     @property
     def ring_bytes(self) -> int:
@@ -265,7 +274,7 @@ class DepthwiseForm:
 
     @property
     def shared_bytes(self) -> int:
-        if self.gradient == "dX":
+        if self.writes_strip:
             return self.ring_bytes + self.strip_bytes
         return max(self.ring_bytes, max(self.taps, 1) * self.threads * ITEMSIZE[self.compute])
 

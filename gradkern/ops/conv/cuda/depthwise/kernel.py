@@ -1,10 +1,11 @@
-"""The kernel of a depthwise convolution's dX or dW. `build(form)` binds the constants of DepthwiseForm.
+"""The kernel of a depthwise convolution's dX, dW or Y. `build(form)` binds the constants of DepthwiseForm.
 
     dX[i] = sum over taps k and o with o * stride + k * dilation - begin = i of dY[o] * W[k]
     dW[k] = sum over images and o of dY[o] * X[o * stride + k * dilation - begin]
+    Y[o] = bias + sum over taps k of W[k] * X[o * stride + k * dilation - begin]
 
 How it goes: a block takes some channels and one tile of their planes through its share of the images. The source (dY
-for dX, X for dW) reaches shared memory by asynchronous copies, a tile ahead, between zeros that stand for what lies
+for dX, else X) reaches shared memory by asynchronous copies, a tile ahead, between zeros that stand for what lies
 outside the array. A thread holds a strip of the other array and all taps of its channel in registers. It reads the
 window's rows, each once, and every element read takes part in up to held columns x taps multiply-adds: enough of them
 for the multiply-adds to be what the kernel waits for, or memory.
@@ -34,13 +35,14 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
     ROWS, COLUMNS, STRIPS = form.rows, form.columns, form.strips
     CHANNELS, TOTAL_CHANNELS, LAST, THREADS = form.channels, form.total_channels, form.channels_last, form.threads
     GROUPS, TILES, TILES_ACROSS, ACROSS = form.groups, form.tiles, COLUMNS.tiles, COLUMNS.threads
-    DX, STAGES, TAPS, HELD = form.gradient == "dX", form.stages, form.taps, form.held
+    WRITES, STAGES, TAPS, HELD = form.writes_strip, form.stages, form.taps, form.held
     STAGE, SOURCE_BYTES, RING, SHARED = form.stage_bytes, form.source_bytes, form.ring_bytes, form.shared_bytes
     ITEM, SUM = form.itemsize, ITEMSIZE[form.compute]
     SOURCE_IMAGE, SOURCE_CHANNEL = form.source_strides[:2]
     STRIP_IMAGE, STRIP_CHANNEL, STRIP_ROW, STRIP_COLUMN = form.strip_strides
     FILTER_CHANNEL, ALL_TAPS = form.filter_strides[0], form.total_channels * form.taps
-    DW, STAGED_OUT, ASYNC = not DX, DX and not LAST, form.asynchronous
+    DW, STAGED_OUT, ASYNC = not WRITES, WRITES and not LAST, form.asynchronous
+    BIASED, BIAS_CHANNEL = form.bias_stride is not None, form.bias_stride or 0
     WINDOW = COLUMNS.span
     FLOAT = float64 if form.compute == "float64" else float32
 
@@ -63,6 +65,7 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
     )
     load_filter = i.gatherer("global", form.dtype, filter_offsets)
     store_sums = i.scatterer("shared", form.compute, tuple(tap * THREADS * SUM for tap in range(TAPS)))
+    load_bias = i.loader("global", form.dtype, 1)
     load_sum, store_partial = i.loader("shared", form.compute, 1), i.storer("global", form.compute, 1)
     add_over_blocks = sums_over_blocks(
         THREADS, TOTAL_CHANNELS, (ROWS.taps, COLUMNS.taps), form.filter_strides, form.dtype, form.native_bfloat16
@@ -113,7 +116,7 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
             + down * (ROW_STEP * ROW_BYTES) + across * (COLUMN_STEP * COLUMN_BYTES)
         )  # fmt: skip
         strip_at = (
-            shared + (RING if DX else SOURCE_BYTES) + STRIP_LEAD
+            shared + (RING if WRITES else SOURCE_BYTES) + STRIP_LEAD
             + member * STRIP_MEMBER + down * (ROW_HELD * STRIP_PITCH) + across * (COLUMN_HELD * COLUMN_BYTES)
         )  # fmt: skip
 
@@ -133,8 +136,11 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
             while at < SHARED // 16:  # what lies outside the arrays
                 store_zeros(shared + at * 16, zeros)
                 at = i.unseen(at + THREADS)
-            if DX:
+            if WRITES:
                 load_filter(taps, filters + int64(channel) * FILTER_CHANNEL)
+                one[0] = FLOAT(0)
+                if BIASED:
+                    load_bias(one, partial + int64(channel) * BIAS_CHANNEL)
             else:
                 for tap in range(TAPS):
                     taps[tap] = FLOAT(0)
@@ -152,9 +158,9 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
                 if ASYNC:
                     wait_for_copies()
                 cuda.syncthreads()
-                if DX:
+                if WRITES:
                     for n in range(HELD):
-                        held[n] = FLOAT(0)
+                        held[n] = one[0]
                     correlate(held, window, taps, window_at + stage)
                     if LAST:
                         row, column = int32(first_row + down * ROW_HELD), int32(first_column + across * COLUMN_HELD)
@@ -237,7 +243,7 @@ def _window_row(form: DepthwiseForm, row: int) -> Callable[..., None]:
             for (strip_column, tap_column), column in columns.meets.items():
                 strip = strip_row * columns.held + strip_column
                 tap = tap_row * columns.taps + tap_column
-                sums, factor = (strip, tap) if form.gradient == "dX" else (tap, strip)
+                sums, factor = (strip, tap) if form.writes_strip else (tap, strip)
                 table.append((sums, where[column], factor))
     add = i.multiply_adds(tuple(sorted(table, key=lambda each: (each[2], each[1]))))
 
@@ -250,9 +256,9 @@ def _window_row(form: DepthwiseForm, row: int) -> Callable[..., None]:
 
 
 def _strip(form: DepthwiseForm) -> Callable[..., None]:
-    """move(values, address, row, column, mine): a thread's strip, written for dX, read for dW."""
+    """move(values, address, row, column, mine): a thread's strip, read for dW, else written."""
     rows, columns = form.rows, form.columns
-    WRITE, STAGED = form.gradient == "dX", form.strip is not None
+    WRITE, STAGED = form.writes_strip, form.strip is not None
     if form.strip:
         steps = form.strip.pitch * form.itemsize, (form.channels if form.channels_last else 1) * form.itemsize
     else:

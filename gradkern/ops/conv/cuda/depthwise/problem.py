@@ -1,4 +1,4 @@
-"""A depthwise convolution's dX or dW as its kernels take it: two spatial axes, and strides they can walk."""
+"""A depthwise convolution's dX, dW or Y as its kernels take it: two spatial axes, and strides they can walk."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gradkern.call import Tensor
-from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.ops.conv.cuda.problem import ForwardProblem, Problem
 from gradkern.ops.conv.geometry import Geometry
 from gradkern.search.candidate import Unfit
 
@@ -15,7 +15,7 @@ __all__ = ["DepthwiseProblem", "Plane"]
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """Where the elements of dY or X lie; strides, in bytes, are those of images, channels, rows and columns."""
+    """Where the elements of dY (or Y) or X lie; strides, in bytes, are those of images, channels, rows and columns."""
 
     strides: tuple[int, int, int, int]
     alignment: int
@@ -23,15 +23,18 @@ class Plane:
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseProblem:
-    """What is per axis is (rows, columns). W and dW: bytes from channel to channel, and from tap to tap."""
+    """What is per axis is (rows, columns). W and dW: bytes from channel to channel, and from tap to tap. bias_stride:
+    those of Y's bias, from channel to channel.
+    """
 
-    gradient: Literal["dX", "dW"]
+    gradient: Literal["dX", "dW", "Y"]
     dtype: str
     geometry: Geometry
     channels_last: bool
     dY: Plane
     X: Plane
     W_strides: tuple[int, int, int]
+    bias_stride: int | None = None
 
     @classmethod
     def of(cls, problem: Problem) -> DepthwiseProblem:
@@ -59,6 +62,7 @@ class DepthwiseProblem:
             _plane(dY, last),
             _plane(X, last),
             (first, taps[0], taps[1]),
+            problem.B.strides[0] if isinstance(problem, ForwardProblem) and problem.B is not None else None,
         )
 
     @property

@@ -72,6 +72,7 @@ def form_of(
         (1, 1),
         asynchronous=device.capability >= (8, 0),
         native_bfloat16=device.capability >= (8, 0),
+        bias_stride=problem.bias_stride,
     )
     vectors = (
         _vector(problem, made, made.source, source, made.columns.source),

@@ -1,4 +1,4 @@
-"""Candidates for dX and dW by matrix products: cuBLAS, and our own kernels that bring the operands into matrices."""
+"""Candidates for Y, dX and dW by matrix products: cuBLAS, and our own kernels that bring the operands into matrices."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from gradkern.cuda.device_code.columns import up
 from gradkern.cuda.dry_run import DryRunDevice
 from gradkern.ops.conv.cuda.gemm.data_col2im import data_col2im
 from gradkern.ops.conv.cuda.gemm.data_im2col import data_im2col, data_pointwise
+from gradkern.ops.conv.cuda.gemm.forward import forward_im2col, forward_pointwise
 from gradkern.ops.conv.cuda.gemm.im2col import Im2colStep, launch
 from gradkern.ops.conv.cuda.gemm.program import ALIGNED, GemmProblem, GemmProgram
 from gradkern.ops.conv.cuda.gemm.weights import weight_im2col, weight_pointwise
@@ -46,7 +47,7 @@ Enqueue = Callable[[tuple[int, ...], int, Handle], Any]  # (addresses of the ope
 
 @dataclass(frozen=True, slots=True)
 class GemmAlgorithm:
-    """How a gradient becomes products (`program` has the equations of each kind); a recipe is its fields.
+    """How a result becomes products (`program` has the equations of each kind); a recipe is its fields.
 
     kind          pointwise: the arrays as they are; columns: im2col; taps: col2im (dX only)
     slice_bytes   of im2col's columns, or of the products that col2im adds up, at a time
@@ -92,7 +93,7 @@ class GemmCandidate:
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         # cuBLAS's part comes first: wherever it is at another address than in the call before, cuBLAS has to be told
-        addresses = (*inputs, *outputs, workspace + self._cublas_bytes)
+        addresses = (*inputs[:2], *outputs, workspace + self._cublas_bytes, *inputs[2:])
         with _multiplying:
             own = handle(self.device)
             own.use(stream, workspace, self._cublas_bytes)
@@ -159,10 +160,20 @@ def algorithms(problem: Problem, device: Device) -> Iterator[GemmAlgorithm]:
     geometry, matrices = problem.geometry, GemmProblem(problem, device, tf32=False)
     if geometry.group > 1 and geometry.channels * geometry.filters < 64:
         return  # matrices of a few elements: hundreds of times slower than a direct kernel
-    exact = [*(_data_algorithms if problem.gradient == "dX" else _weight_algorithms)(matrices)]
+    of = {"dX": _data_algorithms, "dW": _weight_algorithms, "Y": _forward_algorithms}
+    exact = [*of[problem.gradient](matrices)]
     yield from exact
     if problem.dtype == "float32":
         yield from (replace(each, tf32=True) for each in exact)
+
+
+def _forward_algorithms(problem: GemmProblem) -> Iterator[GemmAlgorithm]:
+    if problem.geometry.pointwise:
+        yield GemmAlgorithm()
+        if problem.dY.endless and problem.X.endless:
+            return  # columns would be copies
+    yield GemmAlgorithm("columns", SLICE)
+    yield GemmAlgorithm("columns", SMALLER)
 
 
 def _data_algorithms(problem: GemmProblem) -> Iterator[GemmAlgorithm]:
@@ -200,6 +211,8 @@ def _weight_algorithms(problem: GemmProblem) -> Iterator[GemmAlgorithm]:
 def _program(problem: Problem, device: Device, algorithm: GemmAlgorithm) -> GemmProgram:
     matrices = GemmProblem(problem, device, algorithm.tf32)
     makers: dict[tuple[str, str], Callable[[], GemmProgram]] = {
+        ("Y", "pointwise"): lambda: forward_pointwise(matrices),
+        ("Y", "columns"): lambda: forward_im2col(matrices, algorithm.slice_bytes),
         ("dX", "pointwise"): lambda: data_pointwise(matrices),
         ("dX", "columns"): lambda: data_im2col(matrices, algorithm.slice_bytes, algorithm.by_image),
         ("dX", "taps"): lambda: data_col2im(matrices, algorithm.slice_bytes),

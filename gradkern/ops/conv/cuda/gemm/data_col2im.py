@@ -23,7 +23,7 @@ from gradkern.ops.conv.cuda.gemm.program import (
 )
 from gradkern.search.candidate import Unfit
 
-__all__ = ["data_col2im"]
+__all__ = ["data_col2im", "filter_rows"]
 
 
 def data_col2im(problem: GemmProblem, slice_bytes: int) -> GemmProgram:
@@ -34,12 +34,8 @@ def data_col2im(problem: GemmProblem, slice_bytes: int) -> GemmProgram:
     adjacent = dY.channel == 1 and dY.channels > 1
     rows, positions = geometry.channels * geometry.taps, dY.positions
     steps: list[Im2colStep | Product] = []
-    taps_inside = not adjacent and problem.W.is_matrix(taps_inside=True)
-    if taps_inside or problem.W.is_matrix(taps_inside=False):
-        left, start = Matrix(OTHER, 0, 1, problem.W.image), 0
-    else:
-        left, start = Matrix(SCRATCH, 0, 1, rows), up(geometry.group * geometry.filters * rows * problem.item, ALIGNED)
-        steps.append(_packed(problem))
+    left, packing, start, taps_inside = filter_rows(problem, adjacent)
+    steps += packing
     room = slice_bytes // (geometry.group * rows * item)
     end = start
     for image, images in slices(geometry.images, positions, room):
@@ -62,6 +58,19 @@ def data_col2im(problem: GemmProblem, slice_bytes: int) -> GemmProgram:
         steps.append(col2im(problem.X, geometry, run, layout, problem.sum_dtype, problem.device))
         end = max(end, start + images * layout.image)
     return GemmProgram(tuple(steps), up(end, ALIGNED))
+
+
+def filter_rows(problem: GemmProblem, adjacent: bool) -> tuple[Matrix, list[Im2colStep], int, bool]:
+    """W as a matrix of a column for each filter: as it lies, or what packs it into scratch memory and the bytes there;
+    and whether its rows count (channel, tap), which adjacent channels forbid, or (tap, channel).
+    """
+    geometry, W = problem.geometry, problem.W
+    taps_inside = not adjacent and W.is_matrix(taps_inside=True)
+    if taps_inside or W.is_matrix(taps_inside=False):
+        return Matrix(OTHER, 0, 1, W.image), [], 0, taps_inside
+    rows = geometry.channels * geometry.taps
+    size = up(geometry.group * geometry.filters * rows * problem.item, ALIGNED)
+    return Matrix(SCRATCH, 0, 1, rows), [_packed(problem)], size, False
 
 
 def _packed(problem: GemmProblem) -> Im2colStep:

@@ -1,8 +1,9 @@
-"""A convolution's gradients as matrix products: which kernels and products, on which memory, in which order.
+"""A convolution and its gradients as matrix products: which kernels and products, on which memory, in which order.
 
-    pointwise   1x1 convolutions on the arrays as they are:  dX = W^T dY        dW = sum over images of dY X^T
+    pointwise   1x1 convolutions on the arrays as they are:  Y = W X    dX = W^T dY    dW = sum over images of dY X^T
     columns     im2col, for any convolution, a slice of the positions at a time:
                 dW[m, r] += sum over p of  dY[m, p] * columns of X[p, r]                    r counts (channel, tap)
+                Y[m, p] = sum over r of  W[m, r] * columns of X[r, p]                       r counts (channel, tap)
                 dX[(h, c), p] = sum over k of  packed W[(h, c), k] * columns of dY[k, p]    k counts (filter, tap)
     taps        col2im: products[(c, t), p] = sum over m of  W[m, c, t] * dY[m, p], then
                 dX[c, x] = sum over t of  products[(c, t), the p that meets x through t]
@@ -24,14 +25,15 @@ from gradkern.cublas.product import Matrix, Product
 from gradkern.cuda.device import Device
 from gradkern.ops.conv.cuda.gemm.im2col import Address, Im2colStep, MatrixLayout
 from gradkern.ops.conv.cuda.gemm.layout import Operand, Slice
-from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.ops.conv.cuda.problem import ForwardProblem, Problem
 from gradkern.ops.conv.geometry import Geometry
 from gradkern.search.candidate import Unfit
 
-__all__ = ["ALIGNED", "DY", "OTHER", "OUTPUT", "SCRATCH", "GemmProblem", "GemmProgram", "ScratchMatrix", "cut"]
+__all__ = ["ALIGNED", "BIAS", "DY", "OTHER", "OUTPUT", "SCRATCH", "GemmProblem", "GemmProgram", "ScratchMatrix", "cut"]
 __all__ += ["matrix_in_scratch", "pointwise", "slices"]
 
-DY, OTHER, OUTPUT, SCRATCH = range(4)  # operands: the two inputs, the output, scratch memory
+DY, OTHER, OUTPUT, SCRATCH, BIAS = range(5)  # operands: the two inputs, the output, scratch memory, the forward's bias
+X = DY  # the first input of the forward pass, whose other one is W
 SHORTEST = 256  # positions of a slice
 ALIGNED = 256  # bytes: where a matrix begins
 
@@ -53,10 +55,11 @@ class GemmProblem:
         if 0 in (*problem.dY.shape, *problem.X.shape, *problem.W.shape):
             raise Unfit("there is nothing to multiply")
         self.geometry = problem.geometry.lifted(3)
-        data = problem.gradient == "dX"
-        self.dY = Operand.of(problem.dY, DY)
-        self.X = Operand.of(problem.X, OUTPUT if data else OTHER)
-        self.W = Operand.of(problem.W, OTHER if data else OUTPUT)
+        numbers = {"dX": (DY, OUTPUT, OTHER), "dW": (DY, OTHER, OUTPUT), "Y": (OUTPUT, X, OTHER)}[problem.gradient]
+        self.dY = Operand.of(problem.dY, numbers[0])  # or Y
+        self.X = Operand.of(problem.X, numbers[1])
+        self.W = Operand.of(problem.W, numbers[2])
+        self.B = problem.B if isinstance(problem, ForwardProblem) else None
         self.device, self.tf32, self.dtype = device, tf32, problem.dtype
         self.sum_dtype = "float64" if self.dtype == "float64" else "float32"
         self.item, self.sum_item = self.dY.item, 8 if self.dtype == "float64" else 4
