@@ -1,4 +1,4 @@
-"""Depthwise convolution's gradients on a GPU: types, layouts and edges against float64, in guarded memory."""
+"""Depthwise convolution and its gradients on a GPU: types, layouts and edges against float64, in guarded memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helpers.tolerance import assert_close
 pytestmark = pytest.mark.gpu
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
-BOTH = pytest.mark.parametrize("gradient", ["dX", "dW"])
+EACH = pytest.mark.parametrize("gradient", ["dX", "dW", "Y"])
 LAYOUTS = pytest.mark.parametrize("last", [False, True], ids=["channels_first", "channels_last"])
 SAME = {3: (1, 1, 1, 1), 5: (2, 2, 2, 2), 7: (3, 3, 3, 3)}
 
@@ -31,12 +31,13 @@ def run(case: Depthwise, times: int = 1, on_tensor_cores: bool = False) -> list[
         if index == 2:
             break
         _, arrays, out, expected = make(case)
-        output = {"dX": "X", "dW": "W"}[case.gradient]
+        output = {"dX": "X", "dW": "W", "Y": "dY"}[case.gradient]
         with activate(device):
             there = {name: OnDevice(each) for name, each in arrays.items()}
             candidate.prepare()
             _, workspace = scratch(device, 0, candidate.workspace)
-            inputs = there["dY"].address, there["W" if case.gradient == "dX" else "X"].address
+            order = {"dX": ("dY", "W"), "dW": ("dY", "X"), "Y": ("X", "W", "B")}[case.gradient]
+            inputs = tuple(there[name].address for name in order if name in there)
             for before in range(times):
                 if before:
                     there[output].poison()
@@ -50,21 +51,21 @@ def run(case: Depthwise, times: int = 1, on_tensor_cores: bool = False) -> list[
     return results
 
 
-@BOTH
+@EACH
 @LAYOUTS
 @pytest.mark.parametrize("dtype", [b, h, f, d])
 def test_every_type(gradient: str, last: bool, dtype: str) -> None:
     run(Depthwise(gradient, 3, 40, (14, 14), (7, 7), pads=SAME[7], dtype=dtype, channels_last=last))
 
 
-@BOTH
+@EACH
 @LAYOUTS
 @pytest.mark.parametrize(("size", "kernel", "dtype"), [(56, 7, h), (7, 7, b), (28, 5, f), (30, 3, d)])
 def test_every_size(gradient: str, last: bool, size: int, kernel: int, dtype: str) -> None:
     run(Depthwise(gradient, 3, 40, (size, size), (kernel,) * 2, pads=SAME[kernel], dtype=dtype, channels_last=last))
 
 
-@BOTH
+@EACH
 @LAYOUTS
 @pytest.mark.parametrize(
     "how",
@@ -85,17 +86,17 @@ def test_every_size(gradient: str, last: bool, size: int, kernel: int, dtype: st
     ids=lambda how: "x".join(map(str, how["spatial"])),
 )
 def test_every_geometry(gradient: str, last: bool, how: dict[str, Any]) -> None:
-    run(Depthwise(gradient, 2, 5, dtype=h, channels_last=last, **how))
+    run(Depthwise(gradient, 2, 5, dtype=h, channels_last=last, biased=gradient == "Y", **how))
 
 
-@BOTH
+@EACH
 @LAYOUTS
 @pytest.mark.parametrize("channels", [1, 17, 96])
 def test_any_number_of_channels(gradient: str, last: bool, channels: int) -> None:
     run(Depthwise(gradient, 4, channels, (14, 14), (7, 7), pads=SAME[7], dtype=h, channels_last=last))
 
 
-@BOTH
+@EACH
 @LAYOUTS
 @pytest.mark.parametrize("offset", [1, 4])
 def test_arrays_that_start_anywhere_and_images_apart(gradient: str, last: bool, offset: int) -> None:
@@ -103,7 +104,7 @@ def test_arrays_that_start_anywhere_and_images_apart(gradient: str, last: bool, 
     run(Depthwise(gradient, 3, 8, (12, 12), (3, 3), pads=SAME[3], **how))
 
 
-@BOTH
+@EACH
 @LAYOUTS
 def test_the_same_call_gives_the_same_bits(gradient: str, last: bool) -> None:
     case = Depthwise(gradient, 16, 32, (28, 28), (7, 7), pads=SAME[7], channels_last=last)
