@@ -12,17 +12,21 @@ from gradkern.arrays.torch_guards import of_tensors
 from gradkern.contract.binder import AttributeKey, attribute_key
 from gradkern.contract.request import Request, binder_of
 from gradkern.dispatch.run import run, run_known
-from gradkern.policy import DEFAULT
 from gradkern.torch.flags import flags, policy_of
 from gradkern.torch.operators import IN_FORCE, define
 
-__all__ = ["Direct"]
+__all__ = ["Direct", "is_eager"]
 
 Tensors = tuple[torch.Tensor, ...]
 Attributes = tuple[tuple[str, Any], ...]
 define()
 _is_compiling = torch.compiler.is_compiling
 _count_modes = torch._C._len_torch_dispatch_stack
+
+
+def is_eager() -> bool:
+    """Whether operators run when they are called, and nobody else sees them: nothing traces, and no dispatch mode."""
+    return not (_is_compiling() or _count_modes())
 
 
 class Direct:
@@ -32,7 +36,7 @@ class Direct:
     such as subclasses and those of function transforms.
 
     outputs   the contract's, from the first on
-    searched  whether its kernels are chosen by a search, which heeds the policy in force and PyTorch's flags
+    searched  whether its kernels are chosen by a search, which heeds PyTorch's flags beside the policy in force
     """
 
     def __init__(self, name: str, outputs: tuple[str, ...], searched: bool = False) -> None:
@@ -44,13 +48,13 @@ class Direct:
 
     def __call__(self, needs: tuple[bool, ...], tensors: Tensors, attributes: Attributes = ()) -> tuple[Any, ...]:
         """The outputs, with None for each that is not needed, for the first inputs of the contract."""
-        if _is_compiling() or _count_modes():
+        if not is_eager():
             return self._dispatched(needs, tensors, attributes)
         asked = self._asked.get((needs, attributes))
         if asked is None:
             asked = self._asked[needs, attributes] = self._ask(needs, attributes)
         wanted, named, key = asked
-        policy = policy_of(flags()) if self._searched else DEFAULT
+        policy = policy_of(flags()) if self._searched else None
         arrays = tensors + self._padding[len(tensors)]
         found = run_known(Request(self._binder, arrays, named, key, wanted, None, None, policy))
         if found is None:

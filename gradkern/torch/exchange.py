@@ -1,19 +1,24 @@
 """Small messages between the processes of a group: everybody's numbers, or their sum.
 
-They are functional collectives, which torch.compile knows. Where GPUs of one machine can read each other's memory, one
-kernel that does so is another way (torch.distributed's symmetric memory): it needs no thread of NCCL's and a tenth of
-the host's time. Numbers of different processes are never added up there, but put side by side, each in a row that is
-zero in every other process: so all get the same bits, in whichever order that kernel reads.
+In eager they are collectives of the process group, on the stream that is current where its backend can; elsewhere
+functional ones, which torch.compile knows, at more of the host's time. Where GPUs of one machine can read each other's
+memory, one kernel that does so is another way (torch.distributed's symmetric memory): it needs no thread of NCCL's and
+a tenth of the host's time. Numbers of different processes are never added up there, but put side by side, each in a row
+that is zero in every other process: so all get the same bits, in whichever order that kernel reads.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch  # pyright: ignore[reportMissingImports]
 import torch.distributed as dist  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.direct import is_eager
 
 __all__ = ["added", "gathered"]
 
@@ -28,8 +33,14 @@ def gathered(parts: Parts, size: int, group: str, symmetric: bool) -> Tensor:
     memory = _memory(parts, size, group) if symmetric else None
     if memory is not None:
         return memory.exchanged(parts, group)
-    every = torch.ops._c10d_functional.all_gather_into_tensor(torch.cat(parts), size, group)
-    return torch.ops._c10d_functional.wait_tensor(every).view(size, -1)
+    message = torch.cat(parts) if len(parts) > 1 else parts[0]
+    if is_eager():
+        every = message.new_empty(size * message.numel())
+        _finish(_group(group)._allgather_base(every, message, _options("AllgatherOptions")))
+    else:
+        every = torch.ops._c10d_functional.all_gather_into_tensor(message, size, group)
+        every = torch.ops._c10d_functional.wait_tensor(every)
+    return every.view(size, -1)
 
 
 def added(parts: Parts, size: int, group: str, symmetric: bool) -> Tensor:
@@ -37,7 +48,28 @@ def added(parts: Parts, size: int, group: str, symmetric: bool) -> Tensor:
     memory = _memory(parts, size, group) if symmetric else None
     if memory is not None:
         return memory.exchanged(parts, group).sum(0)
-    return torch.ops._c10d_functional.wait_tensor(torch.ops._c10d_functional.all_reduce(torch.cat(parts), "sum", group))
+    message = torch.cat(parts)
+    if is_eager():
+        _finish(_group(group).allreduce([message], _options("AllreduceOptions")))
+        return message
+    return torch.ops._c10d_functional.wait_tensor(torch.ops._c10d_functional.all_reduce(message, "sum", group))
+
+
+def _group(name: str) -> Any:
+    return dist.distributed_c10d._resolve_process_group(name)  # pyright: ignore[reportArgumentType, reportPrivateImportUsage]
+
+
+@cache
+def _options(kind: str) -> Any:
+    """Of a collective that runs in the order of the current stream."""
+    made = getattr(import_module("torch._C._distributed_c10d"), kind)()
+    made.asyncOp = False
+    return made
+
+
+def _finish(work: Any) -> None:
+    if work is not None:
+        work.wait()
 
 
 # --- symmetric memory -------------------------------------------------------------------------------------------------
@@ -73,7 +105,7 @@ def _memory(parts: Parts, size: int, group: str) -> _Memory | None:
     numbers = sum([each.numel() for each in parts])
     if size * numbers * first.itemsize > _MOST_BYTES:
         return None
-    resolved: Any = dist.distributed_c10d._resolve_process_group(group)  # pyright: ignore[reportArgumentType, reportPrivateImportUsage]
+    resolved = _group(group)
     known, key = _memories.setdefault(resolved, {}), (numbers, first.device)
     if key not in known and not torch.cuda.is_current_stream_capturing():
         known[key] = _made((size, numbers), first.device, resolved)

@@ -2,8 +2,8 @@
 
 A pass sends one message each way: forward mean, variance and number of elements of every process's part, 2C + 1 numbers
 that are gathered; backward both sums of the gradient, 2C numbers that are added up. Everything stays on the device, so
-no host waits, a step can be captured in a CUDA graph, and torch.compile finds no break. The messages are functional
-collectives, which torch.compile knows.
+no host waits, a step can be captured in a CUDA graph, and torch.compile finds no break: where it traces, the messages
+are collectives that it knows.
 
 The statistics of all parts are Chan's merge of those of each, with the parts' sizes as weights: parts may be of any
 sizes, also empty. A group's processes all get the same bits, as they add up the same numbers in the same order.
@@ -20,15 +20,16 @@ import torch.distributed as dist  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.dispatch.run import run
+from gradkern.torch.direct import Direct, is_eager
 from gradkern.torch.exchange import added, gathered
-from gradkern.torch.operators import define
 
 __all__ = ["SyncBatchNorm"]
 
 Tensor = torch.Tensor
-define()
-_ops = torch.ops.gradkern
+_MERGE = Direct("BatchNormalizationMergeStatistics", ("statistics", "sample_statistics"))
+_GRAD_SUMS = Direct("BatchNormalizationGradSums", ("dScale", "dBias"))
+_GRAD_FROM_SUMS = Direct("BatchNormalizationGradFromSums", ("dX",))
+_MOST_COUNTS = 256
 
 
 class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
@@ -131,17 +132,34 @@ def _sync_batch_norm(
     eps: float,
     ways: tuple[str, int, bool],  # the group's name and size, and whether by symmetric memory
 ) -> Tensor:
-    name, size, symmetric = ways
+    rest = running_mean, running_var, momentum, eps, ways
+    if not torch.compiler.is_compiling():
+        return _Whole.apply(x, weight, bias, rest)  # pyright: ignore[reportReturnType]
     with torch.no_grad():
-        parts = gathered(_message(x.detach()), size, name, symmetric)
-        outputs = "statistics" if running_mean is None else "statistics,sample_statistics"
-        whole, sample = _merged(parts, eps, outputs)
-        sizes = x.shape[1], x.shape[1], 1
-        mean, inv_std, total = whole.split(sizes)
-        if running_mean is not None and running_var is not None:
-            _follow([running_mean, running_var], list(sample.split(sizes)[:2]), momentum)
-        y = _normalized(x, weight, bias, mean, inv_std, eps)
-    return _Gradient.apply(y, x, weight, bias, mean, inv_std, total, eps, *ways)  # pyright: ignore[reportReturnType]
+        y, *statistics = _forward(x.detach(), weight, bias, *rest)
+    return _Gradient.apply(y, x, weight, bias, *statistics, eps, *ways)  # pyright: ignore[reportReturnType]
+
+
+def _forward(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    momentum: float | Tensor,
+    eps: float,
+    ways: tuple[str, int, bool],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The output; of the whole batch mean, inverse standard deviation and the number of each channel's elements."""
+    name, size, symmetric = ways
+    parts = gathered(_message(x), size, name, symmetric)
+    tracked = running_mean is not None and running_var is not None
+    whole, sample = _MERGE((True, tracked), (parts,), (("epsilon", eps),))
+    sizes = x.shape[1], x.shape[1], 1
+    mean, inv_std, total = whole.split_with_sizes(sizes)
+    if tracked:
+        _follow([running_mean, running_var], list(sample.split_with_sizes(sizes)[:2]), momentum)
+    return _normalized(x, weight, bias, mean, inv_std, eps), mean, inv_std, total
 
 
 def _follow(running: list[Tensor], new: list[Tensor], momentum: float | Tensor) -> None:
@@ -164,7 +182,28 @@ def _message(x: Tensor) -> tuple[Tensor, ...]:
         mean, variance = torch.batch_norm_update_stats(x, None, None, 0.0)
     else:
         variance, mean = torch.var_mean(x.to(wide), _reduced(x), correction=0)
-    return mean, variance, x.new_full((1,), count, dtype=wide)
+    return mean, variance, _count(x, count, wide)
+
+
+_counts: dict[Any, Tensor] = {}
+
+
+def _count(x: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """The number on the device of x. What was a part's before is kept: to fill a tensor is a launch."""
+    if not is_eager():
+        return x.new_full((1,), count, dtype=dtype)
+    key = count, dtype, x.device
+    known = _counts.get(key)
+    if known is None:
+        known = x.new_full((1,), count, dtype=dtype)
+        if x.is_cuda:
+            if torch.cuda.is_current_stream_capturing():
+                return known
+            torch.cuda.current_stream(x.device).synchronize()  # others may read it on another stream
+        if len(_counts) >= _MOST_COUNTS:
+            _counts.clear()
+        _counts[key] = known
+    return known
 
 
 def _normalized(
@@ -178,43 +217,60 @@ def _normalized(
     return _affine((x.to(mean.dtype) - _across(mean, x)) * _across(inv_std, x), weight, bias).to(x.dtype)
 
 
-class _Gradient(torch.autograd.Function):
-    """y, whose gradient knows that mean and inv_std come from x of all processes.
+class _Whole(torch.autograd.Function):
+    """The forward pass, whose gradient knows that mean and inv_std come from x of all processes."""
 
-    It is computed before: torch.compile of PyTorch 2.11 takes what such a function's forward makes on the way for
-    results of it, and where one is an input by another name, as x.to(x.dtype) is, all gradients are zero.
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, rest: tuple[Any, ...]) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        y, *statistics = _forward(x, weight, bias, *rest)
+        ctx.save_for_backward(x, weight, bias, *statistics)
+        ctx.eps, ctx.ways = rest[-2:]
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return *_gradients(ctx, grad, ctx.needs_input_grad[:3]), None
+
+
+class _Gradient(torch.autograd.Function):
+    """y with the same gradient, computed before.
+
+    torch.compile of PyTorch 2.11 takes what such a function's forward makes on the way for results of it, and where one
+    is an input by another name, as x.to(x.dtype) is, all gradients are zero.
     """
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         mean, inv_std, total, ctx.eps, *ctx.ways = rest
         ctx.save_for_backward(x, weight, bias, mean, inv_std, total)
-        if torch.compiler.is_compiling():
-            return y.clone()
-        ctx.mark_dirty(y)  # else it is a view, which nothing may be written over: an activation in place
-        return y
+        return y.clone()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        x, weight, bias, mean, inv_std, total = ctx.saved_tensors
-        needs = ctx.needs_input_grad[1:4]
-        if torch.is_grad_enabled():  # for a second derivative
-            leaves = [each for each, need in zip((x, weight, bias), needs, strict=True) if need]
-            y = _differentiable(x, weight, bias, total, ctx.eps, *ctx.ways[:2])
-            found = iter(torch.autograd.grad(y, leaves, grad, create_graph=True))
-            return None, *[next(found) if need else None for need in needs], *[None] * 7
-        sums = _grad_sums(grad, x, mean, inv_std)  # of this part, as a parameter's gradient is
-        dx = None
-        if needs[0]:
-            name, size, symmetric = ctx.ways
-            both = added(sums, size, name, symmetric)
-            scale = torch.ones_like(mean) if weight is None else weight
-            dx = _grad_from_sums(grad, x, scale, mean, inv_std, *both.split(mean.numel()), total)
-        dweight, dbias = (
-            share.to(each.dtype) if each is not None and need else None
-            for share, each, need in zip(sums, (weight, bias), needs[1:], strict=True)
-        )
-        return None, dx, dweight, dbias, *[None] * 7
+        return None, *_gradients(ctx, grad, ctx.needs_input_grad[1:4]), *[None] * 7
+
+
+def _gradients(ctx: Any, grad: Tensor, needs: tuple[bool, bool, bool]) -> tuple[Tensor | None, ...]:
+    """Of x, weight and bias."""
+    x, weight, bias, mean, inv_std, total = ctx.saved_tensors
+    name, size, symmetric = ctx.ways
+    of_x, of_weight, of_bias = needs
+    if torch.is_grad_enabled():  # for a second derivative
+        leaves = [each for each, need in zip((x, weight, bias), needs, strict=True) if need]
+        y = _differentiable(x, weight, bias, total, ctx.eps, name, size)
+        found = iter(torch.autograd.grad(y, leaves, grad, create_graph=True))
+        return tuple([next(found) if need else None for need in needs])
+    sums = _GRAD_SUMS((True, True), (grad, x, mean, inv_std))  # of this part, as a parameter's gradient is
+    dx = None
+    if of_x:
+        both = added(sums, size, name, symmetric)
+        scale = torch.ones_like(mean) if weight is None else weight
+        channels = x.shape[1]
+        every = both.split_with_sizes((channels, channels))
+        (dx,) = _GRAD_FROM_SUMS((True,), (grad, x, scale, mean, inv_std, *every, total))
+    dscale, dshift = sums
+    dweight = dscale.to(weight.dtype) if of_weight else None
+    return dx, dweight, dshift.to(bias.dtype) if of_bias else None
 
 
 class _Added(torch.autograd.Function):
@@ -259,33 +315,3 @@ def _across(parameter: Tensor, x: Tensor) -> Tensor:
 def _by_aten(x: Tensor) -> bool:
     """Whether PyTorch's own kernels for the forward pass are there, and nobody traces, who would fuse what is plain."""
     return x.is_cuda and not torch.compiler.is_compiling()
-
-
-# --- gradkern's kernels: called at once where nobody traces, as a call by PyTorch's dispatcher costs the host more ----
-
-
-def _plain(*tensors: Tensor) -> bool:
-    """Whether these are what they seem, and no stand-ins of a tracer."""
-    return not torch.compiler.is_compiling() and all(type(each) is Tensor for each in tensors)
-
-
-def _merged(parts: Tensor, eps: float, outputs: str) -> Any:
-    name: Any = "BatchNormalizationMergeStatistics"
-    if _plain(parts):
-        return run(name, parts, epsilon=eps, outputs=outputs.split(","))
-    return _ops.BatchNormalizationMergeStatistics(parts, epsilon=eps, outputs=outputs)
-
-
-def _grad_sums(*operands: Tensor) -> Any:
-    run_op: Any = run
-    return (
-        run_op("BatchNormalizationGradSums", *operands)
-        if _plain(*operands[:2])
-        else _ops.BatchNormalizationGradSums(*operands)
-    )
-
-
-def _grad_from_sums(grad: Tensor, x: Tensor, *others: Tensor) -> Tensor:
-    if _plain(grad, x):
-        return run("BatchNormalizationGradFromSums", grad, x, *others).dX
-    return _ops.BatchNormalizationGradFromSums(grad, x, *others)
