@@ -79,8 +79,7 @@ class Forward:
         expected = activated(t, self.activation)
         own = np.finfo(self.saved).eps / 2 * np.abs(mean) * np.abs(inverse * scale)
         bound = data * np.abs(expected) + ROUNDING[self.saved] * (terms + 1) + 2 * own
-        worst = (np.abs(out - expected) / bound).max()
-        assert worst <= 1, f"Y is off by {worst} times what it may"
+        assert_within("Y", out, expected, bound)
 
 
 @dataclass
@@ -125,8 +124,15 @@ class Backward:
         for name, found in results.items():
             terms = roots[name] if name in roots else np.abs(D) + np.abs(xh) * np.abs(dScale.reshape(across)) / m + 0.1
             bound = ROUNDING[found.dtype.name] * np.abs(expected[name]) + work * (terms + 1e-3) * 4
-            off = np.abs(found.astype(np.float64) - expected[name]) / bound
-            assert off.max() <= 1, f"{name} is off by {off.max()} times what it may"
+            assert_within(name, found.astype(np.float64), expected[name], bound)
+
+
+def assert_within(name: str, found: np.ndarray, expected: np.ndarray, bound: np.ndarray) -> None:
+    """Every element is off by its bound at most; which are not, and by how much, tells where to look."""
+    off = np.abs(found - expected) / bound
+    wrong = np.argwhere(~(off <= 1))
+    first = [f"{tuple(map(int, at))}: {found[tuple(at)]} for {expected[tuple(at)]}" for at in wrong[:5]]
+    assert not len(wrong), f"{name}: {len(wrong)} of {off.size} elements are off, by up to {off.max()} bounds; {first}"
 
 
 def activated(t: np.ndarray, activation: str) -> np.ndarray:
