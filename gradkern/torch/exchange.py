@@ -33,7 +33,7 @@ def gathered(parts: Parts, size: int, group: str, symmetric: bool) -> Tensor:
     memory = _memory(parts, size, group) if symmetric else None
     if memory is not None:
         return memory.exchanged(parts, group)
-    message = torch.cat(parts) if len(parts) > 1 else parts[0]
+    message = parts[0] if len(parts) == 1 else torch.cat(parts)
     if is_eager():
         every = message.new_empty(size * message.numel())
         _finish(_group(group)._allgather_base(every, message, _options("AllgatherOptions")))

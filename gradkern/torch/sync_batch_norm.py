@@ -153,11 +153,10 @@ def _forward(
     """The output; of the whole batch mean, inverse standard deviation and the number of each channel's elements."""
     name, size, symmetric = ways
     parts = gathered(_message(x), size, name, symmetric)
-    tracked = running_mean is not None and running_var is not None
-    whole, sample = _MERGE((True, tracked), (parts,), (("epsilon", eps),))
+    whole, sample = _MERGE((True, running_mean is not None), (parts,), (("epsilon", eps),))
     sizes = x.shape[1], x.shape[1], 1
     mean, inv_std, total = whole.split_with_sizes(sizes)
-    if tracked:
+    if running_mean is not None and running_var is not None:
         _follow([running_mean, running_var], list(sample.split_with_sizes(sizes)[:2]), momentum)
     return _normalized(x, weight, bias, mean, inv_std, eps), mean, inv_std, total
 
@@ -268,9 +267,8 @@ def _gradients(ctx: Any, grad: Tensor, needs: tuple[bool, bool, bool]) -> tuple[
         channels = x.shape[1]
         every = both.split_with_sizes((channels, channels))
         (dx,) = _GRAD_FROM_SUMS((True,), (grad, x, scale, mean, inv_std, *every, total))
-    dscale, dshift = sums
-    dweight = dscale.to(weight.dtype) if of_weight else None
-    return dx, dweight, dshift.to(bias.dtype) if of_bias else None
+    shares = zip(sums, (weight, bias), (of_weight, of_bias), strict=True)
+    return dx, *[share.to(each.dtype) if need and each is not None else None for share, each, need in shares]
 
 
 class _Added(torch.autograd.Function):
