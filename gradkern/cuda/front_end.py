@@ -1,10 +1,10 @@
 """Numba's front end, cut down to what these kernels need: a function in a second of one core instead of three to five.
 
-    device functions  are typed once for each set of argument types and inlined by NVVM, which the machine code does not
-                      show; Numba's own inlining copies their statements to every call, and then types them all
+    device functions  are typed once for each set of argument types and inlined by NVVM, which the machine code does
+                      not show; Numba's own inlining copies their statements to every call, and then types them all
     passes            that rewrite what kernels do not have (closures made in them, generators, array expressions,
-                      overloads) are left out
-    operators         are looked up once for the same types; Numba tries their templates at every use, and again
+                      overloads) are left out, and analyses that only they need
+    lowering          looks nothing up twice: see `lowering`
     flags             are compared as what was set of them; Numba builds a dictionary of all 26, thousands of times
     garbage           is not collected meanwhile: the compiler makes millions of objects that live to its end
 
@@ -21,6 +21,7 @@ from importlib import import_module
 from typing import Any
 
 from gradkern.cuda.folding import folded
+from gradkern.cuda.lowering import Lower, TargetContext, TypingContext
 
 __all__ = ["DeviceFunction", "ptx_of"]
 
@@ -31,13 +32,16 @@ utils: Any = import_module("numba.cuda.utils")
 nvvm: Any = import_module("numba.cuda.cudadrv.nvvm")
 typed: Any = import_module("numba.cuda.core.typed_passes")
 untyped: Any = import_module("numba.cuda.core.untyped_passes")
+analysis: Any = import_module("numba.cuda.core.analysis")
+ir_utils: Any = import_module("numba.cuda.core.ir_utils")
+ssa: Any = import_module("numba.cuda.core.ssa")
+transforms: Any = import_module("numba.cuda.core.transforms")
+static_getitem: Any = import_module("numba.cuda.core.rewrites.static_getitem")
 CUDACallConv: Any = import_module("numba.cuda.core.callconv").CUDACallConv
 CUDADispatcher: Any = import_module("numba.cuda.dispatcher").CUDADispatcher
-CUDATypingContext: Any = import_module("numba.cuda.target").CUDATypingContext
+CUDATarget: Any = import_module("numba.cuda.descriptor").CUDATarget
 CUDAFlags: Any = import_module("numba.cuda.flags").CUDAFlags
 ConfigStack: Any = import_module("numba.cuda.core.targetconfig").ConfigStack
-PassManager: Any = import_module("numba.cuda.core.compiler_machinery").PassManager
-cuda_target: Any = import_module("numba.cuda.descriptor").cuda_target
 
 
 def _options(flags: Any) -> Any:
@@ -54,54 +58,52 @@ class _Flags(CUDAFlags):
         return self is other or (type(self) is type(other) and bool(_options(self) == _options(other)))
 
 
-class _TypingContext(CUDATypingContext):
-    """Numba's, but that it looks for what an operator or a function of Numba gives for some types once in a kernel:
-    its own tries up to fifteen templates each time, for each call several times.
-    """
-
+class _Target(CUDATarget):
     def __init__(self) -> None:
-        CUDATypingContext.__init__(self)
-        self.resolved: dict[tuple[Any, Any], Any] = {}
-
-    def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
-        if kws or not isinstance(func, types.Function):
-            return CUDATypingContext.resolve_function_type(self, func, args, kws)
-        found = self.resolved.get((func, args))
-        if found is None:
-            found = self.resolved[func, args] = CUDATypingContext.resolve_function_type(self, func, args, kws)
-        return found
+        CUDATarget.__init__(self, "cuda")
+        self._typingctx = TypingContext()
+        self._targetctx = TargetContext(self._typingctx)
 
 
-_typing = _TypingContext()
+_target = _Target()
+_typing = _target.typing_context
+
+
+class _Lowering(compiler.CUDANativeLowering):
+    lowering_class = Lower
 
 
 class _Compiler(compiler.CUDACompiler):
     """Bytecode to LLVM IR with the passes that kernels need."""
 
-    def define_pipelines(self) -> list[Any]:
-        manager = PassManager("gradkern")
-        for each in (
-            compiler.CUDATranslateBytecode,
-            untyped.FixupArgs,
-            untyped.IRProcessing,
-            untyped.RewriteSemanticConstants,
-            untyped.DeadBranchPrune,
-            untyped.GenericRewrites,
-            untyped.ReconstructSSA,
-            typed.NopythonTypeInference,
-            typed.PreLowerStripPhis,
-            typed.IRLegalization,
-            compiler.CreateLibrary,
-            compiler.CUDANativeLowering,
-            compiler.CUDABackend,
-        ):
-            manager.add_pass(each, each.__name__)
-        manager.finalize()
-        return [manager]
+    def _compile_core(self) -> Any:
+        state = self.state
+        with ConfigStack().enter(state.flags.copy()):
+            compiler.CUDATranslateBytecode().run_pass(state)
+            untyped.FixupArgs().run_pass(state)
+            function = state.func_ir
+            function.generator_info = None
+            untyped.rewrite_semantic_constants(function, state.args)
+            analysis.dead_branch_prune(function, state.args)
+            rewrite = static_getitem.RewriteConstGetitems(state)
+            for label, block in function.blocks.items():
+                if rewrite.match(function, block, None, None):
+                    function.blocks[label] = rewrite.apply()
+            function.blocks = transforms.canonicalize_cfg(function.blocks)
+            ssa.reconstruct_ssa(function)
+            function._definitions = ir_utils.build_definitions(function.blocks)
+            typed.NopythonTypeInference().run_pass(state)
+            state.func_ir = typed.PreLowerStripPhis()._strip_phi_nodes(function)
+            compiler.CreateLibrary().run_pass(state)
+            _Lowering().run_pass(state)
+            compiler.CUDABackend().run_pass(state)
+        return state.cr
 
 
 class DeviceFunction(CUDADispatcher):
     """A function for kernels to call. Numba's own asks the driver for a device before it compiles one."""
+
+    targetdescr = _target
 
     def __init__(self, function: Callable[..., Any]) -> None:
         CUDADispatcher.__init__(self, function, targetoptions={"device": True})
@@ -125,7 +127,7 @@ def ptx_of(
 ) -> str:
     """The PTX of a kernel of arguments of these types, for blocks of bounds[0] threads, bounds[1] of them at a time."""
     with compiler.global_compiler_lock, _no_collection():
-        _typing.resolved.clear()
+        _target.target_context.renew()
         made = _compiled(kernel, tuple(arguments), types.void, capability, inline=False)
         function = made.library.get_function(made.fndesc.llvm_func_name)
         compiler.kernel_fixup(function, False)
@@ -142,7 +144,7 @@ def _compiled(
     flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
     flags.error_model, flags.forceinline, flags.compute_capability = "numpy", inline, capability
     flags.nvvm_options = {"fastmath": False, "opt": 3}
-    target = cuda_target.target_context
+    target = _target.target_context
     with utils.numba_target_override():
         made = compiler.compile_extra(
             _typing,
