@@ -110,8 +110,11 @@ class _BatchNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, *rest: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         running_mean, running_var, momentum, eps = rest
-        y, mean, inv_std, *_ = torch.ops.aten._batch_norm_impl_index(
-            x, weight, bias, running_mean, running_var, True, momentum, eps, torch.backends.cudnn.enabled
+        compiling = torch.compiler.is_compiling()  # which does not know what costs the host less
+        functions: Any = torch.ops.aten if compiling else torch
+        cudnn = torch.backends.cudnn.enabled if compiling else torch._C._get_cudnn_enabled()
+        y, mean, inv_std, *_ = functions._batch_norm_impl_index(
+            x, weight, bias, running_mean, running_var, True, momentum, eps, cudnn
         )
         ctx.save_for_backward(x, weight, mean, inv_std)
         ctx.eps = eps

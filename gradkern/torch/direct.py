@@ -17,7 +17,7 @@ from gradkern.torch.operators import IN_FORCE, define
 
 __all__ = ["Direct", "is_eager"]
 
-Tensors = tuple[torch.Tensor, ...]
+Tensors = tuple[torch.Tensor | None, ...]
 Attributes = tuple[tuple[str, Any], ...]
 define()
 _is_compiling = torch.compiler.is_compiling
@@ -46,9 +46,17 @@ class Direct:
         self._count = len(outputs)
         self._asked: dict[Any, tuple[tuple[str, ...], dict[str, Any], AttributeKey]] = {}
 
-    def __call__(self, needs: tuple[bool, ...], tensors: Tensors, attributes: Attributes = ()) -> tuple[Any, ...]:
-        """The outputs, with None for each that is not needed, for the first inputs of the contract."""
-        if not is_eager():
+    def __call__(
+        self,
+        needs: tuple[bool, ...],
+        tensors: Tensors,
+        attributes: Attributes = (),
+        out: dict[str, torch.Tensor] | None = None,
+    ) -> tuple[Any, ...]:
+        """The outputs, None for one that is not needed, of the first inputs of the contract, None for one that is not
+        given. With `out`, tensors to write outputs into, it is called at once whoever looks.
+        """
+        if not out and not is_eager():
             return self._dispatched(needs, tensors, attributes)
         asked = self._asked.get((needs, attributes))
         if asked is None:
@@ -56,12 +64,14 @@ class Direct:
         wanted, named, key = asked
         policy = policy_of(flags()) if self._searched else None
         arrays = tensors + self._padding[len(tensors)]
-        found = run_known(Request(self._binder, arrays, named, key, wanted, None, None, policy))
+        found = run_known(Request(self._binder, arrays, named, key, wanted, out, None, policy))
         if found is None:
-            if of_tensors(tensors) is None:
+            if not out and of_tensors(tuple([each for each in tensors if each is not None])) is None:
                 return self._dispatched(needs, tensors, attributes)
-            found = run(self._name, *tensors, outputs=wanted, policy=policy, **named)
-        return found[: self._count]
+            inputs: Any = tensors
+            found = run(self._name, *inputs, outputs=wanted, out=out, policy=policy, **named)
+        found = found[: self._count]
+        return found + (None,) * (self._count - len(found))  # an appended output is there where it is asked for
 
     def _ask(self, needs: tuple[bool, ...], attributes: Attributes) -> tuple[tuple[str, ...], dict[str, Any], Any]:
         wanted = tuple([name for name, need in zip(self._outputs, needs, strict=True) if need])
@@ -73,4 +83,4 @@ class Direct:
         policy: dict[str, Any] = {"search": IN_FORCE} if self._searched else {}
         found = operator(*tensors, outputs=wanted, **policy, **dict(attributes))
         found = (found,) if isinstance(found, torch.Tensor) else found
-        return tuple([each if need else None for each, need in zip(found, needs, strict=False)])
+        return tuple([each if need else None for each, need in zip(found, needs, strict=False)])  # it may have more

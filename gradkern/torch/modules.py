@@ -41,9 +41,12 @@ class LayerNorm(nn.LayerNorm):
     autocast: str | None = None  # of one that `accelerate` has made
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
-        if self.autocast is None and torch.is_autocast_enabled(input.device.type):
+        kind = input.device.type
+        if not torch.is_autocast_enabled(kind):
+            return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+        if self.autocast is None:
             return super().forward(input)
-        with torch.autocast(input.device.type, enabled=False):
+        with torch.autocast(kind, enabled=False):
             return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
@@ -57,9 +60,12 @@ class RMSNorm(nn.RMSNorm):
     autocast: str | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.autocast is None and torch.is_autocast_enabled(x.device.type):
+        kind = x.device.type
+        if not torch.is_autocast_enabled(kind):
+            return rms_norm(x, self.normalized_shape, self.weight, self.eps)
+        if self.autocast is None:
             return super().forward(x)
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast(kind, enabled=False):
             return rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
 

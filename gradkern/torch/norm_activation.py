@@ -13,14 +13,15 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.dispatch.run import run
-from gradkern.torch.flags import flags, policy_of
+from gradkern.torch.direct import Direct
 from gradkern.torch.operators import registered
 
 __all__ = ["ACTIVATIONS", "batch_norm_act"]
 
 Tensor = torch.Tensor
-_FORWARD, _BACKWARD = "BatchNormalization", "BatchNormalizationGrad"
+_FORWARD = "BatchNormalization"
+_FORWARD_PASS = Direct(_FORWARD, ("Y", "running_mean", "running_var", "saved_mean", "saved_inv_std"), searched=True)
+_BACKWARD_PASS = Direct("BatchNormalizationGrad", ("dX", "dScale", "dBias", "dZ"), searched=True)
 ACTIVATIONS = {"none": lambda t: t, "relu": functional.relu, "silu": functional.silu}
 """By their names in the contract."""
 
@@ -55,7 +56,8 @@ def batch_norm_act(
         return ACTIVATIONS[activation](t if residual is None else t + residual)
     if input.numel() == input.shape[1]:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
-    return _BatchNormAct.apply(input, weight, bias, residual, running_mean, running_var, momentum, eps, activation)  # pyright: ignore[reportReturnType]
+    rest = running_mean, running_var, momentum, eps, activation
+    return _BatchNormAct.apply(input, weight, bias, residual, rest)  # pyright: ignore[reportReturnType]
 
 
 def _fits(
@@ -83,48 +85,38 @@ def _fits(
 class _BatchNormAct(torch.autograd.Function):
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, *rest: Any
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, rest: tuple[Any, ...]
     ) -> Tensor:
         running_mean, running_var, momentum, eps, activation = rest
-        running = {} if running_mean is None else {"running_mean": running_mean, "running_var": running_var}
-        result = run(
-            _FORWARD,
-            x,
-            weight,
-            bias,
-            running_mean,
-            running_var,
-            residual,
-            epsilon=eps,
-            momentum=1 - momentum,
-            activation=activation,
-            unbiased=1,
-            out=running,
-            policy=policy_of(flags()),
+        tracked = running_mean is not None
+        y, _, _, mean, inv_std = _FORWARD_PASS(
+            (True, tracked, tracked, True, True),
+            (x, weight, bias, running_mean, running_var, residual),
+            (("epsilon", eps), ("momentum", 1 - momentum), ("activation", activation), ("unbiased", 1)),
+            {"running_mean": running_mean, "running_var": running_var} if tracked else None,
         )
         # of relu, the output where a residual is in it, else what the input of the norm says: it is read anyway
-        masked = result.Y if activation == "relu" and residual is not None else None
-        ctx.save_for_backward(x, weight, bias, result.saved_mean, result.saved_inv_std, masked, residual)
+        masked = y if activation == "relu" and residual is not None else None
+        ctx.save_for_backward(x, weight, bias, mean, inv_std, masked, residual)
         ctx.eps, ctx.activation = eps, activation
-        return result.Y
+        return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight, bias, mean, inv_std, masked, residual = ctx.saved_tensors
-        needs, activation = ctx.needs_input_grad, ctx.activation
+        of_x, of_weight, of_bias, of_residual, _ = ctx.needs_input_grad
+        needs, activation = (of_x, of_weight, of_bias, of_residual), ctx.activation
         if torch.is_grad_enabled():
-            return *_differentiable(grad, x, weight, bias, residual, ctx.eps, activation, needs), *[None] * 5
-        seen = {"none": {}, "silu": {"B": bias}, "relu": {"B": bias} if masked is None else {"Y": masked}}[activation]
-        names = ("dX", "dScale", "dBias", "dZ" if activation != "none" else "")
-        wanted = tuple([name for name, need in zip(names, needs, strict=False) if need and name])
-        found: dict[str, Any] = {"": grad}  # of a residual without an activation
-        if wanted:
-            policy = policy_of(flags())
-            result = run(
-                _BACKWARD, grad, x, weight, mean, inv_std, **seen, activation=activation, outputs=wanted, policy=policy
-            )
-            found |= result._asdict()
-        return *[found[name] if need else None for name, need in zip(names, needs, strict=False)], *[None] * 5
+            return *_differentiable(grad, x, weight, bias, residual, ctx.eps, activation, needs), None
+        dz = None
+        if activation == "none":  # then the residual's is the gradient itself
+            dz, needs = grad if of_residual else None, (of_x, of_weight, of_bias, False)
+        if True not in needs:
+            return None, None, None, dz, None
+        shift = None if activation == "none" or masked is not None else bias
+        inputs = (grad, x, weight, mean, inv_std, shift, masked)
+        dx, dweight, dbias, found = _BACKWARD_PASS(needs, inputs, (("activation", activation),))
+        return dx, dweight, dbias, found if dz is None else dz, None
 
 
 def _differentiable(

@@ -11,13 +11,16 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.dispatch.run import run
-from gradkern.torch.flags import flags, policy_of
+from gradkern.torch.direct import Direct
 from gradkern.torch.operators import registered
 
 __all__ = ["added_norm", "fits"]
 
 Tensor = torch.Tensor
+_LAYER_NORM = Direct("SkipLayerNormalization", ("output", "mean", "inv_std_var", "input_skip_bias_sum"), searched=True)
+_RMS_NORM = Direct("SkipSimplifiedLayerNormalization", ("output", "inv_std_var", "input_skip_bias_sum"), searched=True)
+_LAYER_NORM_GRAD = Direct("LayerNormalizationGrad", ("X_grad", "scale_grad", "bias_grad"), searched=True)
+_RMS_NORM_GRAD = Direct("SimplifiedLayerNormalizationGrad", ("X_grad", "scale_grad"), searched=True)
 
 
 def fits(x: Tensor, residual: Tensor, weight: Tensor) -> bool:
@@ -43,17 +46,22 @@ class _AddedNorm(torch.autograd.Function):
         shape, eps = rest
         ctx.set_materialize_grads(False)
         ctx.shape, ctx.eps = shape, eps
-        policy = policy_of(flags())
-        rows, columns = (*x.shape[: x.dim() - len(shape)], prod(shape)), prod(shape)
-        data = (x.reshape(rows), residual.reshape(rows), weight.reshape(columns))
+        data = x, residual, weight, bias
+        if len(shape) != 1:
+            columns = prod(shape)
+            rows = *x.shape[: x.dim() - len(shape)], columns
+            data = x.reshape(rows), residual.reshape(rows), weight.reshape(columns), bias
+            data = *data[:3], None if bias is None else bias.reshape(columns)
+        attributes = (("epsilon", eps),)
         if bias is None:
-            found = run("SkipSimplifiedLayerNormalization", *data, epsilon=eps, policy=policy)
             mean = None
+            y, inv_std, total = _RMS_NORM((True,) * 3, data[:3], attributes)
         else:
-            found = run("SkipLayerNormalization", *data, bias.reshape(columns), epsilon=eps, policy=policy)
-            mean = found.mean
-        y, total = found.output.view(x.shape), found.input_skip_bias_sum.view(x.shape)
-        ctx.save_for_backward(total, weight, bias, mean, found.inv_std_var)
+            y, mean, inv_std, total = _LAYER_NORM((True,) * 4, data, attributes)
+        if len(shape) != 1:
+            y, total = y.view(x.shape), total.view(x.shape)
+        ctx.save_for_backward(total, weight, bias, mean, inv_std)
+        ctx.attributes = (("axis", x.dim() - len(shape)),)
         return y, total
 
     @staticmethod
@@ -70,18 +78,14 @@ class _AddedNorm(torch.autograd.Function):
             dx, dweight, dbias = (next(found) if need else None for need in needed)
             dx = dx if past is None or dx is None else dx + past
         else:
-            statistics = (inv_std,) if mean is None else (mean, inv_std)
-            result = run(
-                "SimplifiedLayerNormalizationGrad" if mean is None else "LayerNormalizationGrad",
-                *(grad, total, weight, *statistics),
-                residual_grad=past if needed[0] else None,
-                axis=total.dim() - len(ctx.shape),
-                outputs=[
-                    name for name, need in zip(("X_grad", "scale_grad", "bias_grad"), needed, strict=True) if need
-                ],
-                policy=policy_of(flags()),
-            )
-            dx, dweight, dbias = (result.X_grad, result.scale_grad, getattr(result, "bias_grad", None))
+            past = past if needed[0] else None
+            dbias = None
+            if mean is None:
+                inputs = (grad, total, weight, inv_std, past)
+                dx, dweight = _RMS_NORM_GRAD(needed[:2], inputs, ctx.attributes)
+            else:
+                inputs = (grad, total, weight, mean, inv_std, past)
+                dx, dweight, dbias = _LAYER_NORM_GRAD(needed, inputs, ctx.attributes)
         return dx if needs[0] else None, dx if needs[1] else None, dweight, dbias, None, None
 
 
