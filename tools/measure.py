@@ -126,12 +126,12 @@ def _in_turn(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str
 
 
 def _flops(name: str, call: Any) -> int:
-    """Multiplications and additions of the gradients asked for; 0 for operators bound by memory."""
-    if name != "ConvGrad":
+    """Multiplications and additions of the results asked for, of convolutions; 0 for operators bound by memory."""
+    if name not in ("Conv", "ConvGrad"):
         return 0
     axes = call.axes
     one = 2 * axes["N"] * axes["M"] * axes["C_per_group"] * math.prod(axes["kernel"]) * math.prod(axes["out"])
-    return one * len({"dX", "dW"} & call.outputs.keys())
+    return one * len({"Y", "dX", "dW"} & call.outputs.keys())
 
 
 def _spread(times: list[float]) -> float:

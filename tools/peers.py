@@ -222,6 +222,18 @@ def _dml_batch_norm(
     )
 
 
+def _conv_forward(
+    aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]
+) -> Peer | None:
+    rank = t["X"].ndim - 2
+    pads = attributes.get("pads", (0,) * (2 * rank))
+    if pads[:rank] != pads[rank:] or "auto_pad" in attributes:
+        return None
+    strides, dilations = (list(attributes.get(name, (1,) * rank)) for name in ("strides", "dilations"))
+    sizes = strides, list(pads[:rank]), dilations, False, [0] * rank, attributes.get("group", 1)
+    return lambda: aten.convolution(t["X"], t["W"], t.get("B"), *sizes)
+
+
 def _conv(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]) -> Peer | None:
     rank = t["X"].ndim - 2
     pads = attributes.get("pads", (0,) * (2 * rank))
@@ -248,6 +260,7 @@ _TORCH: dict[str, Any] = {
     "BiasFastGeluGrad_dX": _bias_gelu("tanh"),
     "BatchNormalizationGrad": _batch_norm,
     "DmlBatchNormalizationGrad": _dml_batch_norm,
+    "Conv": _conv_forward,
     "ConvGrad": _conv,
 }
 PEERS = {"torch": torch_peer, "cudnn": cudnn_peer, "compile": compile_peer, "liger": liger_peer}

@@ -11,12 +11,14 @@ from itertools import pairwise
 import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.modules import InvertibleLayerNorm, LayerNorm, LinearGELU, RMSNorm
+from gradkern.torch.convolutions import is_depthwise
+from gradkern.torch.modules import Conv1d, Conv2d, InvertibleLayerNorm, LayerNorm, LinearGELU, RMSNorm
 from gradkern.torch.norm_joins import Join, joins
 from gradkern.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = ["Acceleration", "accelerate"]
 
+_CONVOLUTIONS: dict[type[nn.Module], type[nn.Module]] = {nn.Conv1d: Conv1d, nn.Conv2d: Conv2d}
 Filter = Callable[[nn.Module, str], bool]
 
 
@@ -74,10 +76,10 @@ def accelerate(
     Only modules whose class is exactly known, and only what `gradkern.torch.enable` cannot do. In an nn.Sequential
     nn.Linear followed by nn.GELU becomes one function; so do nn.BatchNorm1d, 2d and 3d followed by nn.ReLU or nn.SiLU,
     there and in subclasses that call their children as it does, as torchvision's ConvNormActivation; in torchvision's
-    ResNets the addition with them; and timm's BatchNormAct2d. nn.SyncBatchNorm sends one message each way, see
-    SyncBatchNorm; with autocast="input" layer norms and RMSNorms keep 16 bits under autocast, where PyTorch goes to
-    float32 and back; with invertible=True layer norms keep their outputs in place of their inputs, see
-    `invertible_layer_norm` for when that saves memory.
+    ResNets the addition with them; and timm's BatchNormAct2d. Depthwise nn.Conv1d and 2d are gradkern's forward, too.
+    nn.SyncBatchNorm sends one message each way, see SyncBatchNorm; with autocast="input" layer norms and RMSNorms keep
+    16 bits under autocast, where PyTorch goes to float32 and back; with invertible=True layer norms keep their outputs
+    in place of their inputs, see `invertible_layer_norm` for when that saves memory.
 
     filter   of module and name, which to look at; by default all
 
@@ -107,6 +109,8 @@ def accelerate(
                 done.left[name] = "it has no weight and bias to invert"
             elif autocast is not None:
                 done.replace(module, name, LayerNorm, autocast=autocast)
+        elif type(module) in _CONVOLUTIONS and is_depthwise(module.weight, module.groups):
+            done.replace(module, name, _CONVOLUTIONS[type(module)])
         elif type(module) is nn.RMSNorm and autocast is not None:
             done.replace(module, name, RMSNorm, autocast=autocast)
         elif type(module) is nn.SyncBatchNorm:

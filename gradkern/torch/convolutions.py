@@ -1,4 +1,8 @@
-"""Convolution and batch norm as functions: for one place of a model, where `enable` would take every one of them."""
+"""Convolution and batch norm as functions: for one place of a model, where `enable` would take every one of them.
+
+The forward pass of a convolution is PyTorch's, whose cuDNN is as fast, but for depthwise ones on a GPU, which are
+gradkern's own: cuDNN's engines for them, and PyTorch's kernels, are far from what the memory allows.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,13 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.direct import Direct
+from gradkern.torch.operators import registered
 
-__all__ = ["batch_norm", "conv1d", "conv2d", "conv3d"]
+__all__ = ["batch_norm", "conv1d", "conv2d", "conv3d", "is_depthwise"]
 
 Tensor = torch.Tensor
 Numbers = int | Sequence[int]
+_CONV = Direct("Conv", ("Y",), searched=True)
 _CONV_GRAD = Direct("ConvGrad", ("dX", "dW", "dB"), searched=True)
 _BATCH_NORM_GRAD = Direct("BatchNormalizationGrad", ("dX", "dScale", "dBias"), searched=True)
 
@@ -64,7 +70,19 @@ def _conv(spatial: int, x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: 
     if torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
         x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+    if torch.compiler.is_compiling():  # whose backend sees a convolution, and has operators of its own
+        return (functional.conv1d, functional.conv2d, functional.conv3d)[spatial - 1](x, weight, bias, *each, groups)
     return _Conv.apply(x, weight, bias, *each, groups)  # pyright: ignore[reportReturnType]
+
+
+def is_depthwise(weight: Tensor, groups: int) -> bool:
+    """Whether each channel has one filter of its own, along one or two axes: what gradkern has kernels for."""
+    return groups > 1 and weight.shape[0] == groups and weight.shape[1] == 1 and weight.dim() < 5
+
+
+def _own_forward(x: Tensor, weight: Tensor, groups: int) -> bool:
+    """Whether the forward pass is gradkern's."""
+    return x.is_cuda and is_depthwise(weight, groups) and registered("Conv", "cuda", T=x.dtype)
 
 
 class _Conv(torch.autograd.Function):
@@ -73,13 +91,17 @@ class _Conv(torch.autograd.Function):
         stride, padding, dilation, groups = sizes
         ctx.save_for_backward(x, weight)
         ctx.sizes = stride, padding, dilation, False, [0] * len(stride), groups
+        if _own_forward(x, weight, groups) and x.numel():
+            pads = (*padding, *padding)
+            attributes = ("strides", (*stride,)), ("pads", pads), ("dilations", (*dilation,)), ("group", groups)
+            return _CONV((True,), (x, weight) if bias is None else (x, weight, bias), attributes)[0]
         return torch.convolution(x, weight, bias, *ctx.sizes)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight = ctx.saved_tensors
         needs = ctx.needs_input_grad[:3]
-        if torch.is_grad_enabled() or torch.compiler.is_compiling() or not x.numel():
+        if torch.is_grad_enabled() or not x.numel():
             found = torch.ops.aten.convolution_backward(grad, x, weight, [weight.shape[0]], *ctx.sizes, list(needs))
             found = [each if need else None for each, need in zip(found, needs, strict=True)]
         else:

@@ -115,7 +115,10 @@ class LinearGELU(nn.Linear):
 
 
 class Conv1d(nn.Conv1d):
-    """nn.Conv1d whose gradients are gradkern's; padding by words or other values than zeros is PyTorch's."""
+    """nn.Conv1d whose gradients are gradkern's, as on a GPU is a depthwise one itself.
+
+    Padding by words or other values than zeros is PyTorch's.
+    """
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
         if _plain(self, input):
@@ -124,7 +127,10 @@ class Conv1d(nn.Conv1d):
 
 
 class Conv2d(nn.Conv2d):
-    """nn.Conv2d whose gradients are gradkern's; padding by words or other values than zeros is PyTorch's."""
+    """nn.Conv2d whose gradients are gradkern's, as on a GPU is a depthwise one itself.
+
+    Padding by words or other values than zeros is PyTorch's.
+    """
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
         if _plain(self, input):

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 import gradkern.torch
 from gradkern.errors import ArgumentError
-from gradkern.torch.compile_backend import findings
+from gradkern.torch.compile_backend import depthwise_conv, findings
 from gradkern.torch.compile_backend.gates import gates_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -120,6 +120,45 @@ def test_autocast_is_as_near_to_float64_as_eager(last: bool) -> None:
     for name, ours in errors[1].items():
         scale = float(exact[name].abs().max())
         assert ours <= 2 * errors[0][name] + 2**-9 * scale, name
+
+
+class Depthwise(nn.Module):
+    """Convolutions of a channel each, and others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.plain = nn.Conv2d(4, 4, 3, padding=1, groups=4)
+        self.strided = nn.Conv2d(4, 4, (3, 2), (2, 1), (1, 0), (1, 2), groups=4, bias=False)
+        self.line = nn.Conv1d(4, 4, 3, padding=1, groups=4)
+        self.same = nn.Conv2d(4, 4, 3, padding="same", groups=4)
+        self.dense = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.strided(self.plain(x).sin()).sin()
+        return self.line(self.dense(self.same(y)).flatten(2))
+
+
+def test_depthwise_convolutions_are_one_operator_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check(Depthwise(), images(3, 4, 7, 6))[1] == {"it is not on a GPU": 4}
+    torch.compiler.reset()
+    gradkern.torch.forget()
+    monkeypatch.setattr(depthwise_conv, "_ON_EVERY_DEVICE", True)
+    found, left = check(Depthwise(), images(3, 4, 7, 6), images(3, 4, 7, 6) + 1)
+    assert found == {"depthwise conv": 3}
+    assert left == {"its padding is no number": 1}
+
+
+def test_depthwise_convolutions_under_autocast_have_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(depthwise_conv, "_ON_EVERY_DEVICE", True)
+    model, x = Depthwise(), images(3, 4, 7, 6).contiguous(memory_format=torch.channels_last)
+    exact = steps(double := copy.deepcopy(model).double(), double, x.double())
+    with torch.autocast("cpu", torch.bfloat16):
+        found = steps(model, torch.compile(model, backend=rewritten), x)
+    assert taken() == {"depthwise conv": 3}
+    for name, each in found.items():
+        assert each.dtype == (torch.bfloat16 if name == "y 0" else torch.float32)
+        assert (each - exact[name]).norm() <= 2e-2 * exact[name].norm(), name
 
 
 def test_what_is_no_training_is_left_alone() -> None:

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import gradkern
 import gradkern.torch
-from gradkern.torch import InvertibleLayerNorm, LayerNorm, LinearGELU, RMSNorm, accelerate, operators
+from gradkern.torch import InvertibleLayerNorm, LayerNorm, LinearGELU, RMSNorm, accelerate, convolutions, operators
 
 pytestmark = pytest.mark.torch
 
@@ -67,6 +67,11 @@ FUNCTIONS |= {
         lambda x, w: gradkern.torch.conv1d(x, w, dilation=2, groups=2),
         lambda x, w: functional.conv1d(x, w, dilation=2, groups=2),
         lambda: (random(2, 4, 7), random(2, 2, 2)),
+    ),
+    "depthwise conv2d": (
+        lambda x, w, b: gradkern.torch.conv2d(x, w, b, (2, 1), (1, 0), groups=3),
+        lambda x, w, b: functional.conv2d(x, w, b, (2, 1), (1, 0), groups=3),
+        lambda: (random(2, 3, 4, 5), random(3, 1, 2, 3), random(3)),
     ),
     "batch_norm": (
         lambda x, w, b: gradkern.torch.batch_norm(x, None, None, w, b, True),
@@ -382,3 +387,40 @@ def test_a_sharded_model_is_refused() -> None:
 def test_modules_say_what_they_cannot_be(make: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         make()
+
+
+@pytest.mark.parametrize("spatial", [1, 2])
+def test_the_forward_pass_of_a_depthwise_convolution_is_gradkerns(
+    spatial: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is on a GPU."""
+    monkeypatch.setattr(
+        convolutions, "_own_forward", lambda x, weight, groups: convolutions.is_depthwise(weight, groups)
+    )
+    ours: Any = (gradkern.torch.conv1d, gradkern.torch.conv2d)[spatial - 1]
+    theirs: Any = (functional.conv1d, functional.conv2d)[spatial - 1]
+    for bias in (True, False):
+        leaves = random(2, 3, *(5, 4)[:spatial]), random(3, 1, *(3, 2)[:spatial]), *([random(3)] if bias else [])
+        given = lambda function: lambda x, w, b=None: function(x, w, b, 2, 1, 1, 3)  # noqa: E731
+        same(given(ours), given(theirs), *leaves)
+        assert torch.autograd.gradgradcheck(given(ours), leaves)
+    seen: list[str] = []
+    monkeypatch.setattr(convolutions, "_CONV", lambda *_: seen.append("Conv") or (torch.zeros(()),))
+    ours(*leaves[:2], groups=3)
+    ours(leaves[0], random(4, 3, *(3, 2)[:spatial]))
+    ours(leaves[0][:0], leaves[1], groups=3)
+    assert seen == ["Conv"]
+
+
+def test_accelerate_takes_depthwise_convolutions() -> None:
+    model = nn.Sequential(
+        nn.Conv2d(4, 4, 3, groups=4), nn.Conv2d(4, 8, 3, groups=4), nn.Conv1d(4, 4, 3, groups=4), nn.Conv2d(4, 4, 3)
+    )
+    done = accelerate(model)
+    assert done.replaced == {"0": "Conv2d", "2": "Conv1d"}
+    assert [type(each) for each in model] == [gradkern.torch.Conv2d, nn.Conv2d, gradkern.torch.Conv1d, nn.Conv2d]
+    x = torch.randn(2, 4, 5, 5)
+    expected = functional.conv2d(x, model[0].weight, model[0].bias, groups=4)
+    torch.testing.assert_close(model[0](x), expected)
+    done.undo()
+    assert {type(each) for each in model} == {nn.Conv1d, nn.Conv2d}

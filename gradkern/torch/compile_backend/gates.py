@@ -37,6 +37,7 @@ GATES: Mapping[str, Gate] = MappingProxyType(
         "batch_norm + add + relu": Gate(1 << 20, _LAUNCH),
         "add + layer_norm": Gate(1 << 20, _LAUNCH),
         "add + rms_norm": Gate(1 << 20, _LAUNCH),
+        "depthwise conv": Gate(1 << 20, _LAUNCH),
         "linear + gelu": Gate(1 << 22, _LAUNCH),
     }
 )

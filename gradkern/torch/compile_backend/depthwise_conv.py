@@ -1,0 +1,70 @@
+"""Stage 1: F.conv1d and F.conv2d with a filter of its own for each channel, as one operator in each direction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+from torch import fx  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.compile_backend.depthwise_conv_operators import DEPTHWISE_CONV
+from gradkern.torch.compile_backend.fusion import Fusion
+from gradkern.torch.compile_backend.graph import arguments, calls, value
+from gradkern.torch.compile_backend.operators import unregistered
+from gradkern.torch.convolutions import is_depthwise
+
+__all__ = ["fuse"]
+
+_NAME = "depthwise conv"
+
+
+def fuse(graph: fx.Graph, fusion: Fusion) -> None:
+    """Rewrite what can be; depthwise convolutions that cannot be are reported."""
+    for node in calls(graph, torch.conv1d, torch.conv2d):
+        call = arguments(node, "input", "weight", bias=None, stride=1, padding=0, dilation=1, groups=1)
+        x, weight, y = value(call["input"]), value(call["weight"]), value(node)
+        if weight is None or not is_depthwise(weight, call["groups"]):
+            continue
+        reason = _reason(y, x, weight, call) or fusion.against(_NAME, x)
+        if reason or y is None:
+            fusion.left(_NAME, node, x, reason)
+            continue
+        fusion.taken(_NAME, node, x)
+        sizes = [_each(call[name], weight.dim() - 2) for name in ("stride", "padding", "dilation")]
+        with graph.inserting_before(node):
+            tensors = [_cast(graph, call[name], y.dtype) for name in ("input", "weight", "bias")]
+            made = graph.call_function(DEPTHWISE_CONV, (*tensors, *sizes))
+        made.meta = dict(node.meta)
+        node.replace_all_uses_with(made)
+        graph.erase_node(node)
+
+
+def _reason(y: torch.Tensor | None, x: torch.Tensor | None, weight: torch.Tensor, call: dict[str, Any]) -> str:
+    """Why the convolution is none that gradkern computes; "" if it is."""
+    if x is None or y is None:
+        return "an argument is no tensor of the graph"
+    if x.device.type != "cuda" and not _ON_EVERY_DEVICE:
+        return "it is not on a GPU"
+    if x.dim() != weight.dim():
+        return "it is not of a batch"
+    if not y.requires_grad:
+        return "no gradient of it is wanted"
+    numbers = [each for name in ("stride", "padding", "dilation") for each in _each(call[name], 1)]
+    if not all(type(each) is int for each in numbers):
+        return "its padding is no number"
+    return unregistered("Conv", y.device, T=y.dtype)
+
+
+_ON_EVERY_DEVICE = False  # for tests: on a CPU PyTorch's are faster
+
+
+def _each(sizes: Any, spatial: int) -> list[Any]:
+    """One for each axis; PyTorch takes one for all."""
+    given = list(sizes) if isinstance(sizes, list | tuple) else [sizes]
+    return given * spatial if len(given) == 1 else given
+
+
+def _cast(graph: fx.Graph, node: Any, dtype: torch.dtype) -> Any:
+    """The tensor in this type, which autocast has chosen for the convolution."""
+    found = value(node)
+    return node if found is None or found.dtype == dtype else graph.call_method("to", (node, dtype))

@@ -1,0 +1,65 @@
+"""torch.ops.gradkern.depthwise_conv: a depthwise convolution with its bias, whose gradients are one operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.compile_backend.operators import define, differentiable, empty, results
+
+__all__ = ["DEPTHWISE_CONV"]
+
+Tensor = torch.Tensor
+Sizes = list[int]
+
+
+def _attributes(weight: Tensor, stride: Sizes, padding: Sizes, dilation: Sizes) -> dict[str, Any]:
+    return {"strides": stride, "pads": [*padding, *padding], "dilations": dilation, "group": weight.shape[0]}
+
+
+def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Sizes) -> Tensor:
+    return results("Conv", x, weight, bias, outputs=("Y",), **_attributes(weight, *sizes)).Y
+
+
+def _fake_forward(x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Sizes) -> Tensor:
+    return torch.ops.gradkern.Conv(x, weight, bias, **_attributes(weight, *sizes))
+
+
+def _backward(
+    grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes, dilation: Sizes, mask: list[bool]
+) -> tuple[Tensor, ...]:
+    outputs = tuple([name for name, asked in zip(("dX", "dW", "dB"), mask, strict=True) if asked])
+    found = results("ConvGrad", grad, x, weight, outputs=outputs, **_attributes(weight, stride, padding, dilation))
+    return tuple([getattr(found, name) if name in outputs else empty(x) for name in ("dX", "dW", "dB")])
+
+
+def _fake_backward(grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    made = torch.empty_like(x), torch.empty_like(weight), weight.new_empty(weight.shape[0])
+    return tuple([each if asked else empty(x) for each, asked in zip(made, rest[-1], strict=True)])
+
+
+_SIZES = "int[] stride, int[] padding, int[] dilation"
+DEPTHWISE_CONV = define(
+    f"depthwise_conv(Tensor input, Tensor weight, Tensor? bias, {_SIZES}) -> Tensor", _forward, _fake_forward
+)
+_BACKWARD = define(
+    f"depthwise_conv_backward(Tensor grad, Tensor input, Tensor weight, {_SIZES}, bool[3] output_mask) -> "
+    "(Tensor, Tensor, Tensor)",
+    _backward,
+    _fake_backward,
+)
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, weight, _, *ctx.sizes = inputs
+    ctx.save_for_backward(x, weight)
+
+
+def _differentiate(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    mask = list(ctx.needs_input_grad[:3])
+    given = _BACKWARD(grad, *ctx.saved_tensors, *ctx.sizes, mask)
+    return *[each if asked else None for each, asked in zip(given, mask, strict=True)], None, None, None
+
+
+differentiable("depthwise_conv", _differentiate, _setup)
