@@ -109,8 +109,9 @@ def accelerate(
                 done.left[name] = "it has no weight and bias to invert"
             elif autocast is not None:
                 done.replace(module, name, LayerNorm, autocast=autocast)
-        elif type(module) in _CONVOLUTIONS and is_depthwise(module.weight, module.groups):
-            done.replace(module, name, _CONVOLUTIONS[type(module)])
+        elif isinstance(module, nn.Conv1d | nn.Conv2d) and type(module) in _CONVOLUTIONS:
+            if is_depthwise(module.weight, module.groups):
+                done.replace(module, name, _CONVOLUTIONS[type(module)])
         elif type(module) is nn.RMSNorm and autocast is not None:
             done.replace(module, name, RMSNorm, autocast=autocast)
         elif type(module) is nn.SyncBatchNorm:

@@ -71,7 +71,8 @@ def _conv(spatial: int, x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: 
         dtype = torch.get_autocast_dtype(kind)
         x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
     if torch.compiler.is_compiling():  # whose backend sees a convolution, and has operators of its own
-        return (functional.conv1d, functional.conv2d, functional.conv3d)[spatial - 1](x, weight, bias, *each, groups)
+        theirs: Any = (functional.conv1d, functional.conv2d, functional.conv3d)[spatial - 1]
+        return theirs(x, weight, bias, *each, groups)
     return _Conv.apply(x, weight, bias, *each, groups)  # pyright: ignore[reportReturnType]
 
 
