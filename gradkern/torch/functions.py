@@ -1,7 +1,8 @@
 """Functions with PyTorch's signatures whose backward passes are gradkern's, where `enable` cannot reach.
 
 Each is PyTorch's forward pass and one operator of torch.ops.gradkern behind it, in an autograd.Function, so that
-torch.compile traces and fuses the forward pass. Second derivatives go through PyTorch's own differentiable formulas.
+torch.compile traces and fuses the forward pass. Where PyTorch's would be several passes, as with two types, and nothing
+traces it, training's is the registry's operator. Second derivatives go through PyTorch's own differentiable formulas.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any, overload
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.direct import Direct
+from gradkern.torch.direct import Direct, is_eager
+from gradkern.torch.operators import registered
 from gradkern.torch.residual_norms import added_norm, fits
 
 __all__ = ["invertible_layer_norm", "layer_norm", "linear_gelu", "rms_norm"]
@@ -22,6 +24,8 @@ _GELU_GRAD = {
     "none": Direct("BiasGeluGrad_dX", ("dX", "dB")),
     "tanh": Direct("BiasFastGeluGrad_dX", ("dX", "dB")),
 }
+_LAYER_NORM = Direct("LayerNormalization", ("Y", "Mean", "InvStdDev"))
+_RMS_NORM = Direct("SimplifiedLayerNormalization", ("Y", "inv_std_var"))
 _LAYER_NORM_GRAD = Direct("LayerNormalizationGrad", ("X_grad", "scale_grad", "bias_grad"))
 _RMS_NORM_GRAD = Direct("SimplifiedLayerNormalizationGrad", ("X_grad", "scale_grad"))
 _INVERTIBLE_GRAD = Direct("InvertibleLayerNormalizationGrad", ("X_grad", "scale_grad", "bias_grad"))
@@ -108,7 +112,14 @@ def layer_norm(
 class _LayerNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        y, mean, inv_std = _normalized(x, shape, weight, bias, eps)
+        if (
+            x.dtype != weight.dtype
+            and bias.dtype == weight.dtype
+            and _is_one_pass(ctx, "LayerNormalization", x, weight)
+        ):
+            y, mean, inv_std = _LAYER_NORM((True,) * 3, (x, weight, bias), _forward_attributes(x, shape, weight, eps))
+        else:
+            y, mean, inv_std = _normalized(x, shape, weight, bias, eps)
         ctx.save_for_backward(x, weight, bias, mean, inv_std)
         ctx.shape, ctx.eps, ctx.attributes = shape, eps, _axis(x, shape)
         return y
@@ -129,6 +140,21 @@ class _LayerNorm(torch.autograd.Function):
 def _axis(x: Tensor, shape: tuple[int, ...]) -> Any:
     """Where normalization begins, as the operators of gradients are told."""
     return (("axis", x.dim() - len(shape)),)
+
+
+def _is_one_pass(ctx: Any, name: str, x: Tensor, weight: Tensor) -> bool:
+    """Whether the registry's operator computes a forward pass: untraced, of a tensor that it takes, and in training, as
+    else nothing need be compiled.
+    """
+    if type(x) is not Tensor or not is_eager() or True not in ctx.needs_input_grad or not x.is_contiguous():
+        return False
+    kind = "cuda" if x.is_cuda else x.device.type
+    return registered(name, kind, T=x.dtype, G=x.dtype, V=weight.dtype)
+
+
+def _forward_attributes(x: Tensor, shape: tuple[int, ...], weight: Tensor, eps: float) -> Any:
+    attributes = ("axis", x.dim() - len(shape)), ("epsilon", eps)
+    return attributes if x.dtype == weight.dtype else (*attributes, ("Y_type", str(x.dtype).removeprefix("torch.")))
 
 
 def _normalized(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -191,7 +217,10 @@ def rms_norm(
 class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, shape: Any, weight: Tensor, eps: float) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        y, inv_rms = _root_mean_squared(x, shape, weight, eps)
+        if _is_one_pass(ctx, "SimplifiedLayerNormalization", x, weight):
+            y, inv_rms = _RMS_NORM((True, True), (x, weight), _forward_attributes(x, shape, weight, eps))
+        else:
+            y, inv_rms = _root_mean_squared(x, shape, weight, eps)
         ctx.save_for_backward(x, weight, inv_rms)
         ctx.shape, ctx.eps, ctx.attributes = shape, eps, _axis(x, shape)
         return y
