@@ -1,4 +1,4 @@
-"""The layers of train_digits.py: norms, GELU and every gradient from gradkern; convolutions forward in NumPy.
+"""The layers of train_digits.py: convolutions, norms, GELU and every gradient from gradkern.
 
 Activations are channels-last, (images, height, width, channels). Operators that want (N, C, height, width) get a
 transposed view of the same memory. A layer keeps what its backward pass needs and works in the type of its parameters.
@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import DTypeLike, NDArray
 
 import gradkern
@@ -65,19 +64,16 @@ class Convolution(Layer):
 
     def __init__(self, weight: Array, bias: Array | None = None, *, stride: int = 1, pad: int = 0) -> None:
         super().__init__(W=weight, **({} if bias is None else {"B": bias}))
-        self.stride, self.pad = stride, pad
+        self.geometry: Any = {"pads": [pad] * 4, "strides": [stride] * 2}
 
     def forward(self, x: Array, training: bool) -> Array:
-        self.x, W, pad = x, self.parameters["W"], (self.pad, self.pad)
-        padded = np.pad(x, ((0, 0), pad, pad, (0, 0)))
-        windows = sliding_window_view(padded, W.shape[2:], axis=(1, 2))[:, :: self.stride, :: self.stride]
-        y = np.tensordot(windows, W, axes=((3, 4, 5), (1, 2, 3)))
-        return y + self.parameters["B"] if "B" in self.parameters else y
+        self.x, parameters = x, self.parameters
+        Y = gradkern.run("Conv", _nchw(x), parameters["W"], parameters.get("B"), **self.geometry).Y
+        return np.ascontiguousarray(_nhwc(Y))
 
     def backward(self, dy: Array, run: Run) -> Array:
-        geometry = {"pads": [self.pad] * 4, "strides": [self.stride] * 2}
         wanted = ["d" + name for name in ("X", *self.parameters)]
-        dX, dW, dB = run("ConvGrad", _nchw(dy), _nchw(self.x), self.parameters["W"], outputs=wanted, **geometry)
+        dX, dW, dB = run("ConvGrad", _nchw(dy), _nchw(self.x), self.parameters["W"], outputs=wanted, **self.geometry)
         self.gradients = {"W": dW, "B": dB}
         return _nhwc(dX)
 
