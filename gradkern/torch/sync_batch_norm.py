@@ -20,6 +20,7 @@ import torch.distributed as dist  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
+from gradkern.arrays.view import device_arrays
 from gradkern.torch.direct import Direct, is_eager
 from gradkern.torch.exchange import added, gathered
 
@@ -188,20 +189,17 @@ _counts: dict[Any, Tensor] = {}
 
 
 def _count(x: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """The number on the device of x. What was a part's before is kept: to fill a tensor is a launch."""
-    if not is_eager():
+    """The number on the device of x. To fill a tensor is a launch, so it is kept, for the stream that has filled it."""
+    captured = x.is_cuda and torch.cuda.is_current_stream_capturing()
+    if captured or not is_eager():  # a graph has its own
         return x.new_full((1,), count, dtype=dtype)
-    key = count, dtype, x.device
+    stream = device_arrays().torch_kind(x.get_device()).stream() if x.is_cuda else 0
+    key = count, dtype, x.device, stream
     known = _counts.get(key)
     if known is None:
-        known = x.new_full((1,), count, dtype=dtype)
-        if x.is_cuda:
-            if torch.cuda.is_current_stream_capturing():
-                return known
-            torch.cuda.current_stream(x.device).synchronize()  # others may read it on another stream
         if len(_counts) >= _MOST_COUNTS:
             _counts.clear()
-        _counts[key] = known
+        known = _counts[key] = x.new_full((1,), count, dtype=dtype)
     return known
 
 

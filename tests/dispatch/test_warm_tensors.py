@@ -17,7 +17,7 @@ import gradkern
 from gradkern import ArgumentError, PolicyError, ProviderError, plan_cache
 from gradkern.arrays import device, torch_guards
 from gradkern.arrays.kind import View
-from gradkern.contract.request import Views
+from gradkern.contract.request import Views, request_of
 from gradkern.dispatch import operands, run
 from gradkern.dispatch import planner as making
 from gradkern.dispatch.plan_cache import Shortcuts, Statistics
@@ -278,3 +278,30 @@ def test_tensors_on_the_host_are_not_remembered(monkeypatch: pytest.MonkeyPatch)
     assert torch_guards.guard_of(tuple(given(GELU).values())) is not None  # recognised, as tensors of a GPU are
     warm(GELU)
     assert not run.shortcuts._rows
+
+
+def test_a_request_like_that_of_an_earlier_call_is_answered_and_no_other(planner: Planner) -> None:
+    warm(LAYER)
+    reads = planner.reads
+    call = given(LAYER)
+    found = run.run_known(request_of(LAYER, (), dict(call)))
+    assert [each.shape for each in found] == [each.shape for each in run_any(LAYER, **call)]
+    assert run.run_known(request_of(LAYER, (), dict(call), ["X_grad"])) is None
+    assert run.run_known(request_of(LAYER, (), {**call, "X": call["X"].double()})) is None
+    assert (len(planner.calls), planner.reads) == (1, reads)
+
+
+def test_a_request_with_arrays_to_write_is_known_if_they_are_apart(planner: Planner) -> None:
+    call = given(LAYER)
+    written = torch_like(call["X"])
+    for _ in range(3):
+        run_any(LAYER, **call, out={"X_grad": written})
+    result = run.run_known(request_of(LAYER, (), dict(call), out={"X_grad": written}))
+    assert result.X_grad is written
+    assert run.run_known(request_of(LAYER, (), dict(call), out={"X_grad": call["scale"]})) is None
+
+
+def torch_like(tensor: Any) -> Any:
+    import torch
+
+    return torch.empty_like(tensor)
