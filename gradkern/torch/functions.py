@@ -13,6 +13,7 @@ from typing import Any, overload
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
+from gradkern.torch.constants import filled
 from gradkern.torch.direct import Direct, is_eager
 from gradkern.torch.operators import registered
 from gradkern.torch.residual_norms import added_norm, fits
@@ -56,7 +57,7 @@ class _LinearGelu(torch.autograd.Function):
             dz = torch.ops.aten.gelu_backward(grad, z, approximate=ctx.approximate)
             dbias = dz.flatten(0, -2).sum(0) if needs[2] else None
         else:
-            dz, dbias = _GELU_GRAD[ctx.approximate]((True, needs[2]), (grad, z, torch.zeros_like(bias)))
+            dz, dbias = _GELU_GRAD[ctx.approximate]((True, needs[2]), (grad, z, filled(z, bias.shape, 0, bias.dtype)))
         dx = dz @ weight if needs[0] else None
         dweight = dz.flatten(0, -2).mT @ x.flatten(0, -2) if needs[1] else None
         return dx, dweight, dbias if needs[2] else None, None

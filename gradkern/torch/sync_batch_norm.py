@@ -20,8 +20,8 @@ import torch.distributed as dist  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.arrays.view import device_arrays
-from gradkern.torch.direct import Direct, is_eager
+from gradkern.torch.constants import filled
+from gradkern.torch.direct import Direct
 from gradkern.torch.exchange import added, gathered
 
 __all__ = ["SyncBatchNorm"]
@@ -30,7 +30,6 @@ Tensor = torch.Tensor
 _MERGE = Direct("BatchNormalizationMergeStatistics", ("statistics", "sample_statistics"))
 _GRAD_SUMS = Direct("BatchNormalizationGradSums", ("dScale", "dBias"))
 _GRAD_FROM_SUMS = Direct("BatchNormalizationGradFromSums", ("dX",))
-_MOST_COUNTS = 256
 
 
 class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
@@ -182,25 +181,7 @@ def _message(x: Tensor) -> tuple[Tensor, ...]:
         mean, variance = torch.batch_norm_update_stats(x, None, None, 0.0)
     else:
         variance, mean = torch.var_mean(x.to(wide), _reduced(x), correction=0)
-    return mean, variance, _count(x, count, wide)
-
-
-_counts: dict[Any, Tensor] = {}
-
-
-def _count(x: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """The number on the device of x. To fill a tensor is a launch, so it is kept, for the stream that has filled it."""
-    captured = x.is_cuda and torch.cuda.is_current_stream_capturing()
-    if captured or not is_eager():  # a graph has its own
-        return x.new_full((1,), count, dtype=dtype)
-    stream = device_arrays().torch_kind(x.get_device()).stream() if x.is_cuda else 0
-    key = count, dtype, x.device, stream
-    known = _counts.get(key)
-    if known is None:
-        if len(_counts) >= _MOST_COUNTS:
-            _counts.clear()
-        known = _counts[key] = x.new_full((1,), count, dtype=dtype)
-    return known
+    return mean, variance, filled(mean, (1,), count, wide)
 
 
 def _normalized(
@@ -261,7 +242,7 @@ def _gradients(ctx: Any, grad: Tensor, needs: tuple[bool, bool, bool]) -> tuple[
     dx = None
     if of_x:
         both = added(sums, size, name, symmetric)
-        scale = torch.ones_like(mean) if weight is None else weight
+        scale = filled(mean, mean.shape, 1, mean.dtype) if weight is None else weight
         channels = x.shape[1]
         every = both.split_with_sizes((channels, channels))
         (dx,) = _GRAD_FROM_SUMS((True,), (grad, x, scale, mean, inv_std, *every, total))

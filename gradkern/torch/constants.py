@@ -1,0 +1,33 @@
+"""Small tensors of one number everywhere, that nobody writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.arrays.view import device_arrays
+from gradkern.torch.direct import is_eager
+
+__all__ = ["filled"]
+
+_MOST = 256
+_known: dict[Any, torch.Tensor] = {}
+
+
+def filled(like: torch.Tensor, shape: tuple[int, ...], value: float, dtype: torch.dtype) -> torch.Tensor:
+    """like.new_full(shape, value), for an autograd function, where no function transform is.
+
+    To fill one is a launch, so in eager it is kept, for the stream that has filled it. Captured graphs have theirs.
+    """
+    captured = like.is_cuda and torch.cuda.is_current_stream_capturing()
+    if captured or not is_eager() or type(like) is not torch.Tensor:
+        return like.new_full(shape, value, dtype=dtype)
+    stream = device_arrays().torch_kind(like.get_device()).stream() if like.is_cuda else 0
+    key = shape, value, dtype, like.device, stream
+    known = _known.get(key)
+    if known is None:
+        if len(_known) >= _MOST:
+            _known.clear()
+        known = _known[key] = like.new_full(shape, value, dtype=dtype)
+    return known
