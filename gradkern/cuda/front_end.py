@@ -59,6 +59,8 @@ class _Flags(CUDAFlags):
 
 
 class _Target(CUDATarget):
+    """Numba's, with the contexts of `lowering`."""
+
     def __init__(self) -> None:
         CUDATarget.__init__(self, "cuda")
         self._typingctx = TypingContext()

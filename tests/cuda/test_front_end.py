@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import subprocess
 import sys
 import tomllib
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from packaging.requirements import Requirement
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.cuda import compile as compiling
+from gradkern.cuda.device_code import intrinsics
+from gradkern.cuda.folding import folded
 from gradkern.ops.bias_gelu.cuda import form as gelu
 
 FORM = gelu.choose(
@@ -88,6 +91,38 @@ def test_another_release_compiles_with_its_own_front_end(alone: tuple[bool, str,
     assert (without, spilled) == (True, 0)
     assert "call" not in ptx
     assert ptx.count("ld.global.v4") == alone[3].count("ld.global.v4")
+
+
+def test_a_kernel_is_what_numbas_own_front_end_makes_of_it() -> None:
+    numba: Any = import_module("numba.cuda")
+    cuda, float32 = numba, numba.float32
+    store = intrinsics.storer("global", "float32", 1)
+
+    def kernel(to: int, count: int, start: int) -> None:
+        values, one = cuda.local.array(4, float32), cuda.local.array(1, float32)
+        for n in range(4):
+            values[n] = float32(start + n)
+        pair, last = (start, count), start
+        for turn in range(count):
+            if turn % 3 == 1:
+                last, start = start, start + pair[1] // 5
+                values[turn - count] += float32(last)  # from the end
+            while start > 7:
+                start -= last
+                values[start & 3] *= values[-1]
+            one[0] = values[turn & 3] - float32(start)
+            store(to + turn * 4, one)
+
+    arguments, bounds = [numba.types.int64] * 3, (128, 1)
+    own: Any = compiling.front_end()
+    options = {"device": False, "abi": "numba", "output": "ptx", "cc": (9, 0), "launch_bounds": bounds}
+    theirs = numba.compile(folded(kernel), numba.types.void(*arguments), **options)[0]
+    assert code_of(own.ptx_of(kernel, arguments, (9, 0), bounds)) == code_of(theirs)
+
+
+def code_of(ptx: str) -> list[str]:
+    """The instructions, without names that hold a process's counters."""
+    return re.sub(r"\b_Z\w+", "", ptx[ptx.index(".visible .entry") :]).splitlines()
 
 
 def test_a_front_end_that_cannot_be_imported_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
