@@ -26,6 +26,8 @@ SHAPES = [
     (4, 8, 5, 16, 16),
     (33, 100, 7, 7),
     (1, 12, 1, 2),
+    (4, 3, 5, 7),  # one block, whose second pass follows at once upon the last total: it waited for nobody once
+    (3, 24, 8, 2),
 ]
 LAST = pytest.mark.parametrize("last", [False, True], ids=["channels_first", "channels_last"])
 LAUNCHES = pytest.mark.parametrize("kernel", ["streaming_1_launch", "streaming_2_launches"])
@@ -81,6 +83,7 @@ def test_every_shape_and_order(shape: tuple[int, ...], last: bool, kernel: str) 
     check(forward(shape, b, f, f, activation="relu", residual=True, unbiased=1), last, kernel)
     check(backward(shape, b, f, f, residual=True, second=True), last, kernel)
     check(backward(shape, h, f, f, activation="silu"), last, kernel)
+    check(forward(shape, f, f, f), last, kernel)
 
 
 @LAST
