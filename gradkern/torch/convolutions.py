@@ -8,6 +8,7 @@ times as long.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -65,16 +66,24 @@ def conv3d(
 
 
 def _conv(spatial: int, x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Any) -> Tensor:
-    stride, padding, dilation, groups = sizes
-    each = [[size] * spatial if isinstance(size, int) else list(size) for size in (stride, padding, dilation)]
+    *of_axes, groups = sizes
+    of_axes = [each if isinstance(each, int) else tuple(each) for each in of_axes]
     kind = x.device.type
     if torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
         x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
     if torch.compiler.is_compiling():  # whose backend sees a convolution, and has operators of its own
         theirs: Any = (functional.conv1d, functional.conv2d, functional.conv3d)[spatial - 1]
-        return theirs(x, weight, bias, *each, groups)
-    return _Conv.apply(x, weight, bias, *each, groups)  # pyright: ignore[reportReturnType]
+        return theirs(x, weight, bias, *of_axes, groups)
+    return _Conv.apply(x, weight, bias, _asked(spatial, *of_axes, groups))  # pyright: ignore[reportReturnType]
+
+
+@lru_cache(maxsize=1024)
+def _asked(spatial: int, stride: Any, padding: Any, dilation: Any, groups: int) -> tuple[tuple[Any, ...], Any]:
+    """What aten is told, and the attributes of the registry's operators."""
+    strides, pads, dilations = ((n,) * spatial if isinstance(n, int) else n for n in (stride, padding, dilation))
+    attributes = ("strides", strides), ("pads", (*pads, *pads)), ("dilations", dilations), ("group", groups)
+    return (strides, pads, dilations, False, (0,) * spatial, groups), attributes
 
 
 def is_depthwise(weight: Tensor, groups: int) -> bool:
@@ -89,29 +98,23 @@ def _own_forward(x: Tensor, weight: Tensor, groups: int) -> bool:
 
 class _Conv(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        stride, padding, dilation, groups = sizes
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, asked: tuple[Any, Any]) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx.save_for_backward(x, weight)
-        ctx.sizes = stride, padding, dilation, False, [0] * len(stride), groups
-        if _own_forward(x, weight, groups) and x.numel():
-            pads = (*padding, *padding)
-            attributes = ("strides", (*stride,)), ("pads", pads), ("dilations", (*dilation,)), ("group", groups)
+        ctx.asked = sizes, attributes = asked
+        if _own_forward(x, weight, sizes[-1]) and x.numel():
             return _CONV((True,), (x, weight) if bias is None else (x, weight, bias), attributes)[0]
-        return torch.convolution(x, weight, bias, *ctx.sizes)
+        return torch.convolution(x, weight, bias, *sizes)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight = ctx.saved_tensors
-        needs = ctx.needs_input_grad[:3]
+        needs, (sizes, attributes) = ctx.needs_input_grad[:3], ctx.asked
         if torch.is_grad_enabled() or not x.numel():
-            found = torch.ops.aten.convolution_backward(grad, x, weight, [weight.shape[0]], *ctx.sizes, list(needs))
+            found = torch.ops.aten.convolution_backward(grad, x, weight, [weight.shape[0]], *sizes, list(needs))
             found = [each if need else None for each, need in zip(found, needs, strict=True)]
         else:
-            stride, padding, dilation, *_, groups = ctx.sizes
-            pads = (*padding, *padding)
-            attributes = ("strides", (*stride,)), ("pads", pads), ("dilations", (*dilation,)), ("group", groups)
             found = _CONV_GRAD(needs, (grad, x, weight), attributes)
-        return *found, None, None, None, None
+        return *found, None
 
 
 def batch_norm(
