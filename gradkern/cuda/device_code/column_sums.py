@@ -16,7 +16,9 @@ with first, second        the local arrays; they are changed (one sum: the same 
      counter              address of the stream's counter (device.scratch): zero, or as the last launch left it
      first_result, ...    addresses of the results, one for each column (one sum: the same address twice)
      block                blockIdx.x // slices; blocks = gridDim.x // slices
-     first_column, own    where this block's slice begins, and how many columns it has
+     first_column, own    where this block's slice begins, and how many columns it has; with spec.by_units, by block,
+                          a slice may begin before column 0: what lies there, and behind the last whole vector, is no
+                          column, but counts into `own` and has a place in `first` and `second`
      columns              of all slices
      rows                 block b sees rows if and only if b < ceil(rows / (warp_groups * group_rows)); the others'
                           partial sums are not read
@@ -66,7 +68,8 @@ def column_sums(
     GROUPS, GROUP_THREADS, THREADS, GROUP_ROWS = spec.warp_groups, spec.group_threads, spec.threads, spec.group_rows
     CERTAIN_VECTORS, PER_THREAD = spec.certain_vectors, spec.per_thread
     SUMS, TWO, FINISH = spec.sums, spec.sums == 2, finish is not None
-    COUNTS_PROGRESS, SINGLE_BLOCK = spec.counts_progress, spec.single_block
+    COUNTS_PROGRESS, SINGLE_BLOCK, BY_UNITS = spec.counts_progress, spec.single_block, spec.by_units
+    THROUGH_SHARED = GROUPS > 1 or SINGLE_BLOCK or BY_UNITS
     RESULT, ITEM, AT = ITEMSIZE[spec.result], spec.itemsize, spec.at
     SLICE_4 = up(spec.most_columns, 4)
     FOLD, FOLDED, CHUNK = spec.fold, spec.fold > 1, spec.chunk
@@ -86,6 +89,7 @@ def column_sums(
     store_global_vector = i.storer("global", spec.compute, WIDTH)
     store_4 = i.storer("shared", spec.compute, 4)
     store_partial_4 = i.storer("global", spec.compute, 4)
+    store_partial_one = i.storer("global", spec.compute, 1)
     shuffle_xor = i.shuffle_xor_double if spec.compute == "float64" else i.shuffle_xor
 
     @device_function
@@ -118,7 +122,7 @@ def column_sums(
         group = int32(thread // GROUP_THREADS)
         group_thread = int32(thread - group * GROUP_THREADS)
         lane, group_row = int32(group_thread % LANES), int32(group_thread // LANES)
-        vectors = int32(own // WIDTH)
+        vectors = int32((own + (WIDTH - 1)) // WIDTH if BY_UNITS else own // WIDTH)
         shared = i.shared_memory()
         x = cuda.local.array(WIDTH, FLOAT)
         four, total = cuda.local.array(4, FLOAT), cuda.local.array(4, FLOAT)
@@ -143,18 +147,30 @@ def column_sums(
             if group_row == 0 and (j < CERTAIN_VECTORS or v < vectors):
                 for e in range(WIDTH):
                     x[e] = first[j * WIDTH + e]
-                if GROUPS == 1 and not SINGLE_BLOCK:
-                    store_global_vector(out_at + v * (WIDTH * ITEM), x)
-                else:
+                if THROUGH_SHARED:
                     store_vector(group_at + v * (WIDTH * ITEM), x)
+                else:
+                    store_global_vector(out_at + v * (WIDTH * ITEM), x)
                 if TWO:
                     for e in range(WIDTH):
                         x[e] = second[j * WIDTH + e]
-                    if GROUPS == 1 and not SINGLE_BLOCK:
-                        store_global_vector(out_at + (to_second + v * WIDTH) * ITEM, x)
-                    else:
+                    if THROUGH_SHARED:
                         store_vector(group_at + (SLICE_4 + v * WIDTH) * ITEM, x)
-        if GROUPS > 1 or SINGLE_BLOCK:
+                    else:
+                        store_global_vector(out_at + (to_second + v * WIDTH) * ITEM, x)
+        if BY_UNITS:
+            cuda.syncthreads()
+            cuda.syncthreads()
+            column = i.unseen(max(int32(0), int32(-first_column)) + thread)
+            while column < own:
+                for part in range(SUMS):
+                    x[0] = FLOAT(0)
+                    for other in range(GROUPS):
+                        load_one(four, shared + AT + ((other * SUMS + part) * SLICE_4 + column) * ITEM)
+                        x[0] += four[0]
+                    store_partial_one(out_at + (part * to_second + column) * ITEM, x)
+                column = i.unseen(column + THREADS)
+        elif THROUGH_SHARED:
             cuda.syncthreads()
             cuda.syncthreads()
             column = i.unseen(4 * thread)

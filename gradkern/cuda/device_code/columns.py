@@ -65,6 +65,7 @@ class ColumnSums(ByColumns):
     chunk: int = 8  # last step: threads side by side, of 4 columns each
     certain_vectors: int = 0  # so many of a thread's vectors lie within the columns in every thread
     single_block: bool = False  # a block has all rows of its columns, so that its sums are the result
+    by_units: bool = False  # a thread's vectors begin at first_column, which may be before column 0: see column_sums
     fold: int = 1  # the columns are those of the result, so many times over; not with `single_block`
     counts_progress: bool = False  # the kernel counts its progress at `counter` + 128, which is cleared at its end
     long: bool = False  # the bytes of a row of partial sums need more than 31 bits
@@ -87,7 +88,7 @@ class ColumnSums(ByColumns):
         """Shared memory needed from `at` on."""
         combine = self.warp_groups * self.sums * up(self.most_columns, 4) * self.itemsize
         last = self.threads // 32 * self.chunk * 4 * self.itemsize
-        return max(combine if self.warp_groups > 1 or self.single_block else 0, last)
+        return max(combine if self.warp_groups > 1 or self.single_block or self.by_units else 0, last)
 
 
 def chunk_of(sums: int, columns: int, threads: int, processors: int) -> int:

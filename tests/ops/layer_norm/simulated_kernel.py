@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
-from helpers.layer_norm import ALL_OUTPUTS, EVERY_WIDTH, INVERTIBLE, LAYER, SIMPLIFIED, case
+from helpers.layer_norm import ALL_OUTPUTS, EVERY_WIDTH, INVERTIBLE, LAYER, SIMPLIFIED, Case, case
+from helpers.reference import reference
 from helpers.simulate_layer_norm import simulate
+from helpers.tolerance import assert_close
 
 from gradkern.ops.layer_norm.cuda.form import LayerNormForm
 
@@ -160,3 +163,45 @@ def test_a_residuals_gradient_in_rows_that_start_anywhere() -> None:
 def test_a_residuals_gradient_on_older_devices(source: str) -> None:
     form: dict[str, Any] = {"width": 2, "lanes": 8, "vectors": 4, "warp_groups": 1, "source": source}
     check(LAYER, 9, 50, (d, d, d), 1, run={"in_place": "residual_grad"}, residual=True, **form)
+
+
+UNITS: dict[str, Any] = {"lanes": 32, "vectors": 2, "warp_groups": 2, "by_units": True}
+
+
+@pytest.mark.parametrize("columns", [257, 262, 500])  # which begin anew every 8, 4 and 2 rows
+def test_vectors_by_units_of_memory(columns: int) -> None:
+    check(LAYER, 37, columns, (b, b, b), 8, width=8, **UNITS)
+
+
+@pytest.mark.parametrize("operator", [SIMPLIFIED, INVERTIBLE])
+def test_units_of_four_elements(operator: str) -> None:
+    check(operator, 9, 131, (f, f, f), 4, width=4, **UNITS | {"lanes": 64, "vectors": 1, "warp_groups": 1})
+
+
+def test_slices_by_units() -> None:
+    form = UNITS | {"width": 8, "lanes": 64, "vectors": 1, "slices": 2}
+    check(LAYER, 19, 505, (h, h, f), 16, residual=True, **form)
+    check(INVERTIBLE, 19, 505, (b, b, b), 16, **form)
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_units_of_fewer_rows_than_blocks(rows: int) -> None:
+    check(LAYER, rows, 257, (b, b, b), 16, width=8, **UNITS)
+    check(LAYER, rows, 257, (b, b, b), 8, ("X_grad",), run={"in_place": "X"}, width=8, **UNITS)
+
+
+@pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, INVERTIBLE])
+def test_a_row_ignores_what_its_units_have_of_its_neighbours(operator: str) -> None:
+    form = LayerNormForm(operator, b, b, b, b, f, frozenset(ALL_OUTPUTS[operator]), width=8, **UNITS)
+    operands = Unfinished(operator, case(operator, 20, 301, b, b, b, f, 7).inputs)
+    for name in ("Y_grad", "Y" if operator == INVERTIBLE else "X"):
+        operands.inputs[name][1::3] = np.nan
+    simulate(form, operands, 8)
+
+
+class Unfinished(Case):
+    def check(self, results: dict[str, np.ndarray]) -> None:
+        """As Case does, with NaN where the reference has it."""
+        expected = reference(self.operator, self.inputs)
+        for name, out in results.items():
+            assert_close(self.operator, name, out, expected[name])

@@ -64,6 +64,14 @@ KINDS = [  # operator, X, Y_grad, scale, columns, width
     (LAYER, f, f, f, 65536, 4, "residual"),
     (SIMPLIFIED, b, b, f, 4096, 8, "residual"),
 ]
+UNITS = [  # the same, by units of memory
+    (LAYER, b, b, b, 4097, 8, "units"),
+    (INVERTIBLE, b, b, b, 1003, 8, "units"),
+    (LAYER, f, f, f, 5003, 4, "units"),
+    (LAYER, h, h, f, 9913, 8, "units"),
+    (SIMPLIFIED, b, b, b, 301, 8, "units"),
+    (LAYER, b, b, b, 18333, 8, "units", "residual"),
+]
 Made = tuple[Any, int, str]  # form, bytes spilled, PTX
 
 
@@ -104,7 +112,7 @@ def layer_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
 
 
 def norm_form(kind: tuple[Any, ...], capability: tuple[int, int]) -> LayerNormForm:
-    operator, data, upstream, parameter, columns, width, *residual = kind
+    operator, data, upstream, parameter, columns, width, *more = kind
     form = LayerNormForm(
         operator,
         upstream,
@@ -120,7 +128,8 @@ def norm_form(kind: tuple[Any, ...], capability: tuple[int, int]) -> LayerNormFo
         source="plain" if width == 1 and capability < (9, 0) else SOURCE[capability],
         aligned=width > 1,
         native_bfloat16=capability >= (8, 0),
-        residual=bool(residual),
+        residual="residual" in more,
+        by_units="units" in more,
     )
     return choose(form, columns, 1 << 20, 132, SHARED_MEMORY[capability])
 
@@ -147,8 +156,13 @@ def test_wide_rows_are_read_once_where_they_fit_a_cluster(
 @pytest.mark.parametrize(
     ("kind", "capability"),
     parameters(
-        [*product(KINDS[::4], HOPPER), *zip(KINDS[1::8], cycle(OTHERS), strict=False)],
-        [*product(KINDS, HOPPER), *zip(KINDS[::4], cycle(OTHERS), strict=False), *product(KINDS[::3], OTHERS)],
+        [*product(KINDS[::4] + UNITS[:2], HOPPER), *zip(KINDS[1::8], cycle(OTHERS), strict=False)],
+        [
+            *product(KINDS + UNITS, HOPPER),
+            *zip(KINDS[::4], cycle(OTHERS), strict=False),
+            *product(KINDS[::3], OTHERS),
+            *product(UNITS, OTHERS[2:]),
+        ],
     ),
 )
 def test_no_register_is_spilled_and_accesses_are_vectors(kind: tuple[Any, ...], capability: tuple[int, int]) -> None:

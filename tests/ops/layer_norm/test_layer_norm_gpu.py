@@ -129,6 +129,27 @@ def test_every_shape(operator: str, shape: tuple[int, int]) -> None:
     check(make(operator, *shape))
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "types"),
+    [
+        (3001, 257, (b, b, b)),
+        (1000, 302, (h, h, f)),
+        (777, 770, (b, b, f)),
+        (2222, 4100, (b, b, b)),
+        (600, 9913, (h, h, h)),
+        (999, 18333, (b, b, b)),
+        (301, 33334, (b, b, b)),
+        (1003, 2049, (f, f, f)),
+        (500, 5002, (f, f, f)),
+    ],
+)
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_vectors_by_units_of_memory(operator: str, rows: int, columns: int, types: tuple[str, str, str]) -> None:
+    operands = make(operator, rows, columns, types)
+    check(operands)
+    check(operands, in_place="Y_grad")
+
+
 @pytest.mark.parametrize("in_place", ["", "Y_grad"])
 @pytest.mark.parametrize("shape", [(40, 262_144), (33, 200_008)], ids=str)
 @pytest.mark.parametrize("operator", OPERATORS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from helpers.layer_norm import ALL_OUTPUTS, LAYER
 
@@ -20,6 +22,12 @@ def test_few_kernels_serve_all_widths() -> None:
     widths = range(64, 16384 + 1, 8)
     assert len({chosen(columns) for columns in widths}) <= 45
     assert len({chosen(columns, rows) for columns in widths[::16] for rows in (264, 265)}) <= 80
+
+
+def test_few_kernels_serve_all_widths_by_units() -> None:
+    form = replace(FORM, by_units=True, scale_width=1)
+    forms = {choose(form, columns, 1 << 20, 132, 232448) for columns in range(257, 16384, 5)}
+    assert len(forms) <= 45
 
 
 @pytest.mark.parametrize("columns", [64, 72, 768, 1000, 4096, 5000, 16384, 65536, 200000, 262144, 300000])

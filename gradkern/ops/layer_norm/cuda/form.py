@@ -48,6 +48,7 @@ class LayerNormForm(RowForm):
     row_in_registers: bool = True
     aligned: bool = True  # rows of X and Y_grad start at multiples of 16 bytes
     packed: bool = True  # rows of X, of Y_grad and of X_grad lie end to end
+    by_units: bool = False  # vectors lie where memory has units of 16 bytes, not where rows begin: see RowForm
     long_rows: bool = False  # row numbers, or the bytes from row to row, need 64 bits
     native_bfloat16: bool = True
     blocks_per_processor: int = 1
@@ -61,7 +62,7 @@ class LayerNormForm(RowForm):
         """In a profiler."""
         role = "" if self.phase == "fused" else self.phase
         outputs = "" if len(self.outputs) == (3 if self.centred else 2) else "_".join(sorted(self.outputs))
-        shape = f"{self.slices}x{self.lanes}x{self.vectors}x{self.width}"
+        shape = f"{self.slices}x{self.lanes}x{self.vectors}x{self.width}" + ("units" if self.by_units else "")
         added = "residual" if self.residual else ""
         return kernel_name(operator_words(self.operator), role, outputs, added, self.data, shape)
 
@@ -148,6 +149,7 @@ class LayerNormForm(RowForm):
             at=self.ring_at,
             chunk=self.chunk,
             single_block=self.single_block,
+            by_units=self.by_units,
             counts_progress=self.most_ahead > 0,
             long=self.long_rows,
             native_bfloat16=self.native_bfloat16,

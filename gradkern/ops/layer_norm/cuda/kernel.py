@@ -41,7 +41,7 @@ __all__ = ["build"]
 
 def build(form: LayerNormForm) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
-    WIDTH, LANES, SLICES = form.width, form.lanes, form.slices
+    WIDTH, LANES, VECTORS, SLICES = form.width, form.lanes, form.vectors, form.slices
     GROUPS, GROUP_THREADS, THREADS, WARPS = form.warp_groups, form.group_threads, form.threads, form.group_threads // 32
     GROUP_ROWS, STAGES, PER_THREAD = form.group_rows, form.stages, form.per_thread
     IN_REGISTERS, SCALE_IN_REGISTERS = form.row_in_registers, form.scale_in_registers
@@ -55,7 +55,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
     MOST_AHEAD, SINGLE_BLOCK = form.most_ahead, form.single_block
     X_BYTES, D_BYTES, OUT_BYTES = form.data_itemsize, form.upstream_itemsize, form.result_itemsize
     STAGE, SLOTS, PAIR = sum(form.slots), form.exchange_slots, 2 * form.itemsize
-    PAIRS_AT = form.exchange_at
+    PAIRS_AT, BY_UNITS = form.exchange_at, form.by_units
     FLOAT = float32 if form.compute == "float32" else float64
     ROW = int64 if form.long_rows else int32
     row_address = i.row_address_long if form.long_rows else i.row_address
@@ -82,6 +82,26 @@ def build(form: LayerNormForm) -> Callable[..., None]:
         if group == 0:
             i.report(progress)
         return i.look(progress)  # for the next round
+
+    @device_function
+    def place_of(block: int, first_column: int, slice_columns: int, columns: int) -> tuple[int, int, int, int]:
+        """For forms by units: a block's place in its tuple, how many they are; with which column of the row its first
+        vector begins, and how many columns there are from there, of this slice.
+        """
+        period = i.quotient(int32(WIDTH), int32(min(WIDTH, columns & -columns)))
+        place = int32(block & (period - 1))
+        origin = int64(first_column) - ((place * int32(columns)) & (WIDTH - 1))
+        return place, period, origin, ROW(min(slice_columns, columns - origin))
+
+    @device_function
+    def elements_inside(lane: int, start: int, end: int) -> int:
+        """A bit for each of the thread's elements: it is one of those from `start` to `end`."""
+        inside = int32(0)
+        for j in range(VECTORS):
+            first = int32((lane + j * LANES) * WIDTH)
+            before, until = min(max(start - first, 0), WIDTH), min(max(end - first, 0), WIDTH)
+            inside |= int32(((1 << until) - 1) & -(1 << before)) << (j * WIDTH)
+        return i.unseen(int32(inside))  # or the compiler keeps what it comes from
 
     def kernel(
         Y_grad: int, X: int, scale: int, bias: int, mean: int, inv_std: int,
@@ -111,16 +131,25 @@ def build(form: LayerNormForm) -> Callable[..., None]:
         if SLICES > 1:
             first_column = slice_ * slice_columns
             columns = ROW(min(slice_columns, all_columns - first_column))
+        # neighbouring groups take neighbouring rows, and all blocks together move through the rows as one front: with a
+        # block's rows apart from each other, or a part of the rows for each block, it is 3 to 8 % slower
+        rows = ROW(rows)
+        first_row = ROW((ROW(block) * GROUPS + group) * GROUP_ROWS)
+        step = ROW(blocks * (GROUPS * GROUP_ROWS))
         vectors = int32(columns // WIDTH)
+        origin, own, inside = int64(first_column), columns, int32(0)
+        if BY_UNITS:
+            place, period, origin, own = place_of(block, first_column, slice_columns, all_columns)
+            # blocks and rows come in tuples of a period: a block's groups take the same place in each
+            first_row = ROW(ROW(block - place) * GROUPS + group * period + place)
+            vectors = int32((int32(own) + (WIDTH - 1)) // WIDTH)
+            inside = elements_inside(lane, int32(-origin), int32(own))
+            if SLICES > 1:
+                columns = own
         X = X + int64(first_column) * X_BYTES
         Y_grad = Y_grad + int64(first_column) * D_BYTES
         residual = residual + int64(first_column) * X_BYTES
         X_grad = X_grad + int64(first_column) * OUT_BYTES
-        rows = ROW(rows)
-        # neighbouring groups take neighbouring rows, and all blocks together move through the rows as one front: with a
-        # block's rows apart from each other, or a part of the rows for each block, it is 3 to 8 % slower
-        first_row = ROW((ROW(block) * GROUPS + group) * GROUP_ROWS)
-        step = ROW(blocks * (GROUPS * GROUP_ROWS))
 
         shared = i.shared_memory()
         arrived, exchanged, pairs, ring = places_of(group)
@@ -160,7 +189,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
         for n in range(PER_THREAD):
             scale_sum[n] = FLOAT(0)
             bias_sum[n] = FLOAT(0)
-        load_scales(scales, scale, first_column, lane, vectors)
+        load_scales(scales, scale, origin, own, lane, vectors)
 
         slot = i.unseen(thread)
         while slot < GROUPS * 2 * SLOTS:  # those that no warp writes stay zero
@@ -168,7 +197,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
             store_pair(shared + PAIRS_AT + slot * PAIR, pair)
             slot = i.unseen(slot + THREADS)
         if not SCALE_IN_REGISTERS:
-            copy_parameters(scale, bias, first_column, columns, thread)
+            copy_parameters(scale, bias, origin, own, thread)
         if CLUSTER:
             i.cluster_barrier()
         else:
@@ -193,7 +222,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
                                       row, own_row, group_row, columns)  # fmt: skip
             wait_for_rows(barrier, parity)
             first_pass(
-                pair, xh, g, scale_sum, bias_sum, scales, x_at, d_at, m, r, lane, vectors, valid
+                pair, xh, g, scale_sum, bias_sum, scales, x_at, d_at, m, r, lane, vectors, inside, valid
             )  # fmt: skip
 
             # the row's s1 and s2, over all its threads
@@ -219,7 +248,11 @@ def build(form: LayerNormForm) -> Callable[..., None]:
                       group_thread, lane, group_row, columns)  # fmt: skip
             if X_GRAD:
                 out_at = row_address(X_grad, own_row, out_stride)
-                second_pass(pair, xh, g, x_at, d_at, z_at, out_at, m, r, minus_mean, lane, vectors, valid)
+                if BY_UNITS:
+                    out_at &= -16
+                second_pass(
+                    pair, xh, g, x_at, d_at, z_at, out_at, m, r, minus_mean, lane, vectors, inside, valid
+                )  # fmt: skip
             if RING and not REFILLS_EARLY:
                 wait_for_group(group)
                 fetch(stage_at, barrier, X, Y_grad, residual, X_stride, D_stride, residual_stride, refill, rows,
@@ -233,11 +266,16 @@ def build(form: LayerNormForm) -> Callable[..., None]:
             i.cluster_barrier()  # no block leaves while another may still send to it
         if SUMS:
             # one sum alone comes first
+            if BY_UNITS:  # again: they held no registers till now
+                block = i.unseen(int32(cuda.blockIdx.x))
+                first_column, block = int64(block % SLICES) * slice_columns, int32(block // SLICES)
+                _, _, origin, own = place_of(block, first_column, slice_columns, all_columns)
             first_sum, first_grad = (scale_sum, scale_grad) if SCALE_GRAD else (bias_sum, bias_grad)
             add_over_block(first_sum, bias_sum, partial, scale, first_grad, bias_grad,
-                           block, first_column, columns, all_columns)  # fmt: skip
+                           block, origin, own, all_columns)  # fmt: skip
             if not SINGLE_BLOCK:
-                add_over_grid(partial, counter, scale, first_grad, bias_grad, rows, blocks, all_columns)
+                seen = rows + (WIDTH - 1) * GROUPS if BY_UNITS else rows  # a tuple of blocks may have fewer rows
+                add_over_grid(partial, counter, scale, first_grad, bias_grad, seen, blocks, all_columns)
 
     return kernel
 

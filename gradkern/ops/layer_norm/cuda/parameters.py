@@ -35,21 +35,29 @@ def parameter_vector(form: RowForm) -> Callable[..., None]:
 
 
 def register_parameter(form: RowForm, wanted: bool) -> Callable[..., None]:
-    """The device function load(values, parameter, first_column, lane, vectors): what a thread's columns have of a
-    parameter, zero where it has no column, and where the parameter is not wanted.
+    """The device function load(values, parameter, first_column, columns, lane, vectors): what a thread's columns have
+    of a parameter, zero where it has no column, and where the parameter is not wanted.
     """
     WIDTH, LANES, VECTORS, CERTAIN_VECTORS = form.width, form.lanes, form.vectors, form.certain_vectors
+    BY_UNITS, PARAMETER = form.by_units, form.parameter_itemsize
     FLOAT = float32 if form.compute == "float32" else float64
     load_vector = parameter_vector(form)
+    load_one = i.loader("global", form.parameter, 1)
 
     @device_function
-    def load(values: Any, parameter: int, first_column: int, lane: int, vectors: int) -> None:
+    def load(values: Any, parameter: int, first_column: int, columns: int, lane: int, vectors: int) -> None:
         some = cuda.local.array(WIDTH, FLOAT)
         for j in range(VECTORS):
             v = lane + j * LANES
             for e in range(WIDTH):
                 values[j * WIDTH + e] = FLOAT(0)
-            if wanted and (j < CERTAIN_VECTORS or v < vectors):
+            if BY_UNITS and wanted:
+                for e in range(WIDTH):
+                    column = v * WIDTH + e
+                    inside = min(max(column, -first_column), columns - 1)  # independent loads, without a branch each
+                    load_one(some, parameter + (first_column + int64(inside)) * PARAMETER)
+                    values[j * WIDTH + e] = some[0] if inside == column else FLOAT(0)
+            elif wanted and (j < CERTAIN_VECTORS or v < vectors):
                 load_vector(some, parameter, first_column, v)
                 for e in range(WIDTH):
                     values[j * WIDTH + e] = some[e]
@@ -59,13 +67,15 @@ def register_parameter(form: RowForm, wanted: bool) -> Callable[..., None]:
 
 def shared_parameters(form: RowForm) -> tuple[Callable[..., None], Callable[..., None]]:
     """Two device functions: copy(scale, bias, first_column, columns, thread), by all threads of a block, of what
-    form.shared_parameters counts; load(values, at, vector), of a vector of the parameter that begins at this byte.
+    form.shared_parameters counts, by units with zeros around it; load(values, at, vector), of a vector of the parameter
+    that begins at this byte.
 
     Parameters lie in planes of 16 bytes a vector, so that a warp's loads of 16 bytes meet no bank twice.
     """
-    WIDTH, LANES, VECTORS, THREADS = form.width, form.lanes, form.vectors, form.threads
+    WIDTH, LANES, VECTORS, THREADS, BY_UNITS = form.width, form.lanes, form.vectors, form.threads, form.by_units
     BIAS, INVERSE = form.shared_bias, form.shared_inverse
     ITEM, PARAMETER, SCALE_WIDTH = ITEMSIZE[form.shared_parameter], form.parameter_itemsize, form.scale_width
+    MOST_COLUMNS = form.most_columns
     AT_ONCE = min(4, -(-form.most_columns // (SCALE_WIDTH * THREADS)))
     SOME = AT_ONCE * SCALE_WIDTH
     QUAD = min(WIDTH, 16 // ITEM)
@@ -95,10 +105,12 @@ def shared_parameters(form: RowForm) -> tuple[Callable[..., None], Callable[...,
         shared = i.shared_memory()
         some, piece = cuda.local.array(SCALE_WIDTH, FLOAT), cuda.local.array(PIECE, FLOAT)
         scales, biases = cuda.local.array(SOME, FLOAT), cuda.local.array(SOME, FLOAT)
-        column = i.unseen(thread * SCALE_WIDTH)
-        while column < columns:
+        column, end = i.unseen(thread * SCALE_WIDTH), MOST_COLUMNS if BY_UNITS else columns
+        while column < end:
             for q in range(AT_ONCE):  # independent loads, so that their latencies overlap
                 of = first_column + min(column + q * (THREADS * SCALE_WIDTH), columns - SCALE_WIDTH)
+                if BY_UNITS:
+                    of = max(of, 0)
                 load_scales(some, scale + int64(of) * PARAMETER)
                 for e in range(SCALE_WIDTH):
                     scales[q * SCALE_WIDTH + e] = some[e]
@@ -107,11 +119,12 @@ def shared_parameters(form: RowForm) -> tuple[Callable[..., None], Callable[...,
                     for e in range(SCALE_WIDTH):
                         biases[q * SCALE_WIDTH + e] = some[e]
             for q in range(AT_ONCE):
-                of = min(column + q * (THREADS * SCALE_WIDTH), columns - SCALE_WIDTH)
+                of = min(column + q * (THREADS * SCALE_WIDTH), end - SCALE_WIDTH)
+                outside = BY_UNITS and (of >= columns or first_column + of < 0)
                 for part in range(SCALE_WIDTH // PIECE):
                     at = place(of + part * PIECE)
                     for e in range(PIECE):
-                        piece[e] = scales[q * SCALE_WIDTH + part * PIECE + e]
+                        piece[e] = FLOAT(0) if outside else scales[q * SCALE_WIDTH + part * PIECE + e]
                     store_piece(shared + SCALE_AT + at, piece)
                     if INVERSE:
                         for e in range(PIECE):
@@ -119,7 +132,7 @@ def shared_parameters(form: RowForm) -> tuple[Callable[..., None], Callable[...,
                         store_piece(shared + INVERSE_AT + at, piece)
                     if BIAS:
                         for e in range(PIECE):
-                            piece[e] = biases[q * SCALE_WIDTH + part * PIECE + e]
+                            piece[e] = FLOAT(0) if outside else biases[q * SCALE_WIDTH + part * PIECE + e]
                         store_piece(shared + BIAS_AT + at, piece)
             column = i.unseen(column + AT_ONCE * THREADS * SCALE_WIDTH)
 

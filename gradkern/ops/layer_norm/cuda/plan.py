@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device, in_turn
+from gradkern.cuda.device_code.columns import up
 from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.cuda.scratch import scratch
@@ -27,6 +28,7 @@ _INPUTS = {  # contract name -> the kernel's
     "residual_grad": "residual",
 }
 _MATRICES = ("X", "Y", "Y_grad", "residual_grad", "X_grad")
+_LEAST_BY_UNITS = 257  # columns; a warp has several narrower rows at a time
 _INDEX = {name: index for index, name in enumerate(ARGUMENTS)}
 
 
@@ -66,8 +68,30 @@ def plan(call: Call) -> NormPlan | EmptyPlan:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
 
     form = _types(call, rows, columns, strides, device)
+    by_units = _by_units(call, form, device, rows, columns)
+    if by_units:
+        try:
+            return _plan(call, by_units, device, rows, columns, strides)
+        except Refusal:  # the device has too few multiprocessors
+            pass
     form = choose(form, columns, rows, device.processors, device.shared_bytes)
     return _plan(call, form, device, rows, columns, strides)
+
+
+def _by_units(call: Call, form: LayerNormForm, device: Device, rows: int, columns: int) -> LayerNormForm | None:
+    """The form by units (see RowForm), where arrays allow it and where it is faster than narrower vectors."""
+    matrices = [tensor for name, tensor in {**call.inputs, **call.outputs}.items() if name in _MATRICES]
+    size = form.data_itemsize
+    alike = all(each.dtype.itemsize == size and each.alignment % 16 == 0 for each in matrices)
+    few = rows <= 2 * device.processors
+    if not alike or not form.packed or form.source != "bulk" or size > 4 or few or columns < _LEAST_BY_UNITS:
+        return None
+    if form.width * size == 16:
+        return None
+    form = replace(form, by_units=True, width=16 // size, scale_width=1, aligned=True)
+    form = choose(form, columns, rows, device.processors, device.shared_bytes)
+    fits = form.phase == "fused" and form.row_in_registers and form.source == "bulk"
+    return form if fits else None
 
 
 def _plan(
@@ -83,25 +107,29 @@ def _plan(
         phases = phases[1:]
     arguments_of_call = [*(_INPUTS[name] for name in call.inputs), *call.outputs, "partial", "row_sums", "counter"]
     changing = [_INDEX[name] for name in arguments_of_call]
-    launches = tuple(_launch(phase, device, arguments, changing, rows) for phase in phases)
+    together = form.slices * form.period(columns)
+    launches = tuple(_launch(phase, device, arguments, changing, rows, together) for phase in phases)
     writers = max(launch.grid // form.slices for launch in launches)
     partial = writers * form.column_sums.partial_bytes(columns)
     sums = rows * form.slices * 2 * form.itemsize if form.phase == "apply" else 0
     return NormPlan(plan_name("layer_norm", form), partial + sums, launches, device, partial)
 
 
-def _launch(form: LayerNormForm, device: Device, arguments: list[int], changing: list[int], rows: int) -> Launch:
+def _launch(
+    form: LayerNormForm, device: Device, arguments: list[int], changing: list[int], rows: int, together: int
+) -> Launch:
+    """together: the number of blocks is a multiple of this."""
     cluster = form.slices if form.phase == "fused" else 1
     builder = "gradkern.ops.layer_norm.cuda.kernel:build"
     kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS), cluster=cluster)
-    resident = kernel.resident_blocks(form.threads, cluster) // form.slices * form.slices
-    most = device.processors * form.blocks_per_processor // form.slices * form.slices
+    resident = kernel.resident_blocks(form.threads, cluster) // together * together
+    most = device.processors * form.blocks_per_processor // together * together
     resident = min(resident, max(most, form.slices))  # more blocks would leave more partial sums
     barrier = form.phase != "row_sums" and form.sums > 0 and not form.single_block
     if form.single_block:
         resident = form.slices
     elif not barrier:
-        wanted = -(-rows // (form.warp_groups * form.group_rows)) * form.slices
+        wanted = up(-(-rows // (form.warp_groups * form.group_rows)) * form.slices, together)
         resident = min(max(resident, form.slices if cluster == 1 else 0), wanted)
     if not resident:
         raise Refusal(

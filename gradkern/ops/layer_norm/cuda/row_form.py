@@ -14,6 +14,11 @@ class RowForm(ByColumns):
 
     Up to three arrays pass through the ring: X, another one, which a gradient calls upstream, and what is added to its
     result.
+
+    Rows that lie end to end begin anywhere in memory's units of 16 bytes: in all arrays alike, if their elements have
+    one size. `by_units`, vectors are those units: a row's first begins up to width - 1 elements, its shift, before the
+    row, and its last may end behind it; what they have of other rows is left out. Rows a `period` apart have one shift;
+    a block takes only such rows, so that each of its threads has fixed columns.
     """
 
     __slots__ = ()
@@ -29,6 +34,7 @@ class RowForm(ByColumns):
     row_in_registers: bool
     aligned: bool
     packed: bool
+    by_units: bool
 
     # --- what a kernel is; each kind has its own answers --------------------------------------------------------------
 
@@ -95,8 +101,16 @@ class RowForm(ByColumns):
         return self.slices > 1 and self.phase == "fused"
 
     def slice_columns(self, columns: int) -> int:
-        """Columns of every slice but the last, which may have fewer: 16 bytes or a multiple in every type."""
+        """Columns of every slice but the last, which may have fewer: 16 bytes or a multiple in every type. By units
+        with those that a row's first unit may have before it.
+        """
+        if self.by_units:
+            columns += self.width - self.width // self.period(columns)
         return up(-(-columns // self.slices), 8) if self.slices > 1 else columns
+
+    def period(self, columns: int) -> int:
+        """After how many rows the shift is the same again; the number of blocks is a multiple."""
+        return self.width // min(self.width, columns & -columns) if self.by_units else 1
 
     def fewest_columns(self, columns: int) -> int:
         """Of any slice, of rows of so many columns."""

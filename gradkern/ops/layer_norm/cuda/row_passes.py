@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import cuda
-from numba.cuda import float32, float64
+from numba.cuda import float32, float64, int32
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
@@ -20,12 +20,13 @@ def row_passes(
 ) -> tuple[Callable[..., None], Callable[..., None]]:
     """Two device functions:
 
-    first(pair, xh, g, scale_sum, bias_sum, scales, x_at, d_at, m, r, lane, vectors, valid)
+    first(pair, xh, g, scale_sum, bias_sum, scales, x_at, d_at, m, r, lane, vectors, inside, valid)
         this thread's part of s1 and s2; what the second pass needs; and the sums over rows, to which the row is added
-    second(pair, xh, g, x_at, d_at, z_at, out_at, m, r, minus_mean, lane, vectors, valid)
+    second(pair, xh, g, x_at, d_at, z_at, out_at, m, r, minus_mean, lane, vectors, inside, valid)
         X_grad, with the row's s1 and s2, and with what is at z_at, if that is added; minus_mean: -1 / columns
 
-    valid: this thread has a row; vectors: of a row of the slice.
+    valid: this thread has a row; vectors: of a row of the slice; inside: for forms by units, a bit for each of the
+    thread's elements, set if it is the row's.
     """
     WIDTH, LANES, VECTORS, CERTAIN_VECTORS = form.width, form.lanes, form.vectors, form.certain_vectors
     IN_REGISTERS, SCALE_IN_REGISTERS, SCALES_SUMS = form.row_in_registers, form.scale_in_registers, form.scales_sums
@@ -36,12 +37,16 @@ def row_passes(
         WIDTH * size for size in (form.data_itemsize, form.upstream_itemsize, form.result_itemsize)
     )
     SCALE_AT, BIAS_AT, INVERSE_AT = form.scale_at, form.bias_at, form.inverse_scale_at
-    SINGLE, ADDED = form.compute == "float32", form.needs_added
+    SINGLE, ADDED, BY_UNITS = form.compute == "float32", form.needs_added, form.by_units
     FLOAT = float32 if SINGLE else float64
     memory = "shared" if form.ring else "global"
     load_X = i.loader(memory, form.data, WIDTH)
     load_D = i.loader(memory, form.upstream, WIDTH)
     store_X_grad = i.storer("global", form.result, WIDTH, form.native_bfloat16)
+    load_X_words, load_D_words = i.word_loader(memory, 16), i.word_loader(memory, 16)
+    unpack_X, unpack_D = i.unpacker(form.data, WIDTH), i.unpacker(form.upstream, WIDTH)
+    store_one = i.storer("global", form.result, 1, form.native_bfloat16)
+    OUT_BYTES, FULL = form.result_itemsize, (1 << WIDTH) - 1
 
     @device_function
     def centre(value: Any, m: Any, bias: Any) -> Any:
@@ -58,9 +63,39 @@ def row_passes(
         return i.reciprocal_approximate(value) if SINGLE else FLOAT(1) / value
 
     @device_function
+    def kept(inside: int, n: int) -> int:
+        """The bits to keep of the word that has element n, and perhaps the next."""
+        if WIDTH == 8:
+            return int32((-(inside >> n & 1) & 0xFFFF) | -(inside >> n + 1 & 1) << 16)
+        return int32(-(inside >> n & 1))
+
+    @device_function
+    def load_inside(x: Any, d: Any, x_at: int, d_at: int, inside: int, j: int) -> None:
+        """Vector j of the thread, zero where it is of another row. Words are cleared: they take fewer registers."""
+        x_words, d_words = cuda.local.array(4, int32), cuda.local.array(4, int32)
+        if NEEDS_X:
+            load_X_words(x_words, 0, x_at)
+        load_D_words(d_words, 0, d_at)
+        if ~inside & (FULL << (j * WIDTH)):
+            for w in range(4):
+                keep = kept(inside, j * WIDTH + w * WIDTH // 4)
+                if NEEDS_X:
+                    x_words[w] &= keep
+                d_words[w] &= keep
+        if NEEDS_X:
+            unpack_X(x, x_words, 0)
+        unpack_D(d, d_words, 0)
+
+    @device_function
+    def has(j: int, v: int, vectors: int, inside: int) -> bool:
+        """The row has this vector, the thread's vector j."""
+        return inside & (FULL << (j * WIDTH)) != 0 if BY_UNITS else v < vectors
+
+    @device_function
     def first(
         pair: Any, xh: Any, g: Any, scale_sum: Any, bias_sum: Any, scales: Any,
-        x_at: int, d_at: int, m: Any, r: Any, lane: int, vectors: int, valid: bool,
+        x_at: int, d_at: int, m: Any, r: Any, lane: int, vectors: int, inside: int,
+        valid: bool,
     ) -> None:  # fmt: skip
         shared = i.shared_memory()
         x, d = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
@@ -69,10 +104,13 @@ def row_passes(
         s1[0] = s1[1] = s2[0] = s2[1] = FLOAT(0)
         for j in range(VECTORS):
             v = lane + j * LANES
-            if valid and (ZERO_PADDED or j < CERTAIN_VECTORS or v < vectors):
-                if NEEDS_X:
-                    load_X(x, x_at + v * X_VECTOR)
-                load_D(d, d_at + v * D_VECTOR)
+            if valid and (ZERO_PADDED or j < CERTAIN_VECTORS or has(j, v, vectors, inside)):
+                if BY_UNITS:
+                    load_inside(x, d, x_at + v * X_VECTOR, d_at + v * D_VECTOR, inside, j)
+                else:
+                    if NEEDS_X:
+                        load_X(x, x_at + v * X_VECTOR)
+                    load_D(d, d_at + v * D_VECTOR)
                 if INVERTIBLE and NEEDS_X:
                     load_shared_parameter(bias, shared + BIAS_AT, v)
                 if not SCALE_IN_REGISTERS and ROW_TERMS:
@@ -109,7 +147,7 @@ def row_passes(
     @device_function
     def second(
         pair: Any, xh: Any, g: Any, x_at: int, d_at: int, z_at: int, out_at: int, m: Any, r: Any, minus_mean: Any,
-        lane: int, vectors: int, valid: bool,
+        lane: int, vectors: int, inside: int, valid: bool,
     ) -> None:  # fmt: skip
         """X_grad = g * r + (xh * k2 + k1)"""
         shared = i.shared_memory()
@@ -124,7 +162,7 @@ def row_passes(
             k2 *= r
         for j in range(VECTORS):
             v = lane + j * LANES
-            if valid and (ZERO_PADDED or j < CERTAIN_VECTORS or v < vectors):
+            if valid and (ZERO_PADDED or j < CERTAIN_VECTORS or has(j, v, vectors, inside)):
                 if INVERTIBLE and IN_REGISTERS:
                     load_shared_parameter(over_scale, shared + INVERSE_AT, v)
                 if not IN_REGISTERS:
@@ -149,7 +187,13 @@ def row_passes(
                     load_X(d, z_at + v * X_VECTOR)
                     for e in range(WIDTH):
                         x[e] = x[e] + d[e]
-                if not ZERO_PADDED or j < CERTAIN_VECTORS or v < vectors:
-                    store_X_grad(out_at + v * OUT_VECTOR, x)
+                if not ZERO_PADDED or j < CERTAIN_VECTORS or has(j, v, vectors, inside):
+                    if BY_UNITS and ~inside & (FULL << (j * WIDTH)):
+                        for e in range(WIDTH):
+                            if inside & (1 << (j * WIDTH + e)):
+                                d[0] = x[e]
+                                store_one(out_at + v * OUT_VECTOR + e * OUT_BYTES, d)
+                    else:
+                        store_X_grad(out_at + v * OUT_VECTOR, x)
 
     return first, second

@@ -136,7 +136,8 @@ def _pad(form: RowForm) -> Callable[..., None]:
 
 
 def _bulk_fetch(form: RowForm) -> Callable[..., None]:
-    ALIGNED, PACKED, GROUP_ROWS = form.aligned, form.packed, form.group_rows
+    ALIGNED, PACKED, GROUP_ROWS = form.aligned and not form.by_units, form.packed, form.group_rows
+    SLICED_BY_UNITS = form.by_units and form.slices > 1
     NEEDS_X, NEEDS_D, NEEDS_Z = form.needs_X, form.needs_upstream, form.needs_added
     (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = form.pitch, form.slots
     X_BYTES, D_BYTES = form.data_itemsize, form.upstream_itemsize
@@ -147,6 +148,8 @@ def _bulk_fetch(form: RowForm) -> Callable[..., None]:
     @device_function
     def span(address: int, size: int) -> int:
         """Bytes of the 16-byte units that hold `size` bytes at `address`; they never leave an allocation's granule."""
+        if SLICED_BY_UNITS:  # a slice begins with a unit, also where the address is within it
+            return (size + 15) & -16
         return size if ALIGNED else ((address + size + 15) & -16) - (address & -16)
 
     @device_function

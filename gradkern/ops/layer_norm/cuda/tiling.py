@@ -32,7 +32,7 @@ def choose(form: LayerNormForm, columns: int, rows: int, processors: int, shared
     """`form` with its threads, slices, stages and final sums filled in; width, types and source are given."""
     few = rows <= 2 * processors
     small = shared_bytes < _SMALL
-    chosen = max(_candidates(form, columns, few, shared_bytes), key=lambda each: each[0])[1]
+    chosen = max(_candidates(form, columns, few, processors, shared_bytes), key=lambda each: each[0])[1]
     chosen = replace(chosen, warp_groups=max(1, _threads(chosen, small) // chosen.group_threads))
     if few:
         chosen = replace(chosen, warp_groups=max(1, min(chosen.warp_groups, 4)))
@@ -71,7 +71,7 @@ def choose(form: LayerNormForm, columns: int, rows: int, processors: int, shared
 
 
 def _candidates(
-    form: LayerNormForm, columns: int, few: bool, shared_bytes: int
+    form: LayerNormForm, columns: int, few: bool, processors: int, shared_bytes: int
 ) -> Iterator[tuple[float, LayerNormForm]]:
     """Every way to give the columns to threads, with how good it is."""
     registers = form.itemsize // 4  # of one value
@@ -86,16 +86,20 @@ def _candidates(
             if vectors * form.width != values:
                 continue
             lanes = -(-slice_columns // (vectors * form.width))
-            lanes = up(lanes, 32) if lanes > 16 else 1 << (lanes - 1).bit_length()
-            if lanes > 512:
+            lanes = up(lanes, 32) if lanes > 16 or form.by_units else 1 << (lanes - 1).bit_length()
+            if lanes > 512 or (form.by_units and slices > 1 and values > 16):  # the latter spill registers
                 continue
             chosen = replace(form, slices=slices, lanes=lanes, vectors=vectors)
+            small = shared_bytes < _SMALL
+            if form.by_units and up(chosen.group_threads, 128) * _registers_needed(chosen, small) > _REGISTERS:
+                continue
             used = columns / (slices * chosen.most_columns)
-            groups = _threads(chosen, shared_bytes < _SMALL) // chosen.group_threads
+            groups = _threads(chosen, small) // chosen.group_threads
             one_group = 0.94 if widest < 4 and form.width > 1 and groups == 1 else 1.0
             held = groups * chosen.group_threads * values  # of a row, by a multiprocessor at a time
             full = min(1.0, held / _FULL) if widest == 4 else 1.0
-            yield used * (1 / values if few else worth) * one_group * (0.8 + 0.2 * full) * _CUT[slices], chosen
+            busy = _CUT[slices] * _busy(chosen, columns, processors)
+            yield used * (1 / values if few else worth) * one_group * (0.8 + 0.2 * full) * busy, chosen
     if clusters:  # too wide to row_in_registers a row in registers: the ring is read twice
         chosen = replace(form, slices=16, lanes=512, row_in_registers=False)
         chosen = replace(chosen, vectors=-(-chosen.slice_columns(columns) // (form.width * 512)))
@@ -112,15 +116,30 @@ def _candidates(
         yield 0.0001, replace(form, lanes=256, vectors=vectors)
 
 
-def _threads(form: LayerNormForm, small: bool) -> int:
-    """How many threads have the registers they need: sums, a row's values and scales, and about 40 for the rest, more
-    where sums go through more than two warps or a warp has several rows, and then still more on a small device.
+def _busy(form: LayerNormForm, columns: int, processors: int) -> float:
+    """Which part of the clusters that a device has at a time takes rows: they are a multiple of the period."""
+    clusters = (processors if form.slices < 4 else processors * 10 // 11) // form.slices
+    period = form.period(columns)
+    return clusters // period * period / max(clusters, 1)
+
+
+def _registers_needed(form: LayerNormForm, small: bool) -> int:
+    """By a thread: sums, a row's values and scales, and about 40 for the rest, more where sums go through more than two
+    warps or a warp has several rows, and then still more on a small device.
     """
     each = form.sums + (2 if form.row_in_registers else 0) + (1 if form.scale_in_registers else 0)
-    many = form.scale_in_registers and not 32 <= form.lanes <= 64
-    rest = ((52 if small else 44) if many else 36) if form.scale_in_registers else 60
-    registers = up(max(form.per_thread * (form.itemsize // 4) * each + rest, 64), 8)
-    most = _REGISTERS // registers
-    if many and (small or most // 128 * 128 >= 2 * form.group_threads):  # registers are given to four warps at a time
-        most = most // 128 * 128
+    rest = ((52 if small else 44) if _many(form) else 36) if form.scale_in_registers else 60
+    return up(max(form.per_thread * (form.itemsize // 4) * each + rest, 64), 8)
+
+
+def _many(form: LayerNormForm) -> bool:
+    return form.scale_in_registers and not 32 <= form.lanes <= 64
+
+
+def _threads(form: LayerNormForm, small: bool) -> int:
+    """How many threads have the registers they need."""
+    most = _REGISTERS // _registers_needed(form, small)
+    whole = most // 128 * 128  # registers are given to four warps at a time
+    if _many(form) and (small or whole >= 2 * form.group_threads):
+        most = whole
     return max(form.group_threads, min(512, most))

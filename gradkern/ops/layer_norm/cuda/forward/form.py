@@ -116,6 +116,10 @@ class NormForm(RowForm):
         return False
 
     @property
+    def by_units(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return False
+
+    @property
     def row_in_registers(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """A row's values stay there from when they come to when they go."""
         return True

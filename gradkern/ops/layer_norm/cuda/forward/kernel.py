@@ -120,11 +120,11 @@ def build(form: NormForm) -> Callable[..., None]:
         scales, biases = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
         shifts = cuda.local.array(PER_THREAD, FLOAT)
         if SHIFTED:
-            load_shift(shifts, shift, first_column, lane, vectors)
+            load_shift(shifts, shift, first_column, columns, lane, vectors)
         if IN_REGISTERS and Y_WRITTEN:
-            load_parameter(scales, scale, first_column, lane, vectors)
+            load_parameter(scales, scale, first_column, columns, lane, vectors)
             if BIASED:
-                load_parameter(biases, bias, first_column, lane, vectors)
+                load_parameter(biases, bias, first_column, columns, lane, vectors)
         elif SHARED and Y_WRITTEN:
             copy_parameters(scale, bias, first_column, columns, thread)
 
