@@ -64,13 +64,17 @@ KINDS = [  # operator, X, Y_grad, scale, columns, width
     (LAYER, f, f, f, 65536, 4, "residual"),
     (SIMPLIFIED, b, b, f, 4096, 8, "residual"),
 ]
-UNITS = [  # the same, by units of memory
+BULK = [  # the same, of devices that copy rows in bulk: by units of memory
     (LAYER, b, b, b, 4097, 8, "units"),
     (INVERTIBLE, b, b, b, 1003, 8, "units"),
     (LAYER, f, f, f, 5003, 4, "units"),
     (LAYER, h, h, f, 9913, 8, "units"),
     (SIMPLIFIED, b, b, b, 301, 8, "units"),
-    (LAYER, b, b, b, 18333, 8, "units", "residual"),
+    (LAYER, b, b, b, 9001, 8, "units", "residual"),
+    # in as few slices as hold them, registers were spilled
+    (LAYER, b, b, b, 10496, 8),
+    (INVERTIBLE, b, b, b, 41536, 8),
+    (LAYER, d, d, d, 37620, 2),
 ]
 Made = tuple[Any, int, str]  # form, bytes spilled, PTX
 
@@ -156,12 +160,12 @@ def test_wide_rows_are_read_once_where_they_fit_a_cluster(
 @pytest.mark.parametrize(
     ("kind", "capability"),
     parameters(
-        [*product(KINDS[::4] + UNITS[:2], HOPPER), *zip(KINDS[1::8], cycle(OTHERS), strict=False)],
+        [*product(KINDS[::4] + BULK[:2], HOPPER), *zip(KINDS[1::8], cycle(OTHERS), strict=False)],
         [
-            *product(KINDS + UNITS, HOPPER),
+            *product(KINDS + BULK, HOPPER),
             *zip(KINDS[::4], cycle(OTHERS), strict=False),
             *product(KINDS[::3], OTHERS),
-            *product(UNITS, OTHERS[2:]),
+            *product(BULK, OTHERS[2:]),
         ],
     ),
 )

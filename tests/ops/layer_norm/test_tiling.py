@@ -26,7 +26,7 @@ def test_few_kernels_serve_all_widths() -> None:
 
 def test_few_kernels_serve_all_widths_by_units() -> None:
     form = replace(FORM, by_units=True, scale_width=1)
-    forms = {choose(form, columns, 1 << 20, 132, 232448) for columns in range(257, 16384, 5)}
+    forms = {choose(form, columns, 1 << 20, 132, 232448) for columns in range(385, 16384, 5)}
     assert len(forms) <= 45
 
 
@@ -37,3 +37,12 @@ def test_the_slices_of_a_row_fit_their_threads(columns: int) -> None:
     assert (form.slices - 1) * slice_columns < columns <= form.slices * slice_columns
     assert slice_columns <= form.most_columns
     assert form.certain_vectors * form.lanes * form.width <= columns - (form.slices - 1) * slice_columns
+
+
+@pytest.mark.parametrize("shared_bytes", [232448, 101376])
+def test_a_thread_has_registers_for_what_it_holds(shared_bytes: int) -> None:
+    """Values of a row, twice, scales and two sums: with one group of many threads they once did not fit."""
+    for columns in (8 * int(64 * 1.03**step) for step in range(155)):
+        form = choose(FORM, columns, 1 << 20, 132, shared_bytes)
+        registers = 65536 // (-(-form.threads // 128) * 128)
+        assert not form.row_in_registers or form.per_thread * 5 + 16 <= registers

@@ -28,7 +28,8 @@ _INPUTS = {  # contract name -> the kernel's
     "residual_grad": "residual",
 }
 _MATRICES = ("X", "Y", "Y_grad", "residual_grad", "X_grad")
-_LEAST_BY_UNITS = 257  # columns; a warp has several narrower rows at a time
+_LEAST_BY_UNITS = 385  # columns; of narrower rows a warp has too few vectors
+_MOST_SLICES_BY_UNITS = 2  # of a row: with more of them, too many clusters of a device have no rows of one shift
 _INDEX = {name: index for index, name in enumerate(ARGUMENTS)}
 
 
@@ -91,6 +92,7 @@ def _by_units(call: Call, form: LayerNormForm, device: Device, rows: int, column
     form = replace(form, by_units=True, width=16 // size, scale_width=1, aligned=True)
     form = choose(form, columns, rows, device.processors, device.shared_bytes)
     fits = form.phase == "fused" and form.row_in_registers and form.source == "bulk"
+    fits = fits and form.slices <= _MOST_SLICES_BY_UNITS
     return form if fits else None
 
 

@@ -24,7 +24,7 @@ _WORTH = {  # of values a thread, by the bytes of the widest element
     8: {4: 0.9, 8: 1.0, 12: 0.9},
 }
 _WORTH_SINGLE = {8: 0.9, 9: 0.96, 12: 1.0, 16: 1.0}  # the same where an access is of one element
-_FULL = 3584  # values of four bytes that threads hold, from which on a multiprocessor is busy
+_FULL = 14 * 1024  # bytes of a tensor's rows that threads hold, in elements of 4 or 8, so that a multiprocessor is busy
 _CUT = {1: 1.0, 2: 0.985, 4: 0.96, 8: 0.94, 16: 0.85}  # what it costs to cut a row into slices
 
 
@@ -91,13 +91,13 @@ def _candidates(
                 continue
             chosen = replace(form, slices=slices, lanes=lanes, vectors=vectors)
             small = shared_bytes < _SMALL
-            if form.by_units and up(chosen.group_threads, 128) * _registers_needed(chosen, small) > _REGISTERS:
+            if clusters and _spills(chosen, small):  # without clusters the other way would be to read all rows twice
                 continue
             used = columns / (slices * chosen.most_columns)
             groups = _threads(chosen, small) // chosen.group_threads
             one_group = 0.94 if widest < 4 and form.width > 1 and groups == 1 else 1.0
             held = groups * chosen.group_threads * values  # of a row, by a multiprocessor at a time
-            full = min(1.0, held / _FULL) if widest == 4 else 1.0
+            full = min(1.0, held * widest / _FULL) if widest >= 4 else 1.0
             busy = _CUT[slices] * _busy(chosen, columns, processors)
             yield used * (1 / values if few else worth) * one_group * (0.8 + 0.2 * full) * busy, chosen
     if clusters:  # too wide to row_in_registers a row in registers: the ring is read twice
@@ -130,6 +130,14 @@ def _registers_needed(form: LayerNormForm, small: bool) -> int:
     each = form.sums + (2 if form.row_in_registers else 0) + (1 if form.scale_in_registers else 0)
     rest = ((52 if small else 44) if _many(form) else 36) if form.scale_in_registers else 60
     return up(max(form.per_thread * (form.itemsize // 4) * each + rest, 64), 8)
+
+
+def _spills(form: LayerNormForm, small: bool) -> bool:
+    """One group alone has too few registers: rows took up to 1.5 times as long. Where vectors are a row's and scales in
+    registers, the compiler makes do with 16 less than they better have.
+    """
+    least = _registers_needed(form, small) - (16 if form.scale_in_registers and not form.by_units else 0)
+    return up(form.group_threads, 128) * least > _REGISTERS
 
 
 def _many(form: LayerNormForm) -> bool:
