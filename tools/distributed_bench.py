@@ -204,8 +204,8 @@ def _timeline(bench: Bench, step: Step, steps: int = 5) -> dict[str, float]:
         bench.wait()
     spans = [
         (each.name, each.time_range.start, each.time_range.end)
-        for each in profiled.events()
-        if each.device_type == torch.autograd.DeviceType.CUDA
+        for each in profiled.events() or ()
+        if each.device_type.name == "CUDA"
     ]
     messages = [(start, end) for name, start, end in spans if "nccl" in name.lower()]
     others = [(start, end) for name, start, end in spans if "nccl" not in name.lower()]

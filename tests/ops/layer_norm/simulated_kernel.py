@@ -175,11 +175,12 @@ def test_vectors_by_units_of_memory(columns: int) -> None:
 
 @pytest.mark.parametrize("operator", [SIMPLIFIED, INVERTIBLE])
 def test_units_of_four_elements(operator: str) -> None:
-    check(operator, 9, 131, (f, f, f), 4, width=4, **UNITS | {"lanes": 64, "vectors": 1, "warp_groups": 1})
+    form: dict[str, Any] = {**UNITS, "lanes": 64, "vectors": 1, "warp_groups": 1}
+    check(operator, 9, 131, (f, f, f), 4, width=4, **form)
 
 
 def test_slices_by_units() -> None:
-    form = UNITS | {"width": 8, "lanes": 64, "vectors": 1, "slices": 2}
+    form: dict[str, Any] = {**UNITS, "width": 8, "lanes": 64, "vectors": 1, "slices": 2}
     check(LAYER, 19, 505, (h, h, f), 16, residual=True, **form)
     check(INVERTIBLE, 19, 505, (b, b, b), 16, **form)
 
