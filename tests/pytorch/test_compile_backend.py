@@ -16,7 +16,7 @@ from torch.nn import functional
 
 import gradkern.torch
 from gradkern.errors import ArgumentError
-from gradkern.torch.compile_backend import depthwise_conv, findings
+from gradkern.torch.compile_backend import bias_gelu_operators, depthwise_conv, findings
 from gradkern.torch.compile_backend.gates import gates_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -241,6 +241,42 @@ def test_checkpointed_blocks_are_rewritten_and_count_once() -> None:
 
     found, _ = check(Net(), images(3, 4, 5, 5), images(3, 4, 5, 5) + 1)
     assert found == {RELU: 1, ADD_RELU: 1}
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of Inductor's own imports
+def test_a_linear_layer_between_convolutions_keeps_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor lays tensors of four axes near a convolution out as images: a GELU's last axis has to stay innermost."""
+
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 4, 3)
+            self.up, self.down = nn.Linear(8, 32), nn.Linear(32, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.first(x).permute(0, 2, 3, 1)
+            return self.last(self.down(functional.gelu(self.up(y))).permute(0, 3, 1, 2))
+
+    seen: list[torch.Tensor] = []
+    own = bias_gelu_operators.results
+
+    def watched(name: str, *inputs: Any, **named: Any) -> Any:
+        seen.extend(inputs[:-1])
+        return own(name, *inputs, **named)
+
+    monkeypatch.setattr(bias_gelu_operators, "results", watched)
+    model: Any = Mixed()
+    model.to(memory_format=torch.channels_last)
+    x = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
+    expected = steps(model, copy.deepcopy(model), x)
+    compiled = torch.compile(model, backend="gradkern", options={"gradkern": True, "force_disable_caches": True})
+    for name, each in steps(model, compiled, x).items():
+        if not name.startswith("d "):
+            torch.testing.assert_close(each, expected[name], rtol=1e-4, atol=1e-5)
+    assert taken() == {"linear + gelu": 1}
+    assert len(seen) == 3  # the product, and the gradient with it
+    assert all(each.stride()[-1] == 1 and each.is_contiguous() for each in seen)
 
 
 def test_small_tensors_are_left_by_default() -> None:

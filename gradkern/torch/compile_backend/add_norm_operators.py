@@ -70,12 +70,14 @@ LAYER_NORM = define(
     "(Tensor, Tensor, Tensor, Tensor)",
     _layer_norm,
     _fake_layer_norm,
+    rows=True,
 )
 """output, sum, mean and 1 / standard deviation of each row"""
 RMS_NORM = define(
     "add_rms_norm(Tensor input, Tensor residual, Tensor weight, float eps) -> (Tensor, Tensor, Tensor)",
     _rms_norm,
     _fake_rms_norm,
+    rows=True,
 )
 """output, sum, 1 / root mean square of each row"""
 _LAYER_NORM_BACKWARD = define(
@@ -83,12 +85,14 @@ _LAYER_NORM_BACKWARD = define(
     "bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
     _layer_norm_backward,
     _fake_backward,
+    rows=True,
 )
 _RMS_NORM_BACKWARD = define(
     "add_rms_norm_backward(Tensor grad, Tensor? sum_grad, Tensor sum, Tensor weight, Tensor inv_rms, "
     "bool[2] output_mask) -> (Tensor, Tensor)",
     _rms_norm_backward,
     _fake_backward,
+    rows=True,
 )
 
 

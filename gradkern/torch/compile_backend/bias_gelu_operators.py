@@ -32,12 +32,15 @@ def _fake_backward(grad: Tensor, x: Tensor, bias: Tensor, approximate: str, mask
     return torch.empty_like(x) if mask[0] else empty(x), torch.empty_like(bias) if mask[1] else empty(x)
 
 
-BIAS_GELU = define("bias_gelu(Tensor input, Tensor bias, str approximate) -> Tensor", _forward, _fake_forward)
+BIAS_GELU = define(
+    "bias_gelu(Tensor input, Tensor bias, str approximate) -> Tensor", _forward, _fake_forward, rows=True
+)
 _BACKWARD = define(
     "bias_gelu_backward(Tensor grad, Tensor input, Tensor bias, str approximate, bool[2] output_mask) -> "
     "(Tensor, Tensor)",
     _backward,
     _fake_backward,
+    rows=True,
 )
 
 

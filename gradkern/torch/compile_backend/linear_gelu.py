@@ -35,11 +35,20 @@ def fuse(graph: fx.Graph, fusion: Fusion) -> None:
         fusion.taken(_NAME, node, product)
         bias = call["bias"]
         with graph.inserting_before(gelu):
-            y = graph.call_function(BIAS_GELU, (node, bias, approximate))
+            y = _bias_gelu(graph, node, product, bias, approximate)
         node.args, node.kwargs = (call["input"], call["weight"]), {}
         y.meta = dict(gelu.meta)
         gelu.replace_all_uses_with(y)
         graph.erase_node(gelu)
+
+
+def _bias_gelu(graph: fx.Graph, node: fx.Node, product: Any, *rest: Any) -> fx.Node:
+    """The operator of a linear layer's product. What has more than three axes becomes a matrix for it: Inductor lays
+    four axes out as an image's wherever a convolution is near, in the backward pass's saved tensors, too.
+    """
+    rows = graph.call_method("flatten", (node, 0, -2)) if product.dim() > 3 else node
+    y = graph.call_function(BIAS_GELU, (rows, *rest))
+    return y if rows is node else graph.call_method("reshape", (y, graph.call_function(getattr, (node, "shape"))))
 
 
 def _reason(gelu: fx.Node, call: dict[str, Any]) -> str:

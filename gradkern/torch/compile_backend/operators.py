@@ -23,10 +23,16 @@ Tensor = torch.Tensor
 _library = torch.library.Library("gradkern", "FRAGMENT")
 
 
-def define(schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]) -> Any:
-    """Define torch.ops.gradkern.NAME, for tensors that lie in any order of their axes. Returns its overload."""
+def define(schema: str, kernel: Callable[..., Any], fake: Callable[..., Any], rows: bool = False) -> Any:
+    """Define torch.ops.gradkern.NAME. Returns its overload.
+
+    rows: it is about what lies along the last axis, so its tensors have to lie in memory as they do in eager. Inductor
+    would lay those with four axes out as images, with the second axis innermost, wherever a convolution is near. Else
+    the tensors may lie in any order of their axes.
+    """
     name = schema.partition("(")[0]
-    _library.define(schema, tags=(torch.Tag.flexible_layout,))
+    tag = torch.Tag.needs_fixed_stride_order if rows else torch.Tag.flexible_layout
+    _library.define(schema, tags=(tag,))
     for key in ("CPU", "CUDA"):
         _library.impl(name, kernel, key)
     torch.library.register_fake(f"gradkern::{name}", fake, lib=_library)
