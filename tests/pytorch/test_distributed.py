@@ -13,7 +13,7 @@ pytestmark = pytest.mark.torch
 
 SIZE = 2
 TAKEN = {"DDP": 3, "FSDP2": 3, "FSDP2 of an accelerated model": 1}
-"""The layer norm, and the convolution and GELU where they are not accelerated; an RMS norm on the CPU is no single call."""
+"""The layer norm, and the convolution and GELU where not accelerated; an RMS norm on the CPU is no single call."""
 
 
 @pytest.fixture(scope="module")
