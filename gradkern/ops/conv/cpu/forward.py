@@ -15,7 +15,7 @@ import numpy as np
 from gradkern.call import Call, Plan, Refusal
 from gradkern.cpu.element_types import arithmetic
 from gradkern.ops.conv.cpu.direct_forward import DirectForward
-from gradkern.ops.conv.cpu.gemm import Slices, gatherer, scatterer
+from gradkern.ops.conv.cpu.gemm import Slices, gatherer, products, scatterer
 from gradkern.ops.conv.cpu.plan import chosen, is_odd, lifted
 from gradkern.ops.conv.cpu.pointwise import is_matrices
 from gradkern.ops.conv.geometry import Geometry
@@ -87,7 +87,7 @@ class _GemmForward:
         self._dtype = arithmetic(dtype)
         self._window = geometry.weight_window()
         self._group, self._taps = geometry.group, geometry.taps
-        self._filters, self._channels = geometry.filters, geometry.channels
+        self._filters = geometry.filters
         self._rows = geometry.channels * geometry.taps
         weights, item = call.inputs["W"].size * self._dtype.itemsize, self._dtype.itemsize
         positions = geometry.images * self._window.positions
@@ -97,20 +97,13 @@ class _GemmForward:
         self._origin = np.zeros((1, 3), np.int64)
 
     def __call__(self, X: np.ndarray, W: np.ndarray, weights: np.ndarray, B: np.ndarray, Y: np.ndarray) -> None:
-        filters, rows, slices = self._filters, self._rows, self._slices
-        left = np.ascontiguousarray(weights, self._dtype).reshape(self._group, filters, rows)
+        filters, window = self._filters, self._window
+        left = np.ascontiguousarray(weights, self._dtype).reshape(self._group, filters, self._rows)
         bias = B.reshape(self._group, filters, 1) if B.size else None
-        memory = np.empty(slices.elements * (rows + filters), self._dtype)
-        for group, groups in slices.ranges:
-            for start, length in slices.positions:
-                split = groups * rows * length
-                columns = memory[:split].reshape(groups * self._channels, self._taps, length)
-                result = memory[split : split + groups * filters * length].reshape(groups, filters, length)
-                self._gather(X, group * self._channels, start, self._window, columns)
-                np.matmul(left[group : group + groups], columns.reshape(groups, rows, length), out=result)
-                if bias is not None:
-                    result += bias[group : group + groups]
-                self._scatter(result, group, filters, start, self._window.grid, (1, 1, 1), self._origin, Y)
+        for group, start, result in products(self._slices, left, X, window, self._taps, self._gather):
+            if bias is not None:
+                result += bias[group : group + len(result)]
+            self._scatter(result, group, filters, start, window.grid, (1, 1, 1), self._origin, Y)
 
 
 KERNELS = {"pointwise": _PointwiseForward, "direct": DirectForward, "gemm": _GemmForward}

@@ -23,7 +23,7 @@ from gradkern.ops.conv.cpu.im2col import gather, pack, scatter
 from gradkern.ops.conv.geometry import DataPart, Geometry, Window
 from gradkern.strides import is_dense
 
-__all__ = ["GemmLaunch", "Slices", "gatherer", "scatterer"]
+__all__ = ["GemmLaunch", "Slices", "gatherer", "products", "scatterer"]
 
 # A slice's columns and result: large enough for OpenBLAS to reach its speed, small enough for the last-level cache.
 SLICE_BYTES = 4 << 20
@@ -143,20 +143,31 @@ class _DataGradient:
         self._scatter = scatterer(dtype)
 
     def __call__(self, dY: np.ndarray, W: np.ndarray, dX: np.ndarray) -> None:
-        rows, results, slices, window = self._rows, self._results, self._slices, self._part.window
+        rows, results, window = self._rows, self._results, self._part.window
         weights = np.empty((self._group, results, rows), self._dtype)
         packed = weights.reshape(self._group * results, self._filters, self._taps)
         threads.run(self._pack, self._group * results, 2 * weights.nbytes, W, self._channels, self._part.taps, packed)
-        memory = np.empty(slices.elements * (rows + results), self._dtype)
-        for group, groups in slices.ranges:
-            for start, length in slices.positions:
-                split = groups * rows * length
-                columns = memory[:split].reshape(groups * self._filters, self._taps, length)
-                result = memory[split : split + groups * results * length].reshape(groups, results, length)
-                self._gather(dY, group * self._filters, start, window, columns)
-                np.matmul(weights[group : group + groups], columns.reshape(groups, rows, length), out=result)
-                to = self._strides, self._part.firsts, dX
-                self._scatter(result, group, self._channels, start, window.grid, *to)
+        for group, start, result in products(self._slices, weights, dY, window, self._taps, self._gather):
+            to = self._strides, self._part.firsts, dX
+            self._scatter(result, group, self._channels, start, window.grid, *to)
+
+
+def products(
+    slices: Slices, left: np.ndarray, source: np.ndarray, window: Window, taps: int, gather: Any
+) -> Iterator[tuple[int, int, np.ndarray]]:
+    """`left`, a matrix for each group, times the columns of `source`, slice after slice in the same memory: the first
+    group of each, where its positions start, and its result.
+    """
+    _, results, rows = left.shape
+    memory = np.empty(slices.elements * (rows + results), left.dtype)
+    for group, groups in slices.ranges:
+        for start, length in slices.positions:
+            split = groups * rows * length
+            columns = memory[:split].reshape(groups * (rows // taps), taps, length)
+            result = memory[split : split + groups * results * length].reshape(groups, results, length)
+            gather(source, group * (rows // taps), start, window, columns)
+            np.matmul(left[group : group + groups], columns.reshape(groups, rows, length), out=result)
+            yield group, start, result
 
 
 def gatherer(dtype: np.dtype) -> Any:
