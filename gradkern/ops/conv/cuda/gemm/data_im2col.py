@@ -11,9 +11,6 @@ from gradkern.ops.conv.cuda.gemm.im2col import Address, Im2colStep, MatrixLayout
 from gradkern.ops.conv.cuda.gemm.layout import Operand, RegularPart, Residues, Slice
 from gradkern.ops.conv.cuda.gemm.program import (
     ALIGNED,
-    DY,
-    OTHER,
-    OUTPUT,
     SCRATCH,
     GemmProblem,
     GemmProgram,
@@ -21,6 +18,7 @@ from gradkern.ops.conv.cuda.gemm.program import (
     cut,
     matrix_in_scratch,
     pointwise,
+    pointwise_product,
     slices,
 )
 from gradkern.search.candidate import Unfit
@@ -31,18 +29,8 @@ __all__ = ["data_im2col", "data_pointwise"]
 def data_pointwise(problem: GemmProblem) -> GemmProgram:
     """dX[n, c, p] = sum over m of W[m, c] * dY[n, m, p]."""
     geometry, dY, X, W = pointwise(problem)
-    left = Matrix(OTHER, 0, W.channel, W.image)
-    right = Matrix(DY, 0, dY.channel, dY.step)
-    result = Matrix(OUTPUT, 0, X.channel, X.step)
-    filters, channels = geometry.filters, geometry.channels
-    groups = Batch(geometry.group, filters * W.image, filters * dY.channel, channels * X.channel)
-    if dY.endless and X.endless:
-        positions, images = geometry.images * dY.positions, Batch(1, 0, 0, 0)
-    else:
-        positions, images = dY.positions, Batch(geometry.images, 0, dY.image, X.image)
-        right, result = replace(right, column=dY.distance or 0), replace(result, column=X.distance or 0)
-    product = problem.product(channels, positions, filters, left, right, result)
-    return GemmProgram((replace(product, batches=(images, groups)),), 0)
+    left = Matrix(W.number, 0, W.channel, W.image)
+    return GemmProgram((pointwise_product(problem, left, dY, X, geometry.channels, geometry.filters),), 0)
 
 
 def data_im2col(problem: GemmProblem, slice_bytes: int, by_image: bool) -> GemmProgram:

@@ -17,6 +17,7 @@ from gradkern.ops.conv.cuda.gemm.program import (
     cut,
     matrix_in_scratch,
     pointwise,
+    pointwise_product,
     slices,
 )
 from gradkern.search.candidate import Unfit
@@ -27,18 +28,9 @@ __all__ = ["forward_im2col", "forward_pointwise"]
 def forward_pointwise(problem: GemmProblem) -> GemmProgram:
     """Y[n, m, p] = sum over c of W[m, c] * X[n, c, p]."""
     geometry, Y, X, W = pointwise(problem)
-    left, right = Matrix(W.number, 0, W.image, W.channel), Matrix(X.number, 0, X.channel, X.step)
-    result = Matrix(Y.number, 0, Y.channel, Y.step)
-    filters, channels = geometry.filters, geometry.channels
-    groups = Batch(geometry.group, filters * W.image, channels * X.channel, filters * Y.channel)
-    if Y.endless and X.endless:
-        positions, images = geometry.images * Y.positions, Batch(1, 0, 0, 0)
-    else:
-        positions, images = Y.positions, Batch(geometry.images, 0, X.image, Y.image)
-        right, result = replace(right, column=X.distance or 0), replace(result, column=Y.distance or 0)
-    product = problem.product(filters, positions, channels, left, right, result)
-    first = _bias_in_Y(problem)
-    return GemmProgram((*first, replace(product, batches=(images, groups), accumulate=bool(first))), 0)
+    left, first = Matrix(W.number, 0, W.image, W.channel), _bias_in_Y(problem)
+    product = pointwise_product(problem, left, X, Y, geometry.filters, geometry.channels)
+    return GemmProgram((*first, replace(product, accumulate=bool(first))), 0)
 
 
 def forward_im2col(problem: GemmProblem, slice_bytes: int) -> GemmProgram:

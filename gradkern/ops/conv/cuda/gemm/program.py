@@ -19,9 +19,9 @@ of the GPU idle; the shares are added in a fixed order. Sums are kept in float32
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gradkern.cublas.product import Matrix, Product
+from gradkern.cublas.product import Batch, Matrix, Product
 from gradkern.cuda.device import Device
 from gradkern.ops.conv.cuda.gemm.im2col import Address, Im2colStep, MatrixLayout
 from gradkern.ops.conv.cuda.gemm.layout import Operand, Slice
@@ -75,6 +75,22 @@ def pointwise(problem: GemmProblem) -> tuple[Geometry, Operand, Operand, Operand
     if problem.dY.distance is None or problem.X.distance is None:
         raise Unfit("an image is no matrix: its positions do not lie at one distance")
     return problem.geometry, problem.dY, problem.X, problem.W
+
+
+def pointwise_product(
+    problem: GemmProblem, left: Matrix, source: Operand, target: Operand, rows: int, inner: int
+) -> Product:
+    """`target` at every position is `left`, of `rows` by `inner` elements of W in each group, times `source` there."""
+    geometry = problem.geometry
+    right = Matrix(source.number, 0, source.channel, source.step)
+    result = Matrix(target.number, 0, target.channel, target.step)
+    groups = Batch(geometry.group, geometry.filters * problem.W.image, inner * source.channel, rows * target.channel)
+    if source.endless and target.endless:
+        positions, images = geometry.images * source.positions, Batch(1, 0, 0, 0)
+    else:
+        positions, images = source.positions, Batch(geometry.images, 0, source.image, target.image)
+        right, result = replace(right, column=source.distance or 0), replace(result, column=target.distance or 0)
+    return replace(problem.product(rows, positions, inner, left, right, result), batches=(images, groups))
 
 
 def matrix_in_scratch(
