@@ -158,14 +158,15 @@ def products(
     """`left`, a matrix for each group, times the columns of `source`, slice after slice in the same memory: the first
     group of each, where its positions start, and its result.
     """
-    _, results, rows = left.shape
+    group_count, results, rows = left.shape
+    channels = source.shape[1] // group_count
     memory = np.empty(slices.elements * (rows + results), left.dtype)
     for group, groups in slices.ranges:
         for start, length in slices.positions:
             split = groups * rows * length
-            columns = memory[:split].reshape(groups * (rows // taps), taps, length)
+            columns = memory[:split].reshape(groups * channels, taps, length)
             result = memory[split : split + groups * results * length].reshape(groups, results, length)
-            gather(source, group * (rows // taps), start, window, columns)
+            gather(source, group * channels, start, window, columns)
             np.matmul(left[group : group + groups], columns.reshape(groups, rows, length), out=result)
             yield group, start, result
 
