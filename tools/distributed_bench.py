@@ -48,6 +48,7 @@ class Bench:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.cuda = not options.tiny
+        self.repeats = 5 if self.cuda else 1  # of steps that gradkern.torch.tune times
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.device = torch.device("cuda", torch.cuda.current_device()) if self.cuda else torch.device("cpu")
         self.dtype = getattr(torch, options.dtype)
@@ -145,7 +146,7 @@ def networks(bench: Bench) -> tuple[dict[str, float], dict[int, int]]:
     found = bench.times(steps, bench.options.seconds * 4)
     if bench.options.enable:
         with gradkern.torch.enabled(devices=bench.device.type):
-            gradkern.torch.tune(steps["gradkern"])
+            gradkern.torch.tune(steps["gradkern"], repeats=bench.repeats)
             for _ in range(5):
                 steps["gradkern"]()
             found |= bench.times({"gradkern+enable": steps["gradkern"]}, bench.options.seconds)
@@ -189,7 +190,7 @@ def overlap(bench: Bench) -> dict[str, dict[str, float]]:
     step = network(bench, "local")
     found = {"eager": _timeline(bench, step)}
     with gradkern.torch.enabled(devices=bench.device.type):
-        gradkern.torch.tune(step)
+        gradkern.torch.tune(step, repeats=bench.repeats)
         for _ in range(5):
             step()
         found["enable"] = _timeline(bench, step)

@@ -7,10 +7,10 @@
 
 A step is a forward and a backward pass. Every cell is a process of its own, so that no column warms another's caches;
 --cold runs each twice, first with empty caches. A cell that fails, or takes longer than --limit, says why in its place.
-A column is eager, or some of these with + between: enable, that is gradkern.torch.enable() and tune(); accelerate,
-gradkern.torch.accelerate(); compile, torch.compile; gradkern, torch.compile with gradkern's backend, and tune(); liger,
-Liger's layers in place of PyTorch's; graph, the step captured in a CUDA graph and replayed. "kernels" is the time that
-the kernels of a step take, by torch.profiler: what the step would take if the host were never late.
+A column is eager, or some of these with + between: enable, that is gradkern.torch.enable() and tune(repeats=5);
+accelerate, gradkern.torch.accelerate(); compile, torch.compile; gradkern, torch.compile with gradkern's backend, and
+tune(); liger, Liger's layers in place of PyTorch's; graph, the step captured in a CUDA graph and replayed. "kernels" is
+the time that the kernels of a step take, by torch.profiler: what the step would take if the host were never late.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def measured(name: str, column: str, tiny: bool, seconds: float) -> Row:
 
         if "enable" in parts:
             gradkern.torch.enable(devices=device, min_bytes=0 if tiny else None)
-        gradkern.torch.tune(step)
+        gradkern.torch.tune(step, repeats=5 if "enable" in parts and not tiny else 0)
         report = gradkern.torch.report
     elif "accelerate" in parts:
         import gradkern

@@ -13,8 +13,9 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.arrays.torch_guards import tensor_guards
 from gradkern.dispatch import planner, tuning
-from gradkern.errors import ProviderError
+from gradkern.errors import ArgumentError, ProviderError
 from gradkern.system import locks
+from gradkern.torch import ranks
 from gradkern.torch.aten import TRANSLATIONS
 from gradkern.torch.comparison import Verdicts, compare, follow, verdicts
 from gradkern.torch.compile_backend import findings
@@ -22,6 +23,8 @@ from gradkern.torch.kernel import Kernel
 from gradkern.torch.options import Options
 from gradkern.torch.report import Report, report_of
 from gradkern.torch.signatures import Signature
+from gradkern.torch.step_comparison import compare_steps
+from gradkern.torch.timing import synchronize
 
 __all__ = ["disable", "enable", "enabled", "is_enabled", "report", "runs", "tune"]
 
@@ -141,8 +144,12 @@ def enabled(ops: Any = None, **options: Any) -> Iterator[None]:
             disable()
 
 
-def tune(step: Callable[[], Any]) -> Any:
+def tune(step: Callable[[], Any], *, repeats: int = 0) -> Any:
     """Run one step, then choose and compile the kernels for every signature it met. Returns what the step returns.
+
+    repeats  then run more steps, 4 repeats + 2 for each operator, in turns with gradkern's kernels and with PyTorch's,
+             and leave an operator to PyTorch where that makes a step no longer. Each of them trains the model. 5 show
+             what single calls cannot: that the host bounds the step, as with small batches
 
     The signatures are those that `enable` has met, and those of models that torch.compile has compiled with
     backend="gradkern". A CUDA graph keeps the kernels that it was captured with, so tune before: with
@@ -150,56 +157,60 @@ def tune(step: Callable[[], Any]) -> Any:
 
     Nothing is in flight on the device meanwhile. Searches that other calls of gradkern have put off are made, too, as
     by `gradkern.tune()`. Under torch.distributed the first rank searches, then the others, who read what it found: all
-    have to call it.
+    have to call it, with as many repeats.
 
-    Raises ProviderError where neither is in use.
+    Raises ProviderError where neither is in use, and ArgumentError for repeats below 0, or where `enable` was not
+    called, or told to take all that has a plan.
     """
+    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 0:
+        raise ArgumentError(f"tune: repeats is {repeats!r}; expected a number of steps, 0 or more")
+    if repeats and not (_options and _only_faster()):
+        raise ArgumentError(
+            f"tune: repeats is {repeats!r}; expected 0, as nothing is left to PyTorch for its time unless "
+            "enable(only_faster=True, plan='tune', on_refusal='torch' or 'warn') is in force"
+        )
     for kernel in _kernels():
         if kernel.active:
             kernel.wake()
     before = {each: each.calls for kernel in _kernels() for each in kernel.signatures()}
     result = step()
     calls = {each: each.calls - before.get(each, 0) for kernel in _kernels() for each in kernel.signatures()}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
+    synchronize()
     if _options:
         _plan_signatures(calls)
+        if repeats:
+            compare_steps(_kernels(), calls, step, repeats)
     elif not tuning.tune().plans and not findings.used():
         raise ProviderError(
             "tune: gradkern.torch.enable() has not been called, and no model is compiled with backend='gradkern'"
         )
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
+    synchronize()
     return result
+
+
+def _only_faster() -> bool:
+    """Whether calls that do not gain are to be left to PyTorch."""
+    return all(each.only_faster and each.plan == "tune" and each.on_refusal != "raise" for each in _options)
 
 
 def _plan_signatures(calls: Mapping[Signature, int]) -> None:
     """Plan for those that wait, and leave to PyTorch what is faster there, given how many calls a step has."""
-    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-    first = not distributed or torch.distributed.get_rank() == 0
-    found = Verdicts() if first else _of_first_rank(Verdicts())  # waits until that has searched
+    first = ranks.is_first()
+    found = Verdicts() if first else ranks.of_first(Verdicts())  # waits until that has searched
     try:
         planner.compile_ahead(_wanted())
         for kernel in _kernels():
             for signature in kernel.signatures() if kernel.active else ():
                 kernel.plan(signature)
         tuning.tune()
-        options = _options[0]
-        if first and options.only_faster and options.plan == "tune" and options.on_refusal != "raise":
+        if first and _only_faster():
             compare(_kernels(), calls)
             found = verdicts(_kernels())
         elif not first:
             follow(_kernels(), found)
     finally:
-        if distributed and first:
-            _of_first_rank(found)
-
-
-def _of_first_rank(found: Verdicts) -> Verdicts:
-    """The first rank's, for all; every rank has to call it."""
-    held: list[Any] = [found]
-    torch.distributed.broadcast_object_list(held, src=0)
-    return held[0]
+        if first:
+            ranks.of_first(found)
 
 
 def _wanted() -> Iterator[planner.Wanted]:

@@ -1,4 +1,4 @@
-"""How long calls take on their device, for a report that was asked to tell."""
+"""How long calls take on their device, and when they are done."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.system import locks
 
-__all__ = ["Timer", "mean"]
+__all__ = ["Timer", "mean", "synchronize"]
+
+
+def synchronize() -> None:
+    """Wait for what the GPU still does, if this process uses one."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 class Timer:

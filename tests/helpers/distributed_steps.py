@@ -19,6 +19,7 @@ from torch.distributed.tensor.parallel import SequenceParallel, parallelize_modu
 from torch.nn.parallel import DistributedDataParallel
 
 import gradkern.torch
+from gradkern.torch import step_comparison, switch
 from helpers import processes
 
 ROWS, TOKENS, WIDTH = 4, 6, 8
@@ -115,6 +116,25 @@ def twice(step: Callable[[], dict[str, torch.Tensor]]) -> Any:
     return step(), gradkern.torch.report().taken - before
 
 
+def after_repeats(rank: int) -> tuple[list[str], int]:
+    """What `tune` leaves to PyTorch, and how many steps it has run, where every call that gradkern takes makes steps of
+    the first process shorter, and the others' longer.
+    """
+    model, seconds, steps = DistributedDataParallel(block()), 0.0, 0
+
+    def step() -> None:
+        nonlocal seconds, steps
+        before = gradkern.torch.report().taken
+        loss(model(batch())).backward()
+        taken = gradkern.torch.report().taken - before
+        seconds, steps = seconds + 10 + (taken if rank else -taken), steps + 1
+
+    step_comparison.perf_counter = lambda: seconds
+    gradkern.torch.forget()
+    gradkern.torch.tune(step, repeats=1)
+    return sorted(each.translation.name for each in switch._kernels() if each.resting), steps
+
+
 def main(rank: int, size: int, folder: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=size)
@@ -122,6 +142,8 @@ def main(rank: int, size: int, folder: Path) -> None:
     with gradkern.torch.enabled(devices="cpu", min_bytes=0, plan="now"):
         results = {name: of_rows(make, mesh, rank, size) for name, make in BY_ROWS.items()}
         results["sequence parallel"] = of_tokens(mesh, rank, size)
+    with gradkern.torch.enabled(devices="cpu", min_bytes=0):
+        results["repeats"] = after_repeats(rank)
     torch.save(results, folder / f"{rank}.pt")
     dist.destroy_process_group()
 

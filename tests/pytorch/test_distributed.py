@@ -44,3 +44,8 @@ def test_a_norm_over_sharded_tokens(results: list[dict[str, Any]]) -> None:
         for name, grad in expected.items():
             torch.testing.assert_close(found[name], grad, rtol=1e-9, atol=1e-12)
         assert taken == 1
+
+
+def test_processes_leave_to_pytorch_what_makes_the_slowest_step_longer(results: list[dict[str, Any]]) -> None:
+    operators = ["convolution_backward", "gelu_backward", "native_layer_norm_backward"]
+    assert [each["repeats"] for each in results] == [(operators, 1 + 3 * 6)] * SIZE

@@ -1,0 +1,128 @@
+"""tune with repeats: an operator is PyTorch's where a step is no longer without gradkern's kernels. Steps take made-up
+times, by which kernels have answered in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+import gradkern.torch
+from gradkern import ArgumentError
+from gradkern.torch import ranks, step_comparison, switch
+
+pytestmark = pytest.mark.torch
+
+NORM, GELU = "native_layer_norm_backward", "gelu_backward"
+
+
+class Clock:
+    """A clock that only steps move: by `costs` for each operator that gradkern answers in them, and by 10 ms."""
+
+    def __init__(self, **costs: float) -> None:
+        self.costs, self.now, self.steps = costs, 0.0, 0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def step(self) -> int:
+        before = self.taken()
+        for _ in range(2):
+            x = torch.randn(6, 40, requires_grad=True)
+            functional.gelu(functional.layer_norm(x, (40,), torch.ones(40))).square().sum().backward()
+        self.now += 0.010 + sum(self.costs[name] for name, count in self.taken().items() if count > before[name])
+        self.steps += 1
+        return self.steps
+
+    def taken(self) -> dict[str, int]:
+        kernels = {each.translation.name: each for each in switch._kernels() if each.key == "CPU"}
+        return {name: sum(each.taken.value for each in kernels[name].signatures()) for name in self.costs}
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    gradkern.torch.forget()
+    yield
+    gradkern.torch.disable()
+    gradkern.torch.forget()
+
+
+def tuned(monkeypatch: pytest.MonkeyPatch, clock: Clock, repeats: int) -> dict[str, str]:
+    """Why operators rest after tune."""
+    monkeypatch.setattr(step_comparison, "perf_counter", clock)
+    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    assert gradkern.torch.tune(clock.step, repeats=repeats) == 1
+    return {each.translation.name: each.resting for each in switch._kernels() if each.resting}
+
+
+def test_an_operator_rests_where_steps_are_no_longer_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(**{NORM: 0.002, GELU: -0.001})
+    resting = tuned(monkeypatch, clock, repeats=3)
+    assert resting == {NORM: "no gain: a step takes 11.00 ms with gradkern's kernels, 9.00 with PyTorch's"}
+    assert clock.steps == 1 + 2 * (4 * 3 + 2)
+    before = clock.taken()
+    clock.step()
+    assert clock.taken() == {NORM: before[NORM], GELU: before[GELU] + 2}
+    rows = {row.signature: row.reason for row in gradkern.torch.report()}
+    assert sorted(rows.values()) == ["", resting[NORM]]
+
+
+def test_without_repeats_no_further_step_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(**{NORM: 0.002, GELU: 0.0})
+    assert tuned(monkeypatch, clock, repeats=0) == {}
+    assert clock.steps == 1
+
+
+def test_the_next_tune_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(**{NORM: 0.001, GELU: -0.001})
+    assert list(tuned(monkeypatch, clock, repeats=1)) == [NORM]
+    clock.costs[NORM] = -0.002
+    gradkern.torch.tune(clock.step, repeats=1)
+    assert not any(each.resting for each in switch._kernels())
+
+
+def test_the_slowest_process_decides_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_all(mine: tuple[float, float]) -> list[tuple[float, float]]:
+        return [mine, (12.0, 11.0)]
+
+    monkeypatch.setattr(ranks, "of_all", of_all)
+    resting = tuned(monkeypatch, Clock(**{NORM: -0.002, GELU: -0.003}), repeats=1)
+    assert set(resting) == {NORM, GELU}
+    assert resting[GELU] == "no gain: a step takes 12.00 ms with gradkern's kernels, 11.00 with PyTorch's"
+
+
+def test_kernels_are_back_after_a_step_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(**{NORM: 0.0, GELU: 0.0})
+
+    def step() -> None:
+        if clock.step() == 3:  # PyTorch's turn
+            raise ZeroDivisionError
+
+    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    with pytest.raises(ZeroDivisionError):
+        gradkern.torch.tune(step, repeats=1)
+    before = clock.taken()
+    clock.step()
+    assert clock.taken() == {name: count + 2 for name, count in before.items()}
+
+
+@pytest.mark.parametrize(
+    ("options", "repeats", "message"),
+    [
+        ({}, -1, "tune: repeats is -1; expected a number of steps, 0 or more"),
+        ({}, True, "tune: repeats is True; expected a number of steps, 0 or more"),
+        ({}, 2.0, "tune: repeats is 2.0; expected a number of steps, 0 or more"),
+        ({"only_faster": False}, 2, r"tune: repeats is 2; expected 0, as nothing is left to PyTorch"),
+        ({"plan": "now"}, 2, r"tune: repeats is 2; expected 0, as nothing is left to PyTorch"),
+        (None, 2, r"tune: repeats is 2; expected 0, as nothing is left to PyTorch"),
+    ],
+)
+def test_repeats_that_make_no_sense_are_refused_before_a_step(options: Any, repeats: Any, message: str) -> None:
+    if options is not None:
+        gradkern.torch.enable(devices="cpu", **options)
+    with pytest.raises(ArgumentError, match=f"^{message}"):
+        gradkern.torch.tune(lambda: pytest.fail("a step"), repeats=repeats)
