@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.direct import Direct
+from gradkern.torch.flags import autocast
 from gradkern.torch.operators import registered
 
-__all__ = ["batch_norm", "conv1d", "conv2d", "conv3d", "is_depthwise"]
+__all__ = ["batch_norm", "conv1d", "conv2d", "conv3d", "is_depthwise", "require_values"]
 
 Tensor = torch.Tensor
 Numbers = int | Sequence[int]
@@ -70,8 +72,7 @@ def _conv(spatial: int, x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: 
     of_axes = [each if isinstance(each, int) else tuple(each) for each in of_axes]
     kind = x.device.type
     if torch.is_autocast_enabled(kind):
-        dtype = torch.get_autocast_dtype(kind)
-        x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+        x, weight, bias = autocast(kind, x, weight, bias)
     if torch.compiler.is_compiling():  # whose backend sees a convolution, and has operators of its own
         theirs: Any = (functional.conv1d, functional.conv2d, functional.conv3d)[spatial - 1]
         return theirs(x, weight, bias, *of_axes, groups)
@@ -80,8 +81,9 @@ def _conv(spatial: int, x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: 
 
 @lru_cache(maxsize=1024)
 def _asked(spatial: int, stride: Any, padding: Any, dilation: Any, groups: int) -> tuple[tuple[Any, ...], Any]:
-    """What aten is told, and the attributes of the registry's operators."""
-    strides, pads, dilations = ((n,) * spatial if isinstance(n, int) else n for n in (stride, padding, dilation))
+    """What aten is told, and the attributes of the registry's operators. One number is one for every axis."""
+    sizes = [(n,) if isinstance(n, int) else n for n in (stride, padding, dilation)]
+    strides, pads, dilations = (n * spatial if len(n) == 1 else n for n in sizes)
     attributes = ("strides", strides), ("pads", (*pads, *pads)), ("dilations", dilations), ("group", groups)
     return (strides, pads, dilations, False, (0,) * spatial, groups), attributes
 
@@ -127,10 +129,20 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """functional.batch_norm. In training its backward pass is gradkern's; with running statistics, PyTorch's."""
+    """functional.batch_norm. In training its backward pass is gradkern's; with running statistics, PyTorch's.
+
+    Raises ValueError in training for a batch of one value in each channel.
+    """
     if not training or weight is None or bias is None:
         return functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    require_values(input)
     return _BatchNorm.apply(input, weight, bias, running_mean, running_var, momentum, eps)  # pyright: ignore[reportReturnType]
+
+
+def require_values(x: Tensor) -> None:
+    """Raise ValueError, as functional.batch_norm does, where each channel has one value."""
+    if x.shape[0] * prod(x.shape[2:]) == 1:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {x.shape}")
 
 
 class _BatchNorm(torch.autograd.Function):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.policy import DEFAULT, Policy, current
 from gradkern.torch.request import Declined
 
-__all__ = ["Flags", "flags", "policy_of", "require_cudnn"]
+__all__ = ["Flags", "autocast", "flags", "policy_of", "require_cudnn"]
 
 Flags = tuple[Policy | None, bool, bool, bool]
 """gradkern's policy in force (None: the usual one); whether PyTorch asks for the same bits every time, allows TF32 in
@@ -39,6 +40,12 @@ def require_cudnn(x: torch.Tensor) -> None:
     """Raise Declined where a search may find an engine of cuDNN, which PyTorch is told not to use."""
     if x.is_cuda and not _cudnn_enabled():
         raise Declined("torch.backends.cudnn.enabled is False")
+
+
+def autocast(kind: str, *tensors: torch.Tensor | None) -> list[Any]:
+    """The tensors as autocast gives them to what it computes in fewer bits: float64 stays."""
+    dtype = torch.get_autocast_dtype(kind)
+    return [each if each is None or each.dtype is torch.float64 else each.to(dtype) for each in tensors]
 
 
 @lru_cache(maxsize=256)

@@ -13,6 +13,7 @@ from typing import Any, overload
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
+from gradkern.errors import ShapeError
 from gradkern.torch.constants import filled
 from gradkern.torch.direct import Direct, is_eager
 from gradkern.torch.operators import registered
@@ -55,12 +56,16 @@ class _LinearGelu(torch.autograd.Function):
         if torch.is_grad_enabled():  # for a second derivative
             z = functional.linear(x, weight, bias)
             dz = torch.ops.aten.gelu_backward(grad, z, approximate=ctx.approximate)
-            dbias = dz.flatten(0, -2).sum(0) if needs[2] else None
+            dbias = _matrix(dz).sum(0) if needs[2] else None
         else:
             dz, dbias = _GELU_GRAD[ctx.approximate]((True, needs[2]), (grad, z, filled(z, bias.shape, 0, bias.dtype)))
         dx = dz @ weight if needs[0] else None
-        dweight = dz.flatten(0, -2).mT @ x.flatten(0, -2) if needs[1] else None
+        dweight = _matrix(dz).mT @ _matrix(x) if needs[1] else None
         return dx, dweight, dbias if needs[2] else None, None
+
+
+def _matrix(rows: Tensor) -> Tensor:
+    return rows.flatten(0, -2) if rows.dim() > 1 else rows[None]
 
 
 @overload
@@ -202,11 +207,12 @@ def rms_norm(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """functional.rms_norm, and input of 16 bits with a weight of float32: computed in float32, one rounding.
 
-    The result has the type of the input; with a residual it is as in layer_norm.
+    The result has the type of the input; with a residual it is as in layer_norm. Without eps it is the smallest step
+    from 1 in the type of the arithmetic, as PyTorch's is.
     """
     shape = tuple(normalized_shape)
     weight = input.new_ones(shape) if weight is None else weight
-    eps = torch.finfo(input.dtype).eps if eps is None else eps
+    eps = torch.finfo(torch.promote_types(input.dtype, torch.float32)).eps if eps is None else eps
     if residual is not None:
         if fits(input, residual, weight):
             return added_norm(input, residual, shape, weight, None, eps)
@@ -239,6 +245,11 @@ class _RmsNorm(torch.autograd.Function):
 
 
 def _root_mean_squared(x: Tensor, shape: Any, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    if not shape or x.shape[-len(shape) :] != shape or weight.shape != shape:
+        raise ShapeError(
+            f"rms_norm: normalized_shape is {shape}; expected the shape of weight, {tuple(weight.shape)}, and the last "
+            f"dimensions of input, {tuple(x.shape)}"
+        )
     wide = torch.float64 if x.dtype is torch.float64 else torch.float32
     over = tuple(range(x.dim() - len(shape), x.dim()))
     inv_rms = (x.to(wide).square().mean(over, keepdim=True) + eps).rsqrt()

@@ -8,6 +8,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.convolutions import batch_norm, conv1d, conv2d, conv3d
+from gradkern.torch.flags import autocast
 from gradkern.torch.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
 from gradkern.torch.norm_activation import ACTIVATIONS, batch_norm_act
 
@@ -104,8 +105,7 @@ class LinearGELU(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
         kind = input.device.type
         if torch.is_autocast_enabled(kind):
-            dtype = torch.get_autocast_dtype(kind)
-            input, weight, bias = (each.to(dtype) for each in (input, self.weight, self.bias))  # noqa: A001
+            input, weight, bias = autocast(kind, input, self.weight, self.bias)  # noqa: A001
             with torch.autocast(kind, enabled=False):
                 return linear_gelu(input, weight, bias, self.approximate)
         return linear_gelu(input, self.weight, self.bias, self.approximate)

@@ -13,6 +13,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
+from gradkern.torch.convolutions import require_values
 from gradkern.torch.direct import Direct
 from gradkern.torch.operators import registered
 
@@ -54,8 +55,7 @@ def batch_norm_act(
     if not training or torch.compiler.is_compiling() or not _fits(input, *parameters, residual, activation):
         t = functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
         return ACTIVATIONS[activation](t if residual is None else t + residual)
-    if input.numel() == input.shape[1]:
-        raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
+    require_values(input)
     rest = running_mean, running_var, momentum, eps, activation
     return _BatchNormAct.apply(input, weight, bias, residual, rest)  # pyright: ignore[reportReturnType]
 

@@ -40,6 +40,11 @@ FUNCTIONS = {
         lambda x, w, b: functional.gelu(functional.linear(x, w, b)),
         lambda: (random(2, 3, 4), random(5, 4), random(5)),
     ),
+    "linear_gelu of one row": (
+        gradkern.torch.linear_gelu,
+        lambda x, w, b: functional.gelu(functional.linear(x, w, b)),
+        lambda: (random(4), random(5, 4), random(5)),
+    ),
     "linear_gelu with tanh": (
         lambda x, w, b: gradkern.torch.linear_gelu(x, w, b, "tanh"),
         lambda x, w, b: functional.gelu(functional.linear(x, w, b), approximate="tanh"),
@@ -62,6 +67,11 @@ FUNCTIONS |= {
         lambda x, w, b: gradkern.torch.conv2d(x, w, b, 2, (1, 0)),
         lambda x, w, b: functional.conv2d(x, w, b, 2, (1, 0)),
         lambda: (random(2, 3, 4, 5), random(2, 3, 2, 3), random(2)),
+    ),
+    "conv2d with one number for both axes": (
+        lambda x, w: gradkern.torch.conv2d(x, w, stride=[2], padding=(1,)),
+        lambda x, w: functional.conv2d(x, w, stride=[2], padding=(1,)),
+        lambda: (random(2, 3, 4, 5), random(2, 3, 2, 3)),
     ),
     "grouped conv1d": (
         lambda x, w: gradkern.torch.conv1d(x, w, dilation=2, groups=2),
@@ -133,6 +143,15 @@ def test_norms_without_parameters() -> None:
     x = random(3, 8)
     same(lambda x: gradkern.torch.layer_norm(x, (8,)), lambda x: functional.layer_norm(x, (8,)), x)
     same(lambda x: gradkern.torch.rms_norm(x, (8,)), lambda x: functional.rms_norm(x, (8,)), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_an_rms_norm_without_eps_has_that_of_pytorchs(dtype: Any) -> None:
+    x, weight = (1e-3 * torch.randn(4, 8)).to(dtype), torch.ones(8, dtype=dtype)
+    expected = functional.rms_norm(x, (8,), weight)
+    torch.testing.assert_close(gradkern.torch.rms_norm(x, (8,), weight), expected)
+    torch.testing.assert_close(RMSNorm(8, dtype=dtype)(x), expected)
+    torch.testing.assert_close(gradkern.torch.rms_norm(x, (8,), weight, residual=torch.zeros_like(x))[0], expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -365,6 +384,18 @@ def test_autocast_keeps_16_bits() -> None:
         assert model(x).dtype is torch.bfloat16
 
 
+@pytest.mark.parametrize("kind", ["Conv1d", "LinearGELU"])
+def test_autocast_leaves_float64_as_it_is(kind: str) -> None:
+    module, x = (
+        (gradkern.torch.Conv1d(3, 2, 1), torch.randn(2, 3, 4))
+        if kind == "Conv1d"
+        else (LinearGELU(3, 2), torch.randn(2, 3))
+    )
+    with torch.autocast("cpu", torch.bfloat16):
+        assert module(x).dtype is torch.bfloat16
+        assert module.double()(x.double()).dtype is torch.float64
+
+
 def test_a_sharded_model_is_refused() -> None:
     class FSDPModule:
         pass
@@ -382,9 +413,12 @@ def test_a_sharded_model_is_refused() -> None:
         (lambda: LayerNorm(4, autocast="all"), "autocast is 'all'"),
         (lambda: LinearGELU(2, 2, bias=False), "has a bias"),
         (lambda: InvertibleLayerNorm(4, bias=False), "has weight and bias"),
+        (lambda: gradkern.torch.BatchNorm1d(3)(torch.ones(1, 3)), "more than 1 value per channel"),
+        (lambda: gradkern.torch.rms_norm(torch.ones(3, 8), (1,), torch.ones(1)), r"normalized_shape is \(1,\)"),
+        (lambda: gradkern.torch.rms_norm(torch.ones(3, 8), (8,), torch.ones(1)), r"weight, \(1,\)"),
     ],
 )
-def test_modules_say_what_they_cannot_be(make: Any, text: str) -> None:
+def test_modules_and_functions_say_what_they_cannot_be(make: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         make()
 
