@@ -1,4 +1,5 @@
-"""Whether gradkern's kernels pay: both they and PyTorch's are timed on random data, on the device and on the host.
+"""Whether gradkern's kernels pay: both they and PyTorch's are timed on random data, on the device and on the host. On a
+CPU, which is both, all time counts as the device's.
 
 A step is as slow as the slower of device and host. So a call is left to PyTorch unless it gains more on the device than
 it costs on the host; and so is a whole operator where what its calls of a step gain is less than what the way through
@@ -19,7 +20,6 @@ from gradkern.torch.signatures import Signature
 
 __all__ = ["Comparison", "Cost", "Verdicts", "compare", "follow", "verdicts"]
 
-KEYS = ("CUDA",)
 _CALLS, _ROUNDS = 8, 3
 _AHEAD = 4_000_000
 """Cycles for which the device sleeps, so that the host is done with a round of calls before the first of them runs."""
@@ -54,7 +54,7 @@ class Comparison:
 def compare(kernels: Iterable[Kernel], calls: Mapping[Signature, int]) -> None:
     """Leave to PyTorch what does not gain. calls: how often each signature came in a step."""
     for kernel in kernels:
-        if kernel.active and kernel.key in KEYS:
+        if kernel.active:
             _time(kernel, [each for each in kernel.signatures() if each.run and each.args and not each.comparison])
             _judge(kernel, {each: calls.get(each, 0) for each in kernel.signatures()})
 
@@ -69,7 +69,7 @@ class Verdicts:
 
 def verdicts(kernels: Iterable[Kernel]) -> Verdicts:
     """What `compare` has found."""
-    known = [each for each in kernels if each.active and each.key in KEYS]
+    known = [each for each in kernels if each.active]
     found = [(kernel, each) for kernel in known for each in kernel.signatures() if each.comparison and not each.run]
     declined = {(kernel.translation.name, each.text): each.reason for kernel, each in found}
     return Verdicts(declined, {kernel.translation.name: kernel.resting for kernel in known if kernel.resting})
@@ -78,7 +78,7 @@ def verdicts(kernels: Iterable[Kernel]) -> Verdicts:
 def follow(kernels: Iterable[Kernel], found: Verdicts) -> None:
     """Do as another process has found, so that all run the same kernels."""
     for kernel in kernels:
-        if kernel.active and kernel.key in KEYS:
+        if kernel.active:
             for each in kernel.signatures():
                 reason = found.declined.get((kernel.translation.name, each.text))
                 if reason is not None and each.run is not None:
@@ -146,26 +146,33 @@ def _cost_of(kernel: Kernel, signature: Signature) -> Cost | None:
     try:
         with torch.no_grad():
             args = [each() if callable(each) else each for each in signature.args or ()]
-            return _cost(lambda: op(*args))
+            return _cost(lambda: op(*args), kernel.key)
     except RuntimeError:  # as torch.OutOfMemoryError is
         return None
 
 
-def _cost(call: Callable[[], Any]) -> Cost:
+def _cost(call: Callable[[], Any], key: str) -> Cost:
     """The least of some rounds."""
     call()
-    best = Cost(float("inf"), float("inf"))
-    for _ in range(_ROUNDS):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda.synchronize()
-        torch.cuda._sleep(_AHEAD)
-        start.record()
-        begin = perf_counter()
-        for _ in range(_CALLS):
-            call()
-        host = (perf_counter() - begin) / _CALLS * 1e6
-        end.record()
-        end.synchronize()
-        device = start.elapsed_time(end) / _CALLS * 1e3
-        best = Cost(min(best.device, device), min(best.host, host))
-    return best
+    rounds = [_on_gpu(call) if key == "CUDA" else _on_cpu(call) for _ in range(_ROUNDS)]
+    return Cost(min(each.device for each in rounds), min(each.host for each in rounds))
+
+
+def _on_gpu(call: Callable[[], Any]) -> Cost:
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    torch.cuda._sleep(_AHEAD)
+    start.record()
+    begin = perf_counter()
+    for _ in range(_CALLS):
+        call()
+    host = (perf_counter() - begin) / _CALLS * 1e6
+    end.record()
+    end.synchronize()
+    return Cost(start.elapsed_time(end) / _CALLS * 1e3, host)
+
+
+def _on_cpu(call: Callable[[], Any]) -> Cost:
+    begin = perf_counter()
+    call()
+    return Cost((perf_counter() - begin) * 1e6, 0.0)

@@ -129,7 +129,7 @@ def after_repeats(rank: int) -> tuple[list[str], int]:
         taken = gradkern.torch.report().taken - before
         seconds, steps = seconds + 10 + (taken if rank else -taken), steps + 1
 
-    step_comparison.perf_counter = lambda: seconds
+    step_comparison.perf_counter, switch.compare = lambda: seconds, lambda *_: None  # by no other time
     gradkern.torch.forget()
     gradkern.torch.tune(step, repeats=1)
     return sorted(each.translation.name for each in switch._kernels() if each.resting), steps

@@ -44,7 +44,8 @@ class Clock:
 
 
 @pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
+def _only_steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(switch, "compare", lambda *_: None)  # of single calls, in time that is not made up
     gradkern.torch.forget()
     yield
     gradkern.torch.disable()

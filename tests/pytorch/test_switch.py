@@ -104,7 +104,7 @@ def test_without_being_told_a_step_is_never_planned() -> None:
 def test_tune_plans_what_a_step_needs_and_returns_its_result() -> None:
     model = LayerNorm()
     bits = model.step()
-    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    gradkern.torch.enable(devices="cpu", min_bytes=0, only_faster=False)
     assert torch.equal(gradkern.torch.tune(model.step), bits)
     torch.testing.assert_close(model.step(), bits)
     assert counts() == (1, 1)
@@ -130,7 +130,7 @@ def test_tune_says_what_its_plans_need_before_it_makes_the_first(monkeypatch: py
 
     monkeypatch.setattr(switch.planner, "compile_ahead", ahead)
     model = LayerNorm(rows=7)
-    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    gradkern.torch.enable(devices="cpu", min_bytes=0, only_faster=False)
     gradkern.torch.tune(model.step)
     ((provider, device, plan),) = wanted
     assert (provider, device) == ("cpu", "cpu")
@@ -145,17 +145,17 @@ def test_tune_searches_though_the_policy_puts_searches_off(monkeypatch: pytest.M
     seen: list[Any] = []
     plan_for = kernels.plan_for
     monkeypatch.setattr(kernels, "plan_for", lambda **asked: (seen.append(asked["policy"]), plan_for(**asked))[1])
-    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    gradkern.torch.enable(devices="cpu", min_bytes=0, only_faster=False)
     gradkern.torch.tune(LayerNorm(rows=9).step)
     assert seen == [gradkern.Policy("exhaustive")] != [gradkern.Policy()]
 
 
 def test_plans_outlive_disable() -> None:
     model = LayerNorm()
-    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    gradkern.torch.enable(devices="cpu", min_bytes=0, only_faster=False)
     gradkern.torch.tune(model.step)
     gradkern.torch.disable()
-    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    gradkern.torch.enable(devices="cpu", min_bytes=0, only_faster=False)
     model.step()
     assert counts() == (1, 1)
 
@@ -385,7 +385,7 @@ def test_a_report_tells_how_long_calls_take_if_it_was_asked_to() -> None:
     (row,) = gradkern.torch.report()
     assert (row.taken_us, row.declined_us) == (None, None)
     gradkern.torch.forget()
-    with gradkern.torch.enabled(devices="cpu", min_bytes=0, timed=True):
+    with gradkern.torch.enabled(devices="cpu", min_bytes=0, only_faster=False, timed=True):
         step()
         step()
         (row,) = gradkern.torch.report()
