@@ -25,7 +25,7 @@ from gradkern.ops.conv.cuda.gemm.candidates import GemmAlgorithm
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = README.split("```")[1::2]
-EXAMPLE = next(block.removeprefix("python") for block in BLOCKS if "import gradkern" in block)
+EXAMPLE = next(block.removeprefix("python") for block in BLOCKS if "import numpy" in block)
 QUOTED = next(block for block in BLOCKS if "ConvGrad:" in block).strip().splitlines()
 
 
