@@ -14,16 +14,19 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
+from gradkern.arrays.kind import dtype_of
+from gradkern.call import Tensor
 from gradkern.contract.attributes import per_dimension
 from gradkern.contract.axes import match
 from gradkern.contract.registry import operators
 from gradkern.contract.schema import Attribute, Flat, Ones, Operator, Output, Token
 from gradkern.dispatch.run import run
 from gradkern.policy import DEFAULT, Policy
+from gradkern.strides import dense_like
 from gradkern.system.importing import load
 from gradkern.torch.flags import flags, policy_of
 
-__all__ = ["IN_FORCE", "define", "registered", "schema_of"]
+__all__ = ["IN_FORCE", "define", "new_like", "registered", "schema_of"]
 
 IN_FORCE = "in force"
 """In the place of Policy.search, for the whole policy."""
@@ -123,7 +126,7 @@ def _fake(operator: Operator) -> Callable[..., Any]:
 def _empty(operator: Operator, output: Output, given: dict[str, Any], attributes: dict[str, Any]) -> Any:
     dtype = _dtype(operator, output.type, given, attributes)
     if output.like is not None:
-        return torch.empty_like(given[output.like], dtype=dtype)
+        return new_like(given[output.like], dtype)
     shape = output.shape or ()
     sizes = [size for token in shape for size in _sizes(operator, token, given, attributes)]
     made = next(iter(given.values())).new_empty(sizes, dtype=dtype)
@@ -131,6 +134,17 @@ def _empty(operator: Operator, output: Output, given: dict[str, Any], attributes
         return made
     order = [0, *range(2, len(sizes)), 1]
     return made.new_empty([sizes[axis] for axis in order]).movedim(-1, 1)
+
+
+def new_like(model: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A tensor as the registry makes one for an output that is like this input: `strides.dense_like` says how it lies,
+    which of an input with gaps is not where torch.empty_like would have it.
+    """
+    made, shape = dtype or model.dtype, tuple(model.shape)
+    one, other = (dtype_of(str(each).removeprefix("torch.")) for each in (model.dtype, made))
+    described = Tensor(one, shape, tuple([step * one.itemsize for step in model.stride()]), one.itemsize)
+    strides = [step // other.itemsize for step in dense_like(described, shape, other)]
+    return model.new_empty_strided(shape, strides, dtype=made)
 
 
 def _channels_last(model: Any) -> bool:

@@ -16,7 +16,13 @@ from torch.nn import functional
 
 import gradkern.torch
 from gradkern.errors import ArgumentError
-from gradkern.torch.compile_backend import bias_gelu_operators, depthwise_conv, findings
+from gradkern.torch.compile_backend import (
+    add_norm_operators,
+    batch_norm_operators,
+    bias_gelu_operators,
+    depthwise_conv,
+    findings,
+)
 from gradkern.torch.compile_backend.gates import gates_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -277,6 +283,22 @@ def test_a_linear_layer_between_convolutions_keeps_its_rows(monkeypatch: pytest.
     assert taken() == {"linear + gelu": 1}
     assert len(seen) == 3  # the product, and the gradient with it
     assert all(each.stride()[-1] == 1 and each.is_contiguous() for each in seen)
+
+
+def test_results_of_inputs_with_gaps_lie_where_inductor_is_told_that_they_do() -> None:
+    """Such as a half of an image's channels that lie innermost, and tokens that were an image."""
+    half = images(2, 8, 3, 3).to(memory_format=torch.channels_last)[:, :4].requires_grad_()
+    tokens = images(2, 6, 5).mT[:, 1:].requires_grad_()
+    of_channels, of_width = torch.rand(4) + 0.5, torch.rand(6) + 0.5
+    calls: list[tuple[Any, tuple[Any, ...]]] = [
+        (batch_norm_operators.FORWARD, (half, *[of_channels] * 2, *torch.rand(2, 4), half.detach(), 0.1, 1e-5, "relu")),
+        (add_norm_operators.LAYER_NORM, (tokens, tokens.detach(), of_width, of_width, 1e-5)),
+        (add_norm_operators.RMS_NORM, (tokens, tokens.detach(), of_width, 1e-5)),
+        (bias_gelu_operators.BIAS_GELU, (tokens, of_width, "none")),
+        (torch.ops.gradkern.BiasGelu, (tokens.detach(), of_width)),
+    ]
+    for operator, arguments in calls:
+        torch.library.opcheck(operator, arguments, test_utils="test_faketensor")
 
 
 def test_small_tensors_are_left_by_default() -> None:

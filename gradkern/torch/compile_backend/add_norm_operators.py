@@ -10,6 +10,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.operators import define, differentiable, empty, results
+from gradkern.torch.operators import new_like
 
 __all__ = ["LAYER_NORM", "RMS_NORM"]
 
@@ -23,7 +24,7 @@ def _layer_norm(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor | None
 
 
 def _fake_layer_norm(x: Tensor, *more: Any) -> tuple[Tensor, ...]:
-    return torch.empty_like(x), torch.empty_like(x), _statistics(x), _statistics(x)
+    return new_like(x), new_like(x), _statistics(x), _statistics(x)
 
 
 def _layer_norm_backward(
@@ -40,7 +41,7 @@ def _rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[
 
 
 def _fake_rms_norm(x: Tensor, *more: Any) -> tuple[Tensor, ...]:
-    return torch.empty_like(x), torch.empty_like(x), _statistics(x)
+    return new_like(x), new_like(x), _statistics(x)
 
 
 def _rms_norm_backward(
@@ -62,7 +63,7 @@ def _gradients(name: str, names: Any, mask: Any, sum_grad: Tensor | None, inputs
 
 def _fake_backward(grad: Tensor, sum_grad: Any, total: Tensor, weight: Tensor, *more: Any) -> tuple[Tensor, ...]:
     models = (total, weight, weight)
-    return tuple([torch.empty_like(each) if asked else empty(total) for each, asked in zip(models, more[-1])])  # noqa: B905
+    return tuple([new_like(each) if asked else empty(total) for each, asked in zip(models, more[-1])])  # noqa: B905
 
 
 LAYER_NORM = define(

@@ -7,6 +7,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.operators import define, differentiable, empty, results
+from gradkern.torch.operators import new_like
 
 __all__ = ["BACKWARD", "FORWARD", "IN_PLACE"]
 
@@ -57,12 +58,12 @@ def _forward_in_place(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var
 
 def _fake_forward(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *more: Any) -> Any:
     y, *saved = _fake_forward_in_place(x, weight)
-    return y, torch.empty_like(mean), torch.empty_like(variance), *saved
+    return y, new_like(mean), new_like(variance), *saved
 
 
 def _fake_forward_in_place(x: Tensor, weight: Tensor, *more: Any) -> Any:
     wide = torch.promote_types(x.dtype, torch.float32)
-    return torch.empty_like(x), *[torch.empty_like(weight, dtype=wide) for _ in range(2)]
+    return new_like(x), *[new_like(weight, wide) for _ in range(2)]
 
 
 def _backward(
@@ -98,7 +99,7 @@ def _backward(
 
 def _fake_backward(grad: Tensor, grad_2: Any, x: Tensor, y: Any, weight: Tensor, *more: Any) -> tuple[Tensor, ...]:
     models = (x, weight, weight, x)
-    return tuple([torch.empty_like(each) if asked else empty(x) for each, asked in zip(models, more[-1], strict=True)])
+    return tuple([new_like(each) if asked else empty(x) for each, asked in zip(models, more[-1], strict=True)])
 
 
 FORWARD = define(

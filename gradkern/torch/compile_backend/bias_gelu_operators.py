@@ -7,6 +7,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.operators import define, differentiable, empty, results
+from gradkern.torch.operators import new_like
 
 __all__ = ["BIAS_GELU"]
 
@@ -19,7 +20,7 @@ def _forward(x: Tensor, bias: Tensor, approximate: str) -> Tensor:
 
 
 def _fake_forward(x: Tensor, bias: Tensor, approximate: str) -> Tensor:
-    return torch.empty_like(x)
+    return new_like(x)
 
 
 def _backward(grad: Tensor, x: Tensor, bias: Tensor, approximate: str, mask: list[bool]) -> tuple[Tensor, Tensor]:
@@ -29,7 +30,7 @@ def _backward(grad: Tensor, x: Tensor, bias: Tensor, approximate: str, mask: lis
 
 
 def _fake_backward(grad: Tensor, x: Tensor, bias: Tensor, approximate: str, mask: list[bool]) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x) if mask[0] else empty(x), torch.empty_like(bias) if mask[1] else empty(x)
+    return new_like(x) if mask[0] else empty(x), new_like(bias) if mask[1] else empty(x)
 
 
 BIAS_GELU = define(

@@ -7,6 +7,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.operators import define, differentiable, empty, results
+from gradkern.torch.operators import new_like
 
 __all__ = ["DEPTHWISE_CONV"]
 
@@ -35,7 +36,7 @@ def _backward(
 
 
 def _fake_backward(grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    made = torch.empty_like(x), torch.empty_like(weight), weight.new_empty(weight.shape[0])
+    made = new_like(x), new_like(weight), weight.new_empty(weight.shape[0])
     return tuple([each if asked else empty(x) for each, asked in zip(made, rest[-1], strict=True)])
 
 
