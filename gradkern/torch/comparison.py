@@ -45,9 +45,11 @@ class Comparison:
 
     def __str__(self) -> str:
         ours, theirs = self.ours, self.theirs
+        on_host, by_pytorch = (
+            (f" and {ours.host:.1f} of the host's", f" and {theirs.host:.1f}") if ours.host else ("", "")
+        )
         return (
-            f"no gain: gradkern's kernels take {ours.device:.1f} us and {ours.host:.1f} of the host's, "
-            f"PyTorch's {theirs.device:.1f} and {theirs.host:.1f}"
+            f"no gain: gradkern's kernels take {ours.device:.1f} us{on_host}, PyTorch's {theirs.device:.1f}{by_pytorch}"
         )
 
 
