@@ -108,7 +108,8 @@ class Statistics:
         shift = (total / self._count).astype(self._shift.dtype)
         total, squares = self._second(X, shift)
         apart = total / self._count
-        return shift + apart, np.maximum(squares / self._count - apart * apart, 0)
+        mean = np.where(np.isfinite(shift), shift + apart, shift)  # what is apart from an infinite mean is NaN
+        return mean, np.maximum(squares / self._count - apart * apart, 0)
 
 
 class _Pass:

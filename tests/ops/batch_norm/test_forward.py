@@ -103,6 +103,13 @@ def test_what_is_computed_again_is_what_the_forward_pass_had(order: str) -> None
     np.testing.assert_array_equal(of_Y, of_B)
 
 
+def test_the_mean_of_what_has_an_infinity_is_infinite() -> None:
+    X = np.array([[1.0, 1], [-np.inf, 2], [3, 3]], np.float32)
+    for data in (X, X[..., None]):
+        found = run_any(FORWARD, data, *np.ones((2, 2), np.float32), outputs=["saved_mean"])
+        np.testing.assert_array_equal(found.saved_mean, [-np.inf, 2])
+
+
 def test_nan_goes_through_relu_both_ways() -> None:
     X = np.array([[1.0, 1], [np.nan, 2], [3, 3]], np.float32)
     one = np.ones(2, np.float32)
