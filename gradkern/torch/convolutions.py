@@ -129,11 +129,12 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """functional.batch_norm. In training its backward pass is gradkern's; with running statistics, PyTorch's.
+    """functional.batch_norm. In training its backward pass is gradkern's; with running statistics, and of an empty
+    batch, PyTorch's.
 
     Raises ValueError in training for a batch of one value in each channel.
     """
-    if not training or weight is None or bias is None:
+    if not training or weight is None or bias is None or not input.numel():
         return functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     require_values(input)
     return _BatchNorm.apply(input, weight, bias, running_mean, running_var, momentum, eps)  # pyright: ignore[reportReturnType]
@@ -163,7 +164,7 @@ class _BatchNorm(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight, mean, inv_std = ctx.saved_tensors
         needs = ctx.needs_input_grad[:3]
-        if torch.is_grad_enabled() or not x.numel():
+        if torch.is_grad_enabled():
             found = torch.ops.aten.native_batch_norm_backward(
                 grad, x, weight, None, None, mean, inv_std, True, ctx.eps, list(needs)
             )

@@ -145,6 +145,13 @@ def test_norms_without_parameters() -> None:
     same(lambda x: gradkern.torch.rms_norm(x, (8,)), lambda x: functional.rms_norm(x, (8,)), x)
 
 
+@pytest.mark.parametrize("name", ["batch_norm", "conv2d", "layer_norm", "linear_gelu"])
+def test_an_empty_batch_has_pytorchs_gradients(name: str) -> None:
+    ours, theirs, make = FUNCTIONS[name]
+    x, *parameters = make()
+    same(ours, theirs, x.detach()[:0].requires_grad_(), *parameters)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 def test_an_rms_norm_without_eps_has_that_of_pytorchs(dtype: Any) -> None:
     x, weight = (1e-3 * torch.randn(4, 8)).to(dtype), torch.ones(8, dtype=dtype)
