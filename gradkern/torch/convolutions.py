@@ -16,7 +16,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.direct import Direct
-from gradkern.torch.flags import autocast
+from gradkern.torch.flags import autocast, is_autocast
 from gradkern.torch.operators import registered
 
 __all__ = ["batch_norm", "conv1d", "conv2d", "conv3d", "is_depthwise", "require_values"]
@@ -71,7 +71,7 @@ def _conv(spatial: int, x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: 
     *of_axes, groups = sizes
     of_axes = [each if isinstance(each, int) else tuple(each) for each in of_axes]
     kind = x.device.type
-    if torch.is_autocast_enabled(kind):
+    if is_autocast(kind):
         x, weight, bias = autocast(kind, x, weight, bias)
     if torch.compiler.is_compiling():  # whose backend sees a convolution, and has operators of its own
         theirs: Any = (functional.conv1d, functional.conv2d, functional.conv3d)[spatial - 1]

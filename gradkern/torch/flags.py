@@ -12,7 +12,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.policy import DEFAULT, Policy, current
 from gradkern.torch.request import Declined
 
-__all__ = ["Flags", "autocast", "flags", "policy_of", "require_cudnn"]
+__all__ = ["Flags", "autocast", "flags", "is_autocast", "policy_of", "require_cudnn"]
 
 Flags = tuple[Policy | None, bool, bool, bool]
 """gradkern's policy in force (None: the usual one); whether PyTorch asks for the same bits every time, allows TF32 in
@@ -40,6 +40,11 @@ def require_cudnn(x: torch.Tensor) -> None:
     """Raise Declined where a search may find an engine of cuDNN, which PyTorch is told not to use."""
     if x.is_cuda and not _cudnn_enabled():
         raise Declined("torch.backends.cudnn.enabled is False")
+
+
+def is_autocast(kind: str) -> bool:
+    """Whether autocast is on for this kind of device. It never is for "meta", of which PyTorch must not be asked."""
+    return kind != "meta" and torch.is_autocast_enabled(kind)
 
 
 def autocast(kind: str, *tensors: torch.Tensor | None) -> list[Any]:

@@ -8,7 +8,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.convolutions import batch_norm, conv1d, conv2d, conv3d
-from gradkern.torch.flags import autocast
+from gradkern.torch.flags import autocast, is_autocast
 from gradkern.torch.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
 from gradkern.torch.norm_activation import ACTIVATIONS, batch_norm_act
 
@@ -43,7 +43,7 @@ class LayerNorm(nn.LayerNorm):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
         kind = input.device.type
-        if not torch.is_autocast_enabled(kind):
+        if not is_autocast(kind):
             return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
         if self.autocast is None:
             return super().forward(input)
@@ -62,7 +62,7 @@ class RMSNorm(nn.RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         kind = x.device.type
-        if not torch.is_autocast_enabled(kind):
+        if not is_autocast(kind):
             return rms_norm(x, self.normalized_shape, self.weight, self.eps)
         if self.autocast is None:
             return super().forward(x)
@@ -104,7 +104,7 @@ class LinearGELU(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
         kind = input.device.type
-        if torch.is_autocast_enabled(kind):
+        if is_autocast(kind):
             input, weight, bias = autocast(kind, input, self.weight, self.bias)  # noqa: A001
             with torch.autocast(kind, enabled=False):
                 return linear_gelu(input, weight, bias, self.approximate)

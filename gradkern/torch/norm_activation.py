@@ -2,8 +2,9 @@
 
 In training the forward and the backward pass are BatchNormalization and BatchNormalizationGrad; the mask of relu, the
 residual's gradient and the sums come out of one reading of the gradient. All else is PyTorch's own functions one after
-the other: with running statistics, of types that the contract does not have, of nothing, for second derivatives, and
-under torch.compile, whose backend sees norm, addition and activation and joins them itself.
+the other: with running statistics, of types that the contract does not have, of nothing, for second derivatives, under
+a dispatch mode, whose tensors may be fake, and under torch.compile, whose backend sees norm, addition and activation
+and joins them itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.convolutions import require_values
-from gradkern.torch.direct import Direct
+from gradkern.torch.direct import Direct, is_eager
 from gradkern.torch.operators import registered
 
 __all__ = ["ACTIVATIONS", "batch_norm_act"]
@@ -52,7 +53,7 @@ def batch_norm_act(
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation is {activation!r}; expected one of {', '.join(ACTIVATIONS)}")
     parameters = (weight, bias, running_mean, running_var)
-    if not training or torch.compiler.is_compiling() or not _fits(input, *parameters, residual, activation):
+    if not training or not is_eager() or not _fits(input, *parameters, residual, activation):
         t = functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
         return ACTIVATIONS[activation](t if residual is None else t + residual)
     require_values(input)

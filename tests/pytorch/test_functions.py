@@ -139,6 +139,19 @@ def test_modules_train_as_pytorchs_do(name: str) -> None:
     torch.testing.assert_close(ours.eval()(batches[0]), theirs.eval()(batches[0]))
 
 
+def test_modules_tell_shapes_of_tensors_without_memory() -> None:
+    from torch._subclasses import FakeTensorMode
+
+    kinds = gradkern.torch
+    norms = [kinds.BatchNorm1d(2, activation="relu"), LayerNorm(4), RMSNorm(4)]
+    model, x = nn.Sequential(kinds.Conv1d(3, 2, 1), *norms, LinearGELU(4, 5)), torch.randn(6, 3, 4)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        assert model(mode.from_tensor(x)).shape == (6, 2, 5)
+    model = model.to("meta")
+    model(x.to("meta")).sum().backward()
+    assert all(each.grad is not None and each.grad.is_meta for each in model.parameters())
+
+
 def test_norms_without_parameters() -> None:
     x = random(3, 8)
     same(lambda x: gradkern.torch.layer_norm(x, (8,)), lambda x: functional.layer_norm(x, (8,)), x)
