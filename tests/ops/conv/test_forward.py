@@ -33,7 +33,7 @@ def arrays(name: str, dtype: str, biased: bool) -> tuple[dict[str, Any], dict[st
 @pytest.mark.parametrize(
     "dtype", ["float32", *(pytest.param(d, marks=pytest.mark.thorough) for d in ("float64", "float16", "bfloat16"))]
 )
-@pytest.mark.parametrize("kernel", ["direct", "gemm", "pointwise"])
+@pytest.mark.parametrize("kernel", ["direct", "gemm", "implicit_gemm", "pointwise"])
 def test_every_kernel_gives_the_convolution_in_either_order_of_memory(kernel: str, dtype: str) -> None:
     for number, name in enumerate(CASES):
         if kernel == "pointwise" and (name != kernel or dtype in ("float16", "bfloat16")):
@@ -58,7 +58,7 @@ def test_slices_of_little_memory_give_the_same_bits() -> None:
 def test_an_infinity_reaches_what_sees_it_and_nothing_else() -> None:
     X, W = np.zeros((1, 2, 6, 6), np.float32), np.ones((2, 1, 3, 3), np.float32)
     X[0, 1, 2, 3] = np.inf
-    for kernel in ("direct", "gemm"):
+    for kernel in ("direct", "gemm", "implicit_gemm"):
         Y = gradkern.run("Conv", X, W, group=2, policy={"kernel": kernel}).Y
         seen = np.zeros((2, 4, 4), bool)
         seen[1, :3, 1:] = True

@@ -1,8 +1,9 @@
 """Conv on the CPU: the kernels of ConvGrad's plan, see there, as a forward pass has them.
 
-pointwise   Y[n] = W X[n]
-gemm        Y[m, p] = sum over c, k of  W[m, (c, k)] * columns of X[(c, k), p], a slice of the columns at a time
-direct      depthwise convolutions in blocks of a plane; pinned, any convolution
+pointwise      Y[n] = W X[n]
+gemm           Y[m, p] = sum over c, k of  W[m, (c, k)] * columns of X[(c, k), p], a slice of the columns at a time
+implicit_gemm  the same, but no column is copied: its elements are read where they lie
+direct         depthwise convolutions in blocks of a plane; pinned, any convolution
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from gradkern.call import Call, Plan, Refusal
 from gradkern.cpu.element_types import arithmetic
 from gradkern.ops.conv.cpu.direct_forward import DirectForward
 from gradkern.ops.conv.cpu.gemm import Slices, gatherer, products, scatterer
+from gradkern.ops.conv.cpu.implicit_gemm import ImplicitForward
 from gradkern.ops.conv.cpu.plan import chosen, is_odd, lifted
 from gradkern.ops.conv.cpu.pointwise import is_matrices
 from gradkern.ops.conv.geometry import Geometry
@@ -106,4 +108,9 @@ class _GemmForward:
             self._scatter(result, group, filters, start, window.grid, (1, 1, 1), self._origin, Y)
 
 
-KERNELS = {"pointwise": _PointwiseForward, "direct": DirectForward, "gemm": _GemmForward}
+KERNELS = {
+    "pointwise": _PointwiseForward,
+    "direct": DirectForward,
+    "implicit_gemm": ImplicitForward,
+    "gemm": _GemmForward,
+}

@@ -15,7 +15,16 @@ from gradkern.cpu.compile import INLINE, kernel
 from gradkern.cpu.element_types import load, real, store
 from gradkern.cpu.threads import take
 
-__all__ = ["contiguous", "gather", "pack", "scatter", "spacing_of", "sum_planes"]
+__all__ = [
+    "contiguous",
+    "gather",
+    "next_line",
+    "pack",
+    "position",
+    "scatter",
+    "spacing_of",
+    "sum_planes",
+]
 
 BLOCK = 2048
 
@@ -44,7 +53,7 @@ def gather(
         for tap in range(columns.shape[1]):
             t0, t1, t2 = tap // (taps1 * taps2), tap // taps2 % taps1, tap % taps2
             target = contiguous(columns[row, tap])
-            image, q0, q1, q2 = _position(start, grid)
+            image, q0, q1, q2 = position(start, grid)
             done = 0
             while done < length:  # the part of one line of the grid that the slice holds
                 count = min(grid[2] - q2, length - done)
@@ -67,7 +76,7 @@ def gather(
                 for j in range(end, count):
                     store(target, done + j, zero)
                 done += count
-                image, q0, q1, q2 = _next_line(image, q0, q1, grid)
+                image, q0, q1, q2 = next_line(image, q0, q1, grid)
         row = take(queue)
 
 
@@ -90,7 +99,7 @@ def scatter(
         group, row = divmod(task, rows)
         phase, channel = divmod(row, channels)
         channel += (first_group + group) * channels
-        image, q0, q1, q2 = _position(start, grid)
+        image, q0, q1, q2 = position(start, grid)
         done = 0
         while done < length:
             count = min(grid[2] - q2, length - done)
@@ -99,7 +108,7 @@ def scatter(
                 first = steps[2] * q2 + firsts[phase, 2]
                 _store_line(result[group, row, done : done + count], target[image, channel, i0, i1], first, steps[2])
             done += count
-            image, q0, q1, q2 = _next_line(image, q0, q1, grid)
+            image, q0, q1, q2 = next_line(image, q0, q1, grid)
         task = take(queue)
 
 
@@ -145,7 +154,7 @@ def sum_planes(queue: Any, source: Any, sums: Any) -> None:
 
 
 @njit(**INLINE)
-def _position(start: int, grid: Any) -> tuple[int, int, int, int]:
+def position(start: int, grid: Any) -> tuple[int, int, int, int]:
     rest, q2 = divmod(start, grid[2])
     rest, q1 = divmod(rest, grid[1])
     image, q0 = divmod(rest, grid[0])
@@ -153,7 +162,7 @@ def _position(start: int, grid: Any) -> tuple[int, int, int, int]:
 
 
 @njit(**INLINE)
-def _next_line(image: int, q0: int, q1: int, grid: Any) -> tuple[int, int, int, int]:
+def next_line(image: int, q0: int, q1: int, grid: Any) -> tuple[int, int, int, int]:
     q1 += 1
     if q1 == grid[1]:
         q1 = 0

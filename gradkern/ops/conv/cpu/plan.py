@@ -1,8 +1,9 @@
 """ConvGrad on the CPU: chooses among the kernels and brings the caller's arrays into the form they take.
 
-pointwise  1x1 convolutions of float32 and float64: products of the arrays as they are
-direct     depthwise convolutions in blocks of a plane; pinned, any convolution
-gemm       im2col a slice at a time, and matrix products; any convolution
+pointwise      1x1 convolutions of float32 and float64: products of the arrays as they are
+direct         depthwise convolutions in blocks of a plane; pinned, any convolution
+implicit_gemm  matrix products with a column matrix that is never made; any convolution, if memory allows
+gemm           im2col a slice at a time, and matrix products; any convolution
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from gradkern.cpu.element_types import kernel_dtype
 from gradkern.ops.conv.cpu.direct import DirectLaunch
 from gradkern.ops.conv.cpu.gemm import GemmLaunch
 from gradkern.ops.conv.cpu.im2col import sum_planes
+from gradkern.ops.conv.cpu.implicit_gemm import ImplicitLaunch
 from gradkern.ops.conv.cpu.pointwise import PointwiseLaunch
 from gradkern.ops.conv.geometry import Geometry
 
@@ -30,7 +32,7 @@ DEFAULT_LIMIT = 256 << 20
 MOST_TAPS = 1 << 18  # elements of a kernel's window: planning makes a table of them in Python
 
 HEEDS_PINS = True  # of Policy.kernel
-KERNELS = {"pointwise": PointwiseLaunch, "direct": DirectLaunch, "gemm": GemmLaunch}
+KERNELS = {"pointwise": PointwiseLaunch, "direct": DirectLaunch, "implicit_gemm": ImplicitLaunch, "gemm": GemmLaunch}
 
 
 def plan(call: Call) -> Plan:
@@ -59,9 +61,11 @@ def chosen(call: Call, kernels: Mapping[str, Any]) -> tuple[str, Any]:
 
 def _order(geometry: Geometry) -> list[str]:
     """The kernels from fast to slow."""
+    if geometry.channels == geometry.filters == 1:
+        return ["direct", "gemm"]
     if geometry.pointwise:
-        return ["pointwise", "gemm", "direct"]
-    return ["direct", "gemm"] if geometry.channels == 1 else ["gemm", "direct"]
+        return ["pointwise", "implicit_gemm", "gemm", "direct"]
+    return ["implicit_gemm", "gemm", "direct"]
 
 
 class _ConvPlan:

@@ -1,0 +1,255 @@
+"""Conv and ConvGrad by matrix products whose column matrix is never made: its rows are the tensor's own, see `padded`.
+
+    Y[m, p] = B[m] + sum over c, k of  W[m, c, k] * X[row of (c, k), p + distance[k]]
+    dX[(h, c), p] = sum over m, t of  W[m, c, taps[h, t]] * dY[row of (m, t), p + distance[t]]     for each part of dX
+    dW[m, (c, k)] = sum over p of  dY[m, p] * X[row of (c, k), p + distance[k]]
+
+A slice is a range of positions, over all images, and of groups. Its rows stay in the cache for the product, and
+scratch does not grow with the problem.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+
+from gradkern.call import Call, Refusal
+from gradkern.cpu import threads
+from gradkern.cpu.element_types import arithmetic, kernel_dtype
+from gradkern.ops.conv.cpu.gemm import GemmLaunch
+from gradkern.ops.conv.cpu.implicit_kernels import DOT_BLOCKS, PANELS_PER_TASK, dot, pack_panels, product
+from gradkern.ops.conv.cpu.microkernel import DOT_FILTERS, DOT_ROWS, PANEL, lanes, positions_of_block
+from gradkern.ops.conv.cpu.padded import Padded, fill
+from gradkern.ops.conv.geometry import Axes, DataPart, Geometry, Table, Window
+from gradkern.strides import is_dense
+
+__all__ = ["ImplicitForward", "ImplicitLaunch"]
+
+SLICE_BYTES = 4 << 20  # of a slice's rows
+BLOCKS_PER_TILE = 10  # of positions
+CHUNK = 320  # rows of the column matrix that are summed up before the sum is stored: a panel of them fits the L1 cache
+LEAST_SHARE = 0.2  # of what is computed that is wanted, where im2col is faster below
+
+_TRIPLE = types.UniTuple(types.int64, 3)
+_TABLE = types.Array(types.int64, 2, "C")
+_VECTOR = types.Array(types.int64, 1, "C")
+
+
+class _Rows:
+    """A tensor's rows, a slice of the positions at a time; `beside` is how many elements more a position takes, `most`
+    how many bytes a slice is to have at most."""
+
+    def __init__(
+        self, dtype: np.dtype, geometry: Geometry, channels: int, padded: Padded, beside: int, most: int, limit: int
+    ) -> None:
+        self.padded, self.channels = padded, channels
+        self.of_group = channels * len(padded.firsts)
+        self._dtype, item = arithmetic(dtype), arithmetic(dtype).itemsize
+        block = positions_of_block(self._dtype)
+        positions = geometry.images * padded.positions
+        per_position = max(self.of_group + beside, 1) * item
+        around = self.of_group * (padded.halo + 2 * block) * item  # what a slice's rows have more than its positions
+        budget = min(limit, max(most, 2 * around)) - around
+        longest = budget // per_position // block * block
+        if longest < min(block, positions):
+            short = per_position * block - budget
+            raise Refusal(f"needs at least {short} bytes of scratch more than the policy's workspace_limit allows")
+        slices = max(-(-positions // max(longest, 1)), 1)
+        self.length = max(-(-positions // (slices * block)) * block, block)
+        # Rows whose distance in memory is a power of two would share a few lines of the cache: an odd number of 64.
+        self.pitch = (-(-(self.length + padded.halo + block) // 16) | 1) * 16
+        of_group = (self.of_group * self.pitch + beside * self.length) * item
+        self.groups = max(1, min(geometry.group, min(limit, most) // max(of_group, 1)))
+        self.nbytes = self.groups * of_group
+        self.starts = range(0, positions, self.length)
+        self.ranges = [(g, min(self.groups, geometry.group - g)) for g in range(0, geometry.group, self.groups)]
+        self._fill = _filler(dtype)
+
+    def memory(self) -> np.ndarray:
+        """For the rows of a slice."""
+        return np.empty((self.groups * self.of_group, self.pitch), self._dtype)
+
+    def fill(self, source: np.ndarray, group: int, groups: int, start: int, memory: np.ndarray) -> np.ndarray:
+        """The rows of a slice."""
+        rows = memory[: groups * self.of_group]
+        seen = self.padded
+        what = source, group * self.channels, start, self.pitch, seen.pitches, seen.steps, seen.firsts, rows
+        threads.run(self._fill, len(rows), 2 * rows.nbytes, *what)
+        return rows
+
+
+class _Product:
+    """W, packed as panels, times the columns of a tensor; each element of the target is written once."""
+
+    def __init__(
+        self, dtype: np.dtype, geometry: Geometry, window: Window, sizes: Axes, taps: Table, firsts: Table,
+        of_data: bool, limit: int,
+    ) -> None:  # fmt: skip
+        self._dtype, self._of_data, self._taps, self._firsts = arithmetic(dtype), of_data, taps, firsts
+        rows, self._channels = geometry.channels, geometry.filters
+        if of_data:
+            rows, self._channels = self._channels, rows
+        panels = -(-len(firsts) * self._channels // PANEL)
+        padded = Padded.cheapest(window, sizes, panels * PANEL)
+        self._panels = (geometry.group, panels, rows * window.taps, PANEL)
+        item = self._dtype.itemsize
+        weights = geometry.group * panels * rows * window.taps * PANEL * item
+        self._block = positions_of_block(self._dtype)
+        results = threads.threads() * PANELS_PER_TASK * PANEL * BLOCKS_PER_TILE * self._block * item
+        self.share = padded.share * len(firsts) * self._channels / max(panels * PANEL, 1)
+        self._rows = _Rows(dtype, geometry, rows, padded, 0, SLICE_BYTES, limit - weights - results)
+        self.scratch = weights + results + self._rows.nbytes
+        self._tile = min(BLOCKS_PER_TILE * self._block, self._rows.length)
+        chunks = -(-rows * window.taps // CHUNK)
+        self._chunk = -(-rows // max(chunks, 1)) or 1
+        self._offsets = padded.offsets(self._chunk, self._rows.pitch)
+        seen, used = numba.from_dtype(kernel_dtype(dtype)), numba.from_dtype(self._dtype)
+        i, matrix = types.int64, types.Array(used, 2, "C")
+        packed, source = types.Array(used, 4, "C"), types.Array(seen, 5, "A", readonly=True)
+        taps_type = types.Array(types.int64, 3, "C")
+        self._pack = pack_panels(threads.QUEUE, source, i, types.boolean, taps_type, packed)
+        self._product = product(
+            threads.QUEUE, packed, i, matrix, i, _VECTOR, i, types.Array(used, 1, "C", readonly=True), i, i, i, i,
+            _TRIPLE, _TRIPLE, _TRIPLE, _TABLE, i, types.Array(seen, 5, "A"),
+        )  # fmt: skip
+
+    def __call__(self, source: np.ndarray, W: np.ndarray, bias: np.ndarray, target: np.ndarray, steps: Axes) -> None:
+        rows, seen = self._rows, self._rows.padded
+        panels = np.empty(self._panels, self._dtype)
+        what = W, self._channels, self._of_data, self._taps, panels
+        threads.run(self._pack, self._panels[0] * self._panels[1], 2 * panels.nbytes, *what)
+        memory = rows.memory()
+        parts = -(-self._panels[1] // PANELS_PER_TASK)
+        chunk = max(1, self._chunk * len(seen.firsts))
+        for group, groups in rows.ranges:
+            for start in rows.starts:
+                count = min(rows.length, rows.starts.stop - start)
+                filled = rows.fill(source, group, groups, start, memory)
+                tasks = groups * -(-count // self._tile) * parts
+                where = start, count, self._tile, self._block, seen.grid, seen.pitches, steps, self._firsts
+                what = panels, group, filled, rows.of_group, self._offsets, chunk, bias, *where, self._channels, target
+                threads.run(self._product, tasks, 2 * filled.nbytes, *what)
+
+
+class ImplicitForward:
+    """Computes Y."""
+
+    def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
+        dtype = call.inputs["X"].dtype
+        window = geometry.weight_window()
+        taps, origin = _all_taps(geometry), np.zeros((1, 3), np.int64)
+        self._product = _Product(dtype, geometry, window, geometry.spatial, taps, origin, False, limit)
+        self.scratch = self._product.scratch
+        if call.policy.kernel is None and self._product.share < LEAST_SHARE:
+            raise Refusal("would compute more than twice what is wanted")
+
+    def __call__(self, X: np.ndarray, W: np.ndarray, weights: np.ndarray, B: np.ndarray, Y: np.ndarray) -> None:
+        self._product(X, W, B, Y, (1, 1, 1))
+
+
+class ImplicitLaunch:
+    """Computes the wanted ones of dX and dW."""
+
+    def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
+        dtype = call.inputs["X"].dtype
+        parts = geometry.data_parts() if "dX" in call.outputs else []
+        self._no_bias = np.empty(0, arithmetic(dtype))
+        self._strides = geometry.strides
+        self._data = [_data_gradient(dtype, geometry, part, limit) for part in parts]
+        self._weights = _WeightGradient(call, geometry, limit) if "dW" in call.outputs else None
+        steps = self._data if self._weights is None else [*self._data, self._weights]
+        self.scratch = max((step.scratch for step in steps), default=0)
+        if call.policy.kernel is None and any(step.share < LEAST_SHARE for step in steps):
+            raise Refusal("would compute more than twice what is wanted")
+
+    def __call__(
+        self, dY: np.ndarray, X: np.ndarray, W: np.ndarray, dX: np.ndarray | None, dW: np.ndarray | None
+    ) -> None:
+        if self._weights is not None and dW is not None:
+            self._weights(dY, X, W, dW)
+        if dX is not None:
+            for part in self._data:
+                part(dY, W, self._no_bias, dX, self._strides)
+
+
+class _WeightGradient:
+    """dW += dY * columns(X)^T over the slices of positions; the sum is kept in the arithmetic type."""
+
+    def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
+        tensor, dtype = call.outputs["dW"], call.inputs["X"].dtype
+        self._dtype = arithmetic(dtype)
+        window = geometry.weight_window()
+        padded = Padded.cheapest(window, geometry.spatial, geometry.filters)
+        self._lanes = lanes(self._dtype)
+        self._total = (geometry.group, geometry.filters, geometry.channels * geometry.taps)
+        self._filters = geometry.filters
+        self._in_place = tensor.dtype == self._dtype and is_dense(tensor)
+        item, total = self._dtype.itemsize, geometry.group * geometry.filters * geometry.channels * geometry.taps
+        fixed = 0 if self._in_place else total * item
+        # A zero of dY's gaps times an infinity of X is a NaN the formula does not have: then columns give dW.
+        columns = 2 * total * item + (geometry.filters + geometry.channels * geometry.taps) * item
+        if columns > limit:
+            raise Refusal(f"needs {columns} bytes of scratch; the policy's workspace_limit is {limit}")
+        beside, most = geometry.filters + DOT_FILTERS, max(SLICE_BYTES, total * item)  # each slice adds to all of dW
+        self._rows = _Rows(dtype, geometry, geometry.channels, padded, beside, most, limit - fixed)
+        self.share = padded.share
+        self.scratch = max(fixed + self._rows.nbytes, columns)
+        self._exact = lambda: GemmLaunch(call, geometry, self.scratch, data=False)
+        table = padded.offsets(geometry.channels, self._rows.pitch)
+        self._offsets = np.concatenate((table, np.resize(table[-1:], -len(table) % DOT_ROWS)))
+        self._fill = _filler(dtype)
+        self._origin = np.zeros((1, 3), np.int64)
+        used, i = numba.from_dtype(self._dtype), types.int64
+        matrix, cube = types.Array(used, 2, "C"), types.Array(used, 3, "C")
+        self._dot = dot(threads.QUEUE, matrix, i, matrix, i, _VECTOR, i, i, cube)
+
+    def __call__(self, dY: np.ndarray, X: np.ndarray, W: np.ndarray, dW: np.ndarray) -> None:
+        total = self._sum(dY, X, dW)
+        if np.isfinite(total).all():
+            if not self._in_place:
+                dW[...] = total.reshape(dW.shape)
+            return
+        del total
+        self._exact()(dY, X, W, None, dW)
+
+    def _sum(self, dY: np.ndarray, X: np.ndarray, dW: np.ndarray) -> np.ndarray:
+        rows, filters, seen = self._rows, self._filters, self._rows.padded
+        total = (dW if self._in_place else np.empty(dW.shape, self._dtype)).reshape(self._total)
+        total[...] = 0
+        memory = rows.memory()
+        upstream = np.empty((rows.groups * filters + DOT_FILTERS, rows.length), self._dtype)
+        upstream[rows.groups * filters :] = 0  # read and not used, but arithmetic on subnormal numbers would be slow
+        down, across = (
+            -(-size // (n * of))
+            for size, n, of in zip(self._total[1:], DOT_BLOCKS, (DOT_FILTERS, DOT_ROWS), strict=True)
+        )
+        for group, groups in rows.ranges:
+            for start in rows.starts:
+                count = min(rows.length, rows.starts.stop - start)
+                filled = rows.fill(X, group, groups, start, memory)
+                lines = upstream[: groups * filters]
+                where = start, count, seen.pitches, (1, 1, 1), self._origin
+                threads.run(self._fill, len(lines), 2 * lines.nbytes, dY, group * filters, *where, lines)
+                what = upstream, filters, filled, rows.of_group, self._offsets, count, self._lanes
+                part = total[group : group + groups]
+                threads.run(self._dot, groups * down * across, 2 * filled.nbytes, *what, part)
+        return total
+
+
+def _data_gradient(dtype: np.dtype, geometry: Geometry, part: DataPart, limit: int) -> _Product:
+    return _Product(dtype, geometry, part.window, geometry.out, part.taps, part.firsts, True, limit)
+
+
+def _all_taps(geometry: Geometry) -> Table:
+    """The filter's taps, one phase of them."""
+    return np.ascontiguousarray(np.moveaxis(np.indices(geometry.kernel), 0, -1).reshape(1, -1, 3), np.int64)
+
+
+def _filler(dtype: np.dtype) -> Any:
+    source = types.Array(numba.from_dtype(kernel_dtype(dtype)), 5, "A", readonly=True)
+    rows = types.Array(numba.from_dtype(arithmetic(dtype)), 2, "C")
+    i = types.int64
+    return fill(threads.QUEUE, source, i, i, i, _TRIPLE, _TRIPLE, _TABLE, rows)
