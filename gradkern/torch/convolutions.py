@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
+from numbers import Integral
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -69,7 +70,7 @@ def conv3d(
 
 def _conv(spatial: int, x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Any) -> Tensor:
     *of_axes, groups = sizes
-    of_axes = [each if isinstance(each, int) else tuple(each) for each in of_axes]
+    of_axes = [each if isinstance(each, (int, Integral)) else tuple(each) for each in of_axes]
     kind = x.device.type
     if is_autocast(kind):
         x, weight, bias = autocast(kind, x, weight, bias)
@@ -82,7 +83,7 @@ def _conv(spatial: int, x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: 
 @lru_cache(maxsize=1024)
 def _asked(spatial: int, stride: Any, padding: Any, dilation: Any, groups: int) -> tuple[tuple[Any, ...], Any]:
     """What aten is told, and the attributes of the registry's operators. One number is one for every axis."""
-    sizes = [(n,) if isinstance(n, int) else n for n in (stride, padding, dilation)]
+    sizes = [tuple(map(int, (n,) if isinstance(n, Integral) else n)) for n in (stride, padding, dilation)]
     strides, pads, dilations = (n * spatial if len(n) == 1 else n for n in sizes)
     attributes = ("strides", strides), ("pads", (*pads, *pads)), ("dilations", dilations), ("group", groups)
     return (strides, pads, dilations, False, (0,) * spatial, groups), attributes

@@ -33,11 +33,17 @@ _RMS_NORM_GRAD = Direct("SimplifiedLayerNormalizationGrad", ("X_grad", "scale_gr
 _INVERTIBLE_GRAD = Direct("InvertibleLayerNormalizationGrad", ("X_grad", "scale_grad", "bias_grad"))
 
 
-def linear_gelu(input: Tensor, weight: Tensor, bias: Tensor, approximate: str = "none") -> Tensor:  # noqa: A002
+def linear_gelu(
+    input: Tensor,  # noqa: A002
+    weight: Tensor,
+    bias: Tensor | None = None,
+    approximate: str = "none",
+) -> Tensor:
     """gelu(linear(input, weight, bias)), as functional.linear and functional.gelu compute it.
 
     Its backward pass reads the gradient once for both the gradient of the linear layer's output and of its bias.
     """
+    bias = weight.new_zeros(weight.shape[0]) if bias is None else bias
     return _LinearGelu.apply(input, weight, bias, approximate)  # pyright: ignore[reportReturnType]
 
 
@@ -101,12 +107,12 @@ def layer_norm(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """functional.layer_norm, and input of 16 bits with parameters of float32: computed in float32, one rounding.
 
-    The result has the type of the input. With a residual it is the norm of input + residual and that sum, for the
-    layers that follow: one pass each way.
+    The result has the type of the input, and so have parameters where the two types are any others. With a residual it
+    is the norm of input + residual and that sum, for the layers that follow: one pass each way.
     """
     shape = tuple(normalized_shape)
-    weight = input.new_ones(shape) if weight is None else weight
-    bias = torch.zeros_like(weight) if bias is None else bias
+    weight = input.new_ones(shape) if weight is None else _beside(input, weight)
+    bias = torch.zeros_like(weight) if bias is None else _beside(input, bias)
     if residual is not None:
         if fits(input, residual, weight):
             return added_norm(input, residual, shape, weight, bias, eps)
@@ -141,6 +147,14 @@ class _LayerNorm(torch.autograd.Function):
         needs = of_x, of_weight, of_bias
         dx, dweight, dbias = _LAYER_NORM_GRAD(needs, (grad, x, weight, mean, inv_std), ctx.attributes)
         return dx, None, dweight, dbias, None
+
+
+def _beside(x: Tensor, parameter: Tensor) -> Tensor:
+    """A norm's parameter in the input's type, unless one of both is float32 and the other of 16 bits."""
+    types = x.dtype, parameter.dtype
+    if types[0] is types[1] or (torch.float32 in types and torch.float64 not in types):
+        return parameter
+    return parameter.to(x.dtype)
 
 
 def _axis(x: Tensor, shape: tuple[int, ...]) -> Any:
@@ -211,7 +225,7 @@ def rms_norm(
     from 1 in the type of the arithmetic, as PyTorch's is.
     """
     shape = tuple(normalized_shape)
-    weight = input.new_ones(shape) if weight is None else weight
+    weight = input.new_ones(shape) if weight is None else _beside(input, weight)
     eps = torch.finfo(torch.promote_types(input.dtype, torch.float32)).eps if eps is None else eps
     if residual is not None:
         if fits(input, residual, weight):

@@ -6,6 +6,7 @@ import copy
 import io
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from helpers.calls import run_any
@@ -172,6 +173,41 @@ def test_an_rms_norm_without_eps_has_that_of_pytorchs(dtype: Any) -> None:
     torch.testing.assert_close(gradkern.torch.rms_norm(x, (8,), weight), expected)
     torch.testing.assert_close(RMSNorm(8, dtype=dtype)(x), expected)
     torch.testing.assert_close(gradkern.torch.rms_norm(x, (8,), weight, residual=torch.zeros_like(x))[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("of_input", "of_weight"), [("float64", "float32"), ("float32", "float64"), ("float16", "bfloat16")]
+)
+def test_parameters_of_types_that_no_operator_has_together_are_converted(of_input: str, of_weight: str) -> None:
+    x, weight = random(4, 8, dtype=getattr(torch, of_input)), random(8, dtype=getattr(torch, of_weight))
+    for ours, theirs in (
+        (gradkern.torch.layer_norm, functional.layer_norm),
+        (gradkern.torch.rms_norm, functional.rms_norm),
+    ):
+        same(
+            lambda x, weight, ours=ours: ours(x, (8,), weight, eps=1e-5),
+            lambda x, weight, theirs=theirs: theirs(x, (8,), weight.to(x.dtype), eps=1e-5),
+            x,
+            weight,
+            rtol=2e-2 if x.dtype is torch.float16 else 1e-5,
+            atol=1e-2 if x.dtype is torch.float16 else 1e-5,
+        )
+
+
+def test_a_linear_layer_without_a_bias() -> None:
+    x, weight = random(3, 8), random(5, 8)
+    same(gradkern.torch.linear_gelu, lambda x, weight: functional.gelu(functional.linear(x, weight)), x, weight)
+
+
+def test_numbers_of_numpy_are_strides_too() -> None:
+    x, weight = random(1, 2, 7, 7), random(3, 2, 3, 3)
+    for stride in (np.int64(2), (np.int64(2), np.int32(1))):
+        same(
+            lambda x, weight, stride=stride: gradkern.torch.conv2d(x, weight, stride=stride),
+            lambda x, weight, stride=stride: functional.conv2d(x, weight, stride=stride),
+            x,
+            weight,
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
