@@ -201,7 +201,8 @@ def test_a_linear_layer_without_a_bias() -> None:
 
 def test_numbers_of_numpy_are_strides_too() -> None:
     x, weight = random(1, 2, 7, 7), random(3, 2, 3, 3)
-    for stride in (np.int64(2), (np.int64(2), np.int32(1))):
+    strides: tuple[Any, ...] = np.int64(2), (np.int64(2), np.int32(1))
+    for stride in strides:
         same(
             lambda x, weight, stride=stride: gradkern.torch.conv2d(x, weight, stride=stride),
             lambda x, weight, stride=stride: functional.conv2d(x, weight, stride=stride),
