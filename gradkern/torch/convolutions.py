@@ -69,8 +69,8 @@ def conv3d(
 
 
 def _conv(spatial: int, x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Any) -> Tensor:
-    *of_axes, groups = sizes
-    of_axes = [each if isinstance(each, (int, Integral)) else tuple(each) for each in of_axes]
+    *given, groups = sizes
+    of_axes: list[Any] = [each if isinstance(each, (int, Integral)) else tuple(each) for each in given]
     kind = x.device.type
     if is_autocast(kind):
         x, weight, bias = autocast(kind, x, weight, bias)
