@@ -144,7 +144,7 @@ class ImplicitForward:
         self._product = _Product(dtype, geometry, window, geometry.spatial, taps, origin, False, limit)
         self.scratch = self._product.scratch
         if call.policy.kernel is None and self._product.share < LEAST_SHARE:
-            raise Refusal("would compute more than twice what is wanted")
+            raise Refusal("would compute more than five times what is wanted")
 
     def __call__(self, X: np.ndarray, W: np.ndarray, weights: np.ndarray, B: np.ndarray, Y: np.ndarray) -> None:
         self._product(X, W, B, Y, (1, 1, 1))
@@ -163,7 +163,7 @@ class ImplicitLaunch:
         steps = self._data if self._weights is None else [*self._data, self._weights]
         self.scratch = max((step.scratch for step in steps), default=0)
         if call.policy.kernel is None and any(step.share < LEAST_SHARE for step in steps):
-            raise Refusal("would compute more than twice what is wanted")
+            raise Refusal("would compute more than five times what is wanted")
 
     def __call__(
         self, dY: np.ndarray, X: np.ndarray, W: np.ndarray, dX: np.ndarray | None, dW: np.ndarray | None
