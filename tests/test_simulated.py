@@ -31,6 +31,6 @@ def test_the_kernels_own_source_is_right_under_the_simulator(group: str, pytestc
     options = ["--every-kernel"] if any(map(pytestconfig.getoption, ("--every-kernel", "--long"))) else []
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *options, *map(str, files)]
     environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1"}
-    # The limit is a guard against hanging: on a machine with nothing else to do a group takes three minutes at most.
+    # The limit is a guard against hanging, on a busy machine too.
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

@@ -28,11 +28,12 @@ def compare_steps(
     calls     how often each signature came in a step
     repeats   steps in each of four turns, after one with each of both
     """
-    taken: dict[str, int] = {}
     named = {f"{each.translation.name} on {each.key}": each for each in kernels if each.active}
-    for name, kernel in named.items():
-        if kernel.override.installed:
-            taken[name] = sum(calls.get(each, 0) for each in kernel.signatures() if each.run is not None)
+    taken = {
+        name: sum(calls.get(each, 0) for each in kernel.signatures() if each.run is not None)
+        for name, kernel in named.items()
+        if kernel.override.installed
+    }
     tried = sorted((name for name, count in taken.items() if count), key=lambda name: -taken[name])
     for name in ranks.of_first(tried):  # every rank runs as many steps, as they wait for each other in each
         times = ranks.of_all(_times(named[name], step, repeats))

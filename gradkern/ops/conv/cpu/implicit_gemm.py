@@ -85,21 +85,22 @@ class _Product:
     """W, packed as panels, times the columns of a tensor; each element of the target is written once."""
 
     def __init__(
-        self, dtype: np.dtype, geometry: Geometry, window: Window, sizes: Axes, taps: Table, firsts: Table,
+        self, call: Call, geometry: Geometry, window: Window, sizes: Axes, taps: Table, firsts: Table,
         of_data: bool, limit: int,
     ) -> None:  # fmt: skip
+        dtype = call.inputs["X"].dtype
         self._dtype, self._of_data, self._taps, self._firsts = arithmetic(dtype), of_data, taps, firsts
         rows, self._channels = geometry.channels, geometry.filters
         if of_data:
             rows, self._channels = self._channels, rows
         panels = -(-len(firsts) * self._channels // PANEL)
         padded = Padded.cheapest(window, sizes, panels * PANEL)
+        _require_share(call, padded.share * len(firsts) * self._channels / max(panels * PANEL, 1))
         self._panels = (geometry.group, panels, rows * window.taps, PANEL)
         item = self._dtype.itemsize
         weights = geometry.group * panels * rows * window.taps * PANEL * item
         self._block = positions_of_block(self._dtype)
         results = threads.threads() * PANELS_PER_TASK * PANEL * BLOCKS_PER_TILE * self._block * item
-        self.share = padded.share * len(firsts) * self._channels / max(panels * PANEL, 1)
         self._rows = _Rows(dtype, geometry, rows, padded, 0, SLICE_BYTES, limit - weights - results)
         self.scratch = weights + results + self._rows.nbytes
         self._tile = min(BLOCKS_PER_TILE * self._block, self._rows.length)
@@ -138,13 +139,10 @@ class ImplicitForward:
     """Computes Y."""
 
     def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
-        dtype = call.inputs["X"].dtype
         window = geometry.weight_window()
         taps, origin = _all_taps(geometry), np.zeros((1, 3), np.int64)
-        self._product = _Product(dtype, geometry, window, geometry.spatial, taps, origin, False, limit)
+        self._product = _Product(call, geometry, window, geometry.spatial, taps, origin, False, limit)
         self.scratch = self._product.scratch
-        if call.policy.kernel is None and self._product.share < LEAST_SHARE:
-            raise Refusal("would compute more than five times what is wanted")
 
     def __call__(self, X: np.ndarray, W: np.ndarray, weights: np.ndarray, B: np.ndarray, Y: np.ndarray) -> None:
         self._product(X, W, B, Y, (1, 1, 1))
@@ -154,16 +152,13 @@ class ImplicitLaunch:
     """Computes the wanted ones of dX and dW."""
 
     def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
-        dtype = call.inputs["X"].dtype
         parts = geometry.data_parts() if "dX" in call.outputs else []
-        self._no_bias = np.empty(0, arithmetic(dtype))
+        self._no_bias = np.empty(0, arithmetic(call.inputs["X"].dtype))
         self._strides = geometry.strides
-        self._data = [_data_gradient(dtype, geometry, part, limit) for part in parts]
+        self._data = [_data_gradient(call, geometry, part, limit) for part in parts]
         self._weights = _WeightGradient(call, geometry, limit) if "dW" in call.outputs else None
         steps = self._data if self._weights is None else [*self._data, self._weights]
         self.scratch = max((step.scratch for step in steps), default=0)
-        if call.policy.kernel is None and any(step.share < LEAST_SHARE for step in steps):
-            raise Refusal("would compute more than five times what is wanted")
 
     def __call__(
         self, dY: np.ndarray, X: np.ndarray, W: np.ndarray, dX: np.ndarray | None, dW: np.ndarray | None
@@ -183,6 +178,7 @@ class _WeightGradient:
         self._dtype = arithmetic(dtype)
         window = geometry.weight_window()
         padded = Padded.cheapest(window, geometry.spatial, geometry.filters)
+        _require_share(call, padded.share)
         self._lanes = lanes(self._dtype)
         self._total = (geometry.group, geometry.filters, geometry.channels * geometry.taps)
         self._filters = geometry.filters
@@ -195,7 +191,6 @@ class _WeightGradient:
             raise Refusal(f"needs {columns} bytes of scratch; the policy's workspace_limit is {limit}")
         beside, most = geometry.filters + DOT_FILTERS, max(SLICE_BYTES, total * item)  # each slice adds to all of dW
         self._rows = _Rows(dtype, geometry, geometry.channels, padded, beside, most, limit - fixed)
-        self.share = padded.share
         self.scratch = max(fixed + self._rows.nbytes, columns)
         self._exact = lambda: GemmLaunch(call, geometry, self.scratch, data=False)
         table = padded.offsets(geometry.channels, self._rows.pitch)
@@ -239,8 +234,14 @@ class _WeightGradient:
         return total
 
 
-def _data_gradient(dtype: np.dtype, geometry: Geometry, part: DataPart, limit: int) -> _Product:
-    return _Product(dtype, geometry, part.window, geometry.out, part.taps, part.firsts, True, limit)
+def _require_share(call: Call, share: float) -> None:
+    """Refuse, unless pinned, where less than LEAST_SHARE of what is computed is wanted."""
+    if call.policy.kernel is None and share < LEAST_SHARE:
+        raise Refusal("would compute more than five times what is wanted")
+
+
+def _data_gradient(call: Call, geometry: Geometry, part: DataPart, limit: int) -> _Product:
+    return _Product(call, geometry, part.window, geometry.out, part.taps, part.firsts, True, limit)
 
 
 def _all_taps(geometry: Geometry) -> Table:
