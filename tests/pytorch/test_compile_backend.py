@@ -253,6 +253,7 @@ def test_checkpointed_blocks_are_rewritten_and_count_once() -> None:
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of Inductor's own imports
 def test_a_linear_layer_between_convolutions_keeps_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inductor lays tensors of four axes near a convolution out as images: a GELU's last axis has to stay innermost."""
+    from torch._inductor.utils import run_and_get_code
 
     class Mixed(nn.Module):
         def __init__(self) -> None:
@@ -265,22 +266,24 @@ def test_a_linear_layer_between_convolutions_keeps_its_rows(monkeypatch: pytest.
             return self.last(self.down(functional.gelu(self.up(y))).permute(0, 3, 1, 2))
 
     seen: list[torch.Tensor] = []
-    own = bias_gelu_operators.results
 
-    def watched(name: str, *inputs: Any, **named: Any) -> Any:
-        seen.extend(inputs[:-1])
-        return own(name, *inputs, **named)
+    def watched(own: Any) -> Any:
+        return lambda needs, tensors: (seen.extend(tensors[:-1]), own(needs, tensors))[1]
 
-    monkeypatch.setattr(bias_gelu_operators, "results", watched)
+    for table in (bias_gelu_operators._GELU, bias_gelu_operators._GELU_GRAD):
+        monkeypatch.setitem(table, "none", watched(table["none"]))
     model: Any = Mixed()
     model.to(memory_format=torch.channels_last)
     x = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
     expected = steps(model, copy.deepcopy(model), x)
     compiled = torch.compile(model, backend="gradkern", options={"gradkern": True, "force_disable_caches": True})
-    for name, each in steps(model, compiled, x).items():
+    found, codes = run_and_get_code(steps, model, compiled, x)
+    for name, each in found.items():
         if not name.startswith("d "):
             torch.testing.assert_close(each, expected[name], rtol=1e-4, atol=1e-5)
     assert taken() == {"linear + gelu": 1}
+    assert any("bias_gelu_forward.default(" in code for code in codes)  # not the one that enters autograd
+    assert not any("bias_gelu.default(" in code for code in codes)
     assert len(seen) == 3  # the product, and the gradient with it
     assert all(each.stride()[-1] == 1 and each.is_contiguous() for each in seen)
 

@@ -9,17 +9,22 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.operators import define, differentiable, empty, results
+from gradkern.torch.compile_backend.operators import define, differentiable, given
+from gradkern.torch.direct import Direct
 from gradkern.torch.operators import new_like
 
 __all__ = ["LAYER_NORM", "RMS_NORM"]
 
 Tensor = torch.Tensor
 
+_SKIP_LAYER_NORM = Direct("SkipLayerNormalization", ("output", "mean", "inv_std_var", "input_skip_bias_sum"))
+_SKIP_RMS_NORM = Direct("SkipSimplifiedLayerNormalization", ("output", "inv_std_var", "input_skip_bias_sum"))
+_LAYER_NORM_GRAD = Direct("LayerNormalizationGrad", ("X_grad", "scale_grad", "bias_grad"))
+_RMS_NORM_GRAD = Direct("SimplifiedLayerNormalizationGrad", ("X_grad", "scale_grad"))
+
 
 def _layer_norm(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> tuple[Tensor, ...]:
-    outputs = ("output", "mean", "inv_std_var", "input_skip_bias_sum")
-    y, mean, inv_std, total = results("SkipLayerNormalization", x, residual, weight, bias, outputs=outputs, epsilon=eps)
+    y, mean, inv_std, total = _SKIP_LAYER_NORM((True,) * 4, (x, residual, weight, bias), (("epsilon", eps),))
     return y, total, mean, inv_std
 
 
@@ -30,13 +35,11 @@ def _fake_layer_norm(x: Tensor, *more: Any) -> tuple[Tensor, ...]:
 def _layer_norm_backward(
     grad: Tensor, sum_grad: Tensor | None, total: Tensor, weight: Tensor, mean: Tensor, inv_std: Tensor, mask: Any
 ) -> tuple[Tensor, ...]:
-    names = ("X_grad", "scale_grad", "bias_grad")
-    return _gradients("LayerNormalizationGrad", names, mask, sum_grad, (grad, total, weight, mean, inv_std))
+    return given(_LAYER_NORM_GRAD(tuple(mask), (grad, total, weight, mean, inv_std, _added(sum_grad, mask))), total)
 
 
 def _rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, ...]:
-    outputs = ("output", "inv_std_var", "input_skip_bias_sum")
-    y, inv_rms, total = results("SkipSimplifiedLayerNormalization", x, residual, weight, outputs=outputs, epsilon=eps)
+    y, inv_rms, total = _SKIP_RMS_NORM((True,) * 3, (x, residual, weight), (("epsilon", eps),))
     return y, total, inv_rms
 
 
@@ -47,40 +50,33 @@ def _fake_rms_norm(x: Tensor, *more: Any) -> tuple[Tensor, ...]:
 def _rms_norm_backward(
     grad: Tensor, sum_grad: Tensor | None, total: Tensor, weight: Tensor, inv_rms: Tensor, mask: Any
 ) -> tuple[Tensor, ...]:
-    names = ("X_grad", "scale_grad")
-    return _gradients("SimplifiedLayerNormalizationGrad", names, mask, sum_grad, (grad, total, weight, inv_rms))
+    return given(_RMS_NORM_GRAD(tuple(mask), (grad, total, weight, inv_rms, _added(sum_grad, mask))), total)
+
+
+def _added(sum_grad: Tensor | None, mask: Any) -> Tensor | None:
+    """What is added to the first gradient, where that is wanted."""
+    return sum_grad if mask[0] else None
 
 
 def _statistics(x: Tensor) -> Tensor:
     return x.new_empty(x.shape[:-1], dtype=torch.promote_types(x.dtype, torch.float32))
 
 
-def _gradients(name: str, names: Any, mask: Any, sum_grad: Tensor | None, inputs: tuple[Tensor, ...]) -> Any:
-    wanted = tuple([each for each, asked in zip(names, mask, strict=True) if asked])
-    found: Any = results(name, *inputs, sum_grad if mask[0] else None, outputs=wanted)
-    return tuple([getattr(found, each) if each in wanted else empty(inputs[0]) for each in names])
-
-
 def _fake_backward(grad: Tensor, sum_grad: Any, total: Tensor, weight: Tensor, *more: Any) -> tuple[Tensor, ...]:
     models = (total, weight, weight)
-    return tuple([new_like(each) if asked else empty(total) for each, asked in zip(models, more[-1])])  # noqa: B905
+    return given(tuple([new_like(each) if asked else None for each, asked in zip(models, more[-1])]), total)  # noqa: B905
 
 
-LAYER_NORM = define(
-    "add_layer_norm(Tensor input, Tensor residual, Tensor weight, Tensor? bias, float eps) -> "
-    "(Tensor, Tensor, Tensor, Tensor)",
-    _layer_norm,
-    _fake_layer_norm,
-    rows=True,
+_OF_LAYER_NORM = (
+    "(Tensor input, Tensor residual, Tensor weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor, Tensor)"
 )
+LAYER_NORM = define(f"add_layer_norm{_OF_LAYER_NORM}", _layer_norm, _fake_layer_norm, rows=True)
 """output, sum, mean and 1 / standard deviation of each row"""
-RMS_NORM = define(
-    "add_rms_norm(Tensor input, Tensor residual, Tensor weight, float eps) -> (Tensor, Tensor, Tensor)",
-    _rms_norm,
-    _fake_rms_norm,
-    rows=True,
-)
+_OF_RMS_NORM = "(Tensor input, Tensor residual, Tensor weight, float eps) -> (Tensor, Tensor, Tensor)"
+RMS_NORM = define(f"add_rms_norm{_OF_RMS_NORM}", _rms_norm, _fake_rms_norm, rows=True)
 """output, sum, 1 / root mean square of each row"""
+_LAYER_NORM_FORWARD = define(f"add_layer_norm_forward{_OF_LAYER_NORM}", _layer_norm, _fake_layer_norm, rows=True)
+_RMS_NORM_FORWARD = define(f"add_rms_norm_forward{_OF_RMS_NORM}", _rms_norm, _fake_rms_norm, rows=True)
 _LAYER_NORM_BACKWARD = define(
     "add_layer_norm_backward(Tensor grad, Tensor? sum_grad, Tensor sum, Tensor weight, Tensor mean, Tensor inv_std, "
     "bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
@@ -112,10 +108,10 @@ def _differentiate(ctx: Any, grad: Tensor | None, sum_grad: Tensor | None, *_: A
     else:
         mask = [needs[0] or needs[1], *parameters]
         backward = _LAYER_NORM_BACKWARD if len(parameters) > 1 else _RMS_NORM_BACKWARD
-        given = backward(grad, sum_grad, *ctx.saved_tensors, mask)
-        dx, *found = [each if asked else None for each, asked in zip(given, mask, strict=True)]
+        results = backward(grad, sum_grad, *ctx.saved_tensors, mask)
+        dx, *found = [each if asked else None for each, asked in zip(results, mask, strict=True)]
     return dx if needs[0] else None, dx if needs[1] else None, *found, None
 
 
-differentiable("add_layer_norm", _differentiate, _setup)
-differentiable("add_rms_norm", _differentiate, _setup)
+differentiable(LAYER_NORM, _LAYER_NORM_FORWARD, _differentiate, _setup)
+differentiable(RMS_NORM, _RMS_NORM_FORWARD, _differentiate, _setup)

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.operators import define, differentiable, empty, results
+from gradkern.torch.compile_backend.operators import define, differentiable, given
+from gradkern.torch.direct import Direct
 from gradkern.torch.operators import new_like
 
 __all__ = ["BACKWARD", "FORWARD", "IN_PLACE"]
@@ -14,7 +15,9 @@ __all__ = ["BACKWARD", "FORWARD", "IN_PLACE"]
 Tensor = torch.Tensor
 
 _ARGUMENTS = "Tensor? residual, float momentum, float eps, str activation"
-_GRADIENTS = ("dX", "dScale", "dBias", "dZ")
+_OUTPUTS = ("Y", "running_mean", "running_var", "saved_mean", "saved_inv_std")
+_BATCH_NORM = Direct("BatchNormalization", _OUTPUTS, searched=True)
+_BATCH_NORM_GRAD = Direct("BatchNormalizationGrad", ("dX", "dScale", "dBias", "dZ"), searched=True)
 
 
 def _forward(
@@ -28,25 +31,11 @@ def _forward(
     eps: float,
     activation: str,
     out: Any = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Any, ...]:
     """Y, running mean and variance, and the statistics of the batch that the backward pass takes."""
-    return tuple(  # pyright: ignore[reportReturnType]
-        results(
-            "BatchNormalization",
-            x,
-            weight,
-            bias,
-            running_mean,
-            running_var,
-            residual,
-            outputs=("Y", "running_mean", "running_var", "saved_mean", "saved_inv_std"),
-            out=out,
-            epsilon=eps,
-            momentum=1.0 - momentum,
-            activation=activation,
-            unbiased=1,
-        )
-    )
+    tensors = x, weight, bias, running_mean, running_var, residual
+    attributes = ("epsilon", eps), ("momentum", 1.0 - momentum), ("activation", activation), ("unbiased", 1)
+    return _BATCH_NORM((True,) * 5, tensors, attributes, out)
 
 
 def _forward_in_place(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *more: Any) -> Any:
@@ -79,36 +68,22 @@ def _backward(
     mask: list[bool],
 ) -> tuple[Tensor, ...]:
     """The gradients of x, weight, bias and residual that the mask asks for."""
-    wanted = tuple([name for name, asked in zip(_GRADIENTS, mask, strict=True) if asked])
-    found: Any = results(
-        "BatchNormalizationGrad",
-        grad,
-        x,
-        weight,
-        mean,
-        inv_std,
-        bias,
-        y,
-        grad_2,
-        outputs=wanted,
-        activation=activation,
-    )
-    given = [getattr(found, name) if name in wanted else empty(x) for name in _GRADIENTS]
-    return tuple(given)
+    tensors = grad, x, weight, mean, inv_std, bias, y, grad_2
+    return given(_BATCH_NORM_GRAD(tuple(mask), tensors, (("activation", activation),)), x)
 
 
 def _fake_backward(grad: Tensor, grad_2: Any, x: Tensor, y: Any, weight: Tensor, *more: Any) -> tuple[Tensor, ...]:
     models = (x, weight, weight, x)
-    return tuple([new_like(each) if asked else empty(x) for each, asked in zip(models, more[-1], strict=True)])
+    return given(tuple([new_like(each) if asked else None for each, asked in zip(models, more[-1], strict=True)]), x)
 
 
-FORWARD = define(
-    "batch_norm_act(Tensor input, Tensor weight, Tensor bias, Tensor running_mean, Tensor running_var, "
-    f"{_ARGUMENTS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-    _forward,
-    _fake_forward,
+_FUNCTIONAL = (
+    "(Tensor input, Tensor weight, Tensor bias, Tensor running_mean, Tensor running_var, "
+    f"{_ARGUMENTS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
+FORWARD = define(f"batch_norm_act{_FUNCTIONAL}", _forward, _fake_forward)
 """output, running_mean, running_var, saved mean, saved 1 / standard deviation"""
+_FORWARD = define(f"batch_norm_act_forward{_FUNCTIONAL}", _forward, _fake_forward)
 IN_PLACE = define(
     "batch_norm_act_(Tensor input, Tensor weight, Tensor bias, Tensor(a!) running_mean, Tensor(b!) running_var, "
     f"{_ARGUMENTS}) -> (Tensor, Tensor, Tensor)",
@@ -147,4 +122,4 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
     return dx, dweight, dbias, None, None, grad if passed_on and needs[5] else dz, None, None, None
 
 
-differentiable("batch_norm_act", _differentiate, _setup)
+differentiable(FORWARD, _FORWARD, _differentiate, _setup)

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.operators import define, differentiable, empty, results
+from gradkern.torch.compile_backend.operators import define, differentiable, given
+from gradkern.torch.direct import Attributes, Direct
 from gradkern.torch.operators import new_like
 
 __all__ = ["DEPTHWISE_CONV"]
@@ -14,36 +15,38 @@ __all__ = ["DEPTHWISE_CONV"]
 Tensor = torch.Tensor
 Sizes = list[int]
 
+_CONV = Direct("Conv", ("Y",), searched=True)
+_CONV_GRAD = Direct("ConvGrad", ("dX", "dW", "dB"), searched=True)
 
-def _attributes(weight: Tensor, stride: Sizes, padding: Sizes, dilation: Sizes) -> dict[str, Any]:
-    return {"strides": stride, "pads": [*padding, *padding], "dilations": dilation, "group": weight.shape[0]}
+
+def _attributes(weight: Tensor, stride: Sizes, padding: Sizes, dilation: Sizes) -> Attributes:
+    pads = (*padding, *padding)
+    return ("strides", tuple(stride)), ("pads", pads), ("dilations", tuple(dilation)), ("group", weight.shape[0])
 
 
 def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Sizes) -> Tensor:
-    return results("Conv", x, weight, bias, outputs=("Y",), **_attributes(weight, *sizes)).Y
+    return _CONV((True,), (x, weight, bias), _attributes(weight, *sizes))[0]
 
 
 def _fake_forward(x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Sizes) -> Tensor:
-    return torch.ops.gradkern.Conv(x, weight, bias, **_attributes(weight, *sizes))
+    return torch.ops.gradkern.Conv(x, weight, bias, **dict(_attributes(weight, *sizes)))
 
 
 def _backward(
     grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes, dilation: Sizes, mask: list[bool]
 ) -> tuple[Tensor, ...]:
-    outputs = tuple([name for name, asked in zip(("dX", "dW", "dB"), mask, strict=True) if asked])
-    found = results("ConvGrad", grad, x, weight, outputs=outputs, **_attributes(weight, stride, padding, dilation))
-    return tuple([getattr(found, name) if name in outputs else empty(x) for name in ("dX", "dW", "dB")])
+    return given(_CONV_GRAD(tuple(mask), (grad, x, weight), _attributes(weight, stride, padding, dilation)), x)
 
 
 def _fake_backward(grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     made = new_like(x), new_like(weight), weight.new_empty(weight.shape[0])
-    return tuple([each if asked else empty(x) for each, asked in zip(made, rest[-1], strict=True)])
+    return given(tuple([each if asked else None for each, asked in zip(made, rest[-1], strict=True)]), x)
 
 
 _SIZES = "int[] stride, int[] padding, int[] dilation"
-DEPTHWISE_CONV = define(
-    f"depthwise_conv(Tensor input, Tensor weight, Tensor? bias, {_SIZES}) -> Tensor", _forward, _fake_forward
-)
+_ARGUMENTS = f"(Tensor input, Tensor weight, Tensor? bias, {_SIZES}) -> Tensor"
+DEPTHWISE_CONV = define(f"depthwise_conv{_ARGUMENTS}", _forward, _fake_forward)
+_FORWARD = define(f"depthwise_conv_forward{_ARGUMENTS}", _forward, _fake_forward)
 _BACKWARD = define(
     f"depthwise_conv_backward(Tensor grad, Tensor input, Tensor weight, {_SIZES}, bool[3] output_mask) -> "
     "(Tensor, Tensor, Tensor)",
@@ -59,8 +62,8 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _differentiate(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     mask = list(ctx.needs_input_grad[:3])
-    given = _BACKWARD(grad, *ctx.saved_tensors, *ctx.sizes, mask)
-    return *[each if asked else None for each, asked in zip(given, mask, strict=True)], None, None, None
+    found = _BACKWARD(grad, *ctx.saved_tensors, *ctx.sizes, mask)
+    return *[each if asked else None for each, asked in zip(found, mask, strict=True)], None, None, None
 
 
-differentiable("depthwise_conv", _differentiate, _setup)
+differentiable(DEPTHWISE_CONV, _FORWARD, _differentiate, _setup)

@@ -7,20 +7,21 @@ makes those that are put off.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
+from torch import fx  # pyright: ignore[reportMissingImports]
 
-from gradkern.dispatch.run import run
-from gradkern.torch.flags import flags, policy_of
 from gradkern.torch.operators import registered
 
-__all__ = ["define", "differentiable", "empty", "results", "unregistered"]
+__all__ = ["define", "differentiable", "given", "leave_gradients", "unregistered"]
 
 Tensor = torch.Tensor
 
 _library = torch.library.Library("gradkern", "FRAGMENT")
+_twins: dict[Any, Any] = {}
+"""Of operators that are differentiable, those that compute the same and are not."""
 
 
 def define(schema: str, kernel: Callable[..., Any], fake: Callable[..., Any], rows: bool = False) -> Any:
@@ -39,21 +40,24 @@ def define(schema: str, kernel: Callable[..., Any], fake: Callable[..., Any], ro
     return getattr(torch.ops.gradkern, name).default
 
 
-def differentiable(name: str, backward: Callable[..., Any], setup: Callable[..., Any]) -> None:
-    """Let the operator have this backward pass."""
-    torch.library.register_autograd(f"gradkern::{name}", backward, setup_context=setup, lib=_library)
+def differentiable(operator: Any, twin: Any, backward: Callable[..., Any], setup: Callable[..., Any]) -> None:
+    """Let the operator have this backward pass. Its twin, of the same schema, has none."""
+    torch.library.register_autograd(operator, backward, setup_context=setup, lib=_library)
+    _twins[operator] = twin
 
 
-def results(
-    name: str, *inputs: Tensor | None, outputs: tuple[str, ...], out: Mapping[str, Tensor] | None = None, **named: Any
-) -> Any:
-    """The outputs of the registry's operator, a named tuple."""
-    return run(name, *inputs, outputs=outputs, out=out, policy=policy_of(flags()), **named)
+def leave_gradients(graph: fx.Graph) -> None:
+    """Stage 3: in a graph whose gradients are done with, twins stand for operators that have one. PyTorch would enter
+    a backward pass that is registered in Python at every call, which costs the host about 10 us, to find no use for it.
+    """
+    for operator, twin in _twins.items():
+        for node in graph.find_nodes(op="call_function", target=operator):
+            node.target = twin
 
 
-def empty(like: Tensor) -> Tensor:
-    """In the place of a result that is not wanted."""
-    return like.new_empty(0)
+def given(results: tuple[Tensor | None, ...], like: Tensor) -> tuple[Tensor, ...]:
+    """The results, an empty tensor in the place of one that is not wanted."""
+    return tuple([like.new_empty(0) if each is None else each for each in results])
 
 
 def unregistered(name: str, device: torch.device, **types: torch.dtype) -> str:
