@@ -20,8 +20,7 @@ def filled(like: torch.Tensor, shape: tuple[int, ...], value: float, dtype: torc
 
     To fill one is a launch, so in eager it is kept, for the stream that has filled it. Captured graphs have theirs.
     """
-    captured = like.is_cuda and torch.cuda.is_current_stream_capturing()
-    if captured or not is_eager() or type(like) is not torch.Tensor:
+    if not is_eager() or type(like) is not torch.Tensor or (like.is_cuda and torch.cuda.is_current_stream_capturing()):
         return like.new_full(shape, value, dtype=dtype)
     stream = device_arrays().torch_kind(like.get_device()).stream() if like.is_cuda else 0
     key = shape, value, dtype, like.device, stream

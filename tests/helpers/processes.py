@@ -34,7 +34,8 @@ def run(work: Callable[..., None], size: int, *arguments: Any) -> None:
     while left:
         connection.wait([process.sentinel for process in left])
         left = [process for process in left if process.is_alive()]
-        if any(process.exitcode for process in every):
+        if codes := {rank: each.exitcode for rank, each in enumerate(every) if each.exitcode}:
+            print(f"exit codes of processes: {codes}", file=sys.stderr)
             for process in left:
                 process.kill()
             sys.exit(1)

@@ -311,6 +311,15 @@ def test_small_tensors_are_left_by_default() -> None:
     assert "compiled batch_norm + relu: fewer than 1048576 bytes" in str(gradkern.torch.report())
 
 
+def test_a_model_without_anything_to_fuse_can_be_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one of convolutions and instance norms, which searches do not concern either."""
+    monkeypatch.setattr(findings, "_graphs", [0])
+    model = torch.compile(nn.Sequential(nn.Conv1d(3, 4, 2), nn.InstanceNorm1d(4)), backend=rewritten)
+    with pytest.raises(gradkern.ProviderError, match="no model is compiled"):
+        gradkern.torch.tune(lambda: None)
+    assert gradkern.torch.tune(lambda: model(torch.rand(2, 3, 5)).shape) == (2, 4, 4)
+
+
 def test_gates_are_told_apart_from_mistakes() -> None:
     x = torch.empty(4, dtype=torch.float64)
     assert not gates_of({"batch_norm": 32}).reason("batch_norm", x)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gradkern.system import locks
 
-__all__ = ["Finding", "add", "clear", "findings", "shown", "used"]
+__all__ = ["Finding", "add", "clear", "findings", "note_graph", "shown", "used"]
 
 _MOST = 10_000
 
@@ -30,14 +30,12 @@ class Finding:
 
 
 _found: list[Finding] = []
-_fusions: set[str] = set()  # that were ever made in this process
+_graphs: list[int] = [0]  # compiled in this process
 _changing = locks.lock()
 
 
 def add(finding: Finding) -> None:
     with _changing:
-        if not finding.reason:
-            _fusions.add(finding.fusion)
         if len(_found) < _MOST:
             _found.append(finding)
 
@@ -47,9 +45,15 @@ def findings() -> tuple[Finding, ...]:
     return tuple(_found)
 
 
+def note_graph() -> None:
+    """Note that a graph is compiled, whatever is found in it."""
+    with _changing:
+        _graphs[0] += 1
+
+
 def used() -> bool:
-    """Whether anything was ever taken in this process."""
-    return bool(_fusions)
+    """Whether a graph was ever compiled in this process."""
+    return bool(_graphs[0])
 
 
 def clear() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import fx  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend import add_norm, batch_norm, counters, depthwise_conv, linear_gelu
+from gradkern.torch.compile_backend import add_norm, batch_norm, counters, depthwise_conv, findings, linear_gelu
 from gradkern.torch.compile_backend.fusion import Fusion
 from gradkern.torch.compile_backend.gates import gates_of
 
@@ -16,6 +16,7 @@ __all__ = ["rewrite"]
 def rewrite(graph_module: fx.GraphModule, gates: Any = None) -> None:
     """Rewrite it in place. `gates` is the option "gradkern" of the backend."""
     fusion = Fusion(gates_of(gates))
+    findings.note_graph()
     for each in graph_module.modules():  # regions that are checkpointed are modules of their own
         if isinstance(each, fx.GraphModule):
             for fuse in (batch_norm.fuse, add_norm.fuse, linear_gelu.fuse, depthwise_conv.fuse):
