@@ -55,13 +55,18 @@ __all__ = [
 _T = TypeVar("_T", bound=_Array)
 _T1 = TypeVar("_T1", bound=_Array)
 _T2 = TypeVar("_T2", bound=_Array)
+_T3 = TypeVar("_T3", bound=_Array)
 _TB = TypeVar("_TB", bound=_Array)
 _V = TypeVar("_V", bound=_Array)
 _BatchNormalizationOutput: TypeAlias = Literal["Y", "running_mean", "running_var", "saved_mean", "saved_inv_std"]
+_BatchNormalizationFromStatisticsOutput: TypeAlias = Literal["Y"]
 _BatchNormalizationGradOutput: TypeAlias = Literal["dX", "dScale", "dBias", "dZ"]
 _BatchNormalizationGradFromSumsOutput: TypeAlias = Literal["dX"]
-_BatchNormalizationGradSumsOutput: TypeAlias = Literal["dScale", "dBias"]
-_BatchNormalizationMergeStatisticsOutput: TypeAlias = Literal["statistics", "sample_statistics"]
+_BatchNormalizationGradSumsOutput: TypeAlias = Literal["dScale", "dBias", "sums"]
+_BatchNormalizationMergeStatisticsOutput: TypeAlias = Literal[
+    "statistics", "sample_statistics", "running_mean", "running_var"
+]
+_BatchNormalizationStatisticsOutput: TypeAlias = Literal["part_statistics"]
 _BiasFastGeluOutput: TypeAlias = Literal["C"]
 _BiasFastGeluGrad_dXOutput: TypeAlias = Literal["dX", "dB"]
 _BiasGeluOutput: TypeAlias = Literal["C"]
@@ -101,6 +106,19 @@ class _BatchNormalizationPlan(Prepared):
         out: Mapping[_BatchNormalizationOutput, _Array] | None = None,
         stream: Any = None,
     ) -> _results.BatchNormalization[_T, _T2]: ...
+
+class _BatchNormalizationFromStatisticsPlan(Prepared):
+    def __call__(
+        self,
+        X: _T,
+        scale: _Array,
+        B: _Array,
+        saved_mean: _Array,
+        saved_inv_std: _Array,
+        *,
+        out: Mapping[_BatchNormalizationFromStatisticsOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.BatchNormalizationFromStatistics[_T]: ...
 
 class _BatchNormalizationGradPlan(Prepared):
     def __call__(
@@ -150,10 +168,17 @@ class _BatchNormalizationMergeStatisticsPlan(Prepared):
     def __call__(
         self,
         part_statistics: _T2,
+        input_mean: _T3 | None = None,
+        input_var: _T3 | None = None,
         *,
         out: Mapping[_BatchNormalizationMergeStatisticsOutput, _Array] | None = None,
         stream: Any = None,
-    ) -> _results.BatchNormalizationMergeStatistics[_T2]: ...
+    ) -> _results.BatchNormalizationMergeStatistics[_T2, _T3]: ...
+
+class _BatchNormalizationStatisticsPlan(Prepared):
+    def __call__(
+        self, X: _T, *, out: Mapping[_BatchNormalizationStatisticsOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.BatchNormalizationStatistics[_T]: ...
 
 class _BiasFastGeluPlan(Prepared):
     def __call__(
@@ -341,6 +366,36 @@ def run(
 
 @overload
 def run(
+    op: Literal["BatchNormalizationFromStatistics"],
+    X: _T,
+    scale: _Array,
+    B: _Array,
+    saved_mean: _Array,
+    saved_inv_std: _Array,
+    *,
+    outputs: _BatchNormalizationFromStatisticsOutput | Iterable[_BatchNormalizationFromStatisticsOutput] | None = None,
+    out: Mapping[_BatchNormalizationFromStatisticsOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.BatchNormalizationFromStatistics[_T]:
+    """Last step of batch normalization over a batch in parts, one part on each device; Y of one part, from the
+    statistics of all.
+
+      X: input
+      scale: scale of each channel
+      B: bias of each channel
+      saved_mean: mean of each channel
+      saved_inv_std: 1 / sqrt(variance + epsilon) of each channel
+
+    Returns
+      Y: (X - saved_mean) * saved_inv_std * scale + B
+    """
+
+@overload
+def run(
     op: Literal["BatchNormalizationGrad"],
     dY: _T,
     X: _T,
@@ -449,14 +504,18 @@ def run(
     Returns
       dScale: this part's share of the gradient of Scale
       dBias: this part's share of the gradient of the bias
+      sums: dScale and dBias, one behind the other: one message to the other parts; on request
     """
 
 @overload
 def run(
     op: Literal["BatchNormalizationMergeStatistics"],
     part_statistics: _T2,
+    input_mean: _T3 | None = None,
+    input_var: _T3 | None = None,
     *,
     epsilon: float = 1e-05,
+    momentum: float = 0.9,
     outputs: _BatchNormalizationMergeStatisticsOutput
     | Iterable[_BatchNormalizationMergeStatisticsOutput]
     | None = None,
@@ -466,15 +525,43 @@ def run(
     policy: Policy | Mapping[str, Any] | None = None,
     domain: str | None = None,
     version: int | None = None,
-) -> _results.BatchNormalizationMergeStatistics[_T2]:
-    """Statistics of a batch in parts, one part on each device, from those of every part.
+) -> _results.BatchNormalizationMergeStatistics[_T2, _T3]:
+    """Statistics of a batch in parts, one part on each device, from those of every part, and the running statistics
+    that follow.
 
       part_statistics: means, variances and number of elements of each part, which may be 0
+      input_mean: running mean of each channel so far
+      input_var: running variance of each channel so far
       epsilon: added to the variance
+      momentum: how much of the running statistics stays, as ONNX has it; PyTorch's momentum is 1 less that
 
     Returns
       statistics: of the whole batch, with 1 / sqrt(variance + epsilon) for each variance; 0 of nothing
       sample_statistics: of the whole batch, with variances that are divided by one element less, if there are two
+      running_mean: input_mean * momentum + mean * (1 - momentum); on request
+      running_var: input_var * momentum + variance of sample_statistics * (1 - momentum); on request
+    """
+
+@overload
+def run(
+    op: Literal["BatchNormalizationStatistics"],
+    X: _T,
+    *,
+    outputs: _BatchNormalizationStatisticsOutput | Iterable[_BatchNormalizationStatisticsOutput] | None = None,
+    out: Mapping[_BatchNormalizationStatisticsOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.BatchNormalizationStatistics[_T]:
+    """First step of batch normalization over a batch in parts, one part on each device; the statistics of one part, to
+    be merged with those of the others.
+
+      X: input
+
+    Returns
+      part_statistics: means, variances and number of elements of this part; 0 of nothing
     """
 
 @overload
@@ -963,6 +1050,25 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["BatchNormalizationFromStatistics"],
+    X: _Array,
+    scale: _Array,
+    B: _Array,
+    saved_mean: _Array,
+    saved_inv_std: _Array,
+    *,
+    outputs: _BatchNormalizationFromStatisticsOutput | Iterable[_BatchNormalizationFromStatisticsOutput] | None = None,
+    out: Mapping[_BatchNormalizationFromStatisticsOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _BatchNormalizationFromStatisticsPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["BatchNormalizationGrad"],
     dY: _Array,
     X: _Array,
@@ -1031,8 +1137,11 @@ def prepare(
 def prepare(
     op: Literal["BatchNormalizationMergeStatistics"],
     part_statistics: _Array,
+    input_mean: _Array | None = None,
+    input_var: _Array | None = None,
     *,
     epsilon: float = 1e-05,
+    momentum: float = 0.9,
     outputs: _BatchNormalizationMergeStatisticsOutput
     | Iterable[_BatchNormalizationMergeStatisticsOutput]
     | None = None,
@@ -1043,6 +1152,21 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _BatchNormalizationMergeStatisticsPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["BatchNormalizationStatistics"],
+    X: _Array,
+    *,
+    outputs: _BatchNormalizationStatisticsOutput | Iterable[_BatchNormalizationStatisticsOutput] | None = None,
+    out: Mapping[_BatchNormalizationStatisticsOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _BatchNormalizationStatisticsPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload

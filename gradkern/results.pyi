@@ -20,6 +20,7 @@ Array: TypeAlias = _Dlpack | _ArrayInterface | _CudaArrayInterface
 _T = TypeVar("_T", bound=Array, default=Any)
 _T1 = TypeVar("_T1", bound=Array, default=Any)
 _T2 = TypeVar("_T2", bound=Array, default=Any)
+_T3 = TypeVar("_T3", bound=Array, default=Any)
 _TB = TypeVar("_TB", bound=Array, default=Any)
 _V = TypeVar("_V", bound=Array, default=Any)
 
@@ -38,6 +39,12 @@ class BatchNormalization(NamedTuple, Generic[_T, _T2]):
     """mean of each channel of the batch; 0 of nothing"""
     saved_inv_std: _T | Any
     """1 / sqrt(variance + epsilon) of each channel of the batch; 0 of nothing"""
+
+class BatchNormalizationFromStatistics(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    Y: _T | Any
+    """(X - saved_mean) * saved_inv_std * scale + B"""
 
 class BatchNormalizationGrad(NamedTuple, Generic[_T, _T1]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
@@ -65,14 +72,29 @@ class BatchNormalizationGradSums(NamedTuple, Generic[_T2]):
     """this part's share of the gradient of Scale"""
     dBias: _T2 | Any
     """this part's share of the gradient of the bias"""
+    @property
+    def sums(self) -> _T2 | Any:
+        """dScale and dBias, one behind the other: one message to the other parts; where it was asked for"""
 
-class BatchNormalizationMergeStatistics(NamedTuple, Generic[_T2]):
+class BatchNormalizationMergeStatistics(NamedTuple, Generic[_T2, _T3]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
     statistics: _T2 | Any
     """of the whole batch, with 1 / sqrt(variance + epsilon) for each variance; 0 of nothing"""
     sample_statistics: _T2 | Any
     """of the whole batch, with variances that are divided by one element less, if there are two"""
+    @property
+    def running_mean(self) -> _T3 | Any:
+        """input_mean * momentum + mean * (1 - momentum); where it was asked for"""
+    @property
+    def running_var(self) -> _T3 | Any:
+        """input_var * momentum + variance of sample_statistics * (1 - momentum); where it was asked for"""
+
+class BatchNormalizationStatistics(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    part_statistics: _T | Any
+    """means, variances and number of elements of this part; 0 of nothing"""
 
 class BiasFastGelu(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""

@@ -34,9 +34,10 @@ def channel_loader(form: StreamingForm, inverse: Callable[..., Any]) -> Callable
     share, epsilon): into the places from n on, those of the channels from `channel` on.
     """
     COUNT = at_once(form)
-    SAMPLES, NORMALISES, CENTRED = form.statistics, form.normalises, form.centred
-    MEANS = form.sums_scale or form.centred or form.recomputes
-    GAINS, BIASES = "dX" in form.outputs or form.recomputes, form.recomputes or form.normalises
+    SAMPLES, NORMALISES, CENTRED = form.statistics, form.normalises and not form.given, form.centred
+    MEANS = form.sums_scale or form.centred or form.recomputes or form.given
+    GAINS = "dX" in form.outputs or form.recomputes or form.given
+    BIASES = form.recomputes or form.normalises
     PARAMETER, STATISTIC, SUM = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic], form.itemsize
     FLOAT = float64 if form.compute == "float64" else float32
     load_parameters = i.loader("global", form.parameter, COUNT)

@@ -44,6 +44,8 @@ class StreamingForm:
     operands: frozenset[str] = frozenset()  # beside D and X, of D2, Y and Z; dZ, if D is read from there
     statistics: bool = False  # the sums are those of X less a number near its mean, and of the squares
     normalises: bool = False  # Y from X and those sums
+    given: bool = False  # or from a mean and a deviation that are given
+    message: bool = False  # the statistics are written as one message: variances as they are, and behind them m
     backward: bool = False  # from the last row of the last item to the first
     held_rows: int = 0  # rows that the ring holds beside its stages, for the second pass of the same launch
     reuses_ring: bool = False  # this is that pass

@@ -46,7 +46,8 @@ def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..
     PARAMETER, STATISTIC = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic]
     ACROSS, SUM = 4 * form.chunk, form.itemsize
     FLOAT = float64 if form.compute == "float64" else float32
-    CENTRED, COUNTED, STATISTICS, NORMALISES = form.centred, form.counted, form.statistics, form.normalises
+    CENTRED, COUNTED, STATISTICS = form.centred, form.counted, form.statistics
+    NORMALISES = form.normalises and not form.given
     SECOND_WRITES = then is not None and len(then.outputs) > 0
     load_statistic = i.loader("global", form.statistic, 1)
     load_count = i.loader("global", form.compute, 1)
@@ -130,7 +131,7 @@ def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..
         statistics = (mean, deviation, input_mean, input_var, running_mean, running_var)
         totals = (scale_total, bias_total, shift)
         if NORMALISES:
-            write_statistics(statistics, totals, channels, share, settings)
+            write_statistics(statistics, totals, channels, share, elements, settings)
         ended = first_pass(data, parameters, results, samples, partial,
                    count, inner, length, row, tile, tiles, rows_each, rows_over, groups, items, lane_bits,
                    repeats, parts, share, settings[0], row_of_sums, nest, int32(0))  # fmt: skip
@@ -147,7 +148,7 @@ def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..
             wait_for_grid(counter)
             share = share_of(counts, elements)
             if STATISTICS:
-                write_statistics(statistics, totals, channels, share, settings)
+                write_statistics(statistics, totals, channels, share, elements, settings)
         if SECOND_WRITES:
             second_pass(data, parameters, results, samples, partial,
                         count, inner, length, row, tile, tiles, rows_each, rows_over, groups, items, lane_bits,

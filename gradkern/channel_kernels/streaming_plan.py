@@ -18,7 +18,8 @@ from gradkern.strides import is_dense, memory_order, merged_axes
 __all__ = ["StreamingPlan", "plan"]
 
 _DATA = ("D", "D2", "X", "Y", "Z", "dX", "dZ")
-_PER_CHANNEL = ("scale", "scale_sum", "bias_sum")  # which have the type of the sums' results, and one order
+_PER_CHANNEL = ("scale", "scale_sum", "bias_sum", "mean")  # the first has the type of the sums' results; one order
+_TOTALS = frozenset({"scale_total", "bias_total"})
 _PARAMETERS = ("scale", "bias", "mean", "deviation", "scale_total", "bias_total")
 
 
@@ -61,8 +62,9 @@ def plan(
     elements: int | None = None,
     launches: int = 1,
     settings: Mapping[str, int] | None = None,
+    message: bool = False,
 ) -> StreamingPlan | EmptyPlan:
-    """The plan of a batch norm, of its gradient, or of sums of D alone: then there is no X.
+    """The plan of a batch norm, of its gradient, or of sums of D alone: then there is no X. Sums may be totals, too.
 
     names     the kernel's argument for every tensor of the contract
     is_kept   of each axis of X, whether it tells channels apart, and is not reduced
@@ -71,6 +73,7 @@ def plan(
               `counts`, how many of these
     launches  1 or 2, for two passes
     settings  of a batch norm itself, the kernel's epsilon, momentum and correction, as bits; then there is no D
+    message   its statistics are a message: mean, and for the deviation the variance, behind which m is written
 
     The call may have an activation. Every array has to lie dense in the memory order of X, the parameters in that of
     its kept axes.
@@ -94,6 +97,7 @@ def plan(
     outputs = frozenset(names[name] for name in call.outputs)
     form = _form(described, outputs, slabs, epsilon, call.attributes.get("activation", "none"), device)
     form, second = _passes(form, "scale_total" in tensors, "counts" in tensors, settings is not None, elements)
+    form = replace(form, message=message)
     if launches == 1 and second is not None:
         form = sharing_ring(form)
     elif form.statistics:  # which do not depend on what becomes of them
@@ -131,6 +135,10 @@ def _passes(
     if forward:
         first = replace(form, outputs=frozenset[str](), statistics=True, totals=True)
         return first, replace(second_pass(first), outputs=form.outputs & {"Y"})
+    if form.outputs >= _TOTALS:
+        return replace(form, outputs=form.outputs - _TOTALS, totals=True), None
+    if "Y" in form.outputs:
+        return replace(form, normalises=True, given=True), None
     if "dX" not in form.outputs or elements is None:
         return form, None
     if totals:

@@ -66,11 +66,11 @@ def statistics_of_sums(form: StreamingForm) -> Callable[..., Any]:
 
 
 def statistics_writer(form: StreamingForm) -> Callable[..., None]:
-    """The device function write_statistics(statistics, totals, channels, share, settings), by all blocks together:
-    those of the outputs that have an address. settings: epsilon, momentum, and by how much the variance that goes into
-    the running one is larger than that of the batch.
+    """The device function write_statistics(statistics, totals, channels, share, elements, settings), by all blocks
+    together: those of the outputs that have an address. settings: epsilon, momentum, and by how much the variance that
+    goes into the running one is larger than that of the batch. Of a message: mean, variance and m.
     """
-    THREADS, RUNNING, SUM = form.threads, ITEMSIZE[form.statistic], form.itemsize
+    THREADS, RUNNING, SUM, MESSAGE = form.threads, ITEMSIZE[form.statistic], form.itemsize, form.message
     FLOAT = float64 if form.compute == "float64" else float32
     load_total = i.loader("global", form.compute, 1)
     store_saved = i.storer("global", form.compute, 1)
@@ -88,7 +88,9 @@ def statistics_writer(form: StreamingForm) -> Callable[..., None]:
             store_running(after + channel * RUNNING, one)
 
     @device_function
-    def write_statistics(statistics: Any, totals: Any, channels: int, share: Any, settings: Any) -> None:
+    def write_statistics(
+        statistics: Any, totals: Any, channels: int, share: Any, elements: int, settings: Any
+    ) -> None:  # fmt: skip
         mean, inverse_std, input_mean, input_variance, running_mean, running_variance = statistics
         second_total, first_total, shift = totals
         epsilon, momentum, correction = settings
@@ -107,9 +109,12 @@ def statistics_writer(form: StreamingForm) -> Callable[..., None]:
                 one[0] = of_batch
                 if mean != 0:
                     store_saved(mean + channel * SUM, one)
-                one[0] = inverse
+                one[0] = variance if MESSAGE else inverse
                 if inverse_std != 0:
                     store_saved(inverse_std + channel * SUM, one)
             n = int32(n + THREADS)
+        if MESSAGE and cuda.blockIdx.x == 0 and cuda.threadIdx.x == 0:
+            one[0] = FLOAT(elements)
+            store_saved(inverse_std + channels * SUM, one)
 
     return write_statistics

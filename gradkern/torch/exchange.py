@@ -3,8 +3,9 @@
 In eager they are collectives of the process group, on the stream that is current where its backend can; elsewhere
 functional ones, which torch.compile knows, at more of the host's time. Where GPUs of one machine can read each other's
 memory, one kernel that does so is another way (torch.distributed's symmetric memory): it needs no thread of NCCL's and
-a tenth of the host's time. Numbers of different processes are never added up there, but put side by side, each in a row
-that is zero in every other process: so all get the same bits, in whichever order that kernel reads.
+a tenth of the host's time. Where everybody's numbers are wanted, they are put side by side there, each process's in a
+row that is zero in every other process, and the rows added up: so all get the same bits, in whichever order that kernel
+reads.
 """
 
 from __future__ import annotations
@@ -18,44 +19,48 @@ from weakref import WeakKeyDictionary
 import torch  # pyright: ignore[reportMissingImports]
 import torch.distributed as dist  # pyright: ignore[reportMissingImports]
 
+from gradkern.arrays.kind import dtype_of
+from gradkern.arrays.view import device_arrays
+from gradkern.call import Tensor as Described
+from gradkern.strides import c_strides
 from gradkern.torch.direct import is_eager
 
-__all__ = ["added", "gathered"]
+__all__ = ["Exchange", "added", "exchange", "gathered", "group_of"]
 
 Tensor = torch.Tensor
-Parts = tuple[Tensor, ...]
 _MOST_BYTES = 1 << 20
 """Of all processes together. Every GPU reads them all, so that a ring is faster in the end."""
 
 
-def gathered(parts: Parts, size: int, group: str, symmetric: bool) -> Tensor:
-    """The messages of all processes, each of n numbers, as (size, n). A message is some arrays, one behind another."""
-    memory = _memory(parts, size, group) if symmetric else None
-    if memory is not None:
-        return memory.exchanged(parts, group)
-    message = parts[0] if len(parts) == 1 else torch.cat(parts)
+def gathered(message: Tensor, size: int, group: str, symmetric: bool) -> Tensor:
+    """The messages of all processes, each of n numbers, as (size, n)."""
+    if symmetric:
+        memory = _memory("rows", message, size, group)
+        if memory is not None:
+            return memory.exchanged(message).as_strided((size, message.numel()), (message.numel(), 1))
     if is_eager():
         every = message.new_empty(size * message.numel())
-        _finish(_group(group)._allgather_base(every, message, _options("AllgatherOptions")))
+        _finish(group_of(group)._allgather_base(every, message, _options("AllgatherOptions")))
     else:
         every = torch.ops._c10d_functional.all_gather_into_tensor(message, size, group)
         every = torch.ops._c10d_functional.wait_tensor(every)
     return every.view(size, -1)
 
 
-def added(parts: Parts, size: int, group: str, symmetric: bool) -> Tensor:
-    """The sum of the messages of all processes, (n,)."""
-    memory = _memory(parts, size, group) if symmetric else None
-    if memory is not None:
-        return memory.exchanged(parts, group).sum(0)
-    message = torch.cat(parts)
+def added(message: Tensor, size: int, group: str, symmetric: bool) -> Tensor:
+    """The sum of the messages of all processes, (n,). The message may be overwritten."""
+    if symmetric:
+        memory = _memory("sum", message, size, group)
+        if memory is not None:
+            return memory.exchanged(message)[: message.numel()]
     if is_eager():
-        _finish(_group(group).allreduce([message], _options("AllreduceOptions")))
+        _finish(group_of(group).allreduce([message], _options("AllreduceOptions")))
         return message
     return torch.ops._c10d_functional.wait_tensor(torch.ops._c10d_functional.all_reduce(message, "sum", group))
 
 
-def _group(name: str) -> Any:
+def group_of(name: str) -> Any:
+    """The process group of this name."""
     return dist.distributed_c10d._resolve_process_group(name)  # pyright: ignore[reportArgumentType, reportPrivateImportUsage]
 
 
@@ -72,54 +77,111 @@ def _finish(work: Any) -> None:
         work.wait()
 
 
+# --- messages that kernels write at an address ------------------------------------------------------------------------
+
+
+class Exchange:
+    """Messages of one size on one GPU, of whose arrays what does not change stands ready."""
+
+    def place(self) -> tuple[Tensor, int]:
+        """Where the next message is to be written, and its address."""
+        raise NotImplementedError
+
+    def send(self, message: Tensor, group: Any) -> tuple[Tensor, int]:
+        """What came of it, and its address: rows of everybody's numbers, or their sum."""
+        raise NotImplementedError
+
+
+def exchange(kind: str, like: Tensor, size: int, group: str, symmetric: bool) -> Exchange:
+    """For messages like this one, of a GPU. kind: "rows" or "sum"."""
+    memory = _memory(kind, like, size, group) if symmetric else None
+    if memory is not None:
+        return _BySymmetricMemory(memory)
+    return _ByCollective(kind, like, size)
+
+
+class _ByCollective(Exchange):
+    def __init__(self, kind: str, like: Tensor, size: int) -> None:
+        arrays = device_arrays().torch_kind(like.get_device())
+        dtype = dtype_of(str(like.dtype).removeprefix("torch."))
+        shapes = (like.numel(),), (size * like.numel(),)
+        mine, every = (Described(dtype, each, c_strides(each, dtype.itemsize), 16) for each in shapes)
+        self._mine, self._every = arrays.maker(mine), arrays.maker(every) if kind == "rows" else None
+        self._options = _options("AllgatherOptions" if kind == "rows" else "AllreduceOptions")
+
+    def place(self) -> tuple[Tensor, int]:
+        return self._mine(None)
+
+    def send(self, message: Tensor, group: Any) -> tuple[Tensor, int]:
+        if self._every is None:
+            _finish(group.allreduce([message], self._options))
+            return message, message.data_ptr()
+        every, address = self._every(None)
+        _finish(group._allgather_base(every, message, self._options))
+        return every, address
+
+
+class _BySymmetricMemory(Exchange):
+    def __init__(self, memory: _Memory) -> None:
+        self._memory, self._place = memory, (memory.own, memory.own.data_ptr())
+
+    def place(self) -> tuple[Tensor, int]:
+        return self._place
+
+    def send(self, message: Tensor, group: Any) -> tuple[Tensor, int]:
+        found = self._memory.sum()
+        return found, found.data_ptr()
+
+
 # --- symmetric memory -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """What the others read of this process: a row for each process's message, all but its own zeros."""
+    """What the others read of this process: its message; or a row for each process's, all but its own zeros."""
 
-    rows: Tensor
+    whole: Tensor
     own: Tensor
-    shape: tuple[int, int]
+    group: str
 
-    def exchanged(self, parts: Parts, group: str) -> Tensor:
-        """Everybody's messages: the sum of what everybody has."""
-        torch.cat(parts, out=self.own)
-        every = torch.ops.symm_mem.one_shot_all_reduce(self.rows, "sum", group)  # begins and ends when all are there
-        return every.as_strided(self.shape, (self.shape[1], 1))
+    def exchanged(self, message: Tensor) -> Tensor:
+        self.own.copy_(message)
+        return self.sum()
+
+    def sum(self) -> Tensor:
+        """Of what everybody has."""
+        add: Any = torch.ops.symm_mem.one_shot_all_reduce.default
+        return add(self.whole, "sum", self.group)  # begins when all are there, and ends when all have read
 
 
-_memories: WeakKeyDictionary[Any, dict[tuple[int, torch.device], _Memory]] = WeakKeyDictionary()
-"""By process group; the numbers of a message and the device."""
+_memories: WeakKeyDictionary[Any, dict[tuple[str, int, torch.device], _Memory]] = WeakKeyDictionary()
+"""By process group; the kind of exchange, the numbers of a message and the device."""
 
 
-def _memory(parts: Parts, size: int, group: str) -> _Memory | None:
+def _memory(kind: str, message: Tensor, size: int, group: str) -> _Memory | None:
     """The symmetric memory for such messages; None where they go by collectives.
 
     The first message of a size waits for the other processes to make theirs.
     """
-    first = parts[0]
-    if torch.compiler.is_compiling() or not first.is_cuda or first.dtype != torch.float32:
+    if torch.compiler.is_compiling() or not message.is_cuda or message.dtype != torch.float32:
         return None
-    numbers = sum([each.numel() for each in parts])
-    if size * numbers * first.itemsize > _MOST_BYTES:
+    numbers = message.numel()
+    if size * numbers * message.itemsize > _MOST_BYTES:
         return None
-    resolved = _group(group)
-    known, key = _memories.setdefault(resolved, {}), (numbers, first.device)
+    resolved = group_of(group)
+    known, key = _memories.setdefault(resolved, {}), (kind, numbers, message.device)
     if key not in known and not torch.cuda.is_current_stream_capturing():
-        known[key] = _made((size, numbers), first.device, resolved)
+        known[key] = _made(size if kind == "rows" else 1, numbers, message.device, resolved)
     return known.get(key)
 
 
-def _made(shape: tuple[int, int], device: torch.device, group: Any) -> _Memory:
-    size, numbers = shape
+def _made(rows: int, numbers: int, device: torch.device, group: Any) -> _Memory:
     try:
         from torch.distributed import _symmetric_memory  # pyright: ignore[reportMissingImports]
 
-        whole = -(-size * numbers // 4) * 4  # the kernel wants whole units of 16 bytes
-        rows = _symmetric_memory.empty(whole, dtype=torch.float32, device=device).zero_()
-        _symmetric_memory.rendezvous(rows, group)
+        units = -(-rows * numbers // 4) * 4  # the kernel wants whole units of 16 bytes
+        whole = _symmetric_memory.empty(units, dtype=torch.float32, device=device).zero_()
+        _symmetric_memory.rendezvous(whole, group)
     except (ImportError, AttributeError, RuntimeError) as error:
         raise RuntimeError(
             f"SyncBatchNorm: symmetric_memory=True, but the GPUs of process group {group.group_name!r} cannot read each"
@@ -127,4 +189,5 @@ def _made(shape: tuple[int, int], device: torch.device, group: Any) -> _Memory:
         ) from error
     torch.cuda.synchronize(device)  # zeros before anybody reads them
     dist.barrier(group)
-    return _Memory(rows, rows[group.rank() * numbers :][:numbers], shape)
+    first = group.rank() * numbers if rows > 1 else 0
+    return _Memory(whole, whole[first : first + numbers], group.group_name)

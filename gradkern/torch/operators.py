@@ -178,7 +178,8 @@ def _sizes(operator: Operator, token: Token, given: dict[str, Any], attributes: 
         values = {name: tuple(each) if isinstance(each, list) else each for name, each in values.items()}
         axes = match(operator, {name: each for name, each in given.items() if each is not None}, values)
         per_dimension(operator, values, axes)
-        return list(load(f"gradkern.ops.{operator.family}").resolve(axes, values, given.keys())[str(token)])
+        found: Any = load(f"gradkern.ops.{operator.family}").resolve(axes, values, given.keys())[str(token)]
+        return list(found) if operator.axes[str(token)].group else [found]
     each = next(each for each in operator.inputs if token in each.shape and given.get(each.name) is not None)
     sizes, place = given[each.name].shape, each.shape.index(token)
     ranks = [_rank(operator, str(name), given, attributes) for name in each.shape]

@@ -20,15 +20,19 @@ import torch.distributed as dist  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
+from gradkern.torch import sync_steps
 from gradkern.torch.constants import filled
 from gradkern.torch.direct import Direct
 from gradkern.torch.exchange import added, gathered
+from gradkern.torch.sync_steps import Ways
 
 __all__ = ["SyncBatchNorm"]
 
 Tensor = torch.Tensor
+_STATISTICS = Direct("BatchNormalizationStatistics", ("part_statistics",))
 _MERGE = Direct("BatchNormalizationMergeStatistics", ("statistics", "sample_statistics"))
-_GRAD_SUMS = Direct("BatchNormalizationGradSums", ("dScale", "dBias"))
+_FROM_STATISTICS = Direct("BatchNormalizationFromStatistics", ("Y",))
+_GRAD_SUMS = Direct("BatchNormalizationGradSums", ("dScale", "dBias", "sums"))
 _GRAD_FROM_SUMS = Direct("BatchNormalizationGradFromSums", ("dX",))
 
 
@@ -69,11 +73,9 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         self.symmetric_memory = _flag(symmetric_memory)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
-        came = f"SyncBatchNorm: input has shape {tuple(input.shape)}"
-        if input.dim() < 2 or not input.shape[1]:
-            raise ValueError(f"{came}; expected (N, C, ...) with channels")
-        if input.shape[1] != self.num_features:
-            raise ValueError(f"{came}: {input.shape[1]} channels; expected {self.num_features}")
+        shape = input.shape
+        if len(shape) < 2 or shape[1] != self.num_features or not shape[1]:
+            raise ValueError(_refused(tuple(shape), self.num_features))
         tracked = self.training and self.track_running_stats
         momentum: Any = self.momentum or 0.0
         if tracked and self.num_batches_tracked is not None:
@@ -108,6 +110,13 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         return converted
 
 
+def _refused(shape: tuple[int, ...], channels: int) -> str:
+    came = f"SyncBatchNorm: input has shape {shape}"
+    if len(shape) < 2 or not shape[1]:
+        return f"{came}; expected (N, C, ...) with channels"
+    return f"{came}: {shape[1]} channels; expected {channels}"
+
+
 def _flag(symmetric_memory: Any) -> bool:
     if not isinstance(symmetric_memory, bool):
         raise TypeError(f"SyncBatchNorm: symmetric_memory is {symmetric_memory!r}; expected True or False")
@@ -130,35 +139,45 @@ def _sync_batch_norm(
     bias: Tensor | None,
     momentum: float | Tensor,
     eps: float,
-    ways: tuple[str, int, bool],  # the group's name and size, and whether by symmetric memory
+    ways: Ways,
 ) -> Tensor:
-    rest = running_mean, running_var, momentum, eps, ways
+    running = None if running_mean is None or running_var is None else (running_mean, running_var)
+    rest = running, momentum, eps, ways
     if not torch.compiler.is_compiling():
         return _Whole.apply(x, weight, bias, rest)  # pyright: ignore[reportReturnType]
     with torch.no_grad():
-        y, *statistics = _forward(x.detach(), weight, bias, *rest)
-    return _Gradient.apply(y, x, weight, bias, *statistics, eps, *ways)  # pyright: ignore[reportReturnType]
+        y, whole = _forward(x.detach(), weight, bias, *rest)
+    return _Gradient.apply(y, x, weight, bias, whole, eps, *ways)  # pyright: ignore[reportReturnType]
 
 
 def _forward(
     x: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
+    running: tuple[Tensor, Tensor] | None,
     momentum: float | Tensor,
     eps: float,
-    ways: tuple[str, int, bool],
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    ways: Ways,
+) -> tuple[Tensor, Tensor]:
     """The output; of the whole batch mean, inverse standard deviation and the number of each channel's elements."""
+    if not isinstance(momentum, Tensor):
+        prepared = sync_steps.forward(x, weight, bias, running, momentum, eps, ways)
+        if prepared is not None:
+            return prepared
     name, size, symmetric = ways
     parts = gathered(_message(x), size, name, symmetric)
-    whole, sample = _MERGE((True, running_mean is not None), (parts,), (("epsilon", eps),))
-    sizes = x.shape[1], x.shape[1], 1
-    mean, inv_std, total = whole.split_with_sizes(sizes)
-    if running_mean is not None and running_var is not None:
-        _follow([running_mean, running_var], list(sample.split_with_sizes(sizes)[:2]), momentum)
-    return _normalized(x, weight, bias, mean, inv_std, eps), mean, inv_std, total
+    whole, sample = _MERGE((True, running is not None), (parts,), (("epsilon", eps),))
+    mean, inv_std, _ = _split(whole)
+    if running is not None:
+        _follow(list(running), list(_split(sample)[:2]), momentum)
+    return _normalized(x, weight, bias, mean, inv_std), whole
+
+
+def _split(whole: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Means, spreads and number of elements."""
+    channels = whole.shape[-1] // 2
+    mean, spread, total = whole.split_with_sizes((channels, channels, 1))
+    return mean, spread, total
 
 
 def _follow(running: list[Tensor], new: list[Tensor], momentum: float | Tensor) -> None:
@@ -171,28 +190,30 @@ def _follow(running: list[Tensor], new: list[Tensor], momentum: float | Tensor) 
         old.copy_(torch.lerp(old.to(each.dtype), each, momentum))
 
 
-def _message(x: Tensor) -> tuple[Tensor, ...]:
+def _message(x: Tensor) -> Tensor:
     """Mean and variance of each channel of a part, and the number of its elements: 2C + 1 numbers, at least float32."""
+    if not torch.compiler.is_compiling():
+        return _STATISTICS((True,), (x,))[0]
     wide, channels = torch.promote_types(x.dtype, torch.float32), x.shape[1]
     count = x.numel() // channels
     if not count:
-        return (x.new_zeros(2 * channels + 1, dtype=wide),)
-    if _by_aten(x):
-        mean, variance = torch.batch_norm_update_stats(x, None, None, 0.0)
-    else:
-        variance, mean = torch.var_mean(x.to(wide), _reduced(x), correction=0)
-    return mean, variance, filled(mean, (1,), count, wide)
+        return x.new_zeros(2 * channels + 1, dtype=wide)
+    variance, mean = torch.var_mean(x.to(wide), _reduced(x), correction=0)  # which is fused where it is plain
+    return torch.cat((mean, variance, filled(mean, (1,), count, wide)))
 
 
-def _normalized(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, inv_std: Tensor, eps: float
-) -> Tensor:
+def _normalized(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, inv_std: Tensor) -> Tensor:
     """(x - mean) inv_std weight + bias"""
     if not x.numel():
         return torch.empty_like(x)
-    if _by_aten(x):
-        return torch.batch_norm_elemt(x, weight, bias, mean, inv_std, eps)
+    if not torch.compiler.is_compiling():
+        scale = _or_constant(weight, 1, mean)
+        return _FROM_STATISTICS((True,), (x, scale, _or_constant(bias, 0, scale), mean, inv_std))[0]
     return _affine((x.to(mean.dtype) - _across(mean, x)) * _across(inv_std, x), weight, bias).to(x.dtype)
+
+
+def _or_constant(parameter: Tensor | None, value: float, like: Tensor) -> Tensor:
+    return filled(like, like.shape, value, like.dtype) if parameter is None else parameter
 
 
 class _Whole(torch.autograd.Function):
@@ -200,8 +221,8 @@ class _Whole(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, rest: tuple[Any, ...]) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        y, *statistics = _forward(x, weight, bias, *rest)
-        ctx.save_for_backward(x, weight, bias, *statistics)
+        y, whole = _forward(x, weight, bias, *rest)
+        ctx.save_for_backward(x, weight, bias, whole)
         ctx.eps, ctx.ways = rest[-2:]
         return y
 
@@ -219,33 +240,37 @@ class _Gradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        mean, inv_std, total, ctx.eps, *ctx.ways = rest
-        ctx.save_for_backward(x, weight, bias, mean, inv_std, total)
+        whole, ctx.eps, *ways = rest
+        ctx.ways = tuple(ways)
+        ctx.save_for_backward(x, weight, bias, whole)
         return y.clone()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return None, *_gradients(ctx, grad, ctx.needs_input_grad[1:4]), *[None] * 7
+        return None, *_gradients(ctx, grad, ctx.needs_input_grad[1:4]), *[None] * 5
 
 
 def _gradients(ctx: Any, grad: Tensor, needs: tuple[bool, bool, bool]) -> tuple[Tensor | None, ...]:
     """Of x, weight and bias."""
-    x, weight, bias, mean, inv_std, total = ctx.saved_tensors
+    x, weight, bias, whole = ctx.saved_tensors
     name, size, symmetric = ctx.ways
     of_x, of_weight, of_bias = needs
     if torch.is_grad_enabled():  # for a second derivative
         leaves = [each for each, need in zip((x, weight, bias), needs, strict=True) if need]
-        y = _differentiable(x, weight, bias, total, ctx.eps, name, size)
+        y = _differentiable(x, weight, bias, _split(whole)[2], ctx.eps, name, size)
         found = iter(torch.autograd.grad(y, leaves, grad, create_graph=True))
         return tuple([next(found) if need else None for need in needs])
-    sums = _GRAD_SUMS((True, True), (grad, x, mean, inv_std))  # of this part, as a parameter's gradient is
-    dx = None
-    if of_x:
-        both = added(sums, size, name, symmetric)
-        scale = filled(mean, mean.shape, 1, mean.dtype) if weight is None else weight
-        channels = x.shape[1]
-        every = both.split_with_sizes((channels, channels))
-        (dx,) = _GRAD_FROM_SUMS((True,), (grad, x, scale, mean, inv_std, *every, total))
+    prepared = sync_steps.backward(grad, x, weight, whole, of_weight or of_bias, ctx.ways) if of_x else None
+    if prepared is not None:
+        dx, *sums = prepared
+    else:
+        mean, inv_std, total = _split(whole)
+        *sums, message = _GRAD_SUMS((True, True, of_x), (grad, x, mean, inv_std))  # of this part, as its gradients are
+        dx = None
+        if of_x:
+            every = added(message, size, name, symmetric).split(x.shape[1])
+            scale = _or_constant(weight, 1, mean)
+            (dx,) = _GRAD_FROM_SUMS((True,), (grad, x, scale, mean, inv_std, *every, total))
     shares = zip(sums, (weight, bias), (of_weight, of_bias), strict=True)
     return dx, *[share.to(each.dtype) if need and each is not None else None for share, each, need in shares]
 
@@ -256,7 +281,7 @@ class _Added(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, share: Tensor, group: str, size: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx.group = group, size
-        return added((share,), size, group, symmetric=False)
+        return added(share.clone(), size, group, symmetric=False)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -287,8 +312,3 @@ def _reduced(x: Tensor) -> tuple[int, ...]:
 def _across(parameter: Tensor, x: Tensor) -> Tensor:
     """A value for each channel, as wide as what it meets, in a shape that meets the second axis of x."""
     return parameter.to(torch.promote_types(parameter.dtype, torch.float32)).view(-1, *[1] * (x.dim() - 2))
-
-
-def _by_aten(x: Tensor) -> bool:
-    """Whether PyTorch's own kernels for the forward pass are there, and nobody traces, who would fuse what is plain."""
-    return x.is_cuda and not torch.compiler.is_compiling()

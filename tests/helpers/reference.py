@@ -191,6 +191,7 @@ def _batch_norm(
         assert t is not None
         D = np.where(t <= 0, 0.0, D) if activation == "relu" else D * expit(t) * (1 + t * expit(-t))
     sums = _batch_norm_sums(D, X, saved_mean, saved_inv_std)
+    del sums["sums"]  # a message to other parts
     m = X.shape[0] * math.prod(X.shape[2:])
     return {**_batch_norm_from_sums(D, X, Scale, saved_mean, saved_inv_std, **sums, count=m), **sums, "dZ": D}
 
@@ -228,7 +229,8 @@ def _batch_norm_forward(
 def _batch_norm_sums(dY: Array, X: Array, saved_mean: Array, saved_inv_std: Array) -> Gradients:
     others = (0, *range(2, X.ndim))
     mean, r = _per_channel(X, saved_mean, saved_inv_std)
-    return {"dScale": (dY * ((X - mean) * r)).sum(others), "dBias": dY.sum(others)}
+    dScale, dBias = (dY * ((X - mean) * r)).sum(others), dY.sum(others)
+    return {"dScale": dScale, "dBias": dBias, "sums": np.concatenate([dScale, dBias])}
 
 
 def _batch_norm_from_sums(
@@ -248,16 +250,38 @@ def _batch_norm_from_sums(
     return {"dX": scale * r / m * (m * dY - dbias - (X - mean) * r * dscale)}
 
 
-def _merge_statistics(part_statistics: Array, *, epsilon: float = 1e-5) -> Gradients:
+def _part_statistics(X: Array) -> Gradients:
+    others = (0, *range(2, X.ndim))
+    m = math.prod(X.shape[axis] for axis in others)
+    mean, variance = (X.mean(others), X.var(others)) if m else (np.zeros(X.shape[1]),) * 2
+    return {"part_statistics": np.concatenate([mean, variance, [m]])}
+
+
+def _batch_norm_from_statistics(X: Array, scale: Array, B: Array, saved_mean: Array, saved_inv_std: Array) -> Gradients:
+    scale, bias, mean, r = _per_channel(X, scale, B, saved_mean, saved_inv_std)
+    return {"Y": (X - mean) * r * scale + bias}
+
+
+def _merge_statistics(
+    part_statistics: Array,
+    input_mean: Array | None = None,
+    input_var: Array | None = None,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+) -> Gradients:
     channels = part_statistics.shape[1] // 2
     means, variances, counts = np.split(part_statistics, [channels, 2 * channels], axis=1)
     m = counts.sum()
-    if not m:
-        return dict.fromkeys(("statistics", "sample_statistics"), np.zeros(2 * channels + 1))
-    mean = (counts * means).sum(0) / m
-    variance = (counts * (variances + (means - mean) ** 2)).sum(0) / m
-    every = {"statistics": 1 / np.sqrt(variance + epsilon), "sample_statistics": variance * m / max(m - 1, 1)}
-    return {name: np.concatenate([mean, spread, [m]]) for name, spread in every.items()}
+    mean = (counts * means).sum(0) / max(m, 1)
+    variance = (counts * (variances + (means - mean) ** 2)).sum(0) / max(m, 1)
+    sample = variance * m / max(m - 1, 1)
+    every = {"statistics": (m > 0) / np.sqrt(variance + epsilon + (m == 0)), "sample_statistics": sample}
+    found = {name: np.concatenate([mean, spread, [m]]) for name, spread in every.items()}
+    for name, before, new in (("running_mean", input_mean, mean), ("running_var", input_var, sample)):
+        if before is not None:
+            found[name] = before * momentum + new * (1 - momentum)
+    return found
 
 
 def _per_channel(X: Array, *parameters: Array) -> list[Array]:
@@ -368,6 +392,8 @@ FORMULAS: dict[str, Callable[..., Gradients]] = {
     "BatchNormalizationGradSums": _batch_norm_sums,
     "BatchNormalizationGradFromSums": _batch_norm_from_sums,
     "BatchNormalizationMergeStatistics": _merge_statistics,
+    "BatchNormalizationStatistics": _part_statistics,
+    "BatchNormalizationFromStatistics": _batch_norm_from_statistics,
     "LayerNormalizationGrad": _layer_norm,
     "SimplifiedLayerNormalizationGrad": _rms_norm,
     "InvertibleLayerNormalizationGrad": _invertible_layer_norm,

@@ -112,9 +112,10 @@ def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Colle
     """
     if "dY" in names and "activation" in attributes:
         _check_activation(attributes["activation"], names)
-    if axes.get("numbers", 1) % 2 == 0:
-        came = f"input part_statistics has {axes['numbers']} numbers of each part"
-        raise ShapeError(f"{came}; expected an odd number, 2 C + 1 for C channels")
+    if "part_statistics" in names and "numbers" in axes:
+        _check_message(axes["numbers"], axes.get("C"))
+    if "X" in names and not {"scale", "Scale"} & {*names}:  # the steps whose result is a message to the other parts
+        return {**attributes, "numbers": 2 * axes["C"] + ("dY" not in names)}
     if "count" not in attributes:
         return attributes
     if (attributes["count"] is None) != ("parts" in axes):
@@ -127,6 +128,15 @@ def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Colle
             f"as X alone has {part} elements of each channel"
         )
     return attributes
+
+
+def _check_message(numbers: int, channels: int | None) -> None:
+    """Of running statistics, if they are given, there are as many as of a part."""
+    came = f"input part_statistics has {numbers} numbers of each part"
+    if numbers % 2 == 0:
+        raise ShapeError(f"{came}; expected an odd number, 2 C + 1 for C channels")
+    if channels is not None and numbers != 2 * channels + 1:
+        raise ShapeError(f"{came}; expected {2 * channels + 1}, as input_mean and input_var have {channels} channels")
 
 
 def _check_activation(activation: str, names: Collection[str]) -> None:

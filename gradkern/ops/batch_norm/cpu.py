@@ -38,7 +38,8 @@ def plan(call: Call) -> FlatPlan:
     if upstream is not None:
         types_read[0] = upstream.type
     wanted = "dX" in outputs
-    summed = [name for name in _SUMS if name not in call.inputs and (wanted or name in outputs)]
+    every = wanted or "sums" in outputs
+    summed = [name for name in _SUMS if name not in call.inputs and (every or name in outputs)]
     reduce = None
     if summed:
         totals = [_FLOAT64 if name in summed else None for name in _SUMS]
@@ -49,7 +50,7 @@ def plan(call: Call) -> FlatPlan:
     def launch(read: list[np.ndarray], write: list[Any]) -> None:
         inputs = dict(zip(call.inputs, read, strict=True))
         arrays: list[Any] = [inputs.get(name) for name in _READ]
-        dX, *gradients, dZ = write
+        dX, *gradients, dZ, message = write
         if upstream is not None:
             arrays[0] = upstream(inputs, dZ)
         if reduce is not None:
@@ -63,12 +64,14 @@ def plan(call: Call) -> FlatPlan:
             for name, gradient, total in zip(_SUMS, gradients, sums, strict=True):
                 if gradient is not None:
                     gradient.view(outputs[name].dtype)[...] = total
+            if message is not None:
+                message[...] = np.concatenate(sums)
 
     scratch = (reduce.nbytes if reduce else 0) + 8 * runs.channels * (len(summed) or len(_SUMS))
     return FlatPlan(
         call,
         kernel="columns" if runs.columns else "planes",
-        outputs=("dX", *_SUMS, "dZ"),
+        outputs=("dX", *_SUMS, "dZ", "sums"),
         launch=launch,
         over=over,
         orders=dict.fromkeys(("dY", "X", "Y", "dY2", "dX", "dZ"), order),

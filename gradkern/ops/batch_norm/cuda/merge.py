@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 from gradkern.call import Call
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of
@@ -11,6 +13,7 @@ from gradkern.ops.batch_norm.cuda.merge_kernel import ARGUMENTS
 __all__ = ["plan"]
 
 _THREADS = 64
+_RUNNING = "running_mean", "running_var"
 
 
 def plan(call: Call) -> LaunchPlan:
@@ -23,6 +26,7 @@ def plan(call: Call) -> LaunchPlan:
         device_of(call),
         "gradkern.ops.batch_norm.cuda.merge_kernel:build",
         dtype,
+        next((call.outputs[name].dtype.name for name in _RUNNING if name in call.outputs), dtype),
         call.attributes["epsilon"],
         tuple(call.outputs),
         name=kernel_name("batch_norm_merge", dtype),
@@ -30,7 +34,8 @@ def plan(call: Call) -> LaunchPlan:
         threads=_THREADS,
     )
     channels = numbers // 2
-    values = {"parts": parts, "channels": channels}
+    momentum = struct.unpack("<q", struct.pack("<d", call.attributes["momentum"]))[0]
+    values = {"parts": parts, "channels": channels, "momentum": momentum}
     changing = [ARGUMENTS.index(name) for name in (*call.inputs, *call.outputs)]
     grid = channels // _THREADS + 1
     arguments = [values.get(name, 0) for name in ARGUMENTS]

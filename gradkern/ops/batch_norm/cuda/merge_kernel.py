@@ -2,6 +2,7 @@
 
     m = sum of n,  mean = sum of n mean_part / m,  squares = sum of n (variance_part + (mean_part - mean)^2)
     inv_std = 1 / sqrt(squares/m + epsilon),  variance of a sample = squares / max(m - 1, 1)
+    running_mean = input_mean momentum + mean (1 - momentum), and so of the variance, that of a sample
 
 The numbers are few: float64 costs nothing here. Every thread adds up the parts in their order, so that all devices get
 the same bits.
@@ -21,14 +22,22 @@ from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["ARGUMENTS", "build"]
 
-ARGUMENTS = ("part_statistics", "statistics", "sample_statistics", "parts", "channels")
+ARGUMENTS = (  # addresses, then numbers; momentum as the bits of a float64
+    *("part_statistics", "input_mean", "input_var", "statistics", "sample_statistics", "running_mean", "running_var"),
+    *("parts", "channels", "momentum"),
+)
 
 
-def build(dtype: str, epsilon: float, outputs: tuple[str, ...]) -> Callable[..., None]:
-    """The kernel of ARGUMENTS, of which every one is an int64: addresses, then numbers."""
+def build(dtype: str, running: str, epsilon: float, outputs: tuple[str, ...]) -> Callable[..., None]:
+    """The kernel of ARGUMENTS, of which every one is an int64. running: the type of the running statistics."""
     ITEM, EPSILON = ITEMSIZE[dtype], epsilon
     WHOLE, SAMPLE = "statistics" in outputs, "sample_statistics" in outputs
+    MEAN, VARIANCE, RUNNING = "running_mean" in outputs, "running_var" in outputs, ITEMSIZE[running]
     FLOAT = float64 if dtype == "float64" else float32
+    RUNNING_FLOAT = float64 if running == "float64" else float32
+    load_running = i.loader("global", running, 1)
+    store_running = i.storer("global", running, 1, False)
+    of_bits = i.float_of_bits("float64")
     load = i.loader("global", dtype, 1)
     store = i.storer("global", dtype, 1, False)
 
@@ -44,7 +53,18 @@ def build(dtype: str, epsilon: float, outputs: tuple[str, ...]) -> Callable[...,
         one[0] = FLOAT(value)
         store(address + place * ITEM, one)
 
-    def kernel(part_statistics: int, statistics: int, sample_statistics: int, parts: int, channels: int) -> None:
+    @device_function
+    def move(before: int, after: int, channel: int, value: float, momentum: float) -> None:
+        """A running statistic towards the batch's."""
+        one = cuda.local.array(1, RUNNING_FLOAT)
+        load_running(one, before + channel * RUNNING)
+        one[0] = RUNNING_FLOAT(float64(one[0]) * momentum + value * (1 - momentum))
+        store_running(after + channel * RUNNING, one)
+
+    def kernel(
+        part_statistics: int, input_mean: int, input_var: int, statistics: int, sample_statistics: int,
+        running_mean: int, running_var: int, parts: int, channels: int, momentum: int,
+    ) -> None:  # fmt: skip
         channel = int64(cuda.blockIdx.x) * int64(cuda.blockDim.x) + int64(cuda.threadIdx.x)
         last, row = 2 * channels, 2 * channels + 1
         if channel > channels:
@@ -75,5 +95,9 @@ def build(dtype: str, epsilon: float, outputs: tuple[str, ...]) -> Callable[...,
         if SAMPLE:
             put(sample_statistics, channel, mean)
             put(sample_statistics, channels + channel, squares / max(total - 1, float64(1)))
+        if MEAN:
+            move(input_mean, running_mean, channel, mean, of_bits(momentum))
+        if VARIANCE:
+            move(input_var, running_var, channel, squares / max(total - 1, float64(1)), of_bits(momentum))
 
     return kernel

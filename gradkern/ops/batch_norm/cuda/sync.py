@@ -5,7 +5,8 @@ from __future__ import annotations
 from gradkern.call import Call
 from gradkern.channel_kernels import streaming_plan
 from gradkern.channel_kernels.streaming_plan import StreamingPlan
-from gradkern.cuda.rows import EmptyPlan
+from gradkern.cuda.rows import EmptyPlan, require_flat
+from gradkern.ops.batch_norm.cuda.packed import PackedPlan, unpacked
 
 __all__ = ["NAMES", "plan"]
 
@@ -26,9 +27,15 @@ NAMES = {  # contract name -> the kernel's
 _TOTALS = {"dScale": "scale_total", "dBias": "bias_total", "counts": "counts"}  # where they are inputs
 
 
-def plan(call: Call) -> StreamingPlan | EmptyPlan:
+def plan(call: Call) -> StreamingPlan | PackedPlan | EmptyPlan:
     """Of BatchNormalizationGradSums or of BatchNormalizationGradFromSums."""
     names = {**NAMES, **{name: _TOTALS[name] for name in _TOTALS if name in call.inputs}}
     is_kept = [axis == 1 for axis in range(len(call.inputs["X"].shape))]
+    if "sums" in call.outputs and call.inputs["X"].size:
+        require_flat("sums", call.outputs["sums"])
+        inner, offset = unpacked(call, "sums", "scale_total", "bias_total")
+        made = streaming_plan.plan(inner, {**names, **{each: each for each in _TOTALS.values()}}, is_kept, None)
+        assert isinstance(made, StreamingPlan)  # as the part is not empty
+        return PackedPlan(made, offset)
     elements = call.axes["parts"] if "counts" in call.inputs else call.attributes.get("count")
     return streaming_plan.plan(call, names, is_kept, None, elements)

@@ -1,0 +1,25 @@
+"""The statistics of one part of a batch on a GPU, as one message: one launch, which reads the part once."""
+
+from __future__ import annotations
+
+from gradkern.call import Call
+from gradkern.channel_kernels import streaming_plan
+from gradkern.channel_kernels.streaming_plan import StreamingPlan
+from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
+from gradkern.ops.batch_norm.cuda.packed import PackedPlan, unpacked
+
+__all__ = ["plan"]
+
+
+def plan(call: Call) -> PackedPlan | EmptyPlan:
+    """Raises Refusal for arrays with gaps."""
+    X, message = call.inputs["X"], call.outputs["part_statistics"]
+    require_flat("part_statistics", message)
+    if not X.size:
+        return EmptyPlan("empty", 0, device_of(call), (message.nbytes,))
+    inner, offset = unpacked(call, "part_statistics", "mean", "deviation")
+    names = {name: name for name in ("X", "mean", "deviation")}
+    is_kept = [axis == 1 for axis in range(len(X.shape))]
+    made = streaming_plan.plan(inner, names, is_kept, None, X.size // X.shape[1], settings={}, message=True)
+    assert isinstance(made, StreamingPlan)  # as the part is not empty
+    return PackedPlan(made, offset)

@@ -1,0 +1,233 @@
+"""A SyncBatchNorm's steps on a GPU in eager, prepared: its plans, the arrays that they write and its messages are looked
+up once for all calls that are alike. What is left of a call for the host is a guard, the launches and the messages.
+
+Forward: the statistics of this part, written as a message; everybody's; their merge, which moves the running statistics
+too; the output. Backward: the sums of this part as gradients and as a message; those of all; the gradient of the input.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.arrays.kind import Maker, dtype_of
+from gradkern.arrays.torch_guards import Guard, guard_of, note_written
+from gradkern.arrays.view import device_arrays
+from gradkern.dispatch.prepared import Prepared
+from gradkern.dispatch.run import prepare
+from gradkern.torch.direct import is_eager
+from gradkern.torch.exchange import exchange, group_of
+
+__all__ = ["Ways", "backward", "forward"]
+
+Tensor = torch.Tensor
+Ways = tuple[str, int, bool]
+"""A group's name and size, and whether its messages go by symmetric memory."""
+Running = tuple[Tensor, Tensor]
+_MOST, _MOST_ALIKE = 256, 8
+
+
+def forward(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running: Running | None,
+    momentum: float,
+    eps: float,
+    ways: Ways,
+) -> tuple[Tensor, Tensor] | None:
+    """The output, and the statistics of the whole batch; None where nothing can be prepared."""
+    if not x.is_cuda or not is_eager():
+        return None
+    group = group_of(ways[0])
+    given = x, weight, bias, *(running or ())
+    key = x.shape, weight is None, bias is None, running is None, momentum, eps, ways
+    found = _forwards.find(group, key, given)
+    if found is None:
+        return None
+    known, addresses = found
+    if known is None:
+        known = _forwards.keep(group, key, given, _Forward(x, weight, bias, running, momentum, eps, ways))
+    results = known(addresses, group)
+    if running is not None:
+        note_written(running)
+    return results
+
+
+def backward(
+    grad: Tensor, x: Tensor, weight: Tensor | None, whole: Tensor, shares: bool, ways: Ways
+) -> tuple[Tensor, Tensor | None, Tensor | None] | None:
+    """The gradient of x, and, if `shares` are wanted, this part's of weight and bias in the statistics' type; None where
+    nothing can be prepared. whole: the statistics of the whole batch.
+    """
+    if not x.is_cuda or not is_eager():
+        return None
+    group = group_of(ways[0])
+    given = grad, x, weight, whole
+    key = x.shape, weight is None, shares, ways
+    found = _backwards.find(group, key, given)
+    if found is None:
+        return None
+    known, addresses = found
+    if known is None:
+        known = _backwards.keep(group, key, given, _Backward(grad, x, weight, whole, shares, ways))
+    return known(addresses, group)
+
+
+class _Forward:
+    def __init__(
+        self,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        running: Running | None,
+        momentum: float,
+        eps: float,
+        ways: Ways,
+    ) -> None:
+        name, size, symmetric = ways
+        channels = x.shape[1]
+        statistics = prepare("BatchNormalizationStatistics", x)
+        message = _like(statistics, "part_statistics", x)
+        self._exchange = exchange("rows", message, size, name, symmetric)
+        out = {} if running is None else dict(zip(("running_mean", "running_var"), running, strict=True))
+        parts = message.new_empty(size, message.numel())
+        merge = prepare(
+            "BatchNormalizationMergeStatistics",
+            parts,
+            *(running or ()),
+            outputs=("statistics", *out),
+            out=out,
+            epsilon=eps,
+            momentum=1 - momentum,
+        )
+        one, other = _statistics_of(message, channels)
+        scale, self._scale = _constant(1, one) if weight is None else (weight, 0)
+        shift, self._bias = _constant(0, scale) if bias is None else (bias, 0)
+        normalise = prepare("BatchNormalizationFromStatistics", x, scale, shift, one, other)
+        self._given = weight is not None, bias is not None
+        self._statistics, self._merge, self._normalise = statistics.plan, merge.plan, normalise.plan
+        self._offset = channels * message.itemsize
+        self._new_whole, self._new_y = _maker(merge, "statistics", x), _maker(normalise, "Y", x)
+        self._stream = device_arrays().torch_kind(x.get_device()).stream
+
+    def __call__(self, addresses: tuple[int, ...], group: Any) -> tuple[Tensor, Tensor]:
+        x, *rest = addresses
+        scale = rest.pop(0) if self._given[0] else self._scale
+        bias = rest.pop(0) if self._given[1] else self._bias
+        stream = self._stream()
+        message, at = self._exchange.place()
+        self._statistics((x,), (at,), stream)
+        every, at = self._exchange.send(message, group)
+        whole, mean = self._new_whole(None)
+        self._merge((at, *rest), (mean, *rest), stream)
+        y, at = self._new_y(None)
+        self._normalise((x, scale, bias, mean, mean + self._offset), (at,), stream)
+        del every  # whose memory is free for what comes later on the stream
+        return y, whole
+
+
+class _Backward:
+    def __init__(
+        self, grad: Tensor, x: Tensor, weight: Tensor | None, whole: Tensor, shares: bool, ways: Ways
+    ) -> None:
+        name, size, symmetric = ways
+        channels = x.shape[1]
+        mean, inv_std = _statistics_of(whole, channels)
+        outputs = ("dScale", "dBias", "sums") if shares else ("sums",)
+        sums = prepare("BatchNormalizationGradSums", grad, x, mean, inv_std, outputs=outputs)
+        message = _like(sums, "sums", x)
+        self._exchange = exchange("sum", message, size, name, symmetric)
+        scale, self._scale = _constant(1, mean) if weight is None else (weight, None)
+        both = message.split(channels)
+        last = prepare("BatchNormalizationGradFromSums", grad, x, scale, mean, inv_std, *both, whole[2 * channels :])
+        self._sums, self._last = sums.plan, last.plan
+        self._offset = channels * whole.itemsize
+        self._new_dx, self._shares = _maker(last, "dX", x), shares
+        self._new_share = _maker(sums, "dScale", x) if shares else None
+        self._stream = device_arrays().torch_kind(x.get_device()).stream
+
+    def __call__(self, addresses: tuple[int, ...], group: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        grad, x, *given, mean = addresses
+        scale = given[0] if given else self._scale
+        offset, stream = self._offset, self._stream()
+        inv_std = mean + offset
+        dscale = dbias = None
+        message, at = self._exchange.place()
+        written: tuple[int, ...] = (at,)
+        if self._new_share is not None:
+            (dscale, one), (dbias, other) = self._new_share(None), self._new_share(None)
+            written = one, other, at
+        self._sums((grad, x, mean, inv_std), written, stream)
+        both, at = self._exchange.send(message, group)
+        dx, to = self._new_dx(None)
+        self._last((grad, x, scale, mean, inv_std, at, at + offset, inv_std + offset), (to,), stream)
+        del both
+        return dx, dscale, dbias
+
+
+# --- what is prepared -------------------------------------------------------------------------------------------------
+
+Steps = TypeVar("Steps")
+
+
+class _Known(Generic[Steps]):
+    """Prepared steps, by process group and what else they were prepared for. They keep no group alive."""
+
+    def __init__(self) -> None:
+        self._of: WeakKeyDictionary[Any, dict[Any, list[tuple[Guard, Steps]]]] = WeakKeyDictionary()
+
+    def find(
+        self, group: Any, key: Any, given: tuple[Tensor | None, ...]
+    ) -> tuple[Steps | None, tuple[int, ...]] | None:
+        """The steps, None where none are prepared for such tensors, and the tensors' addresses; None for tensors for
+        which none can be.
+        """
+        tensors = tuple([each for each in given if each is not None])
+        for guard, steps in self._of.get(group, {}).get(key, ()):
+            addresses = guard.addresses(tensors)
+            if addresses is not None:
+                return steps, addresses
+        guard = guard_of(tensors)
+        addresses = None if guard is None else guard.addresses(tensors)
+        return None if addresses is None else (None, addresses)
+
+    def keep(self, group: Any, key: Any, given: tuple[Tensor | None, ...], steps: Steps) -> Steps:
+        guard = guard_of(tuple([each for each in given if each is not None]))
+        rows = self._of.setdefault(group, {})
+        if len(rows) >= _MOST:
+            rows.clear()
+        if guard is not None:
+            rows[key] = [*rows.get(key, [])[1 - _MOST_ALIKE :], (guard, steps)]
+        return steps
+
+
+_forwards: _Known[_Forward] = _Known()
+_backwards: _Known[_Backward] = _Known()
+
+
+def _statistics_of(whole: Tensor, channels: int) -> tuple[Tensor, Tensor]:
+    """Mean and inverse standard deviation, among the statistics of the whole batch."""
+    return whole[:channels], whole[channels : 2 * channels]
+
+
+def _like(plan: Prepared, output: str, x: Tensor) -> Tensor:
+    """A tensor such as this output."""
+    described = plan.call.outputs[output]
+    return x.new_empty(described.shape, dtype=getattr(torch, described.dtype.name))
+
+
+def _maker(plan: Prepared, output: str, x: Tensor) -> Maker:
+    return device_arrays().torch_kind(x.get_device()).maker(plan.call.outputs[output])
+
+
+def _constant(value: float, like: Tensor) -> tuple[Tensor, int]:
+    """A parameter that is not there, and where one of its numbers is kept on the GPU."""
+    from gradkern.cuda.constants import filled  # needs the packages for a GPU, as what comes here does
+    from gradkern.cuda.device import get_device
+
+    dtype = dtype_of(str(like.dtype).removeprefix("torch."))
+    address = filled(get_device(like.get_device()), value, tuple(like.shape), dtype)
+    return torch.full_like(like, value, requires_grad=False), address
