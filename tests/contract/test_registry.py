@@ -25,10 +25,12 @@ OPERATORS = gradkern.operators()
 def test_the_registry_has_these_operators() -> None:
     assert list(OPERATORS) == [
         "BatchNormalization",
+        "BatchNormalizationFromStatistics",
         "BatchNormalizationGrad",
         "BatchNormalizationGradFromSums",
         "BatchNormalizationGradSums",
         "BatchNormalizationMergeStatistics",
+        "BatchNormalizationStatistics",
         "BiasFastGelu",
         "BiasFastGeluGrad_dX",
         "BiasGelu",

@@ -211,7 +211,7 @@ def test_every_call_of_the_catalogue_fits_its_contract_and_every_operator_on_a_g
     missing = {name for name, each in gradkern.operators().items() if "cuda" in each.providers} - {
         each.name for each in wanted
     }
-    of_several_gpus = {"GradSums", "GradFromSums", "MergeStatistics"}
+    of_several_gpus = {"GradSums", "GradFromSums", "Statistics", "MergeStatistics", "FromStatistics"}
     assert missing == {f"BatchNormalization{each}" for each in of_several_gpus}
 
 

@@ -14,7 +14,9 @@ from gradkern.contract.schema import Example, Operator
 
 OPERATORS = gradkern.operators()
 GRADIENTS = tuple(name for name in OPERATORS if "Grad" in name)
-FORWARD = tuple(name for name in OPERATORS if name not in (*GRADIENTS, "BatchNormalizationMergeStatistics"))
+IN_PARTS = tuple(name for name in OPERATORS if name.endswith("Statistics"))
+"""The steps of a batch norm over a batch in parts."""
+FORWARD = tuple(name for name in OPERATORS if name not in (*GRADIENTS, *IN_PARTS))
 """The operators whose gradients others are."""
 
 
