@@ -167,7 +167,9 @@ def empties() -> Iterator[object]:
     for name, operator in OPERATORS.items():
         for example in operator.examples[:1]:
             for axis, size in example.axes.items():
-                if axis == "numbers":  # there is an odd number of them
+                if axis == "numbers":  # there are 2 C of them, or one more
+                    continue
+                if axis == "C" and name.endswith("MergeStatistics"):  # without channels there still are elements
                     continue
                 if axis in ("kernel", "out", "statistics", "group", "C", "M", "C_per_group") and "Conv" in name:
                     continue
@@ -175,6 +177,8 @@ def empties() -> Iterator[object]:
                     if axis == "statistics" or ("Conv" in name and axis == "spatial"):
                         continue
                     axes: dict[str, Any] = {**example.axes, axis: zero}
+                    if axis == "C" and "numbers" in axes:
+                        axes["numbers"] %= 2  # 2 C, or one more
                     if axis == "sizes":
                         pairs = zip(axes["sizes"], axes["statistics"], strict=True)
                         axes["statistics"] = tuple(0 if z == 0 and s != 1 else s for z, s in pairs)
@@ -194,7 +198,8 @@ def test_sums_over_nothing_are_zero_and_empty_arrays_stay_empty(
         if each.like is not None:
             assert array.shape == inputs[each.like].shape
         if each.name in ("running_mean", "running_var"):
-            np.testing.assert_array_equal(bits(array), bits(inputs[str(each.like)]))
+            share = 1.0 if name == "BatchNormalization" else 0.9  # the merge's go towards 0, as PyTorch's do
+            np.testing.assert_array_equal(array, (inputs[str(each.like)] * np.float64(share)).astype(array.dtype))
         elif array.shape != inputs[operator.inputs[0].name].shape:
             np.testing.assert_array_equal(array.astype(np.float32), 0)
 

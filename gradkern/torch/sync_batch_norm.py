@@ -271,8 +271,9 @@ def _gradients(ctx: Any, grad: Tensor, needs: tuple[bool, bool, bool]) -> tuple[
             every = added(message, size, name, symmetric).split(x.shape[1])
             scale = _or_constant(weight, 1, mean)
             (dx,) = _GRAD_FROM_SUMS((True,), (grad, x, scale, mean, inv_std, *every, total))
-    shares = zip(sums, (weight, bias), (of_weight, of_bias), strict=True)
-    return dx, *[share.to(each.dtype) if need and each is not None else None for share, each, need in shares]
+    wanted = zip(sums, (weight, bias), (of_weight, of_bias), strict=True)
+    shares = [share.to(each.dtype) if need and share is not None else None for share, each, need in wanted]
+    return dx, *shares
 
 
 class _Added(torch.autograd.Function):

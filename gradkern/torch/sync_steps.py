@@ -1,5 +1,5 @@
-"""A SyncBatchNorm's steps on a GPU in eager, prepared: its plans, the arrays that they write and its messages are looked
-up once for all calls that are alike. What is left of a call for the host is a guard, the launches and the messages.
+"""A SyncBatchNorm's steps on a GPU in eager, prepared: its plans, the arrays that they write and its messages are
+looked up once for all calls that are alike. What is left of a call for the host is a guard, launches and messages.
 
 Forward: the statistics of this part, written as a message; everybody's; their merge, which moves the running statistics
 too; the output. Backward: the sums of this part as gradients and as a message; those of all; the gradient of the input.
@@ -59,8 +59,8 @@ def forward(
 def backward(
     grad: Tensor, x: Tensor, weight: Tensor | None, whole: Tensor, shares: bool, ways: Ways
 ) -> tuple[Tensor, Tensor | None, Tensor | None] | None:
-    """The gradient of x, and, if `shares` are wanted, this part's of weight and bias in the statistics' type; None where
-    nothing can be prepared. whole: the statistics of the whole batch.
+    """The gradient of x, and, if `shares` are wanted, this part's of weight and bias in the statistics' type; None
+    where nothing can be prepared. whole: the statistics of the whole batch.
     """
     if not x.is_cuda or not is_eager():
         return None
@@ -92,7 +92,7 @@ class _Forward:
         statistics = prepare("BatchNormalizationStatistics", x)
         message = _like(statistics, "part_statistics", x)
         self._exchange = exchange("rows", message, size, name, symmetric)
-        out = {} if running is None else dict(zip(("running_mean", "running_var"), running, strict=True))
+        out: dict[str, Tensor] = {} if running is None else {"running_mean": running[0], "running_var": running[1]}
         parts = message.new_empty(size, message.numel())
         merge = prepare(
             "BatchNormalizationMergeStatistics",
@@ -130,9 +130,7 @@ class _Forward:
 
 
 class _Backward:
-    def __init__(
-        self, grad: Tensor, x: Tensor, weight: Tensor | None, whole: Tensor, shares: bool, ways: Ways
-    ) -> None:
+    def __init__(self, grad: Tensor, x: Tensor, weight: Tensor | None, whole: Tensor, shares: bool, ways: Ways) -> None:
         name, size, symmetric = ways
         channels = x.shape[1]
         mean, inv_std = _statistics_of(whole, channels)

@@ -19,11 +19,11 @@ LENGTHS = (3, 17, 26, 40, 53, 70)
 AXES: dict[str, Callable[[int], Any]] = {
     "layer_norm": lambda n: {"rows": (2,), "columns": (n,)},
     "bias_gelu": lambda n: {"rows": (2,), "columns": n},
-    "batch_norm": lambda n: {"N": 2, "C": 2, "spatial": (n,)},
+    "batch_norm": lambda n: {"N": 2, "C": 2, "spatial": (n,), "numbers": 4},
     "dml_batch_norm": lambda n: {"sizes": (2, 2, n), "statistics": (1, 2, 1)},
 }
 BY_MATRIX_PRODUCTS = {"conv"}  # whose vector code is the BLAS library's
-BY_NUMPY = {"BatchNormalizationMergeStatistics"}
+BY_NUMPY = {"BatchNormalizationMergeStatistics"}  # few numbers
 SMALL = [
     name
     for name, operator in gradkern.operators().items()
@@ -58,7 +58,8 @@ def test_bits_do_not_depend_on_where_arrays_lie(name: str, dtype: str) -> None:
     for length in LENGTHS:
         attributes: dict[str, Any] = {"Epsilon": 1e-5} if name.startswith("Dml") else {}
         attributes |= {"count": 2 * length + 4} if name.endswith("FromSums") else {}
-        example = Example(axes=AXES[operator.family](length), attributes=attributes)
+        axes = AXES[operator.family](length) | ({"numbers": 5} if name.endswith("Statistics") else {})
+        example = Example(axes=axes, attributes=attributes)
         inputs = inputs_of(operator, types, example, np.random.default_rng(length))
         shapes = {
             each.name: inputs[each.like].shape if each.like else shape_of(each.shape or (), example.axes)

@@ -119,12 +119,12 @@ def _batch_norm_sums(inputs: Arrays) -> ForwardPass:
     channels = X.shape[1]
 
     def run(p: Mapping[str, Array]) -> Array:
-        scale, bias = p["scale"].reshape(mean.shape[1:]), p["bias"].reshape(mean.shape[1:])
+        both = np.concatenate([p["scale"], p["bias"]]) + p["both"]
+        scale, bias = (each.reshape(mean.shape[1:]) for each in np.split(both, 2))
         return forward.dml_batch_norm(X, mean, variance, scale, bias, EPSILON)
 
-    return ForwardPass(
-        run, {"scale": np.ones(channels), "bias": np.zeros(channels)}, {"scale": "dScale", "bias": "dBias"}, D
-    )
+    parameters = {"scale": np.ones(channels), "bias": np.zeros(channels), "both": np.zeros(2 * channels)}
+    return ForwardPass(run, parameters, {"scale": "dScale", "bias": "dBias", "both": "sums"}, D)
 
 
 def _batch_norm_from_sums(inputs: Arrays, *, count: int | None = None) -> ForwardPass:

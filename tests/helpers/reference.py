@@ -273,8 +273,8 @@ def _merge_statistics(
     channels = part_statistics.shape[1] // 2
     means, variances, counts = np.split(part_statistics, [channels, 2 * channels], axis=1)
     m = counts.sum()
-    mean = (counts * means).sum(0) / max(m, 1)
-    variance = (counts * (variances + (means - mean) ** 2)).sum(0) / max(m, 1)
+    mean = (counts * means).sum(0) / (m or 1)
+    variance = (counts * (variances + (means - mean) ** 2)).sum(0) / (m or 1)
     sample = variance * m / max(m - 1, 1)
     every = {"statistics": (m > 0) / np.sqrt(variance + epsilon + (m == 0)), "sample_statistics": sample}
     found = {name: np.concatenate([mean, spread, [m]]) for name, spread in every.items()}

@@ -65,7 +65,7 @@ def plan(call: Call) -> FlatPlan:
                 if gradient is not None:
                     gradient.view(outputs[name].dtype)[...] = total
             if message is not None:
-                message[...] = np.concatenate(sums)
+                message[...] = np.concatenate([each for each in sums if each is not None])
 
     scratch = (reduce.nbytes if reduce else 0) + 8 * runs.channels * (len(summed) or len(_SUMS))
     return FlatPlan(

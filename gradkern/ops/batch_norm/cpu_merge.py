@@ -28,7 +28,7 @@ class MergePlan:
         means, variances, counts = wide[:, :channels], wide[:, channels:-1], wide[:, -1:]
         total = counts.sum()
         with np.errstate(all="ignore"):  # infinities and NaN go where they go
-            mean = (means * counts).sum(0) / max(total, 1)
+            mean = (means * counts).sum(0) / (total or 1)
             squares = ((variances + (means - mean) ** 2) * counts).sum(0)  # of what each element is from the mean
             inverse = 1 / np.sqrt(squares / total + self._epsilon) if total else np.zeros(channels)
             sample = squares / max(total - 1, 1)

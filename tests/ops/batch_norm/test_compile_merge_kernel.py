@@ -10,7 +10,9 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 
 @pytest.mark.parametrize("capability", [(7, 5), (9, 0), (12, 0)])
-@pytest.mark.parametrize(("dtype", "running"), [("float32", "bfloat16"), ("float32", "float32"), ("float64", "float64")])
+@pytest.mark.parametrize(
+    ("dtype", "running"), [("float32", "bfloat16"), ("float32", "float32"), ("float64", "float64")]
+)
 def test_it_compiles_without_a_spill(dtype: str, running: str, capability: tuple[int, int]) -> None:
     from gradkern.cuda.compile import compile_kernel
     from gradkern.ops.batch_norm.cuda.merge_kernel import ARGUMENTS, build

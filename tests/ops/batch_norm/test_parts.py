@@ -14,9 +14,7 @@ import gradkern
 
 pytestmark = pytest.mark.thorough
 
-STATISTICS, MERGE, LAST = (
-    f"BatchNormalization{each}" for each in ("Statistics", "MergeStatistics", "FromStatistics")
-)
+STATISTICS, MERGE, LAST = (f"BatchNormalization{each}" for each in ("Statistics", "MergeStatistics", "FromStatistics"))
 SUMS = "BatchNormalizationGradSums"
 TYPES = gradkern.operators()[LAST].combinations
 
@@ -34,7 +32,7 @@ def test_parts_have_the_output_of_the_whole(types: dict[str, str], order: str, s
     scale, B = (random.standard_normal(6).astype(types["T1"]) for _ in range(2))
     old = [np.ones(6, types["T2"]), np.full(6, 2, types["T2"])]
     parts = [in_order(each, order) for each in np.split(X, np.cumsum(sizes)[:-1])]
-    every = np.stack([gradkern.run(STATISTICS, each).part_statistics for each in parts])
+    every = np.stack([run_any(STATISTICS, each).part_statistics for each in parts])
     merged = run_any(MERGE, every, *old, outputs=["statistics", "running_mean", "running_var"], momentum=0.75)
     mean, inv_std = merged.statistics[:6], merged.statistics[6:12]
     assert merged.statistics[-1] == 8 * 5 * 4
@@ -59,8 +57,8 @@ def test_running_statistics_are_moved_in_place_and_towards_nothing_of_nothing() 
 def test_running_statistics_of_other_channels_are_refused() -> None:
     parts, three = np.zeros((2, 9), np.float32), np.ones(3, np.float32)
     assert message(gradkern.ShapeError, gradkern.run, MERGE, parts, three, three) == (
-        "BatchNormalizationMergeStatistics: input part_statistics has 9 numbers of each part; expected 7, as input_mean "
-        "and input_var have 3 channels"
+        "BatchNormalizationMergeStatistics: input part_statistics has 9 numbers of each part; expected 7, as "
+        "input_mean and input_var have 3 channels"
     )
 
 
