@@ -272,8 +272,12 @@ def _gradients(ctx: Any, grad: Tensor, needs: tuple[bool, bool, bool]) -> tuple[
             scale = _or_constant(weight, 1, mean)
             (dx,) = _GRAD_FROM_SUMS((True,), (grad, x, scale, mean, inv_std, *every, total))
     wanted = zip(sums, (weight, bias), (of_weight, of_bias), strict=True)
-    shares = [share.to(each.dtype) if need and share is not None else None for share, each, need in wanted]
+    shares = [_as(share, each.dtype) if need and share is not None else None for share, each, need in wanted]
     return dx, *shares
+
+
+def _as(share: Tensor, dtype: torch.dtype) -> Tensor:
+    return share if share.dtype == dtype else share.to(dtype)
 
 
 class _Added(torch.autograd.Function):
