@@ -75,18 +75,26 @@ True
 >>> bool(np.allclose(sums, whole[1:3], rtol=0, atol=1e-13))
 True
 
-The statistics of all parts come from those of each part, BatchNormalizationMergeStatistics: of n elements in a part and
-m in all, by T. F. Chan, G. H. Golub and R. J. LeVeque, Updating formulae and a pairwise algorithm for computing sample
-variances, 1979,
+Before that the statistics of all parts come from those of each part, and give the output, which is three steps:
+
+    BatchNormalizationStatistics         of one part mean, variance and m, as one message of 2 C + 1 numbers
+    (the caller)                         gathers those of all parts: an all-gather
+    BatchNormalizationMergeStatistics    mean, 1/sqrt(variance + epsilon) and m of all; running statistics, too
+    BatchNormalizationFromStatistics     Y of one part
+
+The merge of n elements in a part and m in all is by T. F. Chan, G. H. Golub and R. J. LeVeque, Updating formulae and a
+pairwise algorithm for computing sample variances, 1979,
 
     mean = sum of n/m mean_part,  variance = sum of n/m (variance_part + (mean_part - mean)^2)
 
-With one process for each device, as in torch.distributed, both sums go into one array and one all-reduce:
+Its running statistics are as BatchNormalization's with unbiased=1, but that those of one element take the variance 0,
+and that those of nothing move towards 0: as PyTorch's SyncBatchNorm.
 
-    sums = torch.empty(2, C, device=X.device)
-    gradkern.run("BatchNormalizationGradSums", dY, X, mean, inv_std, out={"dScale": sums[0], "dBias": sums[1]})
+With one process for each device, as in torch.distributed, both sums of the gradient are one message, `sums`, too:
+
+    dScale, dBias, sums = gradkern.run("BatchNormalizationGradSums", dY, X, mean, inv_std, outputs=[..., "sums"])
     torch.distributed.all_reduce(sums)
-    dX = gradkern.run("BatchNormalizationGradFromSums", dY, X, scale, mean, inv_std, *sums, counts).dX
+    dX = gradkern.run("BatchNormalizationGradFromSums", dY, X, scale, mean, inv_std, *sums.split(C), counts).dX
 
 These are the two steps of torch.nn.SyncBatchNorm, batch_norm_backward_reduce and batch_norm_backward_elemt, but for the
 second sum: PyTorch's is of D (X - mean), dScale/inv_std.
