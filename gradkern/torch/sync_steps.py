@@ -39,7 +39,7 @@ def forward(
     ways: Ways,
 ) -> tuple[Tensor, Tensor] | None:
     """The output, and the statistics of the whole batch; None where nothing can be prepared."""
-    if not x.is_cuda or not is_eager():
+    if not _may_prepare(x):
         return None
     group = group_of(ways[0])
     given = x, weight, bias, *(running or ())
@@ -62,7 +62,7 @@ def backward(
     """The gradient of x, and, if `shares` are wanted, this part's of weight and bias in the statistics' type; None
     where nothing can be prepared. whole: the statistics of the whole batch.
     """
-    if not x.is_cuda or not is_eager():
+    if not _may_prepare(x):
         return None
     group = group_of(ways[0])
     given = grad, x, weight, whole
@@ -74,6 +74,10 @@ def backward(
     if known is None:
         known = _backwards.keep(group, key, given, _Backward(grad, x, weight, whole, shares, ways))
     return known(addresses, group)
+
+
+def _may_prepare(x: Tensor) -> bool:
+    return x.is_cuda and is_eager()
 
 
 class _Forward:
