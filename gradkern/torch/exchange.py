@@ -48,7 +48,9 @@ def gathered(message: Tensor, size: int, group: str, symmetric: bool) -> Tensor:
 
 
 def added(message: Tensor, size: int, group: str, symmetric: bool) -> Tensor:
-    """The sum of the messages of all processes, (n,). The message may be overwritten."""
+    """The sum of the messages of all processes, (n,). The message may be overwritten. By symmetric memory each process
+    adds up in an order of its own: of three or more their sums may differ in the last bit, each the same in every run.
+    """
     if symmetric:
         memory = _memory("sum", message, size, group)
         if memory is not None:

@@ -6,7 +6,7 @@ no host waits, a step can be captured in a CUDA graph, and torch.compile finds n
 are collectives that it knows.
 
 The statistics of all parts are Chan's merge of those of each, with the parts' sizes as weights: parts may be of any
-sizes, also empty. A group's processes all get the same bits, as they add up the same numbers in the same order.
+sizes, also empty. A group's processes all get the same bits of them, as they merge the same numbers in the same order.
 
 Source: torch.nn.SyncBatchNorm.
 """
