@@ -10,6 +10,7 @@ reads.
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -89,7 +90,7 @@ class Exchange:
         """Where the next message is to be written, and its address."""
         raise NotImplementedError
 
-    def send(self, message: Tensor, group: Any) -> tuple[Tensor, int]:
+    def send(self, message: Tensor) -> tuple[Tensor, int]:
         """What came of it, and its address: rows of everybody's numbers, or their sum."""
         raise NotImplementedError
 
@@ -99,28 +100,37 @@ def exchange(kind: str, like: Tensor, size: int, group: str, symmetric: bool) ->
     memory = _memory(kind, like, size, group) if symmetric else None
     if memory is not None:
         return _BySymmetricMemory(memory)
-    return _ByCollective(kind, like, size)
+    return _ByCollective(kind, like, size, group_of(group))
 
 
 class _ByCollective(Exchange):
-    def __init__(self, kind: str, like: Tensor, size: int) -> None:
+    def __init__(self, kind: str, like: Tensor, size: int, group: Any) -> None:
         arrays = device_arrays().torch_kind(like.get_device())
         dtype = dtype_of(str(like.dtype).removeprefix("torch."))
         shapes = (like.numel(),), (size * like.numel(),)
         mine, every = (Described(dtype, each, c_strides(each, dtype.itemsize), 16) for each in shapes)
         self._mine, self._every = arrays.maker(mine), arrays.maker(every) if kind == "rows" else None
         self._options = _options("AllgatherOptions" if kind == "rows" else "AllreduceOptions")
+        self._backend = _backend_of(group, like.device)
 
     def place(self) -> tuple[Tensor, int]:
         return self._mine(None)
 
-    def send(self, message: Tensor, group: Any) -> tuple[Tensor, int]:
+    def send(self, message: Tensor) -> tuple[Tensor, int]:
         if self._every is None:
-            _finish(group.allreduce([message], self._options))
+            _finish(self._backend.allreduce([message], self._options))
             return message, message.data_ptr()
         every, address = self._every(None)
-        _finish(group._allgather_base(every, message, self._options))
+        _finish(self._backend._allgather_base(every, message, self._options))
         return every, address
+
+
+def _backend_of(group: Any, device: torch.device) -> Any:
+    """What carries out a group's collectives of tensors there: the group itself hands them on by PyTorch's dispatcher.
+
+    A group of a class of its own may do something else with them, and goes through that.
+    """
+    return group._get_backend(device) if type(group) is dist.ProcessGroup else weakref.proxy(group)
 
 
 class _BySymmetricMemory(Exchange):
@@ -130,7 +140,7 @@ class _BySymmetricMemory(Exchange):
     def place(self) -> tuple[Tensor, int]:
         return self._place
 
-    def send(self, message: Tensor, group: Any) -> tuple[Tensor, int]:
+    def send(self, message: Tensor) -> tuple[Tensor, int]:
         found = self._memory.sum()
         return found, found.data_ptr()
 

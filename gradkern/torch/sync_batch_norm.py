@@ -41,7 +41,8 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
 
     Parameters, buffers, state_dict and arguments are nn.SyncBatchNorm's, and so is the result in evaluation, without
     torch.distributed, and in a group of one process. It runs on the CPU, too, and a part may be empty in every type.
-    All processes of the group call it equally often, in one order.
+    Where all are, running statistics move towards 0, as nn.SyncBatchNorm's do; functional.batch_norm leaves them. All
+    processes of the group call it equally often, in one order.
 
     symmetric_memory   send float32 messages through memory that the GPUs of one machine read from each other, in place
                        of NCCL: less of the host's time, and of the device's for few channels. Every process must say

@@ -50,7 +50,7 @@ def forward(
     known, addresses = found
     if known is None:
         known = _forwards.keep(group, key, given, _Forward(x, weight, bias, running, momentum, eps, ways))
-    results = known(addresses, group)
+    results = known(addresses)
     if running is not None:
         note_written(running)
     return results
@@ -73,7 +73,7 @@ def backward(
     known, addresses = found
     if known is None:
         known = _backwards.keep(group, key, given, _Backward(grad, x, weight, whole, shares, ways))
-    return known(addresses, group)
+    return known(addresses)
 
 
 def _may_prepare(x: Tensor) -> bool:
@@ -117,14 +117,14 @@ class _Forward:
         self._new_whole, self._new_y = _maker(merge, "statistics", x), _maker(normalise, "Y", x)
         self._stream = device_arrays().torch_kind(x.get_device()).stream
 
-    def __call__(self, addresses: tuple[int, ...], group: Any) -> tuple[Tensor, Tensor]:
+    def __call__(self, addresses: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         x, *rest = addresses
         scale = rest.pop(0) if self._given[0] else self._scale
         bias = rest.pop(0) if self._given[1] else self._bias
         stream = self._stream()
         message, at = self._exchange.place()
         self._statistics((x,), (at,), stream)
-        every, at = self._exchange.send(message, group)
+        every, at = self._exchange.send(message)
         whole, mean = self._new_whole(None)
         self._merge((at, *rest), (mean, *rest), stream)
         y, at = self._new_y(None)
@@ -151,7 +151,7 @@ class _Backward:
         self._new_share = _maker(sums, "dScale", x) if shares else None
         self._stream = device_arrays().torch_kind(x.get_device()).stream
 
-    def __call__(self, addresses: tuple[int, ...], group: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def __call__(self, addresses: tuple[int, ...]) -> tuple[Tensor, Tensor | None, Tensor | None]:
         grad, x, *given, mean = addresses
         scale = given[0] if given else self._scale
         offset, stream = self._offset, self._stream()
@@ -163,7 +163,7 @@ class _Backward:
             (dscale, one), (dbias, other) = self._new_share(None), self._new_share(None)
             written = one, other, at
         self._sums((grad, x, mean, inv_std), written, stream)
-        both, at = self._exchange.send(message, group)
+        both, at = self._exchange.send(message)
         dx, to = self._new_dx(None)
         self._last((grad, x, scale, mean, inv_std, at, at + offset, inv_std + offset), (to,), stream)
         del both

@@ -16,6 +16,7 @@ import torch
 def results(script: str, size: int, folder: Path, *more: str) -> list[dict[str, Any]]:
     """What each of `size` processes has left: `python SCRIPT SIZE FOLDER` saves FOLDER/RANK.pt of each."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "GLOO_SOCKET_IFNAME": "lo"}
+    environment["PYTHONFAULTHANDLER"] = "1"  # a process that a signal ends says where
     command = [sys.executable, script, str(size), str(folder), *more]
     done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -23,10 +24,11 @@ def results(script: str, size: int, folder: Path, *more: str) -> list[dict[str, 
 
 
 def run(work: Callable[..., None], size: int, *arguments: Any) -> None:
-    """work(rank, size, *arguments) in `size` processes, which share this one's imports, unless they are to use "cuda",
-    which survives no fork. Exits with 1 as soon as one of them fails.
+    """work(rank, size, *arguments) in `size` processes, which share this one's imports where there is no GPU: CUDA
+    survives no fork, and torch.compile saves a GPU's random state whatever it compiles. Exits with 1 as soon as one of
+    them fails.
     """
-    context: Any = get_context("spawn" if "cuda" in arguments else "fork")
+    context: Any = get_context("spawn" if torch.cuda.is_available() else "fork")
     every = [context.Process(target=work, args=(rank, size, *arguments)) for rank in range(size)]
     for process in every:
         process.start()

@@ -154,3 +154,27 @@ def test_running_statistics_count_as_written(calls: list[str]) -> None:
     module(torch.randn(4, 8, 3))
     assert module.running_mean._version > before
     assert calls == STEPS[:3]
+
+
+def test_a_batch_that_is_empty_everywhere_moves_running_statistics_towards_zero() -> None:
+    module: Any = SyncBatchNorm(8)
+    module.running_mean.fill_(2)
+    x = torch.empty(0, 8, 3, requires_grad=True)
+    module(x).sum().backward()
+    torch.testing.assert_close(module.running_mean, torch.full((8,), 1.8))
+    torch.testing.assert_close(module.running_var, torch.full((8,), 0.9))
+    assert x.grad is not None
+    assert x.grad.shape == x.shape
+    assert all(not each.grad.any() for each in module.parameters())
+
+
+def test_a_group_of_a_class_of_its_own_gets_the_messages_itself(calls: list[str]) -> None:
+    class Own(dist.ProcessGroup):
+        def allreduce(self, tensors: Any, opts: Any = None) -> Any:
+            tensors[0].add_(1)
+
+    made: Any = Own
+    own = made(0, 1)
+    message, whole = torch.zeros(4), exchange._ByCollective("sum", torch.empty(4), 1, own)
+    assert torch.equal(whole.send(message)[0], torch.ones(4))
+    assert exchange._backend_of(dist.group.WORLD, message.device).name() == "gloo"
