@@ -133,6 +133,10 @@ class PlanCache(Generic[Entry]):
         return next(self._ticks)
 
 
+Row = tuple[Guard, "Slot[Prepared]", Kind]
+"""What recognises tensors, where the plan of calls with them is, and their kind."""
+
+
 class Shortcuts:
     """Calls made before on plain tensors of a GPU: by all else that was asked, guards that recognise tensors like
     theirs, and where their plans are. At most `bound` keys, at most `alike` guards for one of them.
@@ -142,12 +146,40 @@ class Shortcuts:
 
     def __init__(self, bound: int, alike: int) -> None:
         self._bound, self._alike = bound, alike
-        self._rows: dict[Hashable, tuple[tuple[Guard, Slot[Prepared], Kind], ...]] = {}
+        self._rows: dict[Hashable, tuple[Row, ...]] = {}
         self.tensor: type | None = None
 
     def find(self, request: Request) -> tuple[Prepared, tuple[int, ...], Kind, tuple[int, ...]] | None:
         """The plan for these tensors, their addresses, their kind and the addresses of the tensors in `out`; None where
         no call like this one is known, or where an `out` array overlaps another.
+        """
+        rows, tensors, inputs, places = self._alike_to(request)
+        for guard, slot, kind in rows:
+            addresses = guard.addresses(tensors)
+            plan = slot.entry
+            if addresses is None or plan is None:
+                continue
+            buffers, out_buffers = addresses, ()
+            if request.out:
+                buffers, out_buffers = addresses[:inputs], tuple([addresses[place] for place in places])
+                if not plan.disjoint(buffers, out_buffers):
+                    return None
+            plan_cache.use(slot)
+            return plan, buffers, kind, out_buffers
+        return None
+
+    def known(self, request: Request) -> tuple[Row, tuple[int, ...]] | None:
+        """What recognises calls like this one, for a caller that remembers it: a guard of the tensors that are inputs
+        with those in `out` that are none behind them; and the place of each of `out` among these.
+        """
+        rows, tensors, _, places = self._alike_to(request)
+        fitting = (row for row in rows if row[1].entry is not None and row[0].addresses(tensors) is not None)
+        row = next(fitting, None)
+        return None if row is None else (row, places)
+
+    def _alike_to(self, request: Request) -> tuple[tuple[Row, ...], tuple[Any, ...], int, tuple[int, ...]]:
+        """The rows of what is asked for; the tensors that a guard is to see, how many of them are inputs, and where
+        among them each of `out` is.
         """
         binder, arrays, _, attributes, wanted, out, provider, policy = request
         policy = of_this_thread() if policy is None and not blocks else effective(policy)
@@ -157,22 +189,8 @@ class Shortcuts:
         if out:
             tensors, places = _with_written(given, [out[name] for name in out_names(binder, out)])
             out_key = (*out, places)
-        rows = self._rows.get((binder.name, wanted, attributes, missing, out_key, provider, policy_key, given[0].shape))
-        if rows is None:
-            return None
-        for guard, slot, kind in rows:
-            addresses = guard.addresses(tensors)
-            plan = slot.entry
-            if addresses is None or plan is None:
-                continue
-            buffers, out_buffers = addresses, ()
-            if out:
-                buffers, out_buffers = addresses[: len(given)], tuple([addresses[place] for place in places])
-                if not plan.disjoint(buffers, out_buffers):
-                    return None
-            plan_cache.use(slot)
-            return plan, buffers, kind, out_buffers
-        return None
+        key = (binder.name, wanted, attributes, missing, out_key, provider, policy_key, given[0].shape)
+        return self._rows.get(key, ()), tensors, len(given), places
 
     def add(self, request: Request, operands: Operands, slot: Slot[Prepared] | None) -> None:
         """Let the next call like this one be found. Threads may do so at once: one of them is forgotten."""

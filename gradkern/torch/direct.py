@@ -11,7 +11,10 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.arrays.torch_guards import of_tensors
 from gradkern.contract.binder import AttributeKey, attribute_key
 from gradkern.contract.request import Request, binder_of
+from gradkern.dispatch.operands import out_names
+from gradkern.dispatch.plan_cache import Row, plan_cache, shortcuts
 from gradkern.dispatch.run import run, run_known
+from gradkern.policy import DEFAULT, Policy, current
 from gradkern.torch.flags import flags, policy_of
 from gradkern.torch.operators import IN_FORCE, define
 
@@ -20,6 +23,7 @@ __all__ = ["Direct", "is_eager"]
 Tensors = tuple[torch.Tensor | None, ...]
 Attributes = tuple[tuple[str, Any], ...]
 define()
+_MOST, _MOST_ALIKE = 256, 8
 _is_compiling = torch.compiler.is_compiling
 _count_modes = torch._C._len_torch_dispatch_stack
 
@@ -27,6 +31,49 @@ _count_modes = torch._C._len_torch_dispatch_stack
 def is_eager() -> bool:
     """Whether operators run when they are called, and nobody else sees them: nothing traces, and no dispatch mode."""
     return not (_is_compiling() or _count_modes())
+
+
+def _in_force() -> Policy | None:
+    """gradkern's policy, None for the usual one: its hash is worked out in Python."""
+    policy = current()
+    return None if policy is DEFAULT else policy
+
+
+class _Known:
+    """Calls that are alike, and their plan, as long as the cache of plans has it. It keeps no tensor alive."""
+
+    __slots__ = ("_guard", "_kind", "_names", "_places", "_slot")
+
+    def __init__(self, row: Row, places: tuple[int, ...], names: tuple[str, ...]) -> None:
+        self._guard, self._slot, self._kind = row
+        self._names, self._places = names, places
+
+    @property
+    def lives(self) -> bool:
+        return self._slot.entry is not None
+
+    def __call__(self, given: tuple[Any, ...], out: dict[str, torch.Tensor] | None) -> Any:
+        """What the plan returns; None for a call that is not like the others."""
+        plan, inputs = self._slot.entry, len(given)
+        if plan is None or len(self._names) != (len(out) if out else 0):
+            return None
+        tensors, written = given, ()
+        if out:
+            for name, place in zip(self._names, self._places, strict=True):
+                each = out.get(name)
+                if place >= inputs:
+                    tensors = (*tensors, each)
+                elif each is not tensors[place]:
+                    return None
+        addresses = self._guard.addresses(tensors)
+        if addresses is None:
+            return None
+        if out:
+            addresses, written = addresses[:inputs], tuple([addresses[place] for place in self._places])
+            if not plan.disjoint(addresses, written):
+                return None
+        plan_cache.use(self._slot)
+        return plan.execute(addresses, self._kind, out, written, None)
 
 
 class Direct:
@@ -45,6 +92,7 @@ class Direct:
         self._padding = {n: (None,) * (len(self._binder.inputs) - n) for n in range(1, len(self._binder.inputs) + 1)}
         self._count = len(outputs)
         self._asked: dict[Any, tuple[tuple[str, ...], dict[str, Any], AttributeKey]] = {}
+        self._known: dict[Any, tuple[_Known, ...]] = {}
 
     def __call__(
         self,
@@ -58,20 +106,42 @@ class Direct:
         """
         if not out and not is_eager():
             return self._dispatched(needs, tensors, attributes)
+        given = tuple([each for each in tensors if each is not None])
+        seen = flags() if self._searched else _in_force()
+        alike = needs, attributes, given[0].shape, tuple([each is None for each in tensors]), seen
+        for known in self._known.get(alike, ()):
+            found = known(given, out)
+            if found is not None:
+                return self._results(found)
         asked = self._asked.get((needs, attributes))
         if asked is None:
             asked = self._asked[needs, attributes] = self._ask(needs, attributes)
         wanted, named, key = asked
-        policy = policy_of(flags()) if self._searched else None
-        arrays = tensors + self._padding[len(tensors)]
-        found = run_known(Request(self._binder, arrays, named, key, wanted, out, None, policy))
-        if found is None:
-            if not out and of_tensors(tuple([each for each in tensors if each is not None])) is None:
-                return self._dispatched(needs, tensors, attributes)
-            inputs: Any = tensors
-            found = run(self._name, *inputs, outputs=wanted, out=out, policy=policy, **named)
+        policy = policy_of(seen) if self._searched else None  # pyright: ignore[reportArgumentType]
+        request = Request(self._binder, tensors + self._padding[len(tensors)], named, key, wanted, out, None, policy)
+        found = run_known(request)
+        if found is not None:
+            self._remember(alike, request)
+            return self._results(found)
+        if not out and of_tensors(given) is None:
+            return self._dispatched(needs, tensors, attributes)
+        inputs: Any = tensors
+        return self._results(run(self._name, *inputs, outputs=wanted, out=out, policy=policy, **named))
+
+    def _results(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
         found = found[: self._count]
         return found + (None,) * (self._count - len(found))  # an appended output is there where it is asked for
+
+    def _remember(self, alike: Any, request: Request) -> None:
+        """Recognise the next call like this one, which found its plan, by itself."""
+        found = shortcuts.known(request)
+        if found is None:
+            return
+        if len(self._known) >= _MOST:
+            self._known.clear()
+        others = [each for each in self._known.get(alike, ()) if each.lives]
+        made = _Known(*found, out_names(self._binder, request.out) if request.out else ())
+        self._known[alike] = (*others[1 - _MOST_ALIKE :], made)
 
     def _ask(self, needs: tuple[bool, ...], attributes: Attributes) -> tuple[tuple[str, ...], dict[str, Any], Any]:
         wanted = tuple([name for name, need in zip(self._outputs, needs, strict=True) if need])

@@ -14,7 +14,7 @@ import pytest
 from helpers.calls import OPERATORS, arguments, message, prepare_any, run_any
 
 import gradkern
-from gradkern import ArgumentError, PolicyError, ProviderError, plan_cache
+from gradkern import ArgumentError, OutputError, PolicyError, ProviderError, plan_cache
 from gradkern.arrays import device, torch_guards
 from gradkern.arrays.kind import View
 from gradkern.contract.request import Views, request_of
@@ -305,3 +305,70 @@ def torch_like(tensor: Any) -> Any:
     import torch
 
     return torch.empty_like(tensor)
+
+
+class Remembered:
+    """A Direct operator of layer norm's gradient, and which of its calls it did not answer by itself."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from gradkern.torch import direct
+
+        self.missed: list[Any] = []
+        names = [each.name for each in OPERATORS[LAYER].inputs]
+        call = given(LAYER)
+        self.tensors = {name: call.pop(name, None) for name in names}
+        self.attributes = tuple(call.items())
+        self._operator: Any = direct.Direct(LAYER, ("X_grad", "scale_grad", "bias_grad"))
+        known = run.run_known
+        monkeypatch.setattr(direct, "shortcuts", run.shortcuts)
+        monkeypatch.setattr(direct, "run_known", lambda request: (self.missed.append(request), known(request))[1])
+
+    def misses(self, changed: Any = None, needs: tuple[bool, ...] = (True, True, True), out: Any = None) -> int:
+        """1 where the call was looked up as others are, 0 where it was recognised."""
+        self.missed.clear()
+        self._operator(needs, tuple({**self.tensors, **(changed or {})}.values()), self.attributes, out)
+        return len(self.missed)
+
+
+@pytest.fixture
+def remembered(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> Remembered:
+    made = Remembered(monkeypatch)
+    assert [made.misses() for _ in range(4)] == [1, 1, 1, 0]  # planned, read, known and remembered, recognised
+    return made
+
+
+def test_an_operator_of_autograd_functions_recognises_calls_like_earlier_ones(
+    remembered: Remembered, planner: Planner
+) -> None:
+    import torch
+
+    reads = planner.reads
+    fresh = {name: None if each is None else each.clone() for name, each in remembered.tensors.items()}
+    assert not remembered.misses(fresh)
+    assert planner.reads == reads
+    X, scale = (remembered.tensors[name] for name in ("X", "scale"))
+    assert remembered.misses(needs=(True, False, True))
+    assert remembered.misses({name: None if each is None else each.double() for name, each in fresh.items()})
+    rows = {name: each[:-1] for name, each in fresh.items() if each is not None and len(each) == len(X)}
+    assert remembered.misses(rows)
+    assert remembered.misses({"residual_grad": torch_like(X)})
+    shifted = torch.empty(scale.numel() + 1)[1:].copy_(scale.flatten()).view_as(scale)
+    assert remembered.misses({"scale": shifted})  # whose address is no multiple of 16
+    with gradkern.policy(deterministic=True):
+        assert remembered.misses()
+    assert not remembered.misses()
+    plan_cache.clear()
+    assert remembered.misses()
+
+
+def test_arrays_to_write_are_recognised_where_they_are_apart(remembered: Remembered) -> None:
+    X = remembered.tensors["X"]
+    written = torch_like(X)
+    assert [remembered.misses(out={"X_grad": written}) for _ in range(4)][-1] == 0
+    assert not remembered.misses(out={"X_grad": torch_like(X)})
+    assert remembered.misses(out={"X_grad": written, "scale_grad": torch_like(remembered.tensors["scale"])})
+    assert not remembered.misses()
+    memory = X.new_empty(X.numel() + 4)
+    X = memory[:-4].view_as(X).copy_(X)
+    with pytest.raises(OutputError, match="overlaps input X"):
+        remembered.misses({"X": X}, out={"X_grad": memory[4:].view_as(X)})
