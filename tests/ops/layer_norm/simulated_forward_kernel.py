@@ -150,3 +150,45 @@ def test_sums_in_a_cluster_and_in_two_launches() -> None:
     check(SKIP, 5, 264, (b, b), 2, parameters="shared", **form)
     check(SKIP_SIMPLIFIED, 5, 264, (b, b), 2, phase="apply", **form)
     check(SKIP, 5, 264, (b, b), 2, ("mean", "sum"), phase="apply", **form)
+
+
+UNITS: dict[str, Any] = {"lanes": 32, "vectors": 2, "warp_groups": 2, "by_units": True}
+
+
+@both
+@pytest.mark.parametrize("columns", [257, 262, 500])  # which begin anew every 8, 4 and 2 rows
+def test_vectors_by_units_of_memory(operator: str, columns: int) -> None:
+    check(operator, 37, columns, (b, b), 8, width=8, **UNITS)
+
+
+@pytest.mark.parametrize("parameters", ["registers", "shared"])
+def test_units_of_several_warps(parameters: str) -> None:
+    form: dict[str, Any] = {**UNITS, "lanes": 64, "vectors": 2, "warp_groups": 1, "parameters": parameters}
+    check(LAYER, 9, 451, (f, f), 4, width=4, **form)
+
+
+@both
+@pytest.mark.parametrize("slices", [2, 3])
+def test_slices_by_units(operator: str, slices: int) -> None:
+    form: dict[str, Any] = {**UNITS, "width": 8, "lanes": 64, "vectors": 1, "slices": slices, "parameters": "shared"}
+    check(operator, 19, 253 * slices, (h, f), 8 * slices, **form)
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_units_of_fewer_rows_than_blocks(rows: int) -> None:
+    check(LAYER, rows, 257, (b, b), 16, run={"in_place": "X"}, width=8, **UNITS)
+
+
+@pytest.mark.parametrize("operator", [SKIP, SKIP_SIMPLIFIED])
+def test_sums_by_units(operator: str) -> None:
+    check(operator, 19, 261, (b, b), 8, width=8, **UNITS)
+
+
+@both
+def test_a_row_ignores_what_its_units_have_of_its_neighbours(operator: str) -> None:
+    """Those are far greater than its own elements."""
+    operands = case(operator, 20, 301, b, b, seed=7)
+    operands.inputs["X"][1::3] *= 1e4
+    has = {NAMES[each] for each in operands.inputs}
+    wanted = frozenset(NAMES[each] for each in OUTPUTS[operator])
+    simulate(NormForm(operator, b, b, b, f, wanted, "bias" in has, False, width=8, **UNITS), operands, 8)

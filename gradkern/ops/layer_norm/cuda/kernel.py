@@ -35,13 +35,14 @@ from gradkern.ops.layer_norm.cuda.parameters import register_parameter, shared_p
 from gradkern.ops.layer_norm.cuda.row_passes import row_passes
 from gradkern.ops.layer_norm.cuda.row_ring import row_group, row_ring
 from gradkern.ops.layer_norm.cuda.row_sums import row_sums
+from gradkern.ops.layer_norm.cuda.row_units import row_units
 
 __all__ = ["build"]
 
 
 def build(form: LayerNormForm) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
-    WIDTH, LANES, VECTORS, SLICES = form.width, form.lanes, form.vectors, form.slices
+    WIDTH, LANES, SLICES = form.width, form.lanes, form.slices
     GROUPS, GROUP_THREADS, THREADS, WARPS = form.warp_groups, form.group_threads, form.threads, form.group_threads // 32
     GROUP_ROWS, STAGES, PER_THREAD = form.group_rows, form.stages, form.per_thread
     IN_REGISTERS, SCALE_IN_REGISTERS = form.row_in_registers, form.scale_in_registers
@@ -71,6 +72,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
         form.column_sums, _divide_by_scale(form) if form.invertible and SCALE_GRAD else None
     )
     load_statistics = _statistics(form)
+    place_of, elements_inside = row_units(form)
     float_of_bits = i.float_of_bits(form.compute)
 
     @device_function
@@ -82,26 +84,6 @@ def build(form: LayerNormForm) -> Callable[..., None]:
         if group == 0:
             i.report(progress)
         return i.look(progress)  # for the next round
-
-    @device_function
-    def place_of(block: int, first_column: int, slice_columns: int, columns: int) -> tuple[int, int, int, int]:
-        """For forms by units: a block's place in its tuple, how many they are; with which column of the row its first
-        vector begins, and how many columns there are from there, of this slice.
-        """
-        period = i.quotient(int32(WIDTH), int32(min(WIDTH, columns & -columns)))
-        place = int32(block & (period - 1))
-        origin = int64(first_column) - ((place * int32(columns)) & (WIDTH - 1))
-        return place, period, origin, ROW(min(slice_columns, columns - origin))
-
-    @device_function
-    def elements_inside(lane: int, start: int, end: int) -> int:
-        """A bit for each of the thread's elements: it is one of those from `start` to `end`."""
-        inside = int32(0)
-        for j in range(VECTORS):
-            first = int32((lane + j * LANES) * WIDTH)
-            before, until = min(max(start - first, 0), WIDTH), min(max(end - first, 0), WIDTH)
-            inside |= int32(((1 << until) - 1) & -(1 << before)) << (j * WIDTH)
-        return i.unseen(int32(inside))  # or the compiler keeps what it comes from
 
     def kernel(
         Y_grad: int, X: int, scale: int, bias: int, mean: int, inv_std: int,

@@ -76,7 +76,7 @@ def shared_parameters(form: RowForm) -> tuple[Callable[..., None], Callable[...,
     BIAS, INVERSE = form.shared_bias, form.shared_inverse
     ITEM, PARAMETER, SCALE_WIDTH = ITEMSIZE[form.shared_parameter], form.parameter_itemsize, form.scale_width
     MOST_COLUMNS = form.most_columns
-    AT_ONCE = min(4, -(-form.most_columns // (SCALE_WIDTH * THREADS)))
+    AT_ONCE = min(max(4, 16 // SCALE_WIDTH), -(-form.most_columns // (SCALE_WIDTH * THREADS)))
     SOME = AT_ONCE * SCALE_WIDTH
     QUAD = min(WIDTH, 16 // ITEM)
     PLANES, PLANE = WIDTH // QUAD, LANES * VECTORS * QUAD * ITEM

@@ -11,7 +11,13 @@ from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.cuda.scratch import scratch
 from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, LayerNormForm
-from gradkern.ops.layer_norm.cuda.row_plan import parameter_width, plan_name, source_of_rows, vector_width
+from gradkern.ops.layer_norm.cuda.row_plan import (
+    may_go_by_units,
+    parameter_width,
+    plan_name,
+    source_of_rows,
+    vector_width,
+)
 from gradkern.ops.layer_norm.cuda.tiling import choose
 
 __all__ = ["plan"]
@@ -28,8 +34,7 @@ _INPUTS = {  # contract name -> the kernel's
     "residual_grad": "residual",
 }
 _MATRICES = ("X", "Y", "Y_grad", "residual_grad", "X_grad")
-_LEAST_BY_UNITS = 385  # columns; of narrower rows a warp has too few vectors
-_MOST_SLICES_BY_UNITS = 2  # of a row: with more of them, too many clusters of a device have no rows of one shift
+_MOST_SLICES_BY_UNITS = 3  # of a row: with more of them, too many clusters of a device have no rows of one shift
 _INDEX = {name: index for index, name in enumerate(ARGUMENTS)}
 
 
@@ -82,14 +87,9 @@ def plan(call: Call) -> NormPlan | EmptyPlan:
 def _by_units(call: Call, form: LayerNormForm, device: Device, rows: int, columns: int) -> LayerNormForm | None:
     """The form by units (see RowForm), where arrays allow it and where it is faster than narrower vectors."""
     matrices = [tensor for name, tensor in {**call.inputs, **call.outputs}.items() if name in _MATRICES]
-    size = form.data_itemsize
-    alike = all(each.dtype.itemsize == size and each.alignment % 16 == 0 for each in matrices)
-    few = rows <= 2 * device.processors
-    if not alike or not form.packed or form.source != "bulk" or size > 4 or few or columns < _LEAST_BY_UNITS:
+    if not may_go_by_units(form, matrices, device, rows, columns):
         return None
-    if form.width * size == 16:
-        return None
-    form = replace(form, by_units=True, width=16 // size, scale_width=1, aligned=True)
+    form = replace(form, by_units=True, width=16 // form.data_itemsize, scale_width=1, aligned=True)
     form = choose(form, columns, rows, device.processors, device.shared_bytes)
     fits = form.phase == "fused" and form.row_in_registers and form.source == "bulk"
     fits = fits and form.slices <= _MOST_SLICES_BY_UNITS

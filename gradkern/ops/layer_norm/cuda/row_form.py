@@ -35,6 +35,7 @@ class RowForm(ByColumns):
     aligned: bool
     packed: bool
     by_units: bool
+    long_rows: bool
 
     # --- what a kernel is; each kind has its own answers --------------------------------------------------------------
 

@@ -8,7 +8,17 @@ from gradkern.call import Tensor
 from gradkern.cuda.device import Device
 from gradkern.ops.layer_norm.cuda.row_form import RowForm
 
-__all__ = ["parameter_width", "plan_name", "source_of_rows", "vector_width"]
+__all__ = ["may_go_by_units", "parameter_width", "plan_name", "source_of_rows", "vector_width"]
+
+_LEAST_BY_UNITS = 385  # columns; of narrower rows a warp has too few vectors
+
+
+def may_go_by_units(form: RowForm, matrices: Iterable[Tensor], device: Device, rows: int, columns: int) -> bool:
+    """Whether vectors may be memory's units (see RowForm), and are worth it: not where whole ones fit rows anyway."""
+    size = form.data_itemsize
+    alike = all(each.dtype.itemsize == size and each.alignment % 16 == 0 for each in matrices)
+    many = rows > 2 * device.processors and columns >= _LEAST_BY_UNITS
+    return alike and many and form.packed and form.source == "bulk" and size <= 4 and form.width * size < 16
 
 
 def vector_width(matrices: Collection[tuple[Tensor, int]], rows: int, columns: int) -> int:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from gradkern.cuda.device_code.columns import chunk_of, up
 from gradkern.ops.layer_norm.cuda.form import LayerNormForm
+from gradkern.ops.layer_norm.cuda.row_tiling import LEAST_SLICE, busy, vectors
 
 __all__ = ["choose"]
 
@@ -19,13 +20,12 @@ _REGISTERS = 65536  # of a multiprocessor
 _SMALL = 128 * 1024  # bytes of shared memory; assemblers for devices with less take a few registers more
 _IN_FLIGHT = 110 * 1024  # bytes of rows on their way to a multiprocessor
 _WORTH = {  # of values a thread, by the bytes of the widest element
-    2: {8: 0.86, 12: 0.93, 16: 1.0, 24: 0.97},
-    4: {4: 0.8, 8: 1.0, 12: 0.99, 16: 0.96, 24: 0.9},
+    2: {8: 0.86, 12: 0.93, 16: 1.0, 20: 0.98, 24: 0.97},
+    4: {4: 0.8, 6: 0.9, 8: 1.0, 10: 1.0, 12: 0.99, 14: 0.97, 16: 0.96, 24: 0.9},
     8: {4: 0.9, 8: 1.0, 12: 0.9},
 }
-_WORTH_SINGLE = {8: 0.9, 9: 0.96, 12: 1.0, 16: 1.0}  # the same where an access is of one element
 _FULL = 14 * 1024  # bytes of a tensor's rows that threads hold, in elements of 4 or 8, so that a multiprocessor is busy
-_CUT = {1: 1.0, 2: 0.985, 4: 0.96, 8: 0.94, 16: 0.85}  # what it costs to cut a row into slices
+_CUT = {1: 1.0, 2: 0.985, 3: 0.97, 4: 0.96, 6: 0.95, 8: 0.94, 16: 0.85}  # what it costs to cut a row into slices
 
 
 def choose(form: LayerNormForm, columns: int, rows: int, processors: int, shared_bytes: int) -> LayerNormForm:
@@ -79,17 +79,15 @@ def _candidates(
     clusters = form.source == "bulk"
     for slices in _CUT if clusters else (1,):
         slice_columns = replace(form, slices=slices).slice_columns(columns)
-        if slice_columns * (slices - 1) >= columns:
+        if slice_columns * (slices - 1) >= columns or (slices > 1 and slice_columns * widest < LEAST_SLICE):
             continue
-        for values, worth in (_WORTH_SINGLE if form.width == 1 and widest == 2 else _WORTH[widest]).items():
-            vectors = values // form.width
-            if vectors * form.width != values:
-                continue
-            lanes = -(-slice_columns // (vectors * form.width))
+        for width, values, worth in vectors(form, widest, _WORTH[widest]):
+            lanes = -(-slice_columns // values)
             lanes = up(lanes, 32) if lanes > 16 or form.by_units else 1 << (lanes - 1).bit_length()
             if lanes > 512 or (form.by_units and slices > 1 and values > 16):  # the latter spill registers
                 continue
-            chosen = replace(form, slices=slices, lanes=lanes, vectors=vectors)
+            chosen = replace(form, slices=slices, lanes=lanes, vectors=values // width)
+            chosen = replace(chosen, width=width, scale_width=min(form.scale_width, width))
             small = shared_bytes < _SMALL
             if clusters and _spills(chosen, small):  # without clusters the other way would be to read all rows twice
                 continue
@@ -98,8 +96,8 @@ def _candidates(
             one_group = 0.94 if widest < 4 and form.width > 1 and groups == 1 else 1.0
             held = groups * chosen.group_threads * values  # of a row, by a multiprocessor at a time
             full = min(1.0, held * widest / _FULL) if widest >= 4 else 1.0
-            busy = _CUT[slices] * _busy(chosen, columns, processors)
-            yield used * (1 / values if few else worth) * one_group * (0.8 + 0.2 * full) * busy, chosen
+            cut = _CUT[slices] * busy(chosen, columns, processors)
+            yield used * (1 / values if few else worth) * one_group * (0.8 + 0.2 * full) * cut, chosen
     if clusters:  # too wide to row_in_registers a row in registers: the ring is read twice
         chosen = replace(form, slices=16, lanes=512, row_in_registers=False)
         chosen = replace(chosen, vectors=-(-chosen.slice_columns(columns) // (form.width * 512)))
@@ -108,19 +106,12 @@ def _candidates(
         roomy = form.width == 8 and replace(chosen, stages=2).shared_bytes <= shared_bytes and "X_grad" in form.outputs
         if chosen.per_thread * registers * form.sums <= (64 if roomy else 32):
             yield 0.001, chosen
-    vectors = max(1, 16 // registers // form.width)  # any number of columns: two launches, slices in separate blocks
-    slices = -(-columns // (256 * vectors * form.width))
+    most = max(1, 16 // registers // form.width)  # any number of columns: two launches, slices in separate blocks
+    slices = -(-columns // (256 * most * form.width))
     if slices > 1:
-        yield 0.0001, replace(form, slices=slices, lanes=256, vectors=vectors, phase="apply")
+        yield 0.0001, replace(form, slices=slices, lanes=256, vectors=most, phase="apply")
     elif not clusters:
-        yield 0.0001, replace(form, lanes=256, vectors=vectors)
-
-
-def _busy(form: LayerNormForm, columns: int, processors: int) -> float:
-    """Which part of the clusters that a device has at a time takes rows: they are a multiple of the period."""
-    clusters = (processors if form.slices < 4 else processors * 10 // 11) // form.slices
-    period = form.period(columns)
-    return clusters // period * period / max(clusters, 1)
+        yield 0.0001, replace(form, lanes=256, vectors=most)
 
 
 def _registers_needed(form: LayerNormForm, small: bool) -> int:

@@ -65,6 +65,7 @@ class NormForm(RowForm):
     parameters: str = "registers"
     aligned: bool = True  # rows of X start at multiples of 16 bytes
     packed: bool = True  # rows of X lie end to end
+    by_units: bool = False  # vectors lie where memory has units of 16 bytes, not where rows begin: see RowForm
     long_rows: bool = False  # row numbers, or the bytes from row to row, need 64 bits
     native_bfloat16: bool = True
     blocks_per_processor: int = 1
@@ -73,7 +74,7 @@ class NormForm(RowForm):
     def name(self) -> str:
         """In a profiler."""
         role = "" if self.phase == "fused" else self.phase
-        shape = f"{self.slices}x{self.lanes}x{self.vectors}x{self.width}"
+        shape = f"{self.slices}x{self.lanes}x{self.vectors}x{self.width}" + ("units" if self.by_units else "")
         return kernel_name(operator_words(self.operator), role, self.data, shape)
 
     @property
@@ -113,10 +114,6 @@ class NormForm(RowForm):
 
     @property
     def needs_added(self) -> bool:
-        return False
-
-    @property
-    def by_units(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return False
 
     @property

@@ -28,6 +28,7 @@ from gradkern.ops.layer_norm.cuda.forward.statistics import row_statistics
 from gradkern.ops.layer_norm.cuda.parameters import parameter_vector, register_parameter, shared_parameters
 from gradkern.ops.layer_norm.cuda.row_ring import row_group, row_ring
 from gradkern.ops.layer_norm.cuda.row_sums import pair_exchange
+from gradkern.ops.layer_norm.cuda.row_units import row_units
 
 __all__ = ["build"]
 
@@ -43,6 +44,7 @@ def build(form: NormForm) -> Callable[..., None]:
     ROW_SUMS, APPLY = form.phase == "row_sums", form.phase == "apply"
     EXCHANGE = not APPLY and (WARPS > 1 or CLUSTER)
     GAPS = EXCHANGE and form.exchange_slots > WARPS * (SLICES if CLUSTER else 1)
+    BY_UNITS = form.by_units
     Y_WRITTEN, MEAN, INV_STD = (each in form.written for each in ("Y", "mean", "inv_std"))
     X_BYTES, Y_BYTES, STATISTIC = form.data_itemsize, form.result_itemsize, form.statistic_itemsize
     STAGE, SLOTS, PAIR = sum(form.slots), form.exchange_slots, 2 * form.itemsize
@@ -61,6 +63,7 @@ def build(form: NormForm) -> Callable[..., None]:
     take, squares, store = row_passes(form, load_shared_parameter, parameter_vector(form))
     over_lanes, share, merge, statistics_from_memory = row_statistics(form)
     exchange = pair_exchange(form)
+    place_of, elements_inside = row_units(form)
     root = inverse_root(form.compute)
     float_of_bits = i.float_of_bits(form.compute)
 
@@ -87,12 +90,21 @@ def build(form: NormForm) -> Callable[..., None]:
             first_column = slice_ * slice_columns
             columns = ROW(min(slice_columns, all_columns - first_column))
         vectors = int32(columns // WIDTH)
+        origin, of_slice, place, period, inside = int64(first_column), columns, int32(0), int32(1), int32(0)
+        if BY_UNITS:
+            place, period, origin, of_slice = place_of(block, first_column, slice_columns, all_columns)
+            vectors = int32((int32(of_slice) + (WIDTH - 1)) // WIDTH)
+            inside = elements_inside(lane, int32(-origin), int32(of_slice))
+            if SLICES > 1:
+                columns = of_slice
         X = X + int64(first_column) * X_BYTES
         skip = skip + int64(first_column) * X_BYTES
         sum_ = sum_ + int64(first_column) * X_BYTES
         Y = Y + int64(first_column) * Y_BYTES
         rows = ROW(rows)
         first_row = ROW((ROW(block) * GROUPS + group) * GROUP_ROWS)
+        if BY_UNITS:  # blocks and rows come in tuples of a period: a block's groups take the same place in each
+            first_row = ROW(ROW(block - place) * GROUPS + group * period + place)
         step = ROW(blocks * (GROUPS * GROUP_ROWS))
 
         shared = i.shared_memory()
@@ -120,13 +132,13 @@ def build(form: NormForm) -> Callable[..., None]:
         scales, biases = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
         shifts = cuda.local.array(PER_THREAD, FLOAT)
         if SHIFTED:
-            load_shift(shifts, shift, first_column, columns, lane, vectors)
+            load_shift(shifts, shift, origin, of_slice, lane, vectors)
         if IN_REGISTERS and Y_WRITTEN:
-            load_parameter(scales, scale, first_column, columns, lane, vectors)
+            load_parameter(scales, scale, origin, of_slice, lane, vectors)
             if BIASED:
-                load_parameter(biases, bias, first_column, columns, lane, vectors)
+                load_parameter(biases, bias, origin, of_slice, lane, vectors)
         elif SHARED and Y_WRITTEN:
-            copy_parameters(scale, bias, first_column, columns, thread)
+            copy_parameters(scale, bias, origin, of_slice, thread)
 
         if GAPS:
             slot = i.unseen(thread)
@@ -141,10 +153,11 @@ def build(form: NormForm) -> Callable[..., None]:
 
         # of how many elements a warp's pair is, and the pair that this lane takes of those exchanged
         whole = ROW(all_columns) if CLUSTER else columns
+        shift_of = int32(first_column - origin)
         own, n = FLOAT(columns), FLOAT(0)
         if EXCHANGE:
-            own = FLOAT(share(int32(slice_ * WARPS + warp) if CLUSTER else warp, whole, slice_columns))
-            n = FLOAT(share(int32(warp_lane % min(SLOTS, 32)), whole, slice_columns))
+            own = FLOAT(share(int32(slice_ * WARPS + warp) if CLUSTER else warp, whole, slice_columns, shift_of))
+            n = FLOAT(share(int32(warp_lane % min(SLOTS, 32)), whole, slice_columns, shift_of))
         over_own = FLOAT(1) / own if own > FLOAT(0) else FLOAT(0)
         over_n = FLOAT(1) / n if n > FLOAT(0) else FLOAT(0)
         over_whole = FLOAT(1) / FLOAT(columns) if ROW_SUMS and CENTRED else over_columns
@@ -164,17 +177,19 @@ def build(form: NormForm) -> Callable[..., None]:
                                       row, own_row, group_row, columns)  # fmt: skip
             wait_for_rows(barrier, parity)
             sum_at = row_address(sum_, own_row, sum_stride)
-            total = take(x, x_at, skip_at, sum_at, shifts, lane, vectors, valid)
+            if BY_UNITS:
+                sum_at &= -16
+            total = take(x, x_at, skip_at, sum_at, shifts, lane, vectors, inside, valid)
 
             # the row's sum and its squares, over all its threads
             if not APPLY:
                 if CENTRED:
                     total = over_lanes(total)
                     pair[0] = total
-                pair[1] = over_lanes(squares(x, total * over_own, lane, vectors, valid))
+                pair[1] = over_lanes(squares(x, total * over_own, lane, vectors, inside, valid))
             if EXCHANGE:
                 at = exchange(pair, pairs, exchanged, buffer, exchange_parity, group, warp, warp_lane, slice_)
-                merge(pair, at, n, over_n, over_whole, warp_lane, whole, slice_columns)
+                merge(pair, at, n, over_n, over_whole, warp_lane, whole, slice_columns, shift_of)
                 exchange_parity = int32(exchange_parity ^ buffer)
                 buffer = int32(1 - buffer)
             elif RING:
@@ -199,8 +214,11 @@ def build(form: NormForm) -> Callable[..., None]:
                         one[0] = r
                         store_statistic(inv_std + int64(own_row) * STATISTIC, one)
                 if Y_WRITTEN:
-                    store(x, row_address(Y, own_row, Y_stride), m, r, scales, biases,
-                          scale, bias, first_column, lane, vectors, valid)  # fmt: skip
+                    y_at = row_address(Y, own_row, Y_stride)
+                    if BY_UNITS:
+                        y_at &= -16
+                    store(x, y_at, m, r, scales, biases,
+                          scale, bias, first_column, lane, vectors, inside, valid)  # fmt: skip
 
             row = ROW(row + step)
             stage = int32(stage + 1)

@@ -6,12 +6,19 @@ from dataclasses import dataclass, replace
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device, in_turn
+from gradkern.cuda.device_code.columns import up
 from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.cuda.scratch import scratch
 from gradkern.ops.layer_norm.cuda.forward.form import ARGUMENTS, NAMES, NormForm
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
-from gradkern.ops.layer_norm.cuda.row_plan import parameter_width, plan_name, source_of_rows, vector_width
+from gradkern.ops.layer_norm.cuda.row_plan import (
+    may_go_by_units,
+    parameter_width,
+    plan_name,
+    source_of_rows,
+    vector_width,
+)
 
 __all__ = ["plan"]
 
@@ -51,7 +58,15 @@ def plan(call: Call) -> ForwardPlan | EmptyPlan:
     if rows == 0 or columns == 0 or not call.outputs:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
 
-    form = choose(_form(call, rows, columns, strides, device), columns, rows, device.processors, device.shared_bytes)
+    form = _form(call, rows, columns, strides, device)
+    end_to_end = all(stride == columns * form.data_itemsize for stride in strides.values())
+    if end_to_end and may_go_by_units(form, [tensors[name] for name in strides], device, rows, columns):
+        units = replace(form, by_units=True, width=16 // form.data_itemsize, scale_width=1, aligned=True)
+        units = choose(units, columns, rows, device.processors, device.shared_bytes)
+        form = units if units.phase == "fused" else form
+    if not form.by_units:
+        form = choose(form, columns, rows, device.processors, device.shared_bytes)
+    together = form.slices * form.period(columns)
     numbers = form.numbers(columns, call.attributes["epsilon"])
     numbers |= {"rows": rows, **{f"{name}_stride": stride for name, stride in strides.items()}}
     arguments = [numbers.get(name, 0) for name in ARGUMENTS]
@@ -59,23 +74,26 @@ def plan(call: Call) -> ForwardPlan | EmptyPlan:
     phases = [replace(form, phase="row_sums"), form] if two else [form]
     changing = [_INDEX[NAMES[name]] for name in (*call.inputs, *call.outputs)]
     changing += [_INDEX["row_sums"]] if two else []
-    launches = tuple(_launch(phase, device, arguments, changing, rows) for phase in phases)
+    launches = tuple(_launch(phase, device, arguments, changing, rows, together) for phase in phases)
     sums = rows * form.slices * 2 * form.itemsize if two else 0
     return ForwardPlan(plan_name("layer_norm_forward", form), sums, launches, device)
 
 
-def _launch(form: NormForm, device: Device, arguments: list[int], changing: list[int], rows: int) -> Launch:
+def _launch(
+    form: NormForm, device: Device, arguments: list[int], changing: list[int], rows: int, together: int
+) -> Launch:
+    """together: the number of blocks is a multiple of this."""
     cluster = form.slices if form.cluster else 1
     builder = "gradkern.ops.layer_norm.cuda.forward.kernel:build"
     kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS), cluster=cluster)
-    resident = kernel.resident_blocks(form.threads, cluster) // form.slices * form.slices
+    resident = kernel.resident_blocks(form.threads, cluster) // together * together
     if cluster == 1:
         resident = max(resident, form.slices)  # blocks that know nothing of each other may wait for their turn
     if not resident:
         raise Refusal(
             f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits the device"
         )
-    wanted = -(-rows // (form.warp_groups * form.group_rows)) * form.slices
+    wanted = up(-(-rows // (form.warp_groups * form.group_rows)) * form.slices, together)
     grid = wanted if form.once else min(resident, wanted)
     return Launch(kernel, grid, form.threads, arguments, changing, cluster)
 

@@ -20,15 +20,16 @@ def row_passes(
 ) -> tuple[Callable[..., Any], ...]:
     """Three device functions:
 
-    take(x, x_at, skip_at, sum_at, shifts, lane, vectors, valid)
+    take(x, x_at, skip_at, sum_at, shifts, lane, vectors, inside, valid)
         this thread's elements into `x`, zeros beyond them; their sum. Of a skip form they are X + shift + skip, rounded
         to the type of the data, which go to `sum_at`, too, where that is wanted
-    squares(x, mean, lane, vectors, valid)
+    squares(x, mean, lane, vectors, inside, valid)
         the sum of their squared deviations from `mean`
-    store(x, y_at, mean, r, scales, biases, scale, bias, first_column, lane, vectors, valid)
+    store(x, y_at, mean, r, scales, biases, scale, bias, first_column, lane, vectors, inside, valid)
         Y, of what is in `x`
 
-    valid: this thread has a row; vectors: of a row of the slice.
+    valid: this thread has a row; vectors: of a row of the slice; inside: for forms by units, a bit for each of the
+    thread's elements, set if it is the row's.
     """
     WIDTH, LANES, VECTORS, CERTAIN_VECTORS = form.width, form.lanes, form.vectors, form.certain_vectors
     IN_REGISTERS, SHARED, IN_MEMORY = (form.parameters == each for each in ("registers", "shared", "global"))
@@ -42,9 +43,18 @@ def row_passes(
 
     store_sum = i.storer("global", form.data, WIDTH, form.native_bfloat16)
     round_to_data = i.rounder(form.data, WIDTH, form.native_bfloat16)
+    BY_UNITS, FULL, X_BYTES, Y_BYTES = form.by_units, (1 << WIDTH) - 1, form.data_itemsize, form.result_itemsize
+    store_one, store_one_sum = (i.storer("global", each, 1, form.native_bfloat16) for each in (form.result, form.data))
 
     @device_function
-    def take(x: Any, x_at: int, skip_at: int, sum_at: int, shifts: Any, lane: int, vectors: int, valid: bool) -> Any:
+    def is_cut(inside: int, j: int) -> bool:
+        """Some of vector j is not the row's."""
+        return BY_UNITS and (~inside & (FULL << (j * WIDTH))) != 0
+
+    @device_function
+    def take(
+        x: Any, x_at: int, skip_at: int, sum_at: int, shifts: Any, lane: int, vectors: int, inside: int, valid: bool,
+    ) -> Any:  # fmt: skip
         some, more = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         sums = cuda.local.array(2, FLOAT)  # two: additions need not wait
         sums[0] = sums[1] = FLOAT(0)
@@ -61,22 +71,32 @@ def row_passes(
                             some[e] = some[e] + shifts[j * WIDTH + e]
                         some[e] = some[e] + more[e]
                     round_to_data(some)
-                    if SUM:
-                        store_sum(sum_at + v * X_VECTOR, some)
+                if is_cut(inside, j):
+                    for e in range(WIDTH):
+                        more[0] = some[e]
+                        if not inside & (1 << (j * WIDTH + e)):
+                            some[e] = FLOAT(0)
+                        elif SUM:
+                            store_one_sum(sum_at + v * X_VECTOR + e * X_BYTES, more)
+                elif SUM:
+                    store_sum(sum_at + v * X_VECTOR, some)
             for e in range(WIDTH):
                 x[j * WIDTH + e] = some[e]
                 sums[e & 1] += some[e]
         return sums[0] + sums[1]
 
     @device_function
-    def squares(x: Any, mean: Any, lane: int, vectors: int, valid: bool) -> Any:
+    def squares(x: Any, mean: Any, lane: int, vectors: int, inside: int, valid: bool) -> Any:
         sums = cuda.local.array(2, FLOAT)
         sums[0] = sums[1] = FLOAT(0)
         for j in range(VECTORS):
             v = lane + j * LANES
             if valid and (not CENTRED or j < CERTAIN_VECTORS or v < vectors):  # a zero's square is zero
+                cut = CENTRED and is_cut(inside, j)
                 for e in range(WIDTH):
                     off = x[j * WIDTH + e] - mean if CENTRED else x[j * WIDTH + e]
+                    if cut and not inside & (1 << (j * WIDTH + e)):
+                        off = FLOAT(0)
                     sums[e & 1] += off * off
         return sums[0] + sums[1]
 
@@ -104,7 +124,7 @@ def row_passes(
     @device_function
     def store(
         x: Any, y_at: int, mean: Any, r: Any, scales: Any, biases: Any, scale_from: int, bias_from: int,
-        first_column: int, lane: int, vectors: int, valid: bool,
+        first_column: int, lane: int, vectors: int, inside: int, valid: bool,
     ) -> None:  # fmt: skip
         """Y = (X - mean) * r * scale + bias"""
         shared = i.shared_memory()
@@ -131,6 +151,12 @@ def row_passes(
                         y[e] = xh * (scales[n] if IN_REGISTERS else scale[e])
                         if BIASED:
                             y[e] = y[e] + (biases[n] if IN_REGISTERS else bias[e])
-                store_Y(y_at + v * Y_VECTOR, y)
+                if is_cut(inside, j):
+                    for e in range(WIDTH):
+                        if inside & (1 << (j * WIDTH + e)):
+                            scale[0] = y[e]
+                            store_one(y_at + v * Y_VECTOR + e * Y_BYTES, scale)
+                else:
+                    store_Y(y_at + v * Y_VECTOR, y)
 
     return take, squares, store

@@ -26,9 +26,10 @@ def row_statistics(form: NormForm) -> tuple[Callable[..., Any], ...]:
     """Four device functions:
 
     over_lanes(value)       the sum of a value over a row's threads in one warp
-    share(slot, columns, slice_columns)
-                            of how many elements the pair in this place of an exchange is
-    merge(pair, at, n, over_n, over_columns, warp_lane, columns, slice_columns)
+    share(slot, columns, slice_columns, shift)
+                            of how many elements the pair in this place of an exchange is; shift: by how many a form
+                            by units begins before the row
+    merge(pair, at, n, over_n, over_columns, warp_lane, columns, slice_columns, shift)
                             the row's pair, from those at this address of shared memory; n, over_n: this lane's share of
                             the first, and 1 / n or 0; over_columns: 1 / columns of the row (of two launches: the slice)
     from_memory(pair, row_sums, row, over_columns, warp_lane, columns, slice_columns)
@@ -55,16 +56,18 @@ def row_statistics(form: NormForm) -> tuple[Callable[..., Any], ...]:
         return butterfly(value, min(LANES, 32))
 
     @device_function
-    def share(slot: int, columns: int, slice_columns: int) -> int:
-        warp, own = slot, columns
+    def share(slot: int, columns: int, slice_columns: int, shift: int) -> int:
+        warp, own, before = slot, columns + shift, shift
         if CLUSTER:
             slice_ = int32(slot // WARPS)
             warp = int32(slot - slice_ * WARPS)
-            own = min(slice_columns, max(0, columns - slice_ * slice_columns))
-        vectors = 0
+            own = min(slice_columns, max(0, own - slice_ * slice_columns))
+            before = shift if slice_ == 0 else 0
+        elements = 0
         for j in range(VECTORS):
-            vectors += min(max(own // WIDTH - warp * 32 - j * LANES, 0), 32)
-        return vectors * WIDTH if warp < WARPS else 0
+            first = (warp * 32 + j * LANES) * WIDTH
+            elements += min(max(own - first, 0), 32 * WIDTH) - min(max(before - first, 0), 32 * WIDTH)
+        return elements if warp < WARPS else 0
 
     @device_function
     def squares_about(mean: Any, pair: Any, n: Any, over_n: Any) -> Any:
@@ -77,8 +80,9 @@ def row_statistics(form: NormForm) -> tuple[Callable[..., Any], ...]:
 
     @device_function
     def merge(
-        pair: Any, at: int, n: Any, over_n: Any, over_columns: Any, warp_lane: int, columns: int, slice_columns: int
-    ) -> None:
+        pair: Any, at: int, n: Any, over_n: Any, over_columns: Any, warp_lane: int, columns: int, slice_columns: int,
+        shift: int,
+    ) -> None:  # fmt: skip
         more = cuda.local.array(2, FLOAT)
         load_shared(pair, at + warp_lane % min(SLOTS, 32) * PAIR)
         if CENTRED:
@@ -91,7 +95,7 @@ def row_statistics(form: NormForm) -> tuple[Callable[..., Any], ...]:
             squares = squares_about(mean, pair, n, over_n)
             for slot in range(32, SLOTS, 32):
                 load_shared(more, at + (slot + warp_lane) * PAIR)
-                other = FLOAT(share(slot + warp_lane, columns, slice_columns))
+                other = FLOAT(share(slot + warp_lane, columns, slice_columns, shift))
                 squares += squares_about(mean, more, other, over(other))
             pair[0] = total
         else:

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from gradkern.cuda.device_code.columns import up
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
+from gradkern.ops.layer_norm.cuda.row_tiling import LEAST_SLICE, busy, vectors
 
 __all__ = ["choose"]
 
@@ -26,15 +27,18 @@ _MOST_THREADS = 512
 _SMALL = 128 * 1024  # bytes of shared memory
 _IN_FLIGHT = 110 * 1024  # bytes of rows on their way to a multiprocessor
 _WORTH = {  # of values a thread, by the bytes of the widest element
-    2: {8: 0.9, 16: 0.97, 24: 0.99, 32: 1.0},
-    4: {4: 0.85, 8: 0.96, 16: 0.98, 24: 0.99, 32: 1.0},
+    2: {8: 0.9, 12: 0.95, 16: 0.97, 20: 0.98, 24: 0.99, 28: 0.99, 32: 1.0},
+    4: {4: 0.85, 8: 0.96, 12: 0.97, 16: 0.98, 20: 0.98, 24: 0.99, 28: 0.99, 32: 1.0},
     8: {4: 0.9, 8: 1.0, 12: 0.9},
 }
-_WORTH_SKIP = {2: {8: 0.86, 16: 1.0, 24: 0.97}, 4: {4: 0.8, 8: 1.0, 12: 0.99, 16: 0.96}, 8: {4: 1.0, 8: 0.9}}
-_WORTH_SINGLE = {8: 0.9, 9: 0.96, 12: 1.0, 16: 1.0}  # the same where an access is of one element
+_WORTH_SKIP = {
+    2: {8: 0.86, 12: 0.93, 16: 1.0, 20: 0.98, 24: 0.97},
+    4: {4: 0.8, 8: 1.0, 12: 0.99, 16: 0.96},
+    8: {4: 1.0, 8: 0.9},
+}
 _ALL_LANES = 1.01  # the worth of 16 values a thread, where all 512 threads have one row
 _ONCE = {32: 1.0, 24: 0.99, 16: 0.95}  # the worth of values a thread in a block that ends with its first rows
-_CUT = {1: 1.0, 2: 0.97, 4: 0.94, 8: 0.75, 16: 0.7}  # what it costs to cut a row into slices
+_CUT = {1: 1.0, 2: 0.97, 3: 0.955, 4: 0.94, 6: 0.85, 8: 0.75, 16: 0.7}  # what it costs to cut a row into slices
 
 
 def choose(form: NormForm, columns: int, rows: int, processors: int, shared_bytes: int) -> NormForm:
@@ -43,7 +47,7 @@ def choose(form: NormForm, columns: int, rows: int, processors: int, shared_byte
     once = None if few else _once(form, columns)
     if once:
         return once
-    chosen = max(_candidates(form, columns, few, shared_bytes), key=lambda each: each[0])[1]
+    chosen = max(_candidates(form, columns, few, processors, shared_bytes), key=lambda each: each[0])[1]
     threads = min(_MOST_THREADS, _REGISTERS // _registers(chosen))
     chosen = replace(chosen, warp_groups=max(1, threads // chosen.group_threads))
     if few:
@@ -64,7 +68,7 @@ def choose(form: NormForm, columns: int, rows: int, processors: int, shared_byte
 def _once(form: NormForm, columns: int) -> NormForm | None:
     """Blocks that end with their first rows, where that is faster."""
     itemsize = max(form.data_itemsize, form.result_itemsize)
-    if form.source != "bulk" or form.shifted or itemsize == 8 or form.width * itemsize < 16:
+    if form.source != "bulk" or form.by_units or form.shifted or itemsize == 8 or form.width * itemsize < 16:
         return None
     if columns <= 1024:
         chosen, threads = max((_of_a_warp(form, columns, values) for values in _ONCE), key=_worth_once(columns)), 64
@@ -91,24 +95,24 @@ def _worth_once(columns: int) -> Callable[[NormForm], float]:
     return lambda form: (form.lanes <= 32) * _ONCE[form.per_thread] * columns / form.most_columns
 
 
-def _candidates(form: NormForm, columns: int, few: bool, shared_bytes: int) -> Iterator[tuple[float, NormForm]]:
+def _candidates(
+    form: NormForm, columns: int, few: bool, processors: int, shared_bytes: int
+) -> Iterator[tuple[float, NormForm]]:
     """Every way to give the columns to threads for which there is shared memory, with how good it is."""
     registers = form.itemsize // 4  # of one value
     widest = max(form.data_itemsize, form.result_itemsize)
     for slices in _CUT if form.source == "bulk" else (1,):
         slice_columns = replace(form, slices=slices).slice_columns(columns)
-        if slice_columns * (slices - 1) >= columns:
+        if slice_columns * (slices - 1) >= columns or (slices > 1 and slice_columns * widest < LEAST_SLICE):
             continue
         values_of = (_WORTH_SKIP if form.skips else _WORTH)[widest]
-        for values, worth in (_WORTH_SINGLE if form.width == 1 and widest == 2 else values_of).items():
-            vectors = values // form.width
-            if vectors * form.width != values:
-                continue
+        for width, values, worth in vectors(form, widest, values_of):
             lanes = -(-slice_columns // values)
-            lanes = up(lanes, 32) if lanes > 16 else 1 << (lanes - 1).bit_length()
+            lanes = up(lanes, 32) if lanes > 16 or form.by_units else 1 << (lanes - 1).bit_length()
             if lanes > 512:
                 continue
-            chosen = replace(form, slices=slices, lanes=lanes, vectors=vectors)
+            chosen = replace(form, slices=slices, lanes=lanes, vectors=values // width)
+            chosen = replace(chosen, width=width, scale_width=min(form.scale_width, width))
             chosen = replace(chosen, parameters="registers" if _has_registers(chosen, shared_bytes) else "shared")
             if replace(chosen, stages=2).shared_bytes > shared_bytes:
                 continue
@@ -117,10 +121,10 @@ def _candidates(form: NormForm, columns: int, few: bool, shared_bytes: int) -> I
                 worth = _ALL_LANES
             elif values == 32 and lanes < 32:
                 worth = 0.95
-            yield used * (1 / values if few else worth) * _CUT[slices], chosen
-    vectors = max(1, 16 // registers // form.width)  # any number of columns: two launches, slices in separate blocks
-    slices = -(-columns // (256 * vectors * form.width))
-    yield 0.0001, replace(form, slices=slices, lanes=256, vectors=vectors, phase="apply")
+            yield used * (1 / values if few else worth) * _CUT[slices] * busy(chosen, columns, processors), chosen
+    most = max(1, 16 // registers // form.width)  # any number of columns: two launches, slices in separate blocks
+    slices = -(-columns // (256 * most * form.width))
+    yield 0.0001, replace(form, slices=slices, lanes=256, vectors=most, phase="apply")
 
 
 def _has_registers(form: NormForm, shared_bytes: int) -> bool:

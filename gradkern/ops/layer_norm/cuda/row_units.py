@@ -1,0 +1,45 @@
+"""Where rows by units lie (see RowForm): a block takes rows of one shift, and its threads have fixed columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba.cuda import int32, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.function import device_function
+from gradkern.ops.layer_norm.cuda.row_form import RowForm
+
+__all__ = ["row_units"]
+
+
+def row_units(form: RowForm) -> tuple[Callable[..., Any], Callable[..., int]]:
+    """Two device functions:
+
+    place(block, first_column, slice_columns, columns)
+        a block's place in its tuple, how many they are; with which column of the row its first vector begins, and how
+        many columns there are from there, of this slice
+    inside(lane, start, end)
+        a bit for each of the thread's elements: it is one of those from `start` to `end` of the slice
+    """
+    WIDTH, LANES, VECTORS = form.width, form.lanes, form.vectors
+    ROW = int64 if form.long_rows else int32
+
+    @device_function
+    def place_of(block: int, first_column: int, slice_columns: int, columns: int) -> tuple[int, int, int, int]:
+        period = i.quotient(int32(WIDTH), int32(min(WIDTH, columns & -columns)))
+        place = int32(block & (period - 1))
+        origin = int64(first_column) - ((place * int32(columns)) & (WIDTH - 1))
+        return place, period, origin, ROW(min(slice_columns, columns - origin))
+
+    @device_function
+    def elements_inside(lane: int, start: int, end: int) -> int:
+        inside = int32(0)
+        for j in range(VECTORS):
+            first = int32((lane + j * LANES) * WIDTH)
+            before, until = min(max(start - first, 0), WIDTH), min(max(end - first, 0), WIDTH)
+            inside |= int32(((1 << until) - 1) & -(1 << before)) << (j * WIDTH)
+        return i.unseen(int32(inside))  # or the compiler keeps what it comes from
+
+    return place_of, elements_inside
