@@ -34,7 +34,8 @@ _INPUTS = {  # contract name -> the kernel's
     "residual_grad": "residual",
 }
 _MATRICES = ("X", "Y", "Y_grad", "residual_grad", "X_grad")
-_MOST_SLICES_BY_UNITS = 3  # of a row: with more of them, too many clusters of a device have no rows of one shift
+_MOST_SLICES_BY_UNITS = 6  # of a row: with more of them, too many clusters of a device have no rows of one shift
+_LEAST_BY_UNITS = 385  # columns; of narrower rows a warp has too few vectors
 _INDEX = {name: index for index, name in enumerate(ARGUMENTS)}
 
 
@@ -87,7 +88,7 @@ def plan(call: Call) -> NormPlan | EmptyPlan:
 def _by_units(call: Call, form: LayerNormForm, device: Device, rows: int, columns: int) -> LayerNormForm | None:
     """The form by units (see RowForm), where arrays allow it and where it is faster than narrower vectors."""
     matrices = [tensor for name, tensor in {**call.inputs, **call.outputs}.items() if name in _MATRICES]
-    if not may_go_by_units(form, matrices, device, rows, columns):
+    if not may_go_by_units(form, matrices, device, rows, columns, _LEAST_BY_UNITS):
         return None
     form = replace(form, by_units=True, width=16 // form.data_itemsize, scale_width=1, aligned=True)
     form = choose(form, columns, rows, device.processors, device.shared_bytes)

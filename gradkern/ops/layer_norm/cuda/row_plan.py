@@ -10,14 +10,16 @@ from gradkern.ops.layer_norm.cuda.row_form import RowForm
 
 __all__ = ["may_go_by_units", "parameter_width", "plan_name", "source_of_rows", "vector_width"]
 
-_LEAST_BY_UNITS = 385  # columns; of narrower rows a warp has too few vectors
 
-
-def may_go_by_units(form: RowForm, matrices: Iterable[Tensor], device: Device, rows: int, columns: int) -> bool:
-    """Whether vectors may be memory's units (see RowForm), and are worth it: not where whole ones fit rows anyway."""
+def may_go_by_units(
+    form: RowForm, matrices: Iterable[Tensor], device: Device, rows: int, columns: int, least: int
+) -> bool:
+    """Whether vectors may be memory's units (see RowForm), and are worth it: not where whole ones fit rows anyway, nor
+    in rows of fewer columns than `least`.
+    """
     size = form.data_itemsize
     alike = all(each.dtype.itemsize == size and each.alignment % 16 == 0 for each in matrices)
-    many = rows > 2 * device.processors and columns >= _LEAST_BY_UNITS
+    many = rows > 2 * device.processors and columns >= least
     return alike and many and form.packed and form.source == "bulk" and size <= 4 and form.width * size < 16
 
 

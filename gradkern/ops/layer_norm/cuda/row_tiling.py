@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 from gradkern.ops.layer_norm.cuda.row_form import RowForm
 
-__all__ = ["LEAST_SLICE", "busy", "vectors"]
+__all__ = ["LEAST_SLICE", "busy", "coalesced", "vectors"]
 
 LEAST_SLICE = 4096  # bytes of a row: of less, blocks of a cluster wait for each other longer than they work
+# which share of an H200's multiprocessors has clusters of so many blocks
+_PLACED = {1: 1.0, 2: 1.0, 3: 0.89, 4: 0.91, 6: 0.78, 8: 0.91, 16: 0.85}
 _HALVES = 0.97  # the worth of vectors half as wide as alignment allows, which may waste fewer lanes
+_ONE_UNIT = 0.7  # that of one vector a thread, where it may hold another row's elements
 _SINGLE = {8: 0.9, 9: 0.96, 12: 1.0, 16: 1.0}  # of values a thread, where an access is of one element of 2 bytes
 
 
@@ -22,11 +26,18 @@ def vectors(form: RowForm, widest: int, worth: Mapping[int, float]) -> Iterator[
     for width, share in ((form.width, 1.0), (halves, _HALVES)):
         for values, each in (_SINGLE if width == 1 and widest == 2 else worth).items():
             if width and values % width == 0:
-                yield width, values, each * share
+                yield width, values, each * share * (_ONE_UNIT if form.by_units and values == width else 1.0)
+
+
+def coalesced(form: RowForm) -> float:
+    """What it costs where a warp has several rows and takes less than 64 bytes of each at a time."""
+    return math.sqrt(min(1.0, form.lanes * form.width * min(form.data_itemsize, form.upstream_itemsize) / 64))
 
 
 def busy(form: RowForm, columns: int, processors: int) -> float:
-    """Which part of the clusters that a device has at a time takes rows: they are a multiple of the period."""
-    clusters = (processors if form.slices < 4 else processors * 10 // 11) // form.slices
+    """What it costs that some multiprocessors get no rows: clusters lie within one part of the device, and their number
+    is a multiple of the period. The others have more of the memory's bandwidth then, so it is less than their share.
+    """
     period = form.period(columns)
-    return clusters // period * period / max(clusters, 1)
+    clusters = int(processors * _PLACED[form.slices]) // form.slices // period * period
+    return math.sqrt(clusters * form.slices / processors)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from gradkern.cuda.device_code.columns import chunk_of, up
 from gradkern.ops.layer_norm.cuda.form import LayerNormForm
-from gradkern.ops.layer_norm.cuda.row_tiling import LEAST_SLICE, busy, vectors
+from gradkern.ops.layer_norm.cuda.row_tiling import LEAST_SLICE, busy, coalesced, vectors
 
 __all__ = ["choose"]
 
@@ -20,12 +20,12 @@ _REGISTERS = 65536  # of a multiprocessor
 _SMALL = 128 * 1024  # bytes of shared memory; assemblers for devices with less take a few registers more
 _IN_FLIGHT = 110 * 1024  # bytes of rows on their way to a multiprocessor
 _WORTH = {  # of values a thread, by the bytes of the widest element
-    2: {8: 0.86, 12: 0.93, 16: 1.0, 20: 0.98, 24: 0.97},
-    4: {4: 0.8, 6: 0.9, 8: 1.0, 10: 1.0, 12: 0.99, 14: 0.97, 16: 0.96, 24: 0.9},
+    2: {8: 0.86, 12: 0.93, 16: 1.0, 24: 0.97},
+    4: {4: 0.8, 6: 0.9, 8: 1.0, 10: 0.98, 12: 0.99, 14: 0.97, 16: 0.96, 24: 0.9},
     8: {4: 0.9, 8: 1.0, 12: 0.9},
 }
-_FULL = 14 * 1024  # bytes of a tensor's rows that threads hold, in elements of 4 or 8, so that a multiprocessor is busy
-_CUT = {1: 1.0, 2: 0.985, 3: 0.97, 4: 0.96, 6: 0.95, 8: 0.94, 16: 0.85}  # what it costs to cut a row into slices
+_FULL = {2: 12288, 4: 14336, 8: 14336}  # bytes of a tensor's rows that threads hold so that a multiprocessor is busy
+_CUT = {1: 1.0, 2: 0.985, 3: 0.99, 4: 1.0, 6: 0.94, 8: 0.99, 16: 0.96}  # what it costs to cut a row into slices
 
 
 def choose(form: LayerNormForm, columns: int, rows: int, processors: int, shared_bytes: int) -> LayerNormForm:
@@ -40,18 +40,18 @@ def choose(form: LayerNormForm, columns: int, rows: int, processors: int, shared
         chosen = replace(chosen, warp_groups=chosen.warp_groups // 2, blocks_per_processor=2)
     stage = chosen.warp_groups * chosen.blocks_per_processor * sum(chosen.slots)
     stages = max(2 if chosen.refills_early else 3, min(4, _IN_FLIGHT // stage))
-    if chosen.invertible and chosen.slices == 1 and chosen.group_threads < 256 and chosen.warp_groups > 1 and not few:
+    if chosen.invertible and chosen.group_threads == 32 and not few:
         stages = 2
     # worth it where blocks drift apart most, but every group reads one counter, so not where there are many of them
     threads = chosen.group_threads
-    if chosen.compute == "float64":
+    if chosen.centred:
+        throttled = False
+    elif chosen.compute == "float64":
         throttled = threads >= 128
-    elif chosen.centred:
-        throttled = threads >= 1024
     elif chosen.data_itemsize == 4:
-        throttled = threads in (256, 512) or chosen.slices >= 4 or (chosen.slices == 1 and threads >= 480)
+        throttled = threads == 256 or threads >= 480 or chosen.slices >= 4
     else:
-        throttled = threads in (256, 512) and chosen.width > 1
+        throttled = threads in (256, 512) and chosen.width > 1 and not chosen.by_units
     chosen = replace(
         chosen,
         stages=stages,
@@ -84,6 +84,7 @@ def _candidates(
         for width, values, worth in vectors(form, widest, _WORTH[widest]):
             lanes = -(-slice_columns // values)
             lanes = up(lanes, 32) if lanes > 16 or form.by_units else 1 << (lanes - 1).bit_length()
+            lanes = up(lanes, 64) if lanes > 384 and registers == 2 else lanes  # 416 lanes spill registers
             if lanes > 512 or (form.by_units and slices > 1 and values > 16):  # the latter spill registers
                 continue
             chosen = replace(form, slices=slices, lanes=lanes, vectors=values // width)
@@ -93,11 +94,11 @@ def _candidates(
                 continue
             used = columns / (slices * chosen.most_columns)
             groups = _threads(chosen, small) // chosen.group_threads
-            one_group = 0.94 if widest < 4 and form.width > 1 and groups == 1 else 1.0
-            held = groups * chosen.group_threads * values  # of a row, by a multiprocessor at a time
-            full = min(1.0, held * widest / _FULL) if widest >= 4 else 1.0
-            cut = _CUT[slices] * busy(chosen, columns, processors)
-            yield used * (1 / values if few else worth) * one_group * (0.8 + 0.2 * full) * cut, chosen
+            full = 0.75 + 0.25 * min(1.0, groups * chosen.group_threads * values * widest / _FULL[widest])
+            if widest < 4 and form.width > 1 and groups == 1:  # nobody works while its warps wait for each other
+                full *= 0.95
+            worth = (1 / values if few else worth) * coalesced(chosen)
+            yield used * worth * full * _CUT[slices] * busy(chosen, columns, processors), chosen
     if clusters:  # too wide to row_in_registers a row in registers: the ring is read twice
         chosen = replace(form, slices=16, lanes=512, row_in_registers=False)
         chosen = replace(chosen, vectors=-(-chosen.slice_columns(columns) // (form.width * 512)))
@@ -125,9 +126,10 @@ def _registers_needed(form: LayerNormForm, small: bool) -> int:
 
 def _spills(form: LayerNormForm, small: bool) -> bool:
     """One group alone has too few registers: rows took up to 1.5 times as long. Where vectors are a row's and scales in
-    registers, the compiler makes do with 16 less than they better have.
+    registers, the compiler makes do with 16 less than they better have, or 8 where vectors are many.
     """
-    least = _registers_needed(form, small) - (16 if form.scale_in_registers and not form.by_units else 0)
+    spare = 16 if form.per_thread <= 16 else 8
+    least = _registers_needed(form, small) - (spare if form.scale_in_registers and not form.by_units else 0)
     return up(form.group_threads, 128) * least > _REGISTERS
 
 

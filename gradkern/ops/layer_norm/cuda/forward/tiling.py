@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from gradkern.cuda.device_code.columns import up
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
-from gradkern.ops.layer_norm.cuda.row_tiling import LEAST_SLICE, busy, vectors
+from gradkern.ops.layer_norm.cuda.row_tiling import LEAST_SLICE, busy, coalesced, vectors
 
 __all__ = ["choose"]
 
@@ -27,18 +27,19 @@ _MOST_THREADS = 512
 _SMALL = 128 * 1024  # bytes of shared memory
 _IN_FLIGHT = 110 * 1024  # bytes of rows on their way to a multiprocessor
 _WORTH = {  # of values a thread, by the bytes of the widest element
-    2: {8: 0.9, 12: 0.95, 16: 0.97, 20: 0.98, 24: 0.99, 28: 0.99, 32: 1.0},
+    2: {8: 0.9, 12: 0.93, 16: 0.97, 24: 0.99, 32: 1.0},
     4: {4: 0.85, 8: 0.96, 12: 0.97, 16: 0.98, 20: 0.98, 24: 0.99, 28: 0.99, 32: 1.0},
-    8: {4: 0.9, 8: 1.0, 12: 0.9},
+    8: {4: 0.9, 8: 1.0, 12: 0.96},
 }
 _WORTH_SKIP = {
-    2: {8: 0.86, 12: 0.93, 16: 1.0, 20: 0.98, 24: 0.97},
+    2: {8: 0.86, 12: 0.93, 16: 1.0, 24: 0.97},
     4: {4: 0.8, 8: 1.0, 12: 0.99, 16: 0.96},
     8: {4: 1.0, 8: 0.9},
 }
+_WORTH_UNITS = {16: 0.8, 24: 0.95, 32: 1.0}  # the same by units of 2-byte elements, without skip
 _ALL_LANES = 1.01  # the worth of 16 values a thread, where all 512 threads have one row
 _ONCE = {32: 1.0, 24: 0.99, 16: 0.95}  # the worth of values a thread in a block that ends with its first rows
-_CUT = {1: 1.0, 2: 0.97, 3: 0.955, 4: 0.94, 6: 0.85, 8: 0.75, 16: 0.7}  # what it costs to cut a row into slices
+_CUT = {1: 1.0, 2: 0.97, 3: 0.97, 4: 0.985, 6: 0.86, 8: 0.79, 16: 0.76}  # what it costs to cut a row into slices
 
 
 def choose(form: NormForm, columns: int, rows: int, processors: int, shared_bytes: int) -> NormForm:
@@ -69,6 +70,8 @@ def _once(form: NormForm, columns: int) -> NormForm | None:
     """Blocks that end with their first rows, where that is faster."""
     itemsize = max(form.data_itemsize, form.result_itemsize)
     if form.source != "bulk" or form.by_units or form.shifted or itemsize == 8 or form.width * itemsize < 16:
+        return None
+    if 128 < columns <= 256:  # a warp has four rows, which the ring gets as one piece of memory
         return None
     if columns <= 1024:
         chosen, threads = max((_of_a_warp(form, columns, values) for values in _ONCE), key=_worth_once(columns)), 64
@@ -106,6 +109,8 @@ def _candidates(
         if slice_columns * (slices - 1) >= columns or (slices > 1 and slice_columns * widest < LEAST_SLICE):
             continue
         values_of = (_WORTH_SKIP if form.skips else _WORTH)[widest]
+        if form.by_units and widest == 2 and not form.skips:
+            values_of = _WORTH_UNITS
         for width, values, worth in vectors(form, widest, values_of):
             lanes = -(-slice_columns // values)
             lanes = up(lanes, 32) if lanes > 16 or form.by_units else 1 << (lanes - 1).bit_length()
@@ -117,11 +122,12 @@ def _candidates(
             if replace(chosen, stages=2).shared_bytes > shared_bytes:
                 continue
             used = columns / (slices * chosen.most_columns)
-            if widest == 2 and values == 16 and lanes > 384 and not form.skips:
+            if widest == 2 and values == 16 and lanes > 384 and not form.skips and not form.by_units:
                 worth = _ALL_LANES
             elif values == 32 and lanes < 32:
                 worth = 0.95
-            yield used * (1 / values if few else worth) * _CUT[slices] * busy(chosen, columns, processors), chosen
+            worth = (1 / values if few else worth) * coalesced(chosen)
+            yield used * worth * _CUT[slices] * busy(chosen, columns, processors), chosen
     most = max(1, 16 // registers // form.width)  # any number of columns: two launches, slices in separate blocks
     slices = -(-columns // (256 * most * form.width))
     yield 0.0001, replace(form, slices=slices, lanes=256, vectors=most, phase="apply")
