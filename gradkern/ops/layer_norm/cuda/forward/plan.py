@@ -62,7 +62,8 @@ def plan(call: Call) -> ForwardPlan | EmptyPlan:
     form = _form(call, rows, columns, strides, device)
     end_to_end = all(stride == columns * form.data_itemsize for stride in strides.values())
     matrices = [tensors[name] for name in strides]
-    if end_to_end and may_go_by_units(form, matrices, device, rows, columns, _LEAST_BY_UNITS):
+    narrow = form.width * form.data_itemsize < 8  # wider vectors are faster than units, whose elements need masks
+    if end_to_end and narrow and may_go_by_units(form, matrices, device, rows, columns, _LEAST_BY_UNITS):
         units = replace(form, by_units=True, width=16 // form.data_itemsize, scale_width=1, aligned=True)
         units = choose(units, columns, rows, device.processors, device.shared_bytes)
         form = units if units.phase == "fused" else form
