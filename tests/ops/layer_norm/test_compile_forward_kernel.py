@@ -37,6 +37,13 @@ KINDS: list[Kind] = [  # operator, X and Y, scale, columns, width
     (SKIP_SIMPLIFIED, f, b, 4096, 4),
     (SKIP, d, d, 300_000, 2),
 ]
+BY_UNITS: list[Kind] = [  # of memory, which only devices do that copy rows in bulk
+    (LAYER, h, h, 11557, 8),
+    (SIMPLIFIED, b, b, 18333, 8),
+    (LAYER, b, b, 5003, 8),
+    (SKIP, b, b, 3001, 8),
+    (SKIP_SIMPLIFIED, f, f, 63521, 4),
+]
 
 
 def form_of(kind: Kind, capability: tuple[int, int]) -> NormForm:
@@ -56,6 +63,7 @@ def form_of(kind: Kind, capability: tuple[int, int]) -> NormForm:
         warp_groups=1,
         source={(7, 5): "plain", (8, 0): "plain" if width == 1 else "async"}.get(capability, "bulk"),
         aligned=width > 1,
+        by_units=columns % width > 0,
         native_bfloat16=capability >= (8, 0),
     )
     return choose(form, columns, 1 << 20, 132, SHARED_MEMORY[capability])
@@ -64,8 +72,8 @@ def form_of(kind: Kind, capability: tuple[int, int]) -> NormForm:
 @pytest.mark.parametrize(
     ("kind", "capability"),
     parameters(
-        [*product(KINDS[::3], HOPPER), *zip(KINDS[1::3], cycle(OTHERS), strict=False)],
-        product(KINDS, [*HOPPER, *OTHERS]),
+        [*product([*KINDS[::3], *BY_UNITS[::3]], HOPPER), *zip(KINDS[1::3], cycle(OTHERS), strict=False)],
+        [*product(KINDS, [*HOPPER, *OTHERS]), *product(BY_UNITS, HOPPER)],
     ),
 )
 def test_no_register_is_spilled_and_accesses_are_vectors(kind: Kind, capability: tuple[int, int]) -> None:

@@ -22,6 +22,7 @@ OPERATORS = (LAYER, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED)
 TYPES = [(f, f, f), (d, d, d), (h, h, h), (b, b, b), (f, h, h), (f, h, f), (f, b, b), (h, f, h), (b, f, b), (b, f, f)]
 """Of X, scale and Y."""
 SHAPES = [(1, 1), (5, 1), (7, 3), (133, 128), (1001, 256), (777, 768), (301, 1001), (77, 8192), (33, 4097), (3, 65536)]
+SHAPES += [(1001, 200), (301, 1537), (287, 5003), (270, 18333)]  # the last three by units of memory
 
 
 def tensor(held: Guarded, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:

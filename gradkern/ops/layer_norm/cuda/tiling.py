@@ -44,8 +44,8 @@ def choose(form: LayerNormForm, columns: int, rows: int, processors: int, shared
         stages = 2
     # worth it where blocks drift apart most, but every group reads one counter, so not where there are many of them
     threads = chosen.group_threads
-    if chosen.centred:
-        throttled = False
+    if chosen.centred:  # elsewhere it costs; a small device's float64 spills registers without it
+        throttled = chosen.compute == "float64" and small and threads >= 128
     elif chosen.compute == "float64":
         throttled = threads >= 128
     elif chosen.data_itemsize == 4:
