@@ -52,3 +52,12 @@ def test_no_register_is_spilled(gpu: str, dtype: str, layout: Any) -> None:
         made = spec.compile()
         assert made.spilled == 0, spec.description
         assert ".local" not in made.ptx
+
+
+def test_sums_of_an_empty_part_are_zeros_without_a_kernel() -> None:
+    x, each = described((0, 8, 3, 3), "bfloat16", True), described((8,), "float32", False)
+    tensors = {"dY": x, "X": x, "saved_mean": each, "saved_inv_std": each}
+    with dry_run(device_named("H100, H200")) as dry:
+        for outputs in (("dScale", "dBias", "sums"), ("sums",), ("dBias",)):
+            dry_plan_for("BatchNormalizationGradSums", tensors, "cuda", device="cuda:0", outputs=outputs)
+    assert not dry.specs

@@ -19,14 +19,14 @@ pytestmark = pytest.mark.gpu
 
 STEPS = [f"BatchNormalization{each}" for each in ("Statistics", "MergeStatistics", "FromStatistics", "GradSums")]
 SIZES: list[dict[str, Any]] = [
-    {"N": 6, "C": 24, "spatial": [13, 12]},
-    {"N": 50, "C": 16, "spatial": []},
-    {"N": 7, "C": 5, "spatial": [31]},
-    {"N": 2, "C": 8, "spatial": [3, 4, 5]},
-    {"N": 4, "C": 3, "spatial": [70, 65]},
-    {"N": 1, "C": 6, "spatial": []},
-    {"N": 32, "C": 2048, "spatial": [7, 7]},
-    {"N": 32, "C": 64, "spatial": [28, 28]},
+    {"N": 6, "C": 24, "spatial": (13, 12)},
+    {"N": 50, "C": 16, "spatial": ()},
+    {"N": 7, "C": 5, "spatial": (31,)},
+    {"N": 2, "C": 8, "spatial": (3, 4, 5)},
+    {"N": 4, "C": 3, "spatial": (70, 65)},
+    {"N": 1, "C": 6, "spatial": ()},
+    {"N": 32, "C": 2048, "spatial": (7, 7)},
+    {"N": 32, "C": 64, "spatial": (28, 28)},
 ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gradkern.call import Call
 from gradkern.channel_kernels import streaming_plan
 from gradkern.channel_kernels.streaming_plan import StreamingPlan
-from gradkern.cuda.rows import EmptyPlan, require_flat
+from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
 from gradkern.ops.batch_norm.cuda.packed import PackedPlan, unpacked
 
 __all__ = ["NAMES", "plan"]
@@ -31,7 +31,9 @@ def plan(call: Call) -> StreamingPlan | PackedPlan | EmptyPlan:
     """Of BatchNormalizationGradSums or of BatchNormalizationGradFromSums."""
     names = {**NAMES, **{name: _TOTALS[name] for name in _TOTALS if name in call.inputs}}
     is_kept = [axis == 1 for axis in range(len(call.inputs["X"].shape))]
-    if "sums" in call.outputs and call.inputs["X"].size:
+    if "sums" in call.outputs:
+        if not call.inputs["X"].size:
+            return EmptyPlan("empty", 0, device_of(call), tuple(each.nbytes for each in call.outputs.values()))
         require_flat("sums", call.outputs["sums"])
         inner, offset = unpacked(call, "sums", "scale_total", "bias_total")
         made = streaming_plan.plan(inner, {**names, **{each: each for each in _TOTALS.values()}}, is_kept, None)
