@@ -27,7 +27,7 @@ _MOST_THREADS = 512
 _SMALL = 128 * 1024  # bytes of shared memory
 _IN_FLIGHT = 110 * 1024  # bytes of rows on their way to a multiprocessor
 _WORTH = {  # of values a thread, by the bytes of the widest element
-    2: {8: 0.9, 12: 0.93, 16: 0.97, 24: 0.99, 32: 1.0},
+    2: {8: 0.9, 12: 0.9, 16: 0.97, 24: 0.99, 32: 1.0},
     4: {4: 0.85, 8: 0.96, 12: 0.97, 16: 0.98, 24: 0.99, 32: 1.0},
     8: {4: 0.9, 8: 1.0, 12: 0.96},
 }
@@ -39,7 +39,7 @@ _WORTH_SKIP = {
 _WORTH_UNITS = {16: 0.8, 24: 0.95, 32: 1.0}  # the same by units of 2-byte elements, without skip
 _ALL_LANES = 1.01  # the worth of 16 values a thread, where all 512 threads have one row
 _ONCE = {32: 1.0, 24: 0.99, 16: 0.95}  # the worth of values a thread in a block that ends with its first rows
-_CUT = {1: 1.0, 2: 0.97, 3: 0.97, 4: 0.985, 6: 0.8, 8: 0.79, 16: 0.76}  # what it costs to cut a row into slices
+_CUT = {1: 1.0, 2: 0.97, 3: 0.94, 4: 0.985, 6: 0.8, 8: 0.79, 16: 0.76}  # what it costs to cut a row into slices
 
 
 def choose(form: NormForm, columns: int, rows: int, processors: int, shared_bytes: int) -> NormForm:
@@ -71,7 +71,7 @@ def _once(form: NormForm, columns: int) -> NormForm | None:
     itemsize = max(form.data_itemsize, form.result_itemsize)
     if form.source != "bulk" or form.by_units or form.shifted or itemsize == 8 or form.width * itemsize < 16:
         return None
-    if 128 < columns <= 256:  # a warp has four rows, which the ring gets as one piece of memory
+    if 128 < columns < 256:  # a warp has four rows, which the ring gets as one piece of memory
         return None
     if columns <= 1024:
         chosen, threads = max((_of_a_warp(form, columns, values) for values in _ONCE), key=_worth_once(columns)), 64
