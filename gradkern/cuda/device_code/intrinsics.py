@@ -513,6 +513,23 @@ inverse_root_approximate = _ptx(  # of 1 / sqrt(x); subnormal x are taken
 )
 reciprocal_approximate = _ptx("reciprocal_approximate", "float32", "float32", "rcp.approx.ftz.f32 $0, $1;", pure=True)
 
+# In float64 the device has a reciprocal to 2^-20 alone, of the upper half of x: Newton's steps are up to the caller.
+reciprocal_approximate_double = _ptx(
+    "reciprocal_approximate_double", "float64", "float64", "rcp.approx.ftz.f64 $0, $1;", pure=True
+)
+
+fused = _ptx("fused", "float64", "float64 float64 float64", "fma.rn.f64 $0, $1, $2, $3;", pure=True)
+
+# value * 2^k without an instruction of float64, given 1.5 * 2^52 + k; both numbers normal.
+times_power_of_2 = _ptx(
+    "times_power_of_2",
+    "float64",
+    "float64 float64",
+    "{ .reg .b32 l, h, k, z; mov.b64 {l, h}, $1; mov.b64 {k, z}, $2; shl.b32 k, k, 20; add.s32 h, h, k;"
+    " mov.b64 $0, {l, h}; }",
+    pure=True,
+)
+
 # Both not negative. Numba divides in 64 bits, which takes a subroutine, and a cold launch waits for its instructions.
 quotient = _ptx("quotient", "int32", "int32 int32", "div.u32 $0, $1, $2;", pure=True)
 

@@ -329,6 +329,20 @@ def reciprocal_approximate(value: Any) -> np.float32:
     return _flushed(np.float32(1) / np.float32(value))
 
 
+def reciprocal_approximate_double(value: Any) -> np.float64:
+    return np.float64(np.float32(1 / np.float64(value)))
+
+
+def fused(first: Any, second: Any, third: Any) -> np.float64:
+    """Rounded once where the product and the sum have few enough bits for a long double."""
+    return np.float64(np.longdouble(first) * np.longdouble(second) + np.longdouble(third))
+
+
+def times_power_of_2(value: Any, shifted: Any) -> np.float64:
+    power = np.float64(shifted) - 1.5 * 2**52
+    return np.float64(value) if np.isnan(power) else np.ldexp(np.float64(value), int(power))
+
+
 def _flushed(value: np.float32) -> np.float32:
     return value * np.float32(0) if abs(value) < np.finfo(np.float32).tiny else value
 

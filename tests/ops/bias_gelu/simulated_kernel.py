@@ -33,7 +33,8 @@ def check(
     """One launch on rows x columns of the array, in memory that shows every stray read and write."""
     inputs = operands(rows, columns, data, parameter or data, operator=operator)
     outputs = ("dX",) if operator in FORWARD else outputs
-    fold = form.get("fold", 1)
+    fold = form.pop("fold", 1)
+    form |= {"folded": fold > 1, "fold": fold if "dB" in outputs else 1}
     made = BiasGeluForm(operator, data, parameter or data, outputs, **form)
     row = columns * next(iter(inputs.values())).itemsize + spread
 
@@ -49,14 +50,14 @@ def check(
         held["dX"] = held[in_place] if in_place else hold((rows, columns), data)
     if "dB" in outputs:
         held["dB"] = hold((columns,), parameter or data)
-    chunks = made.chunks(rows // fold)
+    chunks = made.chunks(-(-rows // fold))
     tiles = chunks * made.slices(columns * fold)
     partial = Guarded((chunks * made.column_sums.partial_bytes(columns * fold),), np.uint8)
     counter = np.zeros(64, np.uint32)
     named = {NAMES.get(name, name): each.address for name, each in held.items()}
     named |= {"partial": partial.address, "counter": counter.ctypes.data}
     named |= made.sizes(columns * fold)
-    named |= {"rows": rows // fold, "tail": rows % fold * columns}
+    named |= {"rows": rows // fold, "tail": rows % fold * columns, "repeat": columns}
     named |= {f"{name}_stride": row * fold for name in ("dY", "X", "dX")}
     arguments = tuple(np.int64(named.get(name, 0)) for name in ARGUMENTS)
     kernel = build(made)
@@ -114,6 +115,12 @@ def test_a_block_with_all_rows_of_its_columns() -> None:
 @pytest.mark.parametrize("rows", [8, 29])
 def test_rows_of_odd_columns_folded_into_one_with_whole_vectors(rows: int, outputs: tuple[str, ...]) -> None:
     check(FAST, rows, 33, h, outputs, width=8, lanes=16, warp_groups=2, fold=8)
+
+
+@pytest.mark.parametrize("rows", [64, 95])
+def test_rows_folded_to_whole_cache_lines_in_more_than_one_tile(rows: int) -> None:
+    check(EXACT, rows, 33, d, blocks=3, width=2, lanes=16, warp_groups=1, unroll=2, fold=16, bias_width=1)
+    check(EXACT, rows, 40, h, blocks=3, width=8, lanes=8, warp_groups=1, unroll=1, fold=8, bias_width=8)
 
 
 def test_rows_that_start_anywhere_and_lie_apart() -> None:

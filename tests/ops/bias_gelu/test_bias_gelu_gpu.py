@@ -22,7 +22,7 @@ BOTH = ("dX", "dB")
 TYPES = [(f, f), (d, d), (h, h), (h, f), (b, b), (b, f)]  # of the data and of B
 SHAPES = [
     *[(1, 1), (5, 1), (7, 3), (5000, 1), (3001, 8), (1, 5000), (128, 3072), (129, 64)],
-    *[(1001, 256), (3001, 1001), (517, 8192), (3, 65537)],
+    *[(1001, 256), (3001, 1001), (9001, 65), (517, 8192), (3, 65537)],
 ]
 
 
@@ -132,9 +132,16 @@ def test_every_shape(operator: str, data: str, shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("outputs", [("dX",), ("dB",)])
-@pytest.mark.parametrize("shape", [(50, 1024), (1000, 1024), (1000, 1001), (10, 100_000)], ids=str)
+@pytest.mark.parametrize("shape", [(50, 1024), (1000, 1024), (1000, 1001), (9001, 65), (10, 100_000)], ids=str)
 def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...], shape: tuple[int, int]) -> None:
     check(EXACT, *shape, outputs=outputs)
+
+
+@pytest.mark.parametrize("columns", [65, 104])
+@pytest.mark.parametrize("data", [b, h, f, d])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_rows_folded_to_whole_cache_lines(operator: str, data: str, columns: int) -> None:
+    check(operator, 9001, columns, data, outputs=("dX",))
 
 
 @pytest.mark.parametrize("offset", [0, 1, 2, 4])

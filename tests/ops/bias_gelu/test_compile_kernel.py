@@ -22,7 +22,7 @@ STREAM, SUMS = ("dX",), ("dX", "dB")
 Kind = tuple[str, tuple[str, str], int, int, int, tuple[str, ...]]
 KINDS: list[Kind] = [  # operator, types, rows, columns, fold, outputs
     *product((EXACT, FAST), TYPES, [1 << 15], [4096], [1], [STREAM, SUMS]),
-    *product((EXACT, FAST), [(b, b), (f, f)], [1 << 15], [1001], [0], [STREAM, SUMS]),
+    *product((EXACT, FAST), [(b, b), (f, f), (d, d)], [1 << 15], [1001], [0], [STREAM, SUMS]),
     *product((EXACT, FAST), [(b, b), (f, f)], [1 << 15], [8], [1], [STREAM, SUMS]),
     *product((EXACT, FAST), [(b, b), (d, d)], [128], [3072], [1], [("dB",), SUMS]),
 ]
@@ -47,7 +47,7 @@ def compiled(kind: Kind, capability: tuple[int, int]) -> tuple[BiasGeluForm, int
     width = 16 // ITEMSIZE[data]
     fold = fold or width
     biases = width if fold == 1 else 1
-    form = BiasGeluForm(operator, data, parameter, outputs, width, fold=fold, bias_width=biases)
+    form = BiasGeluForm(operator, data, parameter, outputs, width, folded=fold > 1, fold=fold, bias_width=biases)
     form = choose(replace(form, native_bfloat16=capability >= (8, 0)), columns * fold, rows // fold, 132)
     made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
     return form, made.spilled, made.ptx

@@ -13,7 +13,8 @@ __all__ = ["ARGUMENTS", "BiasGeluForm", "choose"]
 ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
     *("dY", "X", "B", "dX", "dB", "partial", "counter"),
     *("rows", "tail", "dY_stride", "X_stride", "dX_stride"),
-    *("columns", "slices", "multiplier", "shift"),  # the last two divide by `slices`
+    *("columns", "repeat"),  # of the kernel's row, and after how many of them B comes again
+    *("slices", "multiplier", "shift"),  # the last two divide by `slices`
 )
 
 
@@ -22,7 +23,7 @@ class BiasGeluForm(ByColumns):
     """All that is bound when the kernel is compiled. Everything else is an argument of the launch, also the columns and
     the slices that they are cut into: each has as many columns as a row's lanes have at once, the last slice the rest.
 
-    A row of the kernel is `fold` rows of the array: so it has whole vectors where the array's rows have not.
+    A row of the kernel may be several of the array: so it has whole vectors where the array's rows have not.
     """
 
     operator: str
@@ -34,7 +35,8 @@ class BiasGeluForm(ByColumns):
     warp_groups: int = 1
     whole: bool = False  # every slice has all its columns
     unroll: int = 1  # rows of a thread, all on their way at once
-    fold: int = 1
+    folded: bool = False  # a row of the kernel is several of the array
+    fold: int = 1  # so many, where there are sums; an argument of the launch says it to the rest of the kernel
     bias_width: int = 1  # elements of B a thread loads at once
     single_block: bool = False  # a tile has all rows of its columns, so that its sums are the result
     long_rows: bool = False  # row or column numbers, or the bytes from row to row, need 64 bits
@@ -106,11 +108,11 @@ class BiasGeluForm(ByColumns):
         return -(-columns // self.most_columns)
 
     def chunks(self, rows: int) -> int:
-        """Tiles of so many of the kernel's rows in each slice."""
+        """Tiles of so many of the kernel's rows, the last short one too, in each slice."""
         return -(-rows // self.tile_rows)
 
     def sizes(self, columns: int) -> dict[str, int]:
-        """The arguments of a launch that say how wide a row of the kernel is."""
+        """The arguments of a launch that say how wide a row of the kernel is and how it is cut."""
         slices = self.slices(columns)
         multiplier, shift = reciprocal(slices)
         return {"columns": columns, "slices": slices, "multiplier": multiplier, "shift": shift}
@@ -121,22 +123,24 @@ def choose(form: BiasGeluForm, columns: int, rows: int, processors: int) -> Bias
     types are given.
 
     As measured on an H200 with a cold L2. dX alone: 128 threads side by side, 4 rows each, with few enough registers
-    for 1024 threads on a multiprocessor. dB: slices of 256 bytes, so that a tile has many rows and its partial sums
-    are few, and yet tiles are small, so that all blocks end together (of 1024 bytes: 5 % slower; of 64 bytes: 8 %).
+    for 1024 threads on a multiprocessor, in float64 384. dB: slices of 256 bytes, so that a tile has many rows and its
+    partial sums are few, and yet tiles are small, so that all blocks end together (of 1024 bytes: 5 % slower; of 64
+    bytes: 8 %).
     """
     wide = form.compute == "float64"
     if "dB" not in form.outputs:
         chosen = _with_lanes(form, columns, (128, 64, 32, 16, 8), 128)
-        blocks = 4 if wide else 8 if form.fold == 1 else 6  # biases one by one need more registers
-        return replace(chosen, unroll=2 if wide else 4, blocks_per_processor=blocks)
+        blocks = 3 if wide else 6 if form.folded else 8  # biases one by one need more registers
+        return replace(chosen, unroll=4, blocks_per_processor=blocks)
     lanes = max(8, 128 // (form.width * form.itemsize))
-    if rows <= 128 and form.fold == 1:  # one tile for each slice: no sums over blocks, and no barrier
+    if rows <= 128 and not form.folded:  # one tile for each slice: no sums over blocks, and no barrier
         chosen = _with_lanes(form, columns, (lanes // 2, lanes), 32)
         warp_groups = -(-rows // (2 * chosen.group_rows))
         if warp_groups <= 16:
             return replace(chosen, warp_groups=warp_groups, unroll=2, single_block=True)
     chosen = _with_lanes(form, columns, (2 * lanes, lanes), 256 if wide else 320)
-    chosen = replace(chosen, unroll=2 if wide else 4, blocks_per_processor=3 if wide else 2)
+    unroll = 3 if wide and form.folded else 4  # again for the registers
+    chosen = replace(chosen, unroll=unroll, blocks_per_processor=2)
     return replace(chosen, chunk=chunk_of(1, columns, chosen.threads, chosen.blocks_per_processor * processors))
 
 

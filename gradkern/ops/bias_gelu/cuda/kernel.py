@@ -12,6 +12,9 @@ whichever block does it. The blocks are persistent, and draw the next tile by a 
 way are neighbours in memory, and all blocks end together; with a fixed share for each it takes 3 to 5 % longer. The
 next tile's loads are under way while a tile's sums are added up. Few rows are one tile for each slice: its sums are the
 result.
+
+Where a row of the kernel is several of the array, the array's last rows may be too few for one: the kernel's last row
+then has the first `tail` columns alone.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ def build(form: BiasGeluForm) -> Callable[..., None]:
     WIDTH, LANES, SLICE = form.width, form.lanes, form.most_columns
     GROUP_THREADS, GROUP_ROWS, BLOCK_ROWS = form.group_threads, form.group_rows, form.warp_groups * form.group_rows
     UNROLL, TILE_ROWS, WHOLE = form.unroll, form.tile_rows, form.whole
-    FOLD, FOLDED, BIAS_WIDTH = form.fold, form.fold > 1, form.bias_width
+    FOLDED, BIAS_WIDTH = form.folded, form.bias_width
     DX, DB, PERSISTENT = "dX" in form.outputs, "dB" in form.outputs, form.persistent
     ITEM, PARAMETER = form.itemsize, ITEMSIZE[form.parameter]
     VECTOR = WIDTH * ITEM
@@ -61,14 +64,17 @@ def build(form: BiasGeluForm) -> Callable[..., None]:
     @device_function
     def load_tile(
         x: Any, d: Any, X: int, dY: int, X_stride: int, dY_stride: int, slice_: int, chunk: int, rows: int,
-        columns: int, block_row: int, lane: int,
+        tail: int, columns: int, block_row: int, lane: int,
     ) -> None:  # fmt: skip
         """This thread's vectors of a tile. A place beyond the last row or column repeats what is there."""
         column = ROW(ROW(slice_) * SLICE + lane * WIDTH)
         if not WHOLE:
             column = min(column, ROW(columns - WIDTH))
+        last = ROW(rows - 1)
+        if FOLDED and column + WIDTH <= tail:
+            last = rows
         for u in range(UNROLL):
-            row = min(ROW(ROW(chunk) * TILE_ROWS + u * BLOCK_ROWS + block_row), ROW(rows - 1))
+            row = min(ROW(ROW(chunk) * TILE_ROWS + u * BLOCK_ROWS + block_row), last)
             load(x, u * WORDS, row_address(X, row, X_stride) + int64(column) * ITEM)
             if not FORWARD:
                 load(d, u * WORDS, row_address(dY, row, dY_stride) + int64(column) * ITEM)
@@ -76,7 +82,7 @@ def build(form: BiasGeluForm) -> Callable[..., None]:
     def kernel(
         dY: int, X: int, B: int, dX: int, dB: int, partial: int, counter: int,
         rows: int, tail: int, dY_stride: int, X_stride: int, dX_stride: int,
-        columns: int, slices: int, multiplier: int, shift: int,
+        columns: int, repeat: int, slices: int, multiplier: int, shift: int,
     ) -> None:  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         group = int32(thread // GROUP_THREADS)
@@ -85,10 +91,12 @@ def build(form: BiasGeluForm) -> Callable[..., None]:
         block_row = int32(group * GROUP_ROWS + group_thread // LANES)  # this thread's, of those of the block at a time
         # an address is then one multiplication of 32 bits
         X_stride, dY_stride, dX_stride = ROW(X_stride), ROW(dY_stride), ROW(dX_stride)
-        rows, columns, slices = ROW(rows), ROW(columns), int32(slices)
+        rows, columns, slices, tail, repeat = ROW(rows), ROW(columns), int32(slices), ROW(tail), ROW(repeat)
         multiplier, shift = int32(multiplier), int32(shift)
-        repeat = ROW(columns // FOLD)  # after so many B comes again
-        chunks = int32((rows + TILE_ROWS - 1) // TILE_ROWS)
+        all_rows = rows
+        if FOLDED and tail > 0:
+            all_rows = ROW(rows + 1)
+        chunks = int32((all_rows + TILE_ROWS - 1) // TILE_ROWS)
         tiles = int32(chunks * slices)
 
         x, d = cuda.local.array(HELD, int32), cuda.local.array(HELD, int32)
@@ -98,7 +106,7 @@ def build(form: BiasGeluForm) -> Callable[..., None]:
         tile = int32(cuda.blockIdx.x)
         chunk = i.divided(tile, multiplier, shift)
         slice_ = int32(tile - chunk * slices)
-        load_tile(x, d, X, dY, X_stride, dY_stride, slice_, chunk, rows, columns, block_row, lane)
+        load_tile(x, d, X, dY, X_stride, dY_stride, slice_, chunk, rows, tail, columns, block_row, lane)
         while tile < tiles:
             ticket = int32(0)
             if PERSISTENT and thread == 0:  # the answer comes while the tile is done
@@ -108,6 +116,9 @@ def build(form: BiasGeluForm) -> Callable[..., None]:
             has_columns = WHOLE or first < columns
             if not has_columns:
                 first = first_column
+            own_rows = rows  # that have this thread's vector
+            if FOLDED and first + WIDTH <= tail:
+                own_rows = all_rows
             bias = first
             if FOLDED:
                 bias = ROW(first - i.quotient(first, repeat) * repeat)
@@ -129,15 +140,15 @@ def build(form: BiasGeluForm) -> Callable[..., None]:
                     unpack(out, d, u * WORDS)
                 for e in range(WIDTH):
                     out[e] = gelu(z[e] + biases[e]) if FORWARD else out[e] * slope(z[e] + biases[e])
-                if row < rows and has_columns:
+                if row < own_rows and has_columns:
                     if DX:
                         store(row_address(dX_at, row, dX_stride), out)
                     if DB:
                         for e in range(WIDTH):
                             sums[e] += out[e]
 
-            if FOLDED and chunk == 0 and block_row == 0 and has_columns:
-                # the array's last rows, too few for one of the kernel's: element by element
+            if FOLDED and chunk == 0 and block_row == 0 and has_columns and first < tail and tail < first + WIDTH:
+                # the array's last elements, too few for a vector: one by one
                 for e in range(WIDTH):
                     column = int64(first + e)
                     if column < tail:
@@ -158,8 +169,8 @@ def build(form: BiasGeluForm) -> Callable[..., None]:
                 next_chunk = i.divided(tile, multiplier, shift)
                 next_slice = int32(tile - next_chunk * slices)
                 if tile < tiles:
-                    load_tile(x, d, X, dY, X_stride, dY_stride, next_slice, next_chunk, rows, columns,
-                              block_row, lane)  # fmt: skip
+                    load_tile(x, d, X, dY, X_stride, dY_stride, next_slice, next_chunk, rows, tail,
+                              columns, block_row, lane)  # fmt: skip
             if DB:
                 own = int32(min(ROW(SLICE), ROW(columns - first_column)))
                 add_over_block(sums, sums, partial, B, dB, dB, chunk, first_column, own, columns)

@@ -16,6 +16,9 @@ __all__ = ["plan"]
 
 _NAMES = {"A": "X", "C": "dX"}  # of GELU's own, in the gradients' words
 
+LINE, LINES = 128, 256  # bytes of a cache line, and of two: to where rows that are not whole lines are folded
+LEAST_ROWS = 64  # of the kernel: with fewer, many rows of its tiles lie beyond the last
+
 
 @dataclass(frozen=True, slots=True)
 class GeluPlan:
@@ -49,24 +52,25 @@ def plan(call: Call) -> GeluPlan | EmptyPlan:
     if rows == 0 or columns == 0 or not call.outputs:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
 
-    form = _form(call, rows, columns, strides, device)
-    form = choose(form, columns * form.fold, rows, device.processors)
-    numbers = {"rows": rows // form.fold, "tail": rows % form.fold * columns, **form.sizes(columns * form.fold)}
-    numbers |= {f"{name}_stride": form.fold * stride for name, stride in strides.items()}
+    form, fold = _form(call, rows, columns, strides, device)
+    kernel_rows = -(-rows // fold)
+    form = choose(form, columns * fold, kernel_rows, device.processors)
+    numbers = {"rows": rows // fold, "tail": rows % fold * columns, "repeat": columns}
+    numbers |= form.sizes(columns * fold) | {f"{name}_stride": fold * stride for name, stride in strides.items()}
     arguments = [numbers.get(name, 0) for name in ARGUMENTS]
     arguments_of_call = [*tensors, *(("counter", "partial") if form.persistent else ())]
     builder = "gradkern.ops.bias_gelu.cuda.kernel:build"
     kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS))
-    chunks = form.chunks(rows // form.fold)
+    chunks = form.chunks(kernel_rows)
     grid = chunks * numbers["slices"]
-    partial = chunks * form.column_sums.partial_bytes(columns * form.fold) if form.persistent else 0
+    partial = chunks * form.column_sums.partial_bytes(columns * fold) if form.persistent else 0
     if form.persistent:
         grid = min(grid, kernel.resident_blocks(form.threads))
         if not grid:
             raise Refusal(f"no block of {form.threads} threads fits the device")
     changing = [ARGUMENTS.index(name) for name in arguments_of_call]
     launch = Launch(kernel, grid, form.threads, arguments, changing, cooperative=form.persistent)
-    return GeluPlan(_name(form, numbers["slices"]), partial, launch, device)
+    return GeluPlan(_name(form, fold, numbers["slices"]), partial, launch, device)
 
 
 def _tensors(call: Call) -> dict[str, Tensor]:
@@ -74,16 +78,26 @@ def _tensors(call: Call) -> dict[str, Tensor]:
     return {_NAMES.get(name, name): each for name, each in {**call.inputs, **call.outputs}.items()}
 
 
-def _name(form: BiasGeluForm, slices: int) -> str:
+def _name(form: BiasGeluForm, fold: int, slices: int) -> str:
     """A name that tells the kernel's shape: slices x lanes x width, warp_groups x rows of a thread."""
     kind = ("fast_gelu" if form.fast else "gelu") + ("_forward" if form.forward else "")
     what = "tiles" if form.persistent else "single_block" if form.single_block else "stream"
-    folded = f"_fold{form.fold}" if form.fold > 1 else ""
+    folded = f"_fold{fold}" if fold > 1 else ""
     return f"{kind}_{what}_{slices}x{form.lanes}x{form.width}_rows{form.warp_groups}x{form.unroll}{folded}"
 
 
-def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> BiasGeluForm:
-    """All but the threads: vectors as wide as alignment allows, rows folded where that makes their vectors whole."""
+def _fold(rows: int, columns: int, itemsize: int, width: int, sums: bool) -> int:
+    """Rows of the array in one of the kernel's: so many that these are whole vectors, or whole lines of L2.
+
+    For dB whole vectors do: of lines the folded rows would be few and wide, which makes many partial sums.
+    """
+    vectors, lines = (each // gcd(columns, each) for each in (width, LINES // itemsize))
+    unaligned = columns * itemsize % LINE != 0
+    return lines if unaligned and not sums and width * itemsize == 16 and rows >= LEAST_ROWS * lines else vectors
+
+
+def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> tuple[BiasGeluForm, int]:
+    """All but the threads, and how many rows are folded: vectors as wide as alignment allows."""
     tensors = _tensors(call)
     X, B = tensors["X"], tensors["B"]
     itemsize = X.dtype.itemsize
@@ -91,7 +105,8 @@ def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: 
     width = 16 // itemsize
     while width > 1 and any(tensors[name].alignment % (width * itemsize) for name in strides):
         width //= 2
-    fold = width // gcd(columns, width)
+    sums = "dB" in call.outputs
+    fold = _fold(rows, columns, itemsize, width, sums)
     if not (packed and rows >= fold and columns * fold < 1 << 31):
         fold = 1
         while columns % width or any(rows > 1 and stride % (width * itemsize) for stride in strides.values()):
@@ -99,14 +114,16 @@ def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: 
     bias_width = width if columns % width == 0 else 1
     while bias_width > 1 and B.alignment % min(16, bias_width * B.dtype.itemsize):
         bias_width //= 2
-    return BiasGeluForm(
+    form = BiasGeluForm(
         operator=call.operator,
         data=X.dtype.name,
         parameter=B.dtype.name,
         outputs=tuple(_NAMES.get(name, name) for name in call.outputs),
         width=width,
-        fold=fold,
+        folded=fold > 1,
+        fold=fold if sums else 1,
         bias_width=bias_width,
         long_rows=max(rows, 16 * fold * columns, *(fold * stride for stride in strides.values())) > 1 << 30,
         native_bfloat16=device.capability >= (8, 0),
     )
+    return form, fold
