@@ -30,7 +30,7 @@ __all__ = ["SyncBatchNorm"]
 
 Tensor = torch.Tensor
 _STATISTICS = Direct("BatchNormalizationStatistics", ("part_statistics",))
-_MERGE = Direct("BatchNormalizationMergeStatistics", ("statistics", "sample_statistics"))
+_MERGE = Direct("BatchNormalizationMergeStatistics", ("statistics", "sample_statistics", "running_mean", "running_var"))
 _FROM_STATISTICS = Direct("BatchNormalizationFromStatistics", ("Y",))
 _GRAD_SUMS = Direct("BatchNormalizationGradSums", ("dScale", "dBias", "sums"))
 _GRAD_FROM_SUMS = Direct("BatchNormalizationGradFromSums", ("dX",))
@@ -167,10 +167,15 @@ def _forward(
             return prepared
     name, size, symmetric = ways
     parts = gathered(_message(x), size, name, symmetric)
-    whole, sample = _MERGE((True, running is not None), (parts,), (("epsilon", eps),))
+    if running is None or isinstance(momentum, Tensor) or torch.compiler.is_compiling():
+        whole, sample, *_ = _MERGE((True, running is not None, False, False), (parts,), (("epsilon", eps),))
+        if running is not None:
+            _follow(list(running), list(_split(sample)[:2]), momentum)
+    else:  # as other processes do it, whose steps are prepared: all have the same bits
+        out = {"running_mean": running[0], "running_var": running[1]}
+        how = ("epsilon", eps), ("momentum", 1 - momentum)
+        whole = _MERGE((True, False, True, True), (parts, *running), how, out)[0]
     mean, inv_std, _ = _split(whole)
-    if running is not None:
-        _follow(list(running), list(_split(sample)[:2]), momentum)
     return _normalized(x, weight, bias, mean, inv_std), whole
 
 

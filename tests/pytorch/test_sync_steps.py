@@ -127,7 +127,7 @@ def test_they_give_what_the_steps_give_that_are_not_prepared(
     assert calls == STEPS * 3
     for one, other in zip(found, expected, strict=True):
         assert one.stride() == other.stride()
-        torch.testing.assert_close(one, other)
+        assert torch.equal(one, other)  # as some processes of a group may prepare steps and others, of empty parts, not
 
 
 def test_what_is_prepared_is_found_again_and_other_tensors_are_not_taken_for_its_own(calls: list[str]) -> None:
