@@ -15,7 +15,7 @@ from gradkern.ops.bias_gelu.cuda.plan import _fold
 def test_few_kernels_serve_all_widths(outputs: tuple[str, ...], step: int, most: int) -> None:
     rows, sums, forms = 1 << 20, "dB" in outputs, set()
     for columns in range(64, 16384 + 1, step):
-        fold, biases = _fold(rows, columns, 2, 8, sums), 8 if columns % 8 == 0 else 1
+        fold, biases = _fold(rows, columns, 2, 8, not sums), 8 if columns % 8 == 0 else 1
         form = BiasGeluForm(EXACT, "bfloat16", "bfloat16", outputs, 8, folded=fold > 1, bias_width=biases)
         forms.add(choose(form, columns * fold, rows // fold, 132))
     assert len(forms) <= most

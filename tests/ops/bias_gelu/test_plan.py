@@ -14,10 +14,10 @@ from gradkern.ops.bias_gelu.cuda.plan import _fold
 def test_rows_are_folded_to_whole_vectors_and_for_dX_alone_to_whole_lines(columns: int, itemsize: int) -> None:
     row = columns * itemsize
     vectors, lines = lcm(row, 16) // row, 1 if row % 128 == 0 else lcm(row, 256) // row
-    assert _fold(1 << 20, columns, itemsize, 16 // itemsize, sums=True) == vectors
-    assert _fold(1 << 20, columns, itemsize, 16 // itemsize, sums=False) == lines
+    assert _fold(1 << 20, columns, itemsize, 16 // itemsize, dX_alone=False) == vectors
+    assert _fold(1 << 20, columns, itemsize, 16 // itemsize, dX_alone=True) == lines
 
 
 def test_few_rows_and_rows_that_start_anywhere_are_folded_to_vectors() -> None:
-    assert _fold(678, 52974, 2, 8, sums=False) == 4
-    assert _fold(1 << 20, 1001, 2, 2, sums=False) == 2
+    assert _fold(678, 52974, 2, 8, dX_alone=True) == 4
+    assert _fold(1 << 20, 1001, 2, 2, dX_alone=True) == 2

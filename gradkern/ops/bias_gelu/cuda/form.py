@@ -139,8 +139,10 @@ def choose(form: BiasGeluForm, columns: int, rows: int, processors: int) -> Bias
         if warp_groups <= 16:
             return replace(chosen, warp_groups=warp_groups, unroll=2, single_block=True)
     chosen = _with_lanes(form, columns, (2 * lanes, lanes), 256 if wide else 320)
-    unroll = 3 if wide and form.folded else 4  # again for the registers
-    chosen = replace(chosen, unroll=unroll, blocks_per_processor=2)
+    unroll, blocks = 4, 2
+    if wide:  # again for the registers; tanh takes longer than memory, and more of them
+        unroll, blocks = (2, 3) if form.fast else (3 if form.folded else 4, 2)
+    chosen = replace(chosen, unroll=unroll, blocks_per_processor=blocks)
     return replace(chosen, chunk=chunk_of(1, columns, chosen.threads, chosen.blocks_per_processor * processors))
 
 
