@@ -67,16 +67,21 @@ def _fake_backward(grad: Tensor, sum_grad: Any, total: Tensor, weight: Tensor, *
     return given(tuple([new_like(each) if asked else None for each, asked in zip(models, more[-1])]), total)  # noqa: B905
 
 
-_OF_LAYER_NORM = (
-    "(Tensor input, Tensor residual, Tensor weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor, Tensor)"
+LAYER_NORM = define(
+    "add_layer_norm(Tensor input, Tensor residual, Tensor weight, Tensor? bias, float eps) -> "
+    "(Tensor, Tensor, Tensor, Tensor)",
+    _layer_norm,
+    _fake_layer_norm,
+    rows=True,
 )
-LAYER_NORM = define(f"add_layer_norm{_OF_LAYER_NORM}", _layer_norm, _fake_layer_norm, rows=True)
 """output, sum, mean and 1 / standard deviation of each row"""
-_OF_RMS_NORM = "(Tensor input, Tensor residual, Tensor weight, float eps) -> (Tensor, Tensor, Tensor)"
-RMS_NORM = define(f"add_rms_norm{_OF_RMS_NORM}", _rms_norm, _fake_rms_norm, rows=True)
+RMS_NORM = define(
+    "add_rms_norm(Tensor input, Tensor residual, Tensor weight, float eps) -> (Tensor, Tensor, Tensor)",
+    _rms_norm,
+    _fake_rms_norm,
+    rows=True,
+)
 """output, sum, 1 / root mean square of each row"""
-_LAYER_NORM_FORWARD = define(f"add_layer_norm_forward{_OF_LAYER_NORM}", _layer_norm, _fake_layer_norm, rows=True)
-_RMS_NORM_FORWARD = define(f"add_rms_norm_forward{_OF_RMS_NORM}", _rms_norm, _fake_rms_norm, rows=True)
 _LAYER_NORM_BACKWARD = define(
     "add_layer_norm_backward(Tensor grad, Tensor? sum_grad, Tensor sum, Tensor weight, Tensor mean, Tensor inv_std, "
     "bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
@@ -113,5 +118,5 @@ def _differentiate(ctx: Any, grad: Tensor | None, sum_grad: Tensor | None, *_: A
     return dx if needs[0] else None, dx if needs[1] else None, *found, None
 
 
-differentiable(LAYER_NORM, _LAYER_NORM_FORWARD, _differentiate, _setup)
-differentiable(RMS_NORM, _RMS_NORM_FORWARD, _differentiate, _setup)
+differentiable(LAYER_NORM, _differentiate, _setup)
+differentiable(RMS_NORM, _differentiate, _setup)

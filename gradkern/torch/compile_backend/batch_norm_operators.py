@@ -77,13 +77,13 @@ def _fake_backward(grad: Tensor, grad_2: Any, x: Tensor, y: Any, weight: Tensor,
     return given(tuple([new_like(each) if asked else None for each, asked in zip(models, more[-1], strict=True)]), x)
 
 
-_FUNCTIONAL = (
-    "(Tensor input, Tensor weight, Tensor bias, Tensor running_mean, Tensor running_var, "
-    f"{_ARGUMENTS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+FORWARD = define(
+    "batch_norm_act(Tensor input, Tensor weight, Tensor bias, Tensor running_mean, Tensor running_var, "
+    f"{_ARGUMENTS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _forward,
+    _fake_forward,
 )
-FORWARD = define(f"batch_norm_act{_FUNCTIONAL}", _forward, _fake_forward)
 """output, running_mean, running_var, saved mean, saved 1 / standard deviation"""
-_FORWARD = define(f"batch_norm_act_forward{_FUNCTIONAL}", _forward, _fake_forward)
 IN_PLACE = define(
     "batch_norm_act_(Tensor input, Tensor weight, Tensor bias, Tensor(a!) running_mean, Tensor(b!) running_var, "
     f"{_ARGUMENTS}) -> (Tensor, Tensor, Tensor)",
@@ -122,4 +122,4 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
     return dx, dweight, dbias, None, None, grad if passed_on and needs[5] else dz, None, None, None
 
 
-differentiable(FORWARD, _FORWARD, _differentiate, _setup)
+differentiable(FORWARD, _differentiate, _setup)

@@ -37,9 +37,9 @@ def _fake_backward(grad: Tensor, x: Tensor, bias: Tensor, approximate: str, mask
     return given((new_like(x) if mask[0] else None, new_like(bias) if mask[1] else None), x)
 
 
-_ARGUMENTS = "(Tensor input, Tensor bias, str approximate) -> Tensor"
-BIAS_GELU = define(f"bias_gelu{_ARGUMENTS}", _forward, _fake_forward, rows=True)
-_FORWARD = define(f"bias_gelu_forward{_ARGUMENTS}", _forward, _fake_forward, rows=True)
+BIAS_GELU = define(
+    "bias_gelu(Tensor input, Tensor bias, str approximate) -> Tensor", _forward, _fake_forward, rows=True
+)
 _BACKWARD = define(
     "bias_gelu_backward(Tensor grad, Tensor input, Tensor bias, str approximate, bool[2] output_mask) -> "
     "(Tensor, Tensor)",
@@ -60,4 +60,4 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     return *[each if asked else None for each, asked in zip(found, mask, strict=True)], None
 
 
-differentiable(BIAS_GELU, _FORWARD, _differentiate, _setup)
+differentiable(BIAS_GELU, _differentiate, _setup)

@@ -44,9 +44,9 @@ def _fake_backward(grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> tuple
 
 
 _SIZES = "int[] stride, int[] padding, int[] dilation"
-_ARGUMENTS = f"(Tensor input, Tensor weight, Tensor? bias, {_SIZES}) -> Tensor"
-DEPTHWISE_CONV = define(f"depthwise_conv{_ARGUMENTS}", _forward, _fake_forward)
-_FORWARD = define(f"depthwise_conv_forward{_ARGUMENTS}", _forward, _fake_forward)
+DEPTHWISE_CONV = define(
+    f"depthwise_conv(Tensor input, Tensor weight, Tensor? bias, {_SIZES}) -> Tensor", _forward, _fake_forward
+)
 _BACKWARD = define(
     f"depthwise_conv_backward(Tensor grad, Tensor input, Tensor weight, {_SIZES}, bool[3] output_mask) -> "
     "(Tensor, Tensor, Tensor)",
@@ -66,4 +66,4 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     return *[each if asked else None for each, asked in zip(found, mask, strict=True)], None, None, None
 
 
-differentiable(DEPTHWISE_CONV, _FORWARD, _differentiate, _setup)
+differentiable(DEPTHWISE_CONV, _differentiate, _setup)

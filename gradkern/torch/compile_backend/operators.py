@@ -20,6 +20,8 @@ __all__ = ["define", "differentiable", "given", "leave_gradients", "unregistered
 Tensor = torch.Tensor
 
 _library = torch.library.Library("gradkern", "FRAGMENT")
+_definitions: dict[Any, tuple[Any, ...]] = {}
+"""Of every operator, what `define` was given."""
 _twins: dict[Any, Any] = {}
 """Of operators that are differentiable, those that compute the same and are not."""
 
@@ -37,13 +39,17 @@ def define(schema: str, kernel: Callable[..., Any], fake: Callable[..., Any], ro
     for key in ("CPU", "CUDA"):
         _library.impl(name, kernel, key)
     torch.library.register_fake(f"gradkern::{name}", fake, lib=_library)
-    return getattr(torch.ops.gradkern, name).default
+    made = getattr(torch.ops.gradkern, name).default
+    _definitions[made] = schema, kernel, fake, rows
+    return made
 
 
-def differentiable(operator: Any, twin: Any, backward: Callable[..., Any], setup: Callable[..., Any]) -> None:
-    """Let the operator have this backward pass. Its twin, of the same schema, has none."""
+def differentiable(operator: Any, backward: Callable[..., Any], setup: Callable[..., Any]) -> None:
+    """Let the operator have this backward pass, and a twin, NAME_forward, that has none."""
     torch.library.register_autograd(operator, backward, setup_context=setup, lib=_library)
-    _twins[operator] = twin
+    schema, *rest = _definitions[operator]
+    name, bracket, arguments = schema.partition("(")
+    _twins[operator] = define(f"{name}_forward{bracket}{arguments}", *rest)
 
 
 def leave_gradients(graph: fx.Graph) -> None:

@@ -17,10 +17,10 @@ __all__ = ["row_units"]
 def row_units(form: RowForm) -> tuple[Callable[..., Any], Callable[..., int]]:
     """Two device functions:
 
-    place(block, first_column, slice_columns, columns)
+    place_of(block, first_column, slice_columns, columns)
         a block's place in its tuple, how many they are; with which column of the row its first vector begins, and how
         many columns there are from there, of this slice
-    inside(lane, start, end)
+    elements_inside(lane, start, end)
         a bit for each of the thread's elements: it is one of those from `start` to `end` of the slice
     """
     WIDTH, LANES, VECTORS = form.width, form.lanes, form.vectors
