@@ -87,7 +87,9 @@ class Exchange:
     """Messages of one size on one GPU, of whose arrays what does not change stands ready."""
 
     def place(self) -> tuple[Tensor, int]:
-        """Where the next message is to be written, and its address."""
+        """Where the next message is to be written, and its address: a multiple of a number's bytes, not always of 16,
+        whatever the plan that writes it was told. So kernels write messages number by number.
+        """
         raise NotImplementedError
 
     def send(self, message: Tensor) -> tuple[Tensor, int]:
