@@ -183,22 +183,30 @@ def network(bench: Bench, name: str) -> Step:
     return step
 
 
-def overlap(bench: Bench) -> dict[str, dict[str, float]]:
+def overlap(bench: Bench) -> tuple[dict[str, dict[str, float]], str]:
     """Of ResNet-50's step with local batch norms, by PyTorch alone and with enable(): the step, the messages of
-    DistributedDataParallel, and how much of them no other kernel runs beside, in microseconds of this process.
+    DistributedDataParallel, and how much of them no other kernel runs beside, in microseconds of this process; and what
+    gradkern took of the step, and why not all.
     """
     step = network(bench, "local")
-    found = {"eager": _timeline(bench, step)}
+    us = {"eager": _step_us(bench, step)}  # before anything is profiled, which makes the host slower for good
     with gradkern.torch.enabled(devices=bench.device.type):
         gradkern.torch.tune(step, repeats=bench.repeats)
-        for _ in range(5):
-            step()
-        found["enable"] = _timeline(bench, step)
-    return found
+        us["enable"] = _step_us(bench, step)
+        lasting = {"enable": _lasting(bench, step)}
+        report = str(gradkern.torch.report())
+    lasting["eager"] = _lasting(bench, step)
+    return {name: {"step": us[name], **lasting[name]} for name in us}, report
 
 
-def _timeline(bench: Bench, step: Step, steps: int = 5) -> dict[str, float]:
-    us = bench.times({"": step}, bench.options.seconds)[""]
+def _step_us(bench: Bench, step: Step) -> float:
+    for _ in range(5):
+        step()
+    return bench.times({"": step}, bench.options.seconds)[""]
+
+
+def _lasting(bench: Bench, step: Step, steps: int = 5) -> dict[str, float]:
+    """How long messages and other kernels last in a step, by torch.profiler."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiled:
         for _ in range(steps):
             step()
@@ -211,7 +219,7 @@ def _timeline(bench: Bench, step: Step, steps: int = 5) -> dict[str, float]:
     messages = [(start, end) for name, start, end in spans if "nccl" in name.lower()]
     others = [(start, end) for name, start, end in spans if "nccl" not in name.lower()]
     both, alone = union(messages), union(messages + others) - union(others)
-    return {"step": us, "messages": both / steps, "messages alone": alone / steps, "others": union(others) / steps}
+    return {"messages": both / steps, "messages alone": alone / steps, "others": union(others) / steps}
 
 
 def union(spans: Sequence[tuple[float, float]]) -> float:
@@ -344,7 +352,7 @@ def main() -> None:
         elif part == "ResNet-50":
             found[part], found["norms"] = networks(bench)
         elif part == "overlap":
-            found[part] = overlap(bench)
+            found[part], found["taken"] = overlap(bench)
         else:
             parser.error(f"no part {part!r}; there are layers, messages, ResNet-50 and overlap")
     if bench.rank == 0:
