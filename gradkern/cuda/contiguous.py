@@ -6,72 +6,95 @@ the call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
 
 from gradkern.call import Call, Plan, Provisional, Tensor
 from gradkern.cuda.device import Device, activate, check
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, kernel_of
 from gradkern.cuda.rows import device_of
-from gradkern.strides import c_strides
+from gradkern.strides import memory_order
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
-__all__ = ["MOST_AXES", "Gathered", "scattered", "wrap"]
+__all__ = ["Gathered", "copy_arguments", "wrap"]
 
-MOST_AXES = 8
-ARGUMENTS = 3 + 3 * MOST_AXES
-THREADS = 256
-
-
-def scattered(call: Call) -> tuple[str, ...]:
-    """The inputs and outputs whose elements do not lie end to end in C order."""
-    tensors = {**call.inputs, **call.outputs}
-    return tuple(name for name, each in tensors.items() if each.strides != c_strides(each.shape, each.dtype.itemsize))
+_MOST_AXES = 8  # of an array
+_BATCH_AXES = _MOST_AXES - 2  # of which two are a tile's
+_ARGUMENTS = 11 + 3 * _BATCH_AXES
+_THREADS, _SIDE = 256, 64
+Order = tuple[int, ...]
 
 
 def wrap(call: Call, make: Callable[[Call], Plan], names: tuple[str, ...] = ()) -> Plan | None:
-    """The plan of a call of which these arrays, or all with gaps or in another order, are copied; None of no such."""
-    names = names or scattered(call)
-    return Gathered(call, names, make) if names else None
+    """The plan of a call of which these arrays, or those with gaps or in another order than the rest, are copied; None
+    where there are none.
+    """
+    if names:
+        return Gathered(call, names, (), make)
+    found: Plan | None = None
+    for order, names in _choices(call):
+        made = Gathered(call, names, order, make)
+        if not isinstance(made.plan, Gathered):  # in that order no kernel takes them either
+            return made
+        found = found or made
+    return found
+
+
+def _choices(call: Call) -> Iterator[tuple[Order, tuple[str, ...]]]:
+    """The orders of axes in which all arrays of as many could lie, and what has to be copied for it, the least first.
+    The empty order is C's.
+    """
+    tensors = {**call.inputs, **call.outputs}
+    rank = max(len(each.shape) for each in tensors.values())
+    orders: dict[Order, None] = {(): None}
+    orders |= {memory_order(each): None for each in tensors.values() if len(each.shape) == rank}
+    choices: list[tuple[int, Order, tuple[str, ...]]] = []
+    for order in orders:
+        names = tuple(name for name, each in tensors.items() if each.strides != _dense(each, order).strides)
+        choices += [(sum(tensors[name].nbytes for name in names), order, names)] if names else []
+    for _, order, names in sorted(choices):
+        yield order, names
+
+
+def _axes_of(tensor: Tensor, order: Order) -> Order:
+    """The axes of an array that is to lie in this order: of one with fewer axes they are in C order."""
+    return order if len(order) == len(tensor.shape) else tuple(range(len(tensor.shape)))
 
 
 class Gathered:
-    """A plan that runs the plan made for copies, end to end, of the named arrays."""
+    """A plan that runs the plan made for copies, end to end with the axes in this order, of the named arrays."""
 
-    def __init__(self, call: Call, names: tuple[str, ...], make: Callable[[Call], Plan]) -> None:
+    def __init__(self, call: Call, names: tuple[str, ...], order: Order, make: Callable[[Call], Plan]) -> None:
         inputs, outputs = (
-            {name: _dense(each) if name in names else each for name, each in tensors.items()}
+            {name: _dense(each, order) if name in names else each for name, each in tensors.items()}
             for tensors in (call.inputs, call.outputs)
         )
         in_place = frozenset(pair for pair in call.in_place if not {*pair} & {*names})
-        self._plan = make(replace(call, inputs=inputs, outputs=outputs, in_place=in_place))
+        self.plan = make(replace(call, inputs=inputs, outputs=outputs, in_place=in_place))
         self._device = device_of(call)
-        self._before = self._copies(call.inputs, names, back=False)
-        self._after = self._copies(call.outputs, names, back=True)
-        self.kernel = f"{self._plan.kernel} with copies of {', '.join(names)}"
-        self.scratch = self._plan.scratch + sum(nbytes for _, nbytes, _ in (*self._before, *self._after))
+        self._before = self._copies(call.inputs, inputs, names)
+        self._after = self._copies(outputs, call.outputs, names)
+        self.kernel = f"{self.plan.kernel} with copies of {', '.join(names)}"
+        self.scratch = self.plan.scratch + sum(nbytes for _, nbytes, _ in (*self._before, *self._after))
 
     def _copies(
-        self, tensors: Mapping[str, Tensor], names: tuple[str, ...], back: bool
+        self, sources: Mapping[str, Tensor], targets: Mapping[str, Tensor], names: tuple[str, ...]
     ) -> list[tuple[int, int, Launch]]:
         """Of every named array: its place, its bytes, and the launch that copies it."""
         return [
-            (
-                place,
-                tensor.nbytes,
-                _copy(_dense(tensor) if back else tensor, tensor if back else _dense(tensor), self._device),
-            )
-            for place, (name, tensor) in enumerate(tensors.items())
-            if name in names and tensor.nbytes
+            (place, source.nbytes, _copy(source, targets[name], self._device))
+            for place, (name, source) in enumerate(sources.items())
+            if name in names and source.nbytes
         ]
 
     @property
     def provisional(self) -> bool:
-        return isinstance(self._plan, Provisional) and self._plan.provisional
+        return isinstance(self.plan, Provisional) and self.plan.provisional
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         read, written = list(inputs), list(outputs)
@@ -85,7 +108,7 @@ class Gathered:
                 for place, nbytes, _ in self._after:
                     held.append(int(check(driver.cuMemAllocAsync(nbytes, stream), "allocating a copy of an output")))
                     written[place] = held[-1]
-                self._plan(tuple(read), tuple(written), stream)
+                self.plan(tuple(read), tuple(written), stream)
                 for place, _, launch in self._after:
                     launch((written[place], outputs[place]), stream)
             finally:
@@ -93,17 +116,68 @@ class Gathered:
                     driver.cuMemFreeAsync(address, stream)
 
 
-def _dense(tensor: Tensor) -> Tensor:
-    return tensor._replace(strides=c_strides(tensor.shape, tensor.dtype.itemsize), alignment=16)
+def _dense(tensor: Tensor, order: Order) -> Tensor:
+    strides, step = [0] * len(tensor.shape), tensor.dtype.itemsize
+    for axis in reversed(_axes_of(tensor, order)):
+        strides[axis] = step
+        step *= max(tensor.shape[axis], 1)
+    return tensor._replace(strides=tuple(strides), alignment=16)
+
+
+class _Axis(NamedTuple):
+    size: int
+    source: int  # bytes from an element to the next
+    target: int
+
+
+def _merged(source: Tensor, target: Tensor) -> list[_Axis]:
+    """The axes as they lie in the target, slowest first, those that are one in both as one."""
+    axes: list[_Axis] = []
+    for axis in memory_order(target):
+        size, step, written = source.shape[axis], source.strides[axis], target.strides[axis]
+        if size == 1:
+            continue
+        if axes and axes[-1].source == size * step and axes[-1].target == size * written:
+            axes[-1] = _Axis(axes[-1].size * size, step, written)
+        else:
+            axes.append(_Axis(size, step, written))
+    return axes
 
 
 def _copy(source: Tensor, target: Tensor, device: Device) -> Launch:
     """The launch that copies from the strides of one to those of the other. Its values are their addresses."""
-    dtype, builder = source.dtype.name, "gradkern.cuda.device_code.strided_copy:build"
-    name = kernel_name("strided_copy", dtype)
-    kernel = kernel_of(device, builder, dtype, name=name, arguments=ARGUMENTS, threads=THREADS)
-    filled = MOST_AXES - len(source.shape)
-    axes = [*[1] * filled, *source.shape], [*[0] * filled, *source.strides], [*[0] * filled, *target.strides]
-    arguments = [0, 0, source.size, *(number for each in axes for number in each)]
-    grid = min(-(-source.size // THREADS), 16 * device.processors)
-    return Launch(kernel, grid, THREADS, arguments, changing=(0, 1))
+    constants, tiles, arguments = copy_arguments(source, target)
+    dtype, turned, _ = constants
+    kernel = kernel_of(
+        device,
+        "gradkern.cuda.device_code.strided_copy:build",
+        *constants,
+        name=kernel_name("strided_copy", "turned" if turned else "", dtype),
+        arguments=_ARGUMENTS,
+        threads=_THREADS,
+    )
+    return Launch(kernel, min(tiles, 8 * device.processors), _THREADS, arguments, changing=(0, 1))
+
+
+def copy_arguments(source: Tensor, target: Tensor) -> tuple[tuple[str, bool, int], int, list[int]]:
+    """The constants of the kernel that copies the one to the other, the number of tiles, and its arguments but for the
+    two addresses.
+    """
+    one = _Axis(1, 0, 0)
+    *batch, columns = [one, *_merged(source, target)]
+    closer = [each for each in batch if 0 < abs(each.source) < abs(columns.source)]
+    if closer:  # in the source than the columns are: they run fastest there
+        rows = min(closer, key=lambda each: abs(each.source))
+        batch.remove(rows)
+    else:
+        rows = batch.pop() if batch else one
+    side = _SIDE // 2 if source.dtype.itemsize == 8 else _SIDE  # half of them a line, where elements have eight bytes
+    elements = side * (_SIDE + 1)  # a tile in shared memory, its lines padded to an odd number of elements
+    wide = min(columns.size, side * _SIDE // (min(rows.size, side) if closer else 1))
+    high = min(rows.size, elements // (wide | 1))
+    tiles = -(-rows.size // high) * -(-columns.size // wide) * prod(each.size for each in batch)
+    batch = [*[one] * _BATCH_AXES, *batch][-_BATCH_AXES:]
+    sizes = rows.size, columns.size, high, wide
+    steps = rows.source, columns.source, rows.target, columns.target
+    along = [number for numbers in zip(*batch, strict=True) for number in numbers]
+    return (source.dtype.name, bool(closer), elements), tiles, [0, 0, tiles, *sizes, *steps, *along]

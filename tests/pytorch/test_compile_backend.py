@@ -356,6 +356,32 @@ def test_inductor_folds_sums_of_gradients_and_writes_statistics_in_place() -> No
     assert [line.split("(")[1].split(", ")[1] != "None" for line in calls].count(True) == 1
 
 
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of Inductor's own imports
+def test_a_sum_that_inductor_computes_with_an_addend_is_not_folded() -> None:
+    """Behind a squeeze and excitation the one gradient is a product, the other the same for a whole channel."""
+    from torch._inductor.utils import run_and_get_code
+
+    class Excited(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.excite = nn.BatchNorm2d(4), nn.Conv2d(4, 4, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = functional.silu(self.norm(x))
+            return y * self.excite(y.mean((2, 3), keepdim=True)).sigmoid()
+
+    model, x = Excited(), images(3, 4, 5, 5)
+    expected = steps(eager := copy.deepcopy(model).double(), eager, x.double())
+    compiled = torch.compile(model, backend="gradkern", options={"gradkern": True, "force_disable_caches": True})
+    found, codes = run_and_get_code(steps, model, compiled, x)
+    for name, each in found.items():
+        torch.testing.assert_close(each, expected[name].to(each.dtype), rtol=1e-4, atol=1e-5)
+    calls = [line for code in codes for line in code.splitlines() if "batch_norm_act_backward.default(" in line]
+    calls = [line for line in calls if " = " in line]
+    assert [line.split("(")[1].split(", ")[1] for line in calls] == ["None"]
+
+
 @pytest.mark.slow
 def test_a_second_process_finds_all_in_its_caches(tmp_path: Any) -> None:
     counts = [compiled_models.in_a_process(tmp_path) for _ in range(2)]
