@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, product
@@ -26,6 +27,14 @@ class Config:
     def name(self) -> str:
         """As NVIDIA's cudnn-frontend writes it: eng28_k2=4_k14=3."""
         return f"eng{self.engine}" + "".join(f"_k{type_}={value}" for type_, value in self.knobs)
+
+    @classmethod
+    def named(cls, name: str) -> Config | None:
+        """The configuration of this name; None where it is none."""
+        if re.fullmatch(r"eng\d+(_k\d+=\d+)*", name) is None:
+            return None
+        engine, *numbers = map(int, re.findall(r"\d+", name))
+        return cls(engine, tuple(zip(numbers[::2], numbers[1::2], strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,5 +92,8 @@ class StreamsSource:
             raise Unfit(f"there are one and two streams, not {recipe.get('streams')!r}")
         return StreamsCandidate(self.members, self.device, recipe["streams"])
 
+    def named(self, name: str) -> Candidate | None:
+        return None  # its two candidates are listed
+
     def variations(self, candidate: Candidate) -> Iterator[Candidate]:
         return iter(())

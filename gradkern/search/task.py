@@ -18,6 +18,7 @@ __all__ = [
     "CandidateModule",
     "Compiling",
     "ModuleSource",
+    "Named",
     "Reference",
     "Source",
     "Task",
@@ -40,6 +41,7 @@ class Source(Protocol):
     version     of the libraries that the candidates are in: a search holds for one version only
     candidates  the most promising first
     rebuild     a candidate again, from its recipe
+    named       a candidate by its name alone, where that says all; None where it is no name of theirs
     variations  other settings of the algorithm of a candidate that did well
     """
 
@@ -48,11 +50,12 @@ class Source(Protocol):
     def version(self) -> str: ...
     def candidates(self) -> Iterator[Candidate]: ...
     def rebuild(self, recipe: Mapping[str, Any]) -> Candidate: ...
+    def named(self, name: str) -> Candidate | None: ...
     def variations(self, candidate: Candidate) -> Iterator[Candidate]: ...
 
 
 class CandidateModule(Protocol[Asked]):
-    """What a module offers that a ModuleSource names. Versioned, Varied and Compiling are offered beside it."""
+    """What a module offers that a ModuleSource names. Versioned, Named, Varied and Compiling stand beside it."""
 
     def candidates(self, problem: Asked, device: Device, /) -> Iterator[Candidate]:
         """All candidates for the problem, the most promising first. Raises Unfit, with the reason, where none fits."""
@@ -69,6 +72,17 @@ class Versioned(Protocol):
 
     def version(self) -> str:
         """Name and version of the library: another one has other candidates, and other times for the same ones."""
+        ...
+
+
+@runtime_checkable
+class Named(Protocol):
+    """A module whose candidates' names say all that they are made of."""
+
+    def named(self, problem: Any, device: Device, name: str, /) -> Candidate | None:
+        """The candidate of this name, not yet prepared, or None where no candidate is called so. Raises Unfit where
+        there is none such here.
+        """
         ...
 
 
@@ -110,6 +124,10 @@ class ModuleSource(Generic[Problem]):
 
     def rebuild(self, recipe: Mapping[str, Any]) -> Candidate:
         return self._module().rebuild(self.problem, self.device, recipe)
+
+    def named(self, name: str) -> Candidate | None:
+        module: object = import_module(self.module)
+        return module.named(self.problem, self.device, name) if isinstance(module, Named) else None
 
     def variations(self, candidate: Candidate) -> Iterator[Candidate]:
         module: object = import_module(self.module)

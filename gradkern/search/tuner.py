@@ -229,13 +229,15 @@ def _first_ready(task: Task, policy: Policy, limit: int) -> Candidate:
 
 
 def _pinned(task: Task, policy: Policy, device: Device, name: str, limit: int) -> Candidate:
-    """The candidate of this name, from the sources or, as a variation of one of theirs, from a search before."""
+    """The candidate of this name: from the sources, or a variation of one of theirs, which an earlier search has ranked
+    or whose name says all.
+    """
     names: list[str] = []
     reasons: dict[str, str] = {}
     result = stored(task, policy, device)
     ranking = result.ranking if result else ()
     known = (task.source(each.source).rebuild(each.recipe) for each in ranking if each.name == name)
-    for candidate in chain(known, _all(task, reasons)):
+    for candidate in chain(known, _by_name(task, name), _all(task, reasons)):
         if candidate.name == name:
             try:
                 return ready(candidate, policy, limit)
@@ -244,6 +246,16 @@ def _pinned(task: Task, policy: Policy, device: Device, name: str, limit: int) -
         names.append(candidate.name)
     names = list(dict.fromkeys([*(each.name for each in ranking), *names]))
     raise Unfit(f"has no kernel {name!r}; it has {', '.join(names) or joined_reasons(reasons)}")
+
+
+def _by_name(task: Task, name: str) -> Iterator[Candidate]:
+    for source in task.sources:
+        try:
+            found = source.named(name)
+        except (Unfit, GradkernError) as error:
+            raise Unfit(f"kernel {name!r} was asked for: {error}") from error
+        if found is not None:
+            yield found
 
 
 def _all(task: Task, reasons: dict[str, str]) -> Iterator[Candidate]:

@@ -63,6 +63,10 @@ class _Count:
         lib.cudnnBackendCreateDescriptor, lib.cudnnBackendDestroyDescriptor = count_create, count_destroy
 
 
+_OTHER_NAMES = ("implicit_gemm", "cudnn_norm_eng1", "cudnn_NCHW_eng1_k2", "cudnn_NHWC_eng1", "gemm columns")
+"""Of no candidate of cuDNN's for a convolution."""
+
+
 def _answer(case: Case, most_variations: int) -> dict[str, Any]:
     problem = case.problem()
     try:
@@ -75,11 +79,15 @@ def _answer(case: Case, most_variations: int) -> dict[str, Any]:
     answer["admitted"] = {
         name: [each.name for each in found if _admits(policy, each)] for name, policy in POLICIES.items()
     }
+    called = {name: cudnn.named(problem, H200, name) for name in (*_OTHER_NAMES, found[0].name)}
+    answer["named"] = {name: each and each.name for name, each in called.items()}
     if most_variations:
         answer["variations"] = {
             each.name: [_facts(other) for other, _ in zip(cudnn.variations(each), range(most_variations), strict=False)]
             for each in {each.origin: each for each in reversed(found)}.values()  # the first of each engine
         }
+        names = [each["name"] for others in answer["variations"].values() for each in others]
+        answer["named again"] = [_facts(each) for name in names if (each := cudnn.named(problem, H200, name))]
     return answer
 
 

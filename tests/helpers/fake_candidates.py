@@ -62,6 +62,7 @@ class FakeSource:
     name: str
     held: tuple[FakeCandidate, ...]
     revision: str = "1"
+    says_all: str = ""  # the origin of candidates that can be made from their names
 
     def version(self) -> str:
         return self.revision
@@ -75,6 +76,10 @@ class FakeSource:
         if not found:
             raise Unfit("it is gone")
         return found[0]
+
+    def named(self, name: str) -> FakeCandidate | None:
+        made = [each for one in self.held for each in one.variants if one.origin == self.says_all]
+        return next((each for each in made if each.name == name), None)
 
     def variations(self, candidate: FakeCandidate) -> Iterator[FakeCandidate]:
         yield from candidate.variants

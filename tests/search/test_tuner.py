@@ -215,6 +215,17 @@ def test_a_variation_that_an_earlier_search_ranked_can_be_pinned(look):
     assert look(asked, pin="b2", open_bench=refuse).candidate is variant
 
 
+def test_a_variation_whose_name_says_all_can_be_pinned_before_any_search(look):
+    variant, odd = FakeCandidate("b2", 0.5e-3, "b"), FakeCandidate("b3", 0.5e-3, "b", unfit="it has too few")
+    held = replace(B, variants=(variant, odd))
+    told, untold = FakeSource("library", (A, held), says_all="b"), FakeSource("library", (A, held))
+    assert look(task(told), pin="b2", open_bench=refuse).candidate is variant
+    with pytest.raises(Unfit, match="kernel 'b3' was asked for: it has too few"):
+        look(task(told), pin="b3")
+    with pytest.raises(Unfit, match="has no kernel 'b2'; it has a, b"):
+        look(task(untold), pin="b2")
+
+
 def test_an_unknown_pin_lists_the_names(look):
     with pytest.raises(Unfit, match=r"^has no kernel 'c'; it has a, b$"):
         look(task((A, B)), pin="c")

@@ -166,6 +166,10 @@ def test_variations_are_other_knobs_of_the_engine_the_nearest_first(tmp_path: Pa
         changes = [sum(mine.get(type_) != value for type_, value in other["recipe"]["knobs"]) for other in others]
         assert changes == sorted(changes)
         assert set(changes) <= {1, 2}
+    others = [each for every in answer["variations"].values() for each in every]
+    assert answer["named again"] == others, "what a search finds can be pinned by its name alone"
+    first = answer["candidates"][0]["name"]
+    assert {name for name, found in answer["named"].items() if found} == {first} == {answer["named"][first]}
 
 
 def test_what_cudnn_does_not_take_is_refused_with_its_words(tmp_path: Path) -> None:

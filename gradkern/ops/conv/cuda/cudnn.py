@@ -29,7 +29,7 @@ from gradkern.ops.conv.geometry import Axes, Geometry
 from gradkern.search.candidate import Note, Unfit
 from gradkern.strides import channels_last, is_dense
 
-__all__ = ["CudnnCandidate", "candidates", "rebuild", "variations", "version"]
+__all__ = ["CudnnCandidate", "candidates", "named", "rebuild", "variations", "version"]
 
 _FORMS = {  # rank of the problem -> form -> where its tensors get an axis of one element
     1: {"NCL": None, "NC1L": 2, "NCL1": 3},
@@ -132,6 +132,16 @@ def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> Cudn
         return _candidate(problem, device, recipe["form"], config)
     except CudnnError as error:
         raise Unfit(str(error)) from error
+
+
+def named(problem: Problem, device: Device, name: str) -> CudnnCandidate | None:
+    """A candidate by its name. Raises Unfit where this cuDNN or this device does not take it."""
+    library, _, rest = name.partition("_")
+    form, _, rest = rest.partition("_")
+    config = Config.named(rest)
+    if library != "cudnn" or config is None or form not in _forms(problem):
+        return None
+    return rebuild(problem, device, {"form": form, "engine": config.engine, "knobs": config.knobs})
 
 
 def variations(candidate: CudnnCandidate) -> Iterator[CudnnCandidate]:
