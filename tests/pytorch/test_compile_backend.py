@@ -24,6 +24,7 @@ from gradkern.torch.compile_backend import (
     findings,
 )
 from gradkern.torch.compile_backend.gates import gates_of
+from gradkern.torch.direct import Direct
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
@@ -380,6 +381,40 @@ def test_a_sum_that_inductor_computes_with_an_addend_is_not_folded() -> None:
     calls = [line for code in codes for line in code.splitlines() if "batch_norm_act_backward.default(" in line]
     calls = [line for line in calls if " = " in line]
     assert [line.split("(")[1].split(", ")[1] for line in calls] == ["None"]
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of Inductor's own imports
+def test_what_a_batch_norms_gradient_reads_lies_as_its_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind an average over positions, where Inductor would lay the gradient out in C order."""
+    given: list[tuple[Any, ...]] = []
+    call = Direct.__call__
+
+    def recorded(self: Direct, needs: Any, tensors: Any, *more: Any) -> Any:
+        given.append(tensors)
+        return call(self, needs, tensors, *more)
+
+    monkeypatch.setattr(Direct, "__call__", recorded)
+
+    class Averaged(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm, self.last = nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.Linear(8, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.norm(self.conv(x)).relu().mean((2, 3)))
+
+    model, x = Averaged().to(memory_format=torch.channels_last), images(3, 4, 7, 6)
+    x = x.contiguous(memory_format=torch.channels_last)
+    expected = steps(eager := copy.deepcopy(model).double(), eager, x.double())
+    compiled = torch.compile(model, backend="gradkern", options={"gradkern": True, "force_disable_caches": True})
+    found = steps(model, compiled, x)
+    for name, each in found.items():
+        torch.testing.assert_close(each, expected[name].to(each.dtype), rtol=1e-4, atol=1e-5)
+    grad, read = given[-1][:2]
+    assert grad.shape == read.shape == (3, 8, 5, 4)
+    assert read.is_contiguous(memory_format=torch.channels_last)
+    assert grad.stride() == read.stride()
 
 
 @pytest.mark.slow

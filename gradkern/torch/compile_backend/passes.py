@@ -17,20 +17,21 @@ from torch import fx  # pyright: ignore[reportMissingImports]
 from torch._inductor import config, custom_graph_pass  # pyright: ignore[reportMissingImports]
 from torch._inductor.custom_graph_pass import CustomGraphPass  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend import gradient_sums, in_place_statistics, operators
+from gradkern.torch.compile_backend import gradient_sums, in_place_statistics, layouts, operators
 from gradkern.version import __version__
 
 __all__ = ["config_with_passes"]
 
 
-def _without_gradients(graph: fx.Graph) -> None:
+def _as_kernels_want_it(graph: fx.Graph) -> None:
+    layouts.agree(graph)
     in_place_statistics.replace(graph)
     operators.leave_gradients(graph)
 
 
 _PASSES: dict[str, Callable[[fx.Graph], None]] = {
     "joint_custom_pre_pass": gradient_sums.fold,
-    "post_grad_custom_post_pass": _without_gradients,
+    "post_grad_custom_post_pass": _as_kernels_want_it,
 }
 
 
