@@ -67,8 +67,8 @@ class StreamingCandidate:
 
     @property
     def alone(self) -> StreamingPlan | None:
-        """One launch by itself, in the scratch memory of the stream: it needs no turn."""
-        return self.plan if self.launches == 1 else None
+        """The kernel by itself, in the scratch memory of the stream; it takes its turn where it needs one."""
+        return self.plan
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         if self.plan is None:

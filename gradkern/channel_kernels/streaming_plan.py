@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.channel_kernels.streaming_form import StreamingForm, second_pass, sharing_ring, with_largest_ring
 from gradkern.channel_kernels.streaming_tiling import ARGUMENTS, Slabs, Tiling, choose_tiling
-from gradkern.cuda.device import Device
+from gradkern.cuda.device import Device, in_turn
 from gradkern.cuda.device_code.columns import up
 from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.cuda.rows import EmptyPlan, device_of
@@ -32,7 +32,7 @@ class StreamingPlan:
     launch: Launch
     device: Device
     totals_at: tuple[int, ...] = ()  # where in the scratch memory each total lies, if they lie there
-    then: Launch | None = None  # the second pass, if it is a launch of its own: who calls it holds device.in_turn
+    then: Launch | None = None  # the second pass, if it is a launch of its own
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -40,12 +40,16 @@ class StreamingPlan:
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         counter, buffer = scratch(self.device, stream, self.scratch) if self.scratch else (0, 0)
-        self.enqueue(inputs, outputs, buffer, counter, stream)
+        if self.then is None:
+            self.enqueue(inputs, outputs, buffer, counter, stream)
+        else:
+            with in_turn:
+                self.enqueue(inputs, outputs, buffer, counter, stream)
 
     def enqueue(
         self, inputs: tuple[int, ...], outputs: tuple[int, ...], buffer: int, counter: int, stream: int
     ) -> None:
-        """The same in scratch memory that is given."""
+        """The same in scratch memory that is given. For two launches, who calls it holds device.in_turn."""
         values = (*inputs, *outputs, buffer, counter)
         if self.totals_at:
             values += tuple(buffer + offset for offset in self.totals_at)

@@ -5,6 +5,7 @@ does not change kept ready.
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -122,7 +123,7 @@ class Launch:
     """One launch of a kernel of int64 arguments. A call gives those at `changing`, in that order; all else is fixed.
 
     Calls cost the host as little as Python can do: what is fixed stands ready in the driver's form, and what changes
-    lies side by side in memory, wherever the kernel wants it, to be written by one assignment.
+    lies side by side in memory, wherever the kernel wants it, to be written at once.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class Launch:
         self.kernel, self.grid, self.threads, self.cluster = kernel, grid, threads, cluster
         self._config = _config(grid, threads, kernel.shared_bytes, cluster, cooperative)
         order = [*changing, *(index for index in range(len(arguments)) if index not in changing)]
-        self._changing = len(changing)
+        self._write = struct.Struct(f"{len(changing)}q").pack_into
         self._values = (ctypes.c_int64 * len(arguments))(*(arguments[index] for index in order))
         first = ctypes.addressof(self._values)
         places = (first + 8 * order.index(index) for index in range(len(arguments)))
@@ -156,7 +157,7 @@ class Launch:
                 self(values, stream)
             return
         with self._lock:  # the argument block is this object's own
-            self._values[: self._changing] = values
+            self._write(self._values, 0, *values)
             if stream != self._stream:
                 self._config.hStream = driver.CUstream(stream)
                 self._stream = stream

@@ -182,10 +182,7 @@ class Prepared:
                 for index, buffer in zip(self._given, out_buffers, strict=True):
                     buffer_of[index] = buffer
             written = tuple(buffer_of)
-        try:
-            self._run(buffers, written, where)
-        except GradkernError as error:
-            raise type(error)(f"{self.operator}: {error}") from None
+        self.compute(buffers, written, where)
         if out:
             note_written(out.values())
         finish = kind.finish
@@ -193,6 +190,13 @@ class Prepared:
             for place, _, _ in makers:
                 results[place] = finish(results[place])
         return _new(self._result, results)  # as _make does, in half the time
+
+    def compute(self, read: tuple[Any, ...], written: tuple[Any, ...], stream: Any) -> None:
+        """Compute outputs that the caller has made, all of them, and knows to fit."""
+        try:
+            self._run(read, written, stream)
+        except GradkernError as error:
+            raise type(error)(f"{self.operator}: {error}") from None
 
     def _makers_of(self, kind: Kind) -> tuple[tuple[int, int, Maker], ...]:
         """Of every output to be made: its places among all outputs and among the wanted ones, and what makes it."""

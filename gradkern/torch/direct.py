@@ -4,6 +4,7 @@ torch.ops.gradkern passes three times, costs the host more than all else that th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -18,7 +19,7 @@ from gradkern.policy import DEFAULT, Policy, current
 from gradkern.torch.flags import flags, policy_of
 from gradkern.torch.operators import IN_FORCE, define
 
-__all__ = ["Direct", "is_eager"]
+__all__ = ["Attributes", "Direct", "Tensors", "is_eager"]
 
 Tensors = tuple[torch.Tensor | None, ...]
 Attributes = tuple[tuple[str, Any], ...]
@@ -84,10 +85,12 @@ class Direct:
 
     outputs   the contract's, from the first on
     searched  whether its kernels are chosen by a search, which heeds PyTorch's flags beside the policy in force
+    seen      gives all that is in force and part of a plan
     """
 
     def __init__(self, name: str, outputs: tuple[str, ...], searched: bool = False) -> None:
-        self._name, self._outputs, self._searched = name, outputs, searched
+        self._name, self.outputs, self._searched = name, outputs, searched
+        self.seen: Callable[[], Any] = flags if searched else _in_force
         self._binder = binder_of(name)
         self._padding = {n: (None,) * (len(self._binder.inputs) - n) for n in range(1, len(self._binder.inputs) + 1)}
         self._count = len(outputs)
@@ -107,18 +110,13 @@ class Direct:
         if not out and not is_eager():
             return self._dispatched(needs, tensors, attributes)
         given = tuple([each for each in tensors if each is not None])
-        seen = flags() if self._searched else _in_force()
+        seen = self.seen()
         alike = needs, attributes, given[0].shape, tuple([each is None for each in tensors]), seen
         for known in self._known.get(alike, ()):
             found = known(given, out)
             if found is not None:
                 return self._results(found)
-        asked = self._asked.get((needs, attributes))
-        if asked is None:
-            asked = self._asked[needs, attributes] = self._ask(needs, attributes)
-        wanted, named, key = asked
-        policy = policy_of(seen) if self._searched else None  # pyright: ignore[reportArgumentType]
-        request = Request(self._binder, tensors + self._padding[len(tensors)], named, key, wanted, out, None, policy)
+        request = self._request(needs, tensors, attributes, out, seen)
         found = run_known(request)
         if found is not None:
             self._remember(alike, request)
@@ -126,7 +124,32 @@ class Direct:
         if not out and of_tensors(given) is None:
             return self._dispatched(needs, tensors, attributes)
         inputs: Any = tensors
+        named, wanted, policy = request.attributes, request.wanted, request.policy
         return self._results(run(self._name, *inputs, outputs=wanted, out=out, policy=policy, **named))
+
+    def row(
+        self, needs: tuple[bool, ...], tensors: Tensors, attributes: Attributes, out: dict[str, torch.Tensor] | None
+    ) -> Row | None:
+        """What recognises calls like this one, and where their plan is; None where it takes a signature to find it."""
+        if type(tensors[0]) is not shortcuts.tensor:
+            return None
+        found = shortcuts.known(self._request(needs, tensors, attributes, out, self.seen()))
+        return None if found is None else found[0]
+
+    def _request(
+        self,
+        needs: tuple[bool, ...],
+        tensors: Tensors,
+        attributes: Attributes,
+        out: dict[str, torch.Tensor] | None,
+        seen: Any,
+    ) -> Request:
+        asked = self._asked.get((needs, attributes))
+        if asked is None:
+            asked = self._asked[needs, attributes] = self._ask(needs, attributes)
+        wanted, named, key = asked
+        policy = policy_of(seen) if self._searched else None
+        return Request(self._binder, tensors + self._padding[len(tensors)], named, key, wanted, out, None, policy)
 
     def _results(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
         found = found[: self._count]
@@ -144,12 +167,12 @@ class Direct:
         self._known[alike] = (*others[1 - _MOST_ALIKE :], made)
 
     def _ask(self, needs: tuple[bool, ...], attributes: Attributes) -> tuple[tuple[str, ...], dict[str, Any], Any]:
-        wanted = tuple([name for name, need in zip(self._outputs, needs, strict=True) if need])
+        wanted = tuple([name for name, need in zip(self.outputs, needs, strict=True) if need])
         return wanted, dict(attributes), attribute_key(dict(attributes))
 
     def _dispatched(self, needs: tuple[bool, ...], tensors: Tensors, attributes: Attributes) -> tuple[Any, ...]:
         operator: Any = getattr(torch.ops.gradkern, self._name)
-        wanted = ",".join([name for name, need in zip(self._outputs, needs, strict=True) if need])
+        wanted = ",".join([name for name, need in zip(self.outputs, needs, strict=True) if need])
         policy: dict[str, Any] = {"search": IN_FORCE} if self._searched else {}
         found = operator(*tensors, outputs=wanted, **policy, **dict(attributes))
         found = (found,) if isinstance(found, torch.Tensor) else found

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -100,7 +101,7 @@ def test_the_context_of_the_kernel_is_current_for_the_launch_only(fake: FakeDriv
 def test_too_few_values_are_refused_and_a_refused_launch_is_an_error(fake: FakeDriver) -> None:
     fake.count = 2
     launch = Launch(KERNEL, 1, 32, [0, 0], changing=(0, 1))
-    with pytest.raises(ValueError, match="size"):
+    with pytest.raises(struct.error, match="expected 2 items"):
         launch((1,), 0)
     fake.status = driver.CUresult.CUDA_ERROR_INVALID_VALUE
     with pytest.raises(ProviderError, match=r"CUDA: a launch failed: it is broken \(CUDA_ERROR_INVALID_VALUE\)"):

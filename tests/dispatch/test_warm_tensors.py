@@ -6,20 +6,18 @@ There need not be a GPU: tensors on the CPU are taken for its own, and no plan c
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers.calls import OPERATORS, arguments, message, prepare_any, run_any
+from helpers.elsewhere import Planner, take_for_a_gpus
 
 import gradkern
 from gradkern import ArgumentError, OutputError, PolicyError, ProviderError, plan_cache
-from gradkern.arrays import device, torch_guards
-from gradkern.arrays.kind import View
-from gradkern.contract.request import Views, request_of
-from gradkern.dispatch import operands, run
-from gradkern.dispatch import planner as making
+from gradkern.arrays import torch_guards
+from gradkern.contract.request import request_of
+from gradkern.dispatch import run
 from gradkern.dispatch.plan_cache import Shortcuts, Statistics
 
 GELU, LAYER, BATCH = "BiasGeluGrad_dX", "LayerNormalizationGrad", "BatchNormalizationGrad"
@@ -27,72 +25,9 @@ GELU, LAYER, BATCH = "BiasGeluGrad_dX", "LayerNormalizationGrad", "BatchNormaliz
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("empty_plan_cache")]
 
 
-class Elsewhere:
-    """Tensors on the CPU, said to be on a GPU."""
-
-    device = "cuda:0"
-    finish = None
-    stream = staticmethod(lambda: 7)
-
-    def __init__(self, torch: Any) -> None:
-        self._torch = torch
-
-    def maker(self, tensor: Any) -> Any:
-        return lambda stream: (self._torch.empty(tensor.shape), 16)
-
-
-class Plan:
-    kernel, scratch = "fake", 0
-
-    def __init__(self) -> None:
-        self.runs: list[Any] = []
-
-    def __call__(self, *arguments: Any) -> None:
-        self.runs.append(arguments)
-
-
-class Planner:
-    """The calls that were planned, and their plans; and how often arrays were read for a signature."""
-
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-        self.plans: list[Plan] = []
-        self.reads = 0
-
-    def plan(self, binder: Any, provider: str, call: Any) -> Plan:
-        self.calls.append(call)
-        self.plans.append(Plan())
-        return self.plans[-1]
-
-
 @pytest.fixture
 def planner(monkeypatch: pytest.MonkeyPatch) -> Planner:
-    torch = pytest.importorskip("torch")
-    made, kind = Planner(), Elsewhere(torch)
-    read, views_of = operands.read, operands.views_of
-
-    def elsewhere(binder: Any, arrays: Any, out: Any) -> Any:
-        made.reads += 1
-        given, missing = binder.given(arrays)
-        found = operands._of_tensors(binder, arrays, given, missing, out) if arrays[0].is_cpu else None
-        return found or read(binder, arrays, out)
-
-    def views(binder: Any, arrays: Any, out: Any) -> Any:
-        inputs, written, in_place = views_of(binder, arrays, out)
-        moved = [
-            {name: View(each.tensor, each.buffer, kind.device, kind) for name, each in some.items()}
-            for some in (inputs, written)
-        ]
-        return Views(moved[0], moved[1], in_place)
-
-    monkeypatch.setattr(run, "shortcuts", Shortcuts(1024, 16))
-    monkeypatch.setattr(run, "read", elsewhere)
-    monkeypatch.setattr(operands, "device_arrays", lambda: SimpleNamespace(torch_kind=lambda index: kind))
-    monkeypatch.setattr(run, "views_of", views)
-    monkeypatch.setattr(making, "unavailable", lambda provider: None)
-    monkeypatch.setattr(device, "refuse_capture", lambda *_: None)  # which asks the driver
-    monkeypatch.setattr(making, "_ask", lambda binder, provider, call: made.plan(binder, provider.name, call))
-    return made
+    return take_for_a_gpus(monkeypatch)
 
 
 def given(name: str, **changes: Any) -> dict[str, Any]:
@@ -176,7 +111,7 @@ def test_calls_in_place_are_not_read_for_a_signature(planner: Planner) -> None:
         assert results.dX is call["dY"]
         assert [each._version for each in call["out"].values()] == [each + 1 for each in versions]
         read, written, _ = planner.plans[0].runs[-1]
-        assert written == (read[0], call["out"]["dScale"].data_ptr(), 16)
+        assert written == (read[0], call["out"]["dScale"].data_ptr(), results.dBias.data_ptr())
         assert read[:3] == tuple(call[name].data_ptr() for name in ("dY", "X", "Scale"))
     assert (len(planner.calls), planner.reads) == (1, 2)
     assert planner.calls[0].in_place == {("dY", "dX")}

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.operators import define, differentiable, given
+from gradkern.torch.compile_backend.operators import Asked, define, differentiable, given
 from gradkern.torch.direct import Direct
 from gradkern.torch.operators import new_like
 
@@ -23,9 +23,9 @@ _LAYER_NORM_GRAD = Direct("LayerNormalizationGrad", ("X_grad", "scale_grad", "bi
 _RMS_NORM_GRAD = Direct("SimplifiedLayerNormalizationGrad", ("X_grad", "scale_grad"))
 
 
-def _layer_norm(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> tuple[Tensor, ...]:
-    y, mean, inv_std, total = _SKIP_LAYER_NORM((True,) * 4, (x, residual, weight, bias), (("epsilon", eps),))
-    return y, total, mean, inv_std
+def _layer_norm(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Asked:
+    tensors, attributes = (x, residual, weight, bias), (("epsilon", eps),)
+    return Asked(_SKIP_LAYER_NORM, (True,) * 4, tensors, attributes, results=(0, 3, 1, 2))
 
 
 def _fake_layer_norm(x: Tensor, *more: Any) -> tuple[Tensor, ...]:
@@ -34,13 +34,12 @@ def _fake_layer_norm(x: Tensor, *more: Any) -> tuple[Tensor, ...]:
 
 def _layer_norm_backward(
     grad: Tensor, sum_grad: Tensor | None, total: Tensor, weight: Tensor, mean: Tensor, inv_std: Tensor, mask: Any
-) -> tuple[Tensor, ...]:
-    return given(_LAYER_NORM_GRAD(tuple(mask), (grad, total, weight, mean, inv_std, _added(sum_grad, mask))), total)
+) -> Asked:
+    return Asked(_LAYER_NORM_GRAD, tuple(mask), (grad, total, weight, mean, inv_std, _added(sum_grad, mask)))
 
 
-def _rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, ...]:
-    y, inv_rms, total = _SKIP_RMS_NORM((True,) * 3, (x, residual, weight), (("epsilon", eps),))
-    return y, total, inv_rms
+def _rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Asked:
+    return Asked(_SKIP_RMS_NORM, (True,) * 3, (x, residual, weight), (("epsilon", eps),), results=(0, 2, 1))
 
 
 def _fake_rms_norm(x: Tensor, *more: Any) -> tuple[Tensor, ...]:
@@ -49,8 +48,8 @@ def _fake_rms_norm(x: Tensor, *more: Any) -> tuple[Tensor, ...]:
 
 def _rms_norm_backward(
     grad: Tensor, sum_grad: Tensor | None, total: Tensor, weight: Tensor, inv_rms: Tensor, mask: Any
-) -> tuple[Tensor, ...]:
-    return given(_RMS_NORM_GRAD(tuple(mask), (grad, total, weight, inv_rms, _added(sum_grad, mask))), total)
+) -> Asked:
+    return Asked(_RMS_NORM_GRAD, tuple(mask), (grad, total, weight, inv_rms, _added(sum_grad, mask)))
 
 
 def _added(sum_grad: Tensor | None, mask: Any) -> Tensor | None:

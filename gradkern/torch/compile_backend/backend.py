@@ -19,9 +19,11 @@ def gradkern(
     from torch._inductor import list_mode_options  # pyright: ignore[reportMissingImports]
     from torch._inductor.compile_fx import compile_fx  # pyright: ignore[reportMissingImports]
 
+    from gradkern.torch.compile_backend.generated_code import write_call_sites
     from gradkern.torch.compile_backend.passes import config_with_passes
     from gradkern.torch.compile_backend.rewriting import rewrite
 
+    write_call_sites()
     chosen = dict(options or {})
     rewrite(graph_module, chosen.pop("gradkern", None))
     settings = {**list_mode_options(mode or "default"), **chosen}

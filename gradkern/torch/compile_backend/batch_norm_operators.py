@@ -6,7 +6,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.operators import define, differentiable, given
+from gradkern.torch.compile_backend.operators import Asked, define, differentiable, given
 from gradkern.torch.direct import Direct
 from gradkern.torch.operators import new_like
 
@@ -30,19 +30,17 @@ def _forward(
     momentum: float,
     eps: float,
     activation: str,
-    out: Any = None,
-) -> tuple[Any, ...]:
+) -> Asked:
     """Y, running mean and variance, and the statistics of the batch that the backward pass takes."""
     tensors = x, weight, bias, running_mean, running_var, residual
     attributes = ("epsilon", eps), ("momentum", 1.0 - momentum), ("activation", activation), ("unbiased", 1)
-    return _BATCH_NORM((True,) * 5, tensors, attributes, out)
+    return Asked(_BATCH_NORM, (True,) * 5, tensors, attributes)
 
 
-def _forward_in_place(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *more: Any) -> Any:
+def _forward_in_place(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *more: Any) -> Asked:
     """As _forward, but the running statistics are written where they are."""
-    out = {"running_mean": mean, "running_var": variance}
-    y, _, _, saved_mean, saved_inv_std = _forward(x, weight, bias, mean, variance, *more, out=out)
-    return y, saved_mean, saved_inv_std
+    asked = _forward(x, weight, bias, mean, variance, *more)
+    return asked._replace(out={"running_mean": mean, "running_var": variance}, results=(0, 3, 4))
 
 
 def _fake_forward(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *more: Any) -> Any:
@@ -66,10 +64,10 @@ def _backward(
     inv_std: Tensor,
     activation: str,
     mask: list[bool],
-) -> tuple[Tensor, ...]:
+) -> Asked:
     """The gradients of x, weight, bias and residual that the mask asks for."""
     tensors = grad, x, weight, mean, inv_std, bias, y, grad_2
-    return given(_BATCH_NORM_GRAD(tuple(mask), tensors, (("activation", activation),)), x)
+    return Asked(_BATCH_NORM_GRAD, tuple(mask), tensors, (("activation", activation),))
 
 
 def _fake_backward(grad: Tensor, grad_2: Any, x: Tensor, y: Any, weight: Tensor, *more: Any) -> tuple[Tensor, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.operators import define, differentiable, given
+from gradkern.torch.compile_backend.operators import Asked, define, differentiable, given
 from gradkern.torch.direct import Direct
 from gradkern.torch.operators import new_like
 
@@ -21,16 +21,16 @@ _GELU_GRAD = {
 }
 
 
-def _forward(x: Tensor, bias: Tensor, approximate: str) -> Tensor:
-    return _GELU[approximate]((True,), (x, bias))[0]
+def _forward(x: Tensor, bias: Tensor, approximate: str) -> Asked:
+    return Asked(_GELU[approximate], (True,), (x, bias))
 
 
 def _fake_forward(x: Tensor, bias: Tensor, approximate: str) -> Tensor:
     return new_like(x)
 
 
-def _backward(grad: Tensor, x: Tensor, bias: Tensor, approximate: str, mask: list[bool]) -> tuple[Tensor, ...]:
-    return given(_GELU_GRAD[approximate](tuple(mask), (grad, x, bias)), x)
+def _backward(grad: Tensor, x: Tensor, bias: Tensor, approximate: str, mask: list[bool]) -> Asked:
+    return Asked(_GELU_GRAD[approximate], tuple(mask), (grad, x, bias))
 
 
 def _fake_backward(grad: Tensor, x: Tensor, bias: Tensor, approximate: str, mask: list[bool]) -> tuple[Tensor, ...]:

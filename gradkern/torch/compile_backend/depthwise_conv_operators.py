@@ -6,7 +6,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.operators import define, differentiable, given
+from gradkern.torch.compile_backend.operators import Asked, define, differentiable, given
 from gradkern.torch.direct import Attributes, Direct
 from gradkern.torch.operators import new_like
 
@@ -24,8 +24,8 @@ def _attributes(weight: Tensor, stride: Sizes, padding: Sizes, dilation: Sizes) 
     return ("strides", tuple(stride)), ("pads", pads), ("dilations", tuple(dilation)), ("group", weight.shape[0])
 
 
-def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Sizes) -> Tensor:
-    return _CONV((True,), (x, weight, bias), _attributes(weight, *sizes))[0]
+def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Sizes) -> Asked:
+    return Asked(_CONV, (True,), (x, weight, bias), _attributes(weight, *sizes))
 
 
 def _fake_forward(x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Sizes) -> Tensor:
@@ -34,8 +34,8 @@ def _fake_forward(x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Sizes)
 
 def _backward(
     grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes, dilation: Sizes, mask: list[bool]
-) -> tuple[Tensor, ...]:
-    return given(_CONV_GRAD(tuple(mask), (grad, x, weight), _attributes(weight, stride, padding, dilation)), x)
+) -> Asked:
+    return Asked(_CONV_GRAD, tuple(mask), (grad, x, weight), _attributes(weight, stride, padding, dilation))
 
 
 def _fake_backward(grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> tuple[Tensor, ...]:

@@ -7,28 +7,73 @@ makes those that are put off.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
+from gradkern.dispatch.plan_cache import Row
+from gradkern.torch.direct import Attributes, Direct, Tensors
 from gradkern.torch.operators import registered
 
-__all__ = ["define", "differentiable", "given", "leave_gradients", "unregistered"]
+__all__ = ["Asked", "define", "definition", "differentiable", "given", "leave_gradients", "names", "unregistered"]
 
 Tensor = torch.Tensor
 
+
+class Asked(NamedTuple):
+    """What a call of an operator asks of gradkern: arguments of a Direct operator.
+
+    results  the outputs of that which the operator returns, by their places; by default all
+    """
+
+    operator: Direct
+    needs: tuple[bool, ...]
+    tensors: Tensors
+    attributes: Attributes = ()
+    out: dict[str, Tensor] | None = None
+    results: tuple[int, ...] | None = None
+
+    def answer(self) -> Any:
+        """What the operator returns, an empty tensor in the place of one that is not wanted."""
+        found = self.operator(self.needs, self.tensors, self.attributes, self.out)
+        if self.results is not None:
+            found = tuple([found[place] for place in self.results])
+        every = given(found, self.tensors[0])  # pyright: ignore[reportArgumentType]  there is a first one
+        return every if len(every) > 1 else every[0]
+
+    def row(self) -> Row | None:
+        """What recognises the plan of this call by its tensors, if any does."""
+        return self.operator.row(self.needs, self.tensors, self.attributes, self.out)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the outputs that the operator returns."""
+        outputs = self.operator.outputs
+        return outputs if self.results is None else tuple([outputs[place] for place in self.results])
+
+
+class Definition(NamedTuple):
+    """What `define` was given."""
+
+    schema: str
+    ask: Callable[..., Asked]
+    fake: Callable[..., Any]
+    rows: bool
+
+
 _library = torch.library.Library("gradkern", "FRAGMENT")
-_definitions: dict[Any, tuple[Any, ...]] = {}
-"""Of every operator, what `define` was given."""
+_definitions: dict[str, Definition] = {}
+"""By the operators' names."""
 _twins: dict[Any, Any] = {}
 """Of operators that are differentiable, those that compute the same and are not."""
 
 
-def define(schema: str, kernel: Callable[..., Any], fake: Callable[..., Any], rows: bool = False) -> Any:
+def define(schema: str, ask: Callable[..., Asked], fake: Callable[..., Any], rows: bool = False) -> Any:
     """Define torch.ops.gradkern.NAME. Returns its overload.
 
+    ask:  what a call asks for; it looks at no element of a tensor
     rows: it is about what lies along the last axis, so its tensors have to lie in memory as they do in eager. Inductor
     would lay those with four axes out as images, with the second axis innermost, wherever a convolution is near. Else
     the tensors may lie in any order of their axes.
@@ -37,17 +82,26 @@ def define(schema: str, kernel: Callable[..., Any], fake: Callable[..., Any], ro
     tag = torch.Tag.needs_fixed_stride_order if rows else torch.Tag.flexible_layout
     _library.define(schema, tags=(tag,))
     for key in ("CPU", "CUDA"):
-        _library.impl(name, kernel, key)
+        _library.impl(name, lambda *arguments: ask(*arguments).answer(), key)
     torch.library.register_fake(f"gradkern::{name}", fake, lib=_library)
-    made = getattr(torch.ops.gradkern, name).default
-    _definitions[made] = schema, kernel, fake, rows
-    return made
+    _definitions[name] = Definition(schema, ask, fake, rows)
+    return getattr(torch.ops.gradkern, name).default
+
+
+def definition(name: str) -> Definition:
+    """Of torch.ops.gradkern.NAME."""
+    return _definitions[name]
+
+
+def names() -> Iterable[str]:
+    """Of all that are defined."""
+    return _definitions
 
 
 def differentiable(operator: Any, backward: Callable[..., Any], setup: Callable[..., Any]) -> None:
     """Let the operator have this backward pass, and a twin, NAME_forward, that has none."""
     torch.library.register_autograd(operator, backward, setup_context=setup, lib=_library)
-    schema, *rest = _definitions[operator]
+    schema, *rest = _definitions[operator._schema.name.removeprefix("gradkern::")]
     name, bracket, arguments = schema.partition("(")
     _twins[operator] = define(f"{name}_forward{bracket}{arguments}", *rest)
 

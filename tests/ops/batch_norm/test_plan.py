@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.channel_kernels import streaming_candidate as channel_candidate
 from gradkern.channel_kernels import streaming_plan
-from gradkern.cuda.device import Device
+from gradkern.channel_kernels.streaming_plan import StreamingPlan
+from gradkern.cuda.device import Device, in_turn
 from gradkern.ops.batch_norm.cuda import plan as batch_norm
 from gradkern.ops.batch_norm.cuda import streaming
 from gradkern.policy import Policy
@@ -126,18 +126,23 @@ def test_the_winner_runs_on_all_arrays_in_a_workspace(search: Search) -> None:
     assert plan.scratch == 100
 
 
-@pytest.mark.parametrize(("launches", "with_memory"), [(1, ()), (2, (4096, 77))])
+@pytest.mark.parametrize("launches", [1, 2])
 def test_our_kernel_takes_a_turn_only_for_two_launches(
-    search: Search, monkeypatch: pytest.MonkeyPatch, launches: int, with_memory: tuple[int, ...]
+    search: Search, monkeypatch: pytest.MonkeyPatch, launches: int
 ) -> None:
-    monkeypatch.setattr(channel_candidate, "scratch", lambda device, stream, size: (77, 0))
+    launched: list[Any] = []
+
+    def launch(*arguments: Any) -> None:
+        launched.append((arguments, in_turn.locked()))
+
+    monkeypatch.setattr(streaming_plan, "scratch", lambda device, stream, size: (77, 4096))
     problem: Any = batch_norm._task(call(), DEVICE).sources[0]
     search.winner = streaming.rebuild(problem.problem, DEVICE, {"launches": launches})
-    made: Any = Fake()
-    made.enqueue = made
-    search.winner.plan, search.winner.workspace = made, 100
+    each: Any = launch
+    search.winner.plan = StreamingPlan("fake", 100, each, DEVICE, then=each if launches > 1 else None)
+    search.winner.workspace = 100
     batch_norm.plan(call())((1, 2, 3, 4, 5), (6, 7, 8), 9)
-    assert made.runs == [((1, 2, 3, 4, 5), (6, 7, 8), *with_memory, 9)]
+    assert launched == [(((1, 2, 3, 4, 5, 6, 7, 8, 4096, 77), 9), launches > 1)] * launches
 
 
 def test_an_empty_batch_is_not_searched(search: Search) -> None:

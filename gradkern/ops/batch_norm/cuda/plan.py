@@ -59,7 +59,7 @@ class BatchNormPlan(SearchPlan):
 
     def __init__(self, device: Device, choice: Choice, results: str = _ALL) -> None:
         super().__init__(device, {results: choice}, _bound)
-        # gradkern's own kernels have it, if they are one launch
+        # gradkern's own kernels have it
         self._alone: StreamingPlan | LaunchPlan | None = getattr(choice.candidate, "alone", None)
 
     @property
@@ -68,11 +68,11 @@ class BatchNormPlan(SearchPlan):
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """Of a kernel of gradkern's own, in one launch; what libraries launch is not known."""
+        """Of a kernel of gradkern's own; what libraries launch is not known."""
         return () if self._alone is None else self._alone.launches
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        if self._alone is not None:  # a launch by itself needs no turn, and costs the host far less
+        if self._alone is not None:  # which costs the host far less
             self._alone(inputs, outputs, stream)
         else:
             super().__call__(inputs, outputs, stream)

@@ -1,0 +1,130 @@
+"""Calls of gradkern's operators from Inductor's code, without PyTorch's dispatcher.
+
+Inductor would write `torch.ops.gradkern.NAME.default(...)`, and so pass the dispatcher on the way to a function of
+Python, which would find out at every call what is asked for. A call site knows: its arguments that are no tensors are
+in the code, and of tensors like those of an earlier call it has the plan. It returns what the operator returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.arrays.torch_guards import Guard, guard_of
+from gradkern.dispatch.plan_cache import Row, plan_cache
+from gradkern.torch.compile_backend.operators import Asked, definition
+from gradkern.torch.direct import is_eager
+
+assert_size_stride: Any = torch._C._dynamo.guards.assert_size_stride
+
+__all__ = ["CallSite"]
+
+Tensors = tuple[torch.Tensor, ...]
+Layouts = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+_MOST = 4
+"""Of the shapes, and of what is in force, that a call site knows."""
+
+
+class CallSite:
+    """torch.ops.gradkern.NAME in one place of compiled code; called with the arguments that are tensors.
+
+    arguments  those of the operator, with ... in the place of each tensor
+    layouts    sizes and strides that each result has to have, where they are known
+    """
+
+    def __init__(self, name: str, arguments: tuple[Any, ...], layouts: Layouts | None = None) -> None:
+        self._operator: Any = getattr(torch.ops.gradkern, name).default
+        self._ask, self._arguments, self._layouts = definition(name).ask, arguments, layouts or ()
+        self._known: tuple[_Known, ...] = ()
+
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        for known in self._known:
+            found = known(tensors)
+            if found is not None:
+                return found
+        given = iter(tensors)
+        arguments = [next(given) if each is ... else each for each in self._arguments]
+        if is_eager():
+            asked = self._ask(*arguments)
+            results = asked.answer()
+            self._remember(asked, tensors)
+        else:  # a dispatch mode is to see the operator
+            results = self._operator(*arguments)
+        every = (results,) if isinstance(results, torch.Tensor) else results
+        for each, (size, strides) in zip(every, self._layouts, strict=False):
+            if each.numel():
+                assert_size_stride(each, size, strides, str(self._operator))
+        return results
+
+    def _remember(self, asked: Asked, tensors: Tensors) -> None:
+        """Recognise the next call like this one. Threads may do so at once: one of them is forgotten."""
+        row = asked.row()
+        guard = None if row is None else guard_of(tensors)
+        if row is not None and guard is not None and row[1].entry is not None:
+            others = [each for each in self._known if each.lives]
+            self._known = (_Known(asked, row, guard, tensors), *others[: _MOST - 1])
+
+
+class _Known:
+    """Calls that are alike, and their plan, as long as the cache of plans has it. It keeps no input alive.
+
+    Compiled code knows which tensors share memory, so what is written in place is not looked for in what is read; and
+    AOTAutograd counts the versions of what it writes.
+    """
+
+    __slots__ = (
+        "_addresses",
+        "_makers",
+        "_now",
+        "_read",
+        "_results",
+        "_seen",
+        "_slot",
+        "_stream",
+        "_unwanted",
+        "_written",
+    )
+
+    def __init__(self, asked: Asked, row: Row, guard: Guard, tensors: Tensors) -> None:
+        _, slot, kind = row
+        outputs, out = slot.entry.call.outputs, asked.out or {}  # pyright: ignore[reportOptionalMemberAccess]
+        made = [name for name in outputs if name not in out]
+        self._makers = tuple([kind.maker(outputs[name]) for name in made])
+        # places among a call's tensors, behind which is what it makes
+        given = {id(each): place for place, each in enumerate(tensors)}
+        new = {name: len(tensors) + place for place, name in enumerate(made)}
+        self._read = _picker([given[id(each)] for each in asked.tensors if each is not None])
+        self._written = _picker([given[id(out[name])] if name in out else new[name] for name in outputs])
+        # places among what it makes, behind which is what stands for all else
+        results = [made.index(name) if name in made else len(made) for name in asked.names]
+        self._results = itemgetter(*results)
+        self._unwanted = [tensors[0].new_empty(0)] if len(made) in results else []
+        self._slot, self._stream, self._addresses = slot, kind.stream, guard.addresses
+        self._now, self._seen = asked.operator.seen, asked.operator.seen()
+
+    @property
+    def lives(self) -> bool:
+        return self._slot.entry is not None
+
+    def __call__(self, tensors: Tensors) -> Any:
+        """What the operator returns; None for a call that is not like the others."""
+        plan = self._slot.entry
+        if plan is None or self._now() != self._seen:
+            return None
+        addresses = self._addresses(tensors)
+        if addresses is None:
+            return None
+        plan_cache.use(self._slot)
+        made = [new(None) for new in self._makers]
+        addresses += tuple([address for _, address in made])
+        plan.compute(self._read(addresses), self._written(addresses), self._stream())
+        return self._results([array for array, _ in made] + self._unwanted)
+
+
+def _picker(places: list[int]) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+    """Picks what is at these places."""
+    chosen: Any = itemgetter(*places) if len(places) > 1 else itemgetter(slice(places[0], places[0] + 1))
+    return chosen

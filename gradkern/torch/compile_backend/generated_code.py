@@ -1,0 +1,78 @@
+"""What Inductor writes for gradkern's operators: calls of call sites, which stand ready beside its own kernels.
+
+Inductor asks how to write the operators where it writes Python. Code in C++, such as AOTInductor's, calls the operators
+themselves, and so does all code of versions of PyTorch that do not ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from gradkern.torch.compile_backend import call_sites, operators
+
+__all__ = ["write_call_sites"]
+
+
+@cache
+def write_call_sites() -> None:
+    """Let Inductor write them from now on, in this process."""
+    try:
+        from torch._inductor.codegen import (  # pyright: ignore[reportMissingImports]
+            custom_extern_kernel_codegen as custom,
+        )
+        from torch._inductor.codegen.wrapper import ExternKernelAllocLine  # pyright: ignore[reportMissingImports]
+        from torch._inductor.virtualized import V  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return
+
+    class Line(ExternKernelAllocLine):
+        """The call, as text once all else of the graph is decided."""
+
+        def codegen(self, code: Any) -> None:
+            made, root = self.node.get_name(), self.wrapper
+            while hasattr(root, "parent_wrapper"):  # that of a part of the graph, whose code has no header
+                root = root.parent_wrapper
+            root.add_import_once(f"from {call_sites.__name__} import CallSite")
+            root.header.writeline(f"gradkern_{made} = CallSite{_description(self.node)}")
+            tensors = ", ".join([each.codegen_reference() for each in self.node.inputs])
+            code.writeline(f"{made} = gradkern_{made}({tensors})")
+
+    def write(node: Any, writeline: Callable[[Any], None]) -> None:
+        description = _description(node)
+        if description is None:
+            writeline(ExternKernelAllocLine(V.graph.wrapper_code, node))
+            return
+        writeline(Line(V.graph.wrapper_code, node))
+        if description[2] is not None:
+            for each in node.outputs:
+                each.skip_size_stride_alignment_checks = True  # the call site looks where a call is new to it
+
+    for name in operators.names():
+        known = f"torch.ops.gradkern.{name}.default"
+        custom.CUSTOM_EXTERN_KERNEL_CODEGEN[known] = custom.CustomCodegen(python=write)
+
+
+def _description(node: Any) -> tuple[str, tuple[Any, ...], Any] | None:
+    """The arguments of the call site for a node of Inductor's graph; None where there is none."""
+    arguments, named = node.unflatten_args([...] * len(node.inputs), node.constant_args)
+    if named or not all(map(_is_constant, arguments)):
+        return None
+    layouts = [_numbers(each.get_size(), each.get_stride()) for each in node.outputs]
+    name = node.op_overload._schema.name.removeprefix("gradkern::")
+    return name, tuple(arguments), None if None in layouts else tuple(layouts)
+
+
+def _is_constant(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_constant, value))
+    return value is ... or value is None or isinstance(value, bool | int | float | str)
+
+
+def _numbers(*sizes: Any) -> tuple[tuple[int, ...], ...] | None:
+    """Sizes of Inductor's as numbers; None where one is a symbol."""
+    try:
+        return tuple([tuple(map(int, each)) for each in sizes])
+    except TypeError:
+        return None

@@ -1,0 +1,284 @@
+"""Call sites in Inductor's code give plans what the operators give them, and recognise nothing else.
+
+There need not be a GPU: tensors on the CPU are taken for its own, and no plan computes anything. What Inductor writes
+is run on the CPU.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from helpers.compiled_models import Block
+from helpers.elsewhere import Plan, Planner, take_for_a_gpus
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import gradkern
+import gradkern.torch
+from gradkern import plan_cache
+from gradkern.dispatch import run
+from gradkern.torch import direct
+from gradkern.torch.compile_backend import rewriting
+from gradkern.torch.compile_backend.call_sites import CallSite
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+assert rewriting  # by which all operators are defined
+
+
+def random(*shape: int, last: bool = False) -> torch.Tensor:
+    made = torch.randn(shape, generator=torch.Generator().manual_seed(len(shape)))
+    return made.contiguous(memory_format=torch.channels_last) if last else made
+
+
+def image(last: bool = True) -> torch.Tensor:
+    return random(2, 4, 8, 6, last=last)
+
+
+def of_images(count: int) -> list[torch.Tensor]:
+    return [torch.rand(4) + 0.5 for _ in range(count)]
+
+
+CALLS: dict[str, Callable[[], tuple[Any, ...]]] = {
+    "batch_norm_act_": lambda: (image(), *of_images(4), image(), 0.1, 1e-5, "relu"),
+    "batch_norm_act_forward": lambda: (image(), *of_images(4), None, 0.1, 1e-5, "silu"),
+    "batch_norm_act_backward": lambda: (
+        *(image(), None, image(), image(), of_images(1)[0], None),
+        *(*of_images(2), "relu", [True, False, True, True]),
+    ),
+    "depthwise_conv_forward": lambda: (image(), random(4, 1, 3, 3), None, [1, 1], [1, 1], [1, 1]),
+    "depthwise_conv_backward": lambda: (
+        *(image(), image(), random(4, 1, 3, 3)),
+        *([1, 1], [1, 1], [1, 1], [True, True, False]),
+    ),
+    "add_layer_norm_forward": lambda: (random(6, 8), random(6, 8), torch.rand(8), torch.rand(8), 1e-6),
+    "add_rms_norm_forward": lambda: (random(6, 8), random(6, 8), torch.rand(8), 1e-6),
+    "add_layer_norm_backward": lambda: (
+        *(random(6, 8), random(6, 8), random(6, 8), torch.rand(8), torch.rand(6), torch.rand(6)),
+        [True, True, False],
+    ),
+    "bias_gelu_forward": lambda: (random(6, 8), torch.rand(8), "tanh"),
+    "bias_gelu_backward": lambda: (random(6, 8), random(6, 8), torch.rand(8), "none", [True, True]),
+}
+
+
+class Site:
+    """A call site of an operator, and arguments for it."""
+
+    def __init__(self, name: str) -> None:
+        self.arguments = CALLS[name]()
+        self.operator: Any = getattr(torch.ops.gradkern, name).default
+        self.site = CallSite(name, tuple([... if isinstance(each, torch.Tensor) else each for each in self.arguments]))
+        self.asked = 0
+        ask = self.site._ask
+
+        def counted(*arguments: Any) -> Any:
+            self.asked += 1
+            return ask(*arguments)
+
+        self.site._ask = counted
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        return [each for each in self.arguments if isinstance(each, torch.Tensor)]
+
+    def misses(self, *tensors: torch.Tensor) -> int:
+        """1 where the call was new to the site, 0 where it was recognised."""
+        before = self.asked
+        self.site(*(tensors or self.tensors))
+        return self.asked - before
+
+
+@pytest.fixture
+def planner(monkeypatch: pytest.MonkeyPatch, empty_plan_cache: None) -> Planner:
+    made = take_for_a_gpus(monkeypatch)
+    monkeypatch.setattr(direct, "shortcuts", run.shortcuts)
+    return made
+
+
+@pytest.fixture
+def norm(planner: Planner) -> Site:
+    site = Site("batch_norm_act_")
+    assert [site.misses() for _ in range(4)] == [1, 1, 0, 0]  # planned, read, recognised
+    return site
+
+
+def every(results: Any) -> tuple[torch.Tensor, ...]:
+    return (results,) if isinstance(results, torch.Tensor) else tuple(results)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_site_gives_the_plan_what_the_operator_does(planner: Planner, name: str) -> None:
+    site = Site(name)
+    expected = every(site.operator(*site.arguments))
+    (plan,) = planner.plans
+    read, written, stream = plan.runs[-1]
+    assert [site.misses() for _ in range(3)] == [1, 0, 0]
+    found = every(site.site(*site.tensors))
+    assert len(planner.plans) == 1
+    assert (plan.runs[-1][0], plan.runs[-1][2]) == (read, stream)
+    again, used = plan.runs[-1][1], set[int]()
+    for one, other in zip(found, expected, strict=True):
+        assert (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)
+        if one.numel():
+            place = written.index(other.data_ptr())
+            used.add(place)
+            assert again[place] == one.data_ptr() != other.data_ptr()
+    left = [(written[place], again[place]) for place in range(len(written)) if place not in used]
+    given = [each.data_ptr() for each in site.tensors]
+    assert all(one == other and one in given for one, other in left)  # what is written in place
+
+
+def test_other_tensors_make_another_plan_and_both_are_known(norm: Site, planner: Planner) -> None:
+    x, *others, residual = norm.tensors
+    smaller = [x[:1].clone(memory_format=torch.channels_last), *others, residual[:1].contiguous()]
+    smaller[-1] = smaller[-1].contiguous(memory_format=torch.channels_last)
+    first = norm.site(*norm.tensors)[0]
+    assert [norm.misses(*smaller) for _ in range(3)] == [1, 1, 0]
+    assert norm.site(*smaller)[0].shape == (1, *first.shape[1:])
+    assert not norm.misses()
+    assert len(planner.plans) == 2
+    double = [each.double() for each in norm.tensors]
+    assert norm.misses(*double)
+    assert norm.misses(x.contiguous(), *others, residual)
+    shifted = torch.empty(5)[1:].copy_(others[0])  # whose address is no multiple of 16
+    assert norm.misses(x, shifted, *others[1:], residual)
+    assert norm.misses(x, *others, x)  # one tensor twice
+    assert not norm.misses()
+
+
+def test_shapes_that_come_and_go_do_not_pile_up(norm: Site) -> None:
+    from gradkern.torch.compile_backend.call_sites import _MOST
+
+    for count in range(3, 3 + 2 * _MOST):
+        more = random(count, 4, 8, 6, last=True)
+        tensors = [more, *norm.tensors[1:5], more.clone()]
+        assert [norm.misses(*tensors) for _ in range(3)] == [1, 1, 0]
+    assert len(norm.site._known) == _MOST
+    assert [norm.misses() for _ in range(2)] == [1, 0]
+
+
+def test_what_is_in_force_is_asked_for_at_every_call(norm: Site, planner: Planner) -> None:
+    with gradkern.policy(deterministic=True):
+        assert norm.misses()
+    assert not norm.misses()
+    before = torch.backends.cudnn.deterministic
+    torch.backends.cudnn.deterministic = True
+    try:
+        assert [norm.misses() for _ in range(2)] == [1, 0]
+    finally:
+        torch.backends.cudnn.deterministic = before
+    assert not norm.misses()
+    plans = [plan.runs for plan in planner.plans]
+    assert len(plans) == 2
+    planned = len(planner.plans[0].runs)
+    plan_cache.clear()
+    assert norm.misses()
+    assert len(planner.plans) == 3
+    assert len(planner.plans[0].runs) == planned
+
+
+def test_a_plan_that_is_renewed_is_the_one_that_runs(norm: Site) -> None:
+    (prepared,) = plan_cache.entries()
+    other = Plan()
+    prepared.renew(other)
+    assert not norm.misses()
+    assert len(other.runs) == 1
+
+
+def test_what_goes_wrong_in_a_plan_names_the_operator(norm: Site, planner: Planner) -> None:
+    def broken(*_: Any) -> None:
+        raise gradkern.ProviderError("a launch failed")
+
+    planner.plans[0].__class__ = type("Broken", (Plan,), {"__call__": broken})
+    plan_cache.entries()[0].renew(planner.plans[0])
+    with pytest.raises(gradkern.ProviderError, match="BatchNormalization: a launch failed"):
+        norm.site(*norm.tensors)
+
+
+def test_calls_are_counted_as_those_of_the_operator_are(norm: Site) -> None:
+    before = plan_cache.statistics().hits
+    norm.site(*norm.tensors)
+    assert plan_cache.statistics().hits == before + 1
+
+
+def test_a_dispatch_mode_sees_the_operator(norm: Site, planner: Planner) -> None:
+    seen: list[Any] = []
+
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), named: Any = None) -> Any:
+            seen.append(operator)
+            return operator(*args, **(named or {}))
+
+    with Seen():
+        results = norm.site(*norm.tensors)
+    assert norm.operator in seen
+    assert len(results) == 3
+    assert not norm.misses()
+
+
+def test_results_that_lie_elsewhere_than_the_code_takes_them_to_be_are_an_error() -> None:
+    x, w = random(6, 8), torch.rand(8)
+    sites = [CallSite("bias_gelu_forward", (..., ..., "none"), (((6, 8), strides),)) for strides in ((8, 1), (1, 6))]
+    assert torch.equal(sites[0](x, w), torch.ops.gradkern.bias_gelu_forward(x, w, "none"))
+    with pytest.raises(AssertionError, match="bias_gelu_forward"):
+        sites[1](x, w)
+
+
+def compiled(model: nn.Module, **options: Any) -> Any:
+    made: Any = {"gradkern": True, "force_disable_caches": True}
+    return torch.compile(model, backend="gradkern", options=made, **options)
+
+
+def steps(model: nn.Module, run: Any, *inputs: torch.Tensor) -> list[torch.Tensor]:
+    """All that steps with these inputs compute, a second backward pass and one without gradients among it."""
+    found: list[torch.Tensor] = []
+    for x in inputs:
+        model.zero_grad()
+        y = run(x)
+        y.sin().mean().backward(retain_graph=True)
+        found += [each.grad.clone() for each in model.parameters() if each.grad is not None]
+        y.cos().mean().backward()
+        with torch.no_grad():
+            found += [y, run(x)]
+        found += [each.grad.clone() for each in model.parameters() if each.grad is not None]
+        found += [each.clone() for each in model.buffers()]
+        found += [torch.tensor(each._version) for each in model.buffers()]
+    model.eval()
+    found.append(run(inputs[0]))
+    model.train()
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of Inductor's own imports
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_inductors_code_computes_the_same_bits_by_call_sites(monkeypatch: pytest.MonkeyPatch, dynamic: bool) -> None:
+    from torch._inductor.codegen.custom_extern_kernel_codegen import CUSTOM_EXTERN_KERNEL_CODEGEN
+    from torch._inductor.utils import run_and_get_code
+
+    monkeypatch.setattr(torch._functorch.config, "donated_buffer", False)  # or a graph cannot be retained
+    torch.manual_seed(0)
+    plain: Any = nn.Sequential(Block(4, 4, "in place"), Block(4, 4, "functions"))
+    inputs = [random(count, 4, 5, 5) for count in ((3, 6, 7) if dynamic else (3,))]
+    found: dict[bool, tuple[list[torch.Tensor], str]] = {}
+    for by_sites in (True, False):
+        torch.compiler.reset()
+        model = copy.deepcopy(plain)
+        run = compiled(model, fullgraph=True, dynamic=dynamic)
+        if not by_sites:
+            for name in [each for each in CUSTOM_EXTERN_KERNEL_CODEGEN if "gradkern" in each]:
+                monkeypatch.delitem(CUSTOM_EXTERN_KERNEL_CODEGEN, name)
+        results, codes = run_and_get_code(steps, model, run, *inputs)
+        found[by_sites] = results, "".join(codes)
+    (ours, code), (theirs, other) = found[True], found[False]
+    assert code.count(" = CallSite('batch_norm_act_', ") == other.count("= torch.ops.gradkern.batch_norm_act_.default(")
+    assert " = CallSite('batch_norm_act_backward', " in code
+    assert "= torch.ops.gradkern." not in code
+    assert "CallSite" not in other
+    assert len(ours) == len(theirs)
+    for one, each in zip(ours, theirs, strict=True):
+        assert torch.equal(one, each)
+    torch.compiler.reset()
