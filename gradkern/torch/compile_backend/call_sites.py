@@ -12,13 +12,14 @@ from operator import itemgetter
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
+from torch._C._dynamo.guards import assert_size_stride  # pyright: ignore[reportMissingImports]
 
+from gradkern.arrays.kind import Kind
 from gradkern.arrays.torch_guards import Guard, guard_of
-from gradkern.dispatch.plan_cache import Row, plan_cache
+from gradkern.dispatch.plan_cache import Slot, plan_cache
+from gradkern.dispatch.prepared import Prepared
 from gradkern.torch.compile_backend.operators import Asked, definition
 from gradkern.torch.direct import is_eager
-
-assert_size_stride: Any = torch._C._dynamo.guards.assert_size_stride
 
 __all__ = ["CallSite"]
 
@@ -62,10 +63,13 @@ class CallSite:
     def _remember(self, asked: Asked, tensors: Tensors) -> None:
         """Recognise the next call like this one. Threads may do so at once: one of them is forgotten."""
         row = asked.row()
-        guard = None if row is None else guard_of(tensors)
-        if row is not None and guard is not None and row[1].entry is not None:
+        if row is None:
+            return
+        _, slot, kind = row
+        guard, plan = guard_of(tensors), slot.entry
+        if guard is not None and plan is not None:
             others = [each for each in self._known if each.lives]
-            self._known = (_Known(asked, row, guard, tensors), *others[: _MOST - 1])
+            self._known = (_Known(asked, slot, plan, kind, guard, tensors), *others[: _MOST - 1])
 
 
 class _Known:
@@ -88,9 +92,10 @@ class _Known:
         "_written",
     )
 
-    def __init__(self, asked: Asked, row: Row, guard: Guard, tensors: Tensors) -> None:
-        _, slot, kind = row
-        outputs, out = slot.entry.call.outputs, asked.out or {}  # pyright: ignore[reportOptionalMemberAccess]
+    def __init__(
+        self, asked: Asked, slot: Slot[Prepared], plan: Prepared, kind: Kind, guard: Guard, tensors: Tensors
+    ) -> None:
+        outputs, out = plan.call.outputs, asked.out or {}
         made = [name for name in outputs if name not in out]
         self._makers = tuple([kind.maker(outputs[name]) for name in made])
         # places among a call's tensors, behind which is what it makes

@@ -31,7 +31,8 @@ def write_call_sites() -> None:
         """The call, as text once all else of the graph is decided."""
 
         def codegen(self, code: Any) -> None:
-            made, root = self.node.get_name(), self.wrapper
+            made: str = self.node.get_name()
+            root: Any = self.wrapper
             while hasattr(root, "parent_wrapper"):  # that of a part of the graph, whose code has no header
                 root = root.parent_wrapper
             root.add_import_once(f"from {call_sites.__name__} import CallSite")

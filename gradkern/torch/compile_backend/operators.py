@@ -40,8 +40,9 @@ class Asked(NamedTuple):
         found = self.operator(self.needs, self.tensors, self.attributes, self.out)
         if self.results is not None:
             found = tuple([found[place] for place in self.results])
-        every = given(found, self.tensors[0])  # pyright: ignore[reportArgumentType]  there is a first one
-        return every if len(every) > 1 else every[0]
+        first: Any = self.tensors[0]
+        every = given(found, first)
+        return every[0] if len(every) == 1 else every
 
     def row(self) -> Row | None:
         """What recognises the plan of this call by its tensors, if any does."""
@@ -101,9 +102,9 @@ def names() -> Iterable[str]:
 def differentiable(operator: Any, backward: Callable[..., Any], setup: Callable[..., Any]) -> None:
     """Let the operator have this backward pass, and a twin, NAME_forward, that has none."""
     torch.library.register_autograd(operator, backward, setup_context=setup, lib=_library)
-    schema, *rest = _definitions[operator._schema.name.removeprefix("gradkern::")]
+    schema, ask, fake, rows = _definitions[operator._schema.name.removeprefix("gradkern::")]
     name, bracket, arguments = schema.partition("(")
-    _twins[operator] = define(f"{name}_forward{bracket}{arguments}", *rest)
+    _twins[operator] = define(f"{name}_forward{bracket}{arguments}", ask, fake, rows)
 
 
 def leave_gradients(graph: fx.Graph) -> None:
