@@ -22,7 +22,7 @@ import gradkern.torch
 from gradkern import plan_cache
 from gradkern.dispatch import run
 from gradkern.torch import direct
-from gradkern.torch.compile_backend import rewriting
+from gradkern.torch.compile_backend import generated_code, rewriting
 from gradkern.torch.compile_backend.call_sites import CallSite
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -226,6 +226,20 @@ def test_results_that_lie_elsewhere_than_the_code_takes_them_to_be_are_an_error(
     assert torch.equal(sites[0](x, w), torch.ops.gradkern.bias_gelu_forward(x, w, "none"))
     with pytest.raises(AssertionError, match="bias_gelu_forward"):
         sites[1](x, w)
+
+
+def test_versions_of_pytorch_that_were_not_tried_keep_the_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.codegen import custom_extern_kernel_codegen as codegen
+
+    known: dict[str, Any] = {}
+    monkeypatch.setattr(codegen, "CUSTOM_EXTERN_KERNEL_CODEGEN", known)
+    monkeypatch.setattr(generated_code, "tensor_guards", lambda: None)
+    generated_code.write_call_sites.__wrapped__()
+    assert not known
+    monkeypatch.undo()
+    monkeypatch.setattr(codegen, "CUSTOM_EXTERN_KERNEL_CODEGEN", known)
+    generated_code.write_call_sites.__wrapped__()
+    assert "torch.ops.gradkern.batch_norm_act_.default" in known
 
 
 def compiled(model: nn.Module, **options: Any) -> Any:

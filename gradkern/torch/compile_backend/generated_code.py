@@ -1,7 +1,7 @@
 """What Inductor writes for gradkern's operators: calls of call sites, which stand ready beside its own kernels.
 
 Inductor asks how to write the operators where it writes Python. Code in C++, such as AOTInductor's, calls the operators
-themselves, and so does all code of versions of PyTorch that do not ask.
+themselves, and so does all code of versions of PyTorch with which this was not tried: no promise covers the way.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from gradkern.arrays.torch_guards import tensor_guards
 from gradkern.torch.compile_backend import call_sites, operators
 
 __all__ = ["write_call_sites"]
@@ -18,14 +19,14 @@ __all__ = ["write_call_sites"]
 @cache
 def write_call_sites() -> None:
     """Let Inductor write them from now on, in this process."""
-    try:
-        from torch._inductor.codegen import (  # pyright: ignore[reportMissingImports]
-            custom_extern_kernel_codegen as custom,
-        )
-        from torch._inductor.codegen.wrapper import ExternKernelAllocLine  # pyright: ignore[reportMissingImports]
-        from torch._inductor.virtualized import V  # pyright: ignore[reportMissingImports]
-    except ImportError:
+    if tensor_guards() is None:  # without which a call site would recognise nothing
         return
+    from torch._inductor.codegen.custom_extern_kernel_codegen import (  # pyright: ignore[reportMissingImports]
+        CUSTOM_EXTERN_KERNEL_CODEGEN,
+        CustomCodegen,
+    )
+    from torch._inductor.codegen.wrapper import ExternKernelAllocLine  # pyright: ignore[reportMissingImports]
+    from torch._inductor.virtualized import V  # pyright: ignore[reportMissingImports]
 
     class Line(ExternKernelAllocLine):
         """The call, as text once all else of the graph is decided."""
@@ -51,8 +52,7 @@ def write_call_sites() -> None:
                 each.skip_size_stride_alignment_checks = True  # the call site looks where a call is new to it
 
     for name in operators.names():
-        known = f"torch.ops.gradkern.{name}.default"
-        custom.CUSTOM_EXTERN_KERNEL_CODEGEN[known] = custom.CustomCodegen(python=write)
+        CUSTOM_EXTERN_KERNEL_CODEGEN[f"torch.ops.gradkern.{name}.default"] = CustomCodegen(python=write)
 
 
 def _description(node: Any) -> tuple[str, tuple[Any, ...], Any] | None:
