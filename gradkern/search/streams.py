@@ -10,12 +10,18 @@ from typing import Any
 from gradkern.cuda.device import Device
 from gradkern.cuda.side_stream import fork
 from gradkern.search.candidate import Candidate, Note, Unfit
+from gradkern.search.store import SearchResult
 
-__all__ = ["BoundCandidate", "Enqueue", "StreamsCandidate", "StreamsSource"]
+__all__ = ["BoundCandidate", "Enqueue", "StreamsCandidate", "StreamsSource", "worth_two"]
 
 Enqueue = Callable[[tuple[int, ...], tuple[int, ...], int, int], None]
 """Takes what a Candidate's call takes: inputs, outputs, workspace and stream."""
 _ALIGNED = 256
+_ONE, _TWO = "one_stream", "two_streams"
+_SPLIT_SECONDS = 15e-6
+"""What a second stream costs the host at the least: 14 to 40 microseconds a call on the host of two H200, where the
+device gained 6 at most. Where the host bounds a training step, a gain of less is a loss.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,7 @@ class StreamsCandidate:
 
     def __init__(self, members: tuple[BoundCandidate, ...], device: Device, streams: int) -> None:
         self.members, self.device, self.streams = members, device, streams
-        self.name = self.origin = "one_stream" if streams == 1 else "two_streams"
+        self.name = self.origin = _ONE if streams == 1 else _TWO
         self.notes: frozenset[Note] = frozenset[Note]().union(*(each.candidate.notes for each in members))
         self.recipe: Mapping[str, Any] = {"streams": streams}
         first, *others = (each.candidate.workspace for each in members)
@@ -70,6 +76,13 @@ class StreamsCandidate:
             enqueue(inputs, outputs, workspace + self._second_workspace, side.stream)
         first(inputs, outputs, workspace, stream)
         side.join()
+
+
+def worth_two(result: SearchResult) -> bool:
+    """Whether two streams save the device more than they cost the host, by a search among a StreamsSource's."""
+    seconds = {each.name: each.seconds for each in result.ranking}
+    one, two = seconds.get(_ONE), seconds.get(_TWO)
+    return one is None or (two is not None and one - two > _SPLIT_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from gradkern.ops.conv.cuda import plan as conv
 from gradkern.policy import Policy
 from gradkern.search import plan as search_plan
 from gradkern.search.candidate import Unfit
+from gradkern.search.store import Measurement, SearchResult
 from gradkern.search.tuner import Choice
 from gradkern.strides import c_strides
 
@@ -53,12 +54,17 @@ class Search:
         self.tasks: list[Any] = []
         self.pins: list[str | None] = []
         self.workspaces: dict[str, list[int]] = {}
+        self.seconds: dict[str, float] | None = None  # what a search among streams has measured, if one was made
 
     def __call__(self, task: Any, policy: Policy, device: Device, pin: str | None = None, seconds: float = 3.0) -> Any:
         self.tasks.append(task)
         self.pins.append(pin)
         if task.kind == "ConvGrad streams":
-            return Choice(task, next(task.sources[0].candidates()))
+            one, two = task.sources[0].candidates()
+            if self.seconds is None:
+                return Choice(task, one)
+            ranking = [Measurement.of(each, "streams", self.seconds[each.name]) for each in (two, one)]
+            return Choice(task, two, SearchResult("", {}, tuple(ranking), (), True, 0.0))
         gradient = task.kind.split()[1]
         return FakeChoice(task, gradient, self.workspaces.get(gradient, [0]))
 
@@ -203,6 +209,14 @@ def test_several_run_together_each_on_its_own_arrays(search: Search) -> None:
     found = {name: runs(choice) for name, choice in plan.choices.items()}
     assert found == {"dX": [((1, 3), (4,), 0, 7)], "dW": [((1, 2), (5,), 0, 7)], "dB": [((1,), (6,), 0, 7)]}
     assert plan.kernel == "dX: fake dX 0; dW: fake dW 0; dB: fake dB 0"
+
+
+@pytest.mark.parametrize(("one", "streams"), [(101e-6, 1), (112e-6, 1), (120e-6, 2)])
+def test_a_second_stream_has_to_save_more_than_it_costs_the_host(search: Search, one: float, streams: int) -> None:
+    search.seconds = {"one_stream": one, "two_streams": 100e-6}
+    search.workspaces = {"dX": [1000], "dW": [512], "dB": [0]}
+    # the second stream's workspace lies behind the first's
+    assert conv.plan(call()).scratch == (1000 if streams == 1 else 1024 + 512)
 
 
 def test_a_workspace_that_cannot_be_had_gives_way_to_the_next(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:

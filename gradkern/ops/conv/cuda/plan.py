@@ -8,6 +8,7 @@ gradkern's own for depthwise convolutions and for dB. They are one search's; whe
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -21,7 +22,7 @@ from gradkern.ops.conv.geometry import Geometry
 from gradkern.search.candidate import Unfit
 from gradkern.search.plan import Choices, SearchPlan
 from gradkern.search.store import SearchResult
-from gradkern.search.streams import BoundCandidate, StreamsSource
+from gradkern.search.streams import BoundCandidate, StreamsCandidate, StreamsSource, worth_two
 from gradkern.search.task import ModuleSource, Source, Task
 from gradkern.search.tuner import candidate_names, choose, stored
 from gradkern.strides import layout, overlaps_itself
@@ -87,10 +88,15 @@ def _combined(call: Call, device: Device, choices: Choices) -> BoundCandidate | 
     )
     if len(parts) < 2:
         return parts[0] if parts else None
-    task = _streams_task(call, device, choices, parts)
+    # numbered as the outputs of this task are, not as those of the call: some of those may be zeros
+    numbered = tuple(replace(part, outputs=(place,)) for place, part in enumerate(parts))
+    task = _streams_task(call, device, choices, numbered)
     choice = choose(task, call.policy, device, seconds=_STREAMS_SECONDS)
+    candidate = choice.candidate
+    if choice.result is not None and not worth_two(choice.result):
+        candidate = StreamsCandidate(numbered, device, 1)
     written = tuple(outputs.index(name) for name in choices)
-    return BoundCandidate(choice.candidate, tuple(range(len(inputs))), written, choice.provisional)
+    return BoundCandidate(candidate, tuple(range(len(inputs))), written, choice.provisional)
 
 
 def _problem(call: Call, gradient: Any) -> Problem | BiasProblem:
@@ -182,8 +188,6 @@ def _by(tensor: Tensor) -> str:
 
 def _streams_task(call: Call, device: Device, choices: Choices, parts: tuple[BoundCandidate, ...]) -> Task:
     winners = "; ".join(f"{name}: {choice.candidate.name}" for name, choice in choices.items())
-    # numbered as the outputs of this task are, not as those of the call: some of those may be zeros
-    parts = tuple(BoundCandidate(part.candidate, part.inputs, (place,)) for place, part in enumerate(parts))
     tasks = [choice.task for choice in choices.values()]
     return Task(
         kind="ConvGrad streams",
