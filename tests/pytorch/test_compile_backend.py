@@ -412,8 +412,9 @@ def test_what_a_batch_norms_gradient_reads_lies_as_its_input(monkeypatch: pytest
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.last(self.norm(self.conv(x)).relu().mean((2, 3)))
 
-    model, x = Averaged().to(memory_format=torch.channels_last), images(3, 4, 7, 6)
-    x = x.contiguous(memory_format=torch.channels_last)
+    model: Any = Averaged()
+    model.to(memory_format=torch.channels_last)
+    x = images(3, 4, 7, 6).contiguous(memory_format=torch.channels_last)
     expected = steps(eager := copy.deepcopy(model).double(), eager, x.double())
     compiled = torch.compile(model, backend="gradkern", options={"gradkern": True, "force_disable_caches": True})
     found = steps(model, compiled, x)
