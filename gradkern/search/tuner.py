@@ -237,7 +237,8 @@ def _pinned(task: Task, policy: Policy, device: Device, name: str, limit: int) -
     result = stored(task, policy, device)
     ranking = result.ranking if result else ()
     known = (task.source(each.source).rebuild(each.recipe) for each in ranking if each.name == name)
-    for candidate in chain(known, _by_name(task, name), _all(task, reasons)):
+    by_name = _of_each_source(task, reasons, lambda source: (source.named(name),))
+    for candidate in chain(known, by_name, _all(task, reasons)):
         if candidate.name == name:
             try:
                 return ready(candidate, policy, limit)
@@ -248,19 +249,15 @@ def _pinned(task: Task, policy: Policy, device: Device, name: str, limit: int) -
     raise Unfit(f"has no kernel {name!r}; it has {', '.join(names) or joined_reasons(reasons)}")
 
 
-def _by_name(task: Task, name: str) -> Iterator[Candidate]:
-    for source in task.sources:
-        try:
-            found = source.named(name)
-        except (Unfit, GradkernError) as error:
-            raise Unfit(f"kernel {name!r} was asked for: {error}") from error
-        if found is not None:
-            yield found
-
-
 def _all(task: Task, reasons: dict[str, str]) -> Iterator[Candidate]:
+    return _of_each_source(task, reasons, lambda source: source.candidates())
+
+
+def _of_each_source(
+    task: Task, reasons: dict[str, str], ask: Callable[[Source], Iterable[Candidate | None]]
+) -> Iterator[Candidate]:
     for source in task.sources:
         try:
-            yield from source.candidates()
+            yield from filter(None, ask(source))
         except (Unfit, GradkernError, ImportError) as error:
             reasons[source.name] = str(error)

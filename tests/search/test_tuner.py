@@ -231,6 +231,15 @@ def test_an_unknown_pin_lists_the_names(look):
         look(task((A, B)), pin="c")
 
 
+def test_a_name_that_a_library_does_not_know_lists_the_names(look, monkeypatch):
+    def named(self, name):
+        raise Unfit("no such engine")
+
+    monkeypatch.setattr(FakeSource, "named", named)
+    with pytest.raises(Unfit, match=r"^has no kernel 'c'; it has a, b$"):
+        look(task((A, B)), pin="c")
+
+
 def test_a_pin_that_the_policy_forbids_says_why(look):
     fast = FakeCandidate("fast", notes=frozenset({"tf32"}))
     with pytest.raises(Unfit, match="kernel 'fast' was asked for: it multiplies in TF32"):
