@@ -17,7 +17,7 @@ from gradkern.cuda.device import Device, activate, check
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, kernel_of
 from gradkern.cuda.rows import device_of
-from gradkern.strides import memory_order
+from gradkern.strides import c_strides, memory_order
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
@@ -59,11 +59,6 @@ def _choices(call: Call) -> Iterator[tuple[Order, tuple[str, ...]]]:
         choices += [(sum(tensors[name].nbytes for name in names), order, names)] if names else []
     for _, order, names in sorted(choices):
         yield order, names
-
-
-def _axes_of(tensor: Tensor, order: Order) -> Order:
-    """The axes of an array that is to lie in this order: of one with fewer axes they are in C order."""
-    return order if len(order) == len(tensor.shape) else tuple(range(len(tensor.shape)))
 
 
 class Gathered:
@@ -117,11 +112,10 @@ class Gathered:
 
 
 def _dense(tensor: Tensor, order: Order) -> Tensor:
-    strides, step = [0] * len(tensor.shape), tensor.dtype.itemsize
-    for axis in reversed(_axes_of(tensor, order)):
-        strides[axis] = step
-        step *= max(tensor.shape[axis], 1)
-    return tensor._replace(strides=tuple(strides), alignment=16)
+    """The array end to end in this order; one with fewer axes in C order."""
+    axes = order if len(order) == len(tensor.shape) else range(len(tensor.shape))
+    steps = dict(zip(axes, c_strides(tuple(tensor.shape[axis] for axis in axes), tensor.dtype.itemsize), strict=True))
+    return tensor._replace(strides=tuple(steps[axis] for axis in range(len(steps))), alignment=16)
 
 
 class _Axis(NamedTuple):
