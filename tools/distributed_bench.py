@@ -200,8 +200,6 @@ def overlap(bench: Bench) -> tuple[dict[str, dict[str, float]], str]:
 
 
 def _step_us(bench: Bench, step: Step) -> float:
-    for _ in range(5):
-        step()
     return bench.times({"": step}, bench.options.seconds)[""]
 
 
