@@ -73,9 +73,15 @@ def _missing(*packages: str) -> str | None:
 
 
 @pytest.fixture
-def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+def seed_of_test(request: pytest.FixtureRequest) -> int:
+    """The same in every run of a test, and another for every test."""
+    return zlib.crc32(request.node.nodeid.encode())
+
+
+@pytest.fixture
+def rng(seed_of_test: int) -> np.random.Generator:
     """Random numbers that are the same in every run of a test, and differ between tests."""
-    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+    return np.random.default_rng(seed_of_test)
 
 
 @pytest.fixture
