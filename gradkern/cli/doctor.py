@@ -65,6 +65,7 @@ def _checks(compiling: bool) -> Iterator[Check]:
     yield from check_packs([each.capability for each in asked.gpus] if asked else [])
     yield on_cpu()
     if needed:
+        yield from check_margin()
         yield check_provider("cuda", compiling)
 
 
@@ -185,6 +186,19 @@ def check_packs(gpus: Iterable[tuple[int, int]]) -> Iterator[Check]:
 
 
 _REINSTALL = pip("install", "--force-reinstall", "--no-deps", "gradkern")
+
+
+def check_margin() -> Iterator[Check]:
+    """How many multiprocessors are left free, where any are asked for."""
+    margin: Any = import_module("gradkern.cuda.margin")
+    try:
+        left: int | None = margin.asked()
+    except GradkernError as error:
+        yield problem("SM margin", str(error), f"unset {margin.VARIABLE}")
+        return
+    if left:
+        text = f"{left} multiprocessors are left free for others' kernels: {margin.VARIABLE}"
+        yield fine("SM margin", text, multiprocessors=left)
 
 
 def check_provider(provider: str, compiling: bool = False) -> Check:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from gradkern.cuda.margin import sm_margin
 from gradkern.errors import ProviderError
 from gradkern.system import locks
 
@@ -53,13 +54,17 @@ def check(answer: tuple[Any, ...], doing: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What a kernel's shape may depend on."""
+    """What a kernel's shape may depend on.
+
+    processors: the multiprocessors that kernels may fill; margin: those beside, which they leave free
+    """
 
     index: int
     capability: tuple[int, int]
     processors: int
     shared_bytes: int  # of dynamic shared memory a block may have
     context: Any = None
+    margin: int = 0
 
 
 _described: ContextVar[Device | None] = ContextVar("gradkern_described_device", default=None)
@@ -76,8 +81,21 @@ def described(device: Device) -> Generator[None]:
 
 
 def get_device(index: int) -> Device:
-    """The device with this index and its primary context, the one every framework uses."""
-    return _described.get() or _opened(index)
+    """The device with this index, less the SM margin of now, and its primary context, the one every framework uses.
+
+    What is planned for it keeps that margin: plans are cached, and their keys do not have it.
+    """
+    given = _described.get()
+    if given is not None:
+        return given
+    whole = _opened(index)
+    margin = sm_margin(whole.processors)
+    return _less(whole, margin) if margin else whole
+
+
+@cache
+def _less(whole: Device, margin: int) -> Device:
+    return replace(whole, processors=whole.processors - margin, margin=margin)
 
 
 @cache

@@ -32,7 +32,8 @@ class DryRunDevice(Device):
     @classmethod
     def of(cls, device: Device) -> DryRunDevice:
         """In place of a device of this machine."""
-        return cls(device.index, device.capability, device.processors, device.shared_bytes, there=True)
+        sizes = device.processors, device.shared_bytes
+        return cls(device.index, device.capability, *sizes, margin=device.margin, there=True)
 
 
 class UnloadedKernel:

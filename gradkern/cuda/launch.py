@@ -23,11 +23,11 @@ driver: Any = import_module("cuda.bindings.driver")  # it has no types
 __all__ = ["Form", "Kernel", "Launch", "LaunchPlan", "kernel_of", "kernel_of_form"]
 
 _lock = locks.lock()
-_loaded: dict[tuple[str, int], Kernel] = {}
+_loaded: dict[tuple[str, Device], Kernel] = {}
 
 
 class Kernel:
-    """A kernel loaded on a device."""
+    """A kernel loaded on a device: how many of its blocks are resident follows from that device's margin, too."""
 
     def __init__(self, compiled: Compiled, device: Device, shared_bytes: int, cluster: int = 1) -> None:
         self.device = device
@@ -45,14 +45,16 @@ class Kernel:
                 check(driver.cuFuncSetAttribute(self.function, what, 1), "asking for a large cluster")
 
     def resident_blocks(self, threads: int, cluster: int = 1) -> int:
-        """How many blocks the device runs at the same time."""
+        """How many blocks the device runs at the same time, beside others' in its margin."""
         with activate(self.device):
             if cluster == 1:
                 each = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(self.function, threads, self.shared_bytes)
                 return int(check(each, "asking for the occupancy")) * self.device.processors
             config = _config(self.device.processors // cluster * cluster, threads, self.shared_bytes, cluster, False)
             count = driver.cuOccupancyMaxActiveClusters(self.function, config)
-            return int(check(count, "asking for the clusters")) * cluster
+            # of the whole device: a margin takes its share, but more of them where others' blocks lie scattered
+            clusters = int(check(count, "asking for the clusters"))
+            return clusters * self.device.processors // (self.device.processors + self.device.margin) * cluster
 
 
 class Form(Protocol):
@@ -98,9 +100,9 @@ def kernel_of(
     shared_bytes: int = 0,
     cluster: int = 1,
 ) -> Kernel:
-    """The kernel that the builder makes of these constants, on the device: loaded once in a process, and compiled only
-    where neither a pack nor the cache on disk has it. A pack comes first: the same machine code runs whether the cache
-    is empty or not.
+    """The kernel that the builder makes of these constants, on the device: loaded once in a process for each SM margin,
+    and compiled only where neither a pack nor the cache on disk has it. A pack comes first: the same machine code runs
+    whether the cache is empty or not.
 
     builder, constants: as in KernelSpec. With the module's sources they are all that the machine code depends on, and
     `name`, `shared_bytes` and `cluster` follow from them.
@@ -112,10 +114,10 @@ def kernel_of(
         return cast(Kernel, UnloadedKernel(spec, device, shared_bytes))
     key = cache.key_of(spec.module, spec.description, spec.capability)
     with _lock:
-        kernel = _loaded.get((key, device.index))
+        kernel = _loaded.get((key, device))
         if kernel is None:
             made = packs.find(spec) or cache.fetch(key, spec.compile)
-            kernel = _loaded[key, device.index] = Kernel(made, device, shared_bytes, cluster)
+            kernel = _loaded[key, device] = Kernel(made, device, shared_bytes, cluster)
         return kernel
 
 

@@ -117,6 +117,7 @@ def conditions(task: Task, policy: Policy, device: Device) -> dict[str, Any]:
         "driver": driver,
         "gradkern": __version__,
         "sources": {source.name: _version(source) for source in task.sources},
+        **({"sm_margin": device.margin} if device.margin else {}),
     }
 
 

@@ -157,7 +157,7 @@ def tune(step: Callable[[], Any], *, repeats: int = 0) -> Any:
 
     Nothing is in flight on the device meanwhile. Searches that other calls of gradkern have put off are made, too, as
     by `gradkern.tune()`. Under torch.distributed the first rank searches, then the others, who read what it found: all
-    have to call it, with as many repeats.
+    have to call it, with as many repeats. Kernels leave multiprocessors to NCCL's where the group is there by then.
 
     Raises ProviderError where neither is in use, and ArgumentError for repeats below 0, or where `enable` was not
     called, or told to take all that has a plan.

@@ -17,7 +17,15 @@ from gradkern import cli
 from gradkern.cli import doctor, libraries
 from gradkern.cli.catalogue import calls
 from gradkern.cli.checks import Check, absent, fine, problem
-from gradkern.cli.doctor import begin_check, check_cache, check_driver, check_packages, check_packs, check_provider
+from gradkern.cli.doctor import (
+    begin_check,
+    check_cache,
+    check_driver,
+    check_margin,
+    check_packages,
+    check_packs,
+    check_provider,
+)
 from gradkern.cuda import pack, packs
 from gradkern.cuda.compile import Compiled
 from gradkern.cuda.spec import source_digest
@@ -255,6 +263,24 @@ def test_a_pack_of_the_package_is_mended_where_it_comes_from(packed: Path, monke
     monkeypatch.setattr(doctor, "in_checkout", lambda: False)
     (found,) = check_packs([])
     assert found.remedy == "pip install --force-reinstall --no-deps gradkern"
+
+
+# --- the SM margin ---------------------------------------------------------------------------------------------------
+
+
+def test_a_margin_is_shown_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("", "0"):
+        monkeypatch.setenv("GRADKERN_SM_MARGIN", text)
+        assert list(check_margin()) == []
+    monkeypatch.setenv("GRADKERN_SM_MARGIN", "24")
+    text = "24 multiprocessors are left free for others' kernels: GRADKERN_SM_MARGIN"
+    assert list(check_margin()) == [fine("SM margin", text, multiprocessors=24)]
+
+
+def test_a_margin_that_is_no_number_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADKERN_SM_MARGIN", "all")
+    text = "GRADKERN_SM_MARGIN is 'all'; it takes a number of multiprocessors, such as 16"
+    assert list(check_margin()) == [problem("SM margin", text, "unset GRADKERN_SM_MARGIN")]
 
 
 # --- the providers ---------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from gradkern.cuda import device as devices
 from gradkern.cuda import launch as launches
 from gradkern.cuda.compile import Compiled
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Launch, kernel_of, kernel_of_form
+from gradkern.cuda.launch import Kernel, Launch, kernel_of, kernel_of_form
 from gradkern.errors import ProviderError
 
 CONTEXT, OTHER = 0x1000, 0x2000
@@ -117,6 +117,22 @@ class Constants:
     shared_bytes: int = 4096
 
 
+def test_blocks_are_resident_beside_those_of_the_margin(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = driver.CUresult.CUDA_SUCCESS
+    for name, answer in (
+        ("cuModuleLoadData", 1),
+        ("cuModuleGetFunction", 2),
+        ("cuOccupancyMaxActiveBlocksPerMultiprocessor", 3),
+        ("cuOccupancyMaxActiveClusters", 32),  # of the whole device
+    ):
+        monkeypatch.setattr(fake, name, lambda *_, answer=answer: (done, answer), raising=False)
+    less = replace(WHICH, processors=108, margin=24)
+    for device, blocks, clustered in ((WHICH, 396, 128), (less, 324, 104)):
+        kernel = Kernel(Compiled(b"", 1, 0), device, 4096)
+        assert kernel.resident_blocks(256) == blocks
+        assert kernel.resident_blocks(256, 4) == clustered
+
+
 BUILDER = "gradkern.search.kernels:compare"
 FORM = Constants(frozenset((0, 8)))
 
@@ -142,6 +158,13 @@ def test_a_kernel_is_loaded_once_on_each_device(fetched: list[str]) -> None:
     assert first == (fetched[0], WHICH, 4096, 2)
     kernel_of_form(replace(WHICH, index=1), BUILDER, FORM, arguments=4, cluster=2)
     assert fetched == [fetched[0]] * 2
+
+
+def test_a_kernel_knows_the_margin_of_each_device_it_is_planned_for(fetched: list[str]) -> None:
+    for device in (WHICH, replace(WHICH, processors=108, margin=24)):
+        made: Any = kernel_of_form(device, BUILDER, FORM, arguments=4)
+        assert made[1] is device
+    assert fetched == [fetched[0]] * 2  # the same machine code
 
 
 def test_the_key_tells_apart_all_that_is_compiled_in(fetched: list[str]) -> None:

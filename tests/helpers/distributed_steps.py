@@ -19,6 +19,7 @@ from torch.distributed.tensor.parallel import SequenceParallel, parallelize_modu
 from torch.nn.parallel import DistributedDataParallel
 
 import gradkern.torch
+from gradkern.cuda.margin import sm_margin
 from gradkern.torch import step_comparison, switch
 from helpers import processes
 
@@ -144,6 +145,7 @@ def main(rank: int, size: int, folder: Path) -> None:
         results["sequence parallel"] = of_tokens(mesh, rank, size)
     with gradkern.torch.enabled(devices="cpu", min_bytes=0):
         results["repeats"] = after_repeats(rank)
+    results["margin"] = sm_margin(132)
     torch.save(results, folder / f"{rank}.pt")
     dist.destroy_process_group()
 

@@ -49,3 +49,16 @@ def test_a_norm_over_sharded_tokens(results: list[dict[str, Any]]) -> None:
 def test_processes_leave_to_pytorch_what_makes_the_slowest_step_longer(results: list[dict[str, Any]]) -> None:
     operators = ["convolution_backward", "gelu_backward", "native_layer_norm_backward"]
     assert [each["repeats"] for each in results] == [(operators, 1 + 3 * 6)] * SIZE
+
+
+def test_processes_without_nccl_leave_no_multiprocessor_free(results: list[dict[str, Any]]) -> None:
+    assert [each["margin"] for each in results] == [0] * SIZE
+
+
+@pytest.mark.parametrize(("backend", "uses"), [("nccl", True), ("cpu:gloo,cuda:nccl", True), ("gloo", False)])
+def test_pytorch_names_nccl_where_a_group_uses_it(backend: str, uses: bool) -> None:
+    """As the SM margin looks for it: what `get_backend_config` answers is such a text."""
+    from torch.distributed.distributed_c10d import Backend, BackendConfig
+
+    named: Any = Backend(backend)
+    assert ("nccl" in str(BackendConfig(named))) == uses

@@ -88,6 +88,14 @@ def test_what_the_answer_depends_on_is_part_of_the_question(look, benches, monke
     assert len(benches) == 2
 
 
+def test_a_result_holds_for_the_margin_it_was_found_with(benches):
+    margins = [replace(DEVICE, processors=132 - margin, margin=margin) for margin in (0, 16, 24)]
+    for device in margins * 2:
+        choose(task((A, B)), POLICY, device, open_bench=benches)
+    assert len(benches) == 3
+    assert "sm_margin" not in choosing.conditions(task((A, B)), POLICY, DEVICE)  # what was found before there was one
+
+
 @pytest.mark.parametrize("damage", ["empty", "truncated", "flipped", "another's", "no JSON", "lacking"])
 def test_a_damaged_file_is_searched_again_with_one_warning(look, benches, folder, damage):
     look(task((A, B)))
