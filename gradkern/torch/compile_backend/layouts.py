@@ -1,13 +1,15 @@
-"""Stage 3, in the backward graph: what a batch norm's gradient reads beside its input lies in memory as that does.
+"""Stage 3, in the backward graph: how tensors that Inductor computes lie in memory where it matters to who reads them.
 
 What Inductor computes itself it lays out as it likes: behind an average over positions, say, in C order, though all
-else is channels-last. The kernels want one order, and would copy.
+else is channels-last. A batch norm's kernels want one order for all, and would copy. A 3-D convolution's gradient is
+copied by PyTorch, slowly, where it is cut out of another, as that of a concatenation is: Inductor's copy is quicker.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch._inductor import inductor_prims  # pyright: ignore[reportMissingImports]
 
@@ -32,3 +34,15 @@ def agree(graph: fx.Graph) -> None:
                     made = graph.call_function(inductor_prims.force_stride_order, (each, strides))
                     made.meta["val"] = each.meta["val"]
                     node.update_arg(place, made)
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.convolution_backward.default):
+        gradient, x = (each.meta["val"] for each in node.args[:2])
+        if x.dim() == 5 and x.is_contiguous(memory_format=torch.channels_last_3d) and not _is_dense(gradient):
+            order: Any = torch.channels_last_3d
+            with graph.inserting_before(node):
+                made = graph.call_function(torch.ops.aten.clone.default, (node.args[0],), {"memory_format": order})
+            made.meta["val"] = torch.empty_like(gradient, memory_format=order)
+            node.update_arg(0, made)
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return torch.ops.aten.is_non_overlapping_and_dense.default(tensor)

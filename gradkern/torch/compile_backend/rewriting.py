@@ -6,7 +6,15 @@ from typing import Any
 
 from torch import fx  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend import add_norm, batch_norm, counters, depthwise_conv, findings, linear_gelu
+from gradkern.torch.compile_backend import (
+    add_norm,
+    batch_norm,
+    channels_last_3d,
+    counters,
+    depthwise_conv,
+    findings,
+    linear_gelu,
+)
 from gradkern.torch.compile_backend.fusion import Fusion
 from gradkern.torch.compile_backend.gates import gates_of
 
@@ -19,6 +27,7 @@ def rewrite(graph_module: fx.GraphModule, gates: Any = None) -> None:
     findings.note_graph()
     for each in graph_module.modules():  # regions that are checkpointed are modules of their own
         if isinstance(each, fx.GraphModule):
+            channels_last_3d.arrange(each.graph, fusion)
             for fuse in (batch_norm.fuse, add_norm.fuse, linear_gelu.fuse, depthwise_conv.fuse):
                 fuse(each.graph, fusion)
             counters.fuse(each.graph)
