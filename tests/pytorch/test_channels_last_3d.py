@@ -86,11 +86,12 @@ def check(model: nn.Module, x: torch.Tensor, compiled: Callable[[Any, Any], Any]
 class Traced:
     """The backend, up to the graphs that Inductor would get, which run as they are: they are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, instance_norm: bool = False) -> None:
+        self._gates = {NAME: True, "instance_norm": instance_norm}
         self.graphs: list[Any] = []
 
     def __call__(self, graph_module: Any, inputs: Any) -> Any:
-        rewrite(graph_module, {NAME: True})
+        rewrite(graph_module, self._gates)
 
         def kept(traced: Any, _: Any) -> Any:
             layouts.agree(traced.graph)
@@ -126,10 +127,11 @@ def test_numbers_are_those_of_eager(norm: Any) -> None:
     assert reasons() == [""]
 
 
+@pytest.mark.parametrize("instance_norm", [False, True])
 @pytest.mark.parametrize("norm", NORMS)
-def test_all_between_3d_convolutions_has_channels_last(norm: Any) -> None:
+def test_all_between_3d_convolutions_has_channels_last(norm: Any, instance_norm: bool) -> None:
     torch.manual_seed(0)
-    traced, model = Traced(), UNet(norm, nn.Identity())
+    traced, model = Traced(instance_norm), UNet(norm, nn.Identity())
     step(model, torch.compile(model, backend=traced), torch.randn(BATCH, 1, 6, 8, 10))
     # the output comes back to the order that it has in eager; what is cut from a gradient of cat is copied
     assert sorted(traced.with_channels_first()) == ["aten.clone.default", "aten.slice.Tensor", "aten.slice.Tensor"]

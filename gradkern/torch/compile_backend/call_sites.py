@@ -51,7 +51,8 @@ class CallSite:
         if is_eager():
             asked = self._ask(*arguments)
             results = asked.answer()
-            self._remember(asked, tensors)
+            if isinstance(asked, Asked):  # which one plan answers
+                self._remember(asked, tensors)
         else:  # a dispatch mode is to see the operator
             results = self._operator(*arguments)
         every = (results,) if isinstance(results, torch.Tensor) else results

@@ -4,9 +4,6 @@ cuDNN computes such convolutions with channels last and turns over what lies oth
 in a step of a 3-D U-Net that took a third of the time. Inductor chooses the order for 2-D convolutions alone. Here what
 comes to a convolution with channels first is brought into the other order once, all that only passes it on keeps that,
 and whatever else reads it, the model's results among them, gets the order that it would have had.
-
-Instance norm, which PyTorch computes as a batch norm of batch times channels, for which channels have to come first,
-is written as the group norm of as many groups as channels: the same numbers in any order.
 """
 
 from __future__ import annotations
@@ -38,19 +35,19 @@ _METHODS = {"add", "add_", "sub", "mul", "mul_", "div", "relu", "relu_", "sigmoi
 """What gives its result the order of what it is given, whichever that is."""
 
 
-def arrange(graph: fx.Graph, fusion: Fusion) -> None:
-    """Rewrite the graph if it has two such convolutions or more; where it cannot be, that is reported."""
+def arrange(graph: fx.Graph, fusion: Fusion) -> set[fx.Node]:
+    """Rewrite the graph if it has two such convolutions or more; where it cannot be, that is reported. Returns the
+    nodes that have channels last now.
+    """
     convs = calls(graph, *_CONVS)
     if len(convs) < 2:
-        return
+        return set()
     reason = next(filter(None, map(_reason, convs)), "") or _hindrance(graph) or fusion.against(_NAME, value(convs[0]))
     if reason:
         fusion.left(_NAME, convs[0], value(convs[0]), reason)
-        return
+        return set()
     fusion.taken(_NAME, convs[0], value(convs[0]))
-    last = _turned(graph)
-    for node in [each for each in calls(graph, functional.instance_norm) if each in last]:
-        _as_group_norm(graph, node)
+    return _turned(graph)
 
 
 def _reason(conv: fx.Node) -> str:
@@ -131,21 +128,3 @@ def _ordered(graph: fx.Graph, x: fx.Node, order: torch.memory_format) -> fx.Node
     made = graph.call_method("to", (x,), {"memory_format": order})
     made.meta = dict(x.meta)
     return made
-
-
-def _as_group_norm(graph: fx.Graph, node: fx.Node) -> None:
-    """Statistics of the input, as those of a batch, and no running ones: then it is the group norm of every channel."""
-    defaults = {"weight": None, "bias": None, "use_input_stats": True, "momentum": 0.1, "eps": 1e-5}
-    call = arguments(node, "input", running_mean=None, running_var=None, **defaults)
-    x = value(call["input"])
-    if x is None or not call["use_input_stats"] or call["running_mean"] is not None:
-        return
-    tensors: list[Any] = [call[name] for name in ("input", "weight", "bias")]
-    with graph.inserting_before(node):
-        if x.element_size() == 2:  # as autocast would, but that gives the result that type, too
-            tensors = [each if each is None else graph.call_method("float", (each,)) for each in tensors]
-        made = graph.call_function(functional.group_norm, (tensors[0], x.shape[1], *tensors[1:], call["eps"]))
-        made = graph.call_method("to", (made, x.dtype))
-    made.meta = dict(node.meta)
-    node.replace_all_uses_with(made)
-    graph.erase_node(node)

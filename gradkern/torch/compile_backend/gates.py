@@ -38,6 +38,8 @@ GATES: Mapping[str, Gate] = MappingProxyType(
         "add + layer_norm": Gate(1 << 20, _LAUNCH),
         "add + rms_norm": Gate(1 << 20, _LAUNCH),
         "depthwise conv": Gate(1 << 20, _LAUNCH),
+        "instance_norm": Gate(1 << 20, f"of one sample: {_LAUNCH}"),
+        "instance_norm + relu": Gate(1 << 20, f"of one sample: {_LAUNCH}"),
         "channels_last_3d": Gate(
             1 << 22, "a step of a 3-D U-Net of 128x128x128 was measured; estimated for smaller ones"
         ),

@@ -8,7 +8,7 @@ makes those that are put off.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
@@ -55,11 +55,17 @@ class Asked(NamedTuple):
         return outputs if self.results is None else tuple([outputs[place] for place in self.results])
 
 
+class Answering(Protocol):
+    """What a call of an operator asks for: an Asked, or several calls of gradkern."""
+
+    def answer(self) -> Any: ...
+
+
 class Definition(NamedTuple):
     """What `define` was given."""
 
     schema: str
-    ask: Callable[..., Asked]
+    ask: Callable[..., Answering]
     fake: Callable[..., Any]
     rows: bool
 
@@ -71,7 +77,7 @@ _twins: dict[Any, Any] = {}
 """Of operators that are differentiable, those that compute the same and are not."""
 
 
-def define(schema: str, ask: Callable[..., Asked], fake: Callable[..., Any], rows: bool = False) -> Any:
+def define(schema: str, ask: Callable[..., Answering], fake: Callable[..., Any], rows: bool = False) -> Any:
     """Define torch.ops.gradkern.NAME. Returns its overload.
 
     ask:  what a call asks for; it looks at no element of a tensor

@@ -13,6 +13,7 @@ from gradkern.torch.compile_backend import (
     counters,
     depthwise_conv,
     findings,
+    instance_norm,
     linear_gelu,
 )
 from gradkern.torch.compile_backend.fusion import Fusion
@@ -27,7 +28,7 @@ def rewrite(graph_module: fx.GraphModule, gates: Any = None) -> None:
     findings.note_graph()
     for each in graph_module.modules():  # regions that are checkpointed are modules of their own
         if isinstance(each, fx.GraphModule):
-            channels_last_3d.arrange(each.graph, fusion)
+            instance_norm.fuse(each.graph, fusion, channels_last_3d.arrange(each.graph, fusion))
             for fuse in (batch_norm.fuse, add_norm.fuse, linear_gelu.fuse, depthwise_conv.fuse):
                 fuse(each.graph, fusion)
             counters.fuse(each.graph)

@@ -1,0 +1,101 @@
+"""Stage 1: F.instance_norm by the statistics of its input, with the activation behind it, as one operator.
+
+PyTorch computes it as a batch norm of batch times channels, for which channels have to come first in memory.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+from torch import fx  # pyright: ignore[reportMissingImports]
+from torch.nn import functional  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.compile_backend.fusion import Fusion
+from gradkern.torch.compile_backend.graph import arguments, called, calls, only_user, value, written_between
+from gradkern.torch.compile_backend.instance_norm_operators import INSTANCE_NORM
+from gradkern.torch.compile_backend.operators import unregistered
+
+__all__ = ["fuse"]
+
+_NAME = "instance_norm"
+
+
+def fuse(graph: fx.Graph, fusion: Fusion, last: set[fx.Node]) -> None:
+    """Rewrite what can be; whatever is found is reported. last: the nodes that were brought into channels last."""
+    for node in calls(graph, functional.instance_norm):
+        defaults = {"weight": None, "bias": None, "use_input_stats": True, "momentum": 0.1, "eps": 1e-5}
+        call = arguments(node, "input", running_mean=None, running_var=None, **defaults)
+        x, end = value(call["input"]), _end(node, call["input"])
+        activation = called(end) if end is not node else "none"
+        name = _NAME if end is node else f"{_NAME} + {activation}"
+        reason = _reason(x, value(node), call) or fusion.against(name, None if x is None else x[:1])
+        if x is None or reason:
+            fusion.left(name, node, x, reason)
+            if x is not None and node in last and _is_of_input(call):
+                _as_group_norm(graph, node, x, call)
+            continue
+        fusion.taken(name, node, x)
+        with graph.inserting_before(end):
+            parameters = [_parameter(graph, call[name], x, fill) for name, fill in _FILLS.items()]
+            found = graph.call_function(INSTANCE_NORM, (call["input"], *parameters, call["eps"], activation))
+            made = graph.call_function(operator.getitem, (found, 0))
+        _replace(graph, made, end)
+        if end is not node:
+            graph.erase_node(node)
+
+
+_FILLS = {"weight": torch.ones, "bias": torch.zeros}
+
+
+def _end(node: fx.Node, x: fx.Node) -> fx.Node:
+    """The activation behind the norm, if it may be a part of it; else the norm."""
+    after = only_user(node)
+    if after is None or called(after) != "relu" or written_between(node, after, x, besides=(node, after)):
+        return node
+    return after
+
+
+def _is_of_input(call: dict[str, Any]) -> bool:
+    return bool(call["use_input_stats"]) and call["running_mean"] is None and call["running_var"] is None
+
+
+def _reason(x: torch.Tensor | None, y: torch.Tensor | None, call: dict[str, Any]) -> str:
+    """Why the norm is none that gradkern computes; "" if it is."""
+    if x is None or y is None:
+        return "its input is no tensor of the graph"
+    if not _is_of_input(call):
+        return "it has running statistics"
+    if not y.requires_grad:
+        return "no gradient of it is wanted"
+    given = [value(call[name]) for name in _FILLS if call[name] is not None]
+    types = {each.dtype for each in given if each is not None} or {_wide(x)}
+    if y.dtype != x.dtype or len(types) > 1:
+        return "its types differ"
+    return unregistered("BatchNormalization", x.device, T=x.dtype, T1=types.pop())
+
+
+def _wide(x: torch.Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def _parameter(graph: fx.Graph, given: Any, x: torch.Tensor, fill: Any) -> Any:
+    return given or graph.call_function(fill, (x.shape[1],), {"dtype": _wide(x), "device": x.device})
+
+
+def _replace(graph: fx.Graph, made: fx.Node, node: fx.Node) -> None:
+    made.meta = dict(node.meta)
+    node.replace_all_uses_with(made)
+    graph.erase_node(node)
+
+
+def _as_group_norm(graph: fx.Graph, node: fx.Node, x: torch.Tensor, call: dict[str, Any]) -> None:
+    """As the group norm of so many groups as channels, which are the same numbers in any order in memory."""
+    tensors: list[Any] = [call[name] for name in ("input", *_FILLS)]
+    with graph.inserting_before(node):
+        if x.element_size() == 2:  # as autocast would, but that gives the result that type, too
+            tensors = [each if each is None else graph.call_method("float", (each,)) for each in tensors]
+        made = graph.call_function(functional.group_norm, (tensors[0], x.shape[1], *tensors[1:], call["eps"]))
+        made = graph.call_method("to", (made, x.dtype))
+    _replace(graph, made, node)

@@ -1,0 +1,150 @@
+"""torch.compile(model, backend="gradkern") of instance norms: that they compute what eager does, and what is left."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.backends.debugging import aot_eager
+from torch.nn import functional
+
+import gradkern.torch
+from gradkern.torch.compile_backend import findings
+from gradkern.torch.compile_backend.instance_norm_operators import INSTANCE_NORM
+from gradkern.torch.compile_backend.rewriting import rewrite
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> Iterator[None]:
+    torch.compiler.reset()
+    gradkern.torch.forget()
+    yield
+    torch.compiler.reset()
+    gradkern.torch.forget()
+
+
+def compiled(model: nn.Module, gates: Any = True) -> Any:
+    """By the backend's first stage, with autograd's graphs as they are: nothing is compiled."""
+
+    def rewritten(graph_module: Any, inputs: Any) -> Any:
+        rewrite(graph_module, gates)
+        return aot_eager(graph_module, inputs)
+
+    return torch.compile(model, backend=rewritten)
+
+
+def step(model: nn.Module, run: Any, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    x = x.detach().requires_grad_()
+    y = run(x)
+    y.float().sin().sum().backward()
+    assert x.grad is not None
+    gradients = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
+    return {"y": y.detach(), "dx": x.grad, **gradients}
+
+
+def found() -> list[tuple[str, str]]:
+    return [(each.fusion, each.reason) for each in findings.findings()]
+
+
+class Net(nn.Module):
+    def __init__(self, norm: nn.Module, activation: Any) -> None:
+        super().__init__()
+        self.norm, self.activation = norm, activation
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.activation(self.norm(x * 2)) * 3
+
+
+def inplace(t: torch.Tensor) -> torch.Tensor:
+    return functional.relu(t, inplace=True)
+
+
+@pytest.mark.parametrize("activation", [nn.Identity(), functional.relu, inplace, torch.sigmoid])
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("shape", [(3, 4, 7), (2, 4, 5, 6), (1, 3, 3, 4, 5)])
+def test_outputs_and_gradients_are_those_of_eager(shape: tuple[int, ...], affine: bool, activation: Any) -> None:
+    torch.manual_seed(0)
+    kind = {3: nn.InstanceNorm1d, 4: nn.InstanceNorm2d, 5: nn.InstanceNorm3d}[len(shape)]
+    model = Net(kind(shape[1], affine=affine), activation).double()
+    for each in model.parameters():
+        nn.init.normal_(each)
+    x = torch.randn(shape, dtype=torch.float64) + 1
+    eager = copy.deepcopy(model)
+    expected, ours = step(eager, eager, x), step(model, compiled(model), x)
+    assert ours.keys() == expected.keys()
+    for name, each in ours.items():
+        torch.testing.assert_close(each, expected[name], rtol=1e-7, atol=1e-7, msg=lambda text, n=name: f"{n}: {text}")
+    fused = activation in (functional.relu, inplace)
+    assert found() == [("instance_norm + relu" if fused else "instance_norm", "")]
+
+
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_every_type_is_as_near_to_float64_as_eager(dtype: torch.dtype, form: Any) -> None:
+    torch.manual_seed(0)
+    model = Net(nn.InstanceNorm2d(6, affine=True), functional.relu)  # of float32 parameters, as under autocast
+    eager, exact = copy.deepcopy(model), copy.deepcopy(model).double()
+    x = (torch.randn(3, 6, 9, 11) + 3).to(dtype).to(memory_format=form)
+    expected = step(exact, exact, x.double())
+    theirs, ours = step(eager, eager, x), step(model, compiled(model), x)
+    assert ours["y"].stride() == x.stride()
+    for name, each in expected.items():
+        error, bound = ((tensors[name].double() - each).norm() for tensors in (ours, theirs))
+        assert error <= 2 * bound + 1e-6 * each.norm(), name
+    assert found() == [("instance_norm + relu", "")]
+
+
+def test_only_the_gradients_that_are_asked_for_are_computed() -> None:
+    torch.manual_seed(0)
+    model = Net(nn.InstanceNorm2d(3, affine=True), functional.relu).double()
+    for each in model.parameters():
+        each.requires_grad_(False)
+    x = torch.randn(2, 3, 4, 5, dtype=torch.float64)
+    eager = copy.deepcopy(model)
+    expected, ours = step(eager, eager, x), step(model, compiled(model), x)
+    assert ours.keys() == expected.keys() == {"y", "dx"}
+    torch.testing.assert_close(ours["dx"], expected["dx"], rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("norm", "gates", "reason"),
+    [
+        (nn.InstanceNorm2d(3, track_running_stats=True), True, "it has running statistics"),
+        (nn.InstanceNorm2d(3), None, f"fewer than {1 << 20} bytes"),
+        (nn.InstanceNorm2d(3), {"instance_norm + relu": False}, "switched off"),
+    ],
+)
+def test_what_is_left_is_reported_with_the_reason(norm: nn.Module, gates: Any, reason: str) -> None:
+    model = Net(norm, functional.relu)
+    step(model, compiled(model, gates), torch.randn(2, 3, 4, 5))
+    assert found() == [("instance_norm + relu", reason)]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of Inductor's own imports
+def test_inductors_code_computes_the_same() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), Net(nn.InstanceNorm2d(3, affine=True), functional.relu)).double()
+    options: Any = {"gradkern": True}
+    run, eager = torch.compile(model, backend="gradkern", options=options), copy.deepcopy(model)
+    for seed in (1, 2, 3):  # the third is recognised
+        x = torch.randn(2, 2, 6, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        model.zero_grad()
+        eager.zero_grad()
+        expected, ours = step(eager, eager, x), step(model, run, x)
+        for name, each in ours.items():
+            torch.testing.assert_close(each, expected[name], rtol=1e-7, atol=1e-7)
+    assert found() == [("instance_norm + relu", "")]
+
+
+def test_the_operator_keeps_pytorchs_rules() -> None:
+    torch.manual_seed(0)
+    tensors = torch.randn(2, 3, 4, 5), torch.rand(3), torch.randn(3)
+    for activation in ("none", "relu"):
+        given = [each.clone().requires_grad_() for each in tensors]
+        torch.library.opcheck(INSTANCE_NORM, (*given, 1e-5, activation))
