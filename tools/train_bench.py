@@ -7,6 +7,7 @@
 
 A step is a forward and a backward pass. Every cell is a process of its own, so that no column warms another's caches;
 --cold runs each twice, first with empty caches. A cell that fails, or takes longer than --limit, says why in its place.
+--top N prints a step's N kernels that take the most; the JSON has all.
 A column is eager, or some of these with + between: enable, that is gradkern.torch.enable() and tune(repeats=5);
 accelerate, gradkern.torch.accelerate(); compile, torch.compile; gradkern, torch.compile with gradkern's backend, and
 tune(); liger, Liger's layers in place of PyTorch's; graph, the step captured in a CUDA graph and replayed. "kernels" is
@@ -61,8 +62,8 @@ def measured(name: str, column: str, tiny: bool, seconds: float) -> Row:
     if case.last:
         model = model.to(memory_format=torch.channels_last)
     if case.words:
-        x = torch.randint(case.classes, case.shape, device=device)
-        target = torch.randint(case.classes, case.shape, device=device)
+        x = torch.randint(model.words.num_embeddings, case.shape, device=device)
+        target = torch.randint(case.classes or 1, case.shape, device=device)
     else:
         x = torch.randn(case.shape, device=device, dtype=dtype)
         x = x.to(memory_format=torch.channels_last) if case.last else x
@@ -89,6 +90,8 @@ def measured(name: str, column: str, tiny: bool, seconds: float) -> Row:
     def forward() -> Any:
         with torch.autocast(device, torch.bfloat16, enabled=case.precision == "autocast"):
             y = run(x)
+        if not case.classes:
+            return y
         y = y.float()
         return (
             functional.cross_entropy(y.flatten(0, 1), target.flatten())
@@ -96,12 +99,16 @@ def measured(name: str, column: str, tiny: bool, seconds: float) -> Row:
             else functional.cross_entropy(y, target)
         )
 
-    def step() -> float:
+    gradient: list[Any] = [None]  # of a loss, 1
+
+    def step() -> Any:
         for each in model.parameters():
             each.grad = None
-        loss = forward()
-        loss.backward()
-        return loss
+        y = forward()
+        if y.dim() and gradient[0] is None:
+            gradient[0] = torch.randn_like(y)
+        y.backward(gradient[0])
+        return y
 
     synchronize()
     start = time.perf_counter()
@@ -118,7 +125,7 @@ def measured(name: str, column: str, tiny: bool, seconds: float) -> Row:
 
         with gradkern.tune():
             step()
-    loss = float(step())
+    loss = float(step().float().mean())
     first = time.perf_counter() - start
     for _ in range(2 if tiny else 10):
         step()
@@ -127,6 +134,7 @@ def measured(name: str, column: str, tiny: bool, seconds: float) -> Row:
         torch.cuda.reset_peak_memory_stats()
     host: list[float] = []
     steps, forwards = _times(whole, synchronize, seconds, host), _times(forward, synchronize, seconds / 3)
+    by_kernel = [] if tiny else _kernels(whole)
     row: Row = {
         "model": name,
         "column": column,
@@ -135,7 +143,8 @@ def measured(name: str, column: str, tiny: bool, seconds: float) -> Row:
         "step": steps,
         "host": statistics.median(host) * 1e3,
         "first": first * 1e3,
-        "kernels": None if tiny else _kernels(whole),
+        "kernels": None if tiny else sum(us for _, _, us in by_kernel) / 1e3,
+        "by_kernel": by_kernel,
         "memory": None if tiny else torch.cuda.max_memory_allocated() / 2**20,
         "device": "CPU" if tiny else torch.cuda.get_device_name(),
         "torch": torch.__version__,
@@ -163,8 +172,10 @@ def _graphed(step: Callable[[], Any]) -> Callable[[], Any]:
     return graph.replay
 
 
-def _kernels(step: Callable[[], Any], steps: int = 5) -> float:
-    """The milliseconds that the kernels of one step take, copies and fills among them."""
+def _kernels(step: Callable[[], Any], steps: int = 5) -> list[tuple[str, float, float]]:
+    """The kernels of one step, copies and fills among them: name, how many, and the microseconds that they take, those
+    that take the most first.
+    """
     import torch  # pyright: ignore[reportMissingImports]
     from torch.profiler import ProfilerActivity, profile  # pyright: ignore[reportMissingImports]
 
@@ -172,7 +183,12 @@ def _kernels(step: Callable[[], Any], steps: int = 5) -> float:
         for _ in range(steps):
             step()
         torch.cuda.synchronize()
-    return sum(each.self_device_time_total for each in profiled.key_averages()) / steps / 1e3
+    found = [
+        (each.key, each.count / steps, each.self_device_time_total / steps)
+        for each in profiled.key_averages()
+        if each.self_device_time_total
+    ]
+    return sorted(found, key=lambda each: -each[2])
 
 
 def _times(
@@ -265,6 +281,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=600.0, help="seconds that a cell may take")
     parser.add_argument("--cold", action="store_true", help="measure the first step with empty caches too")
     parser.add_argument("--tiny", action="store_true", help="small models on the CPU")
+    parser.add_argument("--top", type=int, default=0, metavar="N", help="print the N kernels that take the most")
     parser.add_argument("--json", type=Path, help="write all that was measured")
     parser.add_argument("--plot", type=Path, help="draw the steps, in the format of its name")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
@@ -300,6 +317,9 @@ def main() -> None:
             if args.json is not None:
                 results_file.write(args.json, json.dumps({"machine": machine, "rows": rows}, indent=1).encode())
     print(shown(rows))
+    for row in [each for each in rows if args.top and each.get("by_kernel")]:
+        lines = [[f"{us:.1f}", f"{count:g}", name[:120]] for name, count, us in row["by_kernel"][: args.top]]
+        print(f"\n{row['model']}, {row['column']}\n{table(['us', 'of', 'kernel'], lines)}")
     if args.plot is not None:
         from train_plot import drawn
 

@@ -69,15 +69,20 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A GPT with layer norms, GELU and learnt positions; or, as Llama's, with RMSNorm, SwiGLU and rotary ones."""
+    """A GPT with layer norms, GELU and learnt positions; or, as Llama's, with RMSNorm, SwiGLU and rotary ones.
 
-    def __init__(self, layers: int, width: int, heads: int, length: int, words: int, llama: bool = False) -> None:
+    head  whether it ends in logits of the words, or in the last norm
+    """
+
+    def __init__(
+        self, layers: int, width: int, heads: int, length: int, words: int, llama: bool = False, head: bool = True
+    ) -> None:
         super().__init__()
         self.words = nn.Embedding(words, width)
         self.positions = None if llama else nn.Parameter(torch.zeros(length, width))
         self.blocks = nn.Sequential(*[Block(width, heads, llama) for _ in range(layers)])
         self.norm = nn.RMSNorm(width, eps=1e-5) if llama else nn.LayerNorm(width)
-        self.head = nn.Linear(width, words, bias=False)
+        self.head = nn.Linear(width, words, bias=False) if head else nn.Identity()
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.words(tokens)
@@ -249,6 +254,7 @@ class Case:
     """A model and how it is trained.
 
     shape      of the input, batch first; of tokens if `words`, else of an image
+    classes    of what the cross entropy is taken; 0: the gradient of the output is random numbers, and there is no loss
     precision  "bf16", parameters too; "autocast", to bf16; "f32", without TF32
     last       channels-last
     """
@@ -265,6 +271,9 @@ class Case:
 def _cases() -> dict[str, Case]:
     every = [
         Case("GPT 12x1024", lambda: Transformer(12, 1024, 16, 1024, 50304), (16, 1024), 50304, "bf16", words=True),
+        Case(
+            "GPT 12x1024 body", lambda: Transformer(12, 1024, 16, 1024, 50304, head=False), (16, 1024), 0, "bf16", True
+        ),
         Case(
             "Llama-like 12x1024", lambda: Transformer(12, 1024, 16, 1024, 32000, True), (16, 1024), 32000, "bf16", True
         ),
@@ -288,6 +297,7 @@ def _tiny() -> dict[str, Case]:
     """The same kinds of layers in sizes for a CPU."""
     every = [
         Case("GPT 12x1024", lambda: Transformer(1, 32, 2, 16, 64), (2, 16), 64, "f32", words=True),
+        Case("GPT 12x1024 body", lambda: Transformer(1, 32, 2, 16, 64, head=False), (2, 16), 0, "f32", True),
         Case("Llama-like 12x1024", lambda: Transformer(1, 32, 2, 16, 64, True), (2, 16), 64, "f32", True),
         Case("ResNet-50", lambda: resnet((1, 1), 8, 10), (2, 3, 32, 32), 10, "f32", last=True),
         Case("ResNet-50 float32", lambda: resnet((1, 1), 8, 10), (2, 3, 32, 32), 10, "f32"),
