@@ -12,8 +12,9 @@ from importlib import import_module
 from math import prod
 from typing import Any, NamedTuple
 
-from gradkern.call import Call, Plan, Provisional, Tensor
+from gradkern.call import Call, Plan, Provisional, Refusal, Tensor
 from gradkern.cuda.device import Device, activate, check
+from gradkern.cuda.device_code.columns import reciprocal, up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, kernel_of
 from gradkern.cuda.rows import device_of
@@ -25,8 +26,10 @@ __all__ = ["Gathered", "copy_arguments", "wrap"]
 
 _MOST_AXES = 8  # of an array
 _BATCH_AXES = _MOST_AXES - 2  # of which two are a tile's
-_ARGUMENTS = 11 + 3 * _BATCH_AXES
-_THREADS, _SIDE = 256, 64
+_THREADS, _BLOCKS = 256, 4  # of a block; of a multiprocessor, at least
+_IN_FLIGHT = 64 * _THREADS  # bytes that a block's threads have under way at once, and a tile's if it is not turned
+_SHARED, _SIDE = 18 * 1024, 128  # of a turned tile: bytes with its gaps, and elements of its longer side
+_LINE, _SECTOR = 128, 32  # bytes
 Order = tuple[int, ...]
 
 
@@ -141,23 +144,25 @@ def _merged(source: Tensor, target: Tensor) -> list[_Axis]:
 def _copy(source: Tensor, target: Tensor, device: Device) -> Launch:
     """The launch that copies from the strides of one to those of the other. Its values are their addresses."""
     constants, tiles, arguments = copy_arguments(source, target)
-    dtype, turned, _ = constants
+    size, turned, read, written, _ = constants
     kernel = kernel_of(
         device,
         "gradkern.cuda.device_code.strided_copy:build",
         *constants,
-        name=kernel_name("strided_copy", "turned" if turned else "", dtype),
-        arguments=_ARGUMENTS,
+        name=kernel_name("strided_copy", "turned" if turned else "", f"{size}_bytes", f"{read}x{written}"),
+        arguments=len(arguments),
         threads=_THREADS,
+        blocks_per_processor=_BLOCKS,
+        shared_bytes=_SHARED if turned else 0,
     )
-    return Launch(kernel, min(tiles, 8 * device.processors), _THREADS, arguments, changing=(0, 1))
+    return Launch(kernel, tiles, _THREADS, arguments, changing=(0, 1))
 
 
-def copy_arguments(source: Tensor, target: Tensor) -> tuple[tuple[str, bool, int], int, list[int]]:
-    """The constants of the kernel that copies the one to the other, the number of tiles, and its arguments but for the
-    two addresses.
+def copy_arguments(source: Tensor, target: Tensor) -> tuple[tuple[int, bool, int, int, bool], int, list[int]]:
+    """The constants of the kernel that copies the one to the other, the number of tiles, and its arguments, the two
+    addresses as zeros.
     """
-    one = _Axis(1, 0, 0)
+    one, size = _Axis(1, 0, 0), source.dtype.itemsize
     *batch, columns = [one, *_merged(source, target)]
     closer = [each for each in batch if 0 < abs(each.source) < abs(columns.source)]
     if closer:  # in the source than the columns are: they run fastest there
@@ -165,13 +170,68 @@ def copy_arguments(source: Tensor, target: Tensor) -> tuple[tuple[str, bool, int
         batch.remove(rows)
     else:
         rows = batch.pop() if batch else one
-    side = _SIDE // 2 if source.dtype.itemsize == 8 else _SIDE  # half of them a line, where elements have eight bytes
-    elements = side * (_SIDE + 1)  # a tile in shared memory, its lines padded to an odd number of elements
-    wide = min(columns.size, side * _SIDE // (min(rows.size, side) if closer else 1))
-    high = min(rows.size, elements // (wide | 1))
-    tiles = -(-rows.size // high) * -(-columns.size // wide) * prod(each.size for each in batch)
+    turned = bool(closer)
+    fastest = rows if turned else columns
+    others = [each for each in (rows, columns, *batch) if each is not fastest]
+    read = _width(fastest.size, fastest.source, source.alignment, [each.source for each in others], size)
+    others = [rows, *batch]
+    written = _width(columns.size, columns.target, target.alignment, [each.target for each in others], size)
+    if turned:
+        pair = 2 if size == 2 else 1
+        if read == 1:
+            written = min(written, pair)
+        high, wide, pitch, group = _turned_tile(rows.size, columns.size, size, read)
+    else:
+        read = written = min(read, written)
+        elements = _IN_FLIGHT // max(4, size * written) * written
+        wide = min(columns.size, elements)
+        high, pitch, group = min(rows.size, elements // wide), 0, 0
+    across, down = -(-columns.size // wide), -(-rows.size // high)
+    tiles = across * down * prod(each.size for each in batch)
+    if tiles >= 1 << 31:
+        raise Refusal("a copy of an array takes more blocks than a launch can have; pass a contiguous copy")
     batch = [*[one] * _BATCH_AXES, *batch][-_BATCH_AXES:]
     sizes = rows.size, columns.size, high, wide
-    steps = rows.source, columns.source, rows.target, columns.target
-    along = [number for numbers in zip(*batch, strict=True) for number in numbers]
-    return (source.dtype.name, bool(closer), elements), tiles, [0, 0, tiles, *sizes, *steps, *along]
+    steps = rows.source, columns.source, rows.target, columns.target, pitch, group
+    divisors = -(-high // read), -(-wide // written), across, down, *(each.size for each in batch)
+    dividing = [number for each in divisors for number in (each, *reciprocal(each))]
+    along = [*(each.source for each in batch), *(each.target for each in batch)]
+    long = any(abs(number) >= 1 << 31 for number in (*sizes, *steps, *divisors, *along))
+    return (size, turned, read, written, long), tiles, [0, 0, *sizes, *steps, *dividing, *along]
+
+
+def _width(elements: int, step: int, alignment: int, strides: list[int], size: int) -> int:
+    """Elements of an access along an axis of so many, `step` bytes apart, where the other axes have these strides."""
+    width = 16 // size if step == size else 1
+    while width > 1 and (elements % width or any(number % (width * size) for number in (alignment, *strides))):
+        width //= 2
+    return width
+
+
+def _turned_tile(rows: int, columns: int, size: int, read: int) -> tuple[int, int, int, int]:
+    """Rows and columns of a tile in shared memory, and there the bytes from row to row and from read to read.
+
+    Of rows that come with one load each has a line of its own, and 16 bytes after such a group are left free: so
+    neighbouring threads meet different banks of memory, whether they go along the rows or along the columns.
+    """
+    cell, gap = max(4, size), 16 if read > 1 else 0
+
+    def fitting(most: int) -> int:
+        """The longest line of shared memory that takes no more bytes."""
+        return most // 16 * 16 if read > 1 else (most // cell - 1 | 1) * cell
+
+    def cut(number: int, most: int) -> int:
+        """No more than so many: few pieces are alike, many whole lines of memory."""
+        if number <= most:
+            return number
+        unit = (_LINE if number >= 4 * most else _SECTOR) // size
+        pieces = -(-number // (most // unit * unit))
+        return up(-(-number // pieces), unit)
+
+    if columns <= _SIDE or rows > _SIDE:
+        wide = cut(columns, _SIDE)
+    else:
+        wide = cut(columns, fitting(_SHARED // rows - gap // read) // size)
+    pitch = fitting(wide * size + (15 if read > 1 else 2 * cell - 1))
+    group = pitch * read + gap
+    return cut(rows, _SHARED // group * read), wide, pitch, group

@@ -139,13 +139,15 @@ def word_loader(space: str, size: int) -> Callable[..., Any]:
 
 @cache
 def word_storer(space: str, size: int) -> Callable[..., Any]:
-    """A device function store(address, words): `size` bytes, 4 to 16, from int32 words; `address` is a multiple."""
+    """A device function store(address, words): `size` bytes, 2 to 16, from int32 words; `address` is a multiple."""
     if SIMULATED:
         return simulated.word_storer(size)
 
     def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         array = cgutils.create_struct_proxy(signature.args[1])(context, builder, values[1]).data
-        words = [builder.load(builder.gep(array, [_WORD(index)])) for index in range(size // 4)]
+        words = [builder.load(builder.gep(array, [_WORD(index)])) for index in range(max(1, size // 4))]
+        if size == 2:
+            words = [builder.trunc(words[0], ir.IntType(16))]
         _store_words(builder, space, values[0], 0, words)
         return context.get_dummy_value()
 

@@ -192,7 +192,8 @@ def word_storer(size: int) -> Callable[..., None]:
     def store(address: int, words: Any) -> None:
         if int(address) % size:
             raise ValueError(f"misaligned store of {size} bytes at {address}")
-        _array(address, "int32", size // 4)[:] = [words[index] for index in range(size // 4)]
+        held = np.array([words[index] for index in range(max(1, size // 4))], np.int32)
+        _array(address, "uint8", size)[:] = held.view(np.uint8)[:size]
 
     return store
 

@@ -1,79 +1,145 @@
-"""The kernel that copies an array from one layout to another, tile by tile."""
+"""The kernel that copies an array from one layout to another: a block for each tile of rows and columns.
+
+Elements are moved as the bits they are, so a kernel knows their size and not their type. Accesses are as wide as the
+addresses allow, and a thread has 64 bytes of them under way before it uses the first.
+
+The columns lie closest in the target. Where the rows do so in the source, a tile passes through shared memory: read
+along the rows, written along the columns. Elements of 2 bytes are paired on the way, two columns in a word.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from numba import cuda
-from numba.cuda import float32, float64, int64
+from numba.cuda import int32, int64
 
-from gradkern.cuda.device_code import intrinsics
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["build"]
 
+_WORDS = 16  # of a thread, under way at once
 
-def build(dtype: str, turned: bool, elements: int) -> Callable[..., None]:
-    """The kernel: a tile of rows and columns, which lie apart by so many bytes in the source and in the target, and one
-    after the other along each of the axes d, by the strides s and t.
 
-    The columns lie closest in the target. turned: in the source the rows do, so a tile passes through shared memory of
-    so many elements, for threads side by side to read and to write what lies side by side.
+def build(size: int, turned: bool, read: int, written: int, long: bool) -> Callable[..., None]:
+    """The kernel for elements of `size` bytes.
+
+    turned: in the source the rows lie closest. read, written: elements of an access, as many in both if not turned.
+    long: an axis, or its stride, takes more than 31 bits.
+
+    Arguments after the addresses: rows and columns, those of a tile, and in bytes their strides in source and target,
+    in shared memory that of a tile's rows and of groups of `read` of them. Then numbers to divide by, each with its `columns.reciprocal`: reads
+    along a tile's rows, writes along its columns, tiles along the columns and along the rows, and the sizes of the
+    other axes, the fastest last; their strides in the source are s, in the target t.
     """
-    load_one = intrinsics.loader("global", dtype, 1)
-    store_one = intrinsics.storer("global", dtype, 1, False)
-    WORK = float64 if dtype == "float64" else float32
-    TURNED, ELEMENTS = turned, elements if turned else 1
+    SIZE, TURNED, READ, WRITTEN = size, turned, read, written
+    PAIR = 2 if size == 2 else 1  # columns that go to shared memory together
+    IN, OUT, CELL = size * read, size * written, size * PAIR
+    IN_WORDS, OUT_WORDS, CELL_WORDS = max(1, IN // 4), max(1, OUT // 4), CELL // 4
+    LOADS, STORES = _WORDS // (PAIR * IN_WORDS), _WORDS // OUT_WORDS
+    SHIFT, REST = read.bit_length() - 1, read - 1
+    STEP = int64 if long else int32
+    at = i.row_address_long if long else i.row_address
+
+    load, put = i.word_loader("global", IN), i.word_storer("shared", CELL)
+    take, store = i.word_loader("shared" if turned else "global", OUT), i.word_storer("global", OUT)
+
+    @device_function
+    def put_rows(words: Any, first: int, to: int, pitch: int) -> None:
+        """The elements of READ rows, of one column or a pair of them, from words[first:] to shared memory."""
+        cell = cuda.local.array(CELL_WORDS, int32)
+        for row in range(READ):
+            if PAIR == 2:
+                one, other = words[first + row // 2], words[first + IN_WORDS + row // 2]
+                cell[0] = i.high_halves(one, other) if row % 2 == 1 else i.low_halves(one, other)
+            else:
+                for word in range(CELL_WORDS):
+                    cell[word] = words[first + row * CELL_WORDS + word]
+            put(to + row * pitch, cell)
 
     def copy(
-        source: int, target: int, tiles: int,
-        rows: int, columns: int, tile_rows: int, tile_columns: int,
-        source_row: int, source_column: int, target_row: int, target_column: int,
-        d0: int, d1: int, d2: int, d3: int, d4: int, d5: int,
-        s0: int, s1: int, s2: int, s3: int, s4: int, s5: int,
-        t0: int, t1: int, t2: int, t3: int, t4: int, t5: int,
+        source: int, target: int, rows: int, columns: int, tile_rows: int, tile_columns: int,
+        source_row: int, source_column: int, target_row: int, target_column: int, pitch: int, group: int,
+        reads: int, reads_multiplier: int, reads_shift: int, writes: int, writes_multiplier: int, writes_shift: int,
+        across: int, across_multiplier: int, across_shift: int, down: int, down_multiplier: int, down_shift: int,
+        d0: int, m0: int, h0: int, d1: int, m1: int, h1: int, d2: int, m2: int, h2: int,
+        d3: int, m3: int, h3: int, d4: int, m4: int, h4: int, d5: int, m5: int, h5: int,
+        s0: int, s1: int, s2: int, s3: int, s4: int, s5: int, t0: int, t1: int, t2: int, t3: int, t4: int, t5: int,
     ) -> None:  # fmt: skip
-        value = cuda.local.array(1, WORK)
-        shared = cuda.shared.array(ELEMENTS, WORK)
-        thread, threads = int64(cuda.threadIdx.x), int64(cuda.blockDim.x)
-        pitch = tile_columns | 1  # odd, so that no two threads of a warp meet in one bank
-        down, across = -(-rows // tile_rows), -(-columns // tile_columns)
-        tile = int64(cuda.blockIdx.x)
-        while tile < tiles:
-            first_column, rest = tile % across * tile_columns, tile // across
-            first_row, rest = rest % down * tile_rows, rest // down
-            i5, rest = rest % d5, rest // d5
-            i4, rest = rest % d4, rest // d4
-            i3, rest = rest % d3, rest // d3
-            i2, rest = rest % d2, rest // d2
-            i1, i0 = rest % d1, rest // d1
-            read = source + i0 * s0 + i1 * s1 + i2 * s2 + i3 * s3 + i4 * s4 + i5 * s5
-            write = target + i0 * t0 + i1 * t1 + i2 * t2 + i3 * t3 + i4 * t4 + i5 * t5
-            read += first_row * source_row + first_column * source_column
-            write += first_row * target_row + first_column * target_column
-            high, wide = min(tile_rows, rows - first_row), min(tile_columns, columns - first_column)
-            if TURNED:
-                row, column = thread % high, thread // high
-                rows_on, columns_on = threads % high, threads // high  # from an element to the thread's next
-                while column < wide:
-                    load_one(value, read + row * source_row + column * source_column)
-                    shared[row * pitch + column] = value[0]
-                    row, column = row + rows_on, column + columns_on
-                    if row >= high:
-                        row, column = row - high, column + 1
-                cuda.syncthreads()
-            row, column = thread // wide, thread % wide
-            rows_on, columns_on = threads // wide, threads % wide
-            while row < high:
+        thread, threads = int32(cuda.threadIdx.x), int32(cuda.blockDim.x)
+        source_row, source_column, target_row, target_column = (
+            STEP(source_row), STEP(source_column), STEP(target_row), STEP(target_column)
+        )  # fmt: skip
+        # where the tile is
+        tile = int32(cuda.blockIdx.x)
+        rest = i.divided(tile, int32(across_multiplier), int32(across_shift))
+        first_column = STEP(STEP(tile - rest * int32(across)) * STEP(tile_columns))
+        tile = i.divided(rest, int32(down_multiplier), int32(down_shift))
+        first_row = STEP(STEP(rest - tile * int32(down)) * STEP(tile_rows))
+        rest = i.divided(tile, int32(m5), int32(h5))
+        i5 = STEP(tile - rest * int32(d5))
+        tile = i.divided(rest, int32(m4), int32(h4))
+        i4 = STEP(rest - tile * int32(d4))
+        rest = i.divided(tile, int32(m3), int32(h3))
+        i3 = STEP(tile - rest * int32(d3))
+        tile = i.divided(rest, int32(m2), int32(h2))
+        i2 = STEP(rest - tile * int32(d2))
+        rest = i.divided(tile, int32(m1), int32(h1))
+        i1, i0 = STEP(tile - rest * int32(d1)), STEP(rest)
+        high = int32(min(STEP(tile_rows), STEP(rows - first_row)))
+        wide = int32(min(STEP(tile_columns), STEP(columns - first_column)))
+        there = at(at(source, first_row, source_row), first_column, source_column)
+        there = at(at(at(there, i0, STEP(s0)), i1, STEP(s1)), i2, STEP(s2))
+        there = at(at(at(there, i3, STEP(s3)), i4, STEP(s4)), i5, STEP(s5))
+        here = at(at(target, first_row, target_row), first_column, target_column)
+        here = at(at(at(here, i0, STEP(t0)), i1, STEP(t1)), i2, STEP(t2))
+        here = at(at(at(here, i3, STEP(t3)), i4, STEP(t4)), i5, STEP(t5))
+
+        words, some = cuda.local.array(16, int32), cuda.local.array(OUT_WORDS, int32)
+        places = cuda.local.array(LOADS, int32)
+        shared, pitch, group = i.shared_memory(), int32(pitch), int32(group)
+        if TURNED:
+            reads, reads_multiplier, reads_shift = int32(reads), int32(reads_multiplier), int32(reads_shift)
+            pairs = int32((wide + (PAIR - 1)) // PAIR)
+            number, all_reads = thread, int32(reads * pairs)
+            while number < all_reads:
+                for n in range(LOADS):  # those after the last read it again, and write the same again
+                    pair = i.divided(int32(number + n * threads), reads_multiplier, reads_shift)
+                    row = int32((number + n * threads - pair * reads) * READ)
+                    row, pair = min(row, int32(high - READ)), min(pair, int32(pairs - 1))
+                    column = int32(pair * PAIR)
+                    places[n] = (row >> SHIFT) * group + pair * CELL
+                    from_ = at(there, STEP(row), source_row)
+                    load(words, n * PAIR * IN_WORDS, at(from_, STEP(column), source_column))
+                    if PAIR == 2:
+                        column = min(int32(column + 1), int32(wide - 1))
+                        load(words, (n * PAIR + 1) * IN_WORDS, at(from_, STEP(column), source_column))
+                for n in range(LOADS):
+                    put_rows(words, n * PAIR * IN_WORDS, shared + places[n], pitch)
+                number = int32(number + LOADS * threads)
+            cuda.syncthreads()
+
+        writes, writes_multiplier, writes_shift = int32(writes), int32(writes_multiplier), int32(writes_shift)
+        number, all_writes = thread, int32(writes * high)
+        while number < all_writes:
+            for n in range(STORES):
+                row = i.divided(int32(number + n * threads), writes_multiplier, writes_shift)
+                column = int32((number + n * threads - row * writes) * WRITTEN)
+                row, column = min(row, int32(high - 1)), min(column, int32(wide - WRITTEN))
                 if TURNED:
-                    value[0] = shared[row * pitch + column]
+                    line = int32((row >> SHIFT) * group + (row & REST) * pitch)
+                    take(words, n * OUT_WORDS, shared + line + column * SIZE)
                 else:
-                    load_one(value, read + row * source_row + column * source_column)
-                store_one(write + row * target_row + column * target_column, value)
-                row, column = row + rows_on, column + columns_on
-                if column >= wide:
-                    row, column = row + 1, column - wide
-            if TURNED:
-                cuda.syncthreads()
-            tile += int64(cuda.gridDim.x)
+                    take(words, n * OUT_WORDS, at(at(there, STEP(row), source_row), STEP(column), source_column))
+            for n in range(STORES):
+                row = i.divided(int32(number + n * threads), writes_multiplier, writes_shift)
+                column = int32((number + n * threads - row * writes) * WRITTEN)
+                if row < high and column < wide:
+                    for word in range(OUT_WORDS):
+                        some[word] = words[n * OUT_WORDS + word]
+                    store(at(at(here, STEP(row), target_row), STEP(column), target_column), some)
+            number = int32(number + STORES * threads)
 
     return copy
