@@ -1,7 +1,7 @@
 """The kernel that copies an array from one layout to another: a block for each tile of rows and columns.
 
 Elements are moved as the bits they are, so a kernel knows their size and not their type. Accesses are as wide as the
-addresses allow, and a thread has 64 bytes of them under way before it uses the first.
+addresses allow, and a thread has several under way, 64 bytes if it can, before it uses the first.
 
 The columns lie closest in the target. Where the rows do so in the source, a tile passes through shared memory: read
 along the rows, written along the columns. Elements of 2 bytes are paired on the way, two columns in a word.
@@ -20,7 +20,7 @@ from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["build"]
 
-_WORDS = 16  # of a thread, under way at once
+_WORDS, _ACCESSES = 16, 8  # of a thread: of those under way at once, which each need registers for an address, too
 
 
 def build(size: int, turned: bool, read: int, written: int, long: bool) -> Callable[..., None]:
@@ -38,7 +38,7 @@ def build(size: int, turned: bool, read: int, written: int, long: bool) -> Calla
     PAIR = 2 if size == 2 else 1  # columns that go to shared memory together
     IN, OUT, CELL = size * read, size * written, size * PAIR
     IN_WORDS, OUT_WORDS, CELL_WORDS = max(1, IN // 4), max(1, OUT // 4), CELL // 4
-    LOADS, STORES = _WORDS // (PAIR * IN_WORDS), _WORDS // OUT_WORDS
+    LOADS, STORES = min(_ACCESSES, _WORDS // (PAIR * IN_WORDS)), min(_ACCESSES, _WORDS // OUT_WORDS)
     SHIFT, REST = read.bit_length() - 1, read - 1
     STEP = int64 if long else int32
     at = i.row_address_long if long else i.row_address
