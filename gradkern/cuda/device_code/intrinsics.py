@@ -520,6 +520,10 @@ reciprocal_approximate_double = _ptx(
     "reciprocal_approximate_double", "float64", "float64", "rcp.approx.ftz.f64 $0, $1;", pure=True
 )
 
+positive_part = _ptx(  # of NaN 0
+    "positive_part", "float32", "float32", "max.f32 $0, $1, 0f00000000;", pure=True
+)
+
 fused = _ptx("fused", "float64", "float64 float64 float64", "fma.rn.f64 $0, $1, $2, $3;", pure=True)
 
 # value * 2^k without an instruction of float64, given 1.5 * 2^52 + k; both numbers normal.

@@ -334,6 +334,10 @@ def reciprocal_approximate_double(value: Any) -> np.float64:
     return np.float64(np.float32(1 / np.float64(value)))
 
 
+def positive_part(value: Any) -> np.float32:
+    return np.fmax(np.float32(value), np.float32(0))
+
+
 def fused(first: Any, second: Any, third: Any) -> np.float64:
     """Rounded once where the product and the sum have few enough bits for a long double."""
     return np.float64(np.longdouble(first) * np.longdouble(second) + np.longdouble(third))

@@ -33,7 +33,7 @@ def density_and_distribution(z: Decimal) -> tuple[Decimal, Decimal]:
 
 def errors(low: float, high: float) -> list[tuple[Decimal, Decimal, Decimal, Decimal]]:
     """Of the slope and of GELU at 200 places of a range, each with the number itself."""
-    slope, gelu = slope_of(False, "float64", True), gelu_of(False, "float64", False, True)
+    slope, gelu = slope_of(False, "float64", "float64", True), gelu_of(False, "float64", "float64", True)
     found = []
     with localcontext() as context:
         context.prec = 50
@@ -55,7 +55,7 @@ def test_float64_is_right_to_the_last_bits_and_the_tails_relative_to_themselves(
 
 
 def test_what_lies_far_out_is_flat_and_nan_stays() -> None:
-    slope, gelu = slope_of(False, "float64", True), gelu_of(False, "float64", False, True)
+    slope, gelu = slope_of(False, "float64", "float64", True), gelu_of(False, "float64", "float64", True)
     for far in (40.0, 1e300, np.inf):
         assert (slope(np.float64(far)), gelu(np.float64(far))) == (1, far)
         assert (slope(np.float64(-far)), gelu(np.float64(-far))) == (0, 0)

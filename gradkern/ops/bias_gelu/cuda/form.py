@@ -70,6 +70,11 @@ class BiasGeluForm(ByColumns):
         return "float64" if self.data == "float64" else "float32"
 
     @property
+    def finest(self) -> str:
+        """The type of all outputs; float32 where they have two, or are sums of many numbers that are not rounded."""
+        return self.data if "dB" not in self.outputs or self.parameter == self.data else "float32"
+
+    @property
     def itemsize(self) -> int:
         return ITEMSIZE[self.data]
 

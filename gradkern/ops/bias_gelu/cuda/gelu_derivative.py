@@ -11,9 +11,12 @@ squares on 900 Chebyshev nodes of 0 <= t <= 14, reweighted until the largest err
 kept: e M is off by at most 3.8e-8, and from t = 1.5 on M by at most 7.6e-5 of G/e. v, rather than Abramowitz and
 Stegun's 1/(1 + p t) in 7.1.26, keeps the relative precision of a small t; the rounding of theirs costs 2e-7.
 
-GELU itself is z times Phi(z), e M(-z) below 0 and 1 - e M(z) above, or times w. Where values of 32 bits are wanted, and
-not of 16, M is the polynomial of degree 8 in t/(1 + 0.3 t) of gradkern.cpu.gelu: relative error 3.8e-7, e M off by at
-most 7.3e-9.
+GELU itself is max(z, 0) - |z| Phi(-|z|), with e M for Phi, or z w. There M is the polynomial of degree 8 in t/(1 + 0.3 t)
+of gradkern.cpu.gelu: relative error 3.8e-7, e M off by at most 7.3e-9.
+
+Where all results have 16 bits, the exact forms take one exponential and no reciprocal: Phi(-t) is 2^p(t), and G(t) is
+(root - t) 2^p(t), root that of G. p is fitted as M is, to where results are 0: of degree 8 for GELU in bfloat16, 6 in
+float16, 9 for slopes. Results are off by at most an eighth of a unit in their last place.
 
 In float64 the instructions take longer than memory: a slope takes 55 of float64 where it took 91 with the C library's
 functions. M is the polynomial of degree 20 in t/(t + 5), and exp(-r/2) that of degree 11 in r, |r| <= log(2): both
@@ -49,6 +52,30 @@ _FINE_M = (
     *(0.5000000072332977, -0.3989428041789893, 0.13032353042121225, -0.0189135820354889, -0.00039195727209235344),
     *(0.0002868930549858377, 7.622329152636385e-05, -2.7801832093962242e-05, 2.3068438888880675e-06),
 )
+_GELU_FLAT = {"bfloat16": 14.0, "float16": 6.0}  # results are 0 from here on, and p must not be asked
+_SLOPE_FLAT = 13.3  # where the exponential is 0
+_UP = 24  # GELU's tail is kept so many powers of two higher till it is multiplied: bfloat16 goes to 2^-133
+_TAIL = {  # log2 Phi(-t)
+    "bfloat16": (
+        *(-1.00017936, -1.14908539, -0.462699728, -0.0508569053, 0.00743692418),
+        *(-0.000747179007, 4.7912689e-05, -1.74969127e-06, 2.75412735e-08),
+    ),
+    "float16": (
+        *(-1.00000759, -1.15103662, -0.459170532, -0.0530517413, 0.00794224048),
+        *(-0.000748415209, 3.2444335e-05),
+    ),
+}
+_ROOT = 0.7517915246935645  # of G
+_SLOPE = {  # log2 G(t)/(root - t)
+    "bfloat16": (
+        *(-0.588560651, -0.380445207, -0.568620518, -0.0459776558, 0.00988075998),
+        *(-0.00145648538, 0.000141943062, -8.67819944e-06, 3.00233362e-07, -4.47270825e-09),
+    ),
+    "float16": (
+        *(-0.588407222, -0.383128374, -0.560900237, -0.0545882302, 0.0147578222),
+        *(-0.0030382012, 0.000450263607, -4.45922367e-05, 2.61434247e-06, -6.81469662e-08),
+    ),
+}
 _FLAT64 = 37.6  # e is 2^-1020 here, and 0 beyond
 _V64 = 5.0
 _M64 = (
@@ -68,24 +95,30 @@ _ROUND = 1.5 * 2.0**52  # a number added to it is rounded to a whole one, which 
 _TWO_LN2 = (1.386294361203909, -8.401830145362169e-11)  # 2 log(2): whole numbers times the first part are exact
 
 
-def slope_of(fast: bool, compute: str, native: bool) -> Callable[[Any], Any]:
-    """The inline device function slope(z), z in the type `compute`. native: compute capability 8.0 or newer."""
+def slope_of(fast: bool, compute: str, result: str, native: bool) -> Callable[[Any], Any]:
+    """The inline device function slope(z), z in the type `compute`, as `result` can tell. native: compute capability
+    8.0 or newer.
+    """
     if compute == "float64":
         return _fast64() if fast else _exact64()
-    return _fast32(native) if fast else _exact32(native)
+    if fast:
+        return _fast32(native)
+    return _exact32(native) if result == "float32" else _exact16(result, native)
 
 
-def gelu_of(fast: bool, compute: str, fine: bool, native: bool) -> Callable[[Any], Any]:
-    """The inline device function gelu(z), z in the type `compute`; fine: as float32 can tell, and not 16 bits alone."""
+def gelu_of(fast: bool, compute: str, result: str, native: bool) -> Callable[[Any], Any]:
+    """The inline device function gelu(z), in the same words."""
     if compute == "float64":
         return _fast_gelu64() if fast else _exact_gelu64()
-    return _fast_gelu32(native) if fast else _exact_gelu32(fine, native)
+    if fast:
+        return _fast_gelu32(native)
+    return _exact_gelu32(native) if result == "float32" else _exact_gelu16(result, native)
 
 
-def _exact_gelu32(fine: bool, native: bool) -> Callable[[Any], Any]:
-    FLAT, V, ONE = float32(_FLAT), float32(_FINE_V if fine else _V), float32(1)
+def _exact_gelu32(native: bool) -> Callable[[Any], Any]:
+    FLAT, V, ONE = float32(_FLAT), float32(_FINE_V), float32(1)
     EXPONENT = float32(-0.5 * _LOG2_E)
-    M0, M1, M2, M3, M4, M5, M6, M7, M8 = (float32(each) for each in (_FINE_M if fine else (*_M, 0, 0, 0)))
+    M0, M1, M2, M3, M4, M5, M6, M7, M8 = (float32(each) for each in _FINE_M)
     at_most = i.at_most(native)
 
     @device_function
@@ -94,11 +127,42 @@ def _exact_gelu32(fine: bool, native: bool) -> Callable[[Any], Any]:
         t = at_most(abs(z), FLAT)
         e = i.exp2_approximate(t * t * EXPONENT)
         v = t * i.reciprocal_approximate(ONE + V * t)
-        high = M5 + v * (M6 + v * (M7 + v * M8)) if fine else M5
+        high = M5 + v * (M6 + v * (M7 + v * M8))
         tail = e * (M0 + v * (M1 + v * (M2 + v * (M3 + v * (M4 + v * high)))))
         return z * (tail if z < float32(0) else ONE - tail)
 
     return gelu
+
+
+def _exact_gelu16(result: str, native: bool) -> Callable[[Any], Any]:
+    FLAT, DOWN = float32(_GELU_FLAT[result]), float32(2.0**-_UP)
+    tail = _exp2_of(_TAIL[result], _UP)
+    at_most = i.at_most(native)
+
+    @device_function
+    def gelu(z: Any) -> Any:
+        t = at_most(abs(z), FLAT)
+        return i.positive_part(z) - t * tail(t) * DOWN
+
+    return gelu
+
+
+def _exp2_of(coefficients: tuple[float, ...], more: float = 0) -> Callable[[Any], Any]:
+    """The device function 2^(p(t) + more) of a polynomial of degree 6, 8 or 9."""
+    DEGREE = len(coefficients) - 1
+    C1, C2, C3, C4, C5, C6, C7, C8, C9 = (float32(each) for each in (*coefficients, 0, 0, 0)[1:10])
+    C0 = float32(coefficients[0] + more)
+
+    @device_function
+    def power(t: Any) -> Any:
+        high = C6
+        if DEGREE == 8:
+            high = C6 + t * (C7 + t * C8)
+        elif DEGREE == 9:
+            high = C6 + t * (C7 + t * (C8 + t * C9))
+        return i.exp2_approximate(C0 + t * (C1 + t * (C2 + t * (C3 + t * (C4 + t * (C5 + t * high))))))
+
+    return power
 
 
 def _fast_gelu32(native: bool) -> Callable[[Any], Any]:
@@ -194,6 +258,20 @@ def _exact32(native: bool) -> Callable[[Any], Any]:
         v = t * i.reciprocal_approximate(ONE + V * t)
         m = M0 + v * (M1 + v * (M2 + v * (M3 + v * (M4 + v * M5))))
         g = e * (m - DENSITY * t)
+        return g if z < float32(0) else ONE - g
+
+    return slope
+
+
+def _exact16(result: str, native: bool) -> Callable[[Any], Any]:
+    FLAT, ROOT, ONE = float32(_SLOPE_FLAT), float32(_ROOT), float32(1)
+    power = _exp2_of(_SLOPE[result])
+    at_most = i.at_most(native)
+
+    @device_function
+    def slope(z: Any) -> Any:
+        t = at_most(abs(z), FLAT)
+        g = (ROOT - t) * power(t)
         return g if z < float32(0) else ONE - g
 
     return slope

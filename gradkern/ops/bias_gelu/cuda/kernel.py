@@ -57,8 +57,8 @@ def build(form: BiasGeluForm) -> Callable[..., None]:
     store = i.storer("global", form.data, WIDTH, form.native_bfloat16)
     store_one = i.storer("global", form.data, 1, form.native_bfloat16)
     FORWARD = form.forward
-    slope = slope_of(form.fast, form.compute, form.native_bfloat16)
-    gelu = gelu_of(form.fast, form.compute, form.data == "float32", form.native_bfloat16)
+    slope = slope_of(form.fast, form.compute, form.finest, form.native_bfloat16)
+    gelu = gelu_of(form.fast, form.compute, form.finest, form.native_bfloat16)
     add_over_block, add_over_grid = column_sums(form.column_sums) if DB else (None, None)
 
     @device_function
