@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import cuda
-from numba.cuda import float32, float64
+from numba.cuda import float32, float64, int32
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
@@ -38,7 +38,9 @@ def row_passes(
     X_VECTOR, Y_VECTOR = WIDTH * form.data_itemsize, WIDTH * form.result_itemsize
     SCALE_AT, BIAS_AT = form.scale_at, form.bias_at
     FLOAT = float32 if form.compute == "float32" else float64
-    load_X = i.loader("shared" if form.ring else "global", form.data, WIDTH)
+    RING, WORDS, PIECE = form.ring, max(1, X_VECTOR // 4), min(16, X_VECTOR)
+    load_X = i.loader("shared" if RING else "global", form.data, WIDTH)
+    load_words, unpack = i.word_loader("global", PIECE), i.unpacker(form.data, WIDTH)
     store_Y = i.storer("global", form.result, WIDTH, form.native_bfloat16)
 
     store_sum = i.storer("global", form.data, WIDTH, form.native_bfloat16)
@@ -58,14 +60,30 @@ def row_passes(
         some, more = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         sums = cuda.local.array(2, FLOAT)  # two: additions need not wait
         sums[0] = sums[1] = FLOAT(0)
+        words, more_words = cuda.local.array(VECTORS * WORDS, int32), cuda.local.array(VECTORS * WORDS, int32)
+        if not RING:  # all loads before the first use, and before the first store, which none of them may pass
+            for j in range(VECTORS):
+                v = lane + j * LANES
+                if valid and (j < CERTAIN_VECTORS or v < vectors):
+                    for piece in range(X_VECTOR // PIECE):
+                        first, at = j * WORDS + piece * (PIECE // 4), v * X_VECTOR + piece * PIECE
+                        load_words(words, first, x_at + at)
+                        if SKIPS:
+                            load_words(more_words, first, skip_at + at)
         for j in range(VECTORS):
             v = lane + j * LANES
             for e in range(WIDTH):
                 some[e] = FLOAT(0)
             if valid and (j < CERTAIN_VECTORS or v < vectors):
-                load_X(some, x_at + v * X_VECTOR)
+                if RING:
+                    load_X(some, x_at + v * X_VECTOR)
+                else:
+                    unpack(some, words, j * WORDS)
                 if SKIPS:
-                    load_X(more, skip_at + v * X_VECTOR)
+                    if RING:
+                        load_X(more, skip_at + v * X_VECTOR)
+                    else:
+                        unpack(more, more_words, j * WORDS)
                     for e in range(WIDTH):
                         if SHIFTED:
                             some[e] = some[e] + shifts[j * WIDTH + e]
