@@ -88,7 +88,7 @@ def test_axes_may_run_backwards(dtype: str, order: Order, there: Order, here: Or
 @pytest.mark.parametrize("offsets", [(8, 0), (0, 8), (24, 8)])
 def test_an_array_may_begin_anywhere(dtype: str, order: Order, offsets: tuple[int, int]) -> None:
     shape = (2, 16, 4, 8)
-    there, here = (Laid(shape, each, 8, dtype, offset=offset) for each, offset in ((order, offsets[0]), (C, offsets[1])))
+    there, here = Laid(shape, order, 8, dtype, offset=offsets[0]), Laid(shape, C, 8, dtype, offset=offsets[1])
     check(there, here, order == LAST)
 
 

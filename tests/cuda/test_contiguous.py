@@ -63,7 +63,9 @@ def test_where_a_kernel_takes_c_order_alone_all_others_are_copied() -> None:
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])
-@pytest.mark.parametrize("shape", [(2, 96, 112, 112), (2, 1152, 7, 7), (2, 3, 224, 224), (1, 144, 56, 56), (9, 130, 2, 3)])
+@pytest.mark.parametrize(
+    "shape", [(2, 96, 112, 112), (2, 1152, 7, 7), (2, 3, 224, 224), (1, 144, 56, 56), (9, 130, 2, 3)]
+)
 def test_a_turned_tile_has_whole_accesses_and_fits_its_memory(shape: tuple[int, ...], size: int) -> None:
     batch, channels, *positions = shape
     first = c_strides(shape, size)

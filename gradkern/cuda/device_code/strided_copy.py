@@ -29,10 +29,10 @@ def build(size: int, turned: bool, read: int, written: int, long: bool) -> Calla
     turned: in the source the rows lie closest. read, written: elements of an access, as many in both if not turned.
     long: an axis, or its stride, takes more than 31 bits.
 
-    Arguments after the addresses: rows and columns, those of a tile, and in bytes their strides in source and target,
-    in shared memory that of a tile's rows and of groups of `read` of them. Then numbers to divide by, each with its `columns.reciprocal`: reads
-    along a tile's rows, writes along its columns, tiles along the columns and along the rows, and the sizes of the
-    other axes, the fastest last; their strides in the source are s, in the target t.
+    Arguments after the addresses: rows and columns, those of a tile, their strides in source and target in bytes, and
+    in shared memory those of a tile's rows and of groups of `read` rows. Then numbers to divide by, each with its
+    `columns.reciprocal`: reads along a tile's rows, writes along its columns, tiles along the columns and along the
+    rows, and the sizes of the other axes, the fastest last; their strides in the source are s, in the target t.
     """
     SIZE, TURNED, READ, WRITTEN = size, turned, read, written
     PAIR = 2 if size == 2 else 1  # columns that go to shared memory together

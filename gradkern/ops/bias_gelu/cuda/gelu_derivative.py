@@ -11,12 +11,13 @@ squares on 900 Chebyshev nodes of 0 <= t <= 14, reweighted until the largest err
 kept: e M is off by at most 3.8e-8, and from t = 1.5 on M by at most 7.6e-5 of G/e. v, rather than Abramowitz and
 Stegun's 1/(1 + p t) in 7.1.26, keeps the relative precision of a small t; the rounding of theirs costs 2e-7.
 
-GELU itself is max(z, 0) - |z| Phi(-|z|), with e M for Phi, or z w. There M is the polynomial of degree 8 in t/(1 + 0.3 t)
-of gradkern.cpu.gelu: relative error 3.8e-7, e M off by at most 7.3e-9.
+GELU itself is z times Phi(z), e M(-z) below 0 and 1 - e M(z) above, or times w. For it M is the polynomial of degree 8
+in t/(1 + 0.3 t) of gradkern.cpu.gelu: relative error 3.8e-7, e M off by at most 7.3e-9.
 
-Where all results have 16 bits, the exact forms take one exponential and no reciprocal: Phi(-t) is 2^p(t), and G(t) is
-(root - t) 2^p(t), root that of G. p is fitted as M is, to where results are 0: of degree 8 for GELU in bfloat16, 6 in
-float16, 9 for slopes. Results are off by at most an eighth of a unit in their last place.
+Where all results have 16 bits, the exact forms take one exponential and no reciprocal: Phi(-t) is 2^p(t), GELU
+max(z, 0) - t Phi(-t), and G(t) is (root - t) 2^p(t), root that of G. p is fitted as M is, to where results are 0: of
+degree 9 for slopes, for GELU 8 in bfloat16 and 6 in float16. All are off by at most an eighth of a unit in the last
+place.
 
 In float64 the instructions take longer than memory: a slope takes 55 of float64 where it took 91 with the C library's
 functions. M is the polynomial of degree 20 in t/(t + 5), and exp(-r/2) that of degree 11 in r, |r| <= log(2): both
