@@ -42,7 +42,7 @@ _MARK = "train_bench: "
 Row = dict[str, Any]
 
 
-def measured(name: str, column: str, tiny: bool, seconds: float) -> Row:
+def measured(name: str, column: str, tiny: bool, seconds: float, fusions: Any = None) -> Row:
     """One cell, in this process. Times in milliseconds: of the forward pass, of a step, of the host for a step, of the
     first step, of its kernels; memory in MiB.
     """
@@ -84,7 +84,8 @@ def measured(name: str, column: str, tiny: bool, seconds: float) -> Row:
     elif "gradkern" in parts:
         import gradkern.torch
 
-        run = torch.compile(model, backend="gradkern", options={"gradkern": True} if tiny else None)  # pyright: ignore[reportArgumentType]
+        chosen: Any = {"gradkern": True} if tiny else None if fusions is None else {"gradkern": fusions}
+        run = torch.compile(model, backend="gradkern", options=chosen)
     synchronize = (lambda: None) if tiny else torch.cuda.synchronize
 
     def forward() -> Any:
@@ -216,6 +217,7 @@ def in_a_process(name: str, column: str, args: argparse.Namespace, caches: str |
         environment |= {"GRADKERN_CACHE_DIR": f"{caches}/gradkern", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor"}
     command = [sys.executable, __file__, name, "--columns", column, "--seconds", str(args.seconds), "--here"]
     command += ["--tiny"] if args.tiny else []
+    command += ["--fusions", json.dumps(args.fusions)] if args.fusions is not None else []
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=args.limit)
     except subprocess.TimeoutExpired:
@@ -281,6 +283,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=600.0, help="seconds that a cell may take")
     parser.add_argument("--cold", action="store_true", help="measure the first step with empty caches too")
     parser.add_argument("--tiny", action="store_true", help="small models on the CPU")
+    parser.add_argument("--fusions", type=json.loads, metavar="JSON", help="option gradkern of backend gradkern")
     parser.add_argument("--top", type=int, default=0, metavar="N", help="print the N kernels that take the most")
     parser.add_argument("--json", type=Path, help="write all that was measured")
     parser.add_argument("--plot", type=Path, help="draw the steps, in the format of its name")
@@ -294,7 +297,7 @@ def main() -> None:
         parser.error("a CPU captures no graph")
     columns = [each for each in columns if not (args.tiny and "graph" in each)]
     if args.here:
-        print(_MARK + json.dumps(measured(args.models[0], columns[0], args.tiny, args.seconds)))
+        print(_MARK + json.dumps(measured(args.models[0], columns[0], args.tiny, args.seconds, args.fusions)))
         return
     from train_models import CASES
 
