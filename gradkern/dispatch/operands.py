@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gradkern.arrays.host import NUMPY
-from gradkern.arrays.kind import Kind, View, overlap, same_memory, span
+from gradkern.arrays.kind import Kind, View, may_overlap, overlap, same_memory
 from gradkern.arrays.torch_guards import of_tensors
 from gradkern.arrays.view import device_arrays, view
 from gradkern.contract.binder import Binder
@@ -175,7 +175,7 @@ def out_views(
     keys describe the inputs, as Tensors do.
     """
     found: dict[str, View] = {}
-    spans = [span(key, buffer) for key, buffer in zip([key for key in keys if key is not None], buffers, strict=True)]
+    inputs = list(zip([key for key in keys if key is not None], buffers, strict=True))
     pairs: list[tuple[str, str]] = []
     for name, array in out.items():
         one = view(array, f"{binder.name}: out {name}")
@@ -184,11 +184,8 @@ def out_views(
             raise DeviceError(f"{binder.name}: out {name} is on {one.device}, but input {first} on {device}")
         if not one.writable:
             raise OutputError(f"{binder.name}: out {name} is read-only")
-        start, end = span(one.tensor, one.buffer)
-        for other_start, other_end in spans:
-            if start < other_end and other_start < end:
-                pairs += _shared(binder, name, one, input_views(binder, arrays))
-                break
+        if any(may_overlap(one.tensor, one.buffer, key, buffer) for key, buffer in inputs):
+            pairs += _shared(binder, name, one, input_views(binder, arrays))
         for other, each in found.items():
             if overlap(one, each):
                 raise OutputError(f"{binder.name}: out {name} overlaps out {other}")
