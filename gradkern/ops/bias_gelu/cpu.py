@@ -11,7 +11,7 @@ from numba import types
 
 from gradkern.call import Call
 from gradkern.cpu import threads
-from gradkern.cpu.compile import INLINE, kernel
+from gradkern.cpu.compile import INLINE, kernel, widest_vectors
 from gradkern.cpu.element_types import destination, load, store, zeros
 from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.cpu.gelu import exact_gelu_gradient, fast_gelu_gradient
@@ -31,6 +31,7 @@ def _gradient(z: float, fast: Any) -> float:
 @kernel
 def _rows(queue: Any, dY: Any, X: Any, B: Any, dX: Any, sums: Any, columns: int, rows_per_task: int, fast: Any) -> None:
     """dX and sums are None where not wanted, fast is None for the exact form. The last row may be short."""
+    widest_vectors()
     size = X.size
     target = destination(dX, dY, X)
     task = take(queue)

@@ -11,7 +11,7 @@ from numba import types
 
 from gradkern.call import Call
 from gradkern.cpu import threads
-from gradkern.cpu.compile import INLINE, kernel
+from gradkern.cpu.compile import INLINE, kernel, widest_vectors
 from gradkern.cpu.element_types import destination, load, store
 from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.cpu.gelu import exact_gelu, fast_gelu
@@ -31,6 +31,7 @@ def _gelu(z: float, fast: Any) -> float:
 @kernel
 def _rows(queue: Any, A: Any, B: Any, C: Any, columns: int, rows_per_task: int, fast: Any) -> None:
     """fast is None for the exact form. The last row may be short."""
+    widest_vectors()
     size = A.size
     target = destination(C, A, A)
     task = take(queue)
