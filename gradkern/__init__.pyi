@@ -328,7 +328,8 @@ def run(
     epsilon: float = 1e-05,
     momentum: float = 0.9,
     training_mode: Literal[1] = 1,
-    activation: Literal["none", "relu", "silu"] = "none",
+    activation: Literal["none", "relu", "leaky_relu", "silu"] = "none",
+    activation_alpha: float = 0.01,
     unbiased: Literal[0, 1] = 0,
     outputs: _BatchNormalizationOutput | Iterable[_BatchNormalizationOutput] | None = None,
     out: Mapping[_BatchNormalizationOutput, _Array] | None = None,
@@ -350,7 +351,10 @@ def run(
       epsilon: added to the variance
       momentum: how much of the running statistics stays, as ONNX has it; PyTorch's momentum is 1 less that
       training_mode: statistics are those of the batch
-      activation: none, relu, or silu, which is t / (1 + exp(-t))
+      activation: none, relu, leaky_relu, which is t where t > 0 and else activation_alpha * t, or silu, which is t
+          / (1 + exp(-t))
+      activation_alpha: the slope of leaky_relu below 0; finite, and not negative, as the output's sign has to be
+          the input's. With the other activations it has no effect
       unbiased: 1: running_var takes the variance over one element less, as PyTorch does, which of one element is
           NaN; 0: over all, as ONNX does
 
@@ -408,7 +412,8 @@ def run(
     *,
     epsilon: float = 1e-05,
     mode: Literal["auto", "spatial", "spatial_persistent"] = "auto",
-    activation: Literal["none", "relu", "silu"] = "none",
+    activation: Literal["none", "relu", "leaky_relu", "silu"] = "none",
+    activation_alpha: float = 0.01,
     outputs: _BatchNormalizationGradOutput | Iterable[_BatchNormalizationGradOutput] | None = None,
     out: Mapping[_BatchNormalizationGradOutput, _Array] | None = None,
     provider: str | None = None,
@@ -426,11 +431,14 @@ def run(
       saved_mean: mean of each channel
       saved_inv_std: 1 / sqrt(variance + epsilon) of each channel
       B: bias of each channel, from which the activation's input is computed again
-      Y: output of the forward pass, which says where relu was 0; in place of B
+      Y: output of the forward pass, which says where relu was 0, or leaky_relu negative; in place of B
       dY2: another gradient of the output, added to dY
       epsilon: accepted for compatibility; saved_inv_std already has it
       mode: on a GPU, cuDNN's older functions in this mode and nothing else; auto, the fastest of all kernels
-      activation: none, relu, or silu, which is t / (1 + exp(-t))
+      activation: none, relu, leaky_relu, which is t where t > 0 and else activation_alpha * t, or silu, which is t
+          / (1 + exp(-t))
+      activation_alpha: the slope of leaky_relu below 0; finite, and not negative, as the output's sign has to be
+          the input's. With the other activations it has no effect
 
     Returns
       dX: gradient of X
@@ -1036,7 +1044,8 @@ def prepare(
     epsilon: float = 1e-05,
     momentum: float = 0.9,
     training_mode: Literal[1] = 1,
-    activation: Literal["none", "relu", "silu"] = "none",
+    activation: Literal["none", "relu", "leaky_relu", "silu"] = "none",
+    activation_alpha: float = 0.01,
     unbiased: Literal[0, 1] = 0,
     outputs: _BatchNormalizationOutput | Iterable[_BatchNormalizationOutput] | None = None,
     out: Mapping[_BatchNormalizationOutput, _Array] | None = None,
@@ -1081,7 +1090,8 @@ def prepare(
     *,
     epsilon: float = 1e-05,
     mode: Literal["auto", "spatial", "spatial_persistent"] = "auto",
-    activation: Literal["none", "relu", "silu"] = "none",
+    activation: Literal["none", "relu", "leaky_relu", "silu"] = "none",
+    activation_alpha: float = 0.01,
     outputs: _BatchNormalizationGradOutput | Iterable[_BatchNormalizationGradOutput] | None = None,
     out: Mapping[_BatchNormalizationGradOutput, _Array] | None = None,
     provider: str | None = None,

@@ -163,7 +163,10 @@ def test_batch_norm_is_the_derivative_with_statistics_of_x_and_of_any_value(
     assert_derivative(gradients, with_any_statistics, at, D, {"dX": "X", "dScale": "Scale", "dBias": "Bias"})
 
 
-@pytest.mark.parametrize(("activation", "seen", "residual"), [("relu", "Y", 1), ("relu", "B", 0), ("silu", "B", 0)])
+@pytest.mark.parametrize(
+    ("activation", "seen", "residual"),
+    [("relu", "Y", 1), ("relu", "B", 0), ("leaky_relu", "Y", 1), ("leaky_relu", "B", 0), ("silu", "B", 0)],
+)
 def test_batch_norm_with_an_activation_is_the_derivative(
     draw: Callable[..., Array], activation: str, seen: str, residual: int
 ) -> None:
@@ -173,14 +176,16 @@ def test_batch_norm_with_an_activation_is_the_derivative(
 
     def activate(X: Array, Scale: Array, Bias: Array, Z: Array) -> Array:
         t = forward.batch_norm(X, Scale, Bias, EPSILON) + residual * Z
-        return np.maximum(t, 0) if activation == "relu" else t / (1 + np.exp(-t))
+        if activation == "silu":
+            return t / (1 + np.exp(-t))
+        return np.maximum(t, 0) + (0.2 * np.minimum(t, 0) if activation == "leaky_relu" else 0)
 
     at = {"X": X, "Scale": Scale, "Bias": Bias, "Z": Z}
     given = {"dY": D / 4, "dY2": 3 * D / 4, "X": X, "Scale": Scale, "saved_mean": mean.ravel()}
     given["saved_inv_std"] = 1 / np.sqrt(variance + EPSILON).ravel()
     names = {"dX": "X", "dScale": "Scale", "dBias": "Bias"} | ({"dZ": "Z"} if residual else {})
     given |= {"Y": activate(**at)} if seen == "Y" else {"B": Bias}
-    gradients = reference("BatchNormalizationGrad", given, {"activation": activation})
+    gradients = reference("BatchNormalizationGrad", given, {"activation": activation, "activation_alpha": 0.2})
     assert_derivative(gradients, activate, at, D, names)
 
 

@@ -1,4 +1,6 @@
-"""The activations of batch norms, for kernels: relu(t) is t or 0; silu(t) is t s(t), s(t) = 1 / (1 + exp(-t))."""
+"""The activations of batch norms, for kernels: relu(t) is t or 0; leaky_relu(t) is t or alpha t; silu(t) is t s(t),
+s(t) = 1 / (1 + exp(-t)).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from typing import Any
 
 from numba.cuda import float32, float64
 
+from gradkern.channel_kernels.activation_alpha import without_alpha
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 
@@ -16,9 +19,10 @@ __all__ = ["activation_of", "derivative_of"]
 _LOG2_E = 1.4426950408889634
 
 
-def activation_of(name: str, compute: str) -> Callable[[Any], Any]:
+def activation_of(activation: str, compute: str) -> Callable[[Any], Any]:
     """The device function activate(t), of t in the type `compute`; NaN stays."""
-    RELU, SILU = name == "relu", name == "silu"
+    name, ALPHA = without_alpha(activation)
+    RELU, LEAKY_RELU, SILU = name == "relu", name == "leaky_relu", name == "silu"
     FLOAT = float64 if compute == "float64" else float32
     sigmoid = _sigmoid(compute)
 
@@ -26,6 +30,8 @@ def activation_of(name: str, compute: str) -> Callable[[Any], Any]:
     def activate(t: Any) -> Any:
         if RELU:
             return FLOAT(0) if t <= FLOAT(0) else t
+        if LEAKY_RELU:
+            return t if t > FLOAT(0) else FLOAT(ALPHA) * t
         if SILU:
             return t * sigmoid(t)
         return t
@@ -33,11 +39,13 @@ def activation_of(name: str, compute: str) -> Callable[[Any], Any]:
     return activate
 
 
-def derivative_of(name: str, compute: str) -> Callable[[Any, Any], Any]:
-    """The device function times_derivative(d, t): the gradient of activate(t), which is d, as one of t. Of relu t may
-    also be activate(t). As in PyTorch, what relu's t does not put at 0 passes, also where it is NaN.
+def derivative_of(activation: str, compute: str) -> Callable[[Any, Any], Any]:
+    """The device function times_derivative(d, t): the gradient of activate(t), which is d, as one of t. Of relu and
+    leaky_relu t may also be activate(t), whose sign is t's. As in PyTorch, where t is NaN relu passes d as it is, and
+    leaky_relu alpha d.
     """
-    RELU, SILU = name == "relu", name == "silu"
+    name, ALPHA = without_alpha(activation)
+    RELU, LEAKY_RELU, SILU = name == "relu", name == "leaky_relu", name == "silu"
     FLOAT = float64 if compute == "float64" else float32
     sigmoid = _sigmoid(compute)
 
@@ -45,6 +53,8 @@ def derivative_of(name: str, compute: str) -> Callable[[Any, Any], Any]:
     def times_derivative(d: Any, t: Any) -> Any:
         if RELU:
             return FLOAT(0) if t <= FLOAT(0) else d
+        if LEAKY_RELU:
+            return d if t > FLOAT(0) else FLOAT(ALPHA) * d
         if SILU:
             s = sigmoid(t)
             return d * (s * (FLOAT(1) + t * (FLOAT(1) - s)))

@@ -18,7 +18,7 @@ __all__ = ["StreamingCandidate"]
 class StreamingCandidate:
     """One launch, or two for two passes; the order of all additions is fixed. Who calls it holds device.in_turn.
 
-    names, elements, launches, settings: as of streaming_plan.plan.
+    names, elements, launches, activation, settings: as of streaming_plan.plan.
     """
 
     notes: frozenset[Note] = frozenset({"compiles_once"})
@@ -40,12 +40,13 @@ class StreamingCandidate:
         self.name, self.origin, self.recipe, self.launches = name, origin, recipe, launches
         self.workspace = 0
         self.plan: StreamingPlan | None = None
-        self._device, self._names, self._elements, self._settings = device, names, elements, settings
+        self._device, self._names, self._elements = device, names, elements
+        self._activation, self._settings = activation, settings
         self._call = Call(
             operator=origin,
             inputs=inputs,
             outputs=outputs,
-            attributes={"activation": activation},
+            attributes={},
             axes={},
             in_place=frozenset(),
             device=f"cuda:{device.index}",
@@ -58,7 +59,16 @@ class StreamingCandidate:
         data = next(self._call.inputs[name] for name in ("dY", "X") if name in self._call.inputs)
         is_kept = [axis == 1 for axis in range(len(data.shape))]
         try:
-            made = plan(self._call, self._names, is_kept, None, self._elements, self.launches, self._settings)
+            made = plan(
+                self._call,
+                self._names,
+                is_kept,
+                None,
+                self._elements,
+                self.launches,
+                self._settings,
+                activation=self._activation,
+            )
         except Refusal as refusal:
             raise Unfit(str(refusal)) from refusal
         if not isinstance(made, StreamingPlan):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from gradkern.channel_kernels.activation_alpha import without_alpha
 from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
@@ -40,7 +41,7 @@ class StreamingForm:
     totals: bool = False  # both sums are also left unrounded
     centred: bool = False  # dX has the terms of the sums, which are given unrounded
     counted: bool = False  # how many elements the sums are over is the sum of numbers on the device
-    activation: str = "none"  # none, relu or silu, of which D is the gradient, or with which Y is made
+    activation: str = "none"  # as with_alpha tells it; D is the gradient of it, or Y is made with it
     operands: frozenset[str] = frozenset()  # beside D and X, of D2, Y and Z; dZ, if D is read from there
     statistics: bool = False  # the sums are those of X less a number near its mean, and of the squares
     normalises: bool = False  # Y from X and those sums
@@ -59,7 +60,7 @@ class StreamingForm:
         """In a profiler."""
         role = "statistics" if self.statistics else "totals" if self.totals else "_".join(sorted(self.outputs))
         if self.activation != "none":
-            role += f"_{self.activation}"
+            role += f"_{without_alpha(self.activation)[0]}"
         shape = f"{self.threads}x{self.vectors}x{self.width}"
         return kernel_name("channels_streaming", role, self.data, shape)
 

@@ -67,6 +67,7 @@ def plan(
     launches: int = 1,
     settings: Mapping[str, int] | None = None,
     message: bool = False,
+    activation: str = "none",
 ) -> StreamingPlan | EmptyPlan:
     """The plan of a batch norm, of its gradient, or of sums of D alone: then there is no X. Sums may be totals, too.
 
@@ -78,8 +79,9 @@ def plan(
     launches  1 or 2, for two passes
     settings  of a batch norm itself, the kernel's epsilon, momentum and correction, as bits; then there is no D
     message   its statistics are a message: mean, and for the deviation the variance, behind which m is written
+    activation  as with_alpha tells it
 
-    The call may have an activation. Every array has to lie dense in the memory order of X, the parameters in that of
+    Every array has to lie dense in the memory order of X, the parameters in that of
     its kept axes.
     """
     device = device_of(call)
@@ -99,7 +101,7 @@ def plan(
     slabs = Slabs.of(merged_axes([X.shape[axis] for axis in order], [is_kept[axis] for axis in order]))
     described = {name: tensor for name, (_, tensor) in tensors.items()}
     outputs = frozenset(names[name] for name in call.outputs)
-    form = _form(described, outputs, slabs, epsilon, call.attributes.get("activation", "none"), device)
+    form = _form(described, outputs, slabs, epsilon, activation, device)
     form, second = _passes(form, "scale_total" in tensors, "counts" in tensors, settings is not None, elements)
     form = replace(form, message=message)
     if launches == 1 and second is not None:

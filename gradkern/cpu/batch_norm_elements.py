@@ -1,10 +1,11 @@
 """Batch norm's passes over elements with an activation and a residual: the output, and the gradient that comes through.
 
     t = (X - mean) r scale + bias,  Y = act(t + Z)
-    gradient = (D + D2) act'(t),    where relu may take the sign of Y in the place of t's
+    gradient = (D + D2) act'(t),    where relu and leaky_relu may take the sign of Y in the place of t's
 
-relu is 0, and its derivative, where t <= 0: a NaN goes through both. silu(t) = t s, silu'(t) = s (1 + t (1 - s)) with
-s = 1/(1 + exp(-t)). t is the same number, to the last bit, in both passes.
+relu is 0, and its derivative, where t <= 0: a NaN goes through both. leaky_relu is t where t > 0 and else alpha t, and
+its derivative 1 or alpha. silu(t) = t s, silu'(t) = s (1 + t (1 - s)) with s = 1/(1 + exp(-t)). t is the same number,
+to the last bit, in both passes.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ __all__ = ["ARRAYS", "Elements"]
 
 ARRAYS = ("X", "scale", "mean", "inv_std", "bias", "D", "D2", "Y", "Z", "out", "rounded")
 """What the kernels take. X is given always; without D the output is computed, with it the gradient."""
+_KINDS = {type(None): types.none, bool: types.boolean, float: types.float64}
 
 
 @numba.njit(**AS_WRITTEN)
@@ -60,9 +62,11 @@ def _sigmoids_of(t: Any) -> Any:
 
 
 @numba.njit(**INLINE)
-def _output(t: float, X: Any, relu: Any, silu: Any) -> float:
+def _output(t: float, X: Any, relu: Any, silu: Any, alpha: Any) -> float:
     if relu is not None:
         return real(X, 0) if t <= real(X, 0) else t
+    if alpha is not None:
+        return t if t > real(X, 0) else real(X, alpha) * t
     if silu is not None:
         return t * _sigmoids(t)[0]
     return t
@@ -78,7 +82,19 @@ def _derivative(t: float, X: Any, silu: Any) -> float:
 
 @numba.njit(**INLINE)
 def _value(
-    at: int, X: Any, mu: float, gain: float, bias: float, B: Any, D: Any, D2: Any, Y: Any, Z: Any, relu: Any, silu: Any
+    at: int,
+    X: Any,
+    mu: float,
+    gain: float,
+    bias: float,
+    B: Any,
+    D: Any,
+    D2: Any,
+    Y: Any,
+    Z: Any,
+    relu: Any,
+    silu: Any,
+    alpha: Any,
 ) -> float:
     """Of one element; `bias` counts where there is B."""
     t = real(X, 0)
@@ -87,7 +103,7 @@ def _value(
     if D is None:
         if Z is not None:
             t += load(Z, at)
-        return _output(t, X, relu, silu)
+        return _output(t, X, relu, silu, alpha)
     d = load(D, at)
     if D2 is not None:
         d += load(D2, at)
@@ -97,14 +113,16 @@ def _value(
         return d * _derivative(t, X, silu)
     if relu is not None:
         return real(X, 0) if t <= real(X, 0) else d
+    if alpha is not None:
+        return d if t > real(X, 0) else real(X, alpha) * d
     return d
 
 
 @kernel
 def _planes(
     queue: Any, X: Any, scale: Any, mean: Any, inv_std: Any, B: Any, D: Any, D2: Any, Y: Any, Z: Any, out: Any,
-    rounded: Any, relu: Any, silu: Any, channel_offsets: Any, reduced_offsets: Any, length: int, channels_per_task: int,
-    reduced_per_task: int, run_per_task: int, repeats: int,
+    rounded: Any, relu: Any, silu: Any, alpha: Any, channel_offsets: Any, reduced_offsets: Any, length: int,
+    channels_per_task: int, reduced_per_task: int, run_per_task: int, repeats: int,
 ) -> None:  # fmt: skip
     """Where a run of elements is all of one channel; see runs. What is not there is None."""
     channels = channel_offsets.size
@@ -122,7 +140,7 @@ def _planes(
                     mu, gain = load(mean, channel), load(scale, channel) * load(inv_std, channel)
                     bias = load(B, channel)
                 for at in range(offset + begin, offset + end):
-                    value = _value(at, X, mu, gain, bias, B, D, D2, Y, Z, relu, silu)
+                    value = _value(at, X, mu, gain, bias, B, D, D2, Y, Z, relu, silu, alpha)
                     store(target, at, value)
                     if rounded is not None:
                         store(rounded, at, value)
@@ -132,8 +150,8 @@ def _planes(
 @kernel
 def _columns(
     queue: Any, X: Any, scale: Any, mean: Any, inv_std: Any, B: Any, D: Any, D2: Any, Y: Any, Z: Any, out: Any,
-    rounded: Any, relu: Any, silu: Any, channel_offsets: Any, reduced_offsets: Any, length: int, channels_per_task: int,
-    reduced_per_task: int, run_per_task: int, repeats: int,
+    rounded: Any, relu: Any, silu: Any, alpha: Any, channel_offsets: Any, reduced_offsets: Any, length: int,
+    channels_per_task: int, reduced_per_task: int, run_per_task: int, repeats: int,
 ) -> None:  # fmt: skip
     """The same for columns, each its own channel."""
     target = destination(out, X, Z)
@@ -156,7 +174,7 @@ def _columns(
             for column in range(min(width, X.size - offset)):
                 at = offset + column
                 m, g, b = load(mu, column), load(gain, column), load(bias, column)
-                value = _value(at, X, m, g, b, B, D, D2, Y, Z, relu, silu)
+                value = _value(at, X, m, g, b, B, D, D2, Y, Z, relu, silu, alpha)
                 store(target, at, value)
                 if rounded is not None:
                     store(rounded, at, value)
@@ -164,20 +182,25 @@ def _columns(
 
 
 class Elements:
-    """One of these passes: kinds holds Numba's types of the arrays that it has, by their names in ARRAYS."""
+    """One of these passes: kinds holds Numba's types of the arrays that it has, by their names in ARRAYS; alpha is
+    leaky_relu's.
+    """
 
-    def __init__(self, runs: Runs, kinds: Mapping[str, Any], activation: str) -> None:
+    def __init__(self, runs: Runs, kinds: Mapping[str, Any], activation: str, alpha: float = 0.0) -> None:
         self._runs = runs
         self._tasks = math.prod(runs.parts)
-        self._flags = [True if activation == each else None for each in ("relu", "silu")]
+        flags = [True if activation == each else None for each in ("relu", "silu")]
+        self._activation = [*flags, float(alpha) if activation == "leaky_relu" else None]
         self._compiled = (_columns if runs.columns else _planes)(
             QUEUE,
             *(kinds.get(name, types.none) for name in ARRAYS),
-            *(types.none if flag is None else types.boolean for flag in self._flags),
+            *(_KINDS[type(each)] for each in self._activation),
             *RUNS_TYPES,
         )
 
     def __call__(self, arrays: Mapping[str, Any]) -> None:
         """arrays: those of `kinds`."""
         given = [arrays.get(name) for name in ARRAYS]
-        threads.run(self._compiled, self._tasks, arrays["X"].nbytes * 3, *given, *self._flags, *self._runs.arguments)
+        threads.run(
+            self._compiled, self._tasks, arrays["X"].nbytes * 3, *given, *self._activation, *self._runs.arguments
+        )

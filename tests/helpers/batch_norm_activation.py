@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
 
-EPSILON, MOMENTUM = 1e-3, 0.8
+EPSILON, MOMENTUM, ALPHA = 1e-3, 0.8, 0.2
 ROUNDING = {"float64": 1e-13, "float32": 4e-6, "float16": 1e-3, "bfloat16": 8e-3}
 """Of one element, relative to the largest terms it is made of."""
 
@@ -30,7 +30,8 @@ class Forward:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        return {"epsilon": EPSILON, "momentum": MOMENTUM, "activation": self.activation, "unbiased": self.unbiased}
+        more = {"activation": self.activation, "activation_alpha": ALPHA, "unbiased": self.unbiased}
+        return {"epsilon": EPSILON, "momentum": MOMENTUM, **more}
 
     def outputs(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
         """Shape and type of each that is wanted."""
@@ -93,6 +94,10 @@ class Backward:
     activation: str
     wanted: tuple[str, ...] = ("dX", "dScale", "dBias")
 
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return {"activation": self.activation, "activation_alpha": ALPHA}
+
     def outputs(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
         """Shape and type of each that is wanted."""
         like = {name: self.inputs["X" if name in ("dX", "dZ") else "Scale"] for name in self.wanted}
@@ -109,10 +114,8 @@ class Backward:
         mean, inverse, scale = (inputs[name].reshape(across) for name in ("saved_mean", "saved_inv_std", "Scale"))
         xh = (X - mean) * inverse
         D = inputs["dY"] + inputs.get("dY2", 0.0)
-        if self.activation == "relu" and "Y" in inputs:
-            D = np.where(inputs["Y"] <= 0, 0, D)
-        elif self.activation != "none":
-            t = xh * scale + inputs["B"].reshape(across)
+        if self.activation != "none":
+            t = inputs["Y"] if "Y" in inputs else xh * scale + inputs["B"].reshape(across)
             D = D * derivative(t, self.activation)
         if "dZ" in results:
             D = D.astype(self.inputs["X"].dtype).astype(np.float64)
@@ -138,12 +141,17 @@ def assert_within(name: str, found: np.ndarray, expected: np.ndarray, bound: np.
 def activated(t: np.ndarray, activation: str) -> np.ndarray:
     if activation == "relu":
         return np.maximum(t, 0)
+    if activation == "leaky_relu":
+        return np.maximum(t, 0) + ALPHA * np.minimum(t, 0)
     return t / (1 + np.exp(-t)) if activation == "silu" else t
 
 
 def derivative(t: np.ndarray, activation: str) -> np.ndarray:
+    """At t, or where the sign tells it at the output of the activation, whose NaN relu lets pass."""
     if activation == "relu":
-        return (t > 0).astype(np.float64)
+        return (~(t <= 0)).astype(np.float64)
+    if activation == "leaky_relu":
+        return ALPHA + (1 - ALPHA) * (t > 0)
     s = 1 / (1 + np.exp(-t))
     return s * (1 + t * (1 - s))
 
@@ -192,7 +200,9 @@ def backward(
     seed: int = 0,
     **more: Any,
 ) -> Backward:
-    """relu takes Y where there is a residual, and else B; no element lies so near to 0 that rounding decides."""
+    """relu and leaky_relu take Y where there is a residual, and else B; no element lies so near to 0 that rounding
+    decides.
+    """
     random = np.random.default_rng(seed)
     ahead = forward(sizes, data, parameter, residual=residual, seed=seed)
     X, scale, B = (ahead.inputs[name] for name in ("X", "scale", "B"))
@@ -210,10 +220,10 @@ def backward(
     inputs = {"dY": (random.standard_normal(sizes) + 0.2).astype(data), "X": X, "Scale": scale}
     inputs |= {"saved_mean": mean, "saved_inv_std": inverse}
     Z = ahead.inputs.get("Z")
-    if activation == "silu" or (activation == "relu" and not residual):
+    if activation == "silu" or (activation != "none" and not residual):
         inputs["B"] = B
-    if activation == "relu" and Z is not None:
-        inputs["Y"] = activated(t + Z.astype(np.float64), "relu").astype(data)
+    if activation in ("relu", "leaky_relu") and Z is not None:
+        inputs["Y"] = activated(t + Z.astype(np.float64), activation).astype(data)
     if second:
         inputs["dY2"] = random.standard_normal(sizes).astype(data)
     if residual:

@@ -181,6 +181,7 @@ def _batch_norm(
     epsilon: float = 1e-5,
     mode: str = "auto",
     activation: str = "none",
+    activation_alpha: float = 0.01,
 ) -> Gradients:
     D = dY if dY2 is None else dY + dY2
     if activation != "none":
@@ -189,7 +190,11 @@ def _batch_norm(
             scale, bias, mean, r = _per_channel(X, Scale, B, saved_mean, saved_inv_std)
             t = (X - mean) * r * scale + bias
         assert t is not None
-        D = np.where(t <= 0, 0.0, D) if activation == "relu" else D * expit(t) * (1 + t * expit(-t))
+        D = {
+            "relu": np.where(t <= 0, 0.0, D),
+            "leaky_relu": np.where(t > 0, D, activation_alpha * D),
+            "silu": D * expit(t) * (1 + t * expit(-t)),
+        }[activation]
     sums = _batch_norm_sums(D, X, saved_mean, saved_inv_std)
     del sums["sums"]  # a message to other parts
     m = X.shape[0] * math.prod(X.shape[2:])
@@ -208,6 +213,7 @@ def _batch_norm_forward(
     momentum: float = 0.9,
     training_mode: int = 1,
     activation: str = "none",
+    activation_alpha: float = 0.01,
     unbiased: int = 0,
 ) -> Gradients:
     others = (0, *range(2, X.ndim))
@@ -217,7 +223,8 @@ def _batch_norm_forward(
     saved = {"saved_mean": mean, "saved_inv_std": 1 / np.sqrt(variance + epsilon) if m else np.zeros_like(mean)}
     gain, bias, shift = _per_channel(X, scale * saved["saved_inv_std"], B, mean)
     t = (X - shift) * gain + bias + (0.0 if Z is None else Z)
-    Y = {"none": t, "relu": np.where(t <= 0, 0.0, t), "silu": t * expit(t)}[activation]
+    leaky_relu = np.where(t > 0, t, activation_alpha * t)
+    Y = {"none": t, "relu": np.where(t <= 0, 0.0, t), "leaky_relu": leaky_relu, "silu": t * expit(t)}[activation]
     running: Gradients = {}
     new = {"running_mean": (input_mean, mean), "running_var": (input_var, variance * np.divide(m, m - unbiased))}
     for name, (old, of_batch) in new.items():

@@ -8,7 +8,8 @@ Channels are the second axis, and have m elements each. BatchNormalization:
     running_mean = input_mean momentum + mean (1 - momentum)
     running_var = input_var momentum + variance (1 - momentum)    with unbiased=1, variance m/(m - 1)
 
-act is none, relu (0 where t + Z <= 0: a NaN stays) or silu (t/(1 + exp(-t))); Z, a residual, need not be there. X, Y
+act is none, relu (0 where t + Z <= 0: a NaN stays), leaky_relu (activation_alpha (t + Z) where not t + Z > 0) or silu
+(t/(1 + exp(-t))); Z, a residual, need not be there. X, Y
 and Z (N, C, spatial...) have the type T; scale and B (C) the type T1; running statistics T2, those of the batch U.
 Arithmetic is float32 (float64 for float64) and rounds once, at the store; the statistics lose no digits to a mean far
 from 0. Running statistics are computed where they are named as outputs, as in out={"running_mean": input_mean, ...},
@@ -21,11 +22,12 @@ BatchNormalizationGrad, with xh = (X - saved_mean) saved_inv_std:
     dX = Scale saved_inv_std/m (m D - dBias - xh dScale)
 
 dY2 is a second gradient of Y, where it has two users. Without an activation D is dY, or dY + dY2. relu's derivative is
-0 where Y <= 0; without a residual B may stand for Y, and t is computed again as the forward pass did. That of silu
-takes t, from B, and there is no residual with it. dY, X, dX and the other arrays like X have the type T; Scale, B,
-dScale and dBias (C) the type T1; the statistics (C) T2. Arithmetic is float32 (float64 for float64); where dZ of 16
-bits is wanted, the other gradients may be those of the rounded dZ. The statistics may be any values, not only those of
-X. epsilon is accepted for compatibility: saved_inv_std already has it.
+0 where Y <= 0, and leaky_relu's activation_alpha where not Y > 0, as in PyTorch, of a NaN too; without a residual B may
+stand for Y, and t is computed again as the forward pass did. That of silu takes t, from B, and there is no residual
+with it. dY, X, dX and the other arrays like X have the type T; Scale, B, dScale and dBias (C) the type T1; the
+statistics (C) T2. Arithmetic is float32 (float64 for float64); where dZ of 16 bits is wanted, the other gradients may
+be those of the rounded dZ. The statistics may be any values, not only those of X. epsilon is accepted for
+compatibility: saved_inv_std already has it.
 
 On a GPU a search finds the fastest of our kernels and of cuDNN's routes, which are for the gradient without activation
 and residual; Policy.kernel pins one of them by its name. mode leaves cuDNN's older functions in that mode alone, which
@@ -103,7 +105,7 @@ second sum: PyTorch's is of D (X - mean), dScale/inv_std.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from gradkern.errors import ArgumentError, AttributeValueError, ShapeError
@@ -111,13 +113,17 @@ from gradkern.errors import ArgumentError, AttributeValueError, ShapeError
 __all__ = ["resolve"]
 
 _MOST = 2**63 - 1
+_TOLD_BY_SIGN = ("relu", "leaky_relu")
+"""Activations whose derivative the output's sign tells."""
 
 
 def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
     """The attributes; raises AttributeValueError where the whole batch would be smaller than its part, and where its
-    size is not told, or told twice; ShapeError for statistics of no whole number of channels; ArgumentError for a
-    gradient that lacks what its activation needs, or has what it does not.
+    size is not told, or told twice, and for an infinite activation_alpha; ShapeError for statistics of no whole number
+    of channels; ArgumentError for a gradient that lacks what its activation needs, or has what it does not.
     """
+    if attributes.get("activation_alpha") == inf:
+        raise AttributeValueError("attribute activation_alpha is inf; expected a finite number, 0 or more")
     if "dY" in names and "activation" in attributes:
         _check_activation(attributes["activation"], names)
     if "part_statistics" in names and "numbers" in axes:
@@ -148,15 +154,17 @@ def _check_message(numbers: int, channels: int | None) -> None:
 
 
 def _check_activation(activation: str, names: Collection[str]) -> None:
-    """What each activation takes: relu Y, or B if there is no residual; silu B."""
+    """What each activation takes: relu and leaky_relu Y, or B if there is no residual; silu B."""
     given = [name for name in ("Y", "B") if name in names]
     came = " and ".join(given) or "neither"
     if activation == "none" and given:
         raise ArgumentError(f"input {given[0]} is given with activation none, which does not need it")
-    if activation == "relu" and len(given) != 1:
-        raise ArgumentError(f"activation relu takes input Y or input B; expected one of them, came {came}")
-    if activation == "relu" and "dZ" in names and "Y" not in names:
-        raise ArgumentError("output dZ with activation relu needs input Y in place of B: B does not tell the residual")
+    if activation in _TOLD_BY_SIGN and len(given) != 1:
+        raise ArgumentError(f"activation {activation} takes input Y or input B; expected one of them, came {came}")
+    if activation in _TOLD_BY_SIGN and "dZ" in names and "Y" not in names:
+        raise ArgumentError(
+            f"output dZ with activation {activation} needs input Y in place of B: B does not tell the residual"
+        )
     if activation == "silu" and given != ["B"]:
         raise ArgumentError(f"activation silu takes input B and not input Y; came {came}")
     if activation == "silu" and "dZ" in names:

@@ -91,7 +91,8 @@ class _Upstream:
         self.nbytes = 0 if self._in_place else self._size * self._dtype.itemsize
         kinds = {name: argument_type(call, each) for name, each in _OF_ELEMENTS.items()}
         rounded = types.none if self._in_place else argument_type(call, "dZ")
-        self._elements = Elements(runs, {**kinds, "out": self.type, "rounded": rounded}, call.attributes["activation"])
+        kinds |= {"out": self.type, "rounded": rounded}
+        self._elements = Elements(runs, kinds, call.attributes["activation"], call.attributes["activation_alpha"])
 
     @staticmethod
     def needed(call: Call) -> bool:

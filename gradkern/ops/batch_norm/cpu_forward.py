@@ -32,7 +32,7 @@ def plan(call: Call) -> FlatPlan:
         kinds = {name: argument_type(call, each) for name, each in _OF_ELEMENTS.items()}
         kinds |= dict.fromkeys(("mean", "inv_std"), array_type(saved))
         kinds["out"] = argument_type(call, "Y", _OVER, order)
-        elements = Elements(runs, kinds, call.attributes["activation"])
+        elements = Elements(runs, kinds, call.attributes["activation"], call.attributes["activation_alpha"])
 
     def launch(read: list[np.ndarray], write: list[Any]) -> None:
         inputs = dict(zip(call.inputs, read, strict=True))

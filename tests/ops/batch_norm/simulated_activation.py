@@ -16,6 +16,7 @@ from helpers.guarded import Guarded
 from helpers.simulate_plans import addresses, arrays, device_in_python, tensors
 
 from gradkern.call import Call
+from gradkern.channel_kernels.activation_alpha import with_alpha
 from gradkern.cuda.device import Device
 from gradkern.ops.batch_norm.cuda import forward as forward_plan
 from gradkern.ops.batch_norm.cuda import forward_streaming, streaming
@@ -48,7 +49,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 def candidate_of(case: Forward | Backward, device: Device, given: Any, wanted: Any, launches: int) -> Any:
     if isinstance(case, Backward):
-        problem = Problem(**given, **wanted, activation=case.activation)
+        problem = Problem(**given, **wanted, activation=with_alpha(case.attributes))
         return streaming.rebuild(problem, device, {"launches": launches})
     call = Call("", given, wanted, case.attributes, {}, frozenset(), "cuda:0", Policy())
     (source,) = forward_plan._task(call, device).sources
@@ -84,7 +85,13 @@ def check(
     every_seventh(
         (1, 2),
         LAYOUTS,
-        [("relu", False, (b, f, f)), ("silu", True, (f, f, f)), ("none", True, (h, h, h))],
+        [
+            ("relu", False, (b, f, f)),
+            ("silu", True, (f, f, f)),
+            ("none", True, (h, h, h)),
+            ("leaky_relu", False, (h, h, f)),
+            ("leaky_relu", True, (d, d, d)),
+        ],
     ),
     ids=str,
 )
@@ -104,6 +111,8 @@ def test_every_order_forward(device: Device, launches: int, layout: Any, kind: A
             ("relu", True, False, (d, d, d)),
             ("silu", False, True, (f, f, f)),
             ("none", True, True, (b, b, b)),
+            ("leaky_relu", False, True, (b, b, f)),
+            ("leaky_relu", True, False, (f, f, f)),
         ],
     ),
     ids=str,
@@ -173,7 +182,8 @@ def test_a_channel_of_equal_elements_and_one_of_one(device: Device) -> None:
     check(single, device)
 
 
-def test_a_NaN_passes_relu_both_ways(device: Device) -> None:
-    case = backward((9, 8, 16), f, residual=True, wanted=("dZ",))
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu"])
+def test_a_NaN_passes_relu_as_in_PyTorch(device: Device, activation: str) -> None:
+    case = backward((9, 8, 16), f, activation=activation, residual=True, wanted=("dZ",))
     case.inputs["Y"][2, 3, 4] = np.nan
     check(case, device)

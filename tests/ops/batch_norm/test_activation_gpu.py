@@ -32,6 +32,7 @@ SHAPES = [
 LAST = pytest.mark.parametrize("last", [False, True], ids=["channels_first", "channels_last"])
 LAUNCHES = pytest.mark.parametrize("kernel", ["streaming_1_launch", "streaming_2_launches"])
 FORWARD = [("none", False), ("relu", False), ("relu", True), ("silu", False), ("silu", True)]
+FORWARD += [("leaky_relu", False), ("leaky_relu", True)]
 BACKWARD = [  # activation, residual, second gradient
     ("relu", False, False),
     ("relu", False, True),
@@ -40,6 +41,8 @@ BACKWARD = [  # activation, residual, second gradient
     ("silu", False, False),
     ("silu", False, True),
     ("none", True, True),
+    ("leaky_relu", False, True),
+    ("leaky_relu", True, False),
 ]
 
 
@@ -47,10 +50,9 @@ def check(case: Forward | Backward, last: bool, kernel: str = "", in_place: tupl
     tensors = {name: there(array, last) for name, array in case.inputs.items()}
     source, result = in_place
     policy: dict[str, Any] = {"kernel": kernel} if kernel else {}
-    attributes = case.attributes if isinstance(case, Forward) else {"activation": case.activation}
     how: dict[str, Any] = {"out": {result: tensors[source]}} if source else {}
     name = "BatchNormalization" if isinstance(case, Forward) else "BatchNormalizationGrad"
-    found = run_any(name, **tensors, **attributes, outputs=case.wanted, policy=policy, **how)
+    found = run_any(name, **tensors, **case.attributes, outputs=case.wanted, policy=policy, **how)
     if source:
         assert getattr(found, result) is tensors[source]
     case.check({each: back(getattr(found, each)) for each in case.wanted})
@@ -83,6 +85,8 @@ def test_every_shape_and_order(shape: tuple[int, ...], last: bool, kernel: str) 
     check(forward(shape, b, f, f, activation="relu", residual=True, unbiased=1), last, kernel)
     check(backward(shape, b, f, f, residual=True, second=True), last, kernel)
     check(backward(shape, h, f, f, activation="silu"), last, kernel)
+    check(forward(shape, h, f, f, activation="leaky_relu"), last, kernel)
+    check(backward(shape, b, f, f, activation="leaky_relu"), last, kernel)
     check(forward(shape, f, f, f), last, kernel)
 
 

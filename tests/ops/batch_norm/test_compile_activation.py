@@ -14,6 +14,7 @@ from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, parameters
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.call import Tensor
+from gradkern.channel_kernels.activation_alpha import with_alpha
 from gradkern.cuda.device import Device
 from gradkern.cuda.dry_run import dry_run
 from gradkern.ops.batch_norm.cuda import forward_streaming, streaming
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.thorough
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 SHAPE = (64, 256, 28, 28)
+LEAKY_RELU = with_alpha({"activation": "leaky_relu", "activation_alpha": 0.01})
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,15 @@ KINDS = [
     Kind(b, f, True, "silu", (), True),
     Kind(b, f, True, "silu", ("Z",)),
     Kind(b, f, True, "none", ("dY2",), True),
+    Kind(b, f, True, LEAKY_RELU, ("Y", "dY2"), True),
+    Kind(b, f, True, LEAKY_RELU, ("Z",)),
     *(Kind(each, each, True, "relu", ("Y",), True) for each in (h, f, d)),
     *(Kind(each, each, True, "silu", ("Z",)) for each in (h, f, d)),
     *(Kind(each, f if each != d else d, False, "relu", ("Y", "dY2"), True) for each in (b, f, d)),
     *(Kind(each, f if each != d else d, False, "silu", (), True) for each in (b, f, d)),
     *(Kind(each, f if each != d else d, False, "relu", ("Z",)) for each in (b, f, d)),
+    *(Kind(each, f if each != d else d, False, LEAKY_RELU, (), True) for each in (b, f, d)),
+    *(Kind(each, f if each != d else d, False, LEAKY_RELU) for each in (h, f, d)),
     *(Kind(h, f, False, "relu", (), way, (64, 2048, 7, 7)) for way in (False, True)),
     *(Kind(b, f, True, "relu", (), way, (64, 60, 7, 7)) for way in (False, True)),
     *(Kind(h, f, False, "relu", (), way, (3, 5, 7)) for way in (False, True)),

@@ -13,8 +13,10 @@ from samples import in_order
 
 import gradkern
 from gradkern import ArgumentError
+from gradkern.errors import AttributeValueError
 
 FORWARD, GRADIENT = "BatchNormalization", "BatchNormalizationGrad"
+ALPHA = 0.2  # not the default
 TYPES = [("float32", "float32"), ("bfloat16", "float32"), ("float64", "float64")]
 GRADIENTS: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     # activation, inputs beyond those that are always given, outputs beyond the usual
@@ -23,6 +25,8 @@ GRADIENTS: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     ("relu", ("B",), ()),
     ("silu", ("B", "dY2"), ()),
     ("none", ("dY2",), ("dZ",)),
+    ("leaky_relu", ("Y", "dY2"), ("dZ",)),
+    ("leaky_relu", ("B",), ()),
 ]
 
 
@@ -47,7 +51,8 @@ def operands(data: str, parameter: str, order: str = "C", shape: tuple[int, ...]
 def upstream(given: dict[str, Any], activation: str, names: tuple[str, ...], order: str = "C") -> dict[str, Any]:
     """The inputs of the gradient, after a forward pass."""
     residual = given["Z"] if "Y" in names else None
-    saved = run_any(FORWARD, given["X"], given["scale"], given["B"], Z=residual, activation=activation)
+    how = {"activation": activation, "activation_alpha": ALPHA}
+    saved = run_any(FORWARD, given["X"], given["scale"], given["B"], Z=residual, **how)
     random, like = np.random.default_rng(1), given["X"]
     extra = {
         "B": given["B"],
@@ -66,11 +71,12 @@ def upstream(given: dict[str, Any], activation: str, names: tuple[str, ...], ord
 
 @pytest.mark.parametrize("order", ["C", "channels_last"])
 @pytest.mark.parametrize(("data", "parameter"), TYPES)
-@pytest.mark.parametrize("activation", ["relu", "silu"])
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "silu"])
 def test_an_activation_comes_after_the_residual(data: str, parameter: str, activation: str, order: str) -> None:
     given = operands(data, parameter, order)
-    found = run_any(FORWARD, **given, activation=activation)
-    expected = reference(FORWARD, given, {"activation": activation})
+    how = {"activation": activation, "activation_alpha": ALPHA}
+    found = run_any(FORWARD, **given, **how)
+    expected = reference(FORWARD, given, how)
     assert found.Y.strides == given["X"].strides
     assert_close(FORWARD, "Y", found.Y, expected["Y"])
     assert_elements_close(FORWARD, "Y", found.Y, expected["Y"])
@@ -84,20 +90,22 @@ def test_gradients_go_through_the_activation(
 ) -> None:
     given = upstream(operands(data, parameter, order), activation, names, order)
     wanted = ("dX", "dScale", "dBias", *outputs)
-    found = run_any(GRADIENT, **given, activation=activation, outputs=wanted)
-    expected = reference(GRADIENT, given, {"activation": activation})
+    how = {"activation": activation, "activation_alpha": ALPHA}
+    found = run_any(GRADIENT, **given, **how, outputs=wanted)
+    expected = reference(GRADIENT, given, how)
     for name in wanted:
         assert_close(GRADIENT, name, getattr(found, name), expected[name])
 
 
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu"])
 @pytest.mark.parametrize("order", ["C", "channels_last"])
-def test_what_is_computed_again_is_what_the_forward_pass_had(order: str) -> None:
-    """relu's mask from B is that from Y: one bit between them would be a gradient where there is none, or none."""
+def test_what_is_computed_again_is_what_the_forward_pass_had(order: str, activation: str) -> None:
+    """The mask from B is that from Y: one bit between them would be a gradient where there is none, or none."""
     given = operands("float32", "float32", order, (16, 7, 20, 20))
-    saved = run_any(FORWARD, *(given[name] for name in ("X", "scale", "B")), activation="relu")
+    saved = run_any(FORWARD, *(given[name] for name in ("X", "scale", "B")), activation=activation)
     common = (given["X"], given["X"], given["scale"], saved.saved_mean, saved.saved_inv_std)
     of_Y, of_B = (
-        run_any(GRADIENT, *common, **{name: each}, activation="relu").dX
+        run_any(GRADIENT, *common, **{name: each}, activation=activation).dX
         for name, each in (("Y", saved.Y), ("B", given["B"]))
     )
     np.testing.assert_array_equal(of_Y, of_B)
@@ -119,6 +127,32 @@ def test_nan_goes_through_relu_both_ways() -> None:
     statistics = (one, one, one)
     dZ = gradkern.run(GRADIENT, np.ones_like(Y), Y, *statistics, Y=Y, activation="relu", outputs=["dZ"]).dZ
     np.testing.assert_array_equal(dZ, [[1, 1], [1, 0], [1, 0]])
+
+
+def test_leaky_relu_is_pytorchs_at_zero_and_of_nan() -> None:
+    """The slope at 0, and of NaN; by default ONNX's."""
+    t = np.array([[np.nan, 1], [1, 0], [-2, -1]], np.float32)
+    one, zero = np.ones(2, np.float32), np.zeros(2, np.float32)
+    Y = gradkern.run(FORWARD, np.zeros_like(t), one, zero, Z=t, activation="leaky_relu").Y
+    np.testing.assert_array_equal(Y, np.array([[np.nan, 1], [1, 0], [-0.02, -0.01]], np.float32))
+    given: tuple[Any, ...] = (np.ones_like(Y), Y, one, zero, one)
+    for slope, more in ((0.01, {}), (0.5, {"activation_alpha": 0.5}), (0, {"activation_alpha": 0})):
+        dZ = run_any(GRADIENT, *given, Y=Y, activation="leaky_relu", outputs=["dZ"], **more).dZ
+        np.testing.assert_array_equal(dZ, np.array([[slope, 1], [1, slope], [slope, slope]], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("alpha", "expected"),
+    [
+        (-0.1, "has the value -0.1; the least allowed is 0"),
+        (np.nan, "has the value nan; the least allowed is 0"),
+        (np.inf, "is inf; expected a finite number, 0 or more"),
+    ],
+)
+def test_a_slope_whose_output_does_not_tell_its_inputs_sign_is_refused(alpha: float, expected: str) -> None:
+    given = operands("float32", "float32")
+    found = message(AttributeValueError, run_any, FORWARD, **given, activation="leaky_relu", activation_alpha=alpha)
+    assert found == f"{FORWARD}: attribute activation_alpha {expected}"
 
 
 @pytest.mark.parametrize("order", ["C", "channels_last"])
@@ -149,7 +183,7 @@ def test_running_statistics_are_those_of_onnx_and_of_pytorch() -> None:
     assert (old[0][0], old[1][0], found.saved_mean[0], found.saved_inv_std[0]) == (1, 10, 0, 0)
 
 
-RELU, SILU, NONE = ({"activation": each} if each else {} for each in ("relu", "silu", ""))
+RELU, LEAKY, SILU, NONE = ({"activation": each} if each else {} for each in ("relu", "leaky_relu", "silu", ""))
 EITHER = "activation relu takes input Y or input B; expected one of them, came"
 LOST = "output dZ with activation relu needs input Y in place of B: B does not tell the residual"
 NO_RESIDUAL = "output dZ is wanted with activation silu, whose gradient has no residual"
@@ -157,6 +191,8 @@ REFUSED: list[tuple[dict[str, str], tuple[str, ...], tuple[str, ...], str]] = [
     (RELU, (), (), f"{EITHER} neither"),
     (RELU, ("B", "Y"), (), f"{EITHER} Y and B"),
     (RELU, ("B",), ("dZ",), LOST),
+    (LEAKY, ("B", "Y"), (), f"{EITHER} Y and B".replace("relu", "leaky_relu")),
+    (LEAKY, ("B",), ("dZ",), LOST.replace("relu", "leaky_relu")),
     (SILU, (), (), "activation silu takes input B and not input Y; came neither"),
     (SILU, ("Y",), (), "activation silu takes input B and not input Y; came Y"),
     (SILU, ("B",), ("dZ",), NO_RESIDUAL),
@@ -201,7 +237,7 @@ def test_forward_passes_agree_with_pytorchs(data: str, parameter: str, last: boo
     assert found.Y.stride() == Y.stride()
     for one, other in zip((*saved, *theirs), (found.saved_mean, found.saved_inv_std, *ours), strict=True):
         torch.testing.assert_close(one.to(other.dtype), other, rtol=1e-5, atol=1e-5)
-    for activation in ("relu", "silu"):
+    for activation in ("relu", "leaky_relu", "silu"):
         found = gradkern.run(FORWARD, X, scale, bias, Z=X, epsilon=1e-3, activation=activation)
         expected = getattr(torch.nn.functional, activation)(
             torch.native_batch_norm(X.double(), scale.double(), bias.double(), None, None, True, 0.3, 1e-3)[0]

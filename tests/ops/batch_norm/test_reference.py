@@ -11,6 +11,7 @@ from helpers import batch_norm_activation as cases
 from helpers.reference import reference
 
 from gradkern.call import Tensor
+from gradkern.channel_kernels.activation_alpha import with_alpha
 from gradkern.ops.batch_norm.cuda import forward_reference
 from gradkern.ops.batch_norm.cuda.problem import ForwardProblem, Problem
 from gradkern.ops.batch_norm.cuda.reference import elements
@@ -39,25 +40,30 @@ def test_every_element_is_that_of_the_formula(shape: tuple[int, ...], dtype: str
 
 @pytest.mark.parametrize(
     ("activation", "residual", "second"),
-    [("relu", False, False), ("relu", True, True), ("silu", False, True), ("none", True, True)],
+    [
+        *[("relu", False, False), ("relu", True, True), ("silu", False, True), ("none", True, True)],
+        *[("leaky_relu", False, True), ("leaky_relu", True, False)],
+    ],
 )
 def test_gradients_behind_an_activation(activation: str, residual: bool, second: bool) -> None:
     case = cases.backward((4, 3, 5, 2), "float64", activation=activation, residual=residual, second=second)
     given: Any = described(case.inputs)
     wanted: Any = {name: given["X" if name in ("dX", "dZ") else "Scale"] for name in case.wanted}
-    problem = Problem(**given, **wanted, activation=activation)
+    problem = Problem(**given, **wanted, activation=with_alpha(case.attributes))
     inputs = tuple(case.inputs[name] for name in problem.given)
     found = elements(problem, inputs, everywhere(problem.wanted))
     case.check({name: each.reshape(wanted[name].shape) for name, each in zip(problem.wanted, found, strict=True)})
 
 
-@pytest.mark.parametrize(("activation", "residual"), [("none", False), ("relu", True), ("silu", True)])
+@pytest.mark.parametrize(
+    ("activation", "residual"), [("none", False), ("relu", True), ("silu", True), ("leaky_relu", True)]
+)
 def test_the_forward_pass(activation: str, residual: bool) -> None:
     case = cases.forward((4, 3, 5, 2), "float64", running="float64", activation=activation, residual=residual)
     given = described(case.inputs)
     wanted = {name: given["X" if name == "Y" else "scale"] for name in case.wanted}
     numbers = (cases.EPSILON, cases.MOMENTUM, 1.0)
-    problem = ForwardProblem(tuple(given.items()), tuple(wanted.items()), activation, *numbers)
+    problem = ForwardProblem(tuple(given.items()), tuple(wanted.items()), with_alpha(case.attributes), *numbers)
     found = forward_reference.elements(problem, tuple(case.inputs.values()), everywhere(wanted))
     case.check({name: each.reshape(wanted[name].shape) for name, each in zip(wanted, found, strict=True)})
 

@@ -10,6 +10,7 @@ from math import inf
 from typing import Any
 
 from gradkern.call import Call, Refusal
+from gradkern.channel_kernels.activation_alpha import with_alpha
 from gradkern.cuda.device import Device, activate, check
 from gradkern.cuda.rows import device_of
 from gradkern.ops.batch_norm.cuda.forward_reference import elements
@@ -83,7 +84,7 @@ def _task(call: Call, device: Device) -> Task:
     attributes, X = call.attributes, call.inputs["X"]
     m = X.size // X.shape[1]
     correction = 1.0 if not attributes["unbiased"] else m / (m - 1) if m > 1 else inf  # of one element NaN, by inf * 0
-    activation = attributes["activation"]
+    activation, name = with_alpha(attributes), attributes["activation"]
     problem = ForwardProblem(
         tuple(call.inputs.items()),
         tuple(call.outputs.items()),
@@ -93,11 +94,11 @@ def _task(call: Call, device: Device) -> Task:
         correction,
     )
     told = ["Z"] if "Z" in call.inputs else []
-    told += [activation] if activation != "none" else []
+    told += [name] if name != "none" else []
     return Task(
         kind=" ".join(["BatchNormalization", *told, X.dtype.name, layout(X)]),
         detail="x".join(map(str, X.shape)),
-        key=repr((problem.given, problem.wanted, activation)),  # the speed depends on none of its numbers
+        key=repr((problem.given, problem.wanted, name)),  # the speed depends on none of its numbers
         inputs=tuple(call.inputs.values()),
         outputs=tuple(call.outputs.values()),
         terms=problem.elements,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gradkern.channel_kernels.activation_alpha import without_alpha
 from gradkern.ops.batch_norm.cuda.problem import ForwardProblem
 
 __all__ = ["elements"]
@@ -43,9 +44,12 @@ def elements(problem: ForwardProblem, inputs: Arrays, places: Arrays) -> Arrays:
             return float(given["input_var"][c]) * problem.momentum + moved
         t = (float(given["X"][row]) - mean) * inv_std * float(given["scale"][c]) + float(given["B"][c])
         t += float(given["Z"][row]) if "Z" in given else 0.0
-        if problem.activation == "relu":
+        activation, alpha = without_alpha(problem.activation)
+        if activation == "relu":
             return max(t, 0.0)
-        return t / (1 + exp(-t)) if problem.activation == "silu" else t
+        if activation == "leaky_relu":
+            return t if t > 0 else alpha * t
+        return t / (1 + exp(-t)) if activation == "silu" else t
 
     names = [name for name, _ in problem.wanted]
     rows = ([tuple(row) for row in each.tolist()] for each in places)

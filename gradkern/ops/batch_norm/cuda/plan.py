@@ -6,10 +6,12 @@ A pinned `mode` leaves cuDNN's older functions in that mode alone, which are all
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from gradkern.call import Call, Refusal
 from gradkern.channel_kernels import streaming_plan
+from gradkern.channel_kernels.activation_alpha import with_alpha, without_alpha
 from gradkern.channel_kernels.streaming_plan import StreamingPlan
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, LaunchPlan
@@ -90,16 +92,17 @@ def _bound(choices: Choices) -> BoundCandidate:
 
 def _task(call: Call, device: Device) -> Task:
     mode = call.attributes["mode"]
-    activation = call.attributes.get("activation", "none")
+    activation = with_alpha(call.attributes)
     problem = Problem(**call.inputs, **call.outputs, mode=mode, activation=activation, in_place=bool(call.in_place))
+    name, _ = without_alpha(activation)
     modules = ["streaming", "persistent", "cudnn"] if problem.plain else ["streaming"]
     modules = modules if mode == "auto" else ["cudnn"]
-    told = [activation] if activation != "none" else []
+    told = [name] if name != "none" else []
     told += ["dZ"] if problem.dZ is not None else []
     return Task(
         kind=" ".join(["BatchNormalizationGrad", *told, problem.dtype, layout(problem.X)]),
         detail="x".join(map(str, problem.X.shape)),
-        key=repr(problem),
+        key=repr(replace(problem, activation=name)),  # the speed does not depend on alpha
         inputs=problem.inputs,
         outputs=problem.outputs,
         terms=problem.elements,

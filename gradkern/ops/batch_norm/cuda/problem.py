@@ -18,7 +18,8 @@ class Problem:
     """The wanted of dX, dScale, dBias and dZ, from dY, X, Scale, saved_mean and saved_inv_std and the given of B, Y and
     dY2, in this order.
 
-    A tensor's strides are in bytes. `mode` pins cuDNN's mode; `in_place`: dX is written over dY or X.
+    A tensor's strides are in bytes. `mode` pins cuDNN's mode; `in_place`: dX is written over dY or X; `activation` is
+    as with_alpha tells it.
     """
 
     dY: Tensor
@@ -88,8 +89,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class ForwardProblem:
-    """A batch norm: the given inputs and the wanted outputs by name, in the order of the contract. correction: by how
-    much the variance that goes into the running one is larger than the batch's.
+    """A batch norm: the given inputs and the wanted outputs by name, in the order of the contract. activation: as
+    with_alpha tells it; correction: by how much the variance that goes into the running one is larger than the batch's.
     """
 
     given: tuple[tuple[str, Tensor], ...]

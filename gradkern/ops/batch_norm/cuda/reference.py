@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gradkern.channel_kernels.activation_alpha import without_alpha
 from gradkern.ops.batch_norm.cuda.problem import Problem
 
 __all__ = ["elements"]
@@ -50,12 +51,14 @@ def elements(problem: Problem, inputs: Arrays, places: Arrays) -> Arrays:
 
 def _derivative(activation: str, given: dict[str, Array], xh: Array, c: int) -> Array:
     """Of the activation, for the elements of a channel."""
-    if activation == "none":
+    name, alpha = without_alpha(activation)
+    if name == "none":
         return np.ones(xh.shape)
-    if "Y" in given:
-        return ~(given["Y"][:, c].astype(np.float64) <= 0)
-    t = xh * float(given["Scale"][c]) + float(given["B"][c])
-    if activation == "relu":
+    # of Y the sign is t's
+    t = given["Y"][:, c].astype(np.float64) if "Y" in given else xh * float(given["Scale"][c]) + float(given["B"][c])
+    if name == "relu":
         return ~(t <= 0)
+    if name == "leaky_relu":
+        return np.where(t > 0, 1.0, alpha)
     s = 1 / (1 + np.exp(-t))
     return s * (1 + t * (1 - s))
