@@ -19,10 +19,10 @@ makes.
 
 from __future__ import annotations
 
-from gradkern.torch.acceleration import Acceleration, accelerate
 from gradkern.torch.compile_backend.backend import register
-from gradkern.torch.convolutions import batch_norm, conv1d, conv2d, conv3d
-from gradkern.torch.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
+from gradkern.torch.functional.convolutions import batch_norm, conv1d, conv2d, conv3d
+from gradkern.torch.functional.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
+from gradkern.torch.functional.norm_activation import batch_norm_act
 from gradkern.torch.graphs import Graphed, graphed
 from gradkern.torch.modules import (
     BatchNorm1d,
@@ -36,9 +36,18 @@ from gradkern.torch.modules import (
     LinearGELU,
     RMSNorm,
 )
-from gradkern.torch.norm_activation import batch_norm_act
-from gradkern.torch.report import Report
-from gradkern.torch.switch import disable, enable, enabled, follow_environment, forget, is_enabled, report, tune
+from gradkern.torch.modules.acceleration import Acceleration, accelerate
+from gradkern.torch.overrides.report import Report
+from gradkern.torch.overrides.switch import (
+    disable,
+    enable,
+    enabled,
+    follow_environment,
+    forget,
+    is_enabled,
+    report,
+    tune,
+)
 from gradkern.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [

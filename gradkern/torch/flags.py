@@ -10,9 +10,8 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.policy import DEFAULT, Policy, current
-from gradkern.torch.request import Declined
 
-__all__ = ["Flags", "autocast", "flags", "is_autocast", "policy_of", "require_cudnn"]
+__all__ = ["Flags", "autocast", "flags", "is_autocast", "policy_of"]
 
 Flags = tuple[Policy | None, bool, bool, bool]
 """gradkern's policy in force (None: the usual one); whether PyTorch asks for the same bits every time, allows TF32 in
@@ -34,12 +33,6 @@ def flags() -> Flags:
         _precision("cuda", "conv") == "tf32",
         _cudnn_enabled(),
     )
-
-
-def require_cudnn(x: torch.Tensor) -> None:
-    """Raise Declined where a search may find an engine of cuDNN, which PyTorch is told not to use."""
-    if x.is_cuda and not _cudnn_enabled():
-        raise Declined("torch.backends.cudnn.enabled is False")
 
 
 def is_autocast(kind: str) -> bool:

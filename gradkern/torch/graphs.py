@@ -11,7 +11,7 @@ from torch.utils import _pytree  # pyright: ignore[reportMissingImports]
 from gradkern.dispatch import tuning
 from gradkern.dispatch.plan_cache import plan_cache
 from gradkern.errors import ArgumentError, DeviceError, ProviderError
-from gradkern.torch import switch
+from gradkern.torch.overrides import switch
 
 __all__ = ["Graphed", "graphed"]
 

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradkern.torch
 from gradkern.cuda.margin import sm_margin
-from gradkern.torch import step_comparison, switch
+from gradkern.torch.overrides import step_comparison, switch
 from helpers import processes
 
 ROWS, TOKENS, WIDTH = 4, 6, 8

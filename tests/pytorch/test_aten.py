@@ -12,9 +12,9 @@ from helpers.tolerance import assert_close
 import gradkern
 import gradkern.torch
 from gradkern.arrays.host import torch_as_numpy
-from gradkern.torch.aten import TRANSLATIONS
-from gradkern.torch.kernel import Kernel
-from gradkern.torch.options import Options
+from gradkern.torch.overrides.aten import TRANSLATIONS
+from gradkern.torch.overrides.kernel import Kernel
+from gradkern.torch.overrides.options import Options
 
 pytestmark = pytest.mark.torch
 

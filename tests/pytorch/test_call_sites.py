@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -165,12 +166,8 @@ def test_what_is_in_force_is_asked_for_at_every_call(norm: Site, planner: Planne
     with gradkern.policy(deterministic=True):
         assert norm.misses()
     assert not norm.misses()
-    before = torch.backends.cudnn.deterministic
-    torch.backends.cudnn.deterministic = True
-    try:
+    with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, deterministic=True):
         assert [norm.misses() for _ in range(2)] == [1, 0]
-    finally:
-        torch.backends.cudnn.deterministic = before
     assert not norm.misses()
     plans = [plan.runs for plan in planner.plans]
     assert len(plans) == 2
@@ -229,6 +226,7 @@ def test_results_that_lie_elsewhere_than_the_code_takes_them_to_be_are_an_error(
 
 
 def test_versions_of_pytorch_that_were_not_tried_keep_the_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    import_module("torch._inductor.codegen.wrapper")  # it keeps the table that is there when it is imported
     from torch._inductor.codegen import custom_extern_kernel_codegen as codegen
 
     known: dict[str, Any] = {}

@@ -11,9 +11,9 @@ import torch
 from torch.nn import functional
 
 import gradkern.torch
-from gradkern.torch import comparison, switch
-from gradkern.torch.comparison import Cost, Verdicts, follow, verdicts
-from gradkern.torch.signatures import random_args, recogniser
+from gradkern.torch.overrides import comparison, switch
+from gradkern.torch.overrides.comparison import Cost, Verdicts, follow, verdicts
+from gradkern.torch.overrides.signatures import random_args, recogniser
 
 pytestmark = pytest.mark.torch
 

@@ -15,7 +15,8 @@ from torch.nn import functional
 
 import gradkern
 import gradkern.torch
-from gradkern.torch import InvertibleLayerNorm, LayerNorm, LinearGELU, RMSNorm, accelerate, convolutions, operators
+from gradkern.torch import InvertibleLayerNorm, LayerNorm, LinearGELU, RMSNorm, accelerate, operators
+from gradkern.torch.functional import convolutions
 
 pytestmark = pytest.mark.torch
 

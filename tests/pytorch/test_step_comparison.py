@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import gradkern.torch
 from gradkern import ArgumentError
-from gradkern.torch import ranks, step_comparison, switch
+from gradkern.torch.overrides import ranks, step_comparison, switch
 
 pytestmark = pytest.mark.torch
 

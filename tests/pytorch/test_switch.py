@@ -17,9 +17,9 @@ from torch.nn import functional
 
 import gradkern
 import gradkern.torch
-from gradkern.torch import kernel as kernels
-from gradkern.torch import switch
 from gradkern.torch.flags import flags, policy_of
+from gradkern.torch.overrides import kernel as kernels
+from gradkern.torch.overrides import switch
 
 pytestmark = pytest.mark.torch
 
@@ -371,7 +371,7 @@ def test_with_and_without_a_weight_are_two_signatures(overrides: Any) -> None:
 
 
 def test_many_sizes_are_bounded(overrides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradkern.torch.kernel._MOST", 4)
+    monkeypatch.setattr("gradkern.torch.overrides.kernel._MOST", 4)
     for rows in range(2, 12):
         LayerNorm(rows).step()
     assert len(gradkern.torch.report()) <= 4

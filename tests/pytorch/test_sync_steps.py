@@ -14,8 +14,10 @@ import torch.distributed as dist
 from helpers.calls import prepare_any
 
 from gradkern.call import Tensor
-from gradkern.torch import exchange, sync_batch_norm, sync_steps
-from gradkern.torch.sync_batch_norm import SyncBatchNorm
+from gradkern.torch.sync_batch_norm import exchange
+from gradkern.torch.sync_batch_norm import module as sync_batch_norm
+from gradkern.torch.sync_batch_norm import steps as sync_steps
+from gradkern.torch.sync_batch_norm.module import SyncBatchNorm
 
 pytestmark = pytest.mark.torch
 

@@ -11,7 +11,7 @@ from gradkern.torch.compile_backend.depthwise_conv_operators import DEPTHWISE_CO
 from gradkern.torch.compile_backend.fusion import Fusion
 from gradkern.torch.compile_backend.graph import arguments, calls, value
 from gradkern.torch.compile_backend.operators import unregistered
-from gradkern.torch.convolutions import is_depthwise
+from gradkern.torch.functional.convolutions import is_depthwise
 
 __all__ = ["fuse"]
 

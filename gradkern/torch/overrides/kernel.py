@@ -15,11 +15,11 @@ from gradkern.errors import GradkernError, ProviderError
 from gradkern.policy import DEFAULT, searching
 from gradkern.system import locks
 from gradkern.torch.flags import policy_of
-from gradkern.torch.options import Options
-from gradkern.torch.overrides import Override
-from gradkern.torch.request import Declined, Translation
-from gradkern.torch.runners import Run, runner
-from gradkern.torch.signatures import Asked, Counter, Signature, asked, random_args, recogniser
+from gradkern.torch.overrides.options import Options
+from gradkern.torch.overrides.override import Override
+from gradkern.torch.overrides.request import Declined, Translation
+from gradkern.torch.overrides.runners import Run, runner
+from gradkern.torch.overrides.signatures import Asked, Counter, Signature, asked, random_args, recogniser
 
 __all__ = ["Kernel"]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.flags import flags, require_cudnn
-from gradkern.torch.request import Constant, Declined, Request, masked
+from gradkern.torch.flags import flags
+from gradkern.torch.overrides.request import Constant, Declined, Request, masked, require_cudnn
 
 __all__ = [
     "consolidated_batch_norm",

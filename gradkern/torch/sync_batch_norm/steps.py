@@ -18,7 +18,7 @@ from gradkern.arrays.view import device_arrays
 from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.run import prepare
 from gradkern.torch.direct import is_eager
-from gradkern.torch.exchange import exchange, group_of
+from gradkern.torch.sync_batch_norm.exchange import exchange, group_of
 
 __all__ = ["Ways", "backward", "forward"]
 

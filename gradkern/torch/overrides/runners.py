@@ -13,8 +13,8 @@ from gradkern.arrays.host import TORCH, torch_as_numpy
 from gradkern.arrays.kind import dtype_of
 from gradkern.arrays.view import device_arrays
 from gradkern.call import Plan
-from gradkern.torch.request import Constant, View
-from gradkern.torch.signatures import Asked, Source, derived
+from gradkern.torch.overrides.request import Constant, View
+from gradkern.torch.overrides.signatures import Asked, Source, derived
 
 __all__ = ["Run", "runner"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradkern.torch.request import Constant, Declined, Request, masked
+from gradkern.torch.overrides.request import Constant, Declined, Request, masked
 
 __all__ = ["layer_norm", "rms_norm", "split_layer_norm", "split_rms_norm"]
 

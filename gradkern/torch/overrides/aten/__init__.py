@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradkern.torch.aten.batch_norm import (
+from gradkern.torch.overrides.aten.batch_norm import (
     consolidated_batch_norm,
     cudnn_batch_norm,
     native_batch_norm,
@@ -10,16 +10,16 @@ from gradkern.torch.aten.batch_norm import (
     split_cudnn_batch_norm,
     split_native_batch_norm,
 )
-from gradkern.torch.aten.conv import conv, split_conv
-from gradkern.torch.aten.gelu import gelu, split_gelu
-from gradkern.torch.aten.layer_norm import layer_norm, rms_norm, split_layer_norm, split_rms_norm
-from gradkern.torch.aten.sync_batch_norm import (
+from gradkern.torch.overrides.aten.conv import conv, split_conv
+from gradkern.torch.overrides.aten.gelu import gelu, split_gelu
+from gradkern.torch.overrides.aten.layer_norm import layer_norm, rms_norm, split_layer_norm, split_rms_norm
+from gradkern.torch.overrides.aten.sync_batch_norm import (
     batch_norm_from_sums,
     batch_norm_sums,
     split_batch_norm_from_sums,
     split_batch_norm_sums,
 )
-from gradkern.torch.request import Translation
+from gradkern.torch.overrides.request import Translation
 
 __all__ = ["TRANSLATIONS"]
 

@@ -20,11 +20,11 @@ import torch.distributed as dist  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch import sync_steps
 from gradkern.torch.constants import filled
 from gradkern.torch.direct import Direct
-from gradkern.torch.exchange import added, gathered
-from gradkern.torch.sync_steps import Ways
+from gradkern.torch.sync_batch_norm import steps
+from gradkern.torch.sync_batch_norm.exchange import added, gathered
+from gradkern.torch.sync_batch_norm.steps import Ways
 
 __all__ = ["SyncBatchNorm"]
 
@@ -162,7 +162,7 @@ def _forward(
 ) -> tuple[Tensor, Tensor]:
     """The output; of the whole batch mean, inverse standard deviation and the number of each channel's elements."""
     if not isinstance(momentum, Tensor):
-        prepared = sync_steps.forward(x, weight, bias, running, momentum, eps, ways)
+        prepared = steps.forward(x, weight, bias, running, momentum, eps, ways)
         if prepared is not None:
             return prepared
     name, size, symmetric = ways
@@ -266,7 +266,7 @@ def _gradients(ctx: Any, grad: Tensor, needs: tuple[bool, bool, bool]) -> tuple[
         y = _differentiable(x, weight, bias, _split(whole)[2], ctx.eps, name, size)
         found = iter(torch.autograd.grad(y, leaves, grad, create_graph=True))
         return tuple([next(found) if need else None for need in needs])
-    prepared = sync_steps.backward(grad, x, weight, whole, of_weight or of_bias, ctx.ways) if of_x else None
+    prepared = steps.backward(grad, x, weight, whole, of_weight or of_bias, ctx.ways) if of_x else None
     if prepared is not None:
         dx, *sums = prepared
     else:

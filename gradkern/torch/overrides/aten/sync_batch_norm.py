@@ -6,7 +6,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.request import Constant, Declined, Derived, Request
+from gradkern.torch.overrides.request import Constant, Declined, Derived, Request
 
 __all__ = [
     "batch_norm_from_sums",

@@ -15,16 +15,16 @@ from gradkern.arrays.torch_guards import tensor_guards
 from gradkern.dispatch import planner, tuning
 from gradkern.errors import ArgumentError, ProviderError
 from gradkern.system import locks
-from gradkern.torch import ranks
-from gradkern.torch.aten import TRANSLATIONS
-from gradkern.torch.comparison import Verdicts, compare, follow, verdicts
 from gradkern.torch.compile_backend import findings
-from gradkern.torch.kernel import Kernel
-from gradkern.torch.options import Options
-from gradkern.torch.report import Report, report_of
-from gradkern.torch.signatures import Signature
-from gradkern.torch.step_comparison import compare_steps
-from gradkern.torch.timing import synchronize
+from gradkern.torch.overrides import ranks
+from gradkern.torch.overrides.aten import TRANSLATIONS
+from gradkern.torch.overrides.comparison import Verdicts, compare, follow, verdicts
+from gradkern.torch.overrides.kernel import Kernel
+from gradkern.torch.overrides.options import Options
+from gradkern.torch.overrides.report import Report, report_of
+from gradkern.torch.overrides.signatures import Signature
+from gradkern.torch.overrides.step_comparison import compare_steps
+from gradkern.torch.overrides.timing import synchronize
 
 __all__ = ["disable", "enable", "enabled", "is_enabled", "report", "runs", "tune"]
 
@@ -116,7 +116,7 @@ def disable() -> None:
 
 def _leave_whole(groups: tuple[str, ...]) -> None:
     if groups != (_options[0].inductor if _options else ()):
-        from gradkern.torch.inductor import leave_whole  # imports Inductor, which few need
+        from gradkern.torch.overrides.inductor import leave_whole  # imports Inductor, which few need
 
         leave_whole(groups)
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter
 from typing import Any
 
-from gradkern.torch import ranks
-from gradkern.torch.kernel import Kernel
-from gradkern.torch.signatures import Signature
-from gradkern.torch.timing import synchronize
+from gradkern.torch.overrides import ranks
+from gradkern.torch.overrides.kernel import Kernel
+from gradkern.torch.overrides.signatures import Signature
+from gradkern.torch.overrides.timing import synchronize
 
 __all__ = ["compare_steps"]
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.kernel import Kernel
-from gradkern.torch.signatures import Signature
+from gradkern.torch.overrides.kernel import Kernel
+from gradkern.torch.overrides.signatures import Signature
 
 __all__ = ["Comparison", "Cost", "Verdicts", "compare", "follow", "verdicts"]
 

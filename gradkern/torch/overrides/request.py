@@ -8,7 +8,18 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-__all__ = ["Constant", "Declined", "Derived", "Finish", "Request", "Translation", "View", "in_order_of", "masked"]
+__all__ = [
+    "Constant",
+    "Declined",
+    "Derived",
+    "Finish",
+    "Request",
+    "Translation",
+    "View",
+    "in_order_of",
+    "masked",
+    "require_cudnn",
+]
 
 Finish = Callable[[tuple[Any, ...], tuple[Any, ...], Callable[..., Any]], tuple[Any, ...]]
 """aten's results from those of the plan, the call's arguments, and PyTorch's kernel."""
@@ -91,3 +102,9 @@ def in_order_of(tensor: torch.Tensor) -> View:
     if not order or not tensor.permute(order).is_contiguous():
         raise Declined("the elements of the input do not lie end to end")
     return lambda each: each.permute(order)
+
+
+def require_cudnn(x: torch.Tensor) -> None:
+    """Raise Declined where a search may find an engine of cuDNN, which PyTorch is told not to use."""
+    if x.is_cuda and not torch._C._get_cudnn_enabled():
+        raise Declined("torch.backends.cudnn.enabled is False")

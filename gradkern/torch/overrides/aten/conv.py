@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from gradkern.torch.flags import flags, require_cudnn
-from gradkern.torch.request import Declined, Request, masked
+from gradkern.torch.flags import flags
+from gradkern.torch.overrides.request import Declined, Request, masked, require_cudnn
 
 __all__ = ["conv", "split_conv"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradkern.torch.request import Constant, Declined, Request, in_order_of
+from gradkern.torch.overrides.request import Constant, Declined, Request, in_order_of
 
 __all__ = ["gelu", "split_gelu"]
 

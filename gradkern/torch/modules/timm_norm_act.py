@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch  # pyright: ignore[reportMissingImports]
 from timm.layers.norm_act import BatchNormAct2d  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.norm_activation import batch_norm_act
+from gradkern.torch.functional.norm_activation import batch_norm_act
 
 __all__ = ["JoinedBatchNormAct2d"]
 

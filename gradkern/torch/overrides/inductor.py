@@ -13,7 +13,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.aten import TRANSLATIONS
+from gradkern.torch.overrides.aten import TRANSLATIONS
 
 __all__ = ["leave_whole"]
 

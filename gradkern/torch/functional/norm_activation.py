@@ -14,8 +14,8 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.convolutions import require_values
 from gradkern.torch.direct import Direct, is_eager
+from gradkern.torch.functional.convolutions import require_values
 from gradkern.torch.operators import registered
 
 __all__ = ["ACTIVATIONS", "batch_norm_act"]

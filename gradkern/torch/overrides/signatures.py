@@ -13,8 +13,8 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.arrays.kind import dtype_of
 from gradkern.arrays.torch_guards import tensor_guards
 from gradkern.call import Tensor
-from gradkern.torch.request import Constant, Declined, Derived, Finish, Request, View
-from gradkern.torch.timing import Timer
+from gradkern.torch.overrides.request import Constant, Declined, Derived, Finish, Request, View
+from gradkern.torch.overrides.timing import Timer
 
 __all__ = ["Asked", "Counter", "Result", "Signature", "Source", "asked", "derived", "random_args", "recogniser"]
 

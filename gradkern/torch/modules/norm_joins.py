@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.modules import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from gradkern.torch.modules.layers import BatchNorm1d, BatchNorm2d, BatchNorm3d
 
 __all__ = ["FusedReLU", "FusedSiLU", "Join", "joins"]
 

@@ -7,10 +7,10 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.convolutions import batch_norm, conv1d, conv2d, conv3d
 from gradkern.torch.flags import autocast, is_autocast
-from gradkern.torch.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
-from gradkern.torch.norm_activation import ACTIVATIONS, batch_norm_act
+from gradkern.torch.functional.convolutions import batch_norm, conv1d, conv2d, conv3d
+from gradkern.torch.functional.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
+from gradkern.torch.functional.norm_activation import ACTIVATIONS, batch_norm_act
 
 __all__ = [
     "BatchNorm1d",

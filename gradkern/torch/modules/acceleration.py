@@ -11,10 +11,10 @@ from itertools import pairwise
 import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.convolutions import is_depthwise
-from gradkern.torch.modules import Conv1d, Conv2d, InvertibleLayerNorm, LayerNorm, LinearGELU, RMSNorm
-from gradkern.torch.norm_joins import Join, joins
-from gradkern.torch.sync_batch_norm import SyncBatchNorm
+from gradkern.torch.functional.convolutions import is_depthwise
+from gradkern.torch.modules.layers import Conv1d, Conv2d, InvertibleLayerNorm, LayerNorm, LinearGELU, RMSNorm
+from gradkern.torch.modules.norm_joins import Join, joins
+from gradkern.torch.sync_batch_norm.module import SyncBatchNorm
 
 __all__ = ["Acceleration", "accelerate"]
 

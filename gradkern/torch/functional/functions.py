@@ -16,8 +16,8 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 from gradkern.errors import ShapeError
 from gradkern.torch.constants import filled
 from gradkern.torch.direct import Direct, is_eager
+from gradkern.torch.functional.residual_norms import added_norm, fits
 from gradkern.torch.operators import registered
-from gradkern.torch.residual_norms import added_norm, fits
 
 __all__ = ["invertible_layer_norm", "layer_norm", "linear_gelu", "rms_norm"]
 

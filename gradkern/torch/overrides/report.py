@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gradkern.torch.compile_backend.findings import Finding, shown
-from gradkern.torch.kernel import Kernel
-from gradkern.torch.signatures import Signature
-from gradkern.torch.timing import mean
+from gradkern.torch.overrides.kernel import Kernel
+from gradkern.torch.overrides.signatures import Signature
+from gradkern.torch.overrides.timing import mean
 
 __all__ = ["Report", "Row", "report_of"]
 
