@@ -44,11 +44,11 @@ def of_images(count: int) -> list[torch.Tensor]:
 
 
 CALLS: dict[str, Callable[[], tuple[Any, ...]]] = {
-    "batch_norm_act_": lambda: (image(), *of_images(4), image(), 0.1, 1e-5, "relu"),
-    "batch_norm_act_forward": lambda: (image(), *of_images(4), None, 0.1, 1e-5, "silu"),
+    "batch_norm_act_": lambda: (image(), *of_images(4), image(), 0.1, 1e-5, "relu", 0.0),
+    "batch_norm_act_forward": lambda: (image(), *of_images(4), None, 0.1, 1e-5, "leaky_relu", 0.1),
     "batch_norm_act_backward": lambda: (
         *(image(), None, image(), image(), of_images(1)[0], None),
-        *(*of_images(2), "relu", [True, False, True, True]),
+        *(*of_images(2), "relu", 0.0, [True, False, True, True]),
     ),
     "depthwise_conv_forward": lambda: (image(), random(4, 1, 3, 3), None, [1, 1], [1, 1], [1, 1]),
     "depthwise_conv_backward": lambda: (

@@ -114,6 +114,30 @@ def test_batch_norm_and_silu_or_an_addition_alone_are_one_operator() -> None:
     assert not left
 
 
+def test_leaky_relu_is_taken_however_it_is_written_unless_its_slope_is_negative() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norms = nn.ModuleList([nn.BatchNorm2d(3) for _ in range(7)])
+            self.act = nn.LeakyReLU(0.1, inplace=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.act(self.norms[0](x)) * 2
+            y = functional.leaky_relu(self.norms[1](x)) * 2
+            y = functional.leaky_relu(self.norms[2](y) + x, negative_slope=0.3) * 2
+            z = self.norms[3](y)
+            z += x
+            z = self.act(z) * 2
+            z = functional.leaky_relu_(self.norms[4](z), 0) * 2
+            z = functional.leaky_relu(self.norms[5](z), -0.2) * 2
+            return functional.leaky_relu(self.norms[6](z) + y, -0.2)
+
+    found, left = check(Net(), images(2, 3, 4, 5), images(2, 3, 4, 5) + 1)
+    leaky = {"batch_norm + leaky_relu": 3, "batch_norm + add + leaky_relu": 2}
+    assert found == {**leaky, "batch_norm": 1, "batch_norm + add": 1}
+    assert not left
+
+
 @pytest.mark.parametrize("last", [False, True])
 def test_autocast_is_as_near_to_float64_as_eager(last: bool) -> None:
     form: Any = torch.channels_last if last else torch.contiguous_format
@@ -307,7 +331,13 @@ def test_results_of_inputs_with_gaps_lie_where_inductor_is_told_that_they_do() -
     tokens = images(2, 6, 5).mT[:, 1:].requires_grad_()
     of_channels, of_width = torch.rand(4) + 0.5, torch.rand(6) + 0.5
     calls: list[tuple[Any, tuple[Any, ...]]] = [
-        (batch_norm_operators.FORWARD, (half, *[of_channels] * 2, *torch.rand(2, 4), half.detach(), 0.1, 1e-5, "relu")),
+        *[
+            (
+                batch_norm_operators.FORWARD,
+                (half, *[of_channels] * 2, *torch.rand(2, 4), half.detach(), 0.1, 1e-5, activation, 0.2),
+            )
+            for activation in ("relu", "leaky_relu")
+        ],
         (add_norm_operators.LAYER_NORM, (tokens, tokens.detach(), of_width, of_width, 1e-5)),
         (add_norm_operators.RMS_NORM, (tokens, tokens.detach(), of_width, 1e-5)),
         (bias_gelu_operators.BIAS_GELU, (tokens, of_width, "none")),

@@ -12,8 +12,14 @@ from gradkern.torch import BatchNorm2d, batch_norm_act, direct
 
 pytestmark = pytest.mark.torch
 
-ACT: dict[str, Any] = {"relu": functional.relu, "silu": functional.silu, "none": lambda t: t}
-CASES = [("relu", False), ("relu", True), ("silu", False), ("none", True)]
+ALPHA = 0.2
+ACT: dict[str, Any] = {
+    "relu": functional.relu,
+    "silu": functional.silu,
+    "none": lambda t: t,
+    "leaky_relu": lambda t: functional.leaky_relu(t, ALPHA),
+}
+CASES = [("relu", False), ("relu", True), ("silu", False), ("none", True), ("leaky_relu", False), ("leaky_relu", True)]
 SHAPE = (4, 3, 5, 6)
 
 
@@ -44,12 +50,13 @@ def test_two_steps_give_what_the_parts_give(dtype: torch.dtype, last: bool, acti
     close: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-10} if dtype is torch.float64 else {"rtol": 1e-4, "atol": 1e-5}
     for _ in range(2):
         x, w, b, *z = given
-        y = batch_norm_act(x, running[0], running[1], w, b, activation=activation, residual=z[0] if z else None)
+        more = {"residual": z[0] if z else None, "activation_alpha": ALPHA}
+        y = batch_norm_act(x, running[0], running[1], w, b, activation=activation, **more)
         exact = apart(*wide, running=expected, act=activation)
         assert y.dtype == dtype
         assert y.stride() == x.stride()
         upstream = torch.randn_like(y)
-        if activation == "relu":  # where rounding decides, no gradient comes
+        if "relu" in activation:  # where rounding decides, no gradient comes
             upstream = upstream * (exact.abs() > 0.05)
         gradients = torch.autograd.grad(y, given, upstream)
         exacts = torch.autograd.grad(exact, wide, upstream.double())
@@ -63,7 +70,7 @@ def test_two_steps_give_what_the_parts_give(dtype: torch.dtype, last: bool, acti
 @pytest.mark.parametrize(("activation", "residual"), CASES)
 def test_it_has_first_and_second_derivatives(activation: str, residual: bool) -> None:
     def function(x: Any, w: Any, b: Any, z: Any = None) -> torch.Tensor:
-        return batch_norm_act(x, None, None, w, b, activation=activation, residual=z)
+        return batch_norm_act(x, None, None, w, b, activation=activation, residual=z, activation_alpha=ALPHA)
 
     x, *others = leaves(torch.float64, False, residual)
     given = (x[:2, :2, :2, :3], others[0][:2], others[1][:2], *(each[:2, :2, :2, :3] for each in others[2:]))
@@ -85,7 +92,8 @@ def test_only_needed_gradients_are_computed(activation: str, residual: bool, mon
     for place in range(len(given)):
         frozen = [each if number == place else each.detach() for number, each in enumerate(given)]
         x, w, b, *z = frozen
-        y = batch_norm_act(x, None, None, w, b, activation=activation, residual=z[0] if z else None)
+        more = {"residual": z[0] if z else None, "activation_alpha": ALPHA}
+        y = batch_norm_act(x, None, None, w, b, activation=activation, **more)
         (found,) = torch.autograd.grad(y.sum(), frozen[place])  # of a gradient that is one number, expanded
         exact = apart(*frozen, act=activation)
         torch.testing.assert_close(found, torch.autograd.grad(exact.sum(), frozen[place])[0])
@@ -103,7 +111,9 @@ def test_what_the_operators_do_not_compute_is_pytorchs() -> None:
     wider = batch_norm_act(x.bfloat16(), None, None, w, b, residual=x)  # PyTorch's rules of types
     assert wider.dtype is torch.float32
     assert batch_norm_act(x[:0], mean, var, w, b).shape == (0, *SHAPE[1:])
-    with pytest.raises(ValueError, match=r"activation is 'gelu'; expected one of none, relu, silu"):
+    leaky = batch_norm_act(x, None, None, w, b, activation="leaky_relu", activation_alpha=-0.5)
+    torch.testing.assert_close(leaky, functional.leaky_relu(functional.batch_norm(x, None, None, w, b, True), -0.5))
+    with pytest.raises(ValueError, match=r"activation is 'gelu'; expected one of none, relu, leaky_relu, silu"):
         batch_norm_act(x, None, None, w, b, activation="gelu")
     with pytest.raises(ValueError, match=r"Expected more than 1 value per channel when training"):
         batch_norm_act(x[:1, :, :1, :1], None, None, w, b)
@@ -119,19 +129,23 @@ def test_an_output_that_is_changed_in_place_is_noticed() -> None:
         y.sum().backward()
 
 
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu"])
 @pytest.mark.parametrize("momentum", [0.1, None])
-def test_a_module_with_an_activation_keeps_the_names_of_its_state(momentum: float | None) -> None:
-    ours, theirs = BatchNorm2d(3, activation="relu", momentum=momentum), torch.nn.BatchNorm2d(3, momentum=momentum)
+def test_a_module_with_an_activation_keeps_the_names_of_its_state(momentum: float | None, activation: str) -> None:
+    act = ACT[activation]
+    ours = BatchNorm2d(3, activation=activation, activation_alpha=ALPHA, momentum=momentum)
+    theirs = torch.nn.BatchNorm2d(3, momentum=momentum)
     assert list(ours.state_dict()) == list(theirs.state_dict())
     x, *_, z = leaves(torch.float32, True, True)
     for _ in range(2):
-        torch.testing.assert_close(ours(x, z), functional.relu(theirs(x) + z))
+        torch.testing.assert_close(ours(x, z), act(theirs(x) + z))
     for one, other in zip(ours.buffers(), theirs.buffers(), strict=True):
         torch.testing.assert_close(one, other)
     ours.eval()
     theirs.eval()
-    torch.testing.assert_close(ours(x), functional.relu(theirs(x)))
-    assert "activation='relu'" in repr(ours)
+    torch.testing.assert_close(ours(x), act(theirs(x)))
+    assert f"activation={activation!r}" in repr(ours)
+    assert ("activation_alpha=0.2" in repr(ours)) == (activation == "leaky_relu")
     with pytest.raises(ValueError, match="activation is 'tanh'"):
         BatchNorm2d(3, activation="tanh")
 

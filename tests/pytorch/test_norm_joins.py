@@ -18,7 +18,7 @@ pytestmark = pytest.mark.torch
 def network() -> nn.Sequential:
     inner = nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), nn.SiLU())
     return nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), inner, nn.BatchNorm2d(4)
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), inner, nn.BatchNorm2d(4), nn.LeakyReLU(0.2)
     ).double()
 
 
@@ -39,7 +39,8 @@ def test_norms_and_activations_become_one_and_come_back() -> None:
     state, kinds = copy.deepcopy(model.state_dict()), [type(each) for each in model.modules()]
     expected = step(copy.deepcopy(model))
     done = accelerate(model)
-    assert done.replaced == {"1": "BatchNorm2d", "2": "FusedReLU", "3.1": "BatchNorm2d", "3.2": "FusedSiLU"}
+    fused = {"2": "FusedReLU", "3.2": "FusedSiLU", "5": "FusedLeakyReLU"}
+    assert done.replaced == {**dict.fromkeys(("1", "3.1", "4"), "BatchNorm2d"), **fused}
     assert done.left == {}
     assert isinstance(model[1], BatchNorm2d)
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
@@ -89,7 +90,7 @@ def test_what_is_left_has_its_reason() -> None:
 
 def test_a_filter_leaves_a_pair_alone() -> None:
     done = accelerate(network(), lambda module, name: name != "2")
-    assert set(done.replaced) == {"3.1", "3.2"}
+    assert set(done.replaced) == {"3.1", "3.2", "4", "5"}
 
 
 def test_a_gelu_that_stands_in_two_places_stays() -> None:

@@ -21,16 +21,18 @@ from gradkern.torch.compile_backend.graph import (
     written_between,
 )
 from gradkern.torch.compile_backend.operators import unregistered
+from gradkern.torch.functional.norm_activation import ACTIVATIONS, TOLD_BY_SIGN, is_alpha
 
 __all__ = ["fuse"]
 
 
 class _Chain(NamedTuple):
-    """nodes from the batch norm on, each the only user of the one before"""
+    """nodes from the batch norm on, each the only user of the one before; alpha: leaky_relu's"""
 
     nodes: tuple[fx.Node, ...]
     residual: fx.Node | None
     activation: str
+    alpha: float = 0.0
 
     @property
     def fusion(self) -> str:
@@ -89,16 +91,29 @@ def _chains(node: fx.Node, x: fx.Node) -> list[_Chain]:
     """What may be one operator, the longest first."""
     found = [_Chain((node,), None, "none")]
     after = only_user(node)
-    if after is not None and called(after) in ("relu", "silu"):
-        found.append(_Chain((node, after), None, called(after)))
+    activation = _activation(after)
+    if after is not None and activation is not None:
+        found.append(_Chain((node, after), None, *activation))
     residual = _residual(node, after)
     if after is not None and residual is not None:
         found.append(_Chain((node, after), residual, "none"))
         last = only_user(after)
-        if last is not None and called(last) == "relu":
-            found.append(_Chain((node, after, last), residual, "relu"))
+        activation = _activation(last)
+        if last is not None and activation is not None and activation[0] in TOLD_BY_SIGN:
+            found.append(_Chain((node, after, last), residual, *activation))
     kept = [each for each in found if not _disturbed(each, x)]
     return kept[::-1]
+
+
+def _activation(node: fx.Node | None) -> tuple[str, float] | None:
+    """The name and alpha of an activation that the operator has; None for all else."""
+    name = called(node)
+    if node is None or name not in ACTIVATIONS:
+        return None
+    if name != "leaky_relu":
+        return name, 0.0
+    alpha = arguments(node, "input", negative_slope=0.01)["negative_slope"]
+    return (name, float(alpha)) if isinstance(alpha, int | float) and is_alpha(alpha) else None
 
 
 def _residual(node: fx.Node, addition: fx.Node | None) -> fx.Node | None:
@@ -126,7 +141,7 @@ def _disturbed(chain: _Chain, x: fx.Node) -> bool:
 def _replace(graph: fx.Graph, chain: _Chain, call: dict[str, Any]) -> None:
     last = chain.nodes[-1]
     weights = [call[name] for name in ("weight", "bias", "running_mean", "running_var")]
-    more = (chain.residual, call["momentum"], call["eps"], chain.activation)
+    more = (chain.residual, call["momentum"], call["eps"], chain.activation, chain.alpha)
     with graph.inserting_before(last):
         made = graph.call_function(FORWARD, (call["input"], *weights, *more))
         y = graph.call_function(operator.getitem, (made, 0))

@@ -8,13 +8,14 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.operators import Asked, define, differentiable, given
 from gradkern.torch.direct import Direct
+from gradkern.torch.functional.norm_activation import TOLD_BY_SIGN
 from gradkern.torch.operators import new_like
 
 __all__ = ["BACKWARD", "FORWARD", "IN_PLACE"]
 
 Tensor = torch.Tensor
 
-_ARGUMENTS = "Tensor? residual, float momentum, float eps, str activation"
+_ARGUMENTS = "Tensor? residual, float momentum, float eps, str activation, float alpha"
 _OUTPUTS = ("Y", "running_mean", "running_var", "saved_mean", "saved_inv_std")
 _BATCH_NORM = Direct("BatchNormalization", _OUTPUTS, searched=True)
 _BATCH_NORM_GRAD = Direct("BatchNormalizationGrad", ("dX", "dScale", "dBias", "dZ"), searched=True)
@@ -30,10 +31,14 @@ def _forward(
     momentum: float,
     eps: float,
     activation: str,
+    alpha: float,
 ) -> Asked:
     """Y, running mean and variance, and the statistics of the batch that the backward pass takes."""
     tensors = x, weight, bias, running_mean, running_var, residual
-    attributes = ("epsilon", eps), ("momentum", 1.0 - momentum), ("activation", activation), ("unbiased", 1)
+    attributes = (
+        *(("epsilon", eps), ("momentum", 1.0 - momentum), ("unbiased", 1)),
+        *(("activation", activation), ("activation_alpha", alpha)),
+    )
     return Asked(_BATCH_NORM, (True,) * 5, tensors, attributes)
 
 
@@ -63,11 +68,12 @@ def _backward(
     mean: Tensor,
     inv_std: Tensor,
     activation: str,
+    alpha: float,
     mask: list[bool],
 ) -> Asked:
     """The gradients of x, weight, bias and residual that the mask asks for."""
     tensors = grad, x, weight, mean, inv_std, bias, y, grad_2
-    return Asked(_BATCH_NORM_GRAD, tuple(mask), tensors, (("activation", activation),))
+    return Asked(_BATCH_NORM_GRAD, tuple(mask), tensors, (("activation", activation), ("activation_alpha", alpha)))
 
 
 def _fake_backward(grad: Tensor, grad_2: Any, x: Tensor, y: Any, weight: Tensor, *more: Any) -> tuple[Tensor, ...]:
@@ -91,18 +97,19 @@ IN_PLACE = define(
 """output, saved mean, saved 1 / standard deviation"""
 BACKWARD = define(
     "batch_norm_act_backward(Tensor grad, Tensor? grad_2, Tensor input, Tensor? output, Tensor weight, Tensor? bias, "
-    "Tensor saved_mean, Tensor saved_inv_std, str activation, bool[4] output_mask) -> (Tensor, Tensor, Tensor, Tensor)",
+    "Tensor saved_mean, Tensor saved_inv_std, str activation, float alpha, bool[4] output_mask) "
+    "-> (Tensor, Tensor, Tensor, Tensor)",
     _backward,
     _fake_backward,
 )
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, weight, bias, _, _, residual, *_, activation = inputs
+    x, weight, bias, _, _, residual, *_, activation, alpha = inputs
     y, *statistics = output
-    ctx.activation, ctx.residual = activation, residual is not None
-    # ReLU's mask is computed again from x, but where a residual was added that nobody keeps.
-    kept = (y, None) if activation == "relu" and ctx.residual else (None, None if activation == "none" else bias)
+    ctx.activation, ctx.alpha, ctx.residual = activation, alpha, residual is not None
+    # The mask of ReLU and leaky ReLU is computed again from x, but where a residual was added that nobody keeps.
+    kept = (y, None) if activation in TOLD_BY_SIGN and ctx.residual else (None, None if activation == "none" else bias)
     ctx.save_for_backward(x, weight, *kept, *statistics[2:])
     ctx.mark_non_differentiable(*statistics)  # else running_mean requires grad in the second step
     ctx.set_materialize_grads(False)
@@ -115,9 +122,9 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
     x, weight, y, bias, mean, inv_std = ctx.saved_tensors
     passed_on = ctx.residual and ctx.activation == "none"  # the residual's gradient is this one
     mask = [*needs[:3], needs[5] and not passed_on]
-    found = BACKWARD(grad, None, x, y, weight, bias, mean, inv_std, ctx.activation, mask)
+    found = BACKWARD(grad, None, x, y, weight, bias, mean, inv_std, ctx.activation, ctx.alpha, mask)
     dx, dweight, dbias, dz = [each if asked else None for each, asked in zip(found, mask, strict=True)]
-    return dx, dweight, dbias, None, None, grad if passed_on and needs[5] else dz, None, None, None
+    return dx, dweight, dbias, None, None, grad if passed_on and needs[5] else dz, None, None, None, None
 
 
 differentiable(FORWARD, _differentiate, _setup)

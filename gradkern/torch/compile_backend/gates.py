@@ -33,9 +33,11 @@ GATES: Mapping[str, Gate] = MappingProxyType(
     {
         "batch_norm": Gate(1 << 20, _LAUNCH),
         "batch_norm + relu": Gate(1 << 20, _LAUNCH),
+        "batch_norm + leaky_relu": Gate(1 << 20, _LAUNCH),
         "batch_norm + silu": Gate(1 << 20, _LAUNCH),
         "batch_norm + add": Gate(1 << 20, _LAUNCH),
         "batch_norm + add + relu": Gate(1 << 20, _LAUNCH),
+        "batch_norm + add + leaky_relu": Gate(1 << 20, _LAUNCH),
         "add + layer_norm": Gate(1 << 20, _LAUNCH),
         "add + rms_norm": Gate(1 << 20, _LAUNCH),
         "depthwise conv": Gate(1 << 20, _LAUNCH),

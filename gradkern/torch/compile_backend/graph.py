@@ -20,6 +20,8 @@ _CALLED: dict[Any, str] = {
     torch.relu_: "relu",
     functional.relu: "relu",
     functional.relu_: "relu",
+    functional.leaky_relu: "leaky_relu",
+    functional.leaky_relu_: "leaky_relu",
     functional.silu: "silu",
     functional.gelu: "gelu",
 }

@@ -9,6 +9,8 @@ and joins them itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -18,14 +20,26 @@ from gradkern.torch.direct import Direct, is_eager
 from gradkern.torch.functional.convolutions import require_values
 from gradkern.torch.operators import registered
 
-__all__ = ["ACTIVATIONS", "batch_norm_act"]
+__all__ = ["ACTIVATIONS", "TOLD_BY_SIGN", "batch_norm_act", "is_alpha"]
 
 Tensor = torch.Tensor
 _FORWARD = "BatchNormalization"
 _FORWARD_PASS = Direct(_FORWARD, ("Y", "running_mean", "running_var", "saved_mean", "saved_inv_std"), searched=True)
 _BACKWARD_PASS = Direct("BatchNormalizationGrad", ("dX", "dScale", "dBias", "dZ"), searched=True)
-ACTIVATIONS = {"none": lambda t: t, "relu": functional.relu, "silu": functional.silu}
-"""By their names in the contract."""
+ACTIVATIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "none": lambda t, _: t,
+    "relu": lambda t, _: functional.relu(t),
+    "leaky_relu": functional.leaky_relu,
+    "silu": lambda t, _: functional.silu(t),
+}
+"""By their names in the contract: of a tensor and alpha."""
+TOLD_BY_SIGN = frozenset({"relu", "leaky_relu"})
+"""Those whose derivative the sign of the output tells."""
+
+
+def is_alpha(slope: float) -> bool:
+    """Whether the operators take it for leaky_relu's: the output's sign has to be the input's."""
+    return 0 <= slope < inf
 
 
 def batch_norm_act(
@@ -39,11 +53,13 @@ def batch_norm_act(
     eps: float = 1e-5,
     activation: str = "relu",
     residual: Tensor | None = None,
+    activation_alpha: float = 0.01,
 ) -> Tensor:
     """activation(functional.batch_norm(input, ...) + residual), with functional.batch_norm's parameters.
 
-    activation   "none", "relu" or "silu"
-    residual     of the shape of input; None: nothing is added
+    activation        "none", "relu", "leaky_relu" or "silu"
+    residual          of the shape of input; None: nothing is added
+    activation_alpha  leaky_relu's slope below 0
 
     In training the running statistics are updated in place, as functional.batch_norm does. Under autocast too the
     result has the type of input and residual, as theirs has.
@@ -53,11 +69,12 @@ def batch_norm_act(
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation is {activation!r}; expected one of {', '.join(ACTIVATIONS)}")
     parameters = (weight, bias, running_mean, running_var)
-    if not training or not is_eager() or not _fits(input, *parameters, residual, activation):
+    how = residual, activation, activation_alpha
+    if not training or not is_eager() or not _fits(input, *parameters, *how):
         t = functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
-        return ACTIVATIONS[activation](t if residual is None else t + residual)
+        return ACTIVATIONS[activation](t if residual is None else t + residual, activation_alpha)
     require_values(input)
-    rest = running_mean, running_var, momentum, eps, activation
+    rest = running_mean, running_var, momentum, eps, activation, activation_alpha
     return _BatchNormAct.apply(input, weight, bias, residual, rest)  # pyright: ignore[reportReturnType]
 
 
@@ -69,8 +86,11 @@ def _fits(
     running_var: Tensor | None,
     residual: Tensor | None,
     activation: str,
+    alpha: float,
 ) -> bool:
     """Whether the operators compute it: on this device, of these types, with this gradient."""
+    if activation == "leaky_relu" and not is_alpha(alpha):
+        return False
     if weight is None or bias is None or (running_mean is None) != (running_var is None) or x.dim() < 2:
         return False
     if residual is not None and (activation == "silu" or residual.shape != x.shape or residual.dtype != x.dtype):
@@ -88,27 +108,30 @@ class _BatchNormAct(torch.autograd.Function):
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, rest: tuple[Any, ...]
     ) -> Tensor:
-        running_mean, running_var, momentum, eps, activation = rest
+        running_mean, running_var, momentum, eps, activation, alpha = rest
         tracked = running_mean is not None
         y, _, _, mean, inv_std = _FORWARD_PASS(
             (True, tracked, tracked, True, True),
             (x, weight, bias, running_mean, running_var, residual),
-            (("epsilon", eps), ("momentum", 1 - momentum), ("activation", activation), ("unbiased", 1)),
+            (
+                *(("epsilon", eps), ("momentum", 1 - momentum), ("unbiased", 1)),
+                *(("activation", activation), ("activation_alpha", alpha)),
+            ),
             {"running_mean": running_mean, "running_var": running_var} if tracked else None,
         )
-        # of relu, the output where a residual is in it, else what the input of the norm says: it is read anyway
-        masked = y if activation == "relu" and residual is not None else None
+        # the output where a residual is in it, else what the input of the norm says: it is read anyway
+        masked = y if activation in TOLD_BY_SIGN and residual is not None else None
         ctx.save_for_backward(x, weight, bias, mean, inv_std, masked, residual)
-        ctx.eps, ctx.activation = eps, activation
+        ctx.eps, ctx.activation, ctx.alpha = eps, activation, alpha
         return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight, bias, mean, inv_std, masked, residual = ctx.saved_tensors
         of_x, of_weight, of_bias, of_residual, _ = ctx.needs_input_grad
-        needs, activation = (of_x, of_weight, of_bias, of_residual), ctx.activation
+        needs, activation, alpha = (of_x, of_weight, of_bias, of_residual), ctx.activation, ctx.alpha
         if torch.is_grad_enabled():
-            return *_differentiable(grad, x, weight, bias, residual, ctx.eps, activation, needs), None
+            return *_differentiable(grad, x, weight, bias, residual, ctx.eps, activation, alpha, needs), None
         dz = None
         if activation == "none":  # then the residual's is the gradient itself
             dz, needs = grad if of_residual else None, (of_x, of_weight, of_bias, False)
@@ -116,7 +139,8 @@ class _BatchNormAct(torch.autograd.Function):
             return None, None, None, dz, None
         shift = None if activation == "none" or masked is not None else bias
         inputs = (grad, x, weight, mean, inv_std, shift, masked)
-        dx, dweight, dbias, found = _BACKWARD_PASS(needs, inputs, (("activation", activation),))
+        attributes = ("activation", activation), ("activation_alpha", alpha)
+        dx, dweight, dbias, found = _BACKWARD_PASS(needs, inputs, attributes)
         return dx, dweight, dbias, found if dz is None else dz, None
 
 
@@ -128,11 +152,12 @@ def _differentiable(
     residual: Tensor | None,
     eps: float,
     activation: str,
+    alpha: float,
     needs: tuple[bool, ...],
 ) -> list[Tensor | None]:
     """The gradients by PyTorch's own formulas, which have derivatives."""
     t = functional.batch_norm(x, None, None, weight, bias, True, 0.0, eps)
-    y = ACTIVATIONS[activation](t if residual is None else t + residual)
+    y = ACTIVATIONS[activation](t if residual is None else t + residual, alpha)
     inputs = zip((x, weight, bias, residual), needs, strict=False)
     leaves = [each for each, need in inputs if need and each is not None]
     found = iter(torch.autograd.grad(y, leaves, grad, create_graph=True))

@@ -155,25 +155,27 @@ def _plain(module: Any, x: Tensor) -> bool:
 class _BatchNorm:
     """What the three batch norms share: nn.BatchNorm's forward pass around `batch_norm` and `batch_norm_act`.
 
-    activation   "none", "relu" or "silu": what comes after the norm. It is part of the module, and not a module of its
-                 own beside it, because there is nothing else that a state_dict would hold: a model's parameters and
-                 buffers keep their names when the activation moves in here.
+    activation        "none", "relu", "leaky_relu" or "silu": what comes after the norm. It is part of the module, and
+                      not a module of its own beside it, because there is nothing else that a state_dict would hold:
+                      a model's parameters and buffers keep their names when the activation moves in here.
+    activation_alpha  leaky_relu's slope below 0
     """
 
     activation: str = "none"
+    activation_alpha: float = 0.01
 
-    def __init__(self, *args: Any, activation: str = "none", **options: Any) -> None:
+    def __init__(self, *args: Any, activation: str = "none", activation_alpha: float = 0.01, **options: Any) -> None:
         super().__init__(*args, **options)
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation is {activation!r}; expected one of {', '.join(ACTIVATIONS)}")
-        self.activation = activation
+        self.activation, self.activation_alpha = activation, activation_alpha
 
     def forward(self: Any, input: Tensor, residual: Tensor | None = None) -> Tensor:  # noqa: A002
         """The residual, of the shape of input, is added before the activation."""
         joined = self.activation != "none" or residual is not None
         if not self.training or not self.affine or (joined and self.momentum is None):
             t = super().forward(input)  # pyright: ignore[reportAttributeAccessIssue]
-            return ACTIVATIONS[self.activation](t if residual is None else t + residual)
+            return ACTIVATIONS[self.activation](t if residual is None else t + residual, self.activation_alpha)
         self._check_input_dim(input)
         momentum = self.momentum
         if self.num_batches_tracked is not None:
@@ -183,10 +185,13 @@ class _BatchNorm:
         statistics = (self.running_mean, self.running_var, self.weight, self.bias)
         if not joined:
             return batch_norm(input, *statistics, True, momentum or 0.0, self.eps)
-        return batch_norm_act(input, *statistics, True, momentum, self.eps, self.activation, residual)
+        how = self.activation, residual, self.activation_alpha
+        return batch_norm_act(input, *statistics, True, momentum, self.eps, *how)
 
     def extra_repr(self: Any) -> str:
-        return f"{super().extra_repr()}, activation={self.activation!r}"  # pyright: ignore[reportAttributeAccessIssue]
+        alpha = f", activation_alpha={self.activation_alpha}" if self.activation == "leaky_relu" else ""
+        own = super().extra_repr()  # pyright: ignore[reportAttributeAccessIssue]
+        return f"{own}, activation={self.activation!r}{alpha}"
 
 
 class BatchNorm1d(_BatchNorm, nn.BatchNorm1d):

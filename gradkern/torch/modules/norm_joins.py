@@ -14,7 +14,7 @@ from torch import nn  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.modules.layers import BatchNorm1d, BatchNorm2d, BatchNorm3d
 
-__all__ = ["FusedReLU", "FusedSiLU", "Join", "joins"]
+__all__ = ["FusedLeakyReLU", "FusedReLU", "FusedSiLU", "Join", "joins"]
 
 Tensor = torch.Tensor
 Path = Callable[[str], str]
@@ -22,6 +22,13 @@ Path = Callable[[str], str]
 
 class FusedReLU(nn.ReLU):
     """A ReLU that the batch norm before it has done."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
+        return input
+
+
+class FusedLeakyReLU(nn.LeakyReLU):
+    """A LeakyReLU that the batch norm before it has done."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
         return input
@@ -51,7 +58,11 @@ _NORMS: dict[type, type[nn.Module]] = {
     nn.BatchNorm2d: BatchNorm2d,
     nn.BatchNorm3d: BatchNorm3d,
 }
-_ACTIVATIONS: dict[type, tuple[str, type[nn.Module]]] = {nn.ReLU: ("relu", FusedReLU), nn.SiLU: ("silu", FusedSiLU)}
+_ACTIVATIONS: dict[type, tuple[str, type[nn.Module]]] = {
+    nn.ReLU: ("relu", FusedReLU),
+    nn.LeakyReLU: ("leaky_relu", FusedLeakyReLU),
+    nn.SiLU: ("silu", FusedSiLU),
+}
 _BLOCKS = {
     ("torchvision.models.resnet", "BasicBlock"): ("bn1", "bn2"),
     ("torchvision.models.resnet", "Bottleneck"): ("bn1", "bn2", "bn3"),
@@ -76,9 +87,18 @@ def joins(module: Any, path: Path) -> Iterator[Join]:
 def _behind(norm: Any, name: str, activation: Any, other: str) -> Iterator[Join]:
     """An activation module after a batch norm."""
     if type(norm) in _NORMS and type(activation) in _ACTIVATIONS:
-        word, fused = _ACTIVATIONS[type(activation)]
-        changed = (norm, name, _NORMS[type(norm)], {"activation": word})
+        _, fused = _ACTIVATIONS[type(activation)]
+        changed = (norm, name, _NORMS[type(norm)], _attributes(activation))
         yield Join((changed, (activation, other, fused, {})), (norm, activation), _obstacle(norm))
+
+
+def _attributes(activation: nn.Module) -> dict[str, Any]:
+    """What tells a batch norm of the activation behind it."""
+    if type(activation) not in _ACTIVATIONS:
+        return {"activation": "none"}
+    word, _ = _ACTIVATIONS[type(activation)]
+    alpha = {"activation_alpha": activation.negative_slope} if isinstance(activation, nn.LeakyReLU) else {}
+    return {"activation": word, **alpha}
 
 
 def _block(block: Any, path: Path, norms: tuple[str, ...]) -> Join:
@@ -97,20 +117,18 @@ def _block(block: Any, path: Path, norms: tuple[str, ...]) -> Join:
 
 
 def _timm(norm: Any, name: str) -> Iterator[Join]:
-    words = {nn.Identity: "none", **{kind: word for kind, (word, _) in _ACTIVATIONS.items()}}
     if type(norm.act) is nn.Identity and type(norm.drop) is nn.Identity:
         return  # a batch norm like any other
     others = [
         type(each).__name__
-        for each, known in ((norm.act, words), (norm.drop, [nn.Identity]))
+        for each, known in ((norm.act, [nn.Identity, *_ACTIVATIONS]), (norm.drop, [nn.Identity]))
         if type(each) not in known
     ]
     if others:
         yield Join(((norm, name, type(norm), {}),), (), f"its activation or drop is {others[0]}")
         return
     joined = import_module("gradkern.torch.timm_norm_act").JoinedBatchNormAct2d
-    attributes = {"activation": words[type(norm.act)]}
-    yield Join(((norm, name, joined, attributes),), (norm.act, norm.drop), _obstacle(norm))
+    yield Join(((norm, name, joined, _attributes(norm.act)),), (norm.act, norm.drop), _obstacle(norm))
 
 
 def _obstacle(norm: Any) -> str:

@@ -14,6 +14,7 @@ class JoinedBatchNormAct2d(BatchNormAct2d):
     """Its modules `drop` and `act` are not called in training."""
 
     activation: str
+    activation_alpha: float = 0.01
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training:
@@ -22,4 +23,5 @@ class JoinedBatchNormAct2d(BatchNormAct2d):
         if self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
         statistics = (mean, variance, self.weight, self.bias)
-        return batch_norm_act(x, *statistics, True, self.momentum, self.eps, self.activation)
+        how = self.activation, None, self.activation_alpha
+        return batch_norm_act(x, *statistics, True, self.momentum, self.eps, *how)
