@@ -99,6 +99,42 @@ def test_an_operator_rests_where_its_calls_lose_more_than_they_gain(monkeypatch:
     assert gradkern.torch.report().taken == taken + 2
 
 
+@pytest.mark.parametrize("small", [False, True])
+def test_an_operator_rests_of_which_all_calls_are_too_small_or_refused(
+    monkeypatch: pytest.MonkeyPatch, small: bool
+) -> None:
+    (kernel,) = [each for each in switch._kernels() if each.translation.name == NAME and each.key == "CPU"]
+    if not small:
+        monkeypatch.setattr(kernel, "plan", lambda signature: signature.decline("refused"))
+    gradkern.torch.enable(devices="cpu", min_bytes=1 << 20 if small else 0)
+    gradkern.torch.tune(step(6, 7))
+    assert not kernel.override.installed
+    assert kernel.resting == "no gain: gradkern would answer none of a step's calls"
+
+
+def test_calls_that_are_too_small_count_among_those_that_lose(monkeypatch: pytest.MonkeyPatch) -> None:
+    small: list[int] = []
+
+    def cost(call: Callable[[], Any], key: str) -> Cost:
+        before = kernel.small.value, gradkern.torch.report().taken
+        call()
+        if gradkern.torch.report().taken > before[1]:
+            return Cost(90, 30)
+        small.append(kernel.small.value - before[0])
+        return Cost(100, 30 + 4 * small[-1])
+
+    (kernel,) = [each for each in switch._kernels() if each.translation.name == NAME and each.key == "CPU"]
+    monkeypatch.setattr(comparison, "_cost", cost)
+    gradkern.torch.enable(devices="cpu", min_bytes=6 * 40 * 4)
+    gradkern.torch.tune(step(6, 2, 3))  # 10 us gained, 2 calls lose 4 each
+    assert kernel.override.installed
+    assert small == [0, 1]  # PyTorch's alone, and with gradkern before it
+    assert kernel.small.value == 2
+    gradkern.torch.tune(step(6, 2, 3, 4))
+    assert not kernel.override.installed
+    assert kernel.resting == "no gain: of a step's calls some gain 10 us, the others lose 12"
+
+
 def test_all_that_has_a_plan_is_taken_where_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = pretend(monkeypatch, {6: Cost(200, 30)}, theirs=Cost(100, 30), detour=Cost(100, 30))
     options: list[dict[str, Any]] = [{"only_faster": False}, {"plan": "now"}, {"on_refusal": "raise"}]

@@ -3,7 +3,7 @@ CPU, which is both, all time counts as the device's.
 
 A step is as slow as the slower of device and host. So a call is left to PyTorch unless it gains more on the device than
 it costs on the host; and so is a whole operator where what its calls of a step gain is less than what the way through
-Python costs those that are left to PyTorch.
+Python costs those that are left to PyTorch, or are too small.
 """
 
 from __future__ import annotations
@@ -53,12 +53,15 @@ class Comparison:
         )
 
 
-def compare(kernels: Iterable[Kernel], calls: Mapping[Signature, int]) -> None:
-    """Leave to PyTorch what does not gain. calls: how often each signature came in a step."""
+def compare(kernels: Iterable[Kernel], calls: Mapping[Signature, int], small: Mapping[Kernel, int]) -> None:
+    """Leave to PyTorch what does not gain. calls: how often each signature came in a step; small: and how many calls of
+    each operator were too small to have one.
+    """
     for kernel in kernels:
         if kernel.active:
             _time(kernel, [each for each in kernel.signatures() if each.run and each.args and not each.comparison])
-            _judge(kernel, {each: calls.get(each, 0) for each in kernel.signatures()})
+            came = {each: calls[each] for each in kernel.signatures() if calls.get(each)}
+            _judge(kernel, came, small.get(kernel, 0))
 
 
 @dataclass(frozen=True)
@@ -111,33 +114,39 @@ def _time(kernel: Kernel, signatures: list[Signature]) -> None:
             each.comparison = Comparison(ours[each], cost)
 
 
-def _judge(kernel: Kernel, calls: Mapping[Signature, int]) -> None:
+def _judge(kernel: Kernel, calls: Mapping[Signature, int], small: int) -> None:
     """Decline what does not gain, and rest where the operator as a whole does not."""
-    gained = 0.0
-    for each, count in calls.items():
-        if each.comparison is not None and each.run is not None:
-            if each.comparison.gain > 0:
-                gained += count * each.comparison.gain
-            else:
-                each.decline(str(each.comparison))
-    compared = [each for each, count in calls.items() if each.comparison is not None and count]
-    left = {each: count for each, count in calls.items() if each.run is None and count}
-    if not compared or not left:
+    for each in calls:
+        if each.comparison is not None and each.run is not None and each.comparison.gain <= 0:
+            each.decline(str(each.comparison))
+    taken = {each: count for each, count in calls.items() if each.run is not None}
+    left = {each: count for each, count in calls.items() if each.run is None}
+    others = sum(left.values()) + small
+    if not others:
         return
-    if gained and any(each.run is not None and each.comparison is None for each in calls):
+    if not taken:
+        kernel.rest("no gain: gradkern would answer none of a step's calls")
+        return
+    if any(each.comparison is None for each in taken):
         return  # what could not be timed may gain
-    detour = _detour(kernel, [each for each in left if each.comparison is not None]) if gained else 0.0
-    lost = detour * sum(left.values())
+    gained = sum(count * each.comparison.gain for each, count in taken.items())
+    lost = _detour(kernel, left, taken) * others
     if gained <= lost:
         kernel.rest(f"no gain: of a step's calls some gain {gained:.0f} us, the others lose {lost:.0f}")
 
 
-def _detour(kernel: Kernel, signatures: list[Signature]) -> float:
+def _detour(kernel: Kernel, left: Iterable[Signature], taken: Iterable[Signature]) -> float:
     """Microseconds that a call costs the host more because gradkern hands it on to PyTorch's kernel."""
-    for each in signatures:
-        before, cost = each.declined.value, _cost_of(kernel, each)
-        each.declined.less(each.declined.value - before)
-        if cost is not None and each.comparison is not None:
+    for each in left:
+        if each.comparison is not None:
+            before, cost = each.declined.value, _cost_of(kernel, each)
+            each.declined.less(each.declined.value - before)
+            if cost is not None:
+                return max(0.0, cost.host - each.comparison.theirs.host)
+    for each in taken:
+        with kernel.handing_on():
+            cost = _cost_of(kernel, each)
+        if cost is not None:
             return max(0.0, cost.host - each.comparison.theirs.host)
     return 0.0
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -76,6 +78,17 @@ class Kernel:
     def wake(self) -> None:
         self.override.install()
         self.resting = ""
+
+    @contextmanager
+    def handing_on(self) -> Iterator[None]:
+        """Every call is PyTorch's for a while, as those are that are too small, and none is counted."""
+        least, before = self._least, self.small.value
+        self._least = sys.maxsize
+        try:
+            yield
+        finally:
+            self._least = least
+            self.small.less(self.small.value - before)
 
     def signatures(self) -> list[Signature]:
         return [each for alike in list(self._table.values()) for each in alike]

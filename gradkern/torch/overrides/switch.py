@@ -173,11 +173,13 @@ def tune(step: Callable[[], Any], *, repeats: int = 0) -> Any:
         if kernel.active:
             kernel.wake()
     before = {each: each.calls for kernel in _kernels() for each in kernel.signatures()}
+    small_before = {kernel: kernel.small.value for kernel in _kernels()}
     result = step()
     calls = {each: each.calls - before.get(each, 0) for kernel in _kernels() for each in kernel.signatures()}
+    small = {kernel: kernel.small.value - count for kernel, count in small_before.items()}
     synchronize()
     if _options:
-        _plan_signatures(calls)
+        _plan_signatures(calls, small)
         if repeats:
             compare_steps(_kernels(), calls, step, repeats)
     elif not tuning.tune().plans and not findings.used():
@@ -193,7 +195,7 @@ def _only_faster() -> bool:
     return all(each.only_faster and each.plan == "tune" and each.on_refusal != "raise" for each in _options)
 
 
-def _plan_signatures(calls: Mapping[Signature, int]) -> None:
+def _plan_signatures(calls: Mapping[Signature, int], small: Mapping[Kernel, int]) -> None:
     """Plan for those that wait, and leave to PyTorch what is faster there, given how many calls a step has."""
     first = ranks.is_first()
     found = Verdicts() if first else ranks.of_first(Verdicts())  # waits until that has searched
@@ -204,7 +206,7 @@ def _plan_signatures(calls: Mapping[Signature, int]) -> None:
                 kernel.plan(signature)
         tuning.tune()
         if first and _only_faster():
-            compare(_kernels(), calls)
+            compare(_kernels(), calls, small)
             found = verdicts(_kernels())
         elif not first:
             follow(_kernels(), found)
