@@ -65,7 +65,16 @@ def inplace(t: torch.Tensor) -> torch.Tensor:
     return functional.relu(t, inplace=True)
 
 
-@pytest.mark.parametrize("activation", [nn.Identity(), functional.relu, inplace, torch.sigmoid])
+ACTIVATIONS = {
+    functional.relu: "relu",
+    inplace: "relu",
+    functional.silu: "silu",
+    functional.leaky_relu: "leaky_relu",
+    nn.LeakyReLU(0.2, inplace=True): "leaky_relu",
+}
+
+
+@pytest.mark.parametrize("activation", [nn.Identity(), torch.sigmoid, nn.LeakyReLU(-0.1), *ACTIVATIONS])
 @pytest.mark.parametrize("affine", [False, True])
 @pytest.mark.parametrize("shape", [(3, 4, 7), (2, 4, 5, 6), (1, 3, 3, 4, 5)])
 def test_outputs_and_gradients_are_those_of_eager(shape: tuple[int, ...], affine: bool, activation: Any) -> None:
@@ -80,8 +89,8 @@ def test_outputs_and_gradients_are_those_of_eager(shape: tuple[int, ...], affine
     assert ours.keys() == expected.keys()
     for name, each in ours.items():
         torch.testing.assert_close(each, expected[name], rtol=1e-7, atol=1e-7, msg=lambda text, n=name: f"{n}: {text}")
-    fused = activation in (functional.relu, inplace)
-    assert found() == [("instance_norm + relu" if fused else "instance_norm", "")]
+    name = ACTIVATIONS.get(activation)
+    assert found() == [(f"instance_norm + {name}" if name else "instance_norm", "")]
 
 
 @pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
@@ -130,7 +139,7 @@ def test_what_is_left_is_reported_with_the_reason(norm: nn.Module, gates: Any, r
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of Inductor's own imports
 def test_inductors_code_computes_the_same() -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(2, 3, 3), Net(nn.InstanceNorm2d(3, affine=True), functional.relu)).double()
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), Net(nn.InstanceNorm2d(3, affine=True), functional.leaky_relu)).double()
     options: Any = {"gradkern": True}
     run, eager = torch.compile(model, backend="gradkern", options=options), copy.deepcopy(model)
     for seed in (1, 2, 3):  # the third is recognised
@@ -140,12 +149,12 @@ def test_inductors_code_computes_the_same() -> None:
         expected, ours = step(eager, eager, x), step(model, run, x)
         for name, each in ours.items():
             torch.testing.assert_close(each, expected[name], rtol=1e-7, atol=1e-7)
-    assert found() == [("instance_norm + relu", "")]
+    assert found() == [("instance_norm + leaky_relu", "")]
 
 
 def test_the_operator_keeps_pytorchs_rules() -> None:
     torch.manual_seed(0)
     tensors = torch.randn(2, 3, 4, 5), torch.rand(3), torch.randn(3)
-    for activation in ("none", "relu"):
+    for activation, alpha in (("none", 0.0), ("relu", 0.0), ("silu", 0.0), ("leaky_relu", 0.1)):
         given = [each.clone().requires_grad_() for each in tensors]
-        torch.library.opcheck(INSTANCE_NORM, (*given, 1e-5, activation))
+        torch.library.opcheck(INSTANCE_NORM, (*given, 1e-5, activation, alpha))

@@ -23,7 +23,7 @@ from gradkern.torch.compile_backend.graph import (
 from gradkern.torch.compile_backend.operators import unregistered
 from gradkern.torch.functional.norm_activation import ACTIVATIONS, TOLD_BY_SIGN, is_alpha
 
-__all__ = ["fuse"]
+__all__ = ["activation_of", "fuse"]
 
 
 class _Chain(NamedTuple):
@@ -91,21 +91,21 @@ def _chains(node: fx.Node, x: fx.Node) -> list[_Chain]:
     """What may be one operator, the longest first."""
     found = [_Chain((node,), None, "none")]
     after = only_user(node)
-    activation = _activation(after)
+    activation = activation_of(after)
     if after is not None and activation is not None:
         found.append(_Chain((node, after), None, *activation))
     residual = _residual(node, after)
     if after is not None and residual is not None:
         found.append(_Chain((node, after), residual, "none"))
         last = only_user(after)
-        activation = _activation(last)
+        activation = activation_of(last)
         if last is not None and activation is not None and activation[0] in TOLD_BY_SIGN:
             found.append(_Chain((node, after, last), residual, *activation))
     kept = [each for each in found if not _disturbed(each, x)]
     return kept[::-1]
 
 
-def _activation(node: fx.Node | None) -> tuple[str, float] | None:
+def activation_of(node: fx.Node | None) -> tuple[str, float] | None:
     """The name and alpha of an activation that the operator has; None for all else."""
     name = called(node)
     if node is None or name not in ACTIVATIONS:

@@ -43,6 +43,8 @@ GATES: Mapping[str, Gate] = MappingProxyType(
         "depthwise conv": Gate(1 << 20, _LAUNCH),
         "instance_norm": Gate(None, _UNMEASURED),
         "instance_norm + relu": Gate(None, _UNMEASURED),
+        "instance_norm + leaky_relu": Gate(None, _UNMEASURED),
+        "instance_norm + silu": Gate(None, _UNMEASURED),
         "channels_last_3d": Gate(
             None,
             "alone it made a 3-D U-Net's step longer, 42.3 ms for 39.8; with the instance norms it is not measured",

@@ -12,8 +12,9 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
+from gradkern.torch.compile_backend.batch_norm import activation_of
 from gradkern.torch.compile_backend.fusion import Fusion
-from gradkern.torch.compile_backend.graph import arguments, called, calls, only_user, value, written_between
+from gradkern.torch.compile_backend.graph import arguments, calls, only_user, value, written_between
 from gradkern.torch.compile_backend.instance_norm_operators import INSTANCE_NORM
 from gradkern.torch.compile_backend.operators import unregistered
 
@@ -28,7 +29,7 @@ def fuse(graph: fx.Graph, fusion: Fusion, last: set[fx.Node]) -> None:
         defaults = {"weight": None, "bias": None, "use_input_stats": True, "momentum": 0.1, "eps": 1e-5}
         call = arguments(node, "input", running_mean=None, running_var=None, **defaults)
         x, end = value(call["input"]), _end(node, call["input"])
-        activation = called(end) if end is not node else "none"
+        activation, alpha = (None if end is node else activation_of(end)) or ("none", 0.0)
         name = _NAME if end is node else f"{_NAME} + {activation}"
         reason = _reason(x, value(node), call) or fusion.against(name, None if x is None else x[:1])
         if x is None or reason:
@@ -39,7 +40,7 @@ def fuse(graph: fx.Graph, fusion: Fusion, last: set[fx.Node]) -> None:
         fusion.taken(name, node, x)
         with graph.inserting_before(end):
             parameters = [_parameter(graph, call[name], x, fill) for name, fill in _FILLS.items()]
-            found = graph.call_function(INSTANCE_NORM, (call["input"], *parameters, call["eps"], activation))
+            found = graph.call_function(INSTANCE_NORM, (call["input"], *parameters, call["eps"], activation, alpha))
             made = graph.call_function(operator.getitem, (found, 0))
         _replace(graph, made, end)
         if end is not node:
@@ -52,7 +53,7 @@ _FILLS = {"weight": torch.ones, "bias": torch.zeros}
 def _end(node: fx.Node, x: fx.Node) -> fx.Node:
     """The activation behind the norm, if it may be a part of it; else the norm."""
     after = only_user(node)
-    if after is None or called(after) != "relu" or written_between(node, after, x, besides=(node, after)):
+    if after is None or activation_of(after) is None or written_between(node, after, x, besides=(node, after)):
         return node
     return after
 

@@ -33,13 +33,13 @@ class _OfSamples:
         return self._compute(*self._arguments)
 
 
-def _forward(x: Tensor, weight: Tensor, bias: Tensor, eps: float, activation: str) -> tuple[Tensor, ...]:
+def _forward(x: Tensor, weight: Tensor, bias: Tensor, eps: float, activation: str, alpha: float) -> tuple[Tensor, ...]:
     """The output, and mean and 1 / standard deviation of each channel of each sample."""
     y, mean, inv_std = made = _fake_forward(x)
+    attributes = ("epsilon", eps), ("activation", activation), ("activation_alpha", alpha)
     for n in range(x.shape[0]):
         out = {"Y": y[n : n + 1], "saved_mean": mean[n], "saved_inv_std": inv_std[n]}
-        tensors = x[n : n + 1], weight, bias
-        _BATCH_NORM((True, False, False, True, True), tensors, (("epsilon", eps), ("activation", activation)), out)
+        _BATCH_NORM((True, False, False, True, True), (x[n : n + 1], weight, bias), attributes, out)
     return made
 
 
@@ -57,17 +57,19 @@ def _backward(
     mean: Tensor,
     inv_std: Tensor,
     activation: str,
+    alpha: float,
     mask: list[bool],
 ) -> tuple[Tensor, ...]:
     """The gradients of x, weight and bias that the mask asks for."""
     samples = range(x.shape[0])
+    attributes = ("activation", activation), ("activation_alpha", alpha)
     dx = new_like(x) if mask[0] else None
     sums = [weight.new_empty(x.shape[:2]) if asked else None for asked in mask[1:]]
     for n in samples:
         every = (None if dx is None else dx[n : n + 1], *[None if each is None else each[n] for each in sums])
         out = {name: each for name, each in zip(_BATCH_NORM_GRAD.outputs, every, strict=True) if each is not None}
         tensors = grad[n : n + 1], x[n : n + 1], weight, mean[n], inv_std[n], bias
-        _BATCH_NORM_GRAD(tuple(mask), tensors, (("activation", activation),), out)
+        _BATCH_NORM_GRAD(tuple(mask), tensors, attributes, out)
     added = [None if each is None else each[0] if len(samples) == 1 else each.sum(0) for each in sums]
     return given((dx, *added), x)
 
@@ -82,7 +84,7 @@ def _defined(schema: str, compute: Callable[..., Any], fake: Callable[..., Any])
 
 
 INSTANCE_NORM = _defined(
-    "instance_norm_act(Tensor input, Tensor weight, Tensor bias, float eps, str activation) -> "
+    "instance_norm_act(Tensor input, Tensor weight, Tensor bias, float eps, str activation, float alpha) -> "
     "(Tensor, Tensor, Tensor)",
     _forward,
     _fake_forward,
@@ -90,16 +92,16 @@ INSTANCE_NORM = _defined(
 """output, saved mean, saved 1 / standard deviation"""
 _BACKWARD = _defined(
     "instance_norm_act_backward(Tensor grad, Tensor input, Tensor weight, Tensor? bias, Tensor saved_mean, "
-    "Tensor saved_inv_std, str activation, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
+    "Tensor saved_inv_std, str activation, float alpha, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
     _backward,
     _fake_backward,
 )
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, weight, bias, _, activation = inputs
+    x, weight, bias, _, activation, alpha = inputs
     _, *statistics = output
-    ctx.activation = activation
+    ctx.activation, ctx.alpha = activation, alpha
     # the activation's mask is computed again from x
     ctx.save_for_backward(x, weight, None if activation == "none" else bias, *statistics)
     ctx.mark_non_differentiable(*statistics)
@@ -110,8 +112,8 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
     if grad is None:
         return (None,) * len(ctx.needs_input_grad)
     mask = list(ctx.needs_input_grad[:3])
-    found = _BACKWARD(grad, *ctx.saved_tensors, ctx.activation, mask)
-    return *[each if asked else None for each, asked in zip(found, mask, strict=True)], None, None
+    found = _BACKWARD(grad, *ctx.saved_tensors, ctx.activation, ctx.alpha, mask)
+    return *[each if asked else None for each, asked in zip(found, mask, strict=True)], None, None, None
 
 
 differentiable(INSTANCE_NORM, _differentiate, _setup)
