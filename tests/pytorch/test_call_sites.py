@@ -23,8 +23,9 @@ import gradkern.torch
 from gradkern import plan_cache
 from gradkern.dispatch import run
 from gradkern.torch import direct
-from gradkern.torch.compile_backend import generated_code, rewriting
+from gradkern.torch.compile_backend import generated_code
 from gradkern.torch.compile_backend.call_sites import CallSite
+from gradkern.torch.compile_backend.dynamo_graph import rewriting
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 assert rewriting  # by which all operators are defined

@@ -16,8 +16,10 @@ from torch._inductor.decomposition import select_decomp_table
 from torch.nn import functional
 
 import gradkern.torch
-from gradkern.torch.compile_backend import channels_last_3d, findings, layouts
-from gradkern.torch.compile_backend.rewriting import rewrite
+from gradkern.torch.compile_backend import findings
+from gradkern.torch.compile_backend.dynamo_graph import channels_last_3d
+from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
+from gradkern.torch.compile_backend.inductor_graphs import layouts
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 NAME = "channels_last_3d"

@@ -16,14 +16,12 @@ from torch.nn import functional
 
 import gradkern.torch
 from gradkern.errors import ArgumentError
-from gradkern.torch.compile_backend import (
-    add_norm_operators,
-    batch_norm_operators,
-    bias_gelu_operators,
-    depthwise_conv,
-    findings,
-)
+from gradkern.torch.compile_backend import findings
+from gradkern.torch.compile_backend.dynamo_graph import depthwise_conv
 from gradkern.torch.compile_backend.gates import gates_of
+from gradkern.torch.compile_backend.operators import add_norm as add_norm_operators
+from gradkern.torch.compile_backend.operators import batch_norm as batch_norm_operators
+from gradkern.torch.compile_backend.operators import bias_gelu as bias_gelu_operators
 from gradkern.torch.direct import Direct
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -44,7 +42,7 @@ def rewritten(graph_module: Any, inputs: Any, gates: Any = True) -> Any:
     """The backend's first stage with autograd's graphs as they are: nothing is compiled."""
     from torch._dynamo.backends.debugging import aot_eager
 
-    from gradkern.torch.compile_backend.rewriting import rewrite
+    from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
 
     rewrite(graph_module, gates)
     return aot_eager(graph_module, inputs)

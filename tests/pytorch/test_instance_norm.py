@@ -14,8 +14,8 @@ from torch.nn import functional
 
 import gradkern.torch
 from gradkern.torch.compile_backend import findings
-from gradkern.torch.compile_backend.instance_norm_operators import INSTANCE_NORM
-from gradkern.torch.compile_backend.rewriting import rewrite
+from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
+from gradkern.torch.compile_backend.operators.instance_norm import INSTANCE_NORM
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 

@@ -5,18 +5,23 @@
 >>> gradkern.torch.tune(lambda: step(batch))
 >>> print(gradkern.torch.report())
 
-What is rewritten, in the graph that Dynamo has traced (stage 1):
-    batch norm in training, and behind it an addition and ReLU, or SiLU      batch_norm.py
-    an addition of two tensors, and layer norm or RMSNorm of the sum         add_norm.py
-    a linear layer and GELU                                                  linear_gelu.py
-    the counters of batches of all batch norms, in one kernel                counters.py
-    the order in memory between 3-D convolutions of 16 bits                  channels_last_3d.py
-The last apart, each for an operator that is differentiable and calls gradkern both ways, so that no pattern need be
-found in a backward pass. Then, in Inductor's graphs, only around those operators: sums of two gradients (stage 2,
-gradient_sums.py) and copies of running statistics (stage 3, in_place_statistics.py) become part of them, and what
-Inductor computes for a batch norm's gradient lies as its input does (stage 3, layouts.py). Inductor's code calls them
-without PyTorch's dispatcher (generated_code.py, call_sites.py). All else is Inductor's, and so is what gates.py holds
-to be too small.
+Stage 1, dynamo_graph: what is rewritten in the graph that Dynamo has traced.
+    batch norm in training, and behind it an addition and ReLU, leaky ReLU or SiLU   batch_norm.py
+    an addition of two tensors, and layer norm or RMSNorm of the sum                 add_norm.py
+    a linear layer and GELU                                                          linear_gelu.py
+    convolutions with a filter of its own for each channel                           depthwise_conv.py
+    instance norm, and an activation behind it, if it is asked for                   instance_norm.py
+    the order in memory between 3-D convolutions of 16 bits, if it is asked for      channels_last_3d.py
+    the counters of batches of all batch norms, in one kernel                        counters.py
+The norms, GELU and convolutions become operators (operators/) that are differentiable and call gradkern both ways, so
+that no pattern need be found in a backward pass.
+
+Stages 2 and 3, inductor_graphs: only around those operators. Sums of two gradients (stage 2, gradient_sums.py) and
+copies of running statistics (stage 3, in_place_statistics.py) become part of them, and what Inductor computes for a
+batch norm's gradient lies as its input does (stage 3, layouts.py).
+
+Inductor's code calls the operators without PyTorch's dispatcher (generated_code.py, call_sites.py). All else is
+Inductor's, and so is what gates.py holds to be too small.
 
 mode and options are torch.compile's: mode="reduce-overhead" captures CUDA graphs. One option is added, "gradkern": True
 for every fusion whatever its size, a number of bytes from which they are made, or by the names in gates.py such a

@@ -19,9 +19,9 @@ def gradkern(
     from torch._inductor import list_mode_options  # pyright: ignore[reportMissingImports]
     from torch._inductor.compile_fx import compile_fx  # pyright: ignore[reportMissingImports]
 
+    from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
     from gradkern.torch.compile_backend.generated_code import write_call_sites
-    from gradkern.torch.compile_backend.passes import config_with_passes
-    from gradkern.torch.compile_backend.rewriting import rewrite
+    from gradkern.torch.compile_backend.inductor_graphs.passes import config_with_passes
 
     write_call_sites()
     chosen = dict(options or {})

@@ -18,7 +18,7 @@ from gradkern.arrays.kind import Kind
 from gradkern.arrays.torch_guards import Guard, guard_of
 from gradkern.dispatch.plan_cache import Slot, plan_cache
 from gradkern.dispatch.prepared import Prepared
-from gradkern.torch.compile_backend.operators import Asked, definition
+from gradkern.torch.compile_backend.operators.definition import Asked, definition
 from gradkern.torch.direct import is_eager
 
 __all__ = ["CallSite"]

@@ -11,7 +11,8 @@ from functools import cache
 from typing import Any
 
 from gradkern.arrays.torch_guards import tensor_guards
-from gradkern.torch.compile_backend import call_sites, operators
+from gradkern.torch.compile_backend import call_sites
+from gradkern.torch.compile_backend.operators import definition as operators
 
 __all__ = ["write_call_sites"]
 

@@ -9,10 +9,17 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.add_norm_operators import LAYER_NORM, RMS_NORM
-from gradkern.torch.compile_backend.fusion import Fusion
-from gradkern.torch.compile_backend.graph import arguments, called, calls, same_kind, value, written_between
-from gradkern.torch.compile_backend.operators import unregistered
+from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
+from gradkern.torch.compile_backend.dynamo_graph.graph import (
+    arguments,
+    called,
+    calls,
+    same_kind,
+    value,
+    written_between,
+)
+from gradkern.torch.compile_backend.operators.add_norm import LAYER_NORM, RMS_NORM
+from gradkern.torch.compile_backend.operators.definition import unregistered
 
 __all__ = ["fuse"]
 

@@ -15,8 +15,8 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.fusion import Fusion
-from gradkern.torch.compile_backend.graph import arguments, calls, memory_of, value, written_between
+from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
+from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, memory_of, value, written_between
 
 __all__ = ["arrange"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.operators import Asked, define, differentiable, given
+from gradkern.torch.compile_backend.operators.definition import Asked, define, differentiable, given
 from gradkern.torch.direct import Direct
 from gradkern.torch.functional.norm_activation import TOLD_BY_SIGN
 from gradkern.torch.operators import new_like

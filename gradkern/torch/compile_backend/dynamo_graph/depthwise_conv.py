@@ -7,10 +7,10 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.depthwise_conv_operators import DEPTHWISE_CONV
-from gradkern.torch.compile_backend.fusion import Fusion
-from gradkern.torch.compile_backend.graph import arguments, calls, value
-from gradkern.torch.compile_backend.operators import unregistered
+from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
+from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, value
+from gradkern.torch.compile_backend.operators.definition import unregistered
+from gradkern.torch.compile_backend.operators.depthwise_conv import DEPTHWISE_CONV
 from gradkern.torch.functional.convolutions import is_depthwise
 
 __all__ = ["fuse"]

@@ -17,7 +17,8 @@ from torch import fx  # pyright: ignore[reportMissingImports]
 from torch._inductor import config, custom_graph_pass  # pyright: ignore[reportMissingImports]
 from torch._inductor.custom_graph_pass import CustomGraphPass  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend import gradient_sums, in_place_statistics, layouts, operators
+from gradkern.torch.compile_backend.inductor_graphs import gradient_sums, in_place_statistics, layouts
+from gradkern.torch.compile_backend.operators import definition as operators
 from gradkern.version import __version__
 
 __all__ = ["config_with_passes"]
@@ -64,7 +65,7 @@ class _After(CustomGraphPass):
 
 @cache
 def _digest() -> str:
-    files = sorted(Path(__file__).parent.glob("*.py"))
+    files = sorted(Path(__file__).parents[1].rglob("*.py"))
     return hashlib.sha256(b"\0".join(each.read_bytes() for each in files)).hexdigest()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.graph import value
+from gradkern.torch.compile_backend.dynamo_graph.graph import value
 
 __all__ = ["fuse"]
 

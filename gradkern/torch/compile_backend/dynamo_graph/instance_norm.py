@@ -12,11 +12,11 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.batch_norm import activation_of
-from gradkern.torch.compile_backend.fusion import Fusion
-from gradkern.torch.compile_backend.graph import arguments, calls, only_user, value, written_between
-from gradkern.torch.compile_backend.instance_norm_operators import INSTANCE_NORM
-from gradkern.torch.compile_backend.operators import unregistered
+from gradkern.torch.compile_backend.dynamo_graph.batch_norm import activation_of
+from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
+from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, only_user, value, written_between
+from gradkern.torch.compile_backend.operators.definition import unregistered
+from gradkern.torch.compile_backend.operators.instance_norm import INSTANCE_NORM
 
 __all__ = ["fuse"]
 

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.batch_norm_operators import FORWARD
-from gradkern.torch.compile_backend.fusion import Fusion
-from gradkern.torch.compile_backend.graph import (
+from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
+from gradkern.torch.compile_backend.dynamo_graph.graph import (
     arguments,
     called,
     calls,
@@ -20,7 +19,8 @@ from gradkern.torch.compile_backend.graph import (
     value,
     written_between,
 )
-from gradkern.torch.compile_backend.operators import unregistered
+from gradkern.torch.compile_backend.operators.batch_norm import FORWARD
+from gradkern.torch.compile_backend.operators.definition import unregistered
 from gradkern.torch.functional.norm_activation import ACTIVATIONS, TOLD_BY_SIGN, is_alpha
 
 __all__ = ["activation_of", "fuse"]

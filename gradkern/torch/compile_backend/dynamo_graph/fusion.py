@@ -6,8 +6,8 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend import findings
+from gradkern.torch.compile_backend.dynamo_graph.graph import where
 from gradkern.torch.compile_backend.gates import Gates
-from gradkern.torch.compile_backend.graph import where
 
 __all__ = ["Fusion"]
 

@@ -13,7 +13,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch._inductor import inductor_prims  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.batch_norm_operators import BACKWARD
+from gradkern.torch.compile_backend.operators.batch_norm import BACKWARD
 
 __all__ = ["agree"]
 

@@ -6,17 +6,17 @@ from typing import Any
 
 from torch import fx  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend import (
+from gradkern.torch.compile_backend import findings
+from gradkern.torch.compile_backend.dynamo_graph import (
     add_norm,
     batch_norm,
     channels_last_3d,
     counters,
     depthwise_conv,
-    findings,
     instance_norm,
     linear_gelu,
 )
-from gradkern.torch.compile_backend.fusion import Fusion
+from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
 from gradkern.torch.compile_backend.gates import gates_of
 
 __all__ = ["rewrite"]

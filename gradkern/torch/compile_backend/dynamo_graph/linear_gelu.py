@@ -10,10 +10,10 @@ from typing import Any
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.bias_gelu_operators import BIAS_GELU
-from gradkern.torch.compile_backend.fusion import Fusion
-from gradkern.torch.compile_backend.graph import arguments, calls, only_user, value
-from gradkern.torch.compile_backend.operators import unregistered
+from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
+from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, only_user, value
+from gradkern.torch.compile_backend.operators.bias_gelu import BIAS_GELU
+from gradkern.torch.compile_backend.operators.definition import unregistered
 
 __all__ = ["fuse"]
 

@@ -1,0 +1,1 @@
+"""torch.ops.gradkern.*: the differentiable operators of rewritten graphs, each over the registry's."""
