@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -63,7 +63,7 @@ class Device:
     capability: tuple[int, int]
     processors: int
     shared_bytes: int  # of dynamic shared memory a block may have
-    context: Any = None
+    context: Any = field(default=None, compare=False)  # follows from the index
     margin: int = 0
 
 
