@@ -23,7 +23,7 @@ import numpy as np
 from numba import types
 
 from gradkern.cpu import threads
-from gradkern.cpu.compile import AS_WRITTEN, INLINE, kernel
+from gradkern.cpu.compile import AS_WRITTEN, INLINE, REORDERED, kernel
 from gradkern.cpu.element_types import destination, load, real, store, summand, zeros
 from gradkern.cpu.runs import RUNS_TYPES, Runs, column_task, plane_task
 from gradkern.cpu.sums import BLOCK, PARTIAL, SPAN, RowSums, flush
@@ -44,6 +44,50 @@ def _gradient(d: float, x: float, gain: float, level: float, mu: float, slope: f
     return gain * ((d - level) - (x - mu) * slope)
 
 
+@numba.njit(**REORDERED)
+def _add_planes(
+    D: Any, X: Any, scale: Any, mean: Any, variance: Any, epsilon: Any, dX: Any, target: Any, scale_sums: Any,
+    bias_sums: Any, scale_block: Any, bias_block: Any, channel_offsets: Any, reduced_offsets: Any, part: int,
+    first_channel: int, last_channel: int, first: int, last: int, begin: int, end: int,
+) -> None:  # fmt: skip
+    """The sums of one task, and dX with constant statistics; each None if not wanted.
+
+    The blocks have room for the sums of its channels: in memory of its own, where no other core writes beside them.
+    """
+    scale_block[:], bias_block[:] = 0, 0
+    for index in range(first, last):
+        for channel in range(first_channel, last_channel):
+            offset = channel_offsets[channel] + reduced_offsets[index]
+            r = real(D, 0)
+            if variance is not None:
+                r = _inverse(variance, channel, epsilon)
+            mu = summand(D, dX, 0)
+            if scale_sums is not None:
+                mu = summand(D, dX, load(mean, channel))
+            gain = real(D, 0)
+            if dX is not None:
+                gain = load(scale, channel) * r
+            for start in range(begin, end, SPAN):
+                scale_sum = summand(D, dX, 0)
+                bias_sum = summand(D, dX, 0)
+                for at in range(offset + start, offset + min(start + SPAN, end)):
+                    d = load(D, at)
+                    if scale_sums is not None:
+                        scale_sum += summand(D, dX, d) * ((summand(D, dX, load(X, at)) - mu) * r)
+                    if bias_sums is not None:
+                        bias_sum += summand(D, dX, d)
+                    if dX is not None:
+                        store(target, at, d * gain)
+                scale_block[channel - first_channel] += scale_sum
+                bias_block[channel - first_channel] += bias_sum
+    row = part * channel_offsets.size + first_channel
+    for channel in range(last_channel - first_channel):
+        if scale_sums is not None:
+            scale_sums[row + channel] = scale_block[channel]
+        if bias_sums is not None:
+            bias_sums[row + channel] = bias_block[channel]
+
+
 @kernel
 def _reduce_planes(
     queue: Any, D: Any, X: Any, scale: Any, mean: Any, variance: Any, epsilon: Any, dX: Any, scale_sums: Any,
@@ -51,45 +95,17 @@ def _reduce_planes(
     reduced_per_task: int, run_per_task: int, repeats: int,
 ) -> None:  # fmt: skip
     """The sums, and dX with constant statistics; each None if not wanted. repeats is 1."""
-    channels = channel_offsets.size
     target = destination(dX, D, X)
+    scale_block, bias_block = np.zeros(channels_per_task), np.zeros(channels_per_task)
     task = take(queue)
     while task >= 0:
         part, first_channel, last_channel, first, last, begin, end = plane_task(
-            task, channels, reduced_offsets.size, length, channels_per_task, reduced_per_task, run_per_task
+            task, channel_offsets.size, reduced_offsets.size, length, channels_per_task, reduced_per_task, run_per_task
         )
-        for channel in range(first_channel, last_channel):
-            if scale_sums is not None:
-                scale_sums[part * channels + channel] = 0
-            if bias_sums is not None:
-                bias_sums[part * channels + channel] = 0
-        for index in range(first, last):
-            for channel in range(first_channel, last_channel):
-                offset = channel_offsets[channel] + reduced_offsets[index]
-                r = real(D, 0)
-                if variance is not None:
-                    r = _inverse(variance, channel, epsilon)
-                mu = summand(D, dX, 0)
-                if scale_sums is not None:
-                    mu = summand(D, dX, load(mean, channel))
-                gain = real(D, 0)
-                if dX is not None:
-                    gain = load(scale, channel) * r
-                for start in range(begin, end, SPAN):
-                    scale_sum = summand(D, dX, 0)
-                    bias_sum = summand(D, dX, 0)
-                    for at in range(offset + start, offset + min(start + SPAN, end)):
-                        d = load(D, at)
-                        if scale_sums is not None:
-                            scale_sum += summand(D, dX, d) * ((summand(D, dX, load(X, at)) - mu) * r)
-                        if bias_sums is not None:
-                            bias_sum += summand(D, dX, d)
-                        if dX is not None:
-                            store(target, at, d * gain)
-                    if scale_sums is not None:
-                        scale_sums[part * channels + channel] += scale_sum
-                    if bias_sums is not None:
-                        bias_sums[part * channels + channel] += bias_sum
+        _add_planes(
+            D, X, scale, mean, variance, epsilon, dX, target, scale_sums, bias_sums, scale_block, bias_block,
+            channel_offsets, reduced_offsets, part, first_channel, last_channel, first, last, begin, end,
+        )  # fmt: skip
         task = take(queue)
 
 
@@ -143,6 +159,26 @@ def _reduce_columns(
         task = take(queue)
 
 
+@numba.njit(**REORDERED)
+def _apply_to_some(
+    D: Any, X: Any, scale: Any, mean: Any, inv_std: Any, scale_sum: Any, bias_sum: Any, target: Any,
+    channel_offsets: Any, reduced_offsets: Any, count: float, first_channel: int, last_channel: int,
+    first: int, last: int, begin: int, end: int,
+) -> None:  # fmt: skip
+    """dX of one task where the statistics are those of the batch."""
+    for index in range(first, last):
+        for channel in range(first_channel, last_channel):
+            offset = channel_offsets[channel] + reduced_offsets[index]
+            # dX = scale r (D - bias_sum/m - (X - mean) r scale_sum/m)
+            mu = load(mean, channel)
+            r = load(inv_std, channel)
+            gain = load(scale, channel) * r
+            level = real(D, bias_sum[channel] / count)
+            slope = real(D, r * (scale_sum[channel] / count))
+            for at in range(offset + begin, offset + end):
+                store(target, at, _gradient(load(D, at), load(X, at), gain, level, mu, slope))
+
+
 @kernel
 def _apply_to_planes(
     queue: Any, D: Any, X: Any, scale: Any, mean: Any, inv_std: Any, scale_sum: Any, bias_sum: Any, dX: Any,
@@ -150,24 +186,41 @@ def _apply_to_planes(
     run_per_task: int, repeats: int, count: float,
 ) -> None:  # fmt: skip
     """dX where the statistics are those of the batch."""
-    channels = channel_offsets.size
     target = destination(dX, D, X)
     task = take(queue)
     while task >= 0:
         _, first_channel, last_channel, first, last, begin, end = plane_task(
-            task, channels, reduced_offsets.size, length, channels_per_task, reduced_per_task, run_per_task
+            task, channel_offsets.size, reduced_offsets.size, length, channels_per_task, reduced_per_task, run_per_task
         )
-        for index in range(first, last):
-            for channel in range(first_channel, last_channel):
-                offset = channel_offsets[channel] + reduced_offsets[index]
-                # dX = scale r (D - bias_sum/m - (X - mean) r scale_sum/m)
-                mu = load(mean, channel)
-                r = load(inv_std, channel)
-                gain = load(scale, channel) * r
-                level = real(D, bias_sum[channel] / count)
-                slope = real(D, r * (scale_sum[channel] / count))
-                for at in range(offset + begin, offset + end):
-                    store(target, at, _gradient(load(D, at), load(X, at), gain, level, mu, slope))
+        _apply_to_some(
+            D, X, scale, mean, inv_std, scale_sum, bias_sum, target, channel_offsets, reduced_offsets, count,
+            first_channel, last_channel, first, last, begin, end,
+        )  # fmt: skip
+        task = take(queue)
+
+
+@kernel
+def _whole_channels(
+    queue: Any, D: Any, X: Any, scale: Any, mean: Any, inv_std: Any, scale_sum: Any, bias_sum: Any, dX: Any,
+    channel_offsets: Any, reduced_offsets: Any, length: int, channels_per_task: int, reduced_per_task: int,
+    run_per_task: int, repeats: int, count: float,
+) -> None:  # fmt: skip
+    """Both where a task has whole channels: dX while the cache holds what the sums were of."""
+    target = destination(dX, D, X)
+    scale_block, bias_block = np.zeros(channels_per_task), np.zeros(channels_per_task)
+    task = take(queue)
+    while task >= 0:
+        _, first_channel, last_channel, first, last, begin, end = plane_task(
+            task, channel_offsets.size, reduced_offsets.size, length, channels_per_task, reduced_per_task, run_per_task
+        )
+        _add_planes(
+            D, X, scale, mean, inv_std, None, None, None, scale_sum, bias_sum, scale_block, bias_block,
+            channel_offsets, reduced_offsets, 0, first_channel, last_channel, first, last, begin, end,
+        )  # fmt: skip
+        _apply_to_some(
+            D, X, scale, mean, inv_std, scale_sum, bias_sum, target, channel_offsets, reduced_offsets, count,
+            first_channel, last_channel, first, last, begin, end,
+        )  # fmt: skip
         task = take(queue)
 
 
@@ -245,14 +298,16 @@ class Reduce:
 
 
 class Apply:
-    """The second pass, where the statistics are those of the batch: dX from D, X and both sums, which are float64."""
+    """The second pass, where the statistics are those of the batch: dX from D, X and both sums, which are float64.
 
-    def __init__(self, runs: Runs, inputs: Sequence[Any], dX: Any) -> None:
+    summing: the sums are written, not read, in the same pass; of runs of whole channels.
+    """
+
+    def __init__(self, runs: Runs, inputs: Sequence[Any], dX: Any, summing: bool = False) -> None:
         self._runs = runs
         self._tasks = math.prod(runs.parts)
-        self._compiled = (_apply_to_columns if runs.columns else _apply_to_planes)(
-            QUEUE, *inputs, PARTIAL, PARTIAL, dX, *RUNS_TYPES, types.float64
-        )
+        apply = _apply_to_columns if runs.columns else _whole_channels if summing else _apply_to_planes
+        self._compiled = apply(QUEUE, *inputs, PARTIAL, PARTIAL, dX, *RUNS_TYPES, types.float64)
 
     def __call__(
         self, arrays: Sequence[np.ndarray], totals: Sequence[np.ndarray | None], dX: Any, count: float

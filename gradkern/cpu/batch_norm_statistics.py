@@ -11,18 +11,50 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numba
 import numpy as np
+from numba import types
 
 from gradkern.cpu import threads
-from gradkern.cpu.compile import kernel
-from gradkern.cpu.element_types import arithmetic, array_type, load, store, summand, zeros
+from gradkern.cpu.compile import REORDERED, kernel
+from gradkern.cpu.element_types import arithmetic, array_type, load, real, store, summand, zeros
 from gradkern.cpu.runs import RUNS_TYPES, Runs, column_task, plane_task
-from gradkern.cpu.sums import BLOCK, SPAN, RowSums, flush
+from gradkern.cpu.sums import BLOCK, PARTIAL, SPAN, RowSums, flush
 from gradkern.cpu.threads import QUEUE, take
 
 __all__ = ["Statistics"]
 
 _FLOAT64 = np.dtype(np.float64)
+
+
+@numba.njit(**REORDERED)
+def _add_planes(
+    X: Any, shift: Any, sums: Any, squares: Any, block: Any, square_block: Any, channel_offsets: Any,
+    reduced_offsets: Any, part: int, first_channel: int, last_channel: int, first: int, last: int, begin: int, end: int,
+) -> None:  # fmt: skip
+    """The sums of one task. squares is None in the first pass.
+
+    The blocks have room for the sums of its channels: in memory of its own, where no other core writes beside them.
+    """
+    block[:], square_block[:] = 0, 0
+    for index in range(first, last):
+        for channel in range(first_channel, last_channel):
+            offset = channel_offsets[channel] + reduced_offsets[index]
+            from_ = summand(X, None, load(shift, channel))
+            for start in range(begin, end, SPAN):
+                total, square = summand(X, None, 0), summand(X, None, 0)
+                for at in range(offset + start, offset + min(start + SPAN, end)):
+                    d = summand(X, None, load(X, at)) - from_
+                    total += d
+                    if squares is not None:
+                        square += d * d
+                block[channel - first_channel] += total
+                square_block[channel - first_channel] += square
+    row = part * channel_offsets.size + first_channel
+    for channel in range(last_channel - first_channel):
+        sums[row + channel] = block[channel]
+        if squares is not None:
+            squares[row + channel] = square_block[channel]
 
 
 @kernel
@@ -31,30 +63,41 @@ def _planes(
     channels_per_task: int, reduced_per_task: int, run_per_task: int, repeats: int,
 ) -> None:  # fmt: skip
     """Where a run of elements is all of one channel; see runs. squares is None in the first pass."""
-    channels = channel_offsets.size
+    block, square_block = np.zeros(channels_per_task), np.zeros(channels_per_task)
     task = take(queue)
     while task >= 0:
         part, first_channel, last_channel, first, last, begin, end = plane_task(
-            task, channels, reduced_offsets.size, length, channels_per_task, reduced_per_task, run_per_task
+            task, channel_offsets.size, reduced_offsets.size, length, channels_per_task, reduced_per_task, run_per_task
         )
+        _add_planes(
+            X, shift, sums, squares, block, square_block, channel_offsets, reduced_offsets, part,
+            first_channel, last_channel, first, last, begin, end,
+        )  # fmt: skip
+        task = take(queue)
+
+
+@kernel
+def _whole_channels(
+    queue: Any, X: Any, shift: Any, sums: Any, squares: Any, channel_offsets: Any, reduced_offsets: Any, length: int,
+    channels_per_task: int, reduced_per_task: int, run_per_task: int, repeats: int, count: float,
+) -> None:  # fmt: skip
+    """Both passes where a task has whole channels. shift is zero, and becomes what the second pass subtracts."""
+    block, square_block = np.zeros(channels_per_task), np.zeros(channels_per_task)
+    task = take(queue)
+    while task >= 0:
+        _, first_channel, last_channel, first, last, begin, end = plane_task(
+            task, channel_offsets.size, reduced_offsets.size, length, channels_per_task, reduced_per_task, run_per_task
+        )
+        _add_planes(
+            X, shift, sums, None, block, square_block, channel_offsets, reduced_offsets, 0,
+            first_channel, last_channel, first, last, begin, end,
+        )  # fmt: skip
         for channel in range(first_channel, last_channel):
-            sums[part * channels + channel] = 0
-            if squares is not None:
-                squares[part * channels + channel] = 0
-        for index in range(first, last):
-            for channel in range(first_channel, last_channel):
-                offset = channel_offsets[channel] + reduced_offsets[index]
-                from_ = summand(X, None, load(shift, channel))
-                for start in range(begin, end, SPAN):
-                    total, square = summand(X, None, 0), summand(X, None, 0)
-                    for at in range(offset + start, offset + min(start + SPAN, end)):
-                        d = summand(X, None, load(X, at)) - from_
-                        total += d
-                        if squares is not None:
-                            square += d * d
-                    sums[part * channels + channel] += total
-                    if squares is not None:
-                        squares[part * channels + channel] += square
+            store(shift, channel, real(shift, sums[channel] / count))
+        _add_planes(
+            X, shift, sums, squares, block, square_block, channel_offsets, reduced_offsets, 0,
+            first_channel, last_channel, first, last, begin, end,
+        )  # fmt: skip
         task = take(queue)
 
 
@@ -94,7 +137,43 @@ def _columns(
 
 
 class Statistics:
-    """Both passes. `dtype` is the type of X."""
+    """Mean and variance of X, of type `dtype`."""
+
+    def __init__(self, runs: Runs, dtype: np.dtype) -> None:
+        self._count = runs.count
+        runs = runs.by_channel(dtype.itemsize)
+        self._passes = (_OnePass if runs.whole_channels else _TwoPasses)(runs, dtype)
+        self.nbytes = self._passes.nbytes
+
+    def __call__(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The mean and the variance of each channel, in float64."""
+        shift, total, squares = self._passes(X)
+        apart = total / self._count
+        mean = np.where(np.isfinite(shift), shift + apart, shift)  # what is apart from an infinite mean is NaN
+        return mean, np.maximum(squares / self._count - apart * apart, 0)
+
+
+class _OnePass:
+    """The shift, and sums of what the elements are from it, and of its squares; from the cache the second time."""
+
+    def __init__(self, runs: Runs, dtype: np.dtype) -> None:
+        self._runs = runs
+        self._shift = arithmetic(dtype)
+        self._compiled = _whole_channels(
+            QUEUE, array_type(dtype), array_type(self._shift), PARTIAL, PARTIAL, *RUNS_TYPES, types.float64
+        )
+        self.nbytes = 0
+
+    def __call__(self, X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        channels = self._runs.channels
+        found = np.zeros(channels, self._shift), np.empty(channels), np.empty(channels)
+        arguments = (*self._runs.arguments, float(self._runs.count))
+        threads.run(self._compiled, math.prod(self._runs.parts), 2 * X.nbytes, X, *found, *arguments)
+        return found
+
+
+class _TwoPasses:
+    """The same, from memory each time."""
 
     def __init__(self, runs: Runs, dtype: np.dtype) -> None:
         self._count = runs.count
@@ -102,14 +181,10 @@ class Statistics:
         self._first, self._second = (_Pass(runs, dtype, self._shift.dtype, squares) for squares in (False, True))
         self.nbytes = self._second.nbytes
 
-    def __call__(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The mean and the variance of each channel, in float64."""
+    def __call__(self, X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         total, _ = self._first(X, self._shift)
         shift = (total / self._count).astype(self._shift.dtype)
-        total, squares = self._second(X, shift)
-        apart = total / self._count
-        mean = np.where(np.isfinite(shift), shift + apart, shift)  # what is apart from an infinite mean is NaN
-        return mean, np.maximum(squares / self._count - apart * apart, 0)
+        return shift, *self._second(X, shift)
 
 
 class _Pass:

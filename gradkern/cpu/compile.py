@@ -37,6 +37,7 @@ __all__ = [
     "AS_WRITTEN",
     "FASTMATH",
     "INLINE",
+    "REORDERED",
     "Kernel",
     "instruction",
     "kernel",
@@ -57,6 +58,9 @@ INLINE: Any = {"error_model": "numpy", "fastmath": {"nsz", "contract"}, "forcein
 # For what is stored, element by element: neither reordered nor contracted. LLVM takes the vector code of a loop only
 # where the arrays lie far enough apart, and elsewhere its scalar code must give the same bits.
 AS_WRITTEN: Any = {**INLINE, "fastmath": {"nsz"}}
+
+# For parts of kernels that are shared: as kernels themselves.
+REORDERED: Any = {**INLINE, "fastmath": FASTMATH}
 
 settings: Any = config  # whose names Numba makes at import
 

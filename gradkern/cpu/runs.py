@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numba
@@ -27,6 +27,9 @@ __all__ = ["RUNS_TYPES", "Runs", "column_task", "plane_task"]
 
 _PIECE = 8 * SPAN  # elements of a plane, or of the planes side by side, that one task takes at least
 _WIDTH = 4096  # columns one task takes at most
+_CACHED = 1 << 20  # bytes that a task reads twice: half of the L2 cache of a core of a server
+_SIDE_BY_SIDE = 512  # elements of planes that a task of whole channels takes together, rather than parts of cache lines
+_LEAST_TASKS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,23 @@ class Runs:
         order = _memory_order(tensor, is_channel)
         axes = range(len(tensor.shape)) if order is None else order
         return order, Runs.of([tensor.shape[axis] for axis in axes], [is_channel[axis] for axis in axes])
+
+    def by_channel(self, nbytes: int) -> Runs:
+        """These runs with all of a channel in one task, where a second pass then finds its data in the L2 cache; else
+        these. nbytes: of the data, for each element.
+        """
+        at_once = max(1, _SIDE_BY_SIDE // max(1, self.length))
+        of_task, of_all = (each * self.count * nbytes for each in (at_once, self.channels))
+        few = self.channels < _LEAST_TASKS * at_once and of_all > _CACHED
+        if self.columns or few or of_task > _CACHED:
+            return self
+        reduced, run = max(1, self.reduced_offsets.size), max(1, self.length)
+        return replace(self, channels_per_task=at_once, reduced_per_task=reduced, run_per_task=run)
+
+    @property
+    def whole_channels(self) -> bool:
+        """Whether a task has all elements of its channels."""
+        return not self.columns and self.parts[1:] == (1, 1)
 
     @property
     def parts(self) -> tuple[int, int, int]:

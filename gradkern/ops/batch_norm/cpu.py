@@ -31,6 +31,7 @@ _FLOAT64 = np.dtype(np.float64)
 def plan(call: Call) -> FlatPlan:
     X, outputs = call.inputs["X"], call.outputs
     order, runs = Runs.of_tensor(X, [axis == 1 for axis in range(len(X.shape))])
+    runs = runs.by_channel(2 * X.dtype.itemsize)
 
     upstream = _Upstream(call, runs) if _Upstream.needed(call) else None
     over = ("dY", "X") if upstream is None else ("", "X")  # D is in another array than dY's
@@ -40,12 +41,13 @@ def plan(call: Call) -> FlatPlan:
     wanted = "dX" in outputs
     every = wanted or "sums" in outputs
     summed = [name for name in _SUMS if name not in call.inputs and (every or name in outputs)]
+    count = call.attributes.get("count", runs.count)
+    in_one = wanted and len(summed) == len(_SUMS) and count is not None and runs.whole_channels
     reduce = None
-    if summed:
+    if summed and not in_one:
         totals = [_FLOAT64 if name in summed else None for name in _SUMS]
         reduce = Reduce(runs, types_read, types.none, totals)
-    apply = Apply(runs, types_read, argument_type(call, "dX", over, order)) if wanted else None
-    count = call.attributes.get("count", runs.count)
+    apply = Apply(runs, types_read, argument_type(call, "dX", over, order), in_one) if wanted else None
 
     def launch(read: list[np.ndarray], write: list[Any]) -> None:
         inputs = dict(zip(call.inputs, read, strict=True))
@@ -53,11 +55,11 @@ def plan(call: Call) -> FlatPlan:
         dX, *gradients, dZ, message = write
         if upstream is not None:
             arrays[0] = upstream(inputs, dZ)
-        if reduce is not None:
+        sums: list[Any] = [inputs[name].astype(_FLOAT64) if name in inputs else None for name in _SUMS]
+        if summed:
             sums = [np.empty(runs.channels) if name in summed else None for name in _SUMS]
+        if reduce is not None:
             reduce(arrays, None, sums)
-        else:
-            sums = [inputs[name].astype(_FLOAT64) if name in inputs else None for name in _SUMS]
         if apply is not None:
             apply(arrays, sums, dX, inputs["counts"].sum(dtype=_FLOAT64) if count is None else count)
         with np.errstate(over="ignore"):  # what a type cannot hold is infinity in it
