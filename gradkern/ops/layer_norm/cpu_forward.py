@@ -12,13 +12,16 @@ from numba import types
 
 from gradkern.call import Call
 from gradkern.cpu import threads
-from gradkern.cpu.compile import AS_WRITTEN, INLINE, kernel
-from gradkern.cpu.element_types import destination, load, real, store, summand
+from gradkern.cpu.compile import AS_WRITTEN, INLINE, REORDERED, kernel, widest_vectors
+from gradkern.cpu.element_types import destination, load, real, store
 from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.cpu.sums import SPAN, rows_per_task
 from gradkern.cpu.threads import QUEUE, take
 
 __all__ = ["plan"]
+
+_LEAST, _MOST = 1e-30, 1e38
+"""Sums in float32 within these have lost nothing below or above what the type holds; others are taken in float64."""
 
 
 @numba.njit(**INLINE)
@@ -32,6 +35,36 @@ def _element(X: Any, skip: Any, line: Any, first: int, column: int) -> float:
 @numba.njit(**AS_WRITTEN)
 def _scaled(x: float, mu: float, r: float, scale: float) -> float:
     return (x - mu) * r * scale
+
+
+@numba.njit(**REORDERED)
+def _sum(X: Any, skip: Any, line: Any, first: int, columns: int, zero: float) -> float:
+    """Of a row, in the type of `zero` by spans."""
+    widest_vectors()
+    total = 0.0
+    for start in range(0, columns, SPAN):
+        part = zero
+        for column in range(start, min(start + SPAN, columns)):
+            part += _element(X, skip, line, first, column)
+        total += part
+    return total
+
+
+@numba.njit(**REORDERED)
+def _moments(X: Any, skip: Any, line: Any, first: int, columns: int, mu: float, centred: Any) -> tuple[float, float]:
+    """The sums of d = x - mu and of d^2 of a row, in the type of mu by spans; of d only where centred."""
+    widest_vectors()
+    total = squares = 0.0
+    for start in range(0, columns, SPAN):
+        part = square = mu - mu
+        for column in range(start, min(start + SPAN, columns)):
+            d = _element(X, skip, line, first, column) - mu
+            if centred is not None:
+                part += d
+            square += d * d
+        total += part
+        squares += square
+    return total, squares
 
 
 @kernel
@@ -57,6 +90,7 @@ def _rows(
 
     With skip, what is normalized is X + skip + shift, rounded; `total` takes it.
     """
+    widest_vectors()
     target, total_target = destination(Y, X, skip), destination(total, X, skip)
     line = np.empty(0 if skip is None else columns, X.dtype)
     task = take(queue)
@@ -71,22 +105,20 @@ def _rows(
                     store(line, column, added + load(skip, first + column))
             mu = real(X, 0)
             if centred is not None:
-                sum_ = 0.0
-                for start in range(0, columns, SPAN):
-                    part = summand(X, None, 0)
-                    for column in range(start, min(start + SPAN, columns)):
-                        part += _element(X, skip, line, first, column)
-                    sum_ += part
+                sum_ = _sum(X, skip, line, first, columns, real(X, 0))
+                if not abs(sum_) <= _MOST:
+                    sum_ = _sum(X, skip, line, first, columns, 0.0)
                 mu = real(X, sum_ / columns)
 
-            squares = 0.0
-            for start in range(0, columns, SPAN):
-                part = summand(X, None, 0)
-                for column in range(start, min(start + SPAN, columns)):
-                    d = _element(X, skip, line, first, column) - mu
-                    part += d * d
-                squares += part
-            r = real(X, 1 / math.sqrt(squares / columns + epsilon))
+            # what mu was rounded by is in the sum of d: mean = mu + sum d/columns
+            apart, squares = _moments(X, skip, line, first, columns, mu, centred)
+            if not _LEAST <= squares <= _MOST:
+                apart, squares = _moments(X, skip, line, first, columns, np.float64(mu), centred)
+            variance = squares / columns
+            if centred is not None and math.isfinite(mu):
+                variance = max(variance - (apart / columns) ** 2, 0.0)
+                mu = real(X, mu + apart / columns)
+            r = real(X, 1 / math.sqrt(variance + epsilon))
 
             if mean is not None:
                 store(mean, row, mu)
