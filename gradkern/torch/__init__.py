@@ -24,7 +24,8 @@ from gradkern.torch.functional.convolutions import batch_norm, conv1d, conv2d, c
 from gradkern.torch.functional.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
 from gradkern.torch.functional.norm_activation import batch_norm_act
 from gradkern.torch.graphs import Graphed, graphed
-from gradkern.torch.modules import (
+from gradkern.torch.modules.acceleration import Acceleration, accelerate
+from gradkern.torch.modules.layers import (
     BatchNorm1d,
     BatchNorm2d,
     BatchNorm3d,
@@ -36,7 +37,6 @@ from gradkern.torch.modules import (
     LinearGELU,
     RMSNorm,
 )
-from gradkern.torch.modules.acceleration import Acceleration, accelerate
 from gradkern.torch.overrides.report import Report
 from gradkern.torch.overrides.switch import (
     disable,
@@ -48,7 +48,7 @@ from gradkern.torch.overrides.switch import (
     report,
     tune,
 )
-from gradkern.torch.sync_batch_norm import SyncBatchNorm
+from gradkern.torch.sync_batch_norm.module import SyncBatchNorm
 
 __all__ = [
     "Acceleration",

@@ -33,6 +33,20 @@ def overrides() -> Iterator[Any]:
 
 
 @pytest.fixture
+def compiled_anew() -> Iterator[None]:
+    """Nothing that torch.compile, or gradkern.torch, knows from before, and nothing left behind."""
+    import torch
+
+    import gradkern.torch
+
+    torch.compiler.reset()
+    gradkern.torch.forget()
+    yield
+    torch.compiler.reset()
+    gradkern.torch.forget()
+
+
+@pytest.fixture
 def one_thread() -> Iterator[None]:
     """PyTorch and BLAS with one thread: small steps gain nothing from more."""
     import torch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -15,26 +15,20 @@ from torch._functorch.aot_autograd import make_boxed_func  # pyright: ignore[rep
 from torch._inductor.decomposition import select_decomp_table
 from torch.nn import functional
 
-import gradkern.torch
 from gradkern.torch.compile_backend import findings
 from gradkern.torch.compile_backend.dynamo_graph import channels_last_3d
 from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
 from gradkern.torch.compile_backend.inductor_graphs import layouts
 
-pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
 NAME = "channels_last_3d"
 LAST: Any = torch.channels_last_3d
 BATCH = 16  # from which on a CPU's convolutions of float32 keep channels last in one thread, as all of cuDNN's do
 
 
 @pytest.fixture(autouse=True)
-def _anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _on_every_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channels_last_3d, "_ON_EVERY_DEVICE", True)
-    torch.compiler.reset()
-    gradkern.torch.forget()
-    yield
-    torch.compiler.reset()
-    gradkern.torch.forget()
 
 
 class Level(nn.Module):

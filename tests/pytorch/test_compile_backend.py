@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,18 +23,9 @@ from gradkern.torch.compile_backend.operators import batch_norm as batch_norm_op
 from gradkern.torch.compile_backend.operators import bias_gelu as bias_gelu_operators
 from gradkern.torch.direct import Direct
 
-pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
 
 RELU, ADD_RELU = "batch_norm + relu", "batch_norm + add + relu"
-
-
-@pytest.fixture(autouse=True)
-def _anew() -> Iterator[None]:
-    torch.compiler.reset()
-    gradkern.torch.forget()
-    yield
-    torch.compiler.reset()
-    gradkern.torch.forget()
 
 
 def rewritten(graph_module: Any, inputs: Any, gates: Any = True) -> Any:

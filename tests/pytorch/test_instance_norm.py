@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,21 +11,11 @@ from torch import nn
 from torch._dynamo.backends.debugging import aot_eager
 from torch.nn import functional
 
-import gradkern.torch
 from gradkern.torch.compile_backend import findings
 from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
 from gradkern.torch.compile_backend.operators.instance_norm import INSTANCE_NORM
 
-pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
-
-
-@pytest.fixture(autouse=True)
-def _anew() -> Iterator[None]:
-    torch.compiler.reset()
-    gradkern.torch.forget()
-    yield
-    torch.compiler.reset()
-    gradkern.torch.forget()
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
 
 
 def compiled(model: nn.Module, gates: Any = True) -> Any:
