@@ -21,14 +21,14 @@ from numba import njit, types
 
 from gradkern.call import Call, Refusal
 from gradkern.cpu import threads
-from gradkern.cpu.compile import INLINE, kernel
+from gradkern.cpu.compile import INLINE, REORDERED, kernel
 from gradkern.cpu.element_types import arithmetic, kernel_dtype, load, real, store, zeros
 from gradkern.cpu.threads import take
 from gradkern.ops.conv.cpu.gemm import GemmLaunch
 from gradkern.ops.conv.cpu.im2col import contiguous, spacing_of
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["TASKS", "DirectLaunch", "Flat", "bring_home", "fill"]
+__all__ = ["TASKS", "DirectLaunch", "Flat", "add_taps", "bring_home", "fill"]
 
 BLOCK = 2048  # positions: three buffers of float32 fill three quarters of a 32 KiB L1 cache
 TASKS = 16  # planes of fewer channels than this are shared out by images too
@@ -55,6 +55,7 @@ def direct(
     halo = distances[-1]
     step = spacing_of(W)[4]
     x, result, spread = zeros(X, block), zeros(X, block), zeros(X, block + halo)
+    weights = zeros(X, len(distances))
     task = take(queue)
     while task >= 0:
         share, channel = divmod(task, X.shape[1])
@@ -69,19 +70,50 @@ def direct(
                 for m in range(group * filters, (group + 1) * filters):
                     fill(dY[image, m], spread, start - halo, count + halo, padded, strides, (0, 0, 0))
                     for tap in range(len(distances)):
-                        seen = spread[halo - distances[tap] : halo - distances[tap] + count]
-                        w = load(contiguous(W[m, c, taps[tap, 0], taps[tap, 1]]), taps[tap, 2] * step)
-                        if dX.size:
-                            for p in range(count):
-                                result[p] += w * seen[p]
-                        if shares.size:
-                            dot = real(X, 0)
-                            for p in range(count):
-                                dot += x[p] * seen[p]
-                            shares[share, m, c, tap] += dot
+                        weights[tap] = load(contiguous(W[m, c, taps[tap, 0], taps[tap, 1]]), taps[tap, 2] * step)
+                    if dX.size:
+                        add_taps(spread, halo - distances, weights, result, count)
+                    if shares.size:
+                        _add_dots(spread, halo - distances, x, shares[share, m, c], count)
                 if dX.size:
                     bring_home(result, dX[image, channel], start, count, padded, (1, 1, 1), begins)
         task = take(queue)
+
+
+@njit(**INLINE)
+def add_taps(seen: Any, begins: Any, weights: Any, result: Any, count: int) -> None:
+    """result[p] += sum over taps of weight * seen[begin + p]: three taps for each time that result moves."""
+    threes = len(weights) // 3 * 3
+    for tap in range(0, threes, 3):
+        a, b, c = seen[begins[tap] :], seen[begins[tap + 1] :], seen[begins[tap + 2] :]
+        u, v, w = weights[tap], weights[tap + 1], weights[tap + 2]
+        for p in range(count):
+            result[p] += u * a[p] + v * b[p] + w * c[p]
+    for tap in range(threes, len(weights)):
+        a, u = seen[begins[tap] :], weights[tap]
+        for p in range(count):
+            result[p] += u * a[p]
+
+
+@njit(**REORDERED)
+def _add_dots(seen: Any, begins: Any, x: Any, sums: Any, count: int) -> None:
+    """sums[tap] += sum over p of x[p] * seen[begin + p]; three taps at once, too."""
+    threes = len(begins) // 3 * 3
+    for tap in range(0, threes, 3):
+        a, b, c = seen[begins[tap] :], seen[begins[tap + 1] :], seen[begins[tap + 2] :]
+        of_a, of_b, of_c = real(x, 0), real(x, 0), real(x, 0)
+        for p in range(count):
+            of_a += x[p] * a[p]
+            of_b += x[p] * b[p]
+            of_c += x[p] * c[p]
+        sums[tap] += of_a
+        sums[tap + 1] += of_b
+        sums[tap + 2] += of_c
+    for tap in range(threes, len(begins)):
+        a, of_a = seen[begins[tap] :], real(x, 0)
+        for p in range(count):
+            of_a += x[p] * a[p]
+        sums[tap] += of_a
 
 
 @njit(**INLINE)

@@ -19,7 +19,7 @@ from gradkern.cpu import threads
 from gradkern.cpu.compile import kernel
 from gradkern.cpu.element_types import arithmetic, kernel_dtype, load, real, zeros
 from gradkern.cpu.threads import take
-from gradkern.ops.conv.cpu.direct import TASKS, Flat, bring_home, fill
+from gradkern.ops.conv.cpu.direct import TASKS, Flat, add_taps, bring_home, fill
 from gradkern.ops.conv.cpu.im2col import contiguous, spacing_of
 from gradkern.ops.conv.geometry import Geometry
 
@@ -46,7 +46,7 @@ def direct_forward(
     total = padded[0] * padded[1] * padded[2]
     halo = distances[-1]
     step = spacing_of(W)[4]
-    x, result = zeros(X, block + halo), zeros(X, block)
+    x, result, weights = zeros(X, block + halo), zeros(X, block), zeros(X, len(distances))
     task = take(queue)
     while task >= 0:
         share, m = divmod(task, W.shape[0])
@@ -58,10 +58,8 @@ def direct_forward(
                 for c in range(channels):
                     fill(X[image, m // filters * channels + c], x, start, count + halo, padded, (1, 1, 1), begins)
                     for tap in range(len(distances)):
-                        seen = x[distances[tap] : distances[tap] + count]
-                        w = load(contiguous(W[m, c, taps[tap, 0], taps[tap, 1]]), taps[tap, 2] * step)
-                        for p in range(count):
-                            result[p] += w * seen[p]
+                        weights[tap] = load(contiguous(W[m, c, taps[tap, 0], taps[tap, 1]]), taps[tap, 2] * step)
+                    add_taps(x, distances, weights, result, count)
                 bring_home(result, Y[image, m], start, count, padded, strides, (0, 0, 0))
         task = take(queue)
 
