@@ -117,40 +117,60 @@ def _add_dots(seen: Any, begins: Any, x: Any, sums: Any, count: int) -> None:
 
 
 @njit(**INLINE)
+def _meet(low: int, high: int, stride: int, size: int) -> tuple[int, int]:
+    """The i of 0 .. size-1 with low <= i*stride <= high, from the first to behind the last. Few need a division."""
+    begin = 0 if low <= 0 else -(-low // stride)
+    end = size if (size - 1) * stride <= high else high // stride + 1
+    return begin, end
+
+
+@njit(**INLINE)
 def fill(plane: Any, target: Any, start: int, count: int, padded: Any, strides: Any, begins: Any) -> None:
     """target[p - start] = plane[i], where i lies at i*strides + begins; zero between and around."""
     target[:count] = 0
     step = plane.strides[2] // plane.itemsize
-    for line in range(max(start // padded[2], 0), (start + count - 1) // padded[2] + 1):
-        at0, at1 = line // padded[1] - begins[0], line % padded[1] - begins[1]
-        i0, i1 = at0 // strides[0], at1 // strides[1]
-        if i0 * strides[0] != at0 or i1 * strides[1] != at1:
+    first, last = max(start // padded[2], 0), (start + count - 1) // padded[2]
+    for at0 in range(first // padded[1], last // padded[1] + 1):
+        i0 = (at0 - begins[0]) // strides[0]
+        if i0 * strides[0] != at0 - begins[0] or i0 < 0 or i0 >= plane.shape[0]:
             continue
-        if i0 < 0 or i0 >= plane.shape[0] or i1 < 0 or i1 >= plane.shape[1]:
-            continue
-        base = line * padded[2] + begins[2] - start
-        begin = max(0, -(base // strides[2]))
-        end = min(plane.shape[2], (count - 1 - base) // strides[2] + 1)
-        memory = contiguous(plane[i0, i1])
-        for i in range(begin, end):
-            store(target, base + i * strides[2], load(memory, i * step))
+        line = at0 * padded[1]
+        low, high = max(first - line, 0), min(last - line, padded[1] - 1)
+        begin1, end1 = _meet(low - begins[1], high - begins[1], strides[1], plane.shape[1])
+        for i1 in range(begin1, end1):
+            base = (line + i1 * strides[1] + begins[1]) * padded[2] + begins[2] - start
+            begin, end = _meet(-base, count - 1 - base, strides[2], plane.shape[2])
+            memory = contiguous(plane[i0, i1])
+            if step == 1 and strides[2] == 1:
+                for i in range(begin, end):
+                    store(target, base + i, load(memory, i))
+            else:
+                for i in range(begin, end):
+                    store(target, base + i * strides[2], load(memory, i * step))
 
 
 @njit(**INLINE)
 def bring_home(result: Any, plane: Any, start: int, count: int, padded: Any, strides: Any, begins: Any) -> None:
     """plane[i] = result[p - start], where i lies at i*strides + begins."""
     step = plane.strides[2] // plane.itemsize
-    for line in range(start // padded[2], (start + count - 1) // padded[2] + 1):
-        at0, at1 = line // padded[1] - begins[0], line % padded[1] - begins[1]
-        i0, i1 = at0 // strides[0], at1 // strides[1]
-        if i0 * strides[0] != at0 or i1 * strides[1] != at1:
+    first, last = max(start // padded[2], 0), (start + count - 1) // padded[2]
+    for at0 in range(first // padded[1], last // padded[1] + 1):
+        i0 = (at0 - begins[0]) // strides[0]
+        if i0 * strides[0] != at0 - begins[0] or i0 < 0 or i0 >= plane.shape[0]:
             continue
-        if i0 < 0 or i0 >= plane.shape[0] or i1 < 0 or i1 >= plane.shape[1]:
-            continue
-        base = line * padded[2] + begins[2] - start
-        memory = contiguous(plane[i0, i1])
-        for i in range(max(0, -(base // strides[2])), min(plane.shape[2], (count - 1 - base) // strides[2] + 1)):
-            store(memory, i * step, result[base + i * strides[2]])
+        line = at0 * padded[1]
+        low, high = max(first - line, 0), min(last - line, padded[1] - 1)
+        begin1, end1 = _meet(low - begins[1], high - begins[1], strides[1], plane.shape[1])
+        for i1 in range(begin1, end1):
+            base = (line + i1 * strides[1] + begins[1]) * padded[2] + begins[2] - start
+            begin, end = _meet(-base, count - 1 - base, strides[2], plane.shape[2])
+            memory = contiguous(plane[i0, i1])
+            if step == 1 and strides[2] == 1:
+                for i in range(begin, end):
+                    store(memory, i, result[base + i])
+            else:
+                for i in range(begin, end):
+                    store(memory, i * step, result[base + i * strides[2]])
 
 
 class Flat:
