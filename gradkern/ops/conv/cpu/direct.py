@@ -128,30 +128,18 @@ def _meet(low: int, high: int, stride: int, size: int) -> tuple[int, int]:
 def fill(plane: Any, target: Any, start: int, count: int, padded: Any, strides: Any, begins: Any) -> None:
     """target[p - start] = plane[i], where i lies at i*strides + begins; zero between and around."""
     target[:count] = 0
-    step = plane.strides[2] // plane.itemsize
-    first, last = max(start // padded[2], 0), (start + count - 1) // padded[2]
-    for at0 in range(first // padded[1], last // padded[1] + 1):
-        i0 = (at0 - begins[0]) // strides[0]
-        if i0 * strides[0] != at0 - begins[0] or i0 < 0 or i0 >= plane.shape[0]:
-            continue
-        line = at0 * padded[1]
-        low, high = max(first - line, 0), min(last - line, padded[1] - 1)
-        begin1, end1 = _meet(low - begins[1], high - begins[1], strides[1], plane.shape[1])
-        for i1 in range(begin1, end1):
-            base = (line + i1 * strides[1] + begins[1]) * padded[2] + begins[2] - start
-            begin, end = _meet(-base, count - 1 - base, strides[2], plane.shape[2])
-            memory = contiguous(plane[i0, i1])
-            if step == 1 and strides[2] == 1:
-                for i in range(begin, end):
-                    store(target, base + i, load(memory, i))
-            else:
-                for i in range(begin, end):
-                    store(target, base + i * strides[2], load(memory, i * step))
+    _move(plane, target, start, count, padded, strides, begins, None)
 
 
 @njit(**INLINE)
 def bring_home(result: Any, plane: Any, start: int, count: int, padded: Any, strides: Any, begins: Any) -> None:
     """plane[i] = result[p - start], where i lies at i*strides + begins."""
+    _move(plane, result, start, count, padded, strides, begins, True)
+
+
+@njit(**INLINE)
+def _move(plane: Any, flat: Any, start: int, count: int, padded: Any, strides: Any, begins: Any, home: Any) -> None:
+    """Between plane[i] and flat[p - start], line by line; home: to the plane, None: from there."""
     step = plane.strides[2] // plane.itemsize
     first, last = max(start // padded[2], 0), (start + count - 1) // padded[2]
     for at0 in range(first // padded[1], last // padded[1] + 1):
@@ -166,11 +154,18 @@ def bring_home(result: Any, plane: Any, start: int, count: int, padded: Any, str
             begin, end = _meet(-base, count - 1 - base, strides[2], plane.shape[2])
             memory = contiguous(plane[i0, i1])
             if step == 1 and strides[2] == 1:
-                for i in range(begin, end):
-                    store(memory, i, result[base + i])
+                _move_line(memory, 1, flat, base, 1, begin, end, home)
             else:
-                for i in range(begin, end):
-                    store(memory, i * step, result[base + i * strides[2]])
+                _move_line(memory, step, flat, base, strides[2], begin, end, home)
+
+
+@njit(**INLINE)
+def _move_line(memory: Any, step: int, flat: Any, base: int, stride: int, begin: int, end: int, home: Any) -> None:
+    for i in range(begin, end):
+        if home is not None:
+            store(memory, i * step, flat[base + i * stride])
+        else:
+            store(flat, base + i * stride, load(memory, i * step))
 
 
 class Flat:
