@@ -81,8 +81,7 @@ def plan(
     message   its statistics are a message: mean, and for the deviation the variance, behind which m is written
     activation  as with_alpha tells it
 
-    Every array has to lie dense in the memory order of X, the parameters in that of
-    its kept axes.
+    Every array has to lie dense in the memory order of X, the parameters in that of its kept axes.
     """
     device = device_of(call)
     tensors = {names[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}

@@ -82,20 +82,9 @@ def _derivative(t: float, X: Any, silu: Any) -> float:
 
 @numba.njit(**INLINE)
 def _value(
-    at: int,
-    X: Any,
-    mu: float,
-    gain: float,
-    bias: float,
-    B: Any,
-    D: Any,
-    D2: Any,
-    Y: Any,
-    Z: Any,
-    relu: Any,
-    silu: Any,
+    at: int, X: Any, mu: float, gain: float, bias: float, B: Any, D: Any, D2: Any, Y: Any, Z: Any, relu: Any, silu: Any,
     alpha: Any,
-) -> float:
+) -> float:  # fmt: skip
     """Of one element; `bias` counts where there is B."""
     t = real(X, 0)
     if B is not None:

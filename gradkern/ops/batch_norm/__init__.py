@@ -9,11 +9,11 @@ Channels are the second axis, and have m elements each. BatchNormalization:
     running_var = input_var momentum + variance (1 - momentum)    with unbiased=1, variance m/(m - 1)
 
 act is none, relu (0 where t + Z <= 0: a NaN stays), leaky_relu (activation_alpha (t + Z) where not t + Z > 0) or silu
-(t/(1 + exp(-t))); Z, a residual, need not be there. X, Y
-and Z (N, C, spatial...) have the type T; scale and B (C) the type T1; running statistics T2, those of the batch U.
-Arithmetic is float32 (float64 for float64) and rounds once, at the store; the statistics lose no digits to a mean far
-from 0. Running statistics are computed where they are named as outputs, as in out={"running_mean": input_mean, ...},
-which writes them in place. Of nothing the statistics of the batch are 0, and the running ones stay.
+(t/(1 + exp(-t))); Z, a residual, need not be there. X, Y and Z (N, C, spatial...) have the type T; scale and B (C) the
+type T1; running statistics T2, those of the batch U. Arithmetic is float32 (float64 for float64) and rounds once, at
+the store; the statistics lose no digits to a mean far from 0. Running statistics are computed where they are named as
+outputs, as in out={"running_mean": input_mean, ...}, which writes them in place. Of nothing the statistics of the batch
+are 0, and the running ones stay.
 
 BatchNormalizationGrad, with xh = (X - saved_mean) saved_inv_std:
 
@@ -110,10 +110,10 @@ from typing import Any
 
 from gradkern.errors import ArgumentError, AttributeValueError, ShapeError
 
-__all__ = ["resolve"]
+__all__ = ["TOLD_BY_SIGN", "resolve"]
 
 _MOST = 2**63 - 1
-_TOLD_BY_SIGN = ("relu", "leaky_relu")
+TOLD_BY_SIGN = ("relu", "leaky_relu")
 """Activations whose derivative the output's sign tells."""
 
 
@@ -159,9 +159,9 @@ def _check_activation(activation: str, names: Collection[str]) -> None:
     came = " and ".join(given) or "neither"
     if activation == "none" and given:
         raise ArgumentError(f"input {given[0]} is given with activation none, which does not need it")
-    if activation in _TOLD_BY_SIGN and len(given) != 1:
+    if activation in TOLD_BY_SIGN and len(given) != 1:
         raise ArgumentError(f"activation {activation} takes input Y or input B; expected one of them, came {came}")
-    if activation in _TOLD_BY_SIGN and "dZ" in names and "Y" not in names:
+    if activation in TOLD_BY_SIGN and "dZ" in names and "Y" not in names:
         raise ArgumentError(
             f"output dZ with activation {activation} needs input Y in place of B: B does not tell the residual"
         )

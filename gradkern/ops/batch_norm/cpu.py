@@ -55,9 +55,11 @@ def plan(call: Call) -> FlatPlan:
         dX, *gradients, dZ, message = write
         if upstream is not None:
             arrays[0] = upstream(inputs, dZ)
-        sums: list[Any] = [inputs[name].astype(_FLOAT64) if name in inputs else None for name in _SUMS]
+        sums: list[Any]
         if summed:
             sums = [np.empty(runs.channels) if name in summed else None for name in _SUMS]
+        else:
+            sums = [inputs[name].astype(_FLOAT64) if name in inputs else None for name in _SUMS]
         if reduce is not None:
             reduce(arrays, None, sums)
         if apply is not None:

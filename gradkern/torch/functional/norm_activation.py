@@ -16,11 +16,12 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
+from gradkern.ops.batch_norm import TOLD_BY_SIGN
 from gradkern.torch.direct import Direct, is_eager
 from gradkern.torch.functional.convolutions import require_values
 from gradkern.torch.operators import registered
 
-__all__ = ["ACTIVATIONS", "TOLD_BY_SIGN", "batch_norm_act", "is_alpha"]
+__all__ = ["ACTIVATIONS", "batch_norm_act", "is_alpha"]
 
 Tensor = torch.Tensor
 _FORWARD = "BatchNormalization"
@@ -33,8 +34,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
     "silu": lambda t, _: functional.silu(t),
 }
 """By their names in the contract: of a tensor and alpha."""
-TOLD_BY_SIGN = frozenset({"relu", "leaky_relu"})
-"""Those whose derivative the sign of the output tells."""
 
 
 def is_alpha(slope: float) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
+from gradkern.ops.batch_norm import TOLD_BY_SIGN
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
 from gradkern.torch.compile_backend.dynamo_graph.graph import (
     arguments,
@@ -21,7 +22,7 @@ from gradkern.torch.compile_backend.dynamo_graph.graph import (
 )
 from gradkern.torch.compile_backend.operators.batch_norm import FORWARD
 from gradkern.torch.compile_backend.operators.definition import unregistered
-from gradkern.torch.functional.norm_activation import ACTIVATIONS, TOLD_BY_SIGN, is_alpha
+from gradkern.torch.functional.norm_activation import ACTIVATIONS, is_alpha
 
 __all__ = ["activation_of", "fuse"]
 

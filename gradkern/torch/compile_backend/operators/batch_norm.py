@@ -6,9 +6,9 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
+from gradkern.ops.batch_norm import TOLD_BY_SIGN
 from gradkern.torch.compile_backend.operators.definition import Asked, define, differentiable, given
 from gradkern.torch.direct import Direct
-from gradkern.torch.functional.norm_activation import TOLD_BY_SIGN
 from gradkern.torch.operators import new_like
 
 __all__ = ["BACKWARD", "FORWARD", "IN_PLACE"]
