@@ -10,8 +10,10 @@ A step is a forward and a backward pass. Every cell is a process of its own, so 
 --top N prints a step's N kernels that take the most; the JSON has all.
 A column is eager, or some of these with + between: enable, that is gradkern.torch.enable() and tune(repeats=5);
 accelerate, gradkern.torch.accelerate(); compile, torch.compile; gradkern, torch.compile with gradkern's backend, and
-tune(); liger, Liger's layers in place of PyTorch's; graph, the step captured in a CUDA graph and replayed. "kernels" is
-the time that the kernels of a step take, by torch.profiler: what the step would take if the host were never late.
+tune(); liger, Liger's layers in place of PyTorch's; graph, the step captured in a CUDA graph and replayed. "step" is
+one alone, synchronised before and after; "in a row" is one of ten with nothing between, as a training loop has them
+that reads its loss now and then; "kernels" is the time that the kernels of a step take, by torch.profiler: what the
+step would take if the host were never late.
 """
 
 from __future__ import annotations
@@ -37,14 +39,15 @@ COLUMNS = (
     *("eager", "enable", "compile", "compile+enable", "gradkern", "gradkern+enable", "liger", "liger+compile"),
     *("graph", "graph+enable", "graph+compile", "gradkern+graph", "gradkern+enable+graph"),
 )
+IN_A_ROW = 10
 PARTS = ("enable", "accelerate", "compile", "gradkern", "liger", "graph")
 _MARK = "train_bench: "
 Row = dict[str, Any]
 
 
 def measured(name: str, column: str, tiny: bool, seconds: float, fusions: Any = None) -> Row:
-    """One cell, in this process. Times in milliseconds: of the forward pass, of a step, of the host for a step, of the
-    first step, of its kernels; memory in MiB.
+    """One cell, in this process. Times in milliseconds: of the forward pass, of a step alone and of one in a row, of
+    the host for a step, of the first step, of its kernels; memory in MiB.
     """
     import torch  # pyright: ignore[reportMissingImports]
     from torch.nn import functional  # pyright: ignore[reportMissingImports]
@@ -111,6 +114,10 @@ def measured(name: str, column: str, tiny: bool, seconds: float, fusions: Any = 
         y.backward(gradient[0])
         return y
 
+    def in_a_row() -> None:
+        for _ in range(IN_A_ROW):
+            whole()
+
     synchronize()
     start = time.perf_counter()
     report = None
@@ -135,6 +142,7 @@ def measured(name: str, column: str, tiny: bool, seconds: float, fusions: Any = 
         torch.cuda.reset_peak_memory_stats()
     host: list[float] = []
     steps, forwards = _times(whole, synchronize, seconds, host), _times(forward, synchronize, seconds / 3)
+    several = _times(in_a_row, synchronize, seconds)
     by_kernel = [] if tiny else _kernels(whole)
     row: Row = {
         "model": name,
@@ -142,6 +150,7 @@ def measured(name: str, column: str, tiny: bool, seconds: float, fusions: Any = 
         "loss": loss,
         "forward": forwards,
         "step": steps,
+        "in_a_row": several / IN_A_ROW,
         "host": statistics.median(host) * 1e3,
         "first": first * 1e3,
         "kernels": None if tiny else sum(us for _, _, us in by_kernel) / 1e3,
@@ -237,6 +246,7 @@ def shown(rows: list[Row]) -> str:
         "column",
         "forward ms",
         "step ms",
+        "in a row ms",
         "eager / this",
         "kernels ms",
         "host ms",
@@ -255,6 +265,7 @@ def shown(rows: list[Row]) -> str:
         cells = [
             row["forward"],
             row["step"],
+            row.get("in_a_row"),
             ratio,
             row["kernels"],
             row["host"],
@@ -262,7 +273,7 @@ def shown(rows: list[Row]) -> str:
             _thousandth(row.get("cold")),
             row["memory"],
         ]
-        digits = (2, 2, 3, 2, 2, 1, 1, 0)
+        digits = (2, 2, 2, 3, 2, 2, 1, 1, 0)
         numbers = ["" if cell is None else f"{cell:.{places}f}" for cell, places in zip(cells, digits, strict=True)]
         calls = row.get("taken", 0) + row.get("declined", 0)
         parts = [f"{row['taken']} of {calls}" if calls else "", f"{row['fused']} fused" if row.get("fused") else ""]
