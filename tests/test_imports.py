@@ -1,10 +1,13 @@
 """Importing gradkern costs nothing until something is used."""
 
+import ast
 import pydoc
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
+from helpers.checkout import ROOT
 
 import gradkern
 from gradkern import errors
@@ -32,6 +35,25 @@ def test_importing_the_dispatcher_loads_neither_numba_nor_a_framework() -> None:
 
 def test_importing_the_command_line_loads_no_arrays() -> None:
     assert not roots_after_import("gradkern.cli") & {"numpy", "numba", "llvmlite", "torch", "cuda"}
+
+
+def modules_named_in_strings() -> Iterator[tuple[str, str]]:
+    """Where a function that imports gets the name of one of gradkern's modules as it stands, and that name."""
+    for path in sorted((ROOT / "gradkern").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("import_module", "load") and node.args:
+                name = getattr(node.args[0], "value", None)
+                if isinstance(name, str) and name.startswith("gradkern."):
+                    yield f"{path.relative_to(ROOT)}:{node.lineno}", name
+
+
+def test_what_is_imported_by_a_string_is_there() -> None:
+    """Some of it is imported only where another package is, such as torchvision, which tests do without."""
+    named = dict(modules_named_in_strings())
+    assert named
+    for place, name in named.items():
+        path = ROOT.joinpath(*name.split("."))
+        assert path.with_suffix(".py").exists() or (path / "__init__.py").exists(), f"{place}: there is no {name}"
 
 
 @pytest.mark.parametrize("name", gradkern.__all__)

@@ -18,10 +18,11 @@ from gradkern.torch.overrides.aten import TRANSLATIONS
 pytestmark = [pytest.mark.torch, pytest.mark.models, pytest.mark.thorough, pytest.mark.usefixtures("one_thread")]
 
 REPLACED = {
-    "torchvision convnext_tiny": {"LinearGELU": 18, "FusedGELU": 18},
-    "torchvision efficientnet_b0": {"BatchNorm2d": 33, "FusedSiLU": 33},
+    "torchvision convnext_tiny": {"LinearGELU": 18, "FusedGELU": 18, "Conv2d": 18},
+    "torchvision efficientnet_b0": {"BatchNorm2d": 33, "FusedSiLU": 33, "Conv2d": 16},
     "torchvision resnet50": {"BatchNorm2d": 49, "FusedReLU": 1, "JoinedBottleneck": 16},
-    "timm efficientnet_b0": {"JoinedBatchNormAct2d": 33},
+    "timm convnext_atto": {"Conv2d": 12},
+    "timm efficientnet_b0": {"JoinedBatchNormAct2d": 33, "Conv2d": 16},
 }
 LEFT = {
     "torchvision convnext_tiny": {"its class is LayerNorm2d": 5},

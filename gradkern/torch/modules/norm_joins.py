@@ -108,7 +108,7 @@ def _block(block: Any, path: Path, norms: tuple[str, ...]) -> Join:
     if other is not None or type(block.relu) is not nn.ReLU:
         kind = type(block.relu if other is None else other).__name__
         return Join(((block, path(""), type(block), {}),), (), f"a class in it is {kind}")
-    joined = getattr(import_module("gradkern.torch.torchvision_resnet"), f"Joined{type(block).__name__}")
+    joined = getattr(import_module("gradkern.torch.modules.torchvision_resnet"), f"Joined{type(block).__name__}")
     parts = [
         (each, path(name), BatchNorm2d, {"activation": "relu"}) for name, each in zip(norms, children, strict=True)
     ]
@@ -127,7 +127,7 @@ def _timm(norm: Any, name: str) -> Iterator[Join]:
     if others:
         yield Join(((norm, name, type(norm), {}),), (), f"its activation or drop is {others[0]}")
         return
-    joined = import_module("gradkern.torch.timm_norm_act").JoinedBatchNormAct2d
+    joined = import_module("gradkern.torch.modules.timm_norm_act").JoinedBatchNormAct2d
     yield Join(((norm, name, joined, _attributes(norm.act)),), (norm.act, norm.drop), _obstacle(norm))
 
 
