@@ -116,6 +116,19 @@ def test_only_needed_gradients_are_given(name: str) -> None:
     same(lambda *rest: ours(first.detach(), *rest), lambda *rest: theirs(first.detach(), *rest), *others)
 
 
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_second_derivatives_are_of_what_requires_grad_alone(name: str) -> None:
+    ours, _, make = FUNCTIONS[name]
+    first, *others = make()
+    assert torch.autograd.gradgradcheck(lambda x: ours(x, *[each.detach() for each in others]), first)
+    assert torch.autograd.gradgradcheck(lambda *rest: ours(first.detach(), *rest), others)
+
+
+def test_norms_without_parameters_have_second_derivatives() -> None:
+    assert torch.autograd.gradgradcheck(lambda x: gradkern.torch.layer_norm(x, (4,)), random(3, 4))
+    assert torch.autograd.gradgradcheck(lambda x: gradkern.torch.rms_norm(x, (4,), eps=1e-3), random(3, 4))
+
+
 PAIRS = {
     "Conv1d": lambda kinds: (kinds.Conv1d(4, 6, 3, padding="same"), (2, 4, 7)),
     "Conv2d": lambda kinds: (kinds.Conv2d(4, 6, 3, 2, 1, groups=2), (2, 4, 7, 7)),

@@ -17,6 +17,7 @@ from gradkern.errors import ShapeError
 from gradkern.torch.constants import filled
 from gradkern.torch.direct import Direct, is_eager
 from gradkern.torch.functional.residual_norms import added_norm, fits
+from gradkern.torch.functional.second_derivatives import differentiable
 from gradkern.torch.operators import registered
 
 __all__ = ["invertible_layer_norm", "layer_norm", "linear_gelu", "rms_norm"]
@@ -139,13 +140,13 @@ class _LayerNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight, bias, mean, inv_std = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            y = _reference(x, ctx.shape, weight, bias, ctx.eps)
-            dx, dweight, dbias = torch.autograd.grad(y, (x, weight, bias), grad, create_graph=True)
-            return dx, None, dweight, dbias, None
         of_x, _, of_weight, of_bias, _ = ctx.needs_input_grad
         needs = of_x, of_weight, of_bias
-        dx, dweight, dbias = _LAYER_NORM_GRAD(needs, (grad, x, weight, mean, inv_std), ctx.attributes)
+        if torch.is_grad_enabled():
+            y = _reference(x, ctx.shape, weight, bias, ctx.eps)
+            dx, dweight, dbias = differentiable(y, (x, weight, bias), needs, grad)
+        else:
+            dx, dweight, dbias = _LAYER_NORM_GRAD(needs, (grad, x, weight, mean, inv_std), ctx.attributes)
         return dx, None, dweight, dbias, None
 
 
@@ -249,12 +250,13 @@ class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight, inv_rms = ctx.saved_tensors
+        of_x, _, of_weight, _ = ctx.needs_input_grad
+        needs = of_x, of_weight
         if torch.is_grad_enabled():
             y, _ = _root_mean_squared(x, ctx.shape, weight, ctx.eps)
-            dx, dweight = torch.autograd.grad(y, (x, weight), grad, create_graph=True)
-            return dx, None, dweight, None
-        of_x, _, of_weight, _ = ctx.needs_input_grad
-        dx, dweight = _RMS_NORM_GRAD((of_x, of_weight), (grad, x, weight, inv_rms), ctx.attributes)
+            dx, dweight = differentiable(y, (x, weight), needs, grad)
+        else:
+            dx, dweight = _RMS_NORM_GRAD(needs, (grad, x, weight, inv_rms), ctx.attributes)
         return dx, None, dweight, None
 
 

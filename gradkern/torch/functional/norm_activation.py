@@ -19,6 +19,7 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 from gradkern.ops.batch_norm import TOLD_BY_SIGN
 from gradkern.torch.direct import Direct, is_eager
 from gradkern.torch.functional.convolutions import require_values
+from gradkern.torch.functional.second_derivatives import differentiable
 from gradkern.torch.operators import registered
 
 __all__ = ["ACTIVATIONS", "batch_norm_act", "is_alpha"]
@@ -130,7 +131,9 @@ class _BatchNormAct(torch.autograd.Function):
         of_x, of_weight, of_bias, of_residual, _ = ctx.needs_input_grad
         needs, activation, alpha = (of_x, of_weight, of_bias, of_residual), ctx.activation, ctx.alpha
         if torch.is_grad_enabled():
-            return *_differentiable(grad, x, weight, bias, residual, ctx.eps, activation, alpha, needs), None
+            t = functional.batch_norm(x, None, None, weight, bias, True, 0.0, ctx.eps)
+            y = ACTIVATIONS[activation](t if residual is None else t + residual, alpha)
+            return *differentiable(y, (x, weight, bias, residual), needs, grad), None
         dz = None
         if activation == "none":  # then the residual's is the gradient itself
             dz, needs = grad if of_residual else None, (of_x, of_weight, of_bias, False)
@@ -141,23 +144,3 @@ class _BatchNormAct(torch.autograd.Function):
         attributes = ("activation", activation), ("activation_alpha", alpha)
         dx, dweight, dbias, found = _BACKWARD_PASS(needs, inputs, attributes)
         return dx, dweight, dbias, found if dz is None else dz, None
-
-
-def _differentiable(
-    grad: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    residual: Tensor | None,
-    eps: float,
-    activation: str,
-    alpha: float,
-    needs: tuple[bool, ...],
-) -> list[Tensor | None]:
-    """The gradients by PyTorch's own formulas, which have derivatives."""
-    t = functional.batch_norm(x, None, None, weight, bias, True, 0.0, eps)
-    y = ACTIVATIONS[activation](t if residual is None else t + residual, alpha)
-    inputs = zip((x, weight, bias, residual), needs, strict=False)
-    leaves = [each for each, need in inputs if need and each is not None]
-    found = iter(torch.autograd.grad(y, leaves, grad, create_graph=True))
-    return [next(found) if need else None for need in needs[:4]]

@@ -12,6 +12,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.direct import Direct
+from gradkern.torch.functional.second_derivatives import differentiable
 from gradkern.torch.operators import registered
 
 __all__ = ["added_norm", "fits"]
@@ -73,9 +74,7 @@ class _AddedNorm(torch.autograd.Function):
         needed = (needs[0] or needs[1], needs[2], needs[3])
         if torch.is_grad_enabled():
             y = _norm(total, ctx.shape, weight, bias, ctx.eps)
-            leaves = [each for each, need in zip((total, weight, bias), needed, strict=True) if need]
-            found = iter(torch.autograd.grad(y, leaves, grad, create_graph=True))
-            dx, dweight, dbias = (next(found) if need else None for need in needed)
+            dx, dweight, dbias = differentiable(y, (total, weight, bias), needed, grad)
             dx = dx if past is None or dx is None else dx + past
         else:
             past = past if needed[0] else None
