@@ -82,8 +82,8 @@ def check(model: nn.Module, x: torch.Tensor, compiled: Callable[[Any, Any], Any]
 class Traced:
     """The backend, up to the graphs that Inductor would get, which run as they are: they are kept."""
 
-    def __init__(self, instance_norm: bool = False) -> None:
-        self._gates = {NAME: True, "instance_norm": instance_norm}
+    def __init__(self, instance_norm: bool = False, gates: Any = None) -> None:
+        self._gates = gates or {NAME: True, "instance_norm": instance_norm}
         self.graphs: list[Any] = []
 
     def __call__(self, graph_module: Any, inputs: Any) -> Any:
@@ -204,6 +204,35 @@ def test_one_convolution_alone_and_running_statistics_are_left() -> None:
     assert reasons() == [""]
 
 
+DEFAULTS: Any = {"linear + gelu": True}
+"""What leaves the gates of volumes and their norms as they are."""
+
+
+def test_by_default_large_volumes_and_their_instance_norms_are_taken() -> None:
+    torch.manual_seed(0)
+    model, traced = UNet(instance, nn.Identity()), Traced(gates=DEFAULTS)
+    check(model, torch.randn(2, 1, 48, 32, 32), traced)
+    found = [(each.fusion, each.reason) for each in findings.findings()]
+    assert found == [(NAME, ""), *[("instance_norm + leaky_relu", "")] * 3]
+
+
+@pytest.mark.parametrize(
+    ("norm", "reason"),
+    [
+        (NORMS[3], "off unless it is asked for: Inductor's group norms are slow with channels last"),
+        (
+            lambda width: nn.InstanceNorm3d(width, track_running_stats=True),
+            "off unless it is asked for: Inductor's instance norms are slow with channels last, and of one it has "
+            "running statistics",
+        ),
+    ],
+)
+def test_by_default_volumes_whose_norms_inductor_computes_are_left(norm: Any, reason: str) -> None:
+    torch.manual_seed(0)
+    check(UNet(norm, nn.Identity()), torch.randn(2, 1, 32, 32, 32), Traced(gates=DEFAULTS))
+    assert reasons() == [reason]
+
+
 def test_only_16_bits_on_a_gpu_are_turned_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channels_last_3d, "_ON_EVERY_DEVICE", False)
     check(Twice(torch.relu), torch.randn(2, 2, 5, 6, 7), Traced())
@@ -239,7 +268,7 @@ def test_on_a_gpu_inductors_steps_are_as_near_to_float64_as_eagers(
     monkeypatch.setattr(channels_last_3d, "_ON_EVERY_DEVICE", False)
     torch.manual_seed(0)
     model = UNet(instance, nn.Identity()).cuda()
-    x = torch.randn(2, 1, 16, 24, 32, device="cuda")
+    x = torch.randn(2, 1, 32, 48, 64, device="cuda")
     eager, exact = copy.deepcopy(model), copy.deepcopy(model).double()
 
     def cast_by(run: Any) -> Any:
@@ -250,8 +279,7 @@ def test_on_a_gpu_inductors_steps_are_as_near_to_float64_as_eagers(
         return autocast
 
     expected = step(exact, exact, x.double())
-    options: Any = {"gradkern": {NAME: True}}
-    run = torch.compile(model, backend="gradkern", options=options)
+    run = torch.compile(model, backend="gradkern")
     theirs, ours = step(eager, cast_by(eager), x), step(model, cast_by(run), x)
     assert reasons() == [""]
     for name, each in expected.items():

@@ -114,9 +114,9 @@ def test_only_the_gradients_that_are_asked_for_are_computed() -> None:
     ("norm", "gates", "reason"),
     [
         (nn.InstanceNorm2d(3, track_running_stats=True), True, "it has running statistics"),
-        (nn.InstanceNorm2d(3), None, "off unless it is asked for: it was not measured yet"),
+        (nn.InstanceNorm2d(3), None, "off unless it is asked for: with channels first it was not measured"),
         (nn.InstanceNorm2d(3), {"instance_norm + relu": 241}, "fewer than 241 bytes"),
-        (nn.InstanceNorm2d(3), {"instance_norm + relu": False}, "off unless it is asked for: it was not measured yet"),
+        (nn.InstanceNorm2d(3), {"instance_norm + relu": False}, "switched off"),
     ],
 )
 def test_what_is_left_is_reported_with_the_reason(norm: nn.Module, gates: Any, reason: str) -> None:

@@ -15,6 +15,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
+from gradkern.torch.compile_backend.dynamo_graph import instance_norm
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
 from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, memory_of, value, written_between
 
@@ -42,7 +43,8 @@ def arrange(graph: fx.Graph, fusion: Fusion) -> set[fx.Node]:
     convs = calls(graph, *_CONVS)
     if len(convs) < 2:
         return set()
-    reason = next(filter(None, map(_reason, convs)), "") or _hindrance(graph) or fusion.against(_NAME, value(convs[0]))
+    reason = next(filter(None, map(_reason, convs)), "") or _hindrance(graph)
+    reason = reason or fusion.against(_NAME, value(convs[0]), _doubt(graph))
     if reason:
         fusion.left(_NAME, convs[0], value(convs[0]), reason)
         return set()
@@ -94,6 +96,15 @@ def _hindrance(graph: fx.Graph) -> str:
         if memory_of(node) in map(memory_of, volumes) and written_between(node, end, node):
             return f"what {name} gives is written into"
     return ""
+
+
+def _doubt(graph: fx.Graph) -> str:
+    """Norms that Inductor would compute, whose reductions of channels last cost what the convolutions gain."""
+    if any(map(_is_volume, calls(graph, functional.group_norm))):
+        return "Inductor's group norms are slow with channels last"
+    norms = filter(_is_volume, calls(graph, functional.instance_norm))
+    reason = next(filter(None, map(instance_norm.left, norms)), "")
+    return reason and f"Inductor's instance norms are slow with channels last, and of one {reason}"
 
 
 def _turned(graph: fx.Graph) -> set[fx.Node]:

@@ -20,11 +20,11 @@ class Fusion:
     def __init__(self, gates: Gates) -> None:
         self._gates = gates
 
-    def against(self, name: str, x: torch.Tensor | None) -> str:
-        """Why what has this input is not fused; "" where it may be."""
+    def against(self, name: str, x: torch.Tensor | None, doubt: str = "") -> str:
+        """Why what has this input is not fused; "" where it may be. doubt: why it may be only if it is asked for."""
         if x is None:
             return "its input is no tensor of the graph"
-        return self._gates.reason(name, x)
+        return self._gates.reason(name, x, doubt)
 
     def taken(self, name: str, node: fx.Node, x: torch.Tensor | None) -> None:
         """Report what is fused, which begins with this call."""
