@@ -65,7 +65,7 @@ _FILLS = {"weight": torch.ones, "bias": torch.zeros}
 def _end(node: fx.Node, x: fx.Node) -> tuple[fx.Node, str, float]:
     """The activation behind the norm and what it is, if it may be a part of it; else the norm and none."""
     after = only_user(node)
-    found = None if after is None else activation_of(after)
+    found = activation_of(after)
     if after is None or found is None or written_between(node, after, x, besides=(node, after)):
         return node, "none", 0.0
     return after, *found
