@@ -3,6 +3,7 @@
 
     tools/train_bench.py --json train.json
     tools/train_bench.py ResNet-50 --columns eager,enable
+    tools/train_bench.py ResNet-50 --columns eager,enable --batch 8
     tools/train_bench.py --tiny              # on a CPU, to try it out
 
 A step is a forward and a backward pass. Every cell is a process of its own, so that no column warms another's caches;
@@ -27,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,7 @@ _MARK = "train_bench: "
 Row = dict[str, Any]
 
 
-def measured(name: str, column: str, tiny: bool, seconds: float, fusions: Any = None) -> Row:
+def measured(name: str, column: str, tiny: bool, seconds: float, fusions: Any = None, batch: int | None = None) -> Row:
     """One cell, in this process. Times in milliseconds: of the forward pass, of a step alone and of one in a row, of
     the host for a step, of the first step, of its kernels; memory in MiB.
     """
@@ -54,6 +56,8 @@ def measured(name: str, column: str, tiny: bool, seconds: float, fusions: Any = 
     from train_models import CASES
 
     case = CASES[tiny][name]
+    if batch is not None:
+        case = replace(case, shape=(batch, *case.shape[1:]))
     device = "cpu" if tiny else "cuda"
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
@@ -145,7 +149,7 @@ def measured(name: str, column: str, tiny: bool, seconds: float, fusions: Any = 
     several = _times(in_a_row, synchronize, seconds)
     by_kernel = [] if tiny else _kernels(whole)
     row: Row = {
-        "model": name,
+        "model": _named(name, batch),
         "column": column,
         "loss": loss,
         "forward": forwards,
@@ -226,16 +230,21 @@ def in_a_process(name: str, column: str, args: argparse.Namespace, caches: str |
         environment |= {"GRADKERN_CACHE_DIR": f"{caches}/gradkern", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor"}
     command = [sys.executable, __file__, name, "--columns", column, "--seconds", str(args.seconds), "--here"]
     command += ["--tiny"] if args.tiny else []
+    command += ["--batch", str(args.batch)] if args.batch is not None else []
     command += ["--fusions", json.dumps(args.fusions)] if args.fusions is not None else []
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=args.limit)
     except subprocess.TimeoutExpired:
-        return {"model": name, "column": column, "error": f"longer than {args.limit:g} s"}
+        return {"model": _named(name, args.batch), "column": column, "error": f"longer than {args.limit:g} s"}
     for line in done.stdout.splitlines():
         if line.startswith(_MARK):
             return json.loads(line.removeprefix(_MARK))
     words = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()
-    return {"model": name, "column": column, "error": words[-1]}
+    return {"model": _named(name, args.batch), "column": column, "error": words[-1]}
+
+
+def _named(name: str, batch: int | None) -> str:
+    return name if batch is None else f"{name}, batch {batch}"
 
 
 def shown(rows: list[Row]) -> str:
@@ -286,6 +295,13 @@ def _thousandth(value: float | None) -> float | None:
     return None if value is None else value / 1e3
 
 
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected at least 1, got {number}")
+    return number
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", help="by default all")
@@ -294,6 +310,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=600.0, help="seconds that a cell may take")
     parser.add_argument("--cold", action="store_true", help="measure the first step with empty caches too")
     parser.add_argument("--tiny", action="store_true", help="small models on the CPU")
+    parser.add_argument("--batch", type=_positive, metavar="N", help="samples of a step; by default the model's own")
     parser.add_argument("--fusions", type=json.loads, metavar="JSON", help="option gradkern of backend gradkern")
     parser.add_argument("--top", type=int, default=0, metavar="N", help="print the N kernels that take the most")
     parser.add_argument("--json", type=Path, help="write all that was measured")
@@ -308,7 +325,8 @@ def main() -> None:
         parser.error("a CPU captures no graph")
     columns = [each for each in columns if not (args.tiny and "graph" in each)]
     if args.here:
-        print(_MARK + json.dumps(measured(args.models[0], columns[0], args.tiny, args.seconds, args.fusions)))
+        row = measured(args.models[0], columns[0], args.tiny, args.seconds, args.fusions, args.batch)
+        print(_MARK + json.dumps(row))
         return
     from train_models import CASES
 

@@ -20,7 +20,8 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_table_and_json_of_every_column(tmp_path: Path) -> None:
     file = tmp_path / "train.json"
     columns = "eager,enable,gradkern,liger"
-    done = bench("GPT 12x1024", "--tiny", "--seconds", "0.1", "--columns", columns, "--json", str(file))
+    options = ("--tiny", "--seconds", "0.1", "--columns", columns, "--batch", "3", "--json", str(file))
+    done = bench("GPT 12x1024", *options)
     assert done.returncode == 0, done.stderr
     results = json.loads(file.read_text())
     assert results["machine"]["packages"]["torch"]
@@ -29,8 +30,15 @@ def test_a_table_and_json_of_every_column(tmp_path: Path) -> None:
     assert eager["loss"] == pytest.approx(compiled["loss"], rel=1e-4)
     assert enabled["taken"] > 0
     assert compiled["fused"] == 3
+    assert 0 < eager["in_a_row"] < 1e4
     assert "step" in liger or "error" in liger
-    assert "| GPT 12x1024 | enable |" in done.stdout
+    assert "| GPT 12x1024, batch 3 | enable |" in done.stdout
+
+
+def test_a_batch_has_at_least_one_sample() -> None:
+    done = bench("--batch", "0")
+    assert done.returncode == 2
+    assert "argument --batch: expected at least 1, got 0" in done.stderr
 
 
 def test_unknown_columns_are_named() -> None:
