@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""What gradkern.torch.enable() costs the host: calls of PyTorch's backward kernels, taken over, declined, as they are.
+
+    tools/override_bench.py --json overrides.json
+    tools/override_bench.py --device cpu --calls 20
+
+Microseconds from call to return, the median over blocks of calls in turns, on tensors so small that the GPU is never
+behind. "declined" are calls under min_bytes, which PyTorch answers; "after" is what either adds to PyTorch's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
+
+import results_file
+import torch  # pyright: ignore[reportMissingImports]
+from markdown_table import table
+
+import gradkern.torch
+
+BLOCKS = 15
+Row = dict[str, Any]
+
+
+def calls(device: str) -> dict[str, Callable[[], Any]]:
+    """By aten's name: a call with its arguments."""
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    aten = torch.ops.aten
+
+    def random(*shape: int, kind: torch.dtype = dtype) -> torch.Tensor:
+        return torch.randn(shape, device=device).to(kind)
+
+    def images(channels: int) -> torch.Tensor:
+        return random(4, channels, 8, 8).to(memory_format=torch.channels_last)
+
+    rows, other, scale, mean, rstd = random(64, 64), random(64, 64), random(64), *random(2, 64, 1, kind=torch.float32)
+    x, dy, weight = images(16), images(16), random(16, 16, 3, 3).to(memory_format=torch.channels_last)
+    wide, per_channel = torch.float32, random(4, 16, kind=torch.float32)
+    statistics_of = [each.contiguous() for each in per_channel]
+    every = [True, True, True]
+    made: dict[str, Callable[[], Any]] = {
+        "native_layer_norm_backward": lambda: aten.native_layer_norm_backward(
+            rows, other, [64], mean, rstd, scale, scale, every
+        ),
+        "gelu_backward": lambda: aten.gelu_backward(rows, other),
+        "native_batch_norm_backward": lambda: aten.native_batch_norm_backward(
+            dy, x, statistics_of[0], None, None, statistics_of[1], statistics_of[2], True, 1e-5, every
+        ),
+        "convolution_backward": lambda: aten.convolution_backward(
+            dy, x, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False]
+        ),
+    }
+    if device == "cuda":
+        made["_fused_rms_norm_backward"] = lambda: aten._fused_rms_norm_backward(
+            rows, other, [64], rstd.to(wide), scale, [True, True]
+        )
+    return made
+
+
+def measured(name: str, call: Callable[[], Any], device: str, count: int) -> Row:
+    """One operator."""
+    ways: dict[str, Callable[[], None]] = {
+        "torch": gradkern.torch.disable,
+        "taken": lambda: gradkern.torch.enable(devices=device, min_bytes=0, plan="now", on_refusal="raise"),
+        "declined": lambda: gradkern.torch.enable(devices=device, min_bytes=1 << 60),
+    }
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for block in range(BLOCKS + 1):
+        for way, choose in ways.items():
+            choose()
+            for _ in range(5):
+                call()
+            synchronize()
+            start = time.perf_counter()
+            for _ in range(count):
+                call()
+            passed = time.perf_counter() - start
+            synchronize()
+            if block:  # the first one plans
+                times[way].append(passed / count * 1e6)
+    gradkern.torch.disable()
+    return {"operator": name, **{way: statistics.median(found) for way, found in times.items()}}
+
+
+def shown(rows: list[Row]) -> str:
+    head = ["operator", "PyTorch us", "taken us", "declined us", "taken adds", "declined adds"]
+    lines = []
+    for row in rows:
+        own, taken, declined = (row[way] for way in ("torch", "taken", "declined"))
+        lines.append(
+            [row["operator"], *(f"{each:.1f}" for each in (own, taken, declined, taken - own, declined - own))]
+        )
+    return table(head, lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--calls", type=int, default=100, help="in a block (%(default)s)")
+    parser.add_argument("--json", type=Path, help="write all that was measured")
+    options = parser.parse_args()
+    rows = [measured(name, call, options.device, options.calls) for name, call in calls(options.device).items()]
+    print(shown(rows))
+    if options.json is not None:
+        results = {"machine": results_file.machine(options.device == "cuda"), "rows": rows}
+        results_file.write(options.json, json.dumps(results, indent=1).encode())
+
+
+if __name__ == "__main__":
+    main()
