@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 from torch._dynamo.backends.debugging import aot_eager
 from torch.nn import functional
 
 from gradkern.torch.compile_backend import findings
+from gradkern.torch.compile_backend.dynamo_graph import instance_norm
 from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
 from gradkern.torch.compile_backend.operators.instance_norm import INSTANCE_NORM
 
@@ -110,6 +111,45 @@ def test_only_the_gradients_that_are_asked_for_are_computed() -> None:
     torch.testing.assert_close(ours["dx"], expected["dx"], rtol=1e-7, atol=1e-7)
 
 
+class Behind(nn.Module):
+    """A norm behind a convolution with a bias; `use` is what else becomes of the convolution's output, if anything."""
+
+    def __init__(self, conv: nn.Module, use: Any) -> None:
+        super().__init__()
+        self.conv, self.norm, self.use = conv, nn.InstanceNorm2d(3, affine=True), use
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x)
+        z = functional.leaky_relu(self.norm(y))
+        return z if self.use is None else z + self.use(y)
+
+
+CONVS = [nn.Conv2d(2, 3, 3), nn.ConvTranspose2d(2, 3, 3), nn.Conv2d(2, 3, 3, padding="same"), nn.Conv2d(2, 3, 3, 2, 1)]
+
+
+@pytest.mark.parametrize("conv", CONVS)
+@pytest.mark.parametrize("used", [False, True])
+def test_a_bias_before_the_norm_is_added_only_where_something_else_reads_it(conv: nn.Module, used: bool) -> None:
+    torch.manual_seed(0)
+    model = Behind(copy.deepcopy(conv), torch.sin if used else None).double()
+    eager, x = copy.deepcopy(model), torch.randn(2, 2, 5, 6, dtype=torch.float64)
+    graphs: list[fx.GraphModule] = []
+
+    def rewritten(graph_module: Any, inputs: Any) -> Any:
+        rewrite(graph_module, True)
+        graphs.append(graph_module)
+        return aot_eager(graph_module, inputs)
+
+    expected, ours = step(eager, eager, x), step(model, torch.compile(model, backend=rewritten), x)
+    for name, each in ours.items():
+        torch.testing.assert_close(each, expected[name], rtol=1e-7, atol=1e-7, msg=lambda text, n=name: f"{n}: {text}")
+    assert found() == [("instance_norm + leaky_relu", "")]
+    (called,) = [each for each in graphs[0].graph.nodes if each.target in instance_norm.CONVS]
+    bias = called.kwargs.get("bias", called.args[2])
+    assert (bias is not None) is used
+    assert used or torch.equal(ours["conv.bias"], torch.zeros(3, dtype=torch.float64))
+
+
 @pytest.mark.parametrize(
     ("norm", "gates", "reason"),
     [
@@ -146,4 +186,5 @@ def test_the_operator_keeps_pytorchs_rules() -> None:
     tensors = torch.randn(2, 3, 4, 5), torch.rand(3), torch.randn(3)
     for activation, alpha in (("none", 0.0), ("relu", 0.0), ("silu", 0.0), ("leaky_relu", 0.1)):
         given = [each.clone().requires_grad_() for each in tensors]
-        torch.library.opcheck(INSTANCE_NORM, (*given, 1e-5, activation, alpha))
+        for shift in (None, torch.randn(3, requires_grad=True)):
+            torch.library.opcheck(INSTANCE_NORM, (*given, shift, 1e-5, activation, alpha))

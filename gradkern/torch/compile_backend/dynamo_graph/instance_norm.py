@@ -1,4 +1,5 @@
-"""Stage 1: F.instance_norm by the statistics of its input, with the activation behind it, as one operator.
+"""Stage 1: F.instance_norm by the statistics of its input, with the activation behind it and without the bias of the
+convolution before it, as one operator.
 
 PyTorch computes it as a batch norm of batch times channels, for which channels have to come first in memory. Where
 channels_last_3d.py has brought them last, Inductor's reductions reach a quarter of the bandwidth, and gradkern's all.
@@ -19,7 +20,7 @@ from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, 
 from gradkern.torch.compile_backend.operators.definition import unregistered
 from gradkern.torch.compile_backend.operators.instance_norm import INSTANCE_NORM
 
-__all__ = ["fuse", "left"]
+__all__ = ["CONVS", "fuse", "left"]
 
 _NAME = "instance_norm"
 
@@ -41,7 +42,9 @@ def fuse(graph: fx.Graph, fusion: Fusion, last: set[fx.Node]) -> None:
         fusion.taken(name, node, x)
         with graph.inserting_before(end):
             parameters = [_parameter(graph, call[name], x, fill) for name, fill in _FILLS.items()]
-            found = graph.call_function(INSTANCE_NORM, (call["input"], *parameters, call["eps"], activation, alpha))
+            shift = _without_bias(call["input"])
+            tensors = call["input"], *parameters, shift
+            found = graph.call_function(INSTANCE_NORM, (*tensors, call["eps"], activation, alpha))
             made = graph.call_function(operator.getitem, (found, 0))
         _replace(graph, made, end)
         if end is not node:
@@ -69,6 +72,24 @@ def _end(node: fx.Node, x: fx.Node) -> tuple[fx.Node, str, float]:
     if after is None or found is None or written_between(node, after, x, besides=(node, after)):
         return node, "none", 0.0
     return after, *found
+
+
+CONVS = (
+    *(torch.conv1d, torch.conv2d, torch.conv3d),
+    *(torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d),
+)
+
+
+def _without_bias(x: fx.Node) -> fx.Node | None:
+    """Take the bias, which the norm takes away again, off the convolution that feeds it alone. Returns the bias."""
+    bias = arguments(x, "input", "weight", bias=None)["bias"] if x.target in CONVS else None
+    if bias is None or only_user(x) is None:
+        return None
+    if "bias" in x.kwargs:
+        x.update_kwarg("bias", None)
+    else:
+        x.update_arg(2, None)
+    return bias
 
 
 def _is_of_input(call: dict[str, Any]) -> bool:

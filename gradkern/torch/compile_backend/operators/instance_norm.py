@@ -1,6 +1,10 @@
 """torch.ops.gradkern.instance_norm_act: instance norm and an activation, in one pass each way.
 
 It is a batch norm of each sample apart: so many launches, each of which reads a sample as the batch norm of one would.
+
+What is added to all elements of a channel before, as a convolution's bias is, changes neither output nor gradients, and
+its own gradient is zero. So the operator takes it as `shift`, for autograd alone, and nobody need add it or sum up for
+it what rounding makes of zero.
 """
 
 from __future__ import annotations
@@ -33,7 +37,9 @@ class _OfSamples:
         return self._compute(*self._arguments)
 
 
-def _forward(x: Tensor, weight: Tensor, bias: Tensor, eps: float, activation: str, alpha: float) -> tuple[Tensor, ...]:
+def _forward(
+    x: Tensor, weight: Tensor, bias: Tensor, shift: Tensor | None, eps: float, activation: str, alpha: float
+) -> tuple[Tensor, ...]:
     """The output, and mean and 1 / standard deviation of each channel of each sample."""
     y, mean, inv_std = made = _fake_forward(x)
     attributes = ("epsilon", eps), ("activation", activation), ("activation_alpha", alpha)
@@ -84,8 +90,8 @@ def _defined(schema: str, compute: Callable[..., Any], fake: Callable[..., Any])
 
 
 INSTANCE_NORM = _defined(
-    "instance_norm_act(Tensor input, Tensor weight, Tensor bias, float eps, str activation, float alpha) -> "
-    "(Tensor, Tensor, Tensor)",
+    "instance_norm_act(Tensor input, Tensor weight, Tensor bias, Tensor? shift, float eps, str activation, "
+    "float alpha) -> (Tensor, Tensor, Tensor)",
     _forward,
     _fake_forward,
 )
@@ -99,9 +105,10 @@ _BACKWARD = _defined(
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, weight, bias, _, activation, alpha = inputs
+    x, weight, bias, shift, _, activation, alpha = inputs
     _, *statistics = output
     ctx.activation, ctx.alpha = activation, alpha
+    ctx.shift = None if shift is None else (shift.shape, {"dtype": shift.dtype, "device": shift.device})
     # the activation's mask is computed again from x
     ctx.save_for_backward(x, weight, None if activation == "none" else bias, *statistics)
     ctx.mark_non_differentiable(*statistics)
@@ -113,7 +120,10 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
         return (None,) * len(ctx.needs_input_grad)
     mask = list(ctx.needs_input_grad[:3])
     found = _BACKWARD(grad, *ctx.saved_tensors, ctx.activation, ctx.alpha, mask)
-    return *[each if asked else None for each, asked in zip(found, mask, strict=True)], None, None, None
+    gradients = [each if asked else None for each, asked in zip(found, mask, strict=True)]
+    shape, kind = ctx.shift or ((), {})
+    of_shift = torch.zeros(shape, **kind) if ctx.needs_input_grad[3] else None
+    return *gradients, of_shift, None, None, None
 
 
 differentiable(INSTANCE_NORM, _differentiate, _setup)
