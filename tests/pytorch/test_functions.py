@@ -482,16 +482,115 @@ def test_a_sharded_model_is_refused() -> None:
     ("make", "text"),
     [
         (lambda: LayerNorm(4, autocast="all"), "autocast is 'all'"),
-        (lambda: LinearGELU(2, 2, bias=False), "has a bias"),
-        (lambda: InvertibleLayerNorm(4, bias=False), "has weight and bias"),
+        (lambda: LinearGELU(2, 2, bias=False), "LinearGELU: bias is False"),
+        (lambda: LinearGELU(2, 2, approximate="erf"), 'approximate is \'erf\'; expected "none" or "tanh"'),
+        (lambda: InvertibleLayerNorm(4, bias=False), "elementwise_affine or bias is False"),
+        (lambda: InvertibleLayerNorm(4, least=0), "least is 0; expected a number above 0"),
         (lambda: gradkern.torch.BatchNorm1d(3)(torch.ones(1, 3)), "more than 1 value per channel"),
         (lambda: gradkern.torch.rms_norm(torch.ones(3, 8), (1,), torch.ones(1)), r"normalized_shape is \(1,\)"),
-        (lambda: gradkern.torch.rms_norm(torch.ones(3, 8), (8,), torch.ones(1)), r"weight, \(1,\)"),
+        (lambda: gradkern.torch.rms_norm(torch.ones(3, 8), (8,), torch.ones(1)), r"weight has shape \(1,\); expected"),
+        (lambda: accelerate(nn.Linear(2, 2), autocast="all"), "accelerate: autocast is 'all'"),
     ],
 )
 def test_modules_and_functions_say_what_they_cannot_be(make: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         make()
+
+
+X, SHAPE, EIGHT = torch.ones(4, 8, requires_grad=True), (8,), torch.ones(8)
+WRONG: list[tuple[Any, Any, str]] = [
+    (gradkern.ArgumentError, lambda norm: norm(X, 8, EIGHT), "normalized_shape is 8; expected a tuple"),
+    (gradkern.ArgumentError, lambda norm: norm(X.detach().numpy(), SHAPE), "input is a ndarray; expected a tensor"),
+    (gradkern.ArgumentError, lambda norm: norm(X, SHAPE, 1.0), "weight is a float; expected a tensor"),
+    (gradkern.ArgumentError, lambda norm: norm(X, SHAPE, residual=1), "residual is a int; expected a tensor"),
+    (gradkern.DTypeError, lambda norm: norm(X.int(), SHAPE), "input has type int32; expected float16, "),
+    (gradkern.DTypeError, lambda norm: norm(X.to(torch.complex64), SHAPE), "input has type complex64"),
+    (gradkern.ShapeError, lambda norm: norm(X, (7,), EIGHT), r"normalized_shape is \(7,\); .* input, \(4, 8\)"),
+    (gradkern.ShapeError, lambda norm: norm(X, (), EIGHT), r"normalized_shape is \(\)"),
+    (gradkern.ShapeError, lambda norm: norm(X, SHAPE, EIGHT[1:]), r"weight has shape \(7,\); expected \(8,\)"),
+    (gradkern.ShapeError, lambda norm: norm(X, (7,), EIGHT, residual=X), r"normalized_shape is \(7,\)"),
+]
+
+
+@pytest.mark.parametrize("norm", [gradkern.torch.layer_norm, gradkern.torch.rms_norm])
+@pytest.mark.parametrize(("error", "call", "text"), WRONG)
+def test_norms_refuse_before_they_compute(norm: Any, error: Any, call: Any, text: str) -> None:
+    with pytest.raises(error, match=f"^{norm.__name__}: {text}"):
+        call(norm)
+
+
+@pytest.mark.parametrize(
+    ("error", "options", "text"),
+    [
+        (gradkern.ShapeError, {"bias": torch.ones(1)}, r"bias has shape \(1,\); expected \(5,\)"),
+        (gradkern.ShapeError, {"weight": torch.ones(5, 7)}, r"weight has shape \(5, 7\); .* of input, \(4, 8\)"),
+        (gradkern.ShapeError, {"weight": torch.ones(8)}, r"weight has shape \(8,\); expected two dimensions"),
+        (gradkern.DTypeError, {"weight": torch.ones(5, 8).half()}, "weight has type float16; expected float32"),
+        (gradkern.DTypeError, {"input": torch.ones(4, 8).int()}, "input has type int32"),
+        (gradkern.ArgumentError, {"input": 3}, "input is a int; expected a tensor"),
+        (gradkern.AttributeValueError, {"approximate": "erf"}, "approximate is 'erf'"),
+    ],
+)
+def test_linear_gelu_refuses_before_it_computes(error: Any, options: dict[str, Any], text: str) -> None:
+    given: dict[str, Any] = {"input": X, "weight": torch.ones(5, 8), "bias": torch.ones(5)}
+    with pytest.raises(error, match=f"^linear_gelu: {text}"):
+        gradkern.torch.linear_gelu(**given | options)
+
+
+def test_accelerate_wants_a_model_and_a_function() -> None:
+    wrong: Any = (5, "LayerNorm")
+    with pytest.raises(gradkern.ArgumentError, match=r"^accelerate: model is a int; expected an nn.Module"):
+        accelerate(wrong[0])
+    with pytest.raises(gradkern.ArgumentError, match=r"^accelerate: filter is 'LayerNorm'; expected a function"):
+        accelerate(nn.LayerNorm(8), wrong[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_functions_under_autocast_have_gradients_outside_of_it(dtype: Any) -> None:
+    """As training loops have it: backward is called after the block."""
+    x, weight, bias = random(6, 4, dtype=dtype), random(5, 4, dtype=torch.float32), random(5, dtype=torch.float32)
+    with torch.autocast("cpu", dtype):
+        y = gradkern.torch.linear_gelu(x, weight, bias)
+    assert y.dtype is dtype
+    exact = [each.detach().double().requires_grad_() for each in (x, weight, bias)]
+    expected = functional.gelu(functional.linear(*exact))
+    torch.testing.assert_close(y.double(), expected, rtol=2e-2, atol=3e-2)
+    found = torch.autograd.grad(y.sum(), (x, weight, bias))
+    for one, other, leaf in zip(found, torch.autograd.grad(expected.sum(), exact), (x, weight, bias), strict=True):
+        assert one.dtype is leaf.dtype
+        torch.testing.assert_close(one.double(), other, rtol=2e-2, atol=6e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_an_invertible_norm_has_the_inputs_type_under_autocast_too(dtype: Any) -> None:
+    model, x, upstream = nn.LayerNorm(16), random(6, 16, dtype=dtype), torch.randn(6, 16, dtype=torch.float64)
+    assert accelerate(model, invertible=True).replaced == {"": "InvertibleLayerNorm"}
+    with torch.autocast("cpu", dtype):
+        y = model(x)
+    assert y.dtype is dtype
+    leaves = (x, model.weight, model.bias)
+    exact = [each.detach().double().requires_grad_() for each in leaves]
+    expected = torch.autograd.grad(functional.layer_norm(exact[0], (16,), exact[1], exact[2]), exact, upstream)
+    for one, other, leaf in zip(torch.autograd.grad(y, leaves, upstream.to(dtype)), expected, leaves, strict=True):
+        assert one.dtype is leaf.dtype
+        torch.testing.assert_close(one.double(), other, rtol=2e-2, atol=6e-2)
+
+
+def test_convolutions_that_gradkern_has_no_gradient_of_are_pytorchs() -> None:
+    x, weight = random(2, 3, 5, 4), random(2, 3, 3, 3)
+    for options in ({"padding": "same"}, {"padding": "valid"}):
+        same(
+            lambda x, w, options=options: gradkern.torch.conv2d(x, w, **options),
+            lambda x, w, options=options: functional.conv2d(x, w, **options),
+            x,
+            weight,
+        )
+    same(gradkern.torch.conv2d, functional.conv2d, random(3, 5, 4), weight)
+    wrong: Any = 1.5
+    with pytest.raises(gradkern.ArgumentError, match=r"^conv2d: stride is 1.5; expected an integer, or a tuple of 2"):
+        gradkern.torch.conv2d(x, weight, stride=wrong)
+    with pytest.raises(RuntimeError, match="Expected 2D"):
+        gradkern.torch.conv1d(x, weight)
 
 
 @pytest.mark.parametrize("spatial", [1, 2])

@@ -16,14 +16,17 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
+from gradkern.errors import ArgumentError
 from gradkern.torch.direct import Direct
 from gradkern.torch.flags import autocast, is_autocast
+from gradkern.torch.functional.arguments import require_tensor
 from gradkern.torch.operators import registered
 
 __all__ = ["batch_norm", "conv1d", "conv2d", "conv3d", "is_depthwise", "require_values"]
 
 Tensor = torch.Tensor
 Numbers = int | Sequence[int]
+_PYTORCHS: dict[int, Any] = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 _CONV = Direct("Conv", ("Y",), searched=True)
 _CONV_GRAD = Direct("ConvGrad", ("dX", "dW", "dB"), searched=True)
 _BATCH_NORM_GRAD = Direct("BatchNormalizationGrad", ("dX", "dScale", "dBias"), searched=True)
@@ -38,7 +41,7 @@ def conv1d(
     dilation: Numbers = 1,
     groups: int = 1,
 ) -> Tensor:
-    """functional.conv1d, of a batch, with numbers for the padding."""
+    """functional.conv1d. Its gradients are gradkern's for a batch that is padded by numbers, else PyTorch's."""
     return _conv(1, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -51,7 +54,7 @@ def conv2d(
     dilation: Numbers = 1,
     groups: int = 1,
 ) -> Tensor:
-    """functional.conv2d, of a batch, with numbers for the padding."""
+    """functional.conv2d. Its gradients are gradkern's for a batch that is padded by numbers, else PyTorch's."""
     return _conv(2, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -64,20 +67,32 @@ def conv3d(
     dilation: Numbers = 1,
     groups: int = 1,
 ) -> Tensor:
-    """functional.conv3d, of a batch, with numbers for the padding."""
+    """functional.conv3d. Its gradients are gradkern's for a batch that is padded by numbers, else PyTorch's."""
     return _conv(3, input, weight, bias, stride, padding, dilation, groups)
 
 
 def _conv(spatial: int, x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Any) -> Tensor:
     *given, groups = sizes
-    of_axes: list[Any] = [each if isinstance(each, (int, Integral)) else tuple(each) for each in given]
+    if not isinstance(x, Tensor) or x.dim() != spatial + 2 or isinstance(given[1], str):
+        return _PYTORCHS[spatial](x, weight, bias, *sizes)
+    of_axes = [_of_axes(spatial, *each) for each in zip(("stride", "padding", "dilation"), given, strict=True)]
     kind = x.device.type
     if is_autocast(kind):
         x, weight, bias = autocast(kind, x, weight, bias)
     if torch.compiler.is_compiling():  # whose backend sees a convolution, and has operators of its own
-        theirs: Any = (functional.conv1d, functional.conv2d, functional.conv3d)[spatial - 1]
-        return theirs(x, weight, bias, *of_axes, groups)
+        return _PYTORCHS[spatial](x, weight, bias, *of_axes, groups)
     return _Conv.apply(x, weight, bias, _asked(spatial, *of_axes, groups))  # pyright: ignore[reportReturnType]
+
+
+def _of_axes(spatial: int, name: str, value: Any) -> Any:
+    """A number, or a tuple of them, which can be looked up."""
+    if isinstance(value, (int, Integral)):
+        return value
+    try:
+        return tuple(value)
+    except TypeError:
+        expected = f"an integer, or a tuple of {spatial}"
+        raise ArgumentError(f"conv{spatial}d: {name} is {value!r}; expected {expected}") from None
 
 
 @lru_cache(maxsize=1024)
@@ -133,9 +148,10 @@ def batch_norm(
     """functional.batch_norm. In training its backward pass is gradkern's; with running statistics, and of an empty
     batch, PyTorch's.
 
-    Raises ValueError in training for a batch of one value in each channel.
+    Raises ArgumentError for what is no tensor, and ValueError in training for a batch of one value in each channel.
     """
-    if not training or weight is None or bias is None or not input.numel():
+    require_tensor("batch_norm", "input", input)
+    if not training or weight is None or bias is None or not input.numel() or not eps > 0:
         return functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     require_values(input)
     return _BatchNorm.apply(input, weight, bias, running_mean, running_var, momentum, eps)  # pyright: ignore[reportReturnType]

@@ -13,9 +13,11 @@ from typing import Any, overload
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.errors import ShapeError
+from gradkern.errors import AttributeValueError, ShapeError
 from gradkern.torch.constants import filled
 from gradkern.torch.direct import Direct, is_eager
+from gradkern.torch.flags import autocast, is_autocast
+from gradkern.torch.functional.arguments import norm_shape, require_floats, require_least, require_shape, require_type
 from gradkern.torch.functional.residual_norms import added_norm, fits
 from gradkern.torch.functional.second_derivatives import differentiable
 from gradkern.torch.operators import registered
@@ -42,9 +44,29 @@ def linear_gelu(
 ) -> Tensor:
     """gelu(linear(input, weight, bias)), as functional.linear and functional.gelu compute it.
 
-    Its backward pass reads the gradient once for both the gradient of the linear layer's output and of its bias.
+    approximate  "none" or "tanh", as functional.gelu's
+
+    Its backward pass reads the gradient once for both the gradient of the linear layer's output and of its bias. Under
+    autocast it computes in autocast's type, as functional.linear does.
+
+    Raises ArgumentError, DTypeError, ShapeError and AttributeValueError for what does not fit.
     """
+    if approximate not in _GELU_GRAD:
+        raise AttributeValueError(f'linear_gelu: approximate is {approximate!r}; expected "none" or "tanh"')
+    require_floats("linear_gelu", input=input, weight=weight)
+    if weight.dim() != 2 or input.shape[-1:] != weight.shape[1:]:
+        raise ShapeError(
+            f"linear_gelu: weight has shape {tuple(weight.shape)}; expected two dimensions, of which the second is the "
+            f"last of input, {tuple(input.shape)}"
+        )
     bias = weight.new_zeros(weight.shape[0]) if bias is None else bias
+    require_floats("linear_gelu", bias=bias)
+    require_shape("linear_gelu", "bias", bias, (weight.shape[0],), "a value for each row of weight")
+    kind = input.device.type
+    if is_autocast(kind):
+        input, weight, bias = autocast(kind, input, weight, bias)  # noqa: A001
+    require_type("linear_gelu", "weight", weight, input.dtype)
+    require_type("linear_gelu", "bias", bias, input.dtype)
     return _LinearGelu.apply(input, weight, bias, approximate)  # pyright: ignore[reportReturnType]
 
 
@@ -110,11 +132,14 @@ def layer_norm(
 
     The result has the type of the input, and so have parameters where the two types are any others. With a residual it
     is the norm of input + residual and that sum, for the layers that follow: one pass each way.
+
+    Raises ArgumentError, DTypeError and ShapeError for what does not fit.
     """
-    shape = tuple(normalized_shape)
+    shape = norm_shape("layer_norm", input, normalized_shape, weight=weight, bias=bias)
     weight = input.new_ones(shape) if weight is None else _beside(input, weight)
     bias = torch.zeros_like(weight) if bias is None else _beside(input, bias)
     if residual is not None:
+        require_floats("layer_norm", residual=residual)
         if fits(input, residual, weight):
             return added_norm(input, residual, shape, weight, bias, eps)
         total = input + residual
@@ -224,11 +249,14 @@ def rms_norm(
 
     The result has the type of the input; with a residual it is as in layer_norm. Without eps it is the smallest step
     from 1 in the type of the arithmetic, as PyTorch's is.
+
+    Raises ArgumentError, DTypeError and ShapeError for what does not fit.
     """
-    shape = tuple(normalized_shape)
+    shape = norm_shape("rms_norm", input, normalized_shape, weight=weight)
     weight = input.new_ones(shape) if weight is None else _beside(input, weight)
     eps = torch.finfo(torch.promote_types(input.dtype, torch.float32)).eps if eps is None else eps
     if residual is not None:
+        require_floats("rms_norm", residual=residual)
         if fits(input, residual, weight):
             return added_norm(input, residual, shape, weight, None, eps)
         total = input + residual
@@ -261,11 +289,6 @@ class _RmsNorm(torch.autograd.Function):
 
 
 def _root_mean_squared(x: Tensor, shape: Any, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    if not shape or x.shape[-len(shape) :] != shape or weight.shape != shape:
-        raise ShapeError(
-            f"rms_norm: normalized_shape is {shape}; expected the shape of weight, {tuple(weight.shape)}, and the last "
-            f"dimensions of input, {tuple(x.shape)}"
-        )
     wide = torch.float64 if x.dtype is torch.float64 else torch.float32
     over = tuple(range(x.dim() - len(shape), x.dim()))
     inv_rms = (x.to(wide).square().mean(over, keepdim=True) + eps).rsqrt()
@@ -287,11 +310,18 @@ def invertible_layer_norm(
     Weights nearer to zero than `least` act as if they were `least` away from it, forward and backward: a weight of
     zero, as some networks begin with, is no division by zero, and still learns.
 
-    It has no second derivative: the output does not tell how large the input was.
+    The result has the type of the input, under autocast too, and the parameters are converted to it. It has no second
+    derivative: the output does not tell how large the input was.
+
+    Raises ArgumentError, DTypeError, ShapeError and AttributeValueError for what does not fit.
     """
+    require_floats("invertible_layer_norm", weight=weight, bias=bias)
+    shape = norm_shape("invertible_layer_norm", input, normalized_shape, weight=weight, bias=bias)
+    require_least("invertible_layer_norm", least)
+    weight, bias = weight.to(input.dtype), bias.to(input.dtype)
     away = torch.where(weight < 0, -least, least).to(weight.dtype)
     weight = torch.where(weight.abs() < least, away + (weight - weight.detach()), weight)
-    return _InvertibleLayerNorm.apply(input, tuple(normalized_shape), weight, bias, eps)  # pyright: ignore[reportReturnType]
+    return _InvertibleLayerNorm.apply(input, shape, weight, bias, eps)  # pyright: ignore[reportReturnType]
 
 
 class _InvertibleLayerNorm(torch.autograd.Function):

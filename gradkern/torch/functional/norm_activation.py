@@ -11,18 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
+from numbers import Real
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
+from gradkern.errors import ArgumentError, AttributeValueError
 from gradkern.ops.batch_norm import TOLD_BY_SIGN
 from gradkern.torch.direct import Direct, is_eager
+from gradkern.torch.functional.arguments import require_tensor
 from gradkern.torch.functional.convolutions import require_values
 from gradkern.torch.functional.second_derivatives import differentiable
 from gradkern.torch.operators import registered
 
-__all__ = ["ACTIVATIONS", "batch_norm_act", "is_alpha"]
+__all__ = ["ACTIVATIONS", "batch_norm_act", "is_alpha", "require_activation"]
 
 Tensor = torch.Tensor
 _FORWARD = "BatchNormalization"
@@ -35,6 +38,13 @@ ACTIVATIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
     "silu": lambda t, _: functional.silu(t),
 }
 """By their names in the contract: of a tensor and alpha."""
+
+
+def require_activation(function: str, activation: Any) -> None:
+    """Raise AttributeValueError, which is a ValueError, for one that there is not."""
+    if activation not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        raise AttributeValueError(f"{function}: activation is {activation!r}; expected one of {known}")
 
 
 def is_alpha(slope: float) -> bool:
@@ -64,10 +74,16 @@ def batch_norm_act(
     In training the running statistics are updated in place, as functional.batch_norm does. Under autocast too the
     result has the type of input and residual, as theirs has.
 
-    Raises ValueError for another activation, and in training for a batch of one value in each channel.
+    Raises ArgumentError for what is no tensor or number, and ValueError for another activation, and in training for a
+    batch of one value in each channel.
     """
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"activation is {activation!r}; expected one of {', '.join(ACTIVATIONS)}")
+    require_activation("batch_norm_act", activation)
+    require_tensor("batch_norm_act", "input", input)
+    if residual is not None:
+        require_tensor("batch_norm_act", "residual", residual)
+    for name, value in (("momentum", momentum), ("eps", eps), ("activation_alpha", activation_alpha)):
+        if not isinstance(value, (int, float, Real)):
+            raise ArgumentError(f"batch_norm_act: {name} is {value!r}; expected a number")
     parameters = (weight, bias, running_mean, running_var)
     how = residual, activation, activation_alpha
     if not training or not is_eager() or not _fits(input, *parameters, *how):

@@ -11,8 +11,17 @@ from itertools import pairwise
 import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 
+from gradkern.errors import ArgumentError
 from gradkern.torch.functional.convolutions import is_depthwise
-from gradkern.torch.modules.layers import Conv1d, Conv2d, InvertibleLayerNorm, LayerNorm, LinearGELU, RMSNorm
+from gradkern.torch.modules.layers import (
+    Conv1d,
+    Conv2d,
+    InvertibleLayerNorm,
+    LayerNorm,
+    LinearGELU,
+    RMSNorm,
+    known_autocast,
+)
 from gradkern.torch.modules.norm_joins import Join, joins
 from gradkern.torch.sync_batch_norm.module import SyncBatchNorm
 
@@ -79,14 +88,19 @@ def accelerate(
     ResNets the addition with them; and timm's BatchNormAct2d. Depthwise nn.Conv1d and 2d are gradkern's forward, too.
     nn.SyncBatchNorm sends one message each way, see SyncBatchNorm; with autocast="input" layer norms and RMSNorms keep
     16 bits under autocast, where PyTorch goes to float32 and back; with invertible=True layer norms keep their outputs
-    in place of their inputs, see `invertible_layer_norm` for when that saves memory.
+    in place of their inputs, and under autocast the type of those: see `invertible_layer_norm` for when that saves
+    memory.
 
     filter   of module and name, which to look at; by default all
 
-    Raises RuntimeError for a model that fully_shard has wrapped: call this before it.
+    Raises RuntimeError for a model that fully_shard has wrapped: call this before it; ArgumentError and
+    AttributeValueError for options that are none.
     """
-    if autocast not in (None, "input"):
-        raise ValueError(f'autocast is {autocast!r}; expected "input" or None')
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"accelerate: model is a {type(model).__name__}; expected an nn.Module")
+    if filter is not None and not callable(filter):
+        raise ArgumentError(f"accelerate: filter is {filter!r}; expected a function of a module and its name")
+    known_autocast("accelerate", autocast)
     modules = dict(model.named_modules())
     for name, module in modules.items():
         if any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__):

@@ -7,10 +7,12 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.flags import autocast, is_autocast
+from gradkern.errors import AttributeValueError
+from gradkern.torch.flags import is_autocast
+from gradkern.torch.functional.arguments import require_least, require_tensor
 from gradkern.torch.functional.convolutions import batch_norm, conv1d, conv2d, conv3d
 from gradkern.torch.functional.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
-from gradkern.torch.functional.norm_activation import ACTIVATIONS, batch_norm_act
+from gradkern.torch.functional.norm_activation import ACTIVATIONS, batch_norm_act, require_activation
 
 __all__ = [
     "BatchNorm1d",
@@ -37,11 +39,12 @@ class LayerNorm(nn.LayerNorm):
 
     def __init__(self, *args: Any, autocast: str | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.autocast = _known(autocast)
+        self.autocast = known_autocast(type(self).__name__, autocast)
 
     autocast: str | None = None  # of one that `accelerate` has made
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
+        require_tensor("LayerNorm", "input", input)
         kind = input.device.type
         if not is_autocast(kind):
             return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
@@ -56,11 +59,12 @@ class RMSNorm(nn.RMSNorm):
 
     def __init__(self, *args: Any, autocast: str | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.autocast = _known(autocast)
+        self.autocast = known_autocast(type(self).__name__, autocast)
 
     autocast: str | None = None
 
     def forward(self, x: Tensor) -> Tensor:
+        require_tensor("RMSNorm", "x", x)
         kind = x.device.type
         if not is_autocast(kind):
             return rms_norm(x, self.normalized_shape, self.weight, self.eps)
@@ -81,7 +85,8 @@ class InvertibleLayerNorm(nn.LayerNorm):
     def __init__(self, *args: Any, least: float = 1e-3, **options: Any) -> None:
         super().__init__(*args, **options)
         if self.weight is None or self.bias is None:
-            raise ValueError("InvertibleLayerNorm has weight and bias: elementwise_affine and bias are True")
+            raise ValueError("InvertibleLayerNorm: elementwise_affine or bias is False; expected True for both")
+        require_least("InvertibleLayerNorm", least)
         self.least = least
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
@@ -99,15 +104,12 @@ class LinearGELU(nn.Linear):
     def __init__(self, *args: Any, approximate: str = "none", **options: Any) -> None:
         super().__init__(*args, **options)
         if self.bias is None:
-            raise ValueError("LinearGELU has a bias: without one nn.Linear and nn.GELU are as fast")
+            raise ValueError("LinearGELU: bias is False; expected True: without one nn.Linear and nn.GELU are as fast")
+        if approximate not in ("none", "tanh"):
+            raise AttributeValueError(f'LinearGELU: approximate is {approximate!r}; expected "none" or "tanh"')
         self.approximate = approximate
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
-        kind = input.device.type
-        if is_autocast(kind):
-            input, weight, bias = autocast(kind, input, self.weight, self.bias)  # noqa: A001
-            with torch.autocast(kind, enabled=False):
-                return linear_gelu(input, weight, bias, self.approximate)
         return linear_gelu(input, self.weight, self.bias, self.approximate)
 
     def extra_repr(self) -> str:
@@ -121,7 +123,7 @@ class Conv1d(nn.Conv1d):
     """
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
-        if _plain(self, input):
+        if self.padding_mode == "zeros":
             return conv1d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)  # pyright: ignore[reportArgumentType]
         return super()._conv_forward(input, weight, bias)
 
@@ -133,7 +135,7 @@ class Conv2d(nn.Conv2d):
     """
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
-        if _plain(self, input):
+        if self.padding_mode == "zeros":
             return conv2d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)  # pyright: ignore[reportArgumentType]
         return super()._conv_forward(input, weight, bias)
 
@@ -142,14 +144,9 @@ class Conv3d(nn.Conv3d):
     """nn.Conv3d whose gradients are gradkern's; padding by words or other values than zeros is PyTorch's."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
-        if _plain(self, input):
+        if self.padding_mode == "zeros":
             return conv3d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)  # pyright: ignore[reportArgumentType]
         return super()._conv_forward(input, weight, bias)
-
-
-def _plain(module: Any, x: Tensor) -> bool:
-    """Whether a convolution is of a batch, padded with zeros by numbers."""
-    return module.padding_mode == "zeros" and not isinstance(module.padding, str) and x.dim() == module.weight.dim()
 
 
 class _BatchNorm:
@@ -166,8 +163,7 @@ class _BatchNorm:
 
     def __init__(self, *args: Any, activation: str = "none", activation_alpha: float = 0.01, **options: Any) -> None:
         super().__init__(*args, **options)
-        if activation not in ACTIVATIONS:
-            raise ValueError(f"activation is {activation!r}; expected one of {', '.join(ACTIVATIONS)}")
+        require_activation(type(self).__name__, activation)
         self.activation, self.activation_alpha = activation, activation_alpha
 
     def forward(self: Any, input: Tensor, residual: Tensor | None = None) -> Tensor:  # noqa: A002
@@ -206,7 +202,8 @@ class BatchNorm3d(_BatchNorm, nn.BatchNorm3d):
     """nn.BatchNorm3d whose gradients in training are gradkern's; with an activation and a residual, all in one."""
 
 
-def _known(autocast: str | None) -> str | None:
+def known_autocast(name: str, autocast: Any) -> str | None:
+    """The option `autocast` of a class or function. Raises AttributeValueError, which is a ValueError."""
     if autocast not in (None, "input"):
-        raise ValueError(f'autocast is {autocast!r}; expected "input" or None')
+        raise AttributeValueError(f'{name}: autocast is {autocast!r}; expected "input" or None')
     return autocast

@@ -1,0 +1,70 @@
+"""What functions refuse before they compute: a later error, as of a backward pass, names an operator nobody called."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.errors import ArgumentError, AttributeValueError, DTypeError, ShapeError
+
+__all__ = ["norm_shape", "require_floats", "require_least", "require_shape", "require_tensor", "require_type"]
+
+_FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+
+
+def require_tensor(function: str, argument: str, value: Any) -> None:
+    """Raise ArgumentError for anything else."""
+    if not isinstance(value, torch.Tensor):
+        raise ArgumentError(f"{function}: {argument} is a {type(value).__name__}; expected a tensor")
+
+
+def require_floats(function: str, **tensors: Any) -> None:
+    """Raise ArgumentError for what is no tensor, and DTypeError for one of integers or complex numbers."""
+    for argument, value in tensors.items():
+        require_tensor(function, argument, value)
+        if value.dtype not in _FLOATS:
+            raise DTypeError(
+                f"{function}: {argument} has type {_name(value.dtype)}; expected float16, bfloat16, float32 or float64"
+            )
+
+
+def require_shape(function: str, argument: str, tensor: torch.Tensor, shape: tuple[int, ...], why: str) -> None:
+    """Raise ShapeError for another shape."""
+    if tensor.shape != shape:
+        raise ShapeError(f"{function}: {argument} has shape {tuple(tensor.shape)}; expected {tuple(shape)}, {why}")
+
+
+def require_type(function: str, argument: str, tensor: Any, dtype: torch.dtype) -> None:
+    """Raise DTypeError for another type than the input's."""
+    if tensor.dtype != dtype:
+        raise DTypeError(
+            f"{function}: {argument} has type {_name(tensor.dtype)}; expected {_name(dtype)}, as input has it"
+        )
+
+
+def require_least(function: str, least: Any) -> None:
+    """Raise AttributeValueError where weights could become zero."""
+    if not isinstance(least, (int, float)) or not 0 < least < inf:
+        raise AttributeValueError(f"{function}: least is {least!r}; expected a number above 0")
+
+
+def norm_shape(function: str, x: Any, normalized_shape: Any, **parameters: Any) -> tuple[int, ...]:
+    """normalized_shape, if it is the shape of all parameters that are given and of the input's last dimensions."""
+    given = {name: each for name, each in parameters.items() if each is not None}
+    require_floats(function, input=x, **given)
+    if not isinstance(normalized_shape, (tuple, list)):
+        raise ArgumentError(f"{function}: normalized_shape is {normalized_shape!r}; expected a tuple of sizes")
+    shape = tuple(normalized_shape)
+    if not shape or x.shape[-len(shape) :] != shape:
+        raise ShapeError(
+            f"{function}: normalized_shape is {shape}; expected the last dimensions of input, {tuple(x.shape)}"
+        )
+    for name, each in given.items():
+        require_shape(function, name, each, shape, "normalized_shape")
+    return shape
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
