@@ -80,6 +80,13 @@ def test_the_environment_enables() -> None:
         assert "has no kernels for cuda" in done.stderr
 
 
+def test_the_environment_is_not_guessed_at() -> None:
+    environment = {**os.environ, "GRADKERN_TORCH": "false"}
+    code = "import gradkern.torch"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert "GRADKERN_TORCH is 'false'; expected 1, which enables, or 0" in done.stderr
+
+
 def test_nothing_is_taken_before_it_is_enabled_and_after_it_is_disabled() -> None:
     model = LayerNorm()
     bits = model.step()
@@ -117,6 +124,13 @@ def test_tune_wants_to_be_enabled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradkern.torch.compile_backend.findings.used", lambda: False)  # by other tests
     with pytest.raises(gradkern.ProviderError, match=r"enable\(\) has not been called"):
         gradkern.torch.tune(lambda: None)
+
+
+def test_tune_wants_a_function() -> None:
+    gradkern.torch.enable(devices="cpu")
+    loss: Any = torch.ones(())
+    with pytest.raises(gradkern.ArgumentError, match=r"^tune: step is a Tensor; expected a function"):
+        gradkern.torch.tune(loss)
 
 
 def test_tune_says_what_its_plans_need_before_it_makes_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,8 +227,10 @@ def test_a_refusal_can_raise() -> None:
         ({"devices": "tpu"}, "devices has 'tpu'"),
         ({"min_bytes": -1}, "min_bytes of layer_norm is -1"),
         ({"min_bytes": {"convolution": 1}}, "min_bytes has 'convolution'"),
-        ({"on_refusal": "ignore"}, "on_refusal has 'ignore'"),
-        ({"plan": "later"}, "plan has 'later'"),
+        ({"on_refusal": "ignore"}, "on_refusal is 'ignore'; expected torch or warn or raise"),
+        ({"on_refusal": ("torch", "warn")}, r"on_refusal is \('torch', 'warn'\)"),
+        ({"plan": "later"}, "plan is 'later'; expected tune or now"),
+        ({"plan": None}, "plan is None"),
     ],
 )
 def test_options_that_are_none_are_named(options: dict[str, Any], text: str) -> None:
@@ -227,6 +243,10 @@ def test_a_pytorch_without_cuda_is_named() -> None:
     with pytest.raises(gradkern.ProviderError, match="has no kernels for cuda"):
         gradkern.torch.enable()
     assert not gradkern.torch.is_enabled()
+    gradkern.torch.enable("gelu", devices="cpu")
+    with pytest.raises(gradkern.ProviderError, match="has no kernels for cuda"):
+        gradkern.torch.enable(devices=("cpu", "cuda"))
+    assert active() == ["gelu"]
 
 
 def test_enabled_puts_back_what_was_in_force() -> None:

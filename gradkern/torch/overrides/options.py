@@ -62,8 +62,7 @@ class Options:
         for name, size in gates.items():
             if isinstance(size, bool) or not isinstance(size, int) or size < 0:
                 raise ArgumentError(f"enable: min_bytes of {name} is {size!r}; expected a number of bytes, 0 or more")
-        (refusal,) = _names("on_refusal", on_refusal, get_args(Refusal))
-        (when,) = _names("plan", plan, get_args(When))
+        refusal, when = _one("on_refusal", on_refusal, get_args(Refusal)), _one("plan", plan, get_args(When))
         for name, value in (("timed", timed), ("only_faster", only_faster)):
             if not isinstance(value, bool):
                 raise ArgumentError(f"enable: {name} is {value!r}; expected True or False")
@@ -75,6 +74,12 @@ class Options:
 
     def least(self, group: str) -> int:
         return self.min_bytes.get(group, 0)
+
+
+def _one(option: str, value: Any, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise ArgumentError(f"enable: {option} is {value!r}{nearest(value, known)}; expected {' or '.join(known)}")
+    return value
 
 
 def _names(option: str, value: Any, known: tuple[str, ...]) -> tuple[str, ...]:

@@ -71,25 +71,25 @@ def enable(
     Modules, hooks, state_dict, double backward, autocast, checkpointing and distributed wrappers see no difference. A
     second call changes the options. Spawned processes have to call it for themselves. What AOTInductor, or Inductor's
     cpp_wrapper, compiles calls C functions, which may go past it.
+
+    Raises ArgumentError for an option that is none, and ProviderError where this PyTorch has no kernels for a device;
+    what was in force before stays in force.
     """
     options = Options.of(ops, devices, min_bytes, on_refusal, plan, inductor, timed, only_faster)
     tensor_guards()  # tried out now, not in a step
     with _changing:
-        missing = []
+        there = [each for each in _kernels() if _there(each)]
+        for device in options.devices:
+            if all(each.key != _KEYS[device] for each in there):
+                raise ProviderError(f"enable: this PyTorch, {torch.__version__}, has no kernels for {device}")
+        keys = [_KEYS[each] for each in options.devices]
         for kernel in _kernels():
-            wanted = kernel.translation.group in options.ops and kernel.key in [_KEYS[each] for each in options.devices]
-            if not wanted:
-                kernel.disable()
-            elif _there(kernel):
+            if kernel in there and kernel.translation.group in options.ops and kernel.key in keys:
                 kernel.enable(options)
             else:
-                missing.append(kernel)
+                kernel.disable()
         _leave_whole(options.inductor)
         _options[:] = [options]
-    for device in options.devices:
-        if all(kernel in missing for kernel in _kernels() if kernel.key == _KEYS[device]):
-            disable()
-            raise ProviderError(f"enable: this PyTorch, {torch.__version__}, has no kernels for {device}")
 
 
 def _there(kernel: Kernel) -> bool:
@@ -159,9 +159,11 @@ def tune(step: Callable[[], Any], *, repeats: int = 0) -> Any:
     by `gradkern.tune()`. Under torch.distributed the first rank searches, then the others, who read what it found: all
     have to call it, with as many repeats. Kernels leave multiprocessors to NCCL's where the group is there by then.
 
-    Raises ProviderError where neither is in use, and ArgumentError for repeats below 0, or where `enable` was not
-    called, or told to take all that has a plan.
+    Raises ProviderError where neither is in use, and ArgumentError for a step that is no function, for repeats below 0,
+    or where `enable` was not called, or told to take all that has a plan.
     """
+    if not callable(step):
+        raise ArgumentError(f"tune: step is a {type(step).__name__}; expected a function without arguments")
     if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 0:
         raise ArgumentError(f"tune: repeats is {repeats!r}; expected a number of steps, 0 or more")
     if repeats and not (_options and _only_faster()):
@@ -245,5 +247,8 @@ def forget() -> None:
 
 def follow_environment() -> None:
     """GRADKERN_TORCH=1 enables at import, with every option as it is by default."""
-    if os.environ.get("GRADKERN_TORCH", "0") not in ("", "0"):
+    value = os.environ.get("GRADKERN_TORCH", "")
+    if value not in ("", "0", "1"):
+        raise ArgumentError(f"GRADKERN_TORCH is {value!r}; expected 1, which enables, or 0")
+    if value == "1":
         enable()
