@@ -19,7 +19,7 @@ from gradkern.policy import DEFAULT, Policy, current
 from gradkern.torch.flags import flags, policy_of
 from gradkern.torch.operators import IN_FORCE, define
 
-__all__ = ["Attributes", "Direct", "Tensors", "is_eager"]
+__all__ = ["Attributes", "Direct", "Tensors", "is_eager", "is_transformed"]
 
 Tensors = tuple[torch.Tensor | None, ...]
 Attributes = tuple[tuple[str, Any], ...]
@@ -27,11 +27,17 @@ define()
 _MOST, _MOST_ALIKE = 256, 8
 _is_compiling = torch.compiler.is_compiling
 _count_modes = torch._C._len_torch_dispatch_stack
+_is_transforming = torch._C._are_functorch_transforms_active
 
 
 def is_eager() -> bool:
     """Whether operators run when they are called, and nobody else sees them: nothing traces, and no dispatch mode."""
     return not (_is_compiling() or _count_modes())
+
+
+def is_transformed() -> bool:
+    """Whether torch.func or vmap transforms what runs now: they take no autograd function that is as cheap as ours."""
+    return not _is_compiling() and _is_transforming()
 
 
 def _in_force() -> Policy | None:

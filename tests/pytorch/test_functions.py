@@ -124,6 +124,51 @@ def test_second_derivatives_are_of_what_requires_grad_alone(name: str) -> None:
     assert torch.autograd.gradgradcheck(lambda *rest: ours(first.detach(), *rest), others)
 
 
+TRANSFORMED = {
+    **{name: FUNCTIONS[name] for name in ("linear_gelu", "layer_norm", "rms_norm", "conv2d", "batch_norm")},
+    "invertible_layer_norm": (
+        lambda x, w, b: gradkern.torch.invertible_layer_norm(x, (5,), w, b, least=1e-9),
+        lambda x, w, b: functional.layer_norm(x, (5,), w, b),
+        lambda: (random(3, 5), random(5), random(5)),
+    ),
+    "batch_norm_act": (
+        lambda x, w, b: gradkern.torch.batch_norm_act(x, None, None, w, b),
+        lambda x, w, b: functional.batch_norm(x, None, None, w, b, True).relu(),
+        lambda: (random(3, 2, 4), random(2), random(2)),
+    ),
+    "layer_norm of a sum": (
+        lambda x, w: gradkern.torch.layer_norm(x, (5,), w, residual=x)[0],
+        lambda x, w: functional.layer_norm(x + x, (5,), w),
+        lambda: (random(3, 5), random(5)),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch.func.jvp's own
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_functions_are_transformed_as_pytorchs_are(name: str) -> None:
+    ours, theirs, make = TRANSFORMED[name]
+    x, *parameters = [each.detach() for each in make()]
+    batch = torch.stack([x, 2 * x])
+    for transformed in (
+        lambda f: torch.func.grad(lambda x: f(x, *parameters).sin().sum())(x),
+        lambda f: torch.vmap(lambda x: f(x, *parameters))(batch),
+        lambda f: torch.vmap(torch.func.grad(lambda x: f(x, *parameters).sin().sum()))(batch),
+        lambda f: torch.func.jvp(lambda x: f(x, *parameters), (x,), (torch.ones_like(x),))[1],
+    ):
+        torch.testing.assert_close(transformed(ours), transformed(theirs))
+
+
+def test_exported_modules_are_saved_and_compute_the_same() -> None:
+    kinds = gradkern.torch
+    norms = [kinds.BatchNorm1d(4, activation="relu"), LayerNorm(6), RMSNorm(6), InvertibleLayerNorm(6)]
+    model, x = nn.Sequential(kinds.Conv1d(3, 4, 3), *norms, LinearGELU(6, 5)).eval(), torch.randn(2, 3, 8)
+    saved = io.BytesIO()
+    torch.export.save(torch.export.export(model, (x,)), saved)
+    saved.seek(0)
+    torch.testing.assert_close(torch.export.load(saved).module()(x), model(x))
+
+
 def test_norms_without_parameters_have_second_derivatives() -> None:
     assert torch.autograd.gradgradcheck(lambda x: gradkern.torch.layer_norm(x, (4,)), random(3, 4))
     assert torch.autograd.gradgradcheck(lambda x: gradkern.torch.rms_norm(x, (4,), eps=1e-3), random(3, 4))

@@ -17,7 +17,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import ArgumentError
-from gradkern.torch.direct import Direct
+from gradkern.torch.direct import Direct, is_transformed
 from gradkern.torch.flags import autocast, is_autocast
 from gradkern.torch.functional.arguments import require_tensor
 from gradkern.torch.operators import registered
@@ -79,7 +79,7 @@ def _conv(spatial: int, x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: 
     kind = x.device.type
     if is_autocast(kind):
         x, weight, bias = autocast(kind, x, weight, bias)
-    if torch.compiler.is_compiling():  # whose backend sees a convolution, and has operators of its own
+    if torch.compiler.is_compiling() or is_transformed():  # a backend sees a convolution, and has operators of its own
         return _PYTORCHS[spatial](x, weight, bias, *of_axes, groups)
     return _Conv.apply(x, weight, bias, _asked(spatial, *of_axes, groups))  # pyright: ignore[reportReturnType]
 
@@ -151,7 +151,7 @@ def batch_norm(
     Raises ArgumentError for what is no tensor, and ValueError in training for a batch of one value in each channel.
     """
     require_tensor("batch_norm", "input", input)
-    if not training or weight is None or bias is None or not input.numel() or not eps > 0:
+    if not training or weight is None or bias is None or not input.numel() or not eps > 0 or is_transformed():
         return functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     require_values(input)
     return _BatchNorm.apply(input, weight, bias, running_mean, running_var, momentum, eps)  # pyright: ignore[reportReturnType]

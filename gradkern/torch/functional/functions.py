@@ -2,7 +2,8 @@
 
 Each is PyTorch's forward pass and one operator of torch.ops.gradkern behind it, in an autograd.Function, so that
 torch.compile traces and fuses the forward pass. Where PyTorch's would be several passes, as with two types, and nothing
-traces it, training's is the registry's operator. Second derivatives go through PyTorch's own differentiable formulas.
+traces it, training's is the registry's operator. Second derivatives go through PyTorch's own differentiable formulas,
+and what torch.func or vmap transform is all PyTorch's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import AttributeValueError, ShapeError
 from gradkern.torch.constants import filled
-from gradkern.torch.direct import Direct, is_eager
+from gradkern.torch.direct import Direct, is_eager, is_transformed
 from gradkern.torch.flags import autocast, is_autocast
 from gradkern.torch.functional.arguments import norm_shape, require_floats, require_least, require_shape, require_type
 from gradkern.torch.functional.residual_norms import added_norm, fits
@@ -67,6 +68,8 @@ def linear_gelu(
         input, weight, bias = autocast(kind, input, weight, bias)  # noqa: A001
     require_type("linear_gelu", "weight", weight, input.dtype)
     require_type("linear_gelu", "bias", bias, input.dtype)
+    if is_transformed():
+        return functional.gelu(functional.linear(input, weight, bias), approximate=approximate)
     return _LinearGelu.apply(input, weight, bias, approximate)  # pyright: ignore[reportReturnType]
 
 
@@ -144,6 +147,8 @@ def layer_norm(
             return added_norm(input, residual, shape, weight, bias, eps)
         total = input + residual
         return layer_norm(total, shape, weight, bias, eps), total
+    if is_transformed():
+        return _reference(input, shape, weight, bias, eps)
     return _LayerNorm.apply(input, shape, weight, bias, eps)  # pyright: ignore[reportReturnType]
 
 
@@ -183,6 +188,11 @@ def _beside(x: Tensor, parameter: Tensor) -> Tensor:
     return parameter.to(x.dtype)
 
 
+def _wide(x: Tensor) -> torch.dtype:
+    """Of the arithmetic."""
+    return torch.float64 if x.dtype is torch.float64 else torch.float32
+
+
 def _axis(x: Tensor, shape: tuple[int, ...]) -> Any:
     """Where normalization begins, as the operators of gradients are told."""
     return (("axis", x.dim() - len(shape)),)
@@ -207,13 +217,13 @@ def _normalized(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float)
     """The output, mean and inverse standard deviation, both of float32 at least."""
     if x.dtype == weight.dtype and (x.is_cuda or x.dtype in (torch.float32, torch.float64)):
         return torch.native_layer_norm(x, shape, weight, bias, eps)
-    wide = torch.float64 if x.dtype is torch.float64 else torch.float32
+    wide = _wide(x)
     y, mean, inv_std = torch.native_layer_norm(x.to(wide), shape, weight.to(wide), bias.to(wide), eps)
     return y.to(x.dtype), mean, inv_std
 
 
 def _reference(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    wide = torch.promote_types(x.dtype, weight.dtype)
+    wide = x.dtype if x.dtype == weight.dtype else torch.float32
     return functional.layer_norm(x.to(wide), shape, weight.to(wide), bias.to(wide), eps).to(x.dtype)
 
 
@@ -254,13 +264,15 @@ def rms_norm(
     """
     shape = norm_shape("rms_norm", input, normalized_shape, weight=weight)
     weight = input.new_ones(shape) if weight is None else _beside(input, weight)
-    eps = torch.finfo(torch.promote_types(input.dtype, torch.float32)).eps if eps is None else eps
+    eps = torch.finfo(_wide(input)).eps if eps is None else eps
     if residual is not None:
         require_floats("rms_norm", residual=residual)
         if fits(input, residual, weight):
             return added_norm(input, residual, shape, weight, None, eps)
         total = input + residual
         return rms_norm(total, shape, weight, eps), total
+    if is_transformed():
+        return _root_mean_squared(input, shape, weight, eps)[0]
     return _RmsNorm.apply(input, shape, weight, eps)  # pyright: ignore[reportReturnType]
 
 
@@ -289,7 +301,7 @@ class _RmsNorm(torch.autograd.Function):
 
 
 def _root_mean_squared(x: Tensor, shape: Any, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    wide = torch.float64 if x.dtype is torch.float64 else torch.float32
+    wide = _wide(x)
     over = tuple(range(x.dim() - len(shape), x.dim()))
     inv_rms = (x.to(wide).square().mean(over, keepdim=True) + eps).rsqrt()
     return (x.to(wide) * inv_rms * weight.to(wide)).to(x.dtype), inv_rms
@@ -321,6 +333,8 @@ def invertible_layer_norm(
     weight, bias = weight.to(input.dtype), bias.to(input.dtype)
     away = torch.where(weight < 0, -least, least).to(weight.dtype)
     weight = torch.where(weight.abs() < least, away + (weight - weight.detach()), weight)
+    if is_transformed():
+        return _reference(input, shape, weight, bias, eps)
     return _InvertibleLayerNorm.apply(input, shape, weight, bias, eps)  # pyright: ignore[reportReturnType]
 
 

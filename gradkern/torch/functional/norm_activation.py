@@ -3,8 +3,8 @@
 In training the forward and the backward pass are BatchNormalization and BatchNormalizationGrad; the mask of relu, the
 residual's gradient and the sums come out of one reading of the gradient. All else is PyTorch's own functions one after
 the other: with running statistics, of types that the contract does not have, of nothing, for second derivatives, under
-a dispatch mode, whose tensors may be fake, and under torch.compile, whose backend sees norm, addition and activation
-and joins them itself.
+a dispatch mode, whose tensors may be fake, under transforms of torch.func, and under torch.compile, whose backend sees
+norm, addition and activation and joins them itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import ArgumentError, AttributeValueError
 from gradkern.ops.batch_norm import TOLD_BY_SIGN
-from gradkern.torch.direct import Direct, is_eager
+from gradkern.torch.direct import Direct, is_eager, is_transformed
 from gradkern.torch.functional.arguments import require_tensor
 from gradkern.torch.functional.convolutions import require_values
 from gradkern.torch.functional.second_derivatives import differentiable
@@ -86,7 +86,7 @@ def batch_norm_act(
             raise ArgumentError(f"batch_norm_act: {name} is {value!r}; expected a number")
     parameters = (weight, bias, running_mean, running_var)
     how = residual, activation, activation_alpha
-    if not training or not is_eager() or not _fits(input, *parameters, *how):
+    if not training or not is_eager() or is_transformed() or not _fits(input, *parameters, *how):
         t = functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
         return ACTIVATIONS[activation](t if residual is None else t + residual, activation_alpha)
     require_values(input)

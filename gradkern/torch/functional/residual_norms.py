@@ -11,7 +11,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.direct import Direct
+from gradkern.torch.direct import Direct, is_transformed
 from gradkern.torch.functional.second_derivatives import differentiable
 from gradkern.torch.operators import registered
 
@@ -25,8 +25,8 @@ _RMS_NORM_GRAD = Direct("SimplifiedLayerNormalizationGrad", ("X_grad", "scale_gr
 
 
 def fits(x: Tensor, residual: Tensor, weight: Tensor) -> bool:
-    """Whether the operators compute it: of these types, on this device, not in a graph that is traced."""
-    if torch.compiler.is_compiling():
+    """Whether the operators compute it: of these types, on this device, neither traced nor transformed."""
+    if torch.compiler.is_compiling() or is_transformed():
         return False
     alike = (residual.shape, residual.dtype, residual.device) == (x.shape, x.dtype, x.device)
     return alike and registered("SkipLayerNormalization", x.device.type, T=x.dtype, V=weight.dtype)
