@@ -15,6 +15,7 @@ from helpers.tolerance import assert_close
 
 import gradkern
 import gradkern.jax
+from gradkern.jax.foreign_call import foreign_call
 
 jax: Any = import_module("jax")  # types are checked where it is not installed
 jnp: Any = import_module("jax.numpy")
@@ -163,9 +164,40 @@ def test_the_policy_in_force_is_that_of_the_trace() -> None:
 
 
 def test_what_a_contract_refuses_is_said_in_its_words() -> None:
-    x, weight = arrays(((4, 8), (8,)), ("float32", "float64"))
+    x, weight, inv_std = arrays(((4, 8), (8,), (4,)), ("float32", "float64"))
+    inputs = {"Y_grad": x, "X": x, "scale": weight, "inv_std_var": inv_std.astype("float32")}
     with pytest.raises(jax.errors.JaxRuntimeError, match=r"SimplifiedLayerNormalizationGrad.*float64"):
-        jax.block_until_ready(jax.grad(lambda x: gradkern.jax.rms_norm(x, weight).sum())(x))
+        jax.block_until_ready(foreign_call("SimplifiedLayerNormalizationGrad", inputs, {"X_grad": x}, axis=1))
+
+
+@pytest.mark.parametrize(
+    ("error", "call", "text"),
+    [
+        (
+            gradkern.ShapeError,
+            lambda f, x, w: f.layer_norm(x, w[:1], w),
+            r"layer_norm: scale has shape \(1,\); expected",
+        ),
+        (gradkern.ShapeError, lambda f, x, w: f.layer_norm(x, w, w[:1]), r"layer_norm: bias has shape \(1,\)"),
+        (gradkern.ArgumentError, lambda f, x, w: f.layer_norm(x, None), "layer_norm: scale is a NoneType"),
+        (gradkern.ArgumentError, lambda f, x, w: f.layer_norm([1.0], w), "layer_norm: x is a list; expected an array"),
+        (
+            gradkern.AttributeValueError,
+            lambda f, x, w: f.rms_norm(x, w, axis=2),
+            "rms_norm: axis is 2; expected one of",
+        ),
+        (gradkern.DTypeError, lambda f, x, w: f.rms_norm(x.astype(int), w), "rms_norm: x has type int"),
+        (gradkern.DTypeError, lambda f, x, w: f.rms_norm(x, w.astype("float16")), "expected float32$"),
+        (gradkern.ShapeError, lambda f, x, w: f.bias_gelu(x, w[:1]), r"bias_gelu: bias has shape \(1,\)"),
+        (gradkern.AttributeValueError, lambda f, x, w: f.bias_gelu(x, w, "tanh"), "approximate is 'tanh'"),
+        (gradkern.ShapeError, lambda f, x, w: f.batch_norm(x, w, w[:1]), r"batch_norm: bias has shape \(1,\)"),
+        (gradkern.AttributeValueError, lambda f, x, w: f.batch_norm(x, w, w, axis=0), "batch_norm: axis is 0"),
+    ],
+)
+def test_functions_refuse_before_they_compute(error: type[Exception], call: Callable[..., Any], text: str) -> None:
+    x, weight = arrays(((4, 8), (8,)), ("float32", "float32"))
+    with pytest.raises(error, match=text):
+        call(gradkern.jax, x, weight)
 
 
 def test_there_is_no_second_derivative() -> None:

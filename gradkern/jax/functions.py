@@ -6,6 +6,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+from gradkern.errors import ArgumentError, AttributeValueError, DTypeError, ShapeError
 from gradkern.jax.foreign_call import foreign_call
 
 __all__ = ["batch_norm", "bias_gelu", "layer_norm", "rms_norm"]
@@ -22,7 +23,9 @@ def layer_norm(x: Array, scale: Array, bias: Array | None = None, *, axis: int =
     x is float16, bfloat16, float32 or float64; scale and bias have the shape of those dimensions, and the type of x,
     or float32 where that has 16 bits. Statistics are in float32, float64 for float64.
     """
-    return _layer_norm(x, scale, bias, range(x.ndim)[axis], epsilon)
+    first = _axis("layer_norm", x, axis)
+    _check("layer_norm", x, x.shape[first:], scale=scale, **({} if bias is None else {"bias": bias}))
+    return _layer_norm(x, scale, bias, first, epsilon)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4))
@@ -51,7 +54,9 @@ _layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
 
 def rms_norm(x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5) -> Array:
     """x / sqrt(mean of squares + epsilon) * scale over the dimensions from `axis` on; types are as in layer_norm."""
-    return _rms_norm(x, scale, range(x.ndim)[axis], epsilon)
+    first = _axis("rms_norm", x, axis)
+    _check("rms_norm", x, x.shape[first:], scale=scale)
+    return _rms_norm(x, scale, first, epsilon)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
@@ -75,14 +80,21 @@ def _rms_norm_backward(axis: int, epsilon: float, saved: Any, grad: Array) -> An
 _rms_norm.defvjp(_rms_norm_forward, _rms_norm_backward)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
 def bias_gelu(x: Array, bias: Array, approximate: bool = True) -> Array:
     """jax.nn.gelu(x + bias, approximate), computed in float32 at least; bias has the shape of x's last dimension."""
+    if not isinstance(approximate, bool):
+        raise AttributeValueError(f"bias_gelu: approximate is {approximate!r}; expected True or False")
+    _check("bias_gelu", x, x.shape[_axis("bias_gelu", x, -1) :], bias=bias)
+    return _bias_gelu(x, bias, approximate)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _bias_gelu(x: Array, bias: Array, approximate: bool) -> Array:
     return jax.nn.gelu(_wide(x) + bias, approximate).astype(x.dtype)
 
 
 def _bias_gelu_forward(x: Array, bias: Array, approximate: bool) -> Any:
-    return bias_gelu(x, bias, approximate), (x, bias)
+    return _bias_gelu(x, bias, approximate), (x, bias)
 
 
 def _bias_gelu_backward(approximate: bool, saved: Any, grad: Array) -> Any:
@@ -91,7 +103,7 @@ def _bias_gelu_backward(approximate: bool, saved: Any, grad: Array) -> Any:
     return tuple(foreign_call(name, {"dY": grad, "X": x, "B": bias}, {"dX": x, "dB": bias}))
 
 
-bias_gelu.defvjp(_bias_gelu_forward, _bias_gelu_backward)
+_bias_gelu.defvjp(_bias_gelu_forward, _bias_gelu_backward)
 
 
 def batch_norm(
@@ -102,9 +114,10 @@ def batch_norm(
 
     axis is -1 (N...C) or 1 (NC...). scale and bias have the shape (C,), and types as in layer_norm.
     """
-    channels = range(x.ndim)[axis]
+    channels = _axis("batch_norm", x, axis)
     if x.ndim < 2 or channels not in (1, x.ndim - 1):
-        raise ValueError(f"batch_norm: axis is {axis} of {x.ndim} dimensions; expected 1 or -1 of two or more")
+        raise AttributeValueError(f"batch_norm: axis is {axis} of {x.ndim} dimensions; expected 1 or -1 of two or more")
+    _check("batch_norm", x, (x.shape[channels],), scale=scale, bias=bias)
     y, mean, variance = _batch_norm(x, scale, bias, channels, epsilon)
     return y, jax.lax.stop_gradient(mean), jax.lax.stop_gradient(variance)
 
@@ -135,6 +148,29 @@ def _batch_norm_backward(axis: int, epsilon: float, saved: Any, grads: Any) -> A
 
 
 _batch_norm.defvjp(_batch_norm_forward, _batch_norm_backward)
+
+
+def _axis(function: str, x: Array, axis: int) -> int:
+    """The dimension of an array, counted from the first."""
+    if not hasattr(x, "dtype") or not hasattr(x, "ndim"):
+        raise ArgumentError(f"{function}: x is a {type(x).__name__}; expected an array")
+    if not -x.ndim <= axis < x.ndim:
+        raise AttributeValueError(f"{function}: axis is {axis}; expected one of the {x.ndim} dimensions of x")
+    return axis % x.ndim
+
+
+def _check(function: str, x: Array, shape: tuple[int, ...], **parameters: Array) -> None:
+    """Refuse here what the backward pass would: as XLA tells it, that is an internal error."""
+    if x.dtype.name not in ("float16", "bfloat16", "float32", "float64"):
+        raise DTypeError(f"{function}: x has type {x.dtype.name}; expected float16, bfloat16, float32 or float64")
+    types = (x.dtype.name, "float32") if x.dtype.itemsize == 2 else (x.dtype.name,)
+    for name, each in parameters.items():
+        if not hasattr(each, "dtype"):
+            raise ArgumentError(f"{function}: {name} is a {type(each).__name__}; expected an array")
+        if each.dtype.name not in types:
+            raise DTypeError(f"{function}: {name} has type {each.dtype.name}; expected {' or '.join(types)}")
+        if each.shape != shape:
+            raise ShapeError(f"{function}: {name} has shape {each.shape}; expected {shape}, as x has {x.shape}")
 
 
 def _wide(x: Array) -> Array:
