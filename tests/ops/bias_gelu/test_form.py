@@ -30,3 +30,12 @@ def test_the_reciprocal_divides_like_division() -> None:
         assert multiplier < 1 << 32
         divided = (2 * given * np.uint64(multiplier) >> np.uint64(32)) >> np.uint64(shift)
         assert np.array_equal(divided, given // divisor)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "unroll"), [(128, 3072, 1), (256, 1024, 1), (700, 1024, 2), (4096, 1024, 4)]
+)
+def test_small_arrays_are_cut_into_blocks_for_all_multiprocessors(rows: int, columns: int, unroll: int) -> None:
+    form = choose(BiasGeluForm(EXACT, "bfloat16", "bfloat16", ("dX",), 8, bias_width=8), columns, rows, 132)
+    assert form.unroll == unroll
+    assert unroll == 1 or form.chunks(rows) * form.slices(columns) >= 264

@@ -127,16 +127,19 @@ def choose(form: BiasGeluForm, columns: int, rows: int, processors: int) -> Bias
     """`form` with its threads and unrolling filled in, for so many of the kernel's rows and columns; width, fold and
     types are given.
 
-    As measured on an H200 with a cold L2. dX alone: 128 threads side by side, 4 rows each, with few enough registers
-    for 1024 threads on a multiprocessor, in float64 384. dB: slices of 256 bytes, so that a tile has many rows and its
-    partial sums are few, and yet tiles are small, so that all blocks end together (of 1024 bytes: 5 % slower; of 64
-    bytes: 8 %).
+    As measured on an H200 with a cold L2. dX alone: 128 threads side by side, 4 rows each, fewer where there are not
+    two blocks for each multiprocessor, with few enough registers for 1024 threads on one, in float64 384. dB: slices of
+    256 bytes, so that a tile has many rows and its partial sums are few, and yet tiles are small, so that all blocks
+    end together (of 1024 bytes: 5 % slower; of 64 bytes: 8 %).
     """
     wide = form.compute == "float64"
     if "dB" not in form.outputs:
         chosen = _with_lanes(form, columns, (128, 64, 32, 16, 8), 128)
         blocks = 3 if wide else 6 if form.folded else 8  # biases one by one need more registers
-        return replace(chosen, unroll=4, blocks_per_processor=blocks)
+        chosen = replace(chosen, unroll=4, blocks_per_processor=blocks)
+        while chosen.unroll > 1 and chosen.chunks(rows) * chosen.slices(columns) < 2 * processors:
+            chosen = replace(chosen, unroll=chosen.unroll // 2)
+        return chosen
     lanes = max(8, 128 // (form.width * form.itemsize))
     if rows <= 128 and not form.folded:  # one tile for each slice: no sums over blocks, and no barrier
         chosen = _with_lanes(form, columns, (lanes // 2, lanes), 32)
