@@ -512,6 +512,60 @@ def test_autocast_leaves_float64_as_it_is(kind: str) -> None:
         assert module.double()(x.double()).dtype is torch.float64
 
 
+def test_accelerate_leaves_alone_what_it_has_replaced() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.LayerNorm(4), nn.RMSNorm(4))
+    assert len(accelerate(model, autocast="input").replaced) == 4
+    assert str(accelerate(model, autocast="input")) == "gradkern.torch: 0 modules replaced, 0 left"
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_accelerate_leaves_what_has_a_forward_of_its_own(place: int) -> None:
+    """As libraries that offload weights put into some modules: half of a pair would be wrong."""
+    model: Any = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.BatchNorm1d(4), nn.ReLU()).double()
+    model[place].forward = lambda x, own=model[place].forward: own(x) + 1
+    x = random(5, 4)
+    expected = model(x)
+    done = accelerate(model)
+    assert "a forward of its own" in done.left[str(place)]
+    assert str(place) not in done.replaced
+    torch.testing.assert_close(model(x), expected)
+    model.forward = lambda x: x
+    done.undo()
+    assert accelerate(model).replaced == {}
+
+
+def test_accelerate_looks_into_a_model_that_is_to_be_compiled() -> None:
+    model: Any = nn.Sequential(nn.Linear(4, 4), nn.GELU())
+    done = accelerate(torch.compile(model, backend="eager"))
+    assert (set(done.replaced), done.left) == ({"_orig_mod.0", "_orig_mod.1"}, {})
+
+
+def test_accelerate_leaves_what_hooks_of_the_backward_pass_look_at() -> None:
+    model: Any = nn.Sequential(nn.Linear(4, 4), nn.GELU())
+    seen: list[torch.Tensor] = []
+    model[1].register_full_backward_hook(lambda _, of_input, __: seen.append(of_input[0]))
+    assert accelerate(model).left == {"0": "hooks look at what is between it and 1"}
+    x = torch.randn(3, 4)
+    model(x).sum().backward()
+    z = model[0](x).detach().requires_grad_()
+    functional.gelu(z).sum().backward()
+    torch.testing.assert_close(seen, [z.grad])
+
+
+def test_what_has_become_something_else_is_not_undone() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.LayerNorm(4))
+    done = accelerate(model, autocast="input")
+    norm: Any = model[2]
+    kind = type(norm)
+    norm.__class__ = type("Sharded", (kind,), {})
+    with pytest.raises(RuntimeError, match=r"^undo: 2 is a Sharded by now; expected LayerNorm"):
+        done.undo()
+    assert isinstance(model[0], LinearGELU)
+    norm.__class__ = kind
+    done.undo()
+    assert [type(each) for each in model] == [nn.Linear, nn.GELU, nn.LayerNorm]
+
+
 def test_a_sharded_model_is_refused() -> None:
     class FSDPModule:
         pass

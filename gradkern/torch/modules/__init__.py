@@ -1,1 +1,1 @@
-"""Modules with those functions inside (layers.py), and level 3, `accelerate`, which puts them into a model in place."""
+"""Modules of torch.nn that call gradkern.torch.functional (layers.py), and level 3, which puts them into models."""

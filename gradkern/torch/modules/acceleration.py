@@ -28,6 +28,8 @@ from gradkern.torch.sync_batch_norm.module import SyncBatchNorm
 __all__ = ["Acceleration", "accelerate"]
 
 _CONVOLUTIONS: dict[type[nn.Module], type[nn.Module]] = {nn.Conv1d: Conv1d, nn.Conv2d: Conv2d}
+_OURS = LayerNorm, RMSNorm, InvertibleLayerNorm
+_PATCHED = "a forward of its own has been put into it"
 Filter = Callable[[nn.Module, str], bool]
 
 
@@ -47,12 +49,22 @@ class Acceleration:
 
     replaced: dict[str, str] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
-    _before: list[tuple[nn.Module, type[nn.Module], dict[str, object]]] = field(default_factory=list, repr=False)
+    _before: list[tuple[nn.Module, str, type[nn.Module], type[nn.Module], dict[str, object]]] = field(
+        default_factory=list, repr=False
+    )
 
     def undo(self) -> None:
-        """Put the modules' own classes back."""
+        """Put the modules' own classes back.
+
+        Raises RuntimeError, and leaves all as it is, where one has another class since, such as fully_shard's.
+        """
+        for module, name, _, given, _ in self._before:
+            if type(module) is not given:
+                raise RuntimeError(
+                    f"undo: {name or 'the model'} is a {type(module).__name__} by now; expected {given.__name__}"
+                )
         while self._before:
-            module, kind, attributes = self._before.pop()
+            module, _, kind, _, attributes = self._before.pop()
             module.__class__ = kind
             for name in attributes:
                 module.__dict__.pop(name, None)
@@ -66,7 +78,7 @@ class Acceleration:
 
     def replace(self, module: nn.Module, name: str, kind: type[nn.Module], **attributes: object) -> None:
         """Give the module another class, and these attributes, which are none of its parameters or buffers."""
-        self._before.append((module, type(module), attributes))
+        self._before.append((module, name, type(module), kind, attributes))
         module.__class__ = kind
         module.__dict__.update(attributes)
         self.replaced[name] = kind.__name__
@@ -110,6 +122,10 @@ def accelerate(
     for name, module in modules.items():
         if filter is not None and not filter(module, name):
             continue
+        if _is_patched(module):
+            if not type(module).__module__.startswith("torch._dynamo"):  # what torch.compile wraps a model in
+                done.left[name] = _PATCHED
+            continue
         for join in joins(module, partial(_path, name)):
             _apply(done, join, filter, places)
         if type(module) is nn.Sequential:
@@ -130,7 +146,7 @@ def accelerate(
             done.replace(module, name, RMSNorm, autocast=autocast)
         elif type(module) is nn.SyncBatchNorm:
             done.replace(module, name, SyncBatchNorm)
-        elif isinstance(module, nn.LayerNorm | nn.RMSNorm) and type(module) is not nn.RMSNorm:
+        elif isinstance(module, nn.LayerNorm | nn.RMSNorm) and type(module) not in (nn.RMSNorm, *_OURS):
             done.left[name] = f"its class is {type(module).__name__}"
     return done
 
@@ -142,8 +158,10 @@ def _apply(done: Acceleration, join: Join, wanted: Filter | None, places: Counte
     why = join.obstacle
     if any(places[id(module)] > 1 for module, _, _, _ in join.parts):
         why = why or "a module of it is in several places"
-    if any(each._forward_hooks or each._forward_pre_hooks for each in join.inside):
+    if any(map(_is_hooked, join.inside)):
         why = why or "hooks look at what is inside"
+    if any(_is_patched(each) for each in (*join.inside, *[module for module, _, _, _ in join.parts])):
+        why = why or _PATCHED
     if why:
         done.left[join.parts[0][1]] = why
         return
@@ -155,7 +173,7 @@ def _join(
     done: Acceleration, first: str, linear: nn.Module, second: str, gelu: nn.Module, wanted: Filter | None
 ) -> None:
     """Make a linear layer and the GELU behind it one function, if they are exactly that."""
-    if not isinstance(linear, nn.Linear) or not isinstance(gelu, nn.GELU):
+    if not isinstance(linear, nn.Linear) or not isinstance(gelu, nn.GELU) or type(gelu) is FusedGELU:
         return
     if wanted is not None and not (wanted(linear, first) and wanted(gelu, second)):
         return
@@ -164,11 +182,25 @@ def _join(
         done.left[first] = f"with {second}: a class is {type(others[0]).__name__}"
     elif linear.bias is None:
         done.left[first] = "it has no bias"
-    elif linear._forward_hooks or linear._forward_pre_hooks or gelu._forward_hooks or gelu._forward_pre_hooks:
+    elif _is_hooked(linear) or _is_hooked(gelu):
         done.left[first] = f"hooks look at what is between it and {second}"
+    elif _is_patched(linear) or _is_patched(gelu):
+        done.left[first] = f"with {second}: {_PATCHED}"
     else:
         done.replace(linear, first, LinearGELU, approximate=gelu.approximate)
         done.replace(gelu, second, FusedGELU)
+
+
+def _is_hooked(module: nn.Module) -> bool:
+    """Whether hooks are called with what goes into the module or comes out of it, either way."""
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
+
+
+def _is_patched(module: nn.Module) -> bool:
+    """Whether the module calls another forward than that of its class, as offloading libraries let it."""
+    return "forward" in vars(module)
 
 
 def _path(parent: str, child: str) -> str:

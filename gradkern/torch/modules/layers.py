@@ -37,11 +37,11 @@ class LayerNorm(nn.LayerNorm):
                as nn.LayerNorm
     """
 
+    autocast: str | None = None
+
     def __init__(self, *args: Any, autocast: str | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self.autocast = known_autocast(type(self).__name__, autocast)
-
-    autocast: str | None = None  # of one that `accelerate` has made
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
         require_tensor("LayerNorm", "input", input)
@@ -53,15 +53,18 @@ class LayerNorm(nn.LayerNorm):
         with torch.autocast(kind, enabled=False):
             return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, autocast={self.autocast!r}"
+
 
 class RMSNorm(nn.RMSNorm):
     """nn.RMSNorm that takes input of 16 bits with a weight of float32; autocast is as in LayerNorm."""
 
+    autocast: str | None = None
+
     def __init__(self, *args: Any, autocast: str | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self.autocast = known_autocast(type(self).__name__, autocast)
-
-    autocast: str | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         require_tensor("RMSNorm", "x", x)
@@ -73,11 +76,14 @@ class RMSNorm(nn.RMSNorm):
         with torch.autocast(kind, enabled=False):
             return rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, autocast={self.autocast!r}"
+
 
 class InvertibleLayerNorm(nn.LayerNorm):
     """nn.LayerNorm, with weight and bias, that keeps its output in place of its input: see invertible_layer_norm.
 
-    least   how near to zero a weight may be
+    least   how near to zero a weight may be: nearer ones act as if they were so far away from it
     """
 
     least: float = 1e-3
@@ -85,12 +91,17 @@ class InvertibleLayerNorm(nn.LayerNorm):
     def __init__(self, *args: Any, least: float = 1e-3, **options: Any) -> None:
         super().__init__(*args, **options)
         if self.weight is None or self.bias is None:
-            raise ValueError("InvertibleLayerNorm: elementwise_affine or bias is False; expected True for both")
+            raise AttributeValueError(
+                "InvertibleLayerNorm: elementwise_affine or bias is False; expected True for both"
+            )
         require_least("InvertibleLayerNorm", least)
         self.least = least
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
         return invertible_layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps, self.least)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, least={self.least}"
 
 
 class LinearGELU(nn.Linear):
@@ -104,7 +115,9 @@ class LinearGELU(nn.Linear):
     def __init__(self, *args: Any, approximate: str = "none", **options: Any) -> None:
         super().__init__(*args, **options)
         if self.bias is None:
-            raise ValueError("LinearGELU: bias is False; expected True: without one nn.Linear and nn.GELU are as fast")
+            raise AttributeValueError(
+                "LinearGELU: bias is False; expected True: without one nn.Linear and nn.GELU are as fast"
+            )
         if approximate not in ("none", "tanh"):
             raise AttributeValueError(f'LinearGELU: approximate is {approximate!r}; expected "none" or "tanh"')
         self.approximate = approximate
@@ -117,7 +130,7 @@ class LinearGELU(nn.Linear):
 
 
 class Conv1d(nn.Conv1d):
-    """nn.Conv1d whose gradients are gradkern's, as on a GPU is a depthwise one itself.
+    """nn.Conv1d with gradkern's gradients and, where it is depthwise and on a GPU, gradkern's forward pass.
 
     Padding by words or other values than zeros is PyTorch's.
     """
@@ -129,7 +142,7 @@ class Conv1d(nn.Conv1d):
 
 
 class Conv2d(nn.Conv2d):
-    """nn.Conv2d whose gradients are gradkern's, as on a GPU is a depthwise one itself.
+    """nn.Conv2d with gradkern's gradients and, where it is depthwise and on a GPU, gradkern's forward pass.
 
     Padding by words or other values than zeros is PyTorch's.
     """
@@ -141,7 +154,7 @@ class Conv2d(nn.Conv2d):
 
 
 class Conv3d(nn.Conv3d):
-    """nn.Conv3d whose gradients are gradkern's; padding by words or other values than zeros is PyTorch's."""
+    """nn.Conv3d with gradkern's gradients; padding by words or other values than zeros is PyTorch's."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
         if self.padding_mode == "zeros":

@@ -18,7 +18,7 @@ class Row:
     """Calls that are alike.
 
     taken, declined   how many calls gradkern answered, and how many PyTorch's own kernel
-    reason            why that is who answers the next one; "" where gradkern does
+    reason            why PyTorch's kernel answers the next such call; "" where gradkern does
     taken_us, declined_us   microseconds that one call takes on the device, in the mean; None without enable(timed=True)
     """
 
