@@ -535,8 +535,8 @@ def test_accelerate_leaves_what_has_a_forward_of_its_own(place: int) -> None:
 
 
 def test_accelerate_looks_into_a_model_that_is_to_be_compiled() -> None:
-    model: Any = nn.Sequential(nn.Linear(4, 4), nn.GELU())
-    done = accelerate(torch.compile(model, backend="eager"))
+    model: Any = torch.compile(nn.Sequential(nn.Linear(4, 4), nn.GELU()), backend="eager")
+    done = accelerate(model)
     assert (set(done.replaced), done.left) == ({"_orig_mod.0", "_orig_mod.1"}, {})
 
 
