@@ -99,6 +99,18 @@ def test_nothing_is_taken_before_it_is_enabled_and_after_it_is_disabled() -> Non
     assert not gradkern.torch.is_enabled()
 
 
+def test_disable_puts_back_every_entry_of_pytorchs_tables() -> None:
+    def tables() -> list[str]:
+        return [torch._C._dispatch_dump(f"aten::{each.name}") for each in switch.TRANSLATIONS]
+
+    before = tables()
+    with gradkern.torch.enabled(devices="cpu"):
+        replaced = [one != other for one, other in zip(tables(), before, strict=True)]
+        assert replaced == [each.active for each in switch._kernels() if each.key == "CPU"]
+        assert replaced.count(True) >= 5
+    assert tables() == before
+
+
 def test_without_being_told_a_step_is_never_planned() -> None:
     model = LayerNorm()
     gradkern.torch.enable(devices="cpu", min_bytes=0)

@@ -217,8 +217,15 @@ def test_what_is_no_batch_is_refused(shape: tuple[int, ...]) -> None:
         SyncBatchNorm(3)(torch.randn(shape))
 
 
+def test_what_is_no_tensor_is_refused() -> None:
+    with pytest.raises(gradkern.ArgumentError, match="SyncBatchNorm: input is a ndarray; expected a tensor"):
+        SyncBatchNorm(3)(torch.randn(4, 3).numpy())  # pyright: ignore[reportArgumentType]  wrong on purpose
+
+
 def test_another_number_of_channels_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"SyncBatchNorm: input has shape \(4, 5, 2\): 5 channels; expected 3"):
+    with pytest.raises(
+        gradkern.ShapeError, match=r"SyncBatchNorm: input has shape \(4, 5, 2\): 5 channels; expected 3"
+    ):
         SyncBatchNorm(3)(torch.randn(4, 5, 2))
 
 

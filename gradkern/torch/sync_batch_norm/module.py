@@ -20,8 +20,10 @@ import torch.distributed as dist  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
+from gradkern.errors import ArgumentError, ShapeError
 from gradkern.torch.constants import filled
 from gradkern.torch.direct import Direct
+from gradkern.torch.functional.arguments import require_tensor
 from gradkern.torch.sync_batch_norm import steps
 from gradkern.torch.sync_batch_norm.exchange import added, gathered
 from gradkern.torch.sync_batch_norm.steps import Ways
@@ -74,9 +76,10 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         self.symmetric_memory = _flag(symmetric_memory)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
+        require_tensor("SyncBatchNorm", "input", input)
         shape = input.shape
         if len(shape) < 2 or shape[1] != self.num_features or not shape[1]:
-            raise ValueError(_refused(tuple(shape), self.num_features))
+            raise ShapeError(_refused(tuple(shape), self.num_features))
         tracked = self.training and self.track_running_stats
         momentum: Any = self.momentum or 0.0
         if tracked and self.num_batches_tracked is not None:
@@ -120,7 +123,7 @@ def _refused(shape: tuple[int, ...], channels: int) -> str:
 
 def _flag(symmetric_memory: Any) -> bool:
     if not isinstance(symmetric_memory, bool):
-        raise TypeError(f"SyncBatchNorm: symmetric_memory is {symmetric_memory!r}; expected True or False")
+        raise ArgumentError(f"SyncBatchNorm: symmetric_memory is {symmetric_memory!r}; expected True or False")
     return symmetric_memory
 
 
