@@ -8,7 +8,10 @@ decompositions, so what is left whole becomes part of their keys, by torch.compi
 
 from __future__ import annotations
 
+from functools import cache
+from hashlib import sha256
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -38,17 +41,42 @@ def leave_whole(groups: tuple[str, ...]) -> None:
             here = [each for each in _operators(groups) if each in table]
             _removed.extend((table, each, table.pop(each)) for each in here)
         _let_inductor_call(_operators(groups))
-        _tags.append((config.cache_key_tag, f"{config.cache_key_tag} gradkern: {', '.join(sorted(groups))}".strip()))
+        before = config.cache_key_tag
+        _tags.append((before, f"{before} gradkern {_digest()}: {', '.join(sorted(groups))}".strip()))
         config.cache_key_tag = _tags[0][1]
     torch.compiler.reset()
 
 
+@cache
+def _digest() -> str:
+    """Of this module, which decides how compiled code calls what is left whole."""
+    return sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+
+
 def _let_inductor_call(operators: list[Any]) -> None:
-    """Left to itself it would do so when it meets them, but not where the environment has CI."""
+    """Left to itself it would do so when it meets them, but not where the environment has CI, and not in one order."""
     lowering: Any = import_module("torch._inductor.lowering")
     for each in operators:
         if each not in lowering.lowerings:
-            lowering.make_fallback(each, warn=False)
+            lowering.make_fallback(each, None if each is torch.ops.aten.gelu_backward.default else _in_one_order, False)
+
+
+def _in_one_order(node: Any, *args: Any, **named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a norm's call with gradient and input in C order, or both channels-last if the input is.
+
+    Inductor takes the order of the result from a decomposition, which follows the gradient's. PyTorch's kernels follow
+    the input's, in C order if it is neither of both: where the two differ, compiled code ends in an AssertionError.
+    """
+    kernel: Any = import_module("torch._inductor.ir").ExternKernel
+    is_first = node.target is torch.ops.aten.cudnn_batch_norm_backward.default  # the input among the arguments
+    x = node.args[0 if is_first else 1].meta["val"]
+    require = kernel.require_contiguous
+    if "batch_norm" in node.target.name() and not x.is_contiguous():
+        if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
+            require = kernel.require_channels_last
+        elif x.dim() == 5 and x.is_contiguous(memory_format=torch.channels_last_3d):
+            require = kernel.require_channels_last_3d
+    return (*map(require, args[:2]), *args[2:]), named
 
 
 def _tables() -> list[dict[Any, Any]]:
