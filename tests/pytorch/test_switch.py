@@ -20,6 +20,7 @@ import gradkern.torch
 from gradkern.torch.flags import flags, policy_of
 from gradkern.torch.overrides import kernel as kernels
 from gradkern.torch.overrides import switch
+from gradkern.torch.overrides.override import Override
 
 pytestmark = pytest.mark.torch
 
@@ -307,6 +308,21 @@ def other() -> Iterator[Callable[[], Other]]:
 
 
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+def test_a_call_that_is_on_its_way_when_the_kernel_is_removed_is_answered() -> None:
+    """As by another thread."""
+
+    def body(keys: Any, *args: Any) -> Any:
+        assert override.remove()
+        return override.original(keys, *args)
+
+    step = LayerNorm().step
+    expected = step()
+    override = Override("native_layer_norm_backward", "CPU", body)
+    override.install()
+    assert torch.equal(step(), expected)
+    assert not override.installed
+
+
 def test_one_who_was_there_before_gets_what_gradkern_declines(other: Callable[[], Other]) -> None:
     below, model = other(), LayerNorm()
     gradkern.torch.enable(devices="cpu", min_bytes=0)

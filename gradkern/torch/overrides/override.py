@@ -49,7 +49,7 @@ class Override:
         with _lock:
             if self._library is not None and self._is_on_top():
                 self._library._destroy()
-                self._library = self._below = None
+                self._library = None  # the kernel below stays known to calls that are on their way to it
             return self._library is None
 
     def original(self, keys: Any, *args: Any, **named: Any) -> Any:
