@@ -76,9 +76,9 @@ _ConvGradOutput: TypeAlias = Literal["dX", "dW", "dB"]
 _DmlBatchNormalizationGradOutput: TypeAlias = Literal["OutputGradient", "OutputScaleGradient", "OutputBiasGradient"]
 _InvertibleLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad"]
 _LayerNormalizationOutput: TypeAlias = Literal["Y", "Mean", "InvStdDev"]
-_LayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad"]
+_LayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad", "X_grad_sum"]
 _SimplifiedLayerNormalizationOutput: TypeAlias = Literal["Y", "inv_std_var"]
-_SimplifiedLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad"]
+_SimplifiedLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "X_grad_sum"]
 _SkipLayerNormalizationOutput: TypeAlias = Literal["output", "mean", "inv_std_var", "input_skip_bias_sum"]
 _SkipSimplifiedLayerNormalizationOutput: TypeAlias = Literal["output", "inv_std_var", "input_skip_bias_sum"]
 
@@ -884,6 +884,7 @@ def run(
       X_grad: gradient of X
       scale_grad: gradient of scale
       bias_grad: gradient of the bias
+      X_grad_sum: sum of X_grad over rows, unrounded: the gradient of a bias that is added to X; on request
     """
 
 @overload
@@ -949,6 +950,7 @@ def run(
     Returns
       X_grad: gradient of X
       scale_grad: gradient of scale
+      X_grad_sum: sum of X_grad over rows, unrounded: the gradient of a bias that is added to X; on request
     """
 
 @overload

@@ -179,6 +179,9 @@ class LayerNormalizationGrad(NamedTuple, Generic[_T, _V]):
     """gradient of scale"""
     bias_grad: _V | Any
     """gradient of the bias"""
+    @property
+    def X_grad_sum(self) -> _V | Any:
+        """sum of X_grad over rows, unrounded: the gradient of a bias that is added to X; where it was asked for"""
 
 class SimplifiedLayerNormalization(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
@@ -195,6 +198,9 @@ class SimplifiedLayerNormalizationGrad(NamedTuple, Generic[_T, _V]):
     """gradient of X"""
     scale_grad: _V | Any
     """gradient of scale"""
+    @property
+    def X_grad_sum(self) -> _V | Any:
+        """sum of X_grad over rows, unrounded: the gradient of a bias that is added to X; where it was asked for"""
 
 class SkipLayerNormalization(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""

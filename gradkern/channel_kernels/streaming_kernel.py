@@ -136,14 +136,15 @@ def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..
                    count, inner, length, row, tile, tiles, rows_each, rows_over, groups, items, lane_bits,
                    repeats, parts, share, settings[0], row_of_sums, nest, int32(0))  # fmt: skip
         if SUMS and STATISTICS:
-            add_over_grid(partial, counter, (X, shift, samples), scale_total, bias_total,
+            add_over_grid(partial, counter, (X, shift, samples), scale_total, bias_total, bias_total,
                           partial_rows, partial_rows, channels)  # fmt: skip
         elif SUMS and TOTALS:
             wanted = (deviation, scale_sum, bias_sum)
-            add_over_grid(partial, counter, wanted, scale_total, bias_total, partial_rows, partial_rows, channels)
+            add_over_grid(partial, counter, wanted, scale_total, bias_total, bias_total,
+                          partial_rows, partial_rows, channels)  # fmt: skip
         elif SUMS:
             first, second = (scale_sum, bias_sum) if SCALE_FIRST else (bias_sum, bias_sum)
-            add_over_grid(partial, counter, deviation, first, second, partial_rows, partial_rows, channels)
+            add_over_grid(partial, counter, deviation, first, second, second, partial_rows, partial_rows, channels)
         if TWO_PASSES:
             wait_for_grid(counter)
             share = share_of(counts, elements)

@@ -57,8 +57,9 @@ def _add_columns(partial: Any, rows: int, columns: int, begin: int, total: Any) 
 
 @kernel
 def _add_rows(
-    queue: Any, first: Any, second: Any, first_total: Any, second_total: Any, rows: int, columns: int
-) -> None:
+    queue: Any, first: Any, second: Any, third: Any, first_total: Any, second_total: Any, third_total: Any,
+    rows: int, columns: int,
+) -> None:  # fmt: skip
     """A task is some columns of the sums that are not None."""
     task = take(queue)
     while task >= 0:
@@ -66,6 +67,8 @@ def _add_rows(
             _add_columns(first, rows, columns, task * _COLUMNS, first_total)
         if second is not None:
             _add_columns(second, rows, columns, task * _COLUMNS, second_total)
+        if third is not None:
+            _add_columns(third, rows, columns, task * _COLUMNS, third_total)
         task = take(queue)
 
 
@@ -78,19 +81,24 @@ def fold(rows: int, columns: int) -> int:
 
 
 class RowSums:
-    """The second step of two sums over rows: rows of partial sums, one for each task (or more: see fold), added up.
+    """The second step of up to three sums over rows: rows of partial sums, one for each task (or more: see fold), added
+    up.
 
-    dtypes holds the element types of both; one that is not wanted is None, here and in partial sums and totals.
+    dtypes holds their element types; one that is not wanted is None, here and in partial sums and totals.
     """
 
     def __init__(self, rows: int, columns: int, dtypes: Sequence[np.dtype | None]) -> None:
         self._shape = (rows, columns)
         self._tasks = -(-columns // _COLUMNS)
+        self._left = [None] * (3 - len(dtypes))
         self._wanted = [dtype is not None for dtype in dtypes]
         self.types = [PARTIAL if wanted else types.none for wanted in self._wanted]
         self.nbytes = 8 * rows * columns * sum(self._wanted)
-        totals = (types.none if dtype is None else array_type(dtype) for dtype in dtypes)
-        self._compiled = _add_rows(QUEUE, *self.types, *totals, types.int64, types.int64) if any(self._wanted) else None
+        self._compiled = None
+        if any(self._wanted):
+            totals = [types.none if dtype is None else array_type(dtype) for dtype in dtypes]
+            left = [types.none for _ in self._left]
+            self._compiled = _add_rows(QUEUE, *self.types, *left, *totals, *left, types.int64, types.int64)
 
     def partials(self) -> list[np.ndarray | None]:
         """Memory for the partial sums, uninitialised."""
@@ -100,4 +108,5 @@ class RowSums:
     def add(self, partials: Sequence[np.ndarray | None], totals: Sequence[np.ndarray | None]) -> None:
         """Add up the partial sums into the totals."""
         if self._compiled is not None:
-            threads.run(self._compiled, self._tasks, self.nbytes, *partials, *totals, *self._shape)
+            sums = (*partials, *self._left, *totals, *self._left)
+            threads.run(self._compiled, self._tasks, self.nbytes, *sums, *self._shape)

@@ -47,14 +47,20 @@ def _store(inputs: Arrays, **values: Array) -> None:
 # --- each makes the statistics and results among the inputs those of its forward pass --------------------------------
 
 
+def _with_every_row(parameters: Mapping[str, Array], axis: int) -> Array:
+    """X, to every row of which something is added."""
+    X = parameters["X"]
+    return X + parameters["added"].reshape(X.shape[axis % X.ndim :])
+
+
 def _layer_norm(inputs: Arrays, *, axis: int = -1) -> ForwardPass:
     X, scale = _exact(inputs["X"]), _exact(inputs["scale"])
     mean, variance = forward.moments(X, tuple(range(axis % X.ndim, X.ndim)))
     _store(inputs, mean=mean, inv_std_dev=1 / np.sqrt(variance + EPSILON))
     return ForwardPass(
-        lambda p: forward.layer_norm(p["X"], p["scale"], p["bias"], axis, EPSILON),
-        {"X": X, "scale": scale, "bias": np.zeros(scale.shape)},
-        {"X": "X_grad", "scale": "scale_grad", "bias": "bias_grad"},
+        lambda p: forward.layer_norm(_with_every_row(p, axis), p["scale"], p["bias"], axis, EPSILON),
+        {"X": X, "scale": scale, "bias": np.zeros(scale.shape), "added": np.zeros(scale.shape)},
+        {"X": "X_grad", "scale": "scale_grad", "bias": "bias_grad", "added": "X_grad_sum"},
         _exact(inputs["Y_grad"]),
     )
 
@@ -64,9 +70,9 @@ def _rms_norm(inputs: Arrays, *, axis: int = -1) -> ForwardPass:
     mean_square = (X**2).mean(tuple(range(axis % X.ndim, X.ndim)))
     _store(inputs, inv_std_var=1 / np.sqrt(mean_square + EPSILON))
     return ForwardPass(
-        lambda p: forward.rms_norm(p["X"], p["scale"], axis, EPSILON),
-        {"X": X, "scale": scale},
-        {"X": "X_grad", "scale": "scale_grad"},
+        lambda p: forward.rms_norm(_with_every_row(p, axis), p["scale"], axis, EPSILON),
+        {"X": X, "scale": scale, "added": np.zeros(scale.shape)},
+        {"X": "X_grad", "scale": "scale_grad", "added": "X_grad_sum"},
         _exact(inputs["Y_grad"]),
     )
 

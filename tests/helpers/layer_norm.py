@@ -19,6 +19,8 @@ ALL_OUTPUTS = {
     SIMPLIFIED: ("X_grad", "scale_grad"),
     INVERTIBLE: ("X_grad", "scale_grad", "bias_grad"),
 }
+WITH_SUM = {name: (*ALL_OUTPUTS[name], "X_grad_sum") for name in (LAYER, SIMPLIFIED)}
+"""And what is made on request."""
 INPUTS = {
     LAYER: ("Y_grad", "X", "scale", "mean", "inv_std_dev"),
     SIMPLIFIED: ("Y_grad", "X", "scale", "inv_std_var"),

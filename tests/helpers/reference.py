@@ -49,7 +49,10 @@ def _layer_norm(
 
 
 def _added(gradients: Gradients, residual_grad: Array | None) -> Gradients:
-    return gradients if residual_grad is None else {**gradients, "X_grad": gradients["X_grad"] + residual_grad}
+    if residual_grad is not None:
+        gradients["X_grad"] = gradients["X_grad"] + residual_grad
+    rows = gradients["X_grad"].reshape(-1, gradients["scale_grad"].size)
+    return {**gradients, "X_grad_sum": rows.sum(0).reshape(gradients["scale_grad"].shape)}
 
 
 def _rms_norm(

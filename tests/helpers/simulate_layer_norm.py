@@ -23,13 +23,12 @@ def simulate(
         held[name].array[...] = array
         if name != in_place:
             held[name].freeze()
-    kinds = {"X_grad": form.result, "scale_grad": form.parameter, "bias_grad": form.parameter}
     for name in form.outputs:
         shape = (rows, columns) if name == "X_grad" else (columns,)
         held[name] = (
             held[in_place]
             if name == "X_grad" and in_place
-            else Guarded(shape, kinds[name], offset if name == "X_grad" else 0)
+            else Guarded(shape, form.result if name == "X_grad" else form.parameter, offset if name == "X_grad" else 0)
         )
     data = "Y" if form.invertible else "X"
     inverse = "inv_std_dev" if form.has_mean else "inv_std_var"
@@ -40,6 +39,7 @@ def simulate(
         **form.sizes(columns),
         **{name: held[name].address for name in held},
         "X": held[data].address,
+        "bias_or_X_grad_sum": max(held[name].address if name in held else 0 for name in ("bias", "X_grad_sum")),
         "inv_std": held[inverse].address,
         "residual": held["residual_grad"].address if "residual_grad" in held else 0,
         "residual_stride": held["residual_grad"].array.strides[0] if "residual_grad" in held else 0,

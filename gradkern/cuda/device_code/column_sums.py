@@ -8,13 +8,15 @@ It is launched cooperatively (but for `single_block`), its blocks are persistent
 columns, over all rows it sees, in one local array of per_thread values for each sum; all start from zero, also where a
 thread has no column. After the last row every thread of every block calls
 
-    add_over_block(first, second, partial, operand, first_result, second_result, block, first_column, own, columns)
-    if not single_block: add_over_grid(partial, counter, operand, first_result, second_result, rows, blocks, columns)
+    add_over_block(first, second, third, partial, operand, first_result, second_result, third_result,
+                   block, first_column, own, columns)
+    if not single_block:
+        add_over_grid(partial, counter, operand, first_result, second_result, third_result, rows, blocks, columns)
 
-with first, second        the local arrays; they are changed (one sum: the same array twice)
+with first, second, ...   the local arrays; they are changed (fewer sums: one of the arrays again)
      partial              address of blocks * spec.partial_bytes(columns) of scratch memory, 16-byte aligned
      counter              address of the stream's counter (device.scratch): zero, or as the last launch left it
-     first_result, ...    addresses of the results, one for each column (one sum: the same address twice)
+     first_result, ...    addresses of the results, one for each column (fewer sums: one of the addresses again)
      block                blockIdx.x // slices; blocks = gridDim.x // slices
      first_column, own    where this block's slice begins, and how many columns it has; with spec.by_units, by block,
                           a slice may begin before column 0: what lies there, and behind the last whole vector, is no
@@ -23,7 +25,7 @@ with first, second        the local arrays; they are changed (one sum: the same 
      rows                 block b sees rows if and only if b < ceil(rows / (warp_groups * group_rows)); the others'
                           partial sums are not read
 
-finish(part, column, value, operand) -> value, a device function, turns a finished sum (part 0 or 1) into the
+finish(part, column, value, operand) -> value, a device function, turns a finished sum (part 0, 1 or 2) into the
 result before it is rounded; only it reads `operand`, an address or a tuple of them. None: the sum is the result.
 
 The order of all additions follows from the spec and the grid alone: the same bits every time.
@@ -67,7 +69,7 @@ def column_sums(
     WIDTH, LANES, VECTORS = spec.width, spec.lanes, spec.vectors
     GROUPS, GROUP_THREADS, THREADS, GROUP_ROWS = spec.warp_groups, spec.group_threads, spec.threads, spec.group_rows
     CERTAIN_VECTORS, PER_THREAD = spec.certain_vectors, spec.per_thread
-    SUMS, TWO, FINISH = spec.sums, spec.sums == 2, finish is not None
+    SUMS, FINISH = spec.sums, finish is not None
     COUNTS_PROGRESS, SINGLE_BLOCK, BY_UNITS = spec.counts_progress, spec.single_block, spec.by_units
     THROUGH_SHARED = GROUPS > 1 or SINGLE_BLOCK or BY_UNITS
     RESULT, ITEM, AT = ITEMSIZE[spec.result], spec.itemsize, spec.at
@@ -99,8 +101,9 @@ def column_sums(
 
     @device_function
     def write_sum(
-        part: int, column: int, results: int, value: Any, operand: Any, first_result: int, second_result: int
-    ) -> None:
+        part: int, column: int, results: int, value: Any, operand: Any,
+        first_result: int, second_result: int, third_result: int,
+    ) -> None:  # fmt: skip
         """One element of a result, from its finished sum."""
         one = cuda.local.array(1, FLOAT)
         if column < results:
@@ -109,12 +112,23 @@ def column_sums(
             one[0] = value
             if part == 0:
                 store_result(first_result + int64(column) * RESULT, one)
-            else:
+            elif SUMS < 3 or part == 1:
                 store_result(second_result + int64(column) * RESULT, one)
+            else:
+                store_result(third_result + int64(column) * RESULT, one)
+
+    @device_function
+    def part_of(column: int, columns: int) -> int:
+        """Which sum has this column of a row of partial sums, where each sum has so many."""
+        part = 1 if column >= columns else 0
+        if SUMS == 3 and column >= 2 * columns:
+            part = 2
+        return part
 
     @device_function
     def add_over_block(
-        first: Any, second: Any, partial: int, operand: Any, first_result: int, second_result: int,
+        first: Any, second: Any, third: Any, partial: int, operand: Any,
+        first_result: int, second_result: int, third_result: int,
         block: int, first_column: int, own: int, columns: int,
     ) -> None:  # fmt: skip
         """Over the rows a warp takes at once, then over groups; leaves one row of partial sums a block."""
@@ -130,8 +144,10 @@ def column_sums(
         while distance < 32:
             for n in range(PER_THREAD):
                 first[n] += shuffle_xor(first[n], distance)
-                if TWO:
+                if SUMS > 1:
                     second[n] += shuffle_xor(second[n], distance)
+                if SUMS > 2:
+                    third[n] += shuffle_xor(third[n], distance)
             distance = int32(distance * 2)
         to_second = padded(columns)
         out_at = partial + (int64(block) * SUMS * to_second + first_column) * ITEM
@@ -151,13 +167,20 @@ def column_sums(
                     store_vector(group_at + v * (WIDTH * ITEM), x)
                 else:
                     store_global_vector(out_at + v * (WIDTH * ITEM), x)
-                if TWO:
+                if SUMS > 1:
                     for e in range(WIDTH):
                         x[e] = second[j * WIDTH + e]
                     if THROUGH_SHARED:
                         store_vector(group_at + (SLICE_4 + v * WIDTH) * ITEM, x)
                     else:
                         store_global_vector(out_at + (to_second + v * WIDTH) * ITEM, x)
+                if SUMS > 2:
+                    for e in range(WIDTH):
+                        x[e] = third[j * WIDTH + e]
+                    if THROUGH_SHARED:
+                        store_vector(group_at + (2 * SLICE_4 + v * WIDTH) * ITEM, x)
+                    else:
+                        store_global_vector(out_at + (2 * to_second + v * WIDTH) * ITEM, x)
         if BY_UNITS:
             cuda.syncthreads()
             cuda.syncthreads()
@@ -186,7 +209,8 @@ def column_sums(
                         for e in range(4):
                             if column + e < own:
                                 where = first_column + column + e
-                                write_sum(part, where, columns, total[e], operand, first_result, second_result)
+                                write_sum(part, where, columns, total[e], operand,
+                                          first_result, second_result, third_result)  # fmt: skip
                     else:  # what lies beyond the last column goes into the padding of the partial row
                         store_partial_4(out_at + (part * to_second + column) * ITEM, total)
                 column = i.unseen(column + 4 * THREADS)
@@ -195,7 +219,7 @@ def column_sums(
     def load_folded(values: Any, partial: int, column: int, row: int, columns: int, results: int) -> None:
         """Four columns of the partial sums where each column of the result is there FOLD times: each time is a row."""
         one = cuda.local.array(1, FLOAT)
-        block, part = int64(row // FOLD), 1 if column >= padded(results) else 0
+        block, part = int64(row // FOLD), part_of(column, padded(results))
         at = (block * SUMS + part) * padded(columns) + (row - block * FOLD) * results
         for e in range(4):
             load_global_one(one, partial + (at + min(column - part * padded(results) + e, results - 1)) * ITEM)
@@ -203,8 +227,8 @@ def column_sums(
 
     @device_function
     def add_over_grid(
-        partial: int, counter: int, operand: Any, first_result: int, second_result: int, rows: int, blocks: int,
-        columns: int,
+        partial: int, counter: int, operand: Any, first_result: int, second_result: int, third_result: int,
+        rows: int, blocks: int, columns: int,
     ) -> None:  # fmt: skip
         """Over the blocks: wait for all of them, then each adds the partial rows of some columns, in a fixed order."""
         thread = int32(cuda.threadIdx.x)
@@ -257,9 +281,9 @@ def column_sums(
                     load_one(one, last + (other * ACROSS + thread) * ITEM)
                     value += one[0]
                 column = int64(item) * ACROSS + thread
-                part = 1 if column >= padded_results else 0
+                part = part_of(column, padded_results)
                 column -= part * padded_results
-                write_sum(part, column, results, value, operand, first_result, second_result)
+                write_sum(part, column, results, value, operand, first_result, second_result, third_result)
             cuda.syncthreads()
 
     return add_over_block, add_over_grid

@@ -52,13 +52,13 @@ class ByColumns:
 
 @dataclass(frozen=True, slots=True)
 class ColumnSums(ByColumns):
-    """The sums over all rows of one or two values an element has: the constants of `column_sums`."""
+    """The sums over all rows of one to three values an element has: the constants of `column_sums`."""
 
     width: int
     lanes: int
     vectors: int
     warp_groups: int
-    sums: int  # 1 or 2
+    sums: int  # 1, 2 or 3
     compute: str  # the type that is added: float32 or float64
     result: str  # the type of the results in memory
     at: int  # first byte of the block's shared memory that is free once all rows are done; a multiple of 16

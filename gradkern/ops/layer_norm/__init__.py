@@ -25,7 +25,9 @@ Of the gradients, with the upstream gradient D:
     scale_grad = sum over rows of D xh
     bias_grad = sum over rows of D
 
-X_grad has residual_grad added to it, where it is given: the gradient that comes to X past the norm.
+X_grad has residual_grad added to it, where it is given: the gradient that comes to X past the norm. Its sum over rows,
+X_grad_sum, is the gradient of what was added to every row of X: the bias of a skip form, or of a linear layer whose
+output went into the residual.
 
 X, Y and their gradients are rows x columns; scale, bias and theirs have columns elements; mean and r have rows.
 Types: T of X and X_grad, U of the statistics, V of the parameters, G of Y and Y_grad, which is T or V. Arithmetic is

@@ -20,7 +20,7 @@ from gradkern.errors import DataError
 
 __all__ = ["plan"]
 
-_SUMS = ("scale_grad", "bias_grad")
+_SUMS = ("scale_grad", "bias_grad", "X_grad_sum")
 
 
 @numba.njit(**INLINE)
@@ -48,6 +48,7 @@ def _rows(
     X_grad: Any,
     scale_sums: Any,
     bias_sums: Any,
+    X_grad_sums: Any,
     rows: int,
     columns: int,
     rows_per_task: int,
@@ -65,6 +66,9 @@ def _rows(
         if bias_sums is not None:
             bias_sums[partial : partial + columns] = 0
         bias_block = zeros(Y_grad, 0 if bias_sums is None else columns)
+        if X_grad_sums is not None:
+            X_grad_sums[partial : partial + columns] = 0
+        X_grad_block = zeros(Y_grad, 0 if X_grad_sums is None else columns)
         begin = task * rows_per_task
         end = min(begin + rows_per_task, rows)
         for row in range(begin, end):
@@ -85,7 +89,7 @@ def _rows(
                     D = load(Y_grad, first + column)
                     if X is not None:
                         xh = _normalized(X, first + column, column, mu, r, scale, bias)
-                    if X_grad is not None:
+                    if X_grad is not None or X_grad_sums is not None:
                         g = D * load(scale, column)
                         part1 += g
                         part2 += g * xh
@@ -96,8 +100,8 @@ def _rows(
                 s1 += part1
                 s2 += part2
 
-            # X_grad = r (D scale - s1/columns - xh s2/columns)
-            if X_grad is not None:
+            # X_grad = r (D scale - s1/columns - xh s2/columns), X_grad_sum += X_grad
+            if X_grad is not None or X_grad_sums is not None:
                 m1 = real(Y_grad, s1 / columns)
                 m2 = real(Y_grad, s2 / columns)
                 if mean is None and bias is None:
@@ -108,13 +112,18 @@ def _rows(
                     value = _gradient(g, xh, m1, m2, r)
                     if residual is not None:
                         value += load(residual, first + column)
-                    store(target, first + column, value)
+                    if X_grad is not None:
+                        store(target, first + column, value)
+                    if X_grad_sums is not None:
+                        store(X_grad_block, column, load(X_grad_block, column) + value)
 
             if (row - begin) % BLOCK == BLOCK - 1 or row == end - 1:
                 if scale_sums is not None:
                     flush(scale_block, scale_sums, partial)
                 if bias_sums is not None:
                     flush(bias_block, bias_sums, partial)
+                if X_grad_sums is not None:
+                    flush(X_grad_block, X_grad_sums, partial)
         task = take(queue)
 
 
@@ -129,7 +138,7 @@ def plan(call: Call) -> FlatPlan:
     over = (upstream, data)
     sums = RowSums(tasks, columns, [call.outputs[name].dtype if name in call.outputs else None for name in _SUMS])
     arguments = (upstream, data, "scale", "bias", "mean", deviation, "residual_grad", "X_grad")
-    of_X, of_scale = "X_grad" in call.outputs, "scale_grad" in call.outputs
+    of_X, of_scale = bool({"X_grad", "X_grad_sum"} & call.outputs.keys()), "scale_grad" in call.outputs
     normalized = of_X or of_scale  # where only the bias has a gradient, the kernel reads Y_grad alone
     needed = (True, normalized, of_X or (of_scale and invertible), *(normalized,) * 3, of_X, True)
     compiled = _rows(

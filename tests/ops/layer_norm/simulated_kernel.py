@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.layer_norm import ALL_OUTPUTS, EVERY_WIDTH, INVERTIBLE, LAYER, SIMPLIFIED, Case, case
+from helpers.layer_norm import ALL_OUTPUTS, EVERY_WIDTH, INVERTIBLE, LAYER, SIMPLIFIED, WITH_SUM, Case, case
 from helpers.reference import reference
 from helpers.simulate_layer_norm import simulate
 from helpers.tolerance import assert_close
@@ -165,6 +165,33 @@ def test_a_residuals_gradient_on_older_devices(source: str) -> None:
     check(LAYER, 9, 50, (d, d, d), 1, run={"in_place": "residual_grad"}, residual=True, **form)
 
 
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED])
+def test_X_grad_is_summed_over_rows(operator: str, residual: bool) -> None:
+    more: dict[str, Any] = {"outputs": WITH_SUM[operator], "residual": residual}
+    check(operator, 37, 64, (b, b, b), 2, width=8, lanes=4, vectors=2, warp_groups=2, **more)
+    check(operator, 9, 500, (b, f, f), 1, width=4, lanes=64, vectors=2, warp_groups=1, aligned=False, **more)
+    check(operator, 9, 200, (f, f, f), 2, width=4, lanes=32, vectors=2, warp_groups=2, **more)  # padded with zeros
+    cluster: dict[str, Any] = {"width": 8, "lanes": 32, "vectors": 1, "warp_groups": 1, "slices": 2}
+    check(operator, 5, 512, (b, b, b), 4, **cluster, **more)
+    check(operator, 5, 504, (b, b, b), 4, phase="apply", **cluster, **more)
+    check(operator, 5, 504, (b, b, b), 2, phase="apply", single_block=True, **cluster, **more)
+    check(operator, 5, 504, (b, b, b), 2, stages=2, row_in_registers=False, **cluster, **more)
+
+
+@pytest.mark.parametrize("source", ["async", "plain"])
+def test_X_grad_is_summed_on_older_devices(source: str) -> None:
+    form: dict[str, Any] = {"width": 2, "lanes": 8, "vectors": 4, "warp_groups": 1, "source": source}
+    check(LAYER, 9, 50, (d, d, d), 1, WITH_SUM[LAYER], residual=True, **form)
+
+
+@pytest.mark.parametrize("others", [(), ("X_grad",), ("scale_grad",), ("bias_grad",), ("scale_grad", "bias_grad")])
+def test_the_sum_of_X_grad_may_be_wanted_without_others(others: tuple[str, ...]) -> None:
+    form: dict[str, Any] = {"width": 4, "lanes": 32, "vectors": 1, "warp_groups": 1, "residual": True}
+    check(LAYER, 9, 100, (f, f, b), 1, (*others, "X_grad_sum"), **form)
+    check(LAYER, 9, 200, (f, f, b), 2, (*others, "X_grad_sum"), phase="apply", slices=2, **form)
+
+
 UNITS: dict[str, Any] = {"lanes": 32, "vectors": 2, "warp_groups": 2, "by_units": True}
 
 
@@ -183,6 +210,7 @@ def test_units_of_four_elements(operator: str) -> None:
 def test_slices_by_units(slices: int) -> None:
     form: dict[str, Any] = {**UNITS, "width": 8, "lanes": 64, "vectors": 1, "slices": slices}
     check(LAYER, 19, 253 * slices, (h, h, f), 8 * slices, residual=True, **form)
+    check(LAYER, 19, 253 * slices, (b, b, b), 8 * slices, WITH_SUM[LAYER], **form)
     check(INVERTIBLE, 19, 253 * slices, (b, b, b), 8 * slices, **form)
 
 

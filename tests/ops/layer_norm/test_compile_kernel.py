@@ -63,6 +63,10 @@ KINDS = [  # operator, X, Y_grad, scale, columns, width
     (LAYER, b, b, b, 768, 8, "residual"),
     (LAYER, f, f, f, 65536, 4, "residual"),
     (SIMPLIFIED, b, b, f, 4096, 8, "residual"),
+    # X_grad is summed over rows
+    (LAYER, b, b, b, 1024, 8, "residual", "X_grad_sum"),
+    (LAYER, d, d, d, 256, 2, "residual", "X_grad_sum"),
+    (SIMPLIFIED, f, f, f, 262144, 4, "residual", "X_grad_sum"),
 ]
 BULK = [  # the same, of devices that copy rows in bulk: by units of memory
     (LAYER, b, b, b, 4097, 8, "units"),
@@ -71,6 +75,8 @@ BULK = [  # the same, of devices that copy rows in bulk: by units of memory
     (LAYER, h, h, f, 9913, 8, "units"),
     (SIMPLIFIED, b, b, b, 301, 8, "units"),
     (LAYER, b, b, b, 9001, 8, "units", "residual"),
+    (LAYER, b, b, b, 1001, 8, "units", "residual", "X_grad_sum"),
+    (LAYER, b, b, b, 7680, 8, "X_grad_sum"),
     # in as few slices as hold them, registers were spilled
     (LAYER, b, b, b, 10496, 8),
     (INVERTIBLE, b, b, b, 41536, 8),
@@ -124,7 +130,7 @@ def norm_form(kind: tuple[Any, ...], capability: tuple[int, int]) -> LayerNormFo
         data,
         parameter,
         d if data == d else f,
-        frozenset(ALL_OUTPUTS[operator]),
+        frozenset(ALL_OUTPUTS[operator]) | ({"X_grad_sum"} & {*more}),
         width,
         lanes=1,
         vectors=1,

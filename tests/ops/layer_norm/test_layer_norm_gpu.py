@@ -8,7 +8,7 @@ import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
 import pytest
 from helpers.guarded import Guarded, OnDevice
-from helpers.layer_norm import ALL_OUTPUTS, INVERTIBLE, LAYER, SIMPLIFIED, Case, case
+from helpers.layer_norm import ALL_OUTPUTS, INVERTIBLE, LAYER, SIMPLIFIED, WITH_SUM, Case, case
 from helpers.reference import reference
 
 from gradkern.call import Call, Tensor
@@ -175,6 +175,25 @@ def test_a_residuals_gradient_is_added_in_every_shape(shape: tuple[int, int], in
     check(make(LAYER, *shape, residual=True), in_place=in_place)
 
 
+@pytest.mark.parametrize("types", TYPES, ids="-".join)
+@pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED])
+def test_X_grad_is_summed_in_every_combination_of_types(operator: str, types: tuple[str, str, str]) -> None:
+    check(make(operator, 129, 1000, types, residual=True), outputs=WITH_SUM[operator])
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("shape", [*SHAPES[2:], (2222, 4100), (9, 262_144), (3, 600_001)], ids=str)
+@pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED])
+def test_X_grad_is_summed_in_every_shape(operator: str, shape: tuple[int, int], residual: bool) -> None:
+    check(make(operator, *shape, residual=residual), outputs=WITH_SUM[operator])
+
+
+@pytest.mark.parametrize("others", [(), ("X_grad",), ("bias_grad",), ("scale_grad", "bias_grad")])
+@pytest.mark.parametrize("columns", [1024, 100_000, 600_000])
+def test_the_sum_of_X_grad_may_be_wanted_without_others(others: tuple[str, ...], columns: int) -> None:
+    check(make(LAYER, 30, columns, residual=True), outputs=(*others, "X_grad_sum"))
+
+
 def test_the_type_of_X_grad_is_the_calls() -> None:
     check(make(INVERTIBLE, 65, 512, (h, h, h)), result=f)
 
@@ -228,6 +247,7 @@ def test_a_zero_in_scale_of_the_invertible_norm_stays_in_its_column() -> None:
 @pytest.mark.parametrize("columns", [128, 1001, 4096, 16384, 600_000])
 def test_the_same_call_gives_the_same_bits(columns: int) -> None:
     operands = make(LAYER, 300 if columns < 100_000 else 10, columns)
-    first, again = run(operands), run(operands, times=5)
+    outputs = WITH_SUM[LAYER]
+    first, again = run(operands, outputs=outputs), run(operands, outputs=outputs, times=5)
     for name in first:
         assert first[name].tobytes() == again[name].tobytes()

@@ -173,12 +173,12 @@ def build(form: BiasGeluForm) -> Callable[..., None]:
                               columns, block_row, lane)  # fmt: skip
             if DB:
                 own = int32(min(ROW(SLICE), ROW(columns - first_column)))
-                add_over_block(sums, sums, partial, B, dB, dB, chunk, first_column, own, columns)
+                add_over_block(sums, sums, sums, partial, B, dB, dB, dB, chunk, first_column, own, columns)
             if PERSISTENT:
                 slice_, chunk = next_slice, next_chunk
             if not PERSISTENT:
                 break
         if PERSISTENT:
-            add_over_grid(partial, counter, B, dB, dB, chunks * BLOCK_ROWS, chunks, columns)
+            add_over_grid(partial, counter, B, dB, dB, dB, chunks * BLOCK_ROWS, chunks, columns)
 
     return kernel

@@ -13,7 +13,8 @@ from gradkern.ops.layer_norm.cuda.row_form import RowForm
 __all__ = ["ARGUMENTS", "LayerNormForm"]
 
 ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
-    *("Y_grad", "X", "scale", "bias", "mean", "inv_std", "residual", "X_grad", "scale_grad", "bias_grad"),
+    # the fourth: the invertible norm's bias, or the others' X_grad_sum: no form has both
+    *("Y_grad", "X", "scale", "bias_or_X_grad_sum", "mean", "inv_std", "residual", "X_grad", "scale_grad", "bias_grad"),
     *("partial", "row_sums", "counter"),
     *("rows", "Y_grad_stride", "X_stride", "residual_stride", "X_grad_stride"),
     *("columns", "slice_columns", "minus_mean"),  # the last: -1 / columns, as the bits of form.compute
@@ -61,10 +62,12 @@ class LayerNormForm(RowForm):
     def name(self) -> str:
         """In a profiler."""
         role = "" if self.phase == "fused" else self.phase
-        outputs = "" if len(self.outputs) == (3 if self.centred else 2) else "_".join(sorted(self.outputs))
+        gradients = self.outputs - {"X_grad_sum"}
+        outputs = "" if len(gradients) == (3 if self.centred else 2) else "_".join(sorted(gradients))
+        summed = "X_grad_sum" if "X_grad_sum" in self.outputs else ""
         shape = f"{self.slices}x{self.lanes}x{self.vectors}x{self.width}" + ("units" if self.by_units else "")
         added = "residual" if self.residual else ""
-        return kernel_name(operator_words(self.operator), role, outputs, added, self.data, shape)
+        return kernel_name(operator_words(self.operator), role, outputs, summed, added, self.data, shape)
 
     @property
     def compute(self) -> str:
@@ -94,9 +97,14 @@ class LayerNormForm(RowForm):
         return self.outputs if self.phase != "row_sums" else frozenset()
 
     @property
+    def makes_X_grad(self) -> bool:
+        """X_grad is computed: written, or summed, or both."""
+        return bool(self.written & {"X_grad", "X_grad_sum"})
+
+    @property
     def row_terms(self) -> bool:
         """s1 and s2 of a row are needed."""
-        return "X_grad" in self.written or self.phase == "row_sums"
+        return self.makes_X_grad or self.phase == "row_sums"
 
     @property
     def needs_X(self) -> bool:
@@ -108,7 +116,7 @@ class LayerNormForm(RowForm):
 
     @property
     def needs_added(self) -> bool:
-        return self.residual and "X_grad" in self.written
+        return self.residual and self.makes_X_grad
 
     @property
     def refills_early(self) -> bool:
@@ -134,12 +142,12 @@ class LayerNormForm(RowForm):
 
     @property
     def sums(self) -> int:
-        """How many parameter gradients are wanted."""
-        return len(self.outputs & {"scale_grad", "bias_grad"})
+        """How many sums over rows are wanted."""
+        return len(self.outputs & {"scale_grad", "bias_grad", "X_grad_sum"})
 
     @property
     def column_sums(self) -> ColumnSums:
-        """How scale_grad and bias_grad are added up, of those that are wanted."""
+        """How scale_grad, bias_grad and X_grad_sum are added up, of those that are wanted."""
         return ColumnSums(
             **{name: getattr(self, name) for name in ("width", "lanes", "vectors", "warp_groups")},
             certain_vectors=self.certain_vectors,

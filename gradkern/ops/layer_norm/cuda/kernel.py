@@ -3,7 +3,7 @@
     xh = (X - mean) * r                       r: inverse standard deviation of the row
     g  = Y_grad * scale,  s1 = sum g,  s2 = sum g * xh         over the columns of a row
     X_grad = r * (g - s1 / columns - xh * s2 / columns)        (no mean and no s1 for Simplified), + residual if any
-    scale_grad = sum Y_grad * xh,  bias_grad = sum Y_grad      over the rows
+    scale_grad = sum Y_grad * xh,  bias_grad = sum Y_grad,  X_grad_sum = sum X_grad      over the rows
 
 How it goes: one launch of persistent blocks. A group of warps walks over its rows; a ring in shared memory, filled by
 bulk copies some rows ahead (row_ring), keeps memory busy while the group computes (row_passes). Each thread owns fixed
@@ -49,7 +49,8 @@ def build(form: LayerNormForm) -> Callable[..., None]:
     REFILLS_EARLY = form.refills_early
     BULK, RING, CLUSTER = form.source == "bulk", form.ring, form.cluster
     ROW_SUMS, APPLY = form.phase == "row_sums", form.phase == "apply"
-    X_GRAD, SCALE_GRAD = "X_grad" in form.written, "scale_grad" in form.written
+    X_GRAD, SCALE_GRAD = form.makes_X_grad, "scale_grad" in form.written
+    BIAS_GRAD, X_GRAD_SUM = "bias_grad" in form.written, "X_grad_sum" in form.written
     SUMS = 0 if ROW_SUMS else form.sums
     ROW_TERMS, NEEDS_X, ZERO_PADDED = form.row_terms, form.needs_X, form.zero_padded
     EXCHANGE = ROW_TERMS and not APPLY and (WARPS > 1 or CLUSTER)
@@ -86,7 +87,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
         return i.look(progress)  # for the next round
 
     def kernel(
-        Y_grad: int, X: int, scale: int, bias: int, mean: int, inv_std: int,
+        Y_grad: int, X: int, scale: int, bias_or_X_grad_sum: int, mean: int, inv_std: int,
         residual: int, X_grad: int, scale_grad: int, bias_grad: int, partial: int, sums_of_rows: int, counter: int,
         rows: int, D_stride: int, X_stride: int, residual_stride: int, out_stride: int,
         all_columns: int, slice_columns: int, minus_mean_bits: int,
@@ -105,6 +106,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
             warp, warp_lane = int32(thread >> 5), int32(thread & 31)
             slice_ = i.cluster_rank()  # and the compiler cannot know from it that a slice has all its vectors
 
+        bias, X_grad_sum = bias_or_X_grad_sum, bias_or_X_grad_sum
         minus_mean = float_of_bits(minus_mean_bits)
         # an address is then one multiplication of 32 bits
         X_stride, D_stride = ROW(X_stride), ROW(D_stride)
@@ -168,9 +170,12 @@ def build(form: LayerNormForm) -> Callable[..., None]:
         xh, g = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
         scales = cuda.local.array(PER_THREAD, FLOAT)
         scale_sum, bias_sum = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
+        dx_sum = cuda.local.array(PER_THREAD, FLOAT)
         for n in range(PER_THREAD):
             scale_sum[n] = FLOAT(0)
             bias_sum[n] = FLOAT(0)
+            if X_GRAD_SUM:
+                dx_sum[n] = FLOAT(0)
         load_scales(scales, scale, origin, own, lane, vectors)
 
         slot = i.unseen(thread)
@@ -233,7 +238,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
                 if BY_UNITS:
                     out_at &= -16
                 second_pass(
-                    pair, xh, g, x_at, d_at, z_at, out_at, m, r, minus_mean, lane, vectors, inside, valid
+                    pair, xh, g, dx_sum, x_at, d_at, z_at, out_at, m, r, minus_mean, lane, vectors, inside, valid
                 )  # fmt: skip
             if RING and not REFILLS_EARLY:
                 wait_for_group(group)
@@ -247,17 +252,21 @@ def build(form: LayerNormForm) -> Callable[..., None]:
         if CLUSTER:
             i.cluster_barrier()  # no block leaves while another may still send to it
         if SUMS:
-            # one sum alone comes first
+            # those that are wanted come first
             if BY_UNITS:  # again: they held no registers till now
                 block = i.unseen(int32(cuda.blockIdx.x))
                 first_column, block = int64(block % SLICES) * slice_columns, int32(block // SLICES)
                 _, _, origin, own = place_of(block, first_column, slice_columns, all_columns)
-            first_sum, first_grad = (scale_sum, scale_grad) if SCALE_GRAD else (bias_sum, bias_grad)
-            add_over_block(first_sum, bias_sum, partial, scale, first_grad, bias_grad,
+            second_sum, second_grad = (bias_sum, bias_grad) if BIAS_GRAD or not X_GRAD_SUM else (dx_sum, X_grad_sum)
+            first_sum, first_grad = (scale_sum, scale_grad) if SCALE_GRAD else (second_sum, second_grad)
+            if X_GRAD_SUM and not SCALE_GRAD:
+                second_sum, second_grad = dx_sum, X_grad_sum
+            add_over_block(first_sum, second_sum, dx_sum, partial, scale, first_grad, second_grad, X_grad_sum,
                            block, origin, own, all_columns)  # fmt: skip
             if not SINGLE_BLOCK:
                 seen = rows + (WIDTH - 1) * GROUPS if BY_UNITS else rows  # a tuple of blocks may have fewer rows
-                add_over_grid(partial, counter, scale, first_grad, bias_grad, seen, blocks, all_columns)
+                add_over_grid(partial, counter, scale, first_grad, second_grad, X_grad_sum,
+                              seen, blocks, all_columns)  # fmt: skip
 
     return kernel
 

@@ -22,16 +22,20 @@ from gradkern.ops.layer_norm.cuda.tiling import choose
 
 __all__ = ["plan"]
 
-_INPUTS = {  # contract name -> the kernel's
+_NAMES = {  # contract name -> the kernel's
     "Y_grad": "Y_grad",
     "X": "X",
     "Y": "X",
     "scale": "scale",
-    "bias": "bias",
+    "bias": "bias_or_X_grad_sum",
     "mean": "mean",
     "inv_std_dev": "inv_std",
     "inv_std_var": "inv_std",
     "residual_grad": "residual",
+    "X_grad": "X_grad",
+    "scale_grad": "scale_grad",
+    "bias_grad": "bias_grad",
+    "X_grad_sum": "bias_or_X_grad_sum",
 }
 _MATRICES = ("X", "Y", "Y_grad", "residual_grad", "X_grad")
 _MOST_SLICES_BY_UNITS = 6  # of a row: with more of them, too many clusters of a device have no rows of one shift
@@ -106,9 +110,9 @@ def _plan(
     numbers |= {"X_grad_stride": strides.get("X_grad", 0), "residual_stride": strides.get("residual_grad", 0)}
     arguments = [numbers.get(name, 0) for name in ARGUMENTS]
     phases = [form] if form.phase == "fused" else [replace(form, phase="row_sums"), replace(form, phase="apply")]
-    if form.phase == "apply" and "X_grad" not in form.outputs:
+    if form.phase == "apply" and not form.makes_X_grad:
         phases = phases[1:]
-    arguments_of_call = [*(_INPUTS[name] for name in call.inputs), *call.outputs, "partial", "row_sums", "counter"]
+    arguments_of_call = [*(_NAMES[name] for name in (*call.inputs, *call.outputs)), "partial", "row_sums", "counter"]
     changing = [_INDEX[name] for name in arguments_of_call]
     together = form.slices * form.period(columns)
     launches = tuple(_launch(phase, device, arguments, changing, rows, together) for phase in phases)
@@ -174,5 +178,5 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device:
         packed=packed,
         long_rows=max(rows, 16 * columns, *steps) > 1 << 30,
         native_bfloat16=device.capability >= (8, 0),
-        residual=residual is not None and result is not None,
+        residual=residual is not None and bool({"X_grad", "X_grad_sum"} & call.outputs.keys()),
     )

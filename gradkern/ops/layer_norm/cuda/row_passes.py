@@ -22,8 +22,9 @@ def row_passes(
 
     first(pair, xh, g, scale_sum, bias_sum, scales, x_at, d_at, m, r, lane, vectors, inside, valid)
         this thread's part of s1 and s2; what the second pass needs; and the sums over rows, to which the row is added
-    second(pair, xh, g, x_at, d_at, z_at, out_at, m, r, minus_mean, lane, vectors, inside, valid)
-        X_grad, with the row's s1 and s2, and with what is at z_at, if that is added; minus_mean: -1 / columns
+    second(pair, xh, g, dx_sum, x_at, d_at, z_at, out_at, m, r, minus_mean, lane, vectors, inside, valid)
+        X_grad, with the row's s1 and s2, and with what is at z_at, if that is added, before it is rounded added to its
+        sums over rows; minus_mean: -1 / columns
 
     valid: this thread has a row; vectors: of a row of the slice; inside: for forms by units, a bit for each of the
     thread's elements, set if it is the row's.
@@ -33,6 +34,7 @@ def row_passes(
     HAS_MEAN, INVERTIBLE, CENTRED = form.has_mean, form.invertible, form.centred
     NEEDS_X, ROW_TERMS, ZERO_PADDED = form.needs_X, form.row_terms, form.zero_padded
     SCALE_GRAD, BIAS_GRAD = "scale_grad" in form.written, "bias_grad" in form.written
+    X_GRAD, X_GRAD_SUM = "X_grad" in form.written, "X_grad_sum" in form.written
     X_VECTOR, D_VECTOR, OUT_VECTOR = (
         WIDTH * size for size in (form.data_itemsize, form.upstream_itemsize, form.result_itemsize)
     )
@@ -146,8 +148,8 @@ def row_passes(
 
     @device_function
     def second(
-        pair: Any, xh: Any, g: Any, x_at: int, d_at: int, z_at: int, out_at: int, m: Any, r: Any, minus_mean: Any,
-        lane: int, vectors: int, inside: int, valid: bool,
+        pair: Any, xh: Any, g: Any, dx_sum: Any, x_at: int, d_at: int, z_at: int, out_at: int,
+        m: Any, r: Any, minus_mean: Any, lane: int, vectors: int, inside: int, valid: bool,
     ) -> None:  # fmt: skip
         """X_grad = g * r + (xh * k2 + k1)"""
         shared = i.shared_memory()
@@ -187,7 +189,10 @@ def row_passes(
                     load_X(d, z_at + v * X_VECTOR)
                     for e in range(WIDTH):
                         x[e] = x[e] + d[e]
-                if not ZERO_PADDED or j < CERTAIN_VECTORS or has(j, v, vectors, inside):
+                if X_GRAD_SUM:  # a thread's columns beyond the row have sums that nobody reads
+                    for e in range(WIDTH):
+                        dx_sum[j * WIDTH + e] += x[e]
+                if X_GRAD and (not ZERO_PADDED or j < CERTAIN_VECTORS or has(j, v, vectors, inside)):
                     if BY_UNITS and ~inside & (FULL << (j * WIDTH)):
                         for e in range(WIDTH):
                             if inside & (1 << (j * WIDTH + e)):

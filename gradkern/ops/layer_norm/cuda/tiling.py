@@ -90,7 +90,8 @@ def _candidates(
             chosen = replace(form, slices=slices, lanes=lanes, vectors=values // width)
             chosen = replace(chosen, width=width, scale_width=min(form.scale_width, width))
             small = shared_bytes < _SMALL
-            if clusters and _spills(chosen, small):  # without clusters the other way would be to read all rows twice
+            # without clusters the other way would be to read all rows twice
+            if (clusters or chosen.per_thread * registers * (3 + chosen.sums) > 128) and _spills(chosen, small):
                 continue
             used = columns / (slices * chosen.most_columns)
             groups = _threads(chosen, small) // chosen.group_threads
@@ -104,7 +105,7 @@ def _candidates(
         chosen = replace(chosen, vectors=-(-chosen.slice_columns(columns) // (form.width * 512)))
         # Sums may take 32 of a thread's 128 registers; or 64 if rows lie in a ring, in vectors of 8, so that all else
         # needs few, and X_grad is wanted: without it, the two launches below are one that reads its rows once, too.
-        roomy = form.width == 8 and replace(chosen, stages=2).shared_bytes <= shared_bytes and "X_grad" in form.outputs
+        roomy = form.width == 8 and replace(chosen, stages=2).shared_bytes <= shared_bytes and form.makes_X_grad
         if chosen.per_thread * registers * form.sums <= (64 if roomy else 32):
             yield 0.001, chosen
     most = max(1, 16 // registers // form.width)  # any number of columns: two launches, slices in separate blocks
@@ -121,14 +122,15 @@ def _registers_needed(form: LayerNormForm, small: bool) -> int:
     """
     each = form.sums + (2 if form.row_in_registers else 0) + (1 if form.scale_in_registers else 0)
     rest = ((52 if small else 44) if _many(form) else 36) if form.scale_in_registers else 60
+    rest += 8 if "X_grad_sum" in form.outputs and form.phase == "apply" else 0
     return up(max(form.per_thread * (form.itemsize // 4) * each + rest, 64), 8)
 
 
 def _spills(form: LayerNormForm, small: bool) -> bool:
     """One group alone has too few registers: rows took up to 1.5 times as long. Where vectors are a row's and scales in
-    registers, the compiler makes do with 16 less than they better have, or 8 where vectors are many.
+    registers, the compiler makes do with 16 less than they better have, or 8 where vectors, or sums, are many.
     """
-    spare = 16 if form.per_thread <= 16 else 8
+    spare = 16 if form.per_thread <= 16 and form.sums < 3 else 8
     least = _registers_needed(form, small) - (spare if form.scale_in_registers and not form.by_units else 0)
     return up(form.group_threads, 128) * least > _REGISTERS
 
@@ -141,6 +143,6 @@ def _threads(form: LayerNormForm, small: bool) -> int:
     """How many threads have the registers they need."""
     most = _REGISTERS // _registers_needed(form, small)
     whole = most // 128 * 128  # registers are given to four warps at a time
-    if _many(form) and (small or whole >= 2 * form.group_threads):
+    if form.sums == 3 or (_many(form) and (small or whole >= 2 * form.group_threads)):
         most = whole
     return max(form.group_threads, min(512, most))
