@@ -60,7 +60,7 @@ CALLS: dict[str, Callable[[], tuple[Any, ...]]] = {
     "add_rms_norm_forward": lambda: (random(6, 8), random(6, 8), torch.rand(8), 1e-6),
     "add_layer_norm_backward": lambda: (
         *(random(6, 8), random(6, 8), random(6, 8), torch.rand(8), torch.rand(6), torch.rand(6)),
-        [True, True, False],
+        [True, True, False, True],
     ),
     "bias_gelu_forward": lambda: (random(6, 8), torch.rand(8), "tanh"),
     "bias_gelu_backward": lambda: (random(6, 8), random(6, 8), torch.rand(8), "none", [True, True]),

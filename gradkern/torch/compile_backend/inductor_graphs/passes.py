@@ -17,11 +17,16 @@ from torch import fx  # pyright: ignore[reportMissingImports]
 from torch._inductor import config, custom_graph_pass  # pyright: ignore[reportMissingImports]
 from torch._inductor.custom_graph_pass import CustomGraphPass  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.inductor_graphs import gradient_sums, in_place_statistics, layouts
+from gradkern.torch.compile_backend.inductor_graphs import bias_gradients, gradient_sums, in_place_statistics, layouts
 from gradkern.torch.compile_backend.operators import definition as operators
 from gradkern.version import __version__
 
 __all__ = ["config_with_passes"]
+
+
+def _with_what_gradients_have(graph: fx.Graph) -> None:
+    gradient_sums.fold(graph)
+    bias_gradients.take(graph)
 
 
 def _as_kernels_want_it(graph: fx.Graph) -> None:
@@ -31,7 +36,7 @@ def _as_kernels_want_it(graph: fx.Graph) -> None:
 
 
 _PASSES: dict[str, Callable[[fx.Graph], None]] = {
-    "joint_custom_pre_pass": gradient_sums.fold,
+    "joint_custom_pre_pass": _with_what_gradients_have,
     "post_grad_custom_post_pass": _as_kernels_want_it,
 }
 

@@ -1,6 +1,7 @@
 """torch.ops.gradkern.add_layer_norm and add_rms_norm: a residual addition and the norm of the sum, which is given out.
 
 Autograd hands the gradient of the sum to the same backward pass, which adds it to the norm's: no pass adds up the two.
+Where it is asked for, as inductor_graphs.bias_gradients does, that pass sums the result over its rows, too.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from gradkern.torch.compile_backend.operators.definition import Asked, define, d
 from gradkern.torch.direct import Direct
 from gradkern.torch.operators import new_like
 
-__all__ = ["LAYER_NORM", "RMS_NORM"]
+__all__ = ["BACKWARDS", "LAYER_NORM", "RMS_NORM"]
 
 Tensor = torch.Tensor
 
 _SKIP_LAYER_NORM = Direct("SkipLayerNormalization", ("output", "mean", "inv_std_var", "input_skip_bias_sum"))
 _SKIP_RMS_NORM = Direct("SkipSimplifiedLayerNormalization", ("output", "inv_std_var", "input_skip_bias_sum"))
-_LAYER_NORM_GRAD = Direct("LayerNormalizationGrad", ("X_grad", "scale_grad", "bias_grad"))
-_RMS_NORM_GRAD = Direct("SimplifiedLayerNormalizationGrad", ("X_grad", "scale_grad"))
+_LAYER_NORM_GRAD = Direct("LayerNormalizationGrad", ("X_grad", "scale_grad", "bias_grad", "X_grad_sum"))
+_RMS_NORM_GRAD = Direct("SimplifiedLayerNormalizationGrad", ("X_grad", "scale_grad", "X_grad_sum"))
 
 
 def _layer_norm(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Asked:
@@ -62,7 +63,7 @@ def _statistics(x: Tensor) -> Tensor:
 
 
 def _fake_backward(grad: Tensor, sum_grad: Any, total: Tensor, weight: Tensor, *more: Any) -> tuple[Tensor, ...]:
-    models = (total, weight, weight)
+    models = (total, weight, weight, weight)
     return given(tuple([new_like(each) if asked else None for each, asked in zip(models, more[-1])]), total)  # noqa: B905
 
 
@@ -83,18 +84,20 @@ RMS_NORM = define(
 """output, sum, 1 / root mean square of each row"""
 _LAYER_NORM_BACKWARD = define(
     "add_layer_norm_backward(Tensor grad, Tensor? sum_grad, Tensor sum, Tensor weight, Tensor mean, Tensor inv_std, "
-    "bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
+    "bool[4] output_mask) -> (Tensor, Tensor, Tensor, Tensor)",
     _layer_norm_backward,
     _fake_backward,
     rows=True,
 )
 _RMS_NORM_BACKWARD = define(
     "add_rms_norm_backward(Tensor grad, Tensor? sum_grad, Tensor sum, Tensor weight, Tensor inv_rms, "
-    "bool[2] output_mask) -> (Tensor, Tensor)",
+    "bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
     _rms_norm_backward,
     _fake_backward,
     rows=True,
 )
+BACKWARDS = (_LAYER_NORM_BACKWARD, _RMS_NORM_BACKWARD)
+"""Their last argument says which results are wanted; the first of those is the gradient, the last its sum over rows."""
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -110,10 +113,10 @@ def _differentiate(ctx: Any, grad: Tensor | None, sum_grad: Tensor | None, *_: A
     if grad is None:  # the norm's output is not used
         dx, found = sum_grad, [None] * len(parameters)
     else:
-        mask = [needs[0] or needs[1], *parameters]
+        mask = [needs[0] or needs[1], *parameters, False]
         backward = _LAYER_NORM_BACKWARD if len(parameters) > 1 else _RMS_NORM_BACKWARD
         results = backward(grad, sum_grad, *ctx.saved_tensors, mask)
-        dx, *found = [each if asked else None for each, asked in zip(results, mask, strict=True)]
+        dx, *found = [each if asked else None for each, asked in zip(results, mask, strict=True)][:-1]
     return dx if needs[0] else None, dx if needs[1] else None, *found, None
 
 

@@ -1,0 +1,86 @@
+"""Stage 2, in the graph of both passes: a bias's gradient comes from the norm's backward pass that has its terms.
+
+A linear layer whose output is added to a residual stream has a bias whose gradient is a sum over rows: of the gradient
+of the stream, which the backward pass of the next norm behind the addition makes, and can add up as it does.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+from torch import fx  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.compile_backend.operators.add_norm import BACKWARDS
+from gradkern.torch.operators import new_like
+
+__all__ = ["take"]
+
+_aten, _convert = torch.ops.aten, torch.ops.prims.convert_element_type.default
+_BETWEEN = (_aten.view.default, _aten._unsafe_view.default, _convert)
+
+
+def take(graph: fx.Graph) -> None:
+    for node in graph.find_nodes(op="call_function", target=_aten.sum.dim_IntList):
+        backward = _over_rows(node)
+        if backward is not None:
+            _replace(graph, node, _sum_of(graph, backward))
+
+
+def _over_rows(node: fx.Node) -> fx.Node | None:
+    """The norm's backward pass whose gradient this sums over all axes but the last, if it does that."""
+    path: list[Any] = [node.args[0]]
+    while path[-1].target in _BETWEEN:
+        path.append(path[-1].args[0])
+    if path[-1].target is not operator.getitem or path[-1].args[1] != 0:
+        return None
+    backward = path[-1].args[0]
+    if backward.target not in BACKWARDS:
+        return None
+    axes: Any = node.args[1]
+    dims, weight = path[0].meta["val"].dim(), backward.args[3].meta["val"]
+    if dims < 2 or not axes or {axis % dims for axis in axes} != set(range(dims - 1)):
+        return None
+    # the sum is of the weight's type; in a wider one Inductor's would have more digits
+    narrower = torch.promote_types(node.meta["val"].dtype, weight.dtype) == weight.dtype
+    return backward if narrower and all(_has_columns(each, weight.shape[0]) for each in path) else None
+
+
+def _has_columns(node: fx.Node, count: Any) -> bool:
+    """Whether the last axis is so long; False of a symbol: to compare it would make it a number."""
+    last = node.meta["val"].shape[-1:]
+    return all(isinstance(each, int) for each in (*last, count)) and last == (count,)
+
+
+def _sum_of(graph: fx.Graph, backward: Any) -> fx.Node:
+    """The sum over rows that the norm's backward pass makes, once it is asked for it."""
+    *tensors, mask = backward.args
+    place = len(mask) - 1
+    if not mask[place]:
+        backward.args = (*tensors, [*mask[:place], True])
+        backward.meta["val"] = (*backward.meta["val"][:place], new_like(tensors[3].meta["val"]))
+    made = next((each for each in backward.users if each.args[1] == place), None)
+    if made is None:
+        with graph.inserting_after(backward):
+            made = graph.call_function(operator.getitem, (backward, place))
+    made.meta = {**backward.meta, "val": backward.meta["val"][place]}
+    return made
+
+
+def _made_of(node: fx.Node, target: Any, argument: Any) -> fx.Node:
+    made = node.graph.call_function(target, (node, argument))
+    made.meta = {**node.meta, "val": target(node.meta["val"], argument)}
+    return made
+
+
+def _replace(graph: fx.Graph, node: fx.Node, made: fx.Node) -> None:
+    """`made` stands for `node`, in the shape and the type of that."""
+    value = node.meta["val"]
+    with graph.inserting_before(node):
+        if value.dim() > 1:
+            made = _made_of(made, _aten.view.default, list(value.shape))
+        if value.dtype != made.meta["val"].dtype:
+            made = _made_of(made, _convert, value.dtype)
+    node.replace_all_uses_with(made)
+    graph.erase_node(node)
