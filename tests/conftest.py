@@ -25,6 +25,7 @@ hypothesis.settings.register_profile("long", max_examples=2000, deadline=None)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--torch", action="store_true", help="run the tests that need PyTorch")
+    parser.addoption("--models", action="store_true", help="run the tests of models that torchvision and others make")
     parser.addoption("--quick", action="store_true", help="leave out the tests that compile, simulate or take seconds")
     parser.addoption("--every-kernel", action="store_true", help="run every case of those where some stand for all")
     parser.addoption("--long", action="store_true", help="run slow tests, and many more examples of each property")
@@ -47,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "torch": None if config.getoption("--torch") else "needs PyTorch: pytest --torch",
         "every_kernel": None if every_kernel else "one of many alike: pytest --every-kernel",
         "slow": None if config.getoption("--long") else "slow: pytest --long",
-        "models": _missing("torchvision", "timm", "transformers"),
+        "models": _missing("torchvision", "timm", "transformers") if config.getoption("--models") else "needs --models",
         "gpu": unavailable("cuda") if any(item.get_closest_marker("gpu") for item in items) else None,
     }
     for item in items:
