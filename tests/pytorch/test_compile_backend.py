@@ -21,6 +21,7 @@ from gradkern.torch.compile_backend.gates import gates_of
 from gradkern.torch.compile_backend.operators import add_norm as add_norm_operators
 from gradkern.torch.compile_backend.operators import batch_norm as batch_norm_operators
 from gradkern.torch.compile_backend.operators import bias_gelu as bias_gelu_operators
+from gradkern.torch.compile_backend.operators import depthwise_conv as depthwise_conv_operators
 from gradkern.torch.direct import Direct
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
@@ -313,8 +314,10 @@ def test_a_linear_layer_between_convolutions_keeps_its_rows(monkeypatch: pytest.
     assert all(each.stride()[-1] == 1 and each.is_contiguous() for each in seen)
 
 
-def test_results_of_inputs_with_gaps_lie_where_inductor_is_told_that_they_do() -> None:
-    """Such as a half of an image's channels that lie innermost, and tokens that were an image."""
+def test_the_operators_keep_pytorchs_rules_also_of_inputs_with_gaps() -> None:
+    """Such as a half of an image's channels that lie innermost, and tokens that were an image: results lie where
+    Inductor is told that they do.
+    """
     half = images(2, 8, 3, 3).to(memory_format=torch.channels_last)[:, :4].requires_grad_()
     tokens = images(2, 6, 5).mT[:, 1:].requires_grad_()
     of_channels, of_width = torch.rand(4) + 0.5, torch.rand(6) + 0.5
@@ -329,10 +332,11 @@ def test_results_of_inputs_with_gaps_lie_where_inductor_is_told_that_they_do() -
         (add_norm_operators.LAYER_NORM, (tokens, tokens.detach(), of_width, of_width, 1e-5)),
         (add_norm_operators.RMS_NORM, (tokens, tokens.detach(), of_width, 1e-5)),
         (bias_gelu_operators.BIAS_GELU, (tokens, of_width, "none")),
+        (depthwise_conv_operators.DEPTHWISE_CONV, (half, images(4, 1, 3, 3), of_channels, [1, 1], [1, 1], [1, 1])),
         (torch.ops.gradkern.BiasGelu, (tokens.detach(), of_width)),
     ]
     for operator, arguments in calls:
-        torch.library.opcheck(operator, arguments, test_utils="test_faketensor")
+        torch.library.opcheck(operator, arguments)
 
 
 def test_small_tensors_are_left_by_default() -> None:
