@@ -148,7 +148,7 @@ def _every_size(rows: Sequence[Row], peers: Sequence[str]) -> str:
 
 
 def _outputs(row: Row) -> str:
-    every = [each.name for each in gradkern.operators()[row["operator"]].outputs]
+    every = [each.name for each in gradkern.operators()[row["operator"]].outputs if not each.appended]
     return "all" if row["outputs"] == every else ", ".join(row["outputs"])
 
 
