@@ -1,4 +1,7 @@
-"""Stage 1: an addition of two tensors and F.layer_norm or F.rms_norm of the sum, as one operator."""
+"""Stage 1: an addition of two tensors and F.layer_norm or F.rms_norm of the sum, as one operator.
+
+RMSNorm may be spelled out, too (spelled_out.py).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
+from gradkern.torch.compile_backend.dynamo_graph import spelled_out
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
 from gradkern.torch.compile_backend.dynamo_graph.graph import (
     arguments,
@@ -28,14 +32,19 @@ def fuse(graph: fx.Graph, fusion: Fusion) -> None:
     """Rewrite what can be; norms of sums that cannot be are reported."""
     for node in calls(graph, functional.layer_norm, torch.layer_norm):
         call = arguments(node, "input", "normalized_shape", weight=None, bias=None, eps=1e-5)
-        _fuse(graph, fusion, "add + layer_norm", node, call)
+        _fuse(graph, fusion, "add + layer_norm", (node,), call)
     for node in calls(graph, functional.rms_norm, torch.rms_norm):
         call = arguments(node, "input", "normalized_shape", weight=None, eps=None)
-        _fuse(graph, fusion, "add + rms_norm", node, call)
+        _fuse(graph, fusion, "add + rms_norm", (node,), call)
+    for each in spelled_out.rms_norms(graph):
+        x, weight, eps = (each.argument(name) for name in ("x", "weight", "eps"))
+        call = {"input": x, "normalized_shape": (None,), "weight": weight, "eps": eps}
+        _fuse(graph, fusion, "add + rms_norm", each.nodes, call)
 
 
-def _fuse(graph: fx.Graph, fusion: Fusion, name: str, node: fx.Node, call: dict[str, Any]) -> None:
-    addition = call["input"]
+def _fuse(graph: fx.Graph, fusion: Fusion, name: str, nodes: tuple[fx.Node, ...], call: dict[str, Any]) -> None:
+    """nodes: the norm, or the calls that spell it out"""
+    addition, node = call["input"], nodes[-1]
     if called(addition) not in ("add", "add_"):
         return
     total = value(addition)
@@ -50,7 +59,8 @@ def _fuse(graph: fx.Graph, fusion: Fusion, name: str, node: fx.Node, call: dict[
         y, total = (graph.call_function(operator.getitem, (made, place)) for place in (0, 1))
     y.meta, total.meta = dict(node.meta), dict(addition.meta)
     node.replace_all_uses_with(y)
-    graph.erase_node(node)
+    for each in reversed(nodes):
+        graph.erase_node(each)
     addition.replace_all_uses_with(total)
     graph.erase_node(addition)
 
@@ -74,10 +84,11 @@ def _reason(node: fx.Node, addition: fx.Node, call: dict[str, Any]) -> str:
         return "autocast computes it in another type"
     if bias is not None and bias.dtype != weight.dtype:
         return "weight and bias are of two types"
-    if any(_later(each, addition) for each in (call["weight"], call.get("bias")) if each is not None):
+    parameters = [each for each in (call["weight"], call.get("bias")) if each is not None]
+    if any(_later(each, addition) for each in parameters):
         return "its weight is computed between the two"
-    if written_between(addition, node, addition):
-        return "the sum is written in place before"
+    if written_between(addition, node, addition, *parameters):
+        return "the sum or the weight is written in place before"
     return unregistered("SkipLayerNormalization", total.device, T=total.dtype, V=weight.dtype)
 
 

@@ -1,17 +1,20 @@
-"""Stage 1: F.linear and F.gelu behind it, as a product without bias and one operator for the rest.
+"""Stage 1: a linear layer and F.gelu behind it, as a product without bias and one operator for the rest.
 
-Its backward pass reads the gradient once for both the gradient of the product and of the bias.
+GELU may be spelled out (spelled_out.py), and the linear layer may be transformers' Conv1D. The operator's backward pass
+reads the gradient once for both the gradient of the product and of the bias.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
+from gradkern.torch.compile_backend.dynamo_graph import spelled_out
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
-from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, only_user, value
+from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, only_user, value, written_between
 from gradkern.torch.compile_backend.operators.bias_gelu import BIAS_GELU
 from gradkern.torch.compile_backend.operators.definition import unregistered
 
@@ -22,24 +25,61 @@ _NAME = "linear + gelu"
 
 def fuse(graph: fx.Graph, fusion: Fusion) -> None:
     """Rewrite what can be; linear layers with a GELU that cannot be are reported."""
-    for node in calls(graph, functional.linear):
-        gelu = only_user(node)
-        if gelu is None or gelu.target is not functional.gelu:
-            continue
-        call, product = arguments(node, "input", "weight", bias=None), value(node)
-        approximate = arguments(gelu, "input", approximate="none")["approximate"]
-        reason = _reason(gelu, call) or fusion.against(_NAME, product)
-        if reason:
-            fusion.left(_NAME, node, product, reason)
-            continue
-        fusion.taken(_NAME, node, product)
-        bias = call["bias"]
-        with graph.inserting_before(gelu):
-            y = _bias_gelu(graph, node, product, bias, approximate)
-        node.args, node.kwargs = (call["input"], call["weight"]), {}
-        y.meta = dict(gelu.meta)
-        gelu.replace_all_uses_with(y)
-        graph.erase_node(gelu)
+    for node in calls(graph, functional.gelu):
+        call = arguments(node, "input", approximate="none")
+        _fuse(graph, fusion, (node,), call["input"], call["approximate"])
+    for each in spelled_out.gelus(graph):
+        _fuse(graph, fusion, each.nodes, each.argument("x"), "tanh")
+
+
+def _fuse(graph: fx.Graph, fusion: Fusion, nodes: tuple[fx.Node, ...], product: fx.Node, approximate: str) -> None:
+    """nodes: GELU, or the calls that spell it out. product: what it is of"""
+    linear, gelu = _linear(product), nodes[-1]
+    if linear is None or not product.users.keys() <= set(nodes):
+        return
+    x = value(product)
+    reason = _reason(gelu, linear, x) or fusion.against(_NAME, x)
+    if reason:
+        fusion.left(_NAME, linear.node, x, reason)
+        return
+    fusion.taken(_NAME, linear.node, x)
+    with graph.inserting_before(gelu):
+        y = _bias_gelu(graph, product, x, linear.bias, approximate)
+    linear.node.target, linear.node.args, linear.node.kwargs = linear.without_bias, linear.factors, {}
+    y.meta = dict(gelu.meta)
+    gelu.replace_all_uses_with(y)
+    for each in reversed(nodes):
+        graph.erase_node(each)
+
+
+class _Linear(NamedTuple):
+    """A linear layer: the call that computes it, and what computes the product alone, of these factors."""
+
+    node: fx.Node
+    bias: Any
+    without_bias: Any
+    factors: tuple[Any, ...]
+
+
+def _linear(product: Any) -> _Linear | None:
+    """The linear layer that this is the result of: F.linear, or transformers' Conv1D, which is torch.addmm of a matrix
+    and a view of the result. None for all else.
+    """
+    if not isinstance(product, fx.Node):
+        return None
+    if product.target is functional.linear:
+        call = arguments(product, "input", "weight", bias=None)
+        return _Linear(product, call["bias"], functional.linear, (call["input"], call["weight"]))
+    node = product.args[0] if product.op == "call_method" and product.target == "view" else None
+    if not isinstance(node, fx.Node) or node.target is not torch.addmm or only_user(node) is not product:
+        return None
+    if node.kwargs or len(node.args) != 3:  # beta, alpha
+        return None
+    bias, *factors = node.args
+    added, y, x = (value(each) for each in (bias, node, product))
+    if added is None or y is None or x is None or not added.shape == y.shape[-1:] == x.shape[-1:]:
+        return None
+    return _Linear(node, bias, torch.mm, tuple(factors))
 
 
 def _bias_gelu(graph: fx.Graph, node: fx.Node, product: Any, *rest: Any) -> fx.Node:
@@ -51,11 +91,15 @@ def _bias_gelu(graph: fx.Graph, node: fx.Node, product: Any, *rest: Any) -> fx.N
     return y if rows is node else graph.call_method("reshape", (y, graph.call_function(getattr, (node, "shape"))))
 
 
-def _reason(gelu: fx.Node, call: dict[str, Any]) -> str:
+def _reason(gelu: fx.Node, linear: _Linear, x: Any) -> str:
     """Why the two are nothing that gradkern computes as one; "" if they are."""
-    y, bias = value(gelu), value(call["bias"])
+    y, bias = value(gelu), value(linear.bias)
     if bias is None:
         return "the linear layer has no bias"
     if y is None or not y.requires_grad:
         return "no gradient of it is wanted"
+    if x is None or y.dtype != x.dtype:  # of a GELU that is spelled out
+        return "autocast computes it in another type"
+    if written_between(linear.node, gelu, linear.bias):
+        return "the bias is written in place before"
     return unregistered("BiasGelu", y.device, T=y.dtype, TB=bias.dtype)
