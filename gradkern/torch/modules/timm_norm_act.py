@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch  # pyright: ignore[reportMissingImports]
 from timm.layers.norm_act import BatchNormAct2d  # pyright: ignore[reportMissingImports]
 
@@ -19,9 +21,10 @@ class JoinedBatchNormAct2d(BatchNormAct2d):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return super().forward(x)
-        mean, variance = (self.running_mean, self.running_var) if self.track_running_stats else (None, None)
-        if self.track_running_stats and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-        statistics = (mean, variance, self.weight, self.bias)
+        own: Any = self  # timm declares no types of these
+        mean, variance = (own.running_mean, own.running_var) if own.track_running_stats else (None, None)
+        if own.track_running_stats and own.num_batches_tracked is not None:
+            own.num_batches_tracked.add_(1)
+        statistics = (mean, variance, own.weight, own.bias)
         how = self.activation, None, self.activation_alpha
-        return batch_norm_act(x, *statistics, True, self.momentum, self.eps, *how)
+        return batch_norm_act(x, *statistics, True, own.momentum, own.eps, *how)
