@@ -58,7 +58,7 @@ def _rows(random: Random, kind: str, operator: str, types: Mapping[str, str], wa
     rows = round(wanted / (columns * _bytes_of_data(contract, types)))
     if rows < 1:
         return None
-    outputs = tuple(each.name for each in contract.outputs if kind != "gelu" or each.default)
+    outputs = tuple(each.name for each in contract.outputs if not each.appended and (kind != "gelu" or each.default))
     bound = {name: each.binds for name, each in contract.attributes.items() if each.binds is not None}
     attributes: dict[str, Any] = {name: types[variable] for name, variable in bound.items()}
     width = columns if not contract.axes["columns"].group else (columns,)
