@@ -32,6 +32,7 @@ class Backend:
         from torch._functorch._aot_autograd.utils import make_boxed_func
 
         from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
+        from gradkern.torch.compile_backend.gates import gates_of
 
         def partition(joint: Any, *more: Any, **named: Any) -> Any:
             before = sums(joint.graph)
@@ -44,7 +45,7 @@ class Backend:
         def as_it_is(module: Any, _: Any) -> Any:
             return make_boxed_func(module)
 
-        rewrite(graph_module, True)
+        rewrite(graph_module, gates_of(True))
         return aot_autograd(fw_compiler=as_it_is, partition_fn=partition)(graph_module, inputs)
 
 

@@ -18,6 +18,7 @@ from torch.nn import functional
 from gradkern.torch.compile_backend import findings
 from gradkern.torch.compile_backend.dynamo_graph import channels_last_3d
 from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
+from gradkern.torch.compile_backend.gates import gates_of
 from gradkern.torch.compile_backend.inductor_graphs import layouts
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
@@ -87,7 +88,7 @@ class Traced:
         self.graphs: list[Any] = []
 
     def __call__(self, graph_module: Any, inputs: Any) -> Any:
-        rewrite(graph_module, self._gates)
+        rewrite(graph_module, gates_of(self._gates))
 
         def kept(traced: Any, _: Any) -> Any:
             layouts.agree(traced.graph)

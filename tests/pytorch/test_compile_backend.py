@@ -35,7 +35,7 @@ def rewritten(graph_module: Any, inputs: Any, gates: Any = True) -> Any:
 
     from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
 
-    rewrite(graph_module, gates)
+    rewrite(graph_module, gates_of(gates))
     return aot_eager(graph_module, inputs)
 
 

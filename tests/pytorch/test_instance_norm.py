@@ -14,6 +14,7 @@ from torch.nn import functional
 from gradkern.torch.compile_backend import findings
 from gradkern.torch.compile_backend.dynamo_graph import instance_norm
 from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
+from gradkern.torch.compile_backend.gates import gates_of
 from gradkern.torch.compile_backend.operators.instance_norm import INSTANCE_NORM
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
@@ -23,7 +24,7 @@ def compiled(model: nn.Module, gates: Any = True) -> Any:
     """By the backend's first stage, with autograd's graphs as they are: nothing is compiled."""
 
     def rewritten(graph_module: Any, inputs: Any) -> Any:
-        rewrite(graph_module, gates)
+        rewrite(graph_module, gates_of(gates))
         return aot_eager(graph_module, inputs)
 
     return torch.compile(model, backend=rewritten)
@@ -136,7 +137,7 @@ def test_a_bias_before_the_norm_is_added_only_where_something_else_reads_it(conv
     graphs: list[fx.GraphModule] = []
 
     def rewritten(graph_module: Any, inputs: Any) -> Any:
-        rewrite(graph_module, True)
+        rewrite(graph_module, gates_of(True))
         graphs.append(graph_module)
         return aot_eager(graph_module, inputs)
 

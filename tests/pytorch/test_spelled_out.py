@@ -17,6 +17,7 @@ from torch import nn
 import gradkern.torch
 from gradkern.torch.compile_backend import findings
 from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
+from gradkern.torch.compile_backend.gates import gates_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
 
@@ -29,7 +30,7 @@ def rewritten(graph_module: Any, inputs: Any, gates: Any = True) -> Any:
     """The backend's first stage with autograd's graphs as they are: nothing is compiled."""
     from torch._dynamo.backends.debugging import aot_eager
 
-    rewrite(graph_module, gates)
+    rewrite(graph_module, gates_of(gates))
     return aot_eager(graph_module, inputs)
 
 

@@ -17,10 +17,11 @@ Stage 1, dynamo_graph: what is rewritten in the graph that Dynamo has traced.
 The norms, GELU and convolutions become operators (operators/) that are differentiable and call gradkern both ways, so
 that no pattern need be found in a backward pass.
 
-Stages 2 and 3, inductor_graphs: only around those operators. Sums of two gradients (stage 2, gradient_sums.py), the
-sums of a norm's gradient that are gradients of biases (stage 2, bias_gradients.py) and copies of running statistics
-(stage 3, in_place_statistics.py) become part of them, and what Inductor computes for a batch norm's gradient lies as
-its input does (stage 3, layouts.py).
+Stages 2 and 3, inductor_graphs: around those operators, sums of two gradients (stage 2, gradient_sums.py), the sums of
+a norm's gradient that are gradients of biases (stage 2, bias_gradients.py) and copies of running statistics (stage 3,
+in_place_statistics.py) become part of them, and what Inductor computes for a batch norm's gradient lies as its input
+does (stage 3, layouts.py). Beside them, small tables of costly functions, such as the cosines of rotary embeddings, are
+computed once, where Inductor would do it in every element that reads them (stage 3, tables.py).
 
 Inductor's code calls the operators without PyTorch's dispatcher (generated_code.py, call_sites.py). All else is
 Inductor's, and so is what gates.py holds to be too small.

@@ -20,14 +20,16 @@ def gradkern(
     from torch._inductor.compile_fx import compile_fx  # pyright: ignore[reportMissingImports]
 
     from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
+    from gradkern.torch.compile_backend.gates import gates_of
     from gradkern.torch.compile_backend.generated_code import write_call_sites
     from gradkern.torch.compile_backend.inductor_graphs.passes import config_with_passes
 
     write_call_sites()
     chosen = dict(options or {})
-    rewrite(graph_module, chosen.pop("gradkern", None))
+    gates = gates_of(chosen.pop("gradkern", None))
+    rewrite(graph_module, gates)
     settings = {**list_mode_options(mode or "default"), **chosen}
-    return compile_fx(graph_module, inputs, config_patches=config_with_passes(settings))
+    return compile_fx(graph_module, inputs, config_patches=config_with_passes(settings, gates))
 
 
 def _reset() -> None:

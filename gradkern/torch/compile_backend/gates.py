@@ -15,7 +15,7 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import ArgumentError, nearest
 
-__all__ = ["GATES", "Gate", "Gates", "gates_of"]
+__all__ = ["GATES", "Gate", "Gates", "gates_of", "hint"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ GATES: Mapping[str, Gate] = MappingProxyType(
         "instance_norm + silu": Gate(1 << 18, _VOLUMES),
         "channels_last_3d": Gate(1 << 20, _LAUNCH),
         "linear + gelu": Gate(1 << 22, _LAUNCH),
+        "broadcast tables": Gate(1 << 20, f"of what reads a table that is computed once; {_LAUNCH}"),
     }
 )
 """What is tried, whatever a model calls it."""
@@ -58,6 +59,11 @@ class Gates:
     def __init__(self, least: Mapping[str, int | None], asked: Collection[str] = ()) -> None:
         self._least, self._asked = least, asked
 
+    @property
+    def key(self) -> str:
+        """What tells them apart, for the keys of caches."""
+        return f"{sorted(self._least.items())} {sorted(self._asked)}"
+
     def reason(self, fusion: str, x: torch.Tensor, doubt: str = "") -> str:
         """Why a fusion of this input is not made; "" where it is. doubt: why it is made here only where asked for."""
         least = self._least[fusion]
@@ -65,13 +71,13 @@ class Gates:
             return "switched off"
         if doubt and fusion not in self._asked:
             return f"off unless it is asked for: {doubt}"
-        size = _hint(x.numel()) * x.element_size()
+        size = hint(x.numel()) * x.element_size()
         if not size:
             return "it is empty"
         return f"fewer than {least} bytes" if size < least else ""
 
 
-def _hint(size: Any) -> int:
+def hint(size: Any) -> int:
     """A size, or of one that a graph leaves open that of its first call: a comparison would make it two graphs."""
     node = getattr(size, "node", None)
     return int(size if node is None else node.hint or 1)

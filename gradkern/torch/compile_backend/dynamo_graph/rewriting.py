@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import fx  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend import findings
@@ -17,14 +15,14 @@ from gradkern.torch.compile_backend.dynamo_graph import (
     linear_gelu,
 )
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
-from gradkern.torch.compile_backend.gates import gates_of
+from gradkern.torch.compile_backend.gates import Gates
 
 __all__ = ["rewrite"]
 
 
-def rewrite(graph_module: fx.GraphModule, gates: Any = None) -> None:
-    """Rewrite it in place. `gates` is the option "gradkern" of the backend."""
-    fusion = Fusion(gates_of(gates))
+def rewrite(graph_module: fx.GraphModule, gates: Gates) -> None:
+    """Rewrite it in place."""
+    fusion = Fusion(gates)
     findings.note_graph()
     for each in graph_module.modules():  # regions that are checkpointed are modules of their own
         if isinstance(each, fx.GraphModule):

@@ -1,4 +1,4 @@
-"""Stages 2 and 3: passes over Inductor's graphs, which look at gradkern's own operators alone.
+"""Stages 2 and 3: passes over Inductor's graphs, which look at gradkern's own operators, and at tables.
 
 They stand beside what another library has put in the same places, and what they do is part of the keys of PyTorch's
 caches: the files of this folder and gradkern's version, since a backward pass that is registered for an operator is in
@@ -17,39 +17,47 @@ from torch import fx  # pyright: ignore[reportMissingImports]
 from torch._inductor import config, custom_graph_pass  # pyright: ignore[reportMissingImports]
 from torch._inductor.custom_graph_pass import CustomGraphPass  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.inductor_graphs import bias_gradients, gradient_sums, in_place_statistics, layouts
+from gradkern.torch.compile_backend.gates import Gates
+from gradkern.torch.compile_backend.inductor_graphs import (
+    bias_gradients,
+    gradient_sums,
+    in_place_statistics,
+    layouts,
+    tables,
+)
 from gradkern.torch.compile_backend.operators import definition as operators
 from gradkern.version import __version__
 
 __all__ = ["config_with_passes"]
 
 
-def _with_what_gradients_have(graph: fx.Graph) -> None:
+def _with_what_gradients_have(graph: fx.Graph, gates: Gates) -> None:
     gradient_sums.fold(graph)
     bias_gradients.take(graph)
 
 
-def _as_kernels_want_it(graph: fx.Graph) -> None:
+def _as_kernels_want_it(graph: fx.Graph, gates: Gates) -> None:
     layouts.agree(graph)
     in_place_statistics.replace(graph)
     operators.leave_gradients(graph)
+    tables.keep(graph, gates)
 
 
-_PASSES: dict[str, Callable[[fx.Graph], None]] = {
+_PASSES: dict[str, Callable[[fx.Graph, Gates], None]] = {
     "joint_custom_pre_pass": _with_what_gradients_have,
     "post_grad_custom_post_pass": _as_kernels_want_it,
 }
 
 
 class _Pass(CustomGraphPass):
-    def __init__(self, function: Callable[[fx.Graph], None]) -> None:
-        self._function = function
+    def __init__(self, function: Callable[[fx.Graph, Gates], None], gates: Gates) -> None:
+        self._function, self._gates = function, gates
 
     def __call__(self, graph: fx.Graph) -> None:
-        self._function(graph)
+        self._function(graph, self._gates)
 
     def uuid(self) -> Any:
-        return f"gradkern {__version__} {self._function.__module__} {_digest()}"
+        return f"gradkern {__version__} {self._function.__module__} {_digest()} {self._gates.key}"
 
 
 class _After(CustomGraphPass):
@@ -74,9 +82,9 @@ def _digest() -> str:
     return hashlib.sha256(b"\0".join(each.read_bytes() for each in files)).hexdigest()
 
 
-def config_with_passes(options: Mapping[str, Any]) -> dict[str, Any]:
+def config_with_passes(options: Mapping[str, Any], gates: Gates) -> dict[str, Any]:
     """Inductor's options with gradkern's passes, each behind what is there already."""
-    own = {name: _Pass(function) for name, function in _PASSES.items()}
+    own = {name: _Pass(function, gates) for name, function in _PASSES.items()}
     return {**options, **{name: _joined(options.get(name, getattr(config, name)), own[name]) for name in own}}
 
 
