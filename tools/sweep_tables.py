@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 from bench_rows import Row
 from markdown_table import table
@@ -17,16 +18,17 @@ HEAD = ("kind", "MB", "L2", "draws", "of the floor", *(f"{peer} / gradkern" for 
 
 
 def sweep() -> str:
-    """The table for the results page; nothing before there was a sweep."""
-    path = RESULTS / "sweep.json"
-    if not path.exists():
-        return ""
-    results = json.loads(path.read_text())
+    """The tables for the results page, of every GPU that a sweep ran on; nothing before there was one."""
+    return "\n\n".join(_of_a_gpu(json.loads(path.read_text())) for path in sorted(RESULTS.glob("sweep*.json")))
+
+
+def _of_a_gpu(results: dict[str, Any]) -> str:
     rows, machine = results["rows"], results["machine"]
     packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
     seeds = ", ".join(map(str, dict.fromkeys(row["seed"] for row in rows)))
     text = (
-        f"Medians, and in parentheses the least, of sizes drawn with the seeds {seeds}, which no kernel was tuned on:"
+        f"{machine['gpu']}, medians, and in parentheses the least, of sizes drawn with the seeds {seeds}, "
+        "which no kernel was tuned on:"
     )
     return f"{text}\n\n{table(HEAD, lines(rows))}\n\n{gpu_origin(machine, packages)}."
 

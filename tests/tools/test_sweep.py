@@ -110,6 +110,12 @@ def test_a_summary_has_medians_and_least_values(tmp_path: Path, monkeypatch: pyt
     assert "with the seeds 7," in lines[0]
     assert lines[4] == "| norm | 100-800 | cold | 3 | 0.90 (0.70) | 2.50 (2.00) | 1.20 (1.20) | - | - |"
     assert lines[5] == "| conv | 100-800 | cold | 1 | - | 0.90 (0.90) | - | - | - |"
+    other = {"machine": {**machine, "gpu": "another GPU"}, "rows": rows()}
+    (tmp_path / "sweep_another.json").write_text(json.dumps(other))
+    assert [each.split(",")[0] for each in sweep_tables.sweep().splitlines() if "seeds" in each] == [
+        "a GPU",
+        "another GPU",
+    ]
 
 
 def test_the_worst_draws_come_first() -> None:
