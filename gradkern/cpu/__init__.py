@@ -2,6 +2,7 @@
 
 cache          compiled kernels on disk
 compile        kernels compiled once for each signature
+jobs           what takes a kernel to several threads
 threads        one kernel on several threads
 llvm           the names of libraries without types
 element_types  16-bit floats in memory, float32 in arithmetic

@@ -8,48 +8,42 @@ A kernel takes a queue first and asks it for the next task until none is left:
         task = take(queue)
 
 What a task is depends on the shapes alone, and no two tasks write the same element: so the bits do not depend on the
-number of threads. The calling thread always works; helpers join it when they wake up, and one that comes too late
-finds the queue empty.
+number of threads. The calling thread always works; helpers join it (see jobs), and one that comes too late finds the
+queue empty.
 
 Why not Numba's parallel=True: its `workqueue` layer aborts the process when two Python threads launch at once, its GNU
 OpenMP layer aborts a forked child (PyTorch's data loader forks), TBB is an extra package; and each form, parallel and
 serial, must be compiled. Kernels release the GIL, so a pool of Python threads does the same with none of that.
+
+A helper stays awake for LOOKS looks into its mailbox after a call, a few tenths of a millisecond: the next call then
+has it at once. It does not look longer, for it takes a core that others may want, perhaps its own caller.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import numpy as np
 from numba import types
 
-from gradkern.cpu.compile import instruction, settings
-from gradkern.cpu.llvm import ir, make_array
+from gradkern.cpu.compile import kernel, settings
+from gradkern.cpu.jobs import BEGUN, FAILED, FINISHED, MAILBOX, QUEUE, QUEUE_SIZE, look, take
 
 __all__ = ["QUEUE", "WORTH_A_THREAD", "run", "take", "threads"]
 
-QUEUE = types.Array(types.int64, 1, "C")  # [the next task, the number of tasks]
+LOOKS = 10_000
 
-# Waking a helper costs 15 to 20 microseconds, as long as one thread takes for this many bytes of a norm's tensors.
+# Waking a helper that sleeps costs 15 to 20 microseconds, as long as one thread takes for so many bytes of a norm's
+# tensors.
 WORTH_A_THREAD = 1 << 19
-
-
-@instruction
-def take(typing: Any, queue: Any) -> Any:
-    """The next task of the queue, or -1. Each task is given out once, whichever threads ask."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        head = make_array(signature.args[0])(context, builder, arguments[0]).data
-        count = builder.load(builder.gep(head, [ir.Constant(ir.IntType(64), 1)]))
-        task = builder.atomic_rmw("add", head, ir.Constant(ir.IntType(64), 1), "monotonic")
-        left = builder.icmp_signed("<", task, count)
-        return builder.select(left, task, ir.Constant(ir.IntType(64), -1))
-
-    return types.int64(queue), generate
 
 
 def threads() -> int:
@@ -61,26 +55,89 @@ def run(compiled: Callable[..., None], tasks: int, nbytes: int, *arguments: Any)
     """Run a compiled kernel over tasks 0 .. tasks-1. nbytes, the size of the tensors it reads and writes, decides how
     many helpers are worth their waking; small calls get none.
     """
-    queue = np.array((0, tasks))
     helpers = 0 if nbytes < 2 * WORTH_A_THREAD else min(threads(), tasks, nbytes // WORTH_A_THREAD) - 1
     if helpers < 1:
-        compiled(queue, *arguments)
-        return
-    try:
-        waiting = [_pool().submit(compiled, queue, *arguments) for _ in range(helpers)]
-    except RuntimeError:  # the interpreter is shutting down and starts no threads: the caller works alone
-        waiting = []
-    try:
-        compiled(queue, *arguments)
-    finally:
-        for helper in waiting:  # one that has not begun need not begin; one that works still writes to our arrays
-            if not helper.cancel():
-                helper.result()
+        compiled(np.array((0, tasks)), *arguments)
+    else:
+        _pool().run(compiled, tasks, helpers, *arguments)
+
+
+@kernel
+def _serve(queue: Any, mailbox: int, times: int) -> None:
+    look(mailbox, times)
+
+
+class _Pool:
+    """Helper threads. They are Python's, which so knows how to end them and that a child after a fork has none."""
+
+    def __init__(self) -> None:
+        self._mailboxes = np.zeros((max(threads() - 1, 1), MAILBOX), np.int64)
+        self._address = self._mailboxes.ctypes.data
+        self._serve = _serve(QUEUE, types.int64, types.int64)
+        self._helpers: list[_Helper] = []
+        with suppress(RuntimeError):  # the interpreter is shutting down and starts no threads: callers work alone
+            for number, mailbox in enumerate(self._mailboxes):
+                self._helpers.append(_Helper(number, mailbox.ctypes.data, self._serve))
+
+    def run(self, compiled: Callable[..., None], tasks: int, helpers: int, *arguments: Any) -> None:
+        """Run a compiled kernel with some helpers, who are awake from now on."""
+        asked = self._helpers[:helpers]
+        for helper in asked:
+            helper.wake()
+        queue = np.empty(QUEUE_SIZE, np.int64)
+        queue[: FAILED + 1] = 0, tasks, self._address, len(asked), 0, 0, 0
+        try:
+            compiled(queue, *arguments)
+        except BaseException:  # of the memory that a kernel asks for: it has not waited, and the queue must stay
+            while queue[FINISHED] < queue[BEGUN]:
+                for helper in asked:
+                    helper.wake()
+                time.sleep(0)
+            raise
+        if queue[FAILED]:
+            raise MemoryError("a kernel of the CPU provider found no memory")
+
+    def close(self) -> None:
+        """End the threads; callers work alone from now on."""
+        ended, self._helpers = self._helpers, []
+        for helper in ended:
+            helper.end()
+
+
+class _Helper:
+    """A thread that looks into its mailbox, and sleeps when it has found nothing for a while."""
+
+    def __init__(self, number: int, mailbox: int, serve: Callable[..., None]) -> None:
+        self._mailbox, self._serve = mailbox, serve
+        self._asleep = True
+        self._bell: SimpleQueue[bool] = SimpleQueue()
+        self._thread = Thread(target=self._help, name=f"gradkern_{number}", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        if self._asleep:
+            self._asleep = False
+            self._bell.put(True)
+
+    def end(self) -> None:
+        self._bell.put(False)
+        self._thread.join()
+
+    def _help(self) -> None:
+        while self._bell.get():
+            self._serve(np.array((0, 1)), self._mailbox, LOOKS)
+            self._asleep = True
 
 
 @cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=max(1, threads() - 1), thread_name_prefix="gradkern")
+def _pool() -> _Pool:
+    return _Pool()
+
+
+@atexit.register  # a thread must not come back from a kernel into an interpreter that is gone
+def _close() -> None:
+    if _pool.cache_info().currsize:
+        _pool().close()
 
 
 if hasattr(os, "register_at_fork"):  # threads do not survive a fork: the child makes its own pool

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -28,10 +29,14 @@ def choose_threads(monkeypatch: pytest.MonkeyPatch):
     def choose(number: int) -> None:
         monkeypatch.setattr(settings, "NUMBA_NUM_THREADS", number)
         monkeypatch.setattr(threads, "WORTH_A_THREAD", 1)
+        end_helpers()
+
+    def end_helpers() -> None:
+        threads._close()
         threads._pool.cache_clear()
 
     yield choose
-    threads._pool.cache_clear()
+    end_helpers()
 
 
 @pytest.mark.parametrize("number", [1, 2, 7])
@@ -41,6 +46,81 @@ def test_every_task_runs_once(choose_threads, number: int) -> None:
     threads.run(count(QUEUE, array_type(array.dtype)), array.size, array.nbytes, array)
     np.testing.assert_array_equal(array, 1)
     assert threads._pool.cache_info().currsize == (number > 1)  # helpers were asked
+
+
+@kernel
+def meet(queue, array):
+    """Each task marks its element, and ends when it sees the others marked."""
+    task = take(queue)
+    while task >= 0:
+        store(array, task, real(array, 1))
+        marked = 0
+        while marked < array.size:
+            marked = 0
+            for place in range(array.size):
+                marked += array[place] == 1
+            take(np.array((0, 0)))  # no memory is taken for known across it
+        task = take(queue)
+
+
+@kernel
+def demand(queue, array):
+    """Each task asks for memory, as many PiB as its element says."""
+    task = take(queue)
+    while task >= 0:
+        np.zeros(int(max(load(array, task), 0)) << 47)
+        task = take(queue)
+
+
+def helpers() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name.startswith("gradkern")]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_a_helper_takes_part(choose_threads, kind: type) -> None:
+    """A task that waits for the next one ends only where another thread takes that."""
+    choose_threads(2)
+    array = np.zeros(2, kind)
+    threads.run(meet(QUEUE, array_type(array.dtype)), 2, array.nbytes, array)
+    np.testing.assert_array_equal(array, 1)
+
+
+@pytest.mark.parametrize("size", [2, 64])
+def test_memory_that_a_kernel_does_not_get_is_an_error_on_any_thread(choose_threads, size: int) -> None:
+    choose_threads(3)
+    array = np.zeros(size, np.float32)
+    for turn in range(20):
+        array[...] = -1
+        array[turn % size] = 8
+        with pytest.raises(MemoryError):
+            threads.run(demand(QUEUE, array_type(array.dtype)), size, array.nbytes, array)
+    array[...] = 0
+    threads.run(count(QUEUE, array_type(array.dtype)), size, array.nbytes, array)
+    np.testing.assert_array_equal(array, 1)
+
+
+def test_helpers_sleep_and_are_woken(choose_threads) -> None:
+    choose_threads(2)
+    array = np.zeros(100_000, np.float32)
+    compiled = count(QUEUE, array_type(array.dtype))
+    for turn in range(4):
+        threads.run(compiled, array.size, array.nbytes, array)
+        np.testing.assert_array_equal(array, turn + 1)
+        (helper,) = threads._pool()._helpers
+        while not helper._asleep:
+            time.sleep(0.001)
+
+
+def test_helpers_end_where_they_are_not_wanted_any_more(choose_threads) -> None:
+    choose_threads(4)
+    array = np.zeros(1000, np.float32)
+    compiled = count(QUEUE, array_type(array.dtype))
+    threads.run(compiled, array.size, array.nbytes, array)
+    assert len(helpers()) == 3
+    threads._close()
+    assert not helpers()
+    threads.run(compiled, array.size, array.nbytes, array)  # alone
+    np.testing.assert_array_equal(array, 2)
 
 
 def calls(rng: np.random.Generator):

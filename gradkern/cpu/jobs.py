@@ -1,0 +1,193 @@
+"""One kernel on several threads: what `take` compiles into each of them, and what a helper thread runs.
+
+A kernel's queue, an array of integers, is made anew for each call. It is the call as helpers see it, too: at its first
+`take` a kernel stores its own arguments there, and a function that calls it with them. It puts the queue's address into
+the mailboxes of the helpers it wants and takes tasks like them; at its last `take` it withdraws what no helper has
+begun, and waits for those that have.
+
+A helper that is awake looks into its mailbox again and again, as OpenMP's threads do: it begins a microsecond after the
+caller, where waking a thread costs tens of them, and Python's lock would be in the way of both at either end.
+
+A mailbox is one integer: the address of a queue, or one of _EMPTY and _AT_WORK.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+from numba import types
+
+from gradkern.cpu.compile import INLINE, instruction, target
+from gradkern.cpu.llvm import ir, make_array
+
+__all__ = ["BEGUN", "FAILED", "FINISHED", "MAILBOX", "NEXT", "QUEUE", "QUEUE_SIZE", "TASKS", "look", "take"]
+
+QUEUE = types.Array(types.int64, 1, "C")
+NEXT, TASKS, _MAILBOXES, _HELPERS, BEGUN, FINISHED, FAILED, _FUNCTION, _ARGUMENTS = range(9)
+"""What a queue holds: the next task and the number of tasks; and one with helpers the address of their mailboxes and
+their number, how many began and how many of them finished, whether one failed, the function and its arguments."""
+QUEUE_SIZE = 256
+
+MAILBOX = 16
+"""How many integers a mailbox takes: a core fetches two lines of 64 bytes at once, and others want theirs."""
+_EMPTY, _AT_WORK = 0, 1
+
+_VOID, _I32, _I64 = ir.VoidType(), ir.IntType(32), ir.IntType(64)
+_WORK, _PLAIN = ir.FunctionType(_VOID, [_I64]).as_pointer(), ir.FunctionType(_VOID, [])
+
+
+@instruction
+def take(typing: Any, queue: Any) -> Any:
+    """The next task of the queue, or -1. Each task is given out once, whichever threads ask."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = make_array(QUEUE)(context, builder, arguments[0])
+        address = builder.ptrtoint(array.data, _I64)
+        shared = builder.icmp_signed(">", array.nitems, _I64(TASKS + 1))
+        name = f"work.{builder.function.name}"
+        if name not in builder.module.globals:  # the first in this kernel
+            with builder.if_then(shared):
+                _store_call(context, builder, address, name)
+                context.compile_internal(builder, _post, types.void(types.int64), [address])
+        task = builder.atomic_rmw("add", array.data, _I64(1), "monotonic")
+        left = builder.icmp_signed("<", task, builder.load(_place(builder, address, TASKS)))
+        with builder.if_then(builder.and_(shared, builder.not_(left))):
+            context.compile_internal(builder, _finish, types.void(types.int64), [address])
+        return builder.select(left, task, _I64(-1))
+
+    return types.int64(queue), generate
+
+
+def _place(builder: Any, address: Any, index: int, kind: Any = _I64) -> Any:
+    return builder.inttoptr(builder.add(address, _I64(8 * index)), kind.as_pointer())
+
+
+def _store_call(context: Any, builder: Any, address: Any, name: str) -> None:
+    """Store the arguments of the kernel that is being built, and the function that calls it with them."""
+    kernel, arguments = builder.function, builder.function.args[2:]  # behind Numba's own two
+    kernel.attributes.add("noinline")  # into the function below: one copy is enough
+    kind = ir.LiteralStructType([each.type for each in arguments])
+    if context.get_abi_sizeof(kind) > 8 * (QUEUE_SIZE - _ARGUMENTS):
+        raise ValueError(f"{kernel.name} has more arguments than a queue has room for")
+    for index, each in enumerate(arguments):
+        builder.store(each, builder.gep(_place(builder, address, _ARGUMENTS, kind), [_I32(0), _I32(index)]))
+
+    work = ir.Function(builder.module, _WORK.pointee, name)
+    work.linkage = "internal"
+    inner = ir.IRBuilder(work.append_basic_block())
+    stored = _place(inner, work.args[0], _ARGUMENTS, kind)
+    given = [inner.load(inner.gep(stored, [_I32(0), _I32(index)])) for index in range(len(arguments))]
+    # the queue comes first, flat: owner, parent, number of elements, size of one, data, shape, strides
+    given[2] = given[5] = _I64(TASKS + 1)  # a queue without helpers
+    nothing, exception = (inner.alloca(each.type.pointee) for each in kernel.args[:2])
+    status = inner.call(kernel, [nothing, exception, *given])
+    failed = inner.zext(inner.icmp_signed("!=", status, status.type(0)), _I64)
+    inner.atomic_rmw("or", _place(inner, work.args[0], FAILED), failed, "monotonic")
+    inner.atomic_rmw("add", _place(inner, work.args[0], FINISHED), _I64(1), "release")  # then the queue may be gone
+    inner.ret_void()
+    builder.store(work, _place(builder, address, _FUNCTION, _WORK))
+
+
+@instruction
+def _read(typing: Any, address: Any, index: Any) -> Any:
+    """The integer there, as other threads left it, and after it all that they wrote before."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address = builder.add(arguments[0], builder.mul(arguments[1], _I64(8)))
+        return builder.load_atomic(builder.inttoptr(address, _I64.as_pointer()), "acquire", 8)
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@instruction
+def _add(typing: Any, address: Any, index: Any, value: Any) -> Any:
+    """Add to the integer there."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address = builder.add(arguments[0], builder.mul(arguments[1], _I64(8)))
+        builder.atomic_rmw("add", builder.inttoptr(address, _I64.as_pointer()), arguments[2], "monotonic")
+        return context.get_dummy_value()
+
+    return types.void(*(types.int64,) * 3), generate
+
+
+@instruction
+def _swap(typing: Any, address: Any, expected: Any, new: Any) -> Any:
+    """Whether the integer there was the expected one; then it is the new one."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.inttoptr(arguments[0], _I64.as_pointer())
+        return builder.extract_value(builder.cmpxchg(place, *arguments[1:], "acq_rel", "monotonic"), 1)
+
+    return types.boolean(*(types.int64,) * 3), generate
+
+
+@instruction
+def _work(typing: Any, queue: Any) -> Any:
+    """Call what the queue at this address holds."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.call(builder.load(_place(builder, arguments[0], _FUNCTION, _WORK)), arguments)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+@instruction
+def _pause(typing: Any) -> Any:
+    """Wait for some tens of nanoseconds."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        triple, *_ = target()
+        if triple.startswith("x86_64"):
+            builder.call(builder.module.declare_intrinsic("llvm.x86.sse2.pause", (), _PLAIN), [])
+        elif triple.startswith(("aarch64", "arm64")):
+            hint = builder.module.declare_intrinsic("llvm.aarch64.hint", (), ir.FunctionType(_VOID, [_I32]))
+            builder.call(hint, [_I32(1)])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@instruction
+def _yield_core(typing: Any) -> Any:
+    """Let another thread have this core, if one wants it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        name, module = "sched_yield", builder.module  # the C library's
+        builder.call(module.globals.get(name) or ir.Function(module, ir.FunctionType(_I32, []), name), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+def _post(queue: int) -> None:
+    """Put a queue into its helpers' mailboxes; a helper that has another caller's is not waited for."""
+    for helper in range(_read(queue, _HELPERS)):
+        if _swap(_read(queue, _MAILBOXES) + 8 * MAILBOX * helper, _EMPTY, queue):
+            _add(queue, BEGUN, 1)
+
+
+def _finish(queue: int) -> None:
+    """Withdraw a queue from mailboxes, and wait for the helpers that have found it."""
+    for helper in range(_read(queue, _HELPERS)):
+        if _swap(_read(queue, _MAILBOXES) + 8 * MAILBOX * helper, queue, _EMPTY):
+            _add(queue, BEGUN, -1)
+    while _read(queue, FINISHED) < _read(queue, BEGUN):
+        _yield_core()
+
+
+@numba.njit(**INLINE)
+def look(mailbox: int, times: int) -> None:
+    """Do what comes into the mailbox at this address, until so many looks into it have found nothing."""
+    looks = 0
+    while looks < times:
+        queue = _read(mailbox, 0)
+        if queue > _AT_WORK and _swap(mailbox, queue, _AT_WORK):
+            _work(queue)
+            _swap(mailbox, _AT_WORK, _EMPTY)
+            looks = 0
+        else:
+            looks += 1
+            _pause()
