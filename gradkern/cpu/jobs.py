@@ -21,13 +21,14 @@ from numba import types
 from gradkern.cpu.compile import INLINE, instruction, target
 from gradkern.cpu.llvm import ir, make_array
 
-__all__ = ["BEGUN", "FAILED", "FINISHED", "MAILBOX", "NEXT", "QUEUE", "QUEUE_SIZE", "TASKS", "look", "take"]
+__all__ = ["BEGUN", "FAILED", "FINISHED", "MAILBOX", "QUEUE", "QUEUE_SIZE", "look", "take"]
 
 QUEUE = types.Array(types.int64, 1, "C")
-NEXT, TASKS, _MAILBOXES, _HELPERS, BEGUN, FINISHED, FAILED, _FUNCTION, _ARGUMENTS = range(9)
+_NEXT, _TASKS, _MAILBOXES, _HELPERS, BEGUN, FINISHED, FAILED, _FUNCTION, _ARGUMENTS = range(9)
 """What a queue holds: the next task and the number of tasks; and one with helpers the address of their mailboxes and
 their number, how many began and how many of them finished, whether one failed, the function and its arguments."""
-QUEUE_SIZE = 256
+QUEUE_SIZE, _HELPERS_SIZE = 256, 255
+"""How long a queue with helpers is for its caller, and for the helpers themselves; one without is shorter."""
 
 MAILBOX = 16
 """How many integers a mailbox takes: a core fetches two lines of 64 bytes at once, and others want theirs."""
@@ -44,17 +45,20 @@ def take(typing: Any, queue: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = make_array(QUEUE)(context, builder, arguments[0])
         address = builder.ptrtoint(array.data, _I64)
-        shared = builder.icmp_signed(">", array.nitems, _I64(TASKS + 1))
+        is_callers = builder.icmp_signed("==", array.nitems, _I64(QUEUE_SIZE))
+        with_helpers = builder.icmp_signed(">=", array.nitems, _I64(_HELPERS_SIZE))
+        of_queue = types.void(types.int64)
         name = f"work.{builder.function.name}"
         if name not in builder.module.globals:  # the first in this kernel
-            with builder.if_then(shared):
+            with builder.if_then(is_callers):
                 _store_call(context, builder, address, name)
-                context.compile_internal(builder, _post, types.void(types.int64), [address])
-        task = builder.atomic_rmw("add", array.data, _I64(1), "monotonic")
-        left = builder.icmp_signed("<", task, builder.load(_place(builder, address, TASKS)))
-        with builder.if_then(builder.and_(shared, builder.not_(left))):
-            context.compile_internal(builder, _finish, types.void(types.int64), [address])
-        return builder.select(left, task, _I64(-1))
+                context.compile_internal(builder, _post, of_queue, [address])
+        number = builder.atomic_rmw("add", array.data, _I64(1), "monotonic")
+        placed = types.int64(types.int64, types.int64, types.boolean)
+        task = context.compile_internal(builder, _task, placed, [address, number, with_helpers])
+        with builder.if_then(builder.and_(is_callers, builder.icmp_signed("<", task, _I64(0)))):
+            context.compile_internal(builder, _finish, of_queue, [address])
+        return task
 
     return types.int64(queue), generate
 
@@ -79,7 +83,7 @@ def _store_call(context: Any, builder: Any, address: Any, name: str) -> None:
     stored = _place(inner, work.args[0], _ARGUMENTS, kind)
     given = [inner.load(inner.gep(stored, [_I32(0), _I32(index)])) for index in range(len(arguments))]
     # the queue comes first, flat: owner, parent, number of elements, size of one, data, shape, strides
-    given[2] = given[5] = _I64(TASKS + 1)  # a queue without helpers
+    given[2] = given[5] = _I64(_HELPERS_SIZE)
     nothing, exception = (inner.alloca(each.type.pointee) for each in kernel.args[:2])
     status = inner.call(kernel, [nothing, exception, *given])
     failed = inner.zext(inner.icmp_signed("!=", status, status.type(0)), _I64)
@@ -160,6 +164,22 @@ def _yield_core(typing: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(), generate
+
+
+def _task(queue: int, number: int, with_helpers: bool) -> int:
+    """The task that is given out as this number, or -1. The tasks are cut into as many ranges as there are threads, and
+    given out from each in turn: then a thread mostly goes on where it was, its caches know what comes, and it seldom
+    writes to a line of the cache to which another writes.
+    """
+    tasks = _read(queue, _TASKS)
+    if number >= tasks:
+        return -1
+    if not with_helpers:
+        return number
+    ranges = _read(queue, _HELPERS) + 1
+    size, longer = tasks // ranges, tasks % ranges
+    part = number % ranges
+    return part * size + min(part, longer) + number // ranges
 
 
 def _post(queue: int) -> None:
