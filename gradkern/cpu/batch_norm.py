@@ -21,9 +21,10 @@ from typing import Any
 import numba
 import numpy as np
 from numba import types
+from numba.extending import overload
 
 from gradkern.cpu import threads
-from gradkern.cpu.compile import AS_WRITTEN, INLINE, REORDERED, kernel
+from gradkern.cpu.compile import AS_WRITTEN, INLINE, REORDERED, SUMMING, kernel
 from gradkern.cpu.element_types import destination, load, real, store, summand, zeros
 from gradkern.cpu.runs import RUNS_TYPES, Runs, column_task, plane_task
 from gradkern.cpu.sums import BLOCK, PARTIAL, SPAN, RowSums, flush
@@ -44,7 +45,25 @@ def _gradient(d: float, x: float, gain: float, level: float, mu: float, slope: f
     return gain * ((d - level) - (x - mu) * slope)
 
 
-@numba.njit(**REORDERED)
+def _shared_factor(D: Any, dX: Any, r: float) -> Any:
+    """Of r, the factor for each summand and that for their sum: where sums of float32 are in float64, it is one of the
+    sum, for without it nothing there is too large or too small. Elsewhere it is one of each summand.
+    """
+    raise NotImplementedError("for kernels only")
+
+
+@overload(_shared_factor, jit_options=INLINE)
+def _shared_factor_of(D: Any, dX: Any, r: Any) -> Any:
+    def of_sum(D: Any, dX: Any, r: Any) -> Any:
+        return 1.0, np.float64(r)
+
+    def of_each(D: Any, dX: Any, r: Any) -> Any:
+        return r, real(D, 1)
+
+    return of_sum if D.dtype == types.float32 and dX == types.none else of_each
+
+
+@numba.njit(**SUMMING)
 def _add_planes(
     D: Any, X: Any, scale: Any, mean: Any, variance: Any, epsilon: Any, dX: Any, target: Any, scale_sums: Any,
     bias_sums: Any, scale_block: Any, bias_block: Any, channel_offsets: Any, reduced_offsets: Any, part: int,
@@ -61,6 +80,7 @@ def _add_planes(
             r = real(D, 0)
             if variance is not None:
                 r = _inverse(variance, channel, epsilon)
+            inside, outside = _shared_factor(D, dX, r)
             mu = summand(D, dX, 0)
             if scale_sums is not None:
                 mu = summand(D, dX, load(mean, channel))
@@ -73,12 +93,12 @@ def _add_planes(
                 for at in range(offset + start, offset + min(start + SPAN, end)):
                     d = load(D, at)
                     if scale_sums is not None:
-                        scale_sum += summand(D, dX, d) * ((summand(D, dX, load(X, at)) - mu) * r)
+                        scale_sum += summand(D, dX, d) * ((summand(D, dX, load(X, at)) - mu) * inside)
                     if bias_sums is not None:
                         bias_sum += summand(D, dX, d)
                     if dX is not None:
                         store(target, at, d * gain)
-                scale_block[channel - first_channel] += scale_sum
+                scale_block[channel - first_channel] += scale_sum * outside
                 bias_block[channel - first_channel] += bias_sum
     row = part * channel_offsets.size + first_channel
     for channel in range(last_channel - first_channel):

@@ -38,6 +38,7 @@ __all__ = [
     "FASTMATH",
     "INLINE",
     "REORDERED",
+    "SUMMING",
     "Kernel",
     "instruction",
     "kernel",
@@ -61,6 +62,8 @@ AS_WRITTEN: Any = {**INLINE, "fastmath": {"nsz"}}
 
 # For parts of kernels that are shared: as kernels themselves.
 REORDERED: Any = {**INLINE, "fastmath": FASTMATH}
+# For parts that do nothing but sums: products may be added unrounded.
+SUMMING: Any = {**REORDERED, "fastmath": FASTMATH | {"contract"}}
 
 settings: Any = config  # whose names Numba makes at import
 

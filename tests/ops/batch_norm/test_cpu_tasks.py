@@ -45,3 +45,22 @@ def test_gradients_and_statistics(shape: tuple[int, ...], whole: bool, outputs: 
     expected = reference("BatchNormalizationGrad", inputs)
     for name in outputs:
         assert_close("BatchNormalizationGrad", name, getattr(results, name), np.asarray(expected[name]))
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e30])
+@pytest.mark.parametrize("shape", [(4, 23, 7, 7), (40, 3, 200, 200), (300, 24)], ids=str)
+def test_the_unit_of_the_data_does_not_matter(shape: tuple[int, ...], unit: float) -> None:
+    random = np.random.default_rng(0)
+    X, dY = (random.standard_normal(shape, dtype=np.float32) for _ in range(2))
+    scale, mean = random.standard_normal((2, shape[1]), dtype=np.float32)
+    inputs: dict[str, Any] = {
+        "dY": dY * np.float32(1e-8),
+        "X": X * np.float32(unit),
+        "Scale": scale,
+        "saved_mean": mean * np.float32(unit),
+        "saved_inv_std": (np.abs(scale) + 1) / np.float32(unit),
+    }
+    results = run_any("BatchNormalizationGrad", **inputs, outputs=("dScale", "dBias"))
+    expected = reference("BatchNormalizationGrad", inputs)
+    for name in ("dScale", "dBias"):
+        assert_close("BatchNormalizationGrad", name, getattr(results, name), np.asarray(expected[name]))
