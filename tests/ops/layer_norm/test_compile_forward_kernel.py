@@ -36,6 +36,11 @@ KINDS: list[Kind] = [  # operator, X and Y, scale, columns, width
     (LAYER, b, b, 768, 8),
     (SKIP_SIMPLIFIED, f, b, 4096, 4),
     (SKIP, d, d, 300_000, 2),
+    (SIMPLIFIED, h, h, 9216, 8),
+    (SKIP_SIMPLIFIED, b, b, 12288, 8),
+    (SIMPLIFIED, h, h, 24576, 8),
+    (LAYER, h, h, 1280, 8),
+    (SIMPLIFIED, f, f, 6144, 4),
 ]
 BY_UNITS: list[Kind] = [  # of memory, which only devices do that copy rows in bulk
     (LAYER, h, h, 11557, 8),
@@ -43,6 +48,8 @@ BY_UNITS: list[Kind] = [  # of memory, which only devices do that copy rows in b
     (LAYER, b, b, 5003, 8),
     (SKIP, b, b, 3001, 8),
     (SKIP_SIMPLIFIED, f, f, 63521, 4),
+    (SKIP_SIMPLIFIED, b, b, 621, 8),
+    (SKIP, b, b, 879, 8),
 ]
 
 

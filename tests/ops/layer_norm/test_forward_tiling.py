@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from helpers.compiled import OTHERS, SHARED_MEMORY
-from helpers.norm_forward import LAYER, SKIP
+from helpers.norm_forward import LAYER, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED
 
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
@@ -15,23 +15,27 @@ OUTPUTS = frozenset({"Y", "mean", "inv_std"})
 FORM = NormForm(LAYER, "bfloat16", "bfloat16", "bfloat16", "float32", OUTPUTS, True, False, 8, 1, 1, 1, scale_width=8)
 
 
-def chosen(columns: int, rows: int = 1 << 20) -> NormForm:
-    return choose(FORM, columns, rows, 132, 232448)
+def chosen(columns: int, rows: int = 1 << 20, operator: str = LAYER) -> NormForm:
+    form = replace(FORM, operator=operator, biased=operator == LAYER)
+    return choose(form, columns, rows, 132, 232448)
 
 
-def test_few_kernels_serve_all_widths() -> None:
+@pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, SKIP_SIMPLIFIED])
+def test_few_kernels_serve_all_widths(operator: str) -> None:
     widths = range(64, 16384 + 1, 8)
-    assert len({chosen(columns) for columns in widths}) <= 45
+    assert len({chosen(columns, operator=operator) for columns in widths}) <= 45
 
 
-@pytest.mark.parametrize("columns", [64, 72, 768, 1000, 4096, 5000, 16384, 65536, 200000, 300000])
-def test_the_slices_of_a_row_fit_their_threads(columns: int) -> None:
-    form = chosen(columns)
+@pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, SKIP_SIMPLIFIED])
+@pytest.mark.parametrize("columns", [64, 72, 768, 1000, 4096, 5000, 16384, 24576, 65536, 200000, 300000])
+def test_the_slices_of_a_row_fit_their_threads(columns: int, operator: str) -> None:
+    form = chosen(columns, operator=operator)
     slice_columns = form.slice_columns(columns)
     assert (form.slices - 1) * slice_columns < columns <= form.slices * slice_columns
     assert slice_columns <= form.most_columns
     assert form.certain_vectors * form.lanes * form.width <= form.fewest_columns(columns)
     assert form.shared_bytes <= 232448
+    assert form.threads * form.blocks_per_processor <= 2048
     assert form.lanes < 33 or form.warp_groups < 16  # a group of warps has a named barrier, of which there are 15
 
 
@@ -40,7 +44,7 @@ def test_the_slices_of_a_row_fit_their_threads(columns: int) -> None:
 def test_every_device_has_the_shared_memory_for_what_is_chosen(capability: tuple[int, int], data: str) -> None:
     width = {"bfloat16": 8, "float32": 4, "float64": 2}[data]
     source = {(7, 5): "plain", (8, 0): "async"}.get(capability, "bulk")
-    for operator in (LAYER, SKIP):
+    for operator in (LAYER, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED):
         form = replace(FORM, operator=operator, data=data, result=data, parameter="float32", width=width, source=source)
         for columns in (8, 128, 1024, 4096, 16384, 65536, 262144):
             for rows in (10, 1 << 20):

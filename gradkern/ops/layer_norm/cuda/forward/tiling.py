@@ -5,10 +5,10 @@ The rules say what was measured on an H200 with a cold L2, at 270 to 540 MB: 512
 that a row has few warps, and few slices above all; scale and bias in shared memory where a row has several warps.
 Between the best forms of a shape lie 2 %.
 
-Rows of one warp, and of several where elements have 4 bytes, are faster without a ring: a block for a few rows, which
-loads them, and scale and bias when it needs them, and ends. The device's own queue of blocks keeps what is in flight
-together better than blocks that stay and drift apart: 0.95 of torch.add's bandwidth in place of 0.92 at 768 columns.
-Of 2 bytes an element, rows of several warps are too short for that: 0.81 in place of 0.92 at 4096 columns.
+Many rows are faster without a ring: a block for a few rows, which loads them, and scale and bias when it needs them,
+and ends. The device's own queue of blocks keeps what is in flight together better than blocks that stay and drift
+apart: 0.95 of torch.add's bandwidth in place of 0.92 at 768 columns. But no row is on its way while a block's only one
+is added up, so that takes registers that hold enough of other blocks' rows: `_once` says where.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ from dataclasses import replace
 
 from gradkern.cuda.device_code.columns import up
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
-from gradkern.ops.layer_norm.cuda.row_tiling import LEAST_SLICE, busy, coalesced, vectors
+from gradkern.ops.layer_norm.cuda.row_tiling import LEAST_SLICE, SINGLE, busy, coalesced, vectors
 
 __all__ = ["choose"]
 
 _REGISTERS = 65536  # of a multiprocessor
 _MOST_THREADS = 512
+_MOST_OF_TWO = 768  # threads, where they are two groups in place of one
 _SMALL = 128 * 1024  # bytes of shared memory
 _IN_FLIGHT = 110 * 1024  # bytes of rows on their way to a multiprocessor
 _WORTH = {  # of values a thread, by the bytes of the widest element
-    2: {8: 0.9, 12: 0.9, 16: 0.97, 24: 0.99, 32: 1.0},
+    2: {8: 0.82, 12: 0.9, 16: 0.97, 24: 0.99, 32: 1.0},
     4: {4: 0.85, 8: 0.96, 12: 0.97, 16: 0.98, 24: 0.99, 32: 1.0},
-    8: {4: 0.9, 8: 1.0, 12: 0.96},
+    8: {4: 0.83, 8: 0.92, 12: 1.0},
 }
 _WORTH_SKIP = {
     2: {8: 0.86, 12: 0.93, 16: 1.0, 24: 0.97},
     4: {4: 0.8, 8: 1.0, 12: 0.99, 16: 0.96},
-    8: {4: 1.0, 8: 0.9},
+    8: {4: 0.9, 8: 1.0},
 }
 _WORTH_UNITS = {16: 0.8, 24: 0.95, 32: 1.0}  # the same by units of 2-byte elements, without skip
+_SINGLE = {**SINGLE, 8: 1.0}  # the same where an access is of one element of 2 bytes
 _ALL_LANES = 1.01  # the worth of 16 values a thread, where all 512 threads have one row
 _ONCE = {32: 1.0, 24: 0.99, 16: 0.95}  # the worth of values a thread in a block that ends with its first rows
 _CUT = {1: 1.0, 2: 0.97, 3: 0.94, 4: 0.985, 6: 0.8, 8: 0.79, 16: 0.76}  # what it costs to cut a row into slices
@@ -59,6 +61,8 @@ def choose(form: NormForm, columns: int, rows: int, processors: int, shared_byte
         packed=chosen.packed or chosen.group_rows == 1,  # which nobody asks about a single row
         certain_vectors=chosen.fewest_vectors(columns),
     )
+    if not few and _has_two_groups(chosen):
+        chosen = replace(chosen, warp_groups=2)
     while chosen.shared_bytes > shared_bytes and chosen.stages > 2:
         chosen = replace(chosen, stages=chosen.stages - 1)
     while chosen.shared_bytes > shared_bytes and chosen.warp_groups > 1:
@@ -67,18 +71,31 @@ def choose(form: NormForm, columns: int, rows: int, processors: int, shared_byte
 
 
 def _once(form: NormForm, columns: int) -> NormForm | None:
-    """Blocks that end with their first rows, where that is faster."""
+    """Blocks that end with their first rows, where that is faster.
+
+    While a block adds up its row and normalises it, it loads nothing: other blocks must, as much as they have registers
+    for. So rows of several warps need about 64 bytes a thread and array: 16 values of 4 bytes, 24 or 32 of 2. A mean
+    takes a sum over lanes more, and most such norms add a bias: then only data of 4 bytes and 4096 columns at most.
+    Without a mean rows of 2 bytes an element are faster so if there are two arrays of them, or if the ring would have
+    only one group of threads.
+    """
     itemsize = max(form.data_itemsize, form.result_itemsize)
     if form.source != "bulk" or form.by_units or form.shifted or itemsize == 8 or form.width * itemsize < 16:
         return None
     if 128 < columns < 256:  # a warp has four rows, which the ring gets as one piece of memory
         return None
     if columns <= 1024:
-        chosen, threads = max((_of_a_warp(form, columns, values) for values in _ONCE), key=_worth_once(columns)), 64
-    elif itemsize == 4 and columns <= 4096:
-        chosen, threads = replace(form, lanes=up(-(-columns // 16), 32), vectors=16 // form.width), 256
+        values, lanes, threads = tuple(_ONCE), 32, 64
+    elif form.data_itemsize == 4:
+        values, lanes, threads = (16,), 256 if form.centred else 512, 256
+    elif not form.centred and (form.skips or itemsize == 4 or columns > 32 * 256):
+        values, lanes, threads = (32, 24), 512, 256
     else:
         return None
+    every = [each for each in (_of_a_row(form, columns, each) for each in values) if each.lanes <= lanes]
+    if not every:
+        return None
+    chosen = max(every, key=_worth_once(columns))
     chosen = replace(chosen, source="plain", parameters="global", warp_groups=max(1, threads // chosen.group_threads))
     return replace(
         chosen,
@@ -89,13 +106,17 @@ def _once(form: NormForm, columns: int) -> NormForm | None:
     )
 
 
-def _of_a_warp(form: NormForm, columns: int, values: int) -> NormForm:
-    lanes = -(-columns // values)
-    return replace(form, lanes=1 << (lanes - 1).bit_length(), vectors=values // form.width)
+def _of_a_row(form: NormForm, columns: int, values: int) -> NormForm:
+    return replace(form, lanes=_lanes(-(-columns // values)), vectors=values // form.width)
+
+
+def _lanes(least: int) -> int:
+    """At least so many, as a group has them: a power of two, or whole warps."""
+    return up(least, 32) if least > 16 else 1 << (least - 1).bit_length()
 
 
 def _worth_once(columns: int) -> Callable[[NormForm], float]:
-    return lambda form: (form.lanes <= 32) * _ONCE[form.per_thread] * columns / form.most_columns
+    return lambda form: _ONCE[form.per_thread] * coalesced(form) * columns / form.most_columns
 
 
 def _candidates(
@@ -111,9 +132,9 @@ def _candidates(
         values_of = (_WORTH_SKIP if form.skips else _WORTH)[widest]
         if form.by_units and widest == 2 and not form.skips:
             values_of = _WORTH_UNITS
-        for width, values, worth in vectors(form, widest, values_of):
+        for width, values, worth in vectors(form, widest, values_of, _SINGLE):
             lanes = -(-slice_columns // values)
-            lanes = up(lanes, 32) if lanes > 16 or form.by_units else 1 << (lanes - 1).bit_length()
+            lanes = up(lanes, 32) if form.by_units else _lanes(lanes)
             if lanes > 512:
                 continue
             chosen = replace(form, slices=slices, lanes=lanes, vectors=values // width)
@@ -131,6 +152,13 @@ def _candidates(
     most = max(1, 16 // registers // form.width)  # any number of columns: two launches, slices in separate blocks
     slices = -(-columns // (256 * most * form.width))
     yield 0.0001, replace(form, slices=slices, lanes=256, vectors=most, phase="apply")
+
+
+def _has_two_groups(form: NormForm) -> bool:
+    """There are registers for two in place of one, which has nothing to do while its threads wait for each other."""
+    if form.source != "bulk" or form.by_units or form.centred or max(form.data_itemsize, form.result_itemsize) > 2:
+        return False
+    return form.warp_groups == 1 and form.group_threads * 2 <= min(_MOST_OF_TWO, _REGISTERS // _registers(form))
 
 
 def _has_registers(form: NormForm, shared_bytes: int) -> bool:
