@@ -48,7 +48,7 @@ def build(form: NormForm) -> Callable[..., None]:
     Y_WRITTEN, MEAN, INV_STD = (each in form.written for each in ("Y", "mean", "inv_std"))
     X_BYTES, Y_BYTES, STATISTIC = form.data_itemsize, form.result_itemsize, form.statistic_itemsize
     STAGE, SLOTS, PAIR = sum(form.slots), form.exchange_slots, 2 * form.itemsize
-    PAIRS_AT = form.exchange_at
+    PAIRS_AT, TAKEN = form.exchange_at, max(1, form.exchange_slots // 32)
     FLOAT = float32 if form.compute == "float32" else float64
     ROW = int64 if form.long_rows else int32
     row_address = i.row_address_long if form.long_rows else i.row_address
@@ -151,15 +151,20 @@ def build(form: NormForm) -> Callable[..., None]:
         elif GAPS or BULK or SHARED:  # else no thread shares anything with another warp's
             cuda.syncthreads()
 
-        # of how many elements a warp's pair is, and the pair that this lane takes of those exchanged
+        # of how many elements a warp's pair is, and the pairs that this lane takes of those exchanged: here, since what
+        # the compiler does not take out of the loop itself are divisions for every row
         whole = ROW(all_columns) if CLUSTER else columns
         shift_of = int32(first_column - origin)
-        own, n = FLOAT(columns), FLOAT(0)
+        own = FLOAT(columns)
+        n, over_n = cuda.local.array(TAKEN, FLOAT), cuda.local.array(TAKEN, FLOAT)
         if EXCHANGE:
             own = FLOAT(share(int32(slice_ * WARPS + warp) if CLUSTER else warp, whole, slice_columns, shift_of))
-            n = FLOAT(share(int32(warp_lane % min(SLOTS, 32)), whole, slice_columns, shift_of))
+            if CENTRED:
+                for k in range(TAKEN):
+                    slot = int32(32 * k + warp_lane % min(SLOTS, 32))
+                    n[k] = FLOAT(share(slot, whole, slice_columns, shift_of))
+                    over_n[k] = FLOAT(1) / n[k] if n[k] > FLOAT(0) else FLOAT(0)
         over_own = FLOAT(1) / own if own > FLOAT(0) else FLOAT(0)
-        over_n = FLOAT(1) / n if n > FLOAT(0) else FLOAT(0)
         over_whole = FLOAT(1) / FLOAT(columns) if ROW_SUMS and CENTRED else over_columns
 
         stage, parity = int32(0), int32(0)
@@ -189,7 +194,7 @@ def build(form: NormForm) -> Callable[..., None]:
                 pair[1] = over_lanes(squares(x, total * over_own, lane, vectors, inside, valid))
             if EXCHANGE:
                 at = exchange(pair, pairs, exchanged, buffer, exchange_parity, group, warp, warp_lane, slice_)
-                merge(pair, at, n, over_n, over_whole, warp_lane, whole, slice_columns, shift_of)
+                merge(pair, at, n, over_n, over_whole, warp_lane)
                 exchange_parity = int32(exchange_parity ^ buffer)
                 buffer = int32(1 - buffer)
             elif RING:

@@ -29,9 +29,10 @@ def row_statistics(form: NormForm) -> tuple[Callable[..., Any], ...]:
     share(slot, columns, slice_columns, shift)
                             of how many elements the pair in this place of an exchange is; shift: by how many a form
                             by units begins before the row
-    merge(pair, at, n, over_n, over_columns, warp_lane, columns, slice_columns, shift)
-                            the row's pair, from those at this address of shared memory; n, over_n: this lane's share of
-                            the first, and 1 / n or 0; over_columns: 1 / columns of the row (of two launches: the slice)
+    merge(pair, at, n, over_n, over_columns, warp_lane)
+                            the row's pair, from those at this address of shared memory, of which this lane takes every
+                            32nd; n, over_n: of how many elements each is, and 1 / n or 0; over_columns: 1 / columns of
+                            the row (of two launches: the slice)
     from_memory(pair, row_sums, row, over_columns, warp_lane, columns, slice_columns)
                             the row's pair, from those that the launch before has left of every slice
     """
@@ -79,29 +80,25 @@ def row_statistics(form: NormForm) -> tuple[Callable[..., Any], ...]:
         return FLOAT(1) / n if n > FLOAT(0) else FLOAT(0)
 
     @device_function
-    def merge(
-        pair: Any, at: int, n: Any, over_n: Any, over_columns: Any, warp_lane: int, columns: int, slice_columns: int,
-        shift: int,
-    ) -> None:  # fmt: skip
+    def merge(pair: Any, at: int, n: Any, over_n: Any, over_columns: Any, warp_lane: int) -> None:
         more = cuda.local.array(2, FLOAT)
         load_shared(pair, at + warp_lane % min(SLOTS, 32) * PAIR)
         if CENTRED:
             total = pair[0]
-            for slot in range(32, SLOTS, 32):
-                load_shared(more, at + (slot + warp_lane) * PAIR)
+            for k in range(1, SLOTS // 32):
+                load_shared(more, at + (32 * k + warp_lane) * PAIR)
                 total += more[0]
             total = butterfly(total, min(SLOTS, 32))
             mean = total * over_columns
-            squares = squares_about(mean, pair, n, over_n)
-            for slot in range(32, SLOTS, 32):
-                load_shared(more, at + (slot + warp_lane) * PAIR)
-                other = FLOAT(share(slot + warp_lane, columns, slice_columns, shift))
-                squares += squares_about(mean, more, other, over(other))
+            squares = squares_about(mean, pair, n[0], over_n[0])
+            for k in range(1, SLOTS // 32):
+                load_shared(more, at + (32 * k + warp_lane) * PAIR)
+                squares += squares_about(mean, more, n[k], over_n[k])
             pair[0] = total
         else:
             squares = pair[1]
-            for slot in range(32, SLOTS, 32):
-                load_shared(more, at + (slot + warp_lane) * PAIR)
+            for k in range(1, SLOTS // 32):
+                load_shared(more, at + (32 * k + warp_lane) * PAIR)
                 squares += more[1]
         pair[1] = butterfly(squares, min(SLOTS, 32))
 
