@@ -25,10 +25,10 @@ def sweep() -> str:
 def _of_a_gpu(results: dict[str, Any]) -> str:
     rows, machine = results["rows"], results["machine"]
     packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
-    seeds = ", ".join(map(str, dict.fromkeys(row["seed"] for row in rows)))
+    seeds = list(dict.fromkeys(str(row["seed"]) for row in rows))
     text = (
-        f"{machine['gpu']}, medians, and in parentheses the least, of sizes drawn with the seeds {seeds}, "
-        "which no kernel was tuned on:"
+        f"{machine['gpu']}, medians, and in parentheses the least, of sizes drawn with "
+        f"the seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}, which no kernel was tuned on:"
     )
     return f"{text}\n\n{table(HEAD, lines(rows))}\n\n{gpu_origin(machine, packages)}."
 
