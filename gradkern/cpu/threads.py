@@ -109,12 +109,13 @@ class _Helper:
 
     def __init__(self, number: int, mailbox: int, serve: Callable[..., None]) -> None:
         self._mailbox, self._serve = mailbox, serve
-        self._asleep = True
+        self._asleep, self._calls = True, 0
         self._bell: SimpleQueue[bool] = SimpleQueue()
         self._thread = Thread(target=self._help, name=f"gradkern_{number}", daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
+        self._calls += 1
         if self._asleep:
             self._asleep = False
             self._bell.put(True)
@@ -125,8 +126,11 @@ class _Helper:
 
     def _help(self) -> None:
         while self._bell.get():
-            self._serve(np.array((0, 1)), self._mailbox, LOOKS)
-            self._asleep = True
+            seen = None
+            while seen != self._calls:  # whoever called since the last look may have found it awake
+                seen, self._asleep = self._calls, False
+                self._serve(np.array((0, 1)), self._mailbox, LOOKS)
+                self._asleep = True
 
 
 @cache

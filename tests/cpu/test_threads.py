@@ -50,16 +50,19 @@ def test_every_task_runs_once(choose_threads, number: int) -> None:
 
 @kernel
 def meet(queue, array):
-    """Each task marks its element, and ends when it sees the others marked."""
+    """Each task marks its element, and doubles it when it sees the others marked, for which it waits a while."""
     task = take(queue)
     while task >= 0:
         store(array, task, real(array, 1))
-        marked = 0
-        while marked < array.size:
+        marked = looks = 0
+        while marked < array.size and looks < 1 << 22:
             marked = 0
             for place in range(array.size):
-                marked += array[place] == 1
+                marked += array[place] >= 1
+            looks += 1
             take(np.array((0, 0)))  # no memory is taken for known across it
+        if marked == array.size:
+            store(array, task, real(array, 2))
         task = take(queue)
 
 
@@ -78,11 +81,24 @@ def helpers() -> list[threading.Thread]:
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_a_helper_takes_part(choose_threads, kind: type) -> None:
-    """A task that waits for the next one ends only where another thread takes that."""
+    """Two tasks meet only where two threads take them."""
     choose_threads(2)
     array = np.zeros(2, kind)
     threads.run(meet(QUEUE, array_type(array.dtype)), 2, array.nbytes, array)
-    np.testing.assert_array_equal(array, 1)
+    np.testing.assert_array_equal(array, 2)
+
+
+def test_a_helper_that_has_just_stopped_looking_takes_part_in_the_next_call(choose_threads) -> None:
+    """It stops while its caller has Python's lock, and cannot say so before the next call has begun."""
+    choose_threads(2)
+    compiled = meet(QUEUE, array_type(np.dtype(np.float32)))
+    for _ in range(10):
+        array = np.zeros(2, np.float32)
+        threads.run(compiled, 2, array.nbytes, array)
+        np.testing.assert_array_equal(array, 2)
+        end = time.perf_counter() + 0.002
+        while time.perf_counter() < end:  # longer than a helper looks, and not so long that Python gives it the lock
+            pass
 
 
 @pytest.mark.parametrize("size", [2, 64])
