@@ -25,7 +25,16 @@ from numba.extending import overload
 
 from gradkern.cpu import threads
 from gradkern.cpu.compile import AS_WRITTEN, INLINE, REORDERED, SUMMING, kernel
-from gradkern.cpu.element_types import destination, load, real, store, summand, zeros
+from gradkern.cpu.element_types import (
+    arithmetic_type,
+    destination,
+    load,
+    real,
+    store,
+    summand,
+    summand_type,
+    zeros,
+)
 from gradkern.cpu.runs import RUNS_TYPES, Runs, column_task, plane_task
 from gradkern.cpu.sums import BLOCK, PARTIAL, SPAN, RowSums, flush
 from gradkern.cpu.threads import QUEUE, take
@@ -60,7 +69,7 @@ def _shared_factor_of(D: Any, dX: Any, r: Any) -> Any:
     def of_each(D: Any, dX: Any, r: Any) -> Any:
         return r, real(D, 1)
 
-    return of_sum if D.dtype == types.float32 and dX == types.none else of_each
+    return of_each if summand_type(D, dX) == arithmetic_type(D) else of_sum
 
 
 @numba.njit(**SUMMING)

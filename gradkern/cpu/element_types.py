@@ -34,6 +34,7 @@ __all__ = [
     "real",
     "store",
     "summand",
+    "summand_type",
     "zeros",
 ]
 
@@ -155,14 +156,15 @@ def _real(array: Any, value: Any) -> Any:
     return convert
 
 
-def _summand_type(array: Any, output: Any) -> Any:
+def summand_type(array: Any, output: Any) -> Any:
+    """The Numba type of `summand`."""
     alone = output == types.none and array.dtype == types.float32
     return types.float64 if alone else arithmetic_type(array)
 
 
 @overload(summand, jit_options=INLINE)
 def _summand(array: Any, output: Any, value: Any) -> Any:
-    kind = _summand_type(array, output)
+    kind = summand_type(array, output)
 
     def convert(array: Any, output: Any, value: Any) -> Any:
         return kind(value)
