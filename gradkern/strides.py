@@ -13,6 +13,7 @@ __all__ = [
     "channels_as_in",
     "channels_last",
     "dense_like",
+    "end_to_end",
     "is_dense",
     "layout",
     "memory_order",
@@ -44,6 +45,15 @@ def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))
+
+
+def end_to_end(tensor: Tensor, order: Sequence[int]) -> Tensor:
+    """The array as it would lie without gaps when the axes run in `order`, slowest first; one with fewer axes, or with
+    an empty order, in C's.
+    """
+    axes = order if len(order) == len(tensor.shape) else range(len(tensor.shape))
+    steps = dict(zip(axes, c_strides(tuple(tensor.shape[axis] for axis in axes), tensor.dtype.itemsize), strict=True))
+    return tensor._replace(strides=tuple(steps[axis] for axis in range(len(steps))), alignment=16)
 
 
 def channels_last(tensor: Tensor) -> bool | None:

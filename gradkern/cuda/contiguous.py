@@ -18,11 +18,11 @@ from gradkern.cuda.device_code.columns import reciprocal, up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, kernel_of
 from gradkern.cuda.rows import device_of
-from gradkern.strides import c_strides, memory_order
+from gradkern.strides import end_to_end, memory_order
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
-__all__ = ["Gathered", "copy_arguments", "wrap"]
+__all__ = ["Gathered", "copy_arguments", "copy_launch", "wrap"]
 
 _MOST_AXES = 8  # of an array
 _BATCH_AXES = _MOST_AXES - 2  # of which two are a tile's
@@ -58,7 +58,7 @@ def _choices(call: Call) -> Iterator[tuple[Order, tuple[str, ...]]]:
     orders |= {memory_order(each): None for each in tensors.values() if len(each.shape) == rank}
     choices: list[tuple[int, Order, tuple[str, ...]]] = []
     for order in orders:
-        names = tuple(name for name, each in tensors.items() if each.strides != _dense(each, order).strides)
+        names = tuple(name for name, each in tensors.items() if each.strides != end_to_end(each, order).strides)
         choices += [(sum(tensors[name].nbytes for name in names), order, names)] if names else []
     for _, order, names in sorted(choices):
         yield order, names
@@ -69,7 +69,7 @@ class Gathered:
 
     def __init__(self, call: Call, names: tuple[str, ...], order: Order, make: Callable[[Call], Plan]) -> None:
         inputs, outputs = (
-            {name: _dense(each, order) if name in names else each for name, each in tensors.items()}
+            {name: end_to_end(each, order) if name in names else each for name, each in tensors.items()}
             for tensors in (call.inputs, call.outputs)
         )
         in_place = frozenset(pair for pair in call.in_place if not {*pair} & {*names})
@@ -85,7 +85,7 @@ class Gathered:
     ) -> list[tuple[int, int, Launch]]:
         """Of every named array: its place, its bytes, and the launch that copies it."""
         return [
-            (place, source.nbytes, _copy(source, targets[name], self._device))
+            (place, source.nbytes, copy_launch(source, targets[name], self._device))
             for place, (name, source) in enumerate(sources.items())
             if name in names and source.nbytes
         ]
@@ -114,13 +114,6 @@ class Gathered:
                     driver.cuMemFreeAsync(address, stream)
 
 
-def _dense(tensor: Tensor, order: Order) -> Tensor:
-    """The array end to end in this order; one with fewer axes in C order."""
-    axes = order if len(order) == len(tensor.shape) else range(len(tensor.shape))
-    steps = dict(zip(axes, c_strides(tuple(tensor.shape[axis] for axis in axes), tensor.dtype.itemsize), strict=True))
-    return tensor._replace(strides=tuple(steps[axis] for axis in range(len(steps))), alignment=16)
-
-
 class _Axis(NamedTuple):
     size: int
     source: int  # bytes from an element to the next
@@ -141,7 +134,7 @@ def _merged(source: Tensor, target: Tensor) -> list[_Axis]:
     return axes
 
 
-def _copy(source: Tensor, target: Tensor, device: Device) -> Launch:
+def copy_launch(source: Tensor, target: Tensor, device: Device) -> Launch:
     """The launch that copies from the strides of one to those of the other. Its values are their addresses."""
     constants, tiles, arguments = copy_arguments(source, target)
     size, turned, read, written, _ = constants

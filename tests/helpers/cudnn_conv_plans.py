@@ -16,8 +16,10 @@ import gradkern.ops.conv.cuda.cudnn as cudnn
 from gradkern.cuda.device import Device
 from gradkern.cudnn.descriptor import Descriptor
 from gradkern.cudnn.library import library
+from gradkern.ops.conv.cuda import channels_last
+from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.policy import Policy
-from gradkern.search.candidate import Unfit
+from gradkern.search.candidate import Candidate, Unfit
 from gradkern.search.limits import ready
 from helpers import stub_driver
 from helpers.cudnn_conv import Case
@@ -81,6 +83,7 @@ def _answer(case: Case, most_variations: int) -> dict[str, Any]:
     }
     called = {name: cudnn.named(problem, H200, name) for name in (*_OTHER_NAMES, found[0].name)}
     answer["named"] = {name: each and each.name for name, each in called.items()}
+    answer["on copies"] = _on_copies(problem)
     if most_variations:
         answer["variations"] = {
             each.name: [_facts(other) for other, _ in zip(cudnn.variations(each), range(most_variations), strict=False)]
@@ -89,6 +92,22 @@ def _answer(case: Case, most_variations: int) -> dict[str, Any]:
         names = [each["name"] for others in answer["variations"].values() for each in others]
         answer["named again"] = [_facts(each) for name in names if (each := cudnn.named(problem, H200, name))]
     return answer
+
+
+def _on_copies(problem: Problem) -> list[dict[str, Any]]:
+    """The candidates for channels-last copies; the copies themselves need a device."""
+    try:
+        found = list(channels_last.candidates(problem, H200))
+    except Unfit:
+        return []
+    facts = [{**_facts(each.inner), "name": each.name, "notes": sorted(each.notes)} for each in found]
+    for each in (found[0], found[-1]):
+        again = (channels_last.rebuild(problem, H200, each.recipe), channels_last.named(problem, H200, each.name))
+        assert [other and other.name for other in again] == [each.name] * 2
+    assert channels_last.named(problem, H200, found[0].inner.name) is None
+    other = next(channels_last.variations(found[0]), None)
+    assert other is None or (other.name != found[0].name and other.origin == found[0].origin)
+    return facts
 
 
 def _admits(policy: Policy, candidate: cudnn.CudnnCandidate) -> bool:
@@ -101,7 +120,7 @@ def _admits(policy: Policy, candidate: cudnn.CudnnCandidate) -> bool:
     return True
 
 
-def _facts(candidate: cudnn.CudnnCandidate) -> dict[str, Any]:
+def _facts(candidate: Candidate) -> dict[str, Any]:
     refused = None
     try:
         candidate.prepare()

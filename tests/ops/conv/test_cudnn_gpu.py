@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
@@ -91,13 +92,13 @@ class Arrays:
             each.free()
 
 
-def ready(problem: Problem) -> list[CudnnCandidate]:
+def ready(problem: Problem, module: str = "cudnn") -> list[CudnnCandidate]:
     """The candidates that can run; those that add up in less than float32 are never chosen, and left out."""
     from gradkern.cuda.device import get_device
-    from gradkern.ops.conv.cuda.cudnn import candidates
     from gradkern.search.candidate import Unfit
 
     found = []
+    candidates = import_module(f"gradkern.ops.conv.cuda.{module}").candidates
     for candidate in candidates(problem, get_device(0)):
         try:
             candidate.prepare()
@@ -109,10 +110,10 @@ def ready(problem: Problem) -> list[CudnnCandidate]:
     return found
 
 
-def wrong(arrays: Arrays, workspace: int) -> dict[str, float]:
+def wrong(arrays: Arrays, workspace: int, module: str = "cudnn") -> dict[str, float]:
     """By name, how far the candidates are off that are further off than their type allows."""
     found = {}
-    for candidate in ready(arrays.problem):
+    for candidate in ready(arrays.problem, module):
         distance = arrays.distance(arrays.run(candidate, workspace))
         if distance > (TF32 if "tf32" in candidate.notes else CONV_NORM[arrays.case.dtype]):
             found[candidate.name] = distance
@@ -132,6 +133,17 @@ def test_candidates_compute_the_gradient(
     arrays.free()
     print(name, dtype, layout, gradient, found)
     assert found == {}
+
+
+@pytest.mark.parametrize("gradient", ["dX", "dW"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["3x3", "1x1", "strided", "asymmetric", "in groups", "3-D"])
+def test_engines_for_channels_last_compute_it_on_copies(
+    name: str, dtype: str, gradient: Any, rng: np.random.Generator, workspace: int
+) -> None:
+    arrays = Arrays(Case(gradient, GEOMETRIES[name], dtype), rng)
+    assert wrong(arrays, workspace, "channels_last") == {}
+    arrays.free()
 
 
 @pytest.mark.parametrize("offset", [2, 4])

@@ -70,6 +70,21 @@ def test_every_convolution_has_plans_under_every_policy(dtype: str, tmp_path: Pa
     assert dtype == "float32" or not any("tf32" in x["notes"] for a in answers.values() for x in a["candidates"])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", pytest.param("float16", marks=pytest.mark.every_kernel)])
+def test_engines_for_channels_last_are_candidates_on_copies_of_other_orders(dtype: str, tmp_path: Path) -> None:
+    names = ("3x3", "1x1", "strided", "in groups", "3-D")
+    layouts: tuple[Any, ...] = ("first", "gaps", "last")
+    asked: list[Any] = [(name, each, gradient) for name in names for each in layouts for gradient in (*GRADIENTS, "Y")]
+    cases = [Case(gradient, GEOMETRIES[name], dtype, layout, biased=name == "3x3") for name, layout, gradient in asked]
+    for (name, layout, gradient), answer in zip(asked, ask(tmp_path, cases)["answers"], strict=True):
+        found = answer["on copies"]
+        assert bool(found) == (layout != "last"), (name, layout, gradient)
+        assert len({each["name"] for each in found}) == len(found)
+        assert all(each["name"].startswith("channels_last_cudnn_") for each in found)
+        assert any(each["refused"] is None for each in found) == bool(found), (name, layout, gradient)
+        assert dtype != "float32" or all("tf32" in each["notes"] for each in found)
+
+
 def test_weights_that_do_not_lie_end_to_end_are_not_put_to_cudnn(tmp_path: Path) -> None:
     """Engines take them and read them as if they were dense, most often where all axes have one size."""
     square = {"1-D": Geometry((1, 3, 4), (3, 3, 3)), "3-D": Geometry((1, 1, 4, 4, 4), (1, 1, 4, 4, 4))}

@@ -38,6 +38,7 @@ _MODULES = {  # by the name under which the store keeps what is in them
     "depthwise": "depthwise.candidates",
     "depthwise_mma": "depthwise.mma_candidates",
     "gemm": "gemm.candidates",
+    "channels_last": "channels_last",
 }
 _STREAMS_SECONDS = 0.5
 
@@ -162,7 +163,7 @@ def _sources(problem: Problem | BiasProblem, device: Device) -> tuple[Source, ..
         if problem.gradient == "Y":
             names = names[1:]
     else:
-        names = ["cudnn", "gemm"]
+        names = ["cudnn", "gemm", *["channels_last"] * (problem.channels_last != problem)]
     return tuple(ModuleSource(name, f"gradkern.ops.conv.cuda.{_MODULES[name]}", problem, device) for name in names)
 
 

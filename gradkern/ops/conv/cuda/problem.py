@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 from gradkern.call import Tensor
 from gradkern.ops.conv.geometry import Geometry
+from gradkern.strides import end_to_end, is_dense
 
 __all__ = ["BiasProblem", "ForwardProblem", "Problem"]
 
@@ -35,6 +36,18 @@ class Problem:
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         return (self.dY, self.W if self.gradient == "dX" else self.X)
+
+    @property
+    def channels_last(self) -> Self:
+        """The same with every array channels-last, where tensor cores have kernels of their own for that."""
+        if self.geometry.rank not in (2, 3) or self.dtype == "float64":
+            return self
+        return replace(self, **{name: _channels_last(getattr(self, name)) for name in ("dY", "X", "W")})
+
+
+def _channels_last(tensor: Tensor) -> Tensor:
+    order = (0, *range(2, len(tensor.shape)), 1)
+    return tensor if is_dense(tensor, order) else end_to_end(tensor, order)
 
 
 @dataclass(frozen=True, slots=True)

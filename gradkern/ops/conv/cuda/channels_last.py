@@ -1,0 +1,120 @@
+"""A convolution and its gradients by cuDNN's engines for channels-last arrays, on copies of arrays that lie otherwise.
+
+Tensor cores want the channels of a position beside one another. cuDNN's engines for other orders bring the arrays into
+that order themselves, or do without tensor cores; our copies go at the rate of memory, so that an engine which is made
+for the order may gain more than they cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from gradkern.call import Tensor
+from gradkern.cuda.contiguous import copy_launch
+from gradkern.cuda.device import Device
+from gradkern.cuda.device_code.columns import up
+from gradkern.cuda.dry_run import DryRunDevice
+from gradkern.cuda.launch import Launch
+from gradkern.ops.conv.cuda import cudnn
+from gradkern.ops.conv.cuda.cudnn import version
+from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.search.candidate import Candidate, Note, Unfit
+from gradkern.search.dry_run import Untried
+
+__all__ = ["OWN_KERNELS", "ChannelsLastCandidate", "candidates", "named", "rebuild", "variations", "version"]
+
+OWN_KERNELS = True
+
+_PREFIX = "channels_last_"
+_COMPILES: frozenset[Note] = frozenset({"compiles_once"})  # the copies' kernels
+_ALIGNED = 256  # bytes: where a copy begins
+_MOST = 16
+"""Engines that are tried: cuDNN's heuristics put those of use among the first, and variations follow the best."""
+
+Copies = list[tuple[int, int, Launch]]
+"""Of each array that is copied: its place among inputs or outputs, its offset in the workspace, and the launch."""
+
+
+class ChannelsLastCandidate:
+    """A candidate for the same problem on channels-last arrays, between the copies that it takes."""
+
+    def __init__(self, problem: Problem, device: Device, inner: Candidate) -> None:
+        self.problem, self.device, self.inner = problem, device, inner
+        self.name, self.origin, self.recipe = f"{_PREFIX}{inner.name}", inner.origin, inner.recipe
+        self.notes = inner.notes | _COMPILES
+        self.workspace = 0
+        self._before: Copies = []
+        self._after: Copies = []
+
+    def prepare(self) -> None:
+        self.inner.prepare()
+        self.workspace, laid = self.inner.workspace, _laid(self.problem)
+        given, inner = self.problem.inputs, laid.inputs
+        self._before = [self._copy(place, each, inner[place], inner[place]) for place, each in _moved(given, inner)]
+        given, inner = (self.problem.output,), (laid.output,)
+        self._after = [self._copy(place, inner[place], each, inner[place]) for place, each in _moved(given, inner)]
+
+    def _copy(self, place: int, source: Tensor, target: Tensor, copy: Tensor) -> tuple[int, int, Launch]:
+        offset = up(self.workspace, _ALIGNED)
+        self.workspace = offset + copy.nbytes
+        return place, offset, copy_launch(source, target, self.device)
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
+        read, written = list(inputs), list(outputs)
+        for place, offset, launch in self._before:
+            read[place] = workspace + offset
+            launch((inputs[place], read[place]), stream)
+        for place, offset, _ in self._after:
+            written[place] = workspace + offset
+        self.inner(tuple(read), tuple(written), workspace, stream)
+        for place, _, launch in self._after:
+            launch((written[place], outputs[place]), stream)
+
+
+def candidates(problem: Problem, device: Device) -> Iterator[ChannelsLastCandidate]:
+    """Those of cuDNN's engines for tensor cores that promise most. Raises Unfit where nothing would be copied, or
+    tensor cores have no such type.
+    """
+    laid = _laid(problem)
+    if isinstance(device, DryRunDevice):  # which asks for the copies' kernels, where cuDNN need not be
+        yield ChannelsLastCandidate(problem, device, Untried())
+        return
+    found = cudnn.candidates(laid, device)
+    if problem.dtype == "float32":
+        found = (each for each in found if "tf32" in each.notes)
+    yield from (ChannelsLastCandidate(problem, device, each) for each in islice(found, _MOST))
+
+
+def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> ChannelsLastCandidate:
+    """A candidate from its recipe, which is cuDNN's. Raises Unfit where this cuDNN or this device does not take it."""
+    return ChannelsLastCandidate(problem, device, cudnn.rebuild(_laid(problem), device, recipe))
+
+
+def named(problem: Problem, device: Device, name: str) -> ChannelsLastCandidate | None:
+    """A candidate by its name. Raises Unfit where this cuDNN or this device does not take it."""
+    if not name.startswith(_PREFIX):
+        return None
+    inner = cudnn.named(_laid(problem), device, name.removeprefix(_PREFIX))
+    return None if inner is None else ChannelsLastCandidate(problem, device, inner)
+
+
+def variations(candidate: ChannelsLastCandidate) -> Iterator[ChannelsLastCandidate]:
+    """The candidate's engine with other knobs."""
+    if isinstance(candidate.inner, cudnn.CudnnCandidate):
+        for each in cudnn.variations(candidate.inner):
+            yield ChannelsLastCandidate(candidate.problem, candidate.device, each)
+
+
+def _laid(problem: Problem) -> Problem:
+    """The problem that is computed. Raises Unfit where it is the same."""
+    made = problem.channels_last
+    if made == problem:
+        raise Unfit("its arrays are channels-last, or tensor cores have no kernels for its type or rank")
+    return made
+
+
+def _moved(given: tuple[Tensor, ...], laid: tuple[Tensor, ...]) -> Iterator[tuple[int, Tensor]]:
+    """Of the arrays that lie otherwise, the place and how they are given."""
+    return ((place, each) for place, each in enumerate(given) if each != laid[place])

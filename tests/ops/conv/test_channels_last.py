@@ -1,0 +1,173 @@
+"""Engines for channels-last arrays between copies: what is copied and where to, with copies and engines on the host."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+
+from helpers.cudnn_conv import Case, Geometry
+from helpers.reference import reference
+from helpers.tolerance import assert_close
+
+from gradkern.call import Tensor
+from gradkern.cuda.device import Device
+from gradkern.cuda.dry_run import DryRunDevice, dry_run
+from gradkern.ops.conv.cuda import channels_last
+from gradkern.ops.conv.cuda import plan as conv_plan
+from gradkern.ops.conv.cuda.channels_last import ChannelsLastCandidate
+from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.search.candidate import Note, Unfit
+from gradkern.strides import channels_last as is_channels_last
+
+DEVICE = Device(0, (9, 0), 132, 232448)
+IMAGES = Geometry((3, 8, 7, 6), (4, 4, 3, 2), group=2, strides=(2, 1), pads_begin=(1, 2), pads_end=(0, 1))
+GEOMETRIES = {
+    "3x2": IMAGES,
+    "1x1": Geometry((2, 8, 5, 4), (6, 8, 1, 1)),
+    "3-D": Geometry((2, 3, 5, 4, 3), (4, 3, 2, 1, 3), dilations=(2, 1, 1)),
+}
+
+
+def at(address: int, tensor: Tensor) -> np.ndarray:
+    """The array of this description at an address of the host."""
+    low, high = tensor.extent
+    memory: Any = (ctypes.c_char * (high - low)).from_address(address + low)
+    return np.ndarray(tensor.shape, tensor.dtype, memory, -low, tensor.strides)
+
+
+@dataclass(eq=False)
+class OnHost:
+    """In place of an engine of cuDNN: the float64 formula, and its workspace written all over."""
+
+    problem: Problem
+    attributes: dict[str, Any]
+    workspace: int = 300
+    name = "cudnn_NCHW_eng1_k2=3"
+    origin = "cudnn_eng1"
+    notes: frozenset[Note] = frozenset({"nondeterministic"})
+    recipe: Any = None
+
+    def prepare(self) -> None:
+        pass
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
+        problem = self.problem
+        assert all(is_channels_last(each) in (True, None) for each in (problem.dY, problem.X, problem.W))
+        ctypes.memset(workspace, 0xFF, self.workspace)
+        given = [at(address, each) for address, each in zip(inputs, problem.inputs, strict=True)]
+        names = {"Y": ("X", "W", "B"), "dX": ("dY", "W"), "dW": ("dY", "X")}[problem.gradient]
+        named = dict(zip(names, given, strict=False))
+        other = {"dX": "X", "dW": "W"}.get(problem.gradient)
+        if other:  # whose values do not matter, as the gradients are linear
+            named[other] = np.ones(problem.output.shape, problem.output.dtype)
+        operator = "Conv" if problem.gradient == "Y" else "ConvGrad"
+        at(outputs[0], problem.output)[...] = reference(operator, named, self.attributes)[problem.gradient]
+
+
+def copying(source: Tensor, target: Tensor, device: Device) -> Callable[[tuple[int, int], int], None]:
+    def copy(addresses: tuple[int, int], stream: int) -> None:
+        at(addresses[1], target)[...] = at(addresses[0], source)
+
+    return copy
+
+
+class Memory:
+    """Arrays and poisoned memory at addresses of the host."""
+
+    def __init__(self) -> None:
+        self._held: list[Any] = []
+
+    def of(self, size: int) -> int:
+        self._held.append(ctypes.create_string_buffer(b"\x7f" * (size + 256), size + 256))
+        return -(-ctypes.addressof(self._held[-1]) // 256) * 256
+
+    def array(self, tensor: Tensor) -> int:
+        return self.of(tensor.extent[1])
+
+
+@pytest.mark.parametrize("gradient", ["Y", "dX", "dW"])
+@pytest.mark.parametrize("layout", ["first", "gaps", "reversed"])
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_copies_stand_around_the_engine(
+    name: str, layout: Any, gradient: Any, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    monkeypatch.setattr(channels_last, "copy_launch", copying)
+    geometry = GEOMETRIES[name]
+    problem = Case(gradient, geometry, "float32", layout, biased=True).problem()
+    _, _, strides, dilations, begin, end = zip(*geometry.axes, strict=True)
+    attributes = {"strides": strides, "dilations": dilations, "pads": begin + end, "group": geometry.group}
+    candidate = ChannelsLastCandidate(problem, DEVICE, OnHost(problem.channels_last, attributes))
+    candidate.prepare()
+    memory = Memory()
+    addresses = tuple(memory.array(each) for each in problem.inputs)
+    values = [rng.standard_normal(each.shape).astype(np.float32) for each in problem.inputs]
+    for address, each, value in zip(addresses, problem.inputs, values, strict=True):
+        at(address, each)[...] = value
+    output = memory.array(problem.output)
+    candidate(addresses, (output,), memory.of(candidate.workspace), 0)
+    names = {"Y": ("X", "W", "B"), "dX": ("dY", "W"), "dW": ("dY", "X")}[gradient]
+    given = dict(zip(names, values, strict=True))
+    given |= {other: np.ones(problem.output.shape) for other in ("X", "W") if other not in given}
+    operator = "Conv" if gradient == "Y" else "ConvGrad"
+    assert_close(operator, gradient, at(output, problem.output), reference(operator, given, attributes)[gradient])
+    for address, each, value in zip(addresses, problem.inputs, values, strict=True):
+        np.testing.assert_array_equal(at(address, each), value)
+
+
+def test_what_lies_well_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither an array that is channels-last, nor weights of one position, whose order nobody can tell."""
+    copied: list[tuple[int, ...]] = []
+    monkeypatch.setattr(channels_last, "copy_launch", lambda source, target, device: copied.append(source.shape))
+    geometry = GEOMETRIES["1x1"]
+    mixed = Case("dX", geometry, "bfloat16", "last").problem()
+    mixed = replace(mixed, X=Case("dX", geometry, "bfloat16", "first").problem().X)
+    candidate = ChannelsLastCandidate(mixed, DEVICE, OnHost(mixed.channels_last, {}))
+    candidate.prepare()
+    assert copied == [geometry.X]
+    assert candidate.workspace == 512 + 2 * prod(geometry.X), "the engine's, and behind it the copy's"
+    assert candidate.notes == {"nondeterministic", "compiles_once"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "geometry", "layout", "offered"),
+    [
+        ("bfloat16", IMAGES, "first", True),
+        ("float32", IMAGES, "first", True),
+        ("float16", IMAGES, "last", False),
+        ("float64", IMAGES, "first", False),
+        ("float16", Geometry((2, 4, 9), (4, 4, 3)), "first", False),
+        ("float16", Geometry((2, 4, 9, 9), (4, 1, 3, 3), group=4), "first", False),
+    ],
+    ids=["16 bits", "TF32", "channels-last", "float64", "1-D", "depthwise"],
+)
+def test_it_is_a_source_where_tensor_cores_want_another_order(
+    dtype: str, geometry: Geometry, layout: Any, offered: bool
+) -> None:
+    problem = Case("dX", geometry, dtype, layout).problem()
+    sources = {each.name: each for each in conv_plan._sources(problem, DEVICE)}
+    assert ("channels_last" in sources) == offered
+
+
+@pytest.mark.parametrize(("dtype", "layout"), [("float16", "last"), ("float64", "first")])
+def test_a_recipe_of_another_problem_is_refused(dtype: str, layout: Any) -> None:
+    problem = Case("dX", IMAGES, dtype, layout).problem()
+    with pytest.raises(Unfit, match="channels-last"):
+        channels_last.rebuild(problem, DEVICE, {"form": "NCHW", "engine": 1, "knobs": []})
+    with pytest.raises(Unfit, match="channels-last"):
+        next(channels_last.candidates(problem, DEVICE))
+
+
+def test_a_dry_run_asks_for_the_kernels_of_the_copies() -> None:
+    problem = Case("dW", IMAGES, "float16").problem()
+    with dry_run(DryRunDevice(0, (9, 0), 132, 232448)) as device:
+        (candidate,) = channels_last.candidates(problem, device)
+        candidate.prepare()
+    assert {each.module for each in device.specs} == {"gradkern.cuda.device_code.strided_copy"}
