@@ -196,3 +196,8 @@ def test_the_convolutions_in_the_readme_are_what_the_benchmark_measured(
     assert "12 measurements PyTorch takes 2.00 times as long" in text
     assert "0.50 times at the least (ResNet-50 `64x56x56 -> 64, 3x3/2`, bfloat16, channels-last, dW); in 1 of" in text
     assert "one a GPU, driver 580.1, CUDA 13.0, torch 2.11.0, cuDNN 9.19.0, gradkern " in text
+
+
+def test_engines_on_copies_are_told_from_those_on_the_arrays() -> None:
+    names = "dX: channels_last_cudnn_NCHW_eng63_k2=1", "dW: cudnn_NC1L_eng62", "dW: gemm pointwise"
+    assert [conv_tables._winner({"kernel": name}) for name in names] == ["cuDNN 63 on copies", "cuDNN 62", "GEMM"]

@@ -5,7 +5,8 @@
     tools/conv_bench.py --json conv.json --resume            those that are not in the file yet
     tools/conv_bench.py --networks ResNet-50,WaveNet --settings tf32,float64 --outputs dX --seconds 120
 
-Settings: float16 and bfloat16 are channels-last (1-D: as it is), tf32 and float32 (without TF32) and float64 are NCHW.
+Settings: float16 and bfloat16 are channels-last (1-D: as it is); bfloat16-nchw, tf32 and float32 (without TF32) and
+float64 are NCHW.
 A row is the median of repeated runs with a cold L2, gradkern's and PyTorch's in turns. How far the two results are
 apart is noted, so that nobody is fast by being wrong. The file is written after every row; --seconds starts no row
 after that time.
@@ -37,8 +38,9 @@ from rich.table import Table
 import gradkern
 
 SCHEMA = 1
-SETTINGS = ("float16", "bfloat16", "tf32", "float32", "float64")
+SETTINGS = ("float16", "bfloat16", "bfloat16-nchw", "tf32", "float32", "float64")
 OUTPUTS = ("dX", "dW", "dX,dW,dB")
+_NCHW = "-nchw"
 MOST_FLOAT64_MULTIPLICATIONS = 1e10  # of one gradient: PyTorch takes 10 ms and more
 Row = dict[str, Any]
 
@@ -101,14 +103,14 @@ def _work(options: argparse.Namespace) -> Iterator[tuple[Layer, str]]:
 
 def _timed(layer: Layer, setting: str, wanted: Sequence[str], options: argparse.Namespace) -> Iterator[Row]:
     """A row for each set of outputs."""
-    dtype = getattr(torch, "float32" if setting == "tf32" else setting)
+    dtype = getattr(torch, "float32" if setting == "tf32" else setting.removesuffix(_NCHW))
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = setting == "tf32"
     random = torch.Generator("cuda").manual_seed(0)
     arrays = {
         name: torch.randn(shape, device="cuda", generator=random).to(dtype) for name, shape in layer.shapes.items()
     }
     rank = len(layer.spatial)
-    if dtype.itemsize == 2 and rank > 1:
+    if dtype.itemsize == 2 and rank > 1 and not setting.endswith(_NCHW):
         order = torch.channels_last if rank == 2 else torch.channels_last_3d
         arrays = {name: array.contiguous(memory_format=order) for name, array in arrays.items()}
     for each in wanted:
@@ -188,6 +190,7 @@ def _groups(rows: list[Row]) -> dict[str, list[Row]]:
     dense = [row for row in rows if row not in depthwise]
     return {
         "dense, 16 bits": [row for row in dense if row["setting"] in ("float16", "bfloat16")],
+        "dense, 16 bits, NCHW": [row for row in dense if row["setting"].endswith(_NCHW)],
         "dense, float32 in TF32": [row for row in dense if row["setting"] == "tf32"],
         "float32 without TF32 and float64": [row for row in rows if row["setting"] in ("float32", "float64")],
         "depthwise, one gradient": [row for row in depthwise if "," not in row["outputs"]],

@@ -10,7 +10,7 @@ from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 __all__ = ["drawn"]
 
-_MARKS = {"float16": "o", "bfloat16": "v", "tf32": "s", "float32": "D", "float64": "^"}
+_MARKS = {"float16": "o", "bfloat16": "v", "bfloat16-nchw": "x", "tf32": "s", "float32": "D", "float64": "^"}
 Row = dict[str, Any]
 
 

@@ -32,10 +32,11 @@ def conv() -> str:
     parts = (
         f"`ConvGrad` and PyTorch with `cudnn.benchmark`, cold L2. {_overall(rows)}",
         "Sums over the different convolutions of a network, and in how many of them which candidate won: an engine of "
-        "cuDNN, by its number, products by cuBLAS (GEMM) or the depthwise kernel:",
+        "cuDNN, by its number, for NCHW also one for channels-last arrays, on copies, products by cuBLAS (GEMM) or the "
+        "depthwise kernel:",
         _networks(single),
         "PyTorch's time over gradkern's, in the geometric mean over all layers and (at the least). Arrays of 16 bits "
-        "are channels-last, except in 1-D; dense is what is not depthwise:",
+        "are channels-last, except in 1-D and where it says NCHW; dense is what is not depthwise:",
         _means(rows),
         f"The plan of one gradient took {statistics.median(searches):.1f} s in the median and {max(searches):.1f} s at "
         "most, with its search, and its kernels' compilation, where none was kept on disk.",
@@ -61,7 +62,7 @@ def _networks(rows: list[Row]) -> str:
     """In the two types that most train in; of ResNet-50, whose layers differ most, also each kernel by itself."""
     lines: list[list[str]] = []
     for network in dict.fromkeys(row["network"] for row in rows):
-        for setting in ("bfloat16", "tf32"):
+        for setting in ("bfloat16", "bfloat16-nchw", "tf32"):
             here = [row for row in rows if (row["network"], row["setting"]) == (network, setting)]
             kernels = dict.fromkeys(map(_kernel, here))
             groups = [here] if here else []
@@ -95,7 +96,7 @@ def _means(rows: list[Row]) -> str:
     lines: list[list[str]] = []
     for setting in dict.fromkeys(row["setting"] for row in rows):
         here = [row for row in rows if row["setting"] == setting]
-        cells = [str(_TYPES.get(setting, setting))]
+        cells = [_TYPES.get(setting, setting) + (", NCHW" if setting.endswith("-nchw") else "")]
         for kind, outputs in wanted:
             ratios = [
                 row["torch_over_gradkern"]
@@ -107,7 +108,7 @@ def _means(rows: list[Row]) -> str:
     return table(("type", *(f"{kind} {outputs}" for kind, outputs in wanted)), lines)
 
 
-_TYPES = {"tf32": "float32 in TF32"}
+_TYPES = {"tf32": "float32 in TF32", "bfloat16-nchw": "bfloat16"}
 
 
 def _type(row: Row) -> str:
@@ -126,7 +127,7 @@ def _kernel(row: Row) -> str:
 def _winner(row: Row) -> str:
     """Where the candidate that computes the only output comes from."""
     name = row["kernel"].partition(": ")[2]
-    engine = re.match(r"cudnn_.*?eng(\d+)", name)
+    engine = re.match(r"(channels_last_)?cudnn_.*?eng(\d+)", name)
     if engine:
-        return f"cuDNN {engine[1]}"
+        return f"cuDNN {engine[2]}{' on copies' if engine[1] else ''}"
     return "GEMM" if name.startswith("gemm") else name.split("_")[0]
