@@ -278,6 +278,7 @@ def _cases() -> dict[str, Case]:
             "Llama-like 12x1024", lambda: Transformer(12, 1024, 16, 1024, 32000, True), (16, 1024), 32000, "bf16", True
         ),
         Case("ResNet-50", lambda: resnet((3, 4, 6, 3)), (128, 3, 224, 224), 1000, "autocast", last=True),
+        Case("ResNet-50 NCHW", lambda: resnet((3, 4, 6, 3)), (128, 3, 224, 224), 1000, "autocast"),
         Case("ResNet-50 float32", lambda: resnet((3, 4, 6, 3)), (64, 3, 224, 224), 1000, "f32"),
         Case(
             "ConvNeXt-T",
@@ -300,6 +301,7 @@ def _tiny() -> dict[str, Case]:
         Case("GPT 12x1024 body", lambda: Transformer(1, 32, 2, 16, 64, head=False), (2, 16), 0, "f32", True),
         Case("Llama-like 12x1024", lambda: Transformer(1, 32, 2, 16, 64, True), (2, 16), 64, "f32", True),
         Case("ResNet-50", lambda: resnet((1, 1), 8, 10), (2, 3, 32, 32), 10, "f32", last=True),
+        Case("ResNet-50 NCHW", lambda: resnet((1, 1), 8, 10), (2, 3, 32, 32), 10, "f32"),
         Case("ResNet-50 float32", lambda: resnet((1, 1), 8, 10), (2, 3, 32, 32), 10, "f32"),
         Case("ConvNeXt-T", lambda: convnext((1, 1), (8, 16), 10), (2, 3, 32, 32), 10, "f32", last=True),
         Case("EfficientNet-B0", lambda: efficientnet(B0[:2], 10), (2, 3, 32, 32), 10, "f32", last=True),

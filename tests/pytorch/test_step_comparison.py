@@ -14,6 +14,7 @@ from torch.nn import functional
 import gradkern.torch
 from gradkern import ArgumentError
 from gradkern.torch.overrides import ranks, step_comparison, switch
+from gradkern.torch.overrides.comparison import Comparison, Cost
 
 pytestmark = pytest.mark.torch
 
@@ -76,6 +77,59 @@ def test_without_repeats_no_further_step_is_run(monkeypatch: pytest.MonkeyPatch)
     clock = Clock(**{NORM: 0.002, GELU: 0.0})
     assert tuned(monkeypatch, clock, repeats=0) == {}
     assert clock.steps == 1
+
+
+@pytest.mark.parametrize(
+    ("gained", "taken", "others"),
+    [(4, True, True), (-1, False, True), (0, False, True), (4, True, False), (-1, False, False)],
+)
+def test_calls_that_cost_the_host_more_than_they_gain_are_taken_where_steps_are_shorter_with_them(
+    monkeypatch: pytest.MonkeyPatch, gained: int, taken: bool, others: bool
+) -> None:
+    """gained: of a step's 16 units. others: whether the operator has calls that gain in any case; else it rested before
+    whole steps were timed.
+    """
+    unit = 2**-10  # seconds: sums of it are exact
+    seconds = [0.0]
+    few, many = (3, 40), (9, 40)
+
+    def step() -> None:
+        before = {each: each.taken.value for each in kernel.signatures()}
+        for shape in (few, many) if others else (few,):
+            x = torch.randn(*shape, requires_grad=True)
+            functional.layer_norm(x, (40,), torch.ones(40)).square().sum().backward()
+        seconds[0] += 16 * unit
+        for each, count in before.items():
+            if each.taken.value > count:
+                seconds[0] -= unit * (gained if each.key[0] == torch.Size(few) else 2)
+
+    def compare(*_: Any) -> None:
+        for each in kernel.signatures():
+            if each.key[0] == torch.Size(few) and each.run is not None:
+                each.comparison = Comparison(Cost(50, 100), Cost(60, 30))
+                each.decline(str(each.comparison))
+        if not others:
+            kernel.rest("no gain: gradkern would answer none of a step's calls")
+
+    (kernel,) = [each for each in switch._kernels() if each.translation.name == NORM and each.key == "CPU"]
+    monkeypatch.setattr(switch, "compare", compare)
+    monkeypatch.setattr(step_comparison, "perf_counter", lambda: seconds[0])
+    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    gradkern.torch.tune(step, repeats=2)
+    reasons = {row.signature.split("]")[0]: row.reason for row in gradkern.torch.report()}
+    before = gradkern.torch.report().taken
+    step()
+    assert gradkern.torch.report().taken - before == others + taken
+    assert kernel.override.installed == (others or taken)
+    if taken:
+        assert set(reasons.values()) == {""}
+    elif others:
+        assert reasons == {
+            "f32[9, 40": "",
+            "f32[3, 40": "no gain: gradkern's kernels take 50.0 us and 100.0 of the host's, PyTorch's 60.0 and 30.0",
+        }
+    else:
+        assert kernel.resting == "no gain: a step takes 16.60 ms with gradkern's kernels, 15.62 with PyTorch's"
 
 
 def test_the_next_tune_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:

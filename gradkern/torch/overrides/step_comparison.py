@@ -1,4 +1,4 @@
-"""Whether an operator pays in a whole training step, which is timed with gradkern's kernels and with PyTorch's.
+"""What an operator's calls pay in a whole training step, which is timed with gradkern's kernels and with PyTorch's.
 
 Times of single calls cannot show it: what a call costs on the host counts only where the device waits for the host, and
 between other work that is more than in a row of such calls.
@@ -6,7 +6,7 @@ between other work that is more than in a row of such calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -17,41 +17,73 @@ from gradkern.torch.overrides.timing import synchronize
 
 __all__ = ["compare_steps"]
 
-_TURNS = (True, False, False, True)  # gradkern's kernels, or PyTorch's: what drifts meets both alike
+_CHOSEN, _MORE, _PYTORCH = "chosen", "more", "PyTorch's"
+"""Ways to answer an operator's calls: gradkern those that `compare` has left to it; those that gain on the device less
+than they cost the host as well; or PyTorch all of them.
+"""
+_PREFERRED = _PYTORCH, _CHOSEN, _MORE
+"""Of ways that are as good, the first."""
 
 
 def compare_steps(
     kernels: Iterable[Kernel], calls: Mapping[Signature, int], step: Callable[[], Any], repeats: int
 ) -> None:
-    """Leave to PyTorch every operator without which a step is no longer than with it, those with the most calls first.
+    """Of every operator choose the way with which a step is shortest, of those with the most calls first.
 
     calls     how often each signature came in a step
-    repeats   steps in each of four turns, after one with each of both
+    repeats   steps in each of two turns of each way, after one with each
     """
     named = {f"{each.translation.name} on {each.key}": each for each in kernels if each.active}
-    taken = {
-        name: sum(calls.get(each, 0) for each in kernel.signatures() if each.run is not None)
-        for name, kernel in named.items()
-        if kernel.override.installed
-    }
-    tried = sorted((name for name, count in taken.items() if count), key=lambda name: -taken[name])
-    for name in ranks.of_first(tried):  # every rank runs as many steps, as they wait for each other in each
-        times = ranks.of_all(_times(named[name], step, repeats))
-        ours, theirs = (max(each) for each in zip(*times, strict=True))  # the slowest rank's is everyone's
-        if ours >= theirs:
-            named[name].rest(
-                f"no gain: a step takes {ours:.2f} ms with gradkern's kernels, {theirs:.2f} with PyTorch's"
+    asked: list[tuple[int, str, tuple[str, ...], frozenset[str]]] = []
+    for name, kernel in named.items():
+        came = [each for each in kernel.signatures() if calls.get(each)]
+        chosen = [each for each in came if each.run is not None] if kernel.override.installed else []
+        more = [each for each in came if each.run is None and each.comparison and each.comparison.on_device > 0]
+        ways = (*[_CHOSEN] * bool(chosen), *[_MORE] * bool(more), _PYTORCH)
+        if len(ways) > 1:
+            asked.append((sum(map(calls.__getitem__, chosen + more)), name, ways, frozenset(x.text for x in more)))
+    asked.sort(key=lambda each: -each[0])
+    for _, name, ways, texts in ranks.of_first(asked):  # every rank runs as many steps, as they wait for each other
+        kernel = named[name]
+        with_ways = _Ways(kernel, texts)
+        every = ranks.of_all(_times(with_ways, ways, step, repeats))
+        times = {way: max(each[place] for each in every) for place, way in enumerate(ways)}  # the slowest rank's
+        best = min((way for way in _PREFERRED if way in times), key=lambda way: times[way])
+        with_ways.take(_CHOSEN if best == _PYTORCH else best)
+        if best == _PYTORCH:
+            ours = min(times[way] for way in ways if way != best)
+            kernel.wake()
+            kernel.rest(
+                f"no gain: a step takes {ours:.2f} ms with gradkern's kernels, {times[best]:.2f} with PyTorch's"
             )
 
 
-def _times(kernel: Kernel, step: Callable[[], Any], repeats: int) -> tuple[float, float]:
-    """Milliseconds of a step, the least of two turns, with gradkern's kernels and with PyTorch's."""
+class _Ways:
+    """The ways of one operator. more: the texts of the signatures that only one of them takes."""
 
-    def seconds(ours: bool, steps: int) -> float:
-        if ours:
-            kernel.override.install()
-        else:
-            kernel.override.remove()
+    def __init__(self, kernel: Kernel, more: Collection[str]) -> None:
+        self._kernel, self._resting = kernel, kernel.resting
+        self._more = [(each, each.reason) for each in kernel.signatures() if each.run is None and each.text in more]
+
+    def take(self, way: str) -> None:
+        for each, reason in self._more:
+            if way == _MORE:
+                each.reason = ""
+                self._kernel.plan(each)  # again: it is there
+            else:
+                each.decline(reason)
+        self._kernel.wake()
+        if way == _PYTORCH:
+            self._kernel.override.remove()
+        elif way == _CHOSEN and self._resting:
+            self._kernel.rest(self._resting)
+
+
+def _times(kernel: _Ways, ways: tuple[str, ...], step: Callable[[], Any], repeats: int) -> tuple[float, ...]:
+    """Milliseconds of a step in each way, the least of two turns, forth and back: what drifts meets all alike."""
+
+    def seconds(way: str, steps: int) -> float:
+        kernel.take(way)
         synchronize()
         start = perf_counter()
         for _ in range(steps):
@@ -60,10 +92,9 @@ def _times(kernel: Kernel, step: Callable[[], Any], repeats: int) -> tuple[float
         return perf_counter() - start
 
     try:
-        for ours in (True, False):  # a first step has more to do
-            seconds(ours, 1)
-        turns = [(ours, seconds(ours, repeats)) for ours in _TURNS]
+        for way in ways:  # a first step has more to do
+            seconds(way, 1)
+        turns = [(way, seconds(way, repeats)) for way in (*ways, *reversed(ways))]
     finally:
-        kernel.override.install()
-    least = [min(time for ours, time in turns if ours is each) / repeats * 1e3 for each in (True, False)]
-    return least[0], least[1]
+        kernel.take(_CHOSEN)
+    return tuple(min(time for way, time in turns if way == each) / repeats * 1e3 for each in ways)
