@@ -32,6 +32,7 @@ IMAGES = Geometry((3, 8, 7, 6), (4, 4, 3, 2), group=2, strides=(2, 1), pads_begi
 GEOMETRIES = {
     "3x2": IMAGES,
     "1x1": Geometry((2, 8, 5, 4), (6, 8, 1, 1)),
+    "1-D": Geometry((2, 3, 9), (4, 3, 2), strides=(3,), pads_begin=(1,), pads_end=(0,)),
     "3-D": Geometry((2, 3, 5, 4, 3), (4, 3, 2, 1, 3), dilations=(2, 1, 1)),
 }
 
@@ -143,10 +144,11 @@ def test_what_lies_well_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
         ("float32", IMAGES, "first", True),
         ("float16", IMAGES, "last", False),
         ("float64", IMAGES, "first", False),
-        ("float16", Geometry((2, 4, 9), (4, 4, 3)), "first", False),
+        ("float16", Geometry((2, 4, 9), (4, 4, 3)), "first", True),
+        ("float16", Geometry((2, 4, 3, 3, 3, 3), (4, 4, 3, 3, 3, 3)), "first", False),
         ("float16", Geometry((2, 4, 9, 9), (4, 1, 3, 3), group=4), "first", False),
     ],
-    ids=["16 bits", "TF32", "channels-last", "float64", "1-D", "depthwise"],
+    ids=["16 bits", "TF32", "channels-last", "float64", "1-D", "4-D", "depthwise"],
 )
 def test_it_is_a_source_where_tensor_cores_want_another_order(
     dtype: str, geometry: Geometry, layout: Any, offered: bool

@@ -137,7 +137,7 @@ def test_candidates_compute_the_gradient(
 
 @pytest.mark.parametrize("gradient", ["dX", "dW"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("name", ["3x3", "1x1", "strided", "asymmetric", "in groups", "3-D"])
+@pytest.mark.parametrize("name", ["3x3", "1x1", "strided", "asymmetric", "in groups", "1-D", "3-D"])
 def test_engines_for_channels_last_compute_it_on_copies(
     name: str, dtype: str, gradient: Any, rng: np.random.Generator, workspace: int
 ) -> None:

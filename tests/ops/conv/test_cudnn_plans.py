@@ -72,7 +72,7 @@ def test_every_convolution_has_plans_under_every_policy(dtype: str, tmp_path: Pa
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", pytest.param("float16", marks=pytest.mark.every_kernel)])
 def test_engines_for_channels_last_are_candidates_on_copies_of_other_orders(dtype: str, tmp_path: Path) -> None:
-    names = ("3x3", "1x1", "strided", "in groups", "3-D")
+    names = ("3x3", "1x1", "strided", "in groups", "1-D", "3-D")
     layouts: tuple[Any, ...] = ("first", "gaps", "last")
     asked: list[Any] = [(name, each, gradient) for name in names for each in layouts for gradient in (*GRADIENTS, "Y")]
     cases = [Case(gradient, GEOMETRIES[name], dtype, layout, biased=name == "3x3") for name, layout, gradient in asked]

@@ -40,7 +40,7 @@ class Problem:
     @property
     def channels_last(self) -> Self:
         """The same with every array channels-last, where tensor cores have kernels of their own for that."""
-        if self.geometry.rank not in (2, 3) or self.dtype == "float64":
+        if self.geometry.rank > 3 or self.dtype == "float64":
             return self
         return replace(self, **{name: _channels_last(getattr(self, name)) for name in ("dY", "X", "W")})
 
