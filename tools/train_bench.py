@@ -49,7 +49,7 @@ Row = dict[str, Any]
 
 def measured(name: str, column: str, tiny: bool, seconds: float, fusions: Any = None, batch: int | None = None) -> Row:
     """One cell, in this process. Times in milliseconds: of the forward pass, of a step alone and of one in a row, of
-    the host for a step, of the first step, of its kernels; memory in MiB.
+    the host for a step, of the first step, of its kernels; memory in MiB, PyTorch's at its peak and gradkern's scratch.
     """
     import torch  # pyright: ignore[reportMissingImports]
     from torch.nn import functional  # pyright: ignore[reportMissingImports]
@@ -159,7 +159,7 @@ def measured(name: str, column: str, tiny: bool, seconds: float, fusions: Any = 
         "first": first * 1e3,
         "kernels": None if tiny else sum(us for _, _, us in by_kernel) / 1e3,
         "by_kernel": by_kernel,
-        "memory": None if tiny else torch.cuda.max_memory_allocated() / 2**20,
+        "memory": None if tiny else (torch.cuda.max_memory_allocated() + _scratch_bytes()) / 2**20,
         "device": "CPU" if tiny else torch.cuda.get_device_name(),
         "torch": torch.__version__,
     }
@@ -168,6 +168,11 @@ def measured(name: str, column: str, tiny: bool, seconds: float, fusions: Any = 
         fused = sum(not each.reason for each in found.compiled)
         row |= {"taken": found.taken, "declined": found.declined, "fused": fused, "report": str(found)}
     return row
+
+
+def _scratch_bytes() -> int:
+    scratch = sys.modules.get("gradkern.cuda.scratch")
+    return 0 if scratch is None else scratch.held_bytes()
 
 
 def _graphed(step: Callable[[], Any]) -> Callable[[], Any]:

@@ -19,7 +19,7 @@ from gradkern.system import locks
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
-__all__ = ["scratch"]
+__all__ = ["held_bytes", "scratch"]
 
 _LEGACY, _PER_THREAD = 1, 2  # handles that are no addresses: 0 and 1 are the legacy default stream, never captured
 _COUNTER_BYTES = 256
@@ -45,6 +45,11 @@ def scratch(device: Device, stream: int, size: int) -> tuple[int, int]:
     return held.counter, held.buffer
 
 
+def held_bytes() -> int:
+    """All scratch memory of this process, on all devices."""
+    return sum(_allocations)
+
+
 @dataclass(slots=True, eq=False)
 class _Scratch:
     counter: int
@@ -53,6 +58,8 @@ class _Scratch:
 
 
 _streams: dict[tuple[int, int], _Scratch] = {}
+_allocations: list[int] = []
+"""The bytes of each: none is freed."""
 
 
 def _grown(device: Device, stream: int, size: int) -> _Scratch:
@@ -88,6 +95,7 @@ def _allocated(device: Device, size: int) -> tuple[int, int]:
             check(driver.cuStreamDestroy(apart), "destroying a stream")
         finally:
             exchange(before)
+    _allocations.append(size)
     return address, address + _COUNTER_BYTES
 
 

@@ -1,8 +1,15 @@
-"""What tells that a captured graph is destroyed, as far as that can be seen without a GPU."""
+"""What tells that a captured graph is destroyed, and how much memory is held, as far as it shows without a GPU."""
 
 import ctypes
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
-from gradkern.cuda.scratch import _Flag
+import pytest
+
+from gradkern.cuda import scratch as memory
+from gradkern.cuda.device import Device
+from gradkern.cuda.scratch import _Flag, held_bytes, scratch
 
 
 def test_a_flag_is_raised_by_a_function_of_the_c_library_and_lowered_by_the_look_at_it() -> None:
@@ -13,3 +20,26 @@ def test_a_flag_is_raised_by_a_function_of_the_c_library_and_lowered_by_the_look
     assert not other.lowered()
     assert one.lowered()
     assert not one.lowered()
+
+
+def test_all_memory_is_counted_as_nothing_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    ok = memory.driver.CUresult.CUDA_SUCCESS
+
+    def allocate(size: int) -> tuple[Any, int]:
+        asked.append(size)
+        return ok, 1 << 20
+
+    names = ("cuStreamCreate", "cuMemsetD8Async", "cuStreamSynchronize", "cuStreamDestroy")
+    done: dict[str, Any] = dict.fromkeys(names, lambda *_: (ok, 0))
+    done |= {name: getattr(memory.driver, name) for name in ("CUstreamCaptureMode", "CUstream_flags")}
+    exchange = {"cuThreadExchangeStreamCaptureMode": lambda mode: (ok, mode), "cuMemAlloc": allocate}
+    monkeypatch.setattr(memory, "driver", SimpleNamespace(**done, **exchange))
+    monkeypatch.setattr(memory, "activate", lambda device: nullcontext())
+    monkeypatch.setattr(memory, "_streams", {})
+    monkeypatch.setattr(memory, "_allocations", [])
+    device = Device(0, (9, 0), 132, 232448)
+    for size in (5 << 20, 3 << 20, 7 << 20):  # the second fits into what the first has
+        scratch(device, 0, size)
+    assert [size >> 20 for size in asked] == [5, 10]
+    assert held_bytes() == sum(asked)
