@@ -43,7 +43,7 @@ def single_pass_plan(tensors: Named, device: Device, epsilon: float) -> LaunchPl
     form = _form(tensors, device, epsilon, False)
     found = single_pass_partition(form, _sizes(tensors, device), _most(device), device.processors)
     if found is None:
-        raise Refusal("its channels would leave multiprocessors idle, or its planes are too small")
+        raise Refusal("the streaming kernel should take less time, or its planes are too small or too large")
     return persistent_plan(*found, device, list(tensors))
 
 

@@ -29,6 +29,8 @@ KINDS: list[Kind] = [  # types; images, channels, elements of a plane
     ((b, b, b), (64, 2048, 49)),  # single elements
     ((f, f, f), (32, 256, 3136)),
     ((d, d, d), (32, 512, 784)),
+    ((b, b, b), (128, 64, 90)),  # small enough for a single pass of several slices
+    ((f, f, f), (256, 128, 100)),
 ]
 Made = tuple[PersistentForm, int, str]  # form, bytes spilled, PTX
 
