@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-__all__ = ["HOPPER", "OTHERS", "SHARED_MEMORY", "parameters"]
+if TYPE_CHECKING:
+    from gradkern.cuda.compile import Compiled
+    from gradkern.cuda.spec import KernelSpec
+
+__all__ = ["HOPPER", "OTHERS", "SHARED_MEMORY", "made_of", "parameters"]
 
 HOPPER = [(9, 0)]
 """What kernels are tuned on: some kinds are compiled for it in every run, all with --every-kernel."""
@@ -22,6 +27,7 @@ def parameters(always: Pairs, others: Pairs = ()) -> list[Any]:
     """Of a test: kind and compute capability, those of every run and the rest of those that --every-kernel adds."""
     every_run = list(always)
     added = [each for each in others if each not in every_run]
+    added.sort(key=lambda each: each[1])  # what kernels share is compiled anew for another device
     return [
         pytest.param(
             kind, capability, id=f"{'.'.join(map(str, capability))}-{getattr(kind, 'name', kind)}", marks=marks
@@ -29,3 +35,9 @@ def parameters(always: Pairs, others: Pairs = ()) -> list[Any]:
         for pairs, marks in ((every_run, ()), (added, pytest.mark.every_kernel))
         for kind, capability in pairs
     ]
+
+
+@lru_cache(64)
+def made_of(spec: KernelSpec) -> Compiled:
+    """The kernel, which calls of other shapes may have in common: what it is made of is the same then."""
+    return spec.compile()

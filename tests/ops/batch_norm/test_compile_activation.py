@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
 import pytest
-from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, parameters
+from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, made_of, parameters
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
@@ -109,6 +109,6 @@ def test_no_register_is_spilled(kind: Kind, capability: tuple[int, int]) -> None
             two.prepare()
     assert dry.specs
     for spec in dry.specs:
-        made = spec.compile()
+        made = made_of(spec)
         assert made.spilled == 0, spec.description
         assert "ld.local" not in made.ptx

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.compiled import made_of
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
@@ -49,7 +50,7 @@ def test_no_register_is_spilled(gpu: str, dtype: str, layout: Any) -> None:
             dry_plan_for(f"BatchNormalization{name}", tensors, "cuda", device="cuda:0", outputs=outputs)
     assert len(dry.specs) == 3
     for spec in dry.specs:
-        made = spec.compile()
+        made = made_of(spec)
         assert made.spilled == 0, spec.description
         assert ".local" not in made.ptx
 
