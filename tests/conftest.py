@@ -66,6 +66,7 @@ def pytest_collection_finish() -> None:
     """What there is before the first test stays to the end, so no collection of garbage looks at it again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def _missing(*packages: str) -> str | None:
