@@ -7,6 +7,7 @@ processes that compile at once may pair one's index with the other's code.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -31,7 +32,7 @@ from numba.extending import intrinsic
 
 from gradkern.cpu import cache
 from gradkern.errors import ProviderError
-from gradkern.system import interrupts, locks, sources
+from gradkern.system import cache_files, interrupts, locks, sources
 
 __all__ = [
     "AS_WRITTEN",
@@ -64,6 +65,8 @@ AS_WRITTEN: Any = {**INLINE, "fastmath": {"nsz"}}
 REORDERED: Any = {**INLINE, "fastmath": FASTMATH}
 # For parts that do nothing but sums: products may be added unrounded.
 SUMMING: Any = {**REORDERED, "fastmath": FASTMATH | {"contract"}}
+
+_OTHERS_COMPILE = 60.0  # seconds that a kernel which another process compiles is waited for
 
 settings: Any = config  # whose names Numba makes at import
 
@@ -117,8 +120,10 @@ class Kernel:
         locks.require_whole_compiler()
         options: Any = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH, **_WITHOUT_CALLBACK}
         compiled = cast(Any, numba.njit(**options)(self.function))
-        compiled._cache = _Cache(self.path(*arguments))
-        compiled.compile(types.void(*arguments))
+        path = self.path(*arguments)
+        compiled._cache = _Cache(path)
+        with _alone(path):
+            compiled.compile(types.void(*arguments))
         compiled.disable_compile()
         return compiled
 
@@ -148,6 +153,15 @@ def widest_vectors(typing: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(), generate
+
+
+def _alone(path: Path | None) -> contextlib.AbstractContextManager[object]:
+    """Where a kernel is not cached yet, one process compiles it, and others that want it meanwhile load it then, as all
+    that torchrun starts do.
+    """
+    if path is None or path.exists():
+        return contextlib.nullcontext()
+    return cache_files.locked("cpu", path.stem[-16:], _OTHERS_COMPILE)
 
 
 class _Cache:

@@ -4,7 +4,10 @@ import errno
 import os
 import pickle
 import shutil
+import subprocess
+import sys
 import tempfile
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +63,32 @@ def test_a_kernel_is_compiled_once_and_then_loaded(cache: Path) -> None:
     assert hits(compiled_and_right()) == 1
     assert the_file() == Kernel(double).path(QUEUE, FLOAT)
     assert the_file().is_relative_to(cache)
+
+
+COMPILED = """
+import gradkern, numpy as np
+from gradkern.cpu.compile import _Cache
+
+def save(self, *compiled):
+    print(self.cache_path.name)
+    own(self, *compiled)
+
+own, _Cache.save_overload = _Cache.save_overload, save
+x = np.ones((2, 8), np.float32)
+input()
+assert gradkern.run("BiasGeluGrad_dX", x, x, x[0]).dX.shape == x.shape
+"""
+
+
+def test_what_processes_want_at_once_one_compiles_and_others_wait_for(cache: Path) -> None:
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    started: list[Any] = [subprocess.Popen([sys.executable, "-c", COMPILED], **pipes) for _ in range(3)]
+    for each in started:
+        each.stdin.write("\n")
+        each.stdin.flush()
+    found = [each.communicate(timeout=120)[0].split() for each in started]
+    assert [each.returncode for each in started] == [0, 0, 0]
+    assert sorted(chain(*found)) == sorted(each.name for each in cache_files.entries("cpu"))
 
 
 @pytest.mark.parametrize("kept", [0, 10, 30, 300, -1])
