@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -245,7 +246,8 @@ def in_a_process(name: str, column: str, args: argparse.Namespace, caches: str |
         if line.startswith(_MARK):
             return json.loads(line.removeprefix(_MARK))
     words = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()
-    return {"model": _named(name, args.batch), "column": column, "error": words[-1]}
+    told = [line for line in words if re.match(r"[\w.]*(Error|Exception)\b", line)]  # CUDA's have advice behind them
+    return {"model": _named(name, args.batch), "column": column, "error": (told or words)[-1]}
 
 
 def _named(name: str, batch: int | None) -> str:

@@ -73,6 +73,7 @@ class _Group:
     """Candidates whose results agree with that of the first of them.
 
     copy       the outputs of the first
+    tf32       one of them multiplies in TF32: then that may be as inexact, too, which stands for all of them
     distances  of candidates outside: how far their results are from the first's, where they were compared
     errors     of the first's outputs from the reference, once they were asked for
     """
@@ -107,6 +108,7 @@ class CrossCheck:
             differences = self._outputs.compare(group.copy)
             if joined is None and self._agree(differences, tf32 or group.tf32):
                 joined = group
+                group.tf32 |= tf32
                 group.origins.add(candidate.origin)
                 group.members.append(name)
             else:

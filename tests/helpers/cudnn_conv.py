@@ -15,7 +15,7 @@ from gradkern.strides import c_strides
 
 __all__ = ["Case", "Geometry"]
 
-Layout = Literal["first", "last", "gaps", "reversed"]
+Layout = Literal["first", "last", "gaps", "reversed", "swapped"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class Case:
     """A convolution or one gradient of it: of a type, in a layout, at addresses that are multiples of `alignment`.
 
     first, last: channels before or after the positions; gaps: channels first, every row longer than is used, but in W,
-    which cuDNN wants whole; reversed: the first axis lies innermost.
+    which cuDNN wants whole; reversed: the first axis lies innermost; swapped: channels last, and the last position
+    outside of the others.
     """
 
     gradient: Literal["dX", "dW", "Y"]
@@ -87,6 +88,10 @@ class Case:
         if layout == "last":
             batch, *positions, channels = c_strides((sizes[0], *sizes[2:], sizes[1]), kind.itemsize)
             strides = (batch, channels, *positions)
+        elif layout == "swapped":
+            order = (0, len(sizes) - 1, *range(2, len(sizes) - 1), 1)
+            steps = dict(zip(order, c_strides(tuple(sizes[axis] for axis in order), kind.itemsize), strict=True))
+            strides = tuple(steps[axis] for axis in range(len(sizes)))
         elif layout == "reversed":
             strides = tuple(reversed(c_strides(tuple(reversed(sizes)), kind.itemsize)))
         else:

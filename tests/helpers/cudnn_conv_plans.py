@@ -74,7 +74,7 @@ def _answer(case: Case, most_variations: int) -> dict[str, Any]:
     try:
         found = list(cudnn.candidates(problem, H200))
     except Unfit as unfit:
-        return {"unfit": str(unfit)}
+        return {"unfit": str(unfit), "on copies": _on_copies(problem)}
     answer: dict[str, Any] = {"candidates": [_facts(each) for each in found]}
     again = [cudnn.rebuild(problem, H200, json.loads(json.dumps(each.recipe))) for each in (found[0], found[-1])]
     answer["rebuilt"] = [_facts(each) for each in again]

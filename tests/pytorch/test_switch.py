@@ -217,6 +217,25 @@ def test_a_refusal_is_silent_unless_told_else() -> None:
     assert "input mean has type bfloat16" in row.reason
 
 
+def test_a_fault_that_takes_the_device_from_the_process_is_raised_and_no_refusal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What runs next would fail, too, and PyTorch could not tell why."""
+
+    def lost() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    def plan_for(**asked: Any) -> Any:
+        monkeypatch.setattr(kernels, "synchronize", lost)
+        raise gradkern.ProviderError("the search ended with a fault of an engine")
+
+    monkeypatch.setattr(kernels, "plan_for", plan_for)
+    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    step = bfloat16_statistics()
+    with pytest.raises(gradkern.ProviderError, match="the search ended with a fault of an engine"):
+        gradkern.torch.tune(step)
+
+
 def test_a_refusal_can_warn_once() -> None:
     gradkern.torch.enable(devices="cpu", min_bytes=0, plan="now", on_refusal="warn")
     step = bfloat16_statistics()

@@ -53,3 +53,31 @@ def test_each_output_has_the_bound_of_its_type() -> None:
 
 def test_the_nearest_is_that_whose_worst_output_is() -> None:
     assert crosschecked(far=(1, 1.004), near=(1.002, 1.00001)).accepted == {"near"}
+
+
+class Exact(Outputs):
+    """One output whose error is the result's distance from 1."""
+
+    def compare(self, copy: int) -> tuple[Difference, ...]:
+        return super().compare(copy)[:1]
+
+    def errors(self, copy: int) -> tuple[float, ...] | None:
+        return (abs(self.copies[copy][0] - 1),)
+
+
+def test_tf32_is_judged_by_its_own_bound_whoever_came_first() -> None:
+    """Long sums in float32 may be less exact than float32 promises, and TF32's as near to them as it has to be."""
+
+    def accepted(**results: tuple[float, bool]) -> set[str]:
+        outputs = Exact()
+        check = CrossCheck(outputs, ("float32",), 100)
+        for name, (result, tf32) in results.items():
+            outputs.now = result, result
+            check.add(FakeCandidate(name, notes=frozenset({"tf32"} if tf32 else ())))
+        return set(check.accepted)
+
+    rough, exact, tf32 = (1.00002, False), (1.0, False), (1.0003, True)
+    assert accepted(rough=rough, exact=exact) == {"exact"}
+    assert accepted(rough=rough, tf32=tf32, exact=exact) == {"rough", "tf32", "exact"}
+    assert accepted(exact=exact, tf32=tf32) == {"exact", "tf32"}
+    assert accepted(exact=exact, wrong=(1.003, True)) == {"exact"}

@@ -1,11 +1,13 @@
 """The benchmark of training steps, with its small models on the CPU."""
 
+import argparse
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import train_bench
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,6 +35,18 @@ def test_a_table_and_json_of_every_column(tmp_path: Path) -> None:
     assert 0 < eager["in_a_row"] < 1e4
     assert "step" in liger or "error" in liger
     assert "| GPT 12x1024, batch 3 | enable |" in done.stdout
+
+
+def test_a_cell_that_fails_says_which_error_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not the advice that PyTorch gives behind those of CUDA."""
+    words = "Traceback:\ntorch.AcceleratorError: CUDA error: an illegal memory access\nCompile with `DSA` for more."
+    done = subprocess.CompletedProcess([], 1, "", words)
+    monkeypatch.setattr(train_bench.subprocess, "run", lambda *_, **__: done)
+    asked = argparse.Namespace(seconds=1.0, tiny=True, batch=None, fusions=None, limit=9)
+    row = train_bench.in_a_process("GPT", "eager", asked, None)
+    assert row["error"] == "torch.AcceleratorError: CUDA error: an illegal memory access"
+    done.stderr = ""
+    assert train_bench.in_a_process("GPT", "eager", asked, None)["error"] == "exit status 1"
 
 
 def test_a_batch_has_at_least_one_sample() -> None:

@@ -22,6 +22,7 @@ from gradkern.torch.overrides.override import Override
 from gradkern.torch.overrides.request import Declined, Translation
 from gradkern.torch.overrides.runners import Run, runner
 from gradkern.torch.overrides.signatures import Asked, Counter, Signature, asked, random_args, recogniser
+from gradkern.torch.overrides.timing import synchronize
 
 __all__ = ["Kernel"]
 
@@ -113,6 +114,7 @@ class Kernel:
                     run = self._runs[question, flags] = self._planned(question, flags)
                 signature.run = run
             except GradkernError as error:
+                _raise_if_lost(error)
                 signature.reason = str(error)
 
     def wanted(self, signature: Signature) -> Wanted | None:
@@ -198,6 +200,16 @@ class Kernel:
         if how == "raise":
             raise ProviderError(text)
         warnings.warn(text, RuntimeWarning, stacklevel=4)
+
+
+def _raise_if_lost(error: GradkernError) -> None:
+    """Raise it where a kernel's fault has taken the device from this process: what runs next fails, too, and does not
+    tell why.
+    """
+    try:
+        synchronize()
+    except RuntimeError:
+        raise error from None
 
 
 def _capturing(tensor: torch.Tensor) -> bool:

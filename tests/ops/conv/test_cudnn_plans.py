@@ -99,6 +99,25 @@ def test_weights_that_do_not_lie_end_to_end_are_not_put_to_cudnn(tmp_path: Path)
         assert "weights that lie end to end" in answer["unfit"]
 
 
+def test_arrays_in_other_orders_are_not_put_to_cudnn_but_on_copies(tmp_path: Path) -> None:
+    """As Inductor lays gradients out at times: an engine read outside of the array, another was slow."""
+    cases = [
+        Case(gradient, GEOMETRIES[name], "bfloat16", "swapped", layout_of_W="last")
+        for name in ("3x3", "3-D")
+        for gradient in (*GRADIENTS, "Y")
+    ]
+    for answer in ask(tmp_path, cases)["answers"]:
+        assert "trusted with the orders (N, C, spatial) and (N, spatial, C)" in answer["unfit"]
+        assert any(each["refused"] is None for each in answer["on copies"])
+
+
+def test_engines_that_are_faulty_are_no_candidates(tmp_path: Path) -> None:
+    asked: list[tuple[str, Any]] = [("float32", "first"), ("bfloat16", "last")]
+    for dtype, layout in asked:
+        (answer,) = ask(tmp_path, [Case("dW", GEOMETRIES["3x3"], dtype, layout)])["answers"]
+        assert 70 not in {each["recipe"]["engine"] for each in answer["candidates"]}
+
+
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float16", marks=pytest.mark.every_kernel), "bfloat16"])
 def test_arrays_that_start_anywhere_have_plans(dtype: str, tmp_path: Path) -> None:
     item = 4 if dtype == "float32" else 2

@@ -44,6 +44,10 @@ _ORDER = {"dX": (_DY, _W, _X), "dW": (_DY, _X, _W), "Y": (_X, _W, _DY)}  # of ad
 # from 9.10 to 9.28 those of one number have the same knobs and notes.
 _ROUNDS_PARTS = {("dW", 24), ("dW", 47), ("dW", 61)}
 """Engines that round partial sums to 16 bits. Of the first two cuDNN says so for float16, but not for bfloat16."""
+_FAULTY = {("dW", 70)}
+"""Engines that are not trusted with anything: dW 70 gave another gradient for float32 in NCHW, and read outside of
+bfloat16 arrays in an unusual order, which ended the process's use of the device.
+"""
 _TAKES_ANY_PADS = {("dX", 0), ("dX", 74), ("dW", 0), ("dW", 67), ("Y", 0)}
 """Engines without tensor cores that heed the pads at the end. Of the others some do not, and read and write outside the
 arrays (dX 50) or compute another gradient (dW 1, 18, 20); all of those with tensor cores do.
@@ -200,6 +204,8 @@ def _candidate(problem: Problem, device: Device, form: str, config: Config) -> C
     made = engine.make(_graph(problem, form), description(device), config)
     numerical, behavior = engine.notes(made)
     fault = problem.gradient, config.engine
+    if fault in _FAULTY:
+        raise Unfit(f"cuDNN's engine {config.engine} for {problem.gradient} is faulty")
     even = _pads_end(problem.geometry) == problem.geometry.pads_begin
     if not even and NumericalNote.TENSOR_CORE not in numerical and fault not in _TAKES_ANY_PADS:
         raise Unfit("cuDNN's engines without tensor cores do not heed pads at the end")
@@ -233,8 +239,8 @@ def _forms(problem: Problem) -> Mapping[str, int | None]:
 def _graph(problem: Problem, form: str) -> Descriptor:
     """The operation graph of one gradient, or of Y. Raises CudnnError, or Unfit where it cannot be put to cuDNN.
 
-    Weights in other orders or with gaps are not, nor arrays with gaps in another form than their own: many engines take
-    them, and read them as if they were dense (9.19).
+    Weights in other orders or with gaps are not, nor arrays with gaps in another form than their own, nor any in other
+    orders: many engines take them, and read them as if they were dense, or outside of them (9.19).
     """
     geometry = problem.geometry
     if problem.dtype not in DATA_TYPES:
@@ -251,6 +257,9 @@ def _graph(problem: Problem, form: str) -> Descriptor:
         raise Unfit("cuDNN takes weights that lie end to end, in the order (M, C, spatial) or (M, spatial, C)")
     if bias is not None and not is_dense(bias):
         raise Unfit("cuDNN takes a bias that lies end to end")
+    for name in (Y, "X"):
+        if not _is_in_order(described[name]):
+            raise Unfit(f"{name}: cuDNN is trusted with the orders (N, C, spatial) and (N, spatial, C)")
     if axis is not None and not all(map(_is_end_to_end, (problem.dY, problem.X))):
         raise Unfit("cuDNN takes arrays with gaps only in the number of axes that they have")
     # Left open by axes of one element, it is as in the other arrays, or as the tensor cores of the type want it.
@@ -325,6 +334,15 @@ def _layout(name: str, described: Tensor, axis: int | None, last: bool) -> tuple
 def _is_end_to_end(described: Tensor) -> bool:
     """Whether the elements lie without gaps, the channels before or after the positions."""
     return is_dense(described) or is_dense(described, (0, *range(2, len(described.shape)), 1))
+
+
+def _is_in_order(described: Tensor) -> bool:
+    """Whether the axes of more than one element lie as in (N, C, spatial) or (N, spatial, C), gaps or not."""
+    rank = len(described.shape)
+    steps = [(size, abs(stride)) for size, stride in zip(described.shape, described.strides, strict=True)]
+    orders = (range(rank), (0, *range(2, rank), 1))
+    along = [[steps[axis][1] for axis in order if steps[axis][0] > 1] for order in orders]
+    return any(each == sorted(each, reverse=True) for each in along)
 
 
 def _lifted(values: tuple[int, ...], at: int | None, fill: int) -> tuple[int, ...]:
