@@ -96,7 +96,7 @@ def _means(rows: list[Row]) -> str:
     lines: list[list[str]] = []
     for setting in dict.fromkeys(row["setting"] for row in rows):
         here = [row for row in rows if row["setting"] == setting]
-        cells = [_TYPES.get(setting, setting) + (", NCHW" if setting.endswith("-nchw") else "")]
+        cells: list[str] = [f"{_TYPES.get(setting, setting)}{', NCHW' if setting.endswith('-nchw') else ''}"]
         for kind, outputs in wanted:
             ratios = [
                 row["torch_over_gradkern"]
