@@ -14,7 +14,7 @@ from markdown_table import table
 
 import gradkern
 
-__all__ = ["RESULTS", "cold", "cpu", "digits", "gpu_origin", "h200", "train"]
+__all__ = ["RESULTS", "cold", "cpu", "digits", "forward", "gpu_origin", "h200", "train"]
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PEERS = ("torch", "cudnn", "compile", "liger")  # of the benchmark on a GPU
@@ -109,8 +109,18 @@ def train() -> str:
 
 
 def h200() -> str:
-    """GB/s of the CUDA kernels, the limit and the peers, measured in one run."""
-    results = json.loads((RESULTS / "h200.json").read_text())
+    """Gradients on a GPU, the limit and the peers."""
+    return _on_gpu("h200.json")
+
+
+def forward() -> str:
+    """The same of forward passes."""
+    return _on_gpu("forward.json")
+
+
+def _on_gpu(file: str) -> str:
+    """GB/s of the CUDA kernels, the limit and the peers, measured together."""
+    results = json.loads((RESULTS / file).read_text())
     rows = results["rows"]
     peers = [peer for peer in PEERS if any(peer in row["peers"] for row in rows)]
     machine = results["machine"]
@@ -119,7 +129,7 @@ def h200() -> str:
     parts = (
         _ranges(rows, peers),
         f"<details><summary>Every size</summary>\n\n{_every_size(rows, peers)}\n\n</details>",
-        f"{gpu_origin(machine, packages)}; [`h200.json`](h200.json) has the commands.",
+        f"{gpu_origin(machine, packages)}; [`{file}`]({file}) has the commands.",
     )
     return "\n\n".join(parts)
 
