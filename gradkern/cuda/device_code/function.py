@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from gradkern.cuda.compile import front_end
+from gradkern.cuda.device_code.alike import once_for_alike
 from gradkern.cuda.folding import folded
 
 __all__ = ["device_function"]
@@ -15,9 +16,10 @@ _numba: Any = import_module("numba.cuda")  # it has no types
 SIMULATED = bool(import_module("numba.cuda.core.config").ENABLE_CUDASIM)
 
 
+@once_for_alike
 def device_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that kernels call at no cost: it is always inlined. Under the simulator it runs as Python, folded as
-    it would be compiled.
+    it would be compiled. Kernels share those that are alike, each of which is folded and typed once.
     """
     if SIMULATED:
         from gradkern.cuda.device_code import simulated

@@ -23,6 +23,7 @@ import numpy as np
 from greenlet import getcurrent, greenlet
 from numba.cuda.simulator.kernelapi import Dim3, FakeCUDALocal, FakeCUDAShared
 
+from gradkern.cuda.device_code.alike import once_for_alike
 from gradkern.cuda.folding import folded
 
 
@@ -137,6 +138,7 @@ _IN_PYTHON: dict[int, Any] = {  # by identity: Numba's types call NumPy's in the
 }
 
 
+@once_for_alike
 def in_python(function: Callable[..., Any]) -> Callable[..., Any]:
     """A kernel or a device function as Python runs it, folded as it would be compiled."""
     made: Any = folded(function)
@@ -171,8 +173,7 @@ def loader(dtype: str, width: int) -> Callable[..., None]:
     def load(values: Any, address: int) -> None:
         if int(address) % min(16, width * np.dtype(dtype).itemsize):
             raise ValueError(f"misaligned load of {width} {dtype} at {address}")
-        for index, element in enumerate(_array(address, dtype, width).astype(wide)):
-            values[index] = element
+        values[:width] = _array(address, dtype, width).astype(wide)
 
     return load
 
@@ -182,8 +183,7 @@ def word_loader(size: int) -> Callable[..., None]:
         if int(address) % size:
             raise ValueError(f"misaligned load of {size} bytes at {address}")
         raw = bytes(_array(address, "uint8", size)).ljust(4, b"\0")
-        for index, word in enumerate(np.frombuffer(raw, np.int32)):
-            words[first + index] = word
+        words[first : first + len(raw) // 4] = np.frombuffer(raw, np.int32)
 
     return load
 
@@ -204,8 +204,7 @@ def unpacker(dtype: str, width: int) -> Callable[..., None]:
 
     def unpack(values: Any, words: Any, first: int) -> None:
         raw = np.array([words[first + index] for index in range(-(-size // 4))], np.int32).tobytes()[:size]
-        for index, element in enumerate(np.frombuffer(raw, dtype).astype(wide)):
-            values[index] = element
+        values[:width] = np.frombuffer(raw, dtype).astype(wide)
 
     return unpack
 
@@ -214,7 +213,7 @@ def storer(dtype: str, width: int) -> Callable[..., None]:
     def store(address: int, values: Any) -> None:
         if int(address) % min(16, width * np.dtype(dtype).itemsize):
             raise ValueError(f"misaligned store of {width} {dtype} at {address}")
-        _array(address, dtype, width)[:] = [values[index] for index in range(width)]
+        _array(address, dtype, width)[:] = values[:width]
 
     return store
 

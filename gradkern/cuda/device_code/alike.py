@@ -1,0 +1,74 @@
+"""Device functions that are made again and again, for kernels of other forms, with the same constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from types import FunctionType, ModuleType
+from typing import Any, cast
+
+import numpy as np
+
+__all__ = ["once_for_alike"]
+
+_MOST = 512  # made functions that are kept: some kernels' worth
+
+
+def once_for_alike(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`make`, which is not asked again for a function of the same code whose names stand for the same."""
+
+    @lru_cache(_MOST)
+    def made(alike: _Alike) -> Any:
+        return make(alike.function)
+
+    def found(function: Any) -> Any:
+        if not isinstance(function, FunctionType):
+            return make(function)
+        try:
+            alike = _Alike(function)
+        except TypeError:  # one of its names stands for a list or the like
+            return make(function)
+        return made(alike)
+
+    return found
+
+
+class _Alike:
+    """A function, equal to all that are folded, typed and lowered as it is."""
+
+    __slots__ = ("_hash", "_key", "function")
+
+    def __init__(self, function: FunctionType) -> None:
+        self.function = function
+        self._key = (function.__code__, _exact(function.__defaults__), *_outside(function))
+        self._hash = hash(self._key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Alike) and self._key == other._key
+
+
+def _outside(function: FunctionType) -> Iterator[Any]:
+    """What a function's names stand for: those of functions around it, those of its module, and those of modules."""
+    for cell in function.__closure__ or ():
+        try:
+            yield _exact(cell.cell_contents)
+        except ValueError:  # not assigned yet
+            raise TypeError from None
+    names, known = function.__code__.co_names, function.__globals__
+    for name in names:
+        value = known.get(name)
+        yield _exact(value)
+        if isinstance(value, ModuleType) and value.__name__.startswith("gradkern."):
+            for each in names:
+                yield _exact(getattr(value, each, None))
+
+
+def _exact(value: Any) -> Any:
+    """Equal for values that nothing tells apart, which 1, 1.0 and True are not, and 0.0 and -0.0."""
+    if isinstance(value, tuple):
+        return tuple(map(_exact, cast("tuple[Any, ...]", value)))
+    kind = cast("type[Any]", type(value))
+    return kind, repr(value) if issubclass(kind, (float, np.floating)) else value
