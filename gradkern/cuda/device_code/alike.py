@@ -11,7 +11,7 @@ import numpy as np
 
 __all__ = ["once_for_alike"]
 
-_MOST = 512  # made functions that are kept: some kernels' worth
+_MOST = 128  # made functions that are kept, each with what Numba knows of it: some kernels' worth
 
 
 def once_for_alike(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
