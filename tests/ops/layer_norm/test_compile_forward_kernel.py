@@ -53,7 +53,7 @@ BY_UNITS: list[Kind] = [  # of memory, which only devices do that copy rows in b
 ]
 
 
-def form_of(kind: Kind, capability: tuple[int, int]) -> NormForm:
+def form_of(kind: Kind, capability: tuple[int, int], rows: int = 1 << 20) -> NormForm:
     operator, data, parameter, columns, width = kind
     form = NormForm(
         operator,
@@ -73,7 +73,7 @@ def form_of(kind: Kind, capability: tuple[int, int]) -> NormForm:
         by_units=columns % width > 0,
         native_bfloat16=capability >= (8, 0),
     )
-    return choose(form, columns, 1 << 20, 132, SHARED_MEMORY[capability])
+    return choose(form, columns, rows, 132, SHARED_MEMORY[capability])
 
 
 @pytest.mark.parametrize(
@@ -94,4 +94,16 @@ def test_no_register_is_spilled_and_accesses_are_vectors(kind: Kind, capability:
         assert f"ld.{'shared' if form.ring else 'global'}.v4.b32" in made.ptx
         assert "st.global.v4.b32" in made.ptx
     assert ("cp.async.bulk" in made.ptx) == (form.source == "bulk")
+    assert "ld.local" not in made.ptx
+
+
+@pytest.mark.parametrize("data", [b, pytest.param(h, marks=pytest.mark.every_kernel)])
+def test_no_register_is_spilled_where_fewer_rows_have_a_ring(data: str) -> None:
+    from gradkern.cuda.compile import compile_kernel
+    from gradkern.ops.layer_norm.cuda.forward.kernel import build
+
+    form = form_of((LAYER, data, f, 1024, 8), HOPPER[0], 8192)
+    assert not form.once
+    made = compile_kernel(build(form), len(ARGUMENTS), HOPPER[0], form.threads, form.blocks_per_processor)
+    assert made.spilled == 0
     assert "ld.local" not in made.ptx

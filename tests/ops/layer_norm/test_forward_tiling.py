@@ -50,3 +50,22 @@ def test_every_device_has_the_shared_memory_for_what_is_chosen(capability: tuple
             for rows in (10, 1 << 20):
                 made = choose(form, columns, rows, 132, SHARED_MEMORY[capability])
                 assert made.shared_bytes <= SHARED_MEMORY[capability]
+
+
+@pytest.mark.parametrize(
+    ("operator", "rows", "columns", "once", "shape"),
+    [
+        (LAYER, 4096, 1024, False, (32, 4, 16)),
+        (LAYER, 16384, 1024, False, (32, 4, 16)),
+        (LAYER, 4095, 1024, True, (32, 4, 2)),
+        (LAYER, 16385, 1024, True, (32, 4, 2)),
+        (LAYER, 4096, 768, True, (32, 3, 2)),
+        (SKIP, 4096, 1024, True, (32, 4, 2)),
+    ],
+)
+def test_rows_have_a_ring_or_blocks_of_their_own_where_that_was_faster(
+    operator: str, rows: int, columns: int, once: bool, shape: tuple[int, int, int]
+) -> None:
+    """On an H200, timed in the same rounds; the others keep what they had."""
+    form = choose(replace(FORM, operator=operator), columns, rows, 132, 232448)
+    assert (form.once, (form.lanes, form.vectors, form.warp_groups)) == (once, shape)

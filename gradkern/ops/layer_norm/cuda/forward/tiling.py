@@ -41,13 +41,14 @@ _WORTH_UNITS = {16: 0.8, 24: 0.95, 32: 1.0}  # the same by units of 2-byte eleme
 _SINGLE = {**SINGLE, 8: 1.0}  # the same where an access is of one element of 2 bytes
 _ALL_LANES = 1.01  # the worth of 16 values a thread, where all 512 threads have one row
 _ONCE = {32: 1.0, 24: 0.99, 16: 0.95}  # the worth of values a thread in a block that ends with its first rows
+_BY_RING = range(4096, 16384 + 1)  # rows: see _once
 _CUT = {1: 1.0, 2: 0.97, 3: 0.94, 4: 0.985, 6: 0.8, 8: 0.79, 16: 0.76}  # what it costs to cut a row into slices
 
 
 def choose(form: NormForm, columns: int, rows: int, processors: int, shared_bytes: int) -> NormForm:
     """`form` with its threads, slices and stages filled in; width, types and source are given."""
     few = rows <= 2 * processors
-    once = None if few else _once(form, columns)
+    once = None if few else _once(form, columns, rows)
     if once:
         return once
     chosen = max(_candidates(form, columns, few, processors, shared_bytes), key=lambda each: each[0])[1]
@@ -70,7 +71,7 @@ def choose(form: NormForm, columns: int, rows: int, processors: int, shared_byte
     return chosen
 
 
-def _once(form: NormForm, columns: int) -> NormForm | None:
+def _once(form: NormForm, columns: int, rows: int) -> NormForm | None:
     """Blocks that end with their first rows, where that is faster.
 
     While a block adds up its row and normalises it, it loads nothing: other blocks must, as much as they have registers
@@ -78,6 +79,9 @@ def _once(form: NormForm, columns: int) -> NormForm | None:
     takes a sum over lanes more, and most such norms add a bias: then only data of 4 bytes and 4096 columns at most.
     Without a mean rows of 2 bytes an element are faster so if there are two arrays of them; of one alone, wide rows
     took up to 1.3 times as long as through the ring.
+
+    A row of one warp, of one array, with a mean, a bias and 32 values a thread leaves registers for 14 blocks only: as
+    many rows as were measured take 0.87 to 0.96 of the time through the ring.
     """
     itemsize = max(form.data_itemsize, form.result_itemsize)
     if form.source != "bulk" or form.by_units or form.shifted or itemsize == 8 or form.width * itemsize < 16:
@@ -85,6 +89,8 @@ def _once(form: NormForm, columns: int) -> NormForm | None:
     if 128 < columns < 256:  # a warp has four rows, which the ring gets as one piece of memory
         return None
     if columns <= 1024:
+        if form.centred and form.biased and not form.skips and itemsize == 2 and columns > 768 and rows in _BY_RING:
+            return None
         values, lanes, threads = tuple(_ONCE), 32, 64
     elif form.data_itemsize == 4:
         values, lanes, threads = (16,), 256 if form.centred else 512, 256
