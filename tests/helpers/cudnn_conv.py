@@ -11,7 +11,7 @@ import numpy as np
 from gradkern.call import Tensor
 from gradkern.ops.conv import geometry as sizes
 from gradkern.ops.conv.cuda.problem import ForwardProblem, Problem
-from gradkern.strides import c_strides
+from gradkern.strides import c_strides, end_to_end
 
 __all__ = ["Case", "Geometry"]
 
@@ -90,8 +90,7 @@ class Case:
             strides = (batch, channels, *positions)
         elif layout == "swapped":
             order = (0, len(sizes) - 1, *range(2, len(sizes) - 1), 1)
-            steps = dict(zip(order, c_strides(tuple(sizes[axis] for axis in order), kind.itemsize), strict=True))
-            strides = tuple(steps[axis] for axis in range(len(sizes)))
+            strides = end_to_end(Tensor(kind, sizes, (), self.alignment), order).strides
         elif layout == "reversed":
             strides = tuple(reversed(c_strides(tuple(reversed(sizes)), kind.itemsize)))
         else:

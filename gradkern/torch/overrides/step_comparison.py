@@ -49,13 +49,12 @@ def compare_steps(
         every = ranks.of_all(_times(with_ways, ways, step, repeats))
         times = {way: max(each[place] for each in every) for place, way in enumerate(ways)}  # the slowest rank's
         best = min((way for way in _PREFERRED if way in times), key=lambda way: times[way])
-        with_ways.take(_CHOSEN if best == _PYTORCH else best)
-        if best == _PYTORCH:
-            ours = min(times[way] for way in ways if way != best)
-            kernel.wake()
-            kernel.rest(
-                f"no gain: a step takes {ours:.2f} ms with gradkern's kernels, {times[best]:.2f} with PyTorch's"
-            )
+        if best != _PYTORCH:
+            with_ways.take(best)
+            continue
+        ours = min(times[way] for way in ways if way != best)
+        kernel.wake()
+        kernel.rest(f"no gain: a step takes {ours:.2f} ms with gradkern's kernels, {times[best]:.2f} with PyTorch's")
 
 
 class _Ways:

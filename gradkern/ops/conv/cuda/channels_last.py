@@ -51,14 +51,13 @@ class ChannelsLastCandidate:
     def prepare(self) -> None:
         self.inner.prepare()
         self.workspace, laid = self.inner.workspace, _laid(self.problem)
-        given, inner = self.problem.inputs, laid.inputs
-        self._before = [self._copy(place, each, inner[place], inner[place]) for place, each in _moved(given, inner)]
-        given, inner = (self.problem.output,), (laid.output,)
-        self._after = [self._copy(place, inner[place], each, inner[place]) for place, each in _moved(given, inner)]
+        before, after = (self.problem.inputs, laid.inputs), ((laid.output,), (self.problem.output,))
+        self._before = [self._copy(*each) for each in _moved(*before)]
+        self._after = [self._copy(*each) for each in _moved(*after)]
 
-    def _copy(self, place: int, source: Tensor, target: Tensor, copy: Tensor) -> tuple[int, int, Launch]:
+    def _copy(self, place: int, source: Tensor, target: Tensor) -> tuple[int, int, Launch]:
         offset = up(self.workspace, _ALIGNED)
-        self.workspace = offset + copy.nbytes
+        self.workspace = offset + source.nbytes
         return place, offset, copy_launch(source, target, self.device)
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
@@ -115,6 +114,7 @@ def _laid(problem: Problem) -> Problem:
     return made
 
 
-def _moved(given: tuple[Tensor, ...], laid: tuple[Tensor, ...]) -> Iterator[tuple[int, Tensor]]:
-    """Of the arrays that lie otherwise, the place and how they are given."""
-    return ((place, each) for place, each in enumerate(given) if each != laid[place])
+def _moved(sources: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Of the arrays that lie otherwise, the place, and what they are copied from and to."""
+    pairs = enumerate(zip(sources, targets, strict=True))
+    return ((place, source, target) for place, (source, target) in pairs if source != target)
