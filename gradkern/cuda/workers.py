@@ -31,7 +31,7 @@ __all__ = ["WorkerError", "available", "close_idle", "compiled", "cores"]
 _START = 60.0  # seconds until a worker says that it is there
 _PATIENCE = 180.0  # seconds for one kernel: they take one or two
 _LONGEST = 1 << 28  # bytes of an answer
-_KEPT = 20.0  # seconds without work
+_KEPT = 20.0  # seconds without work, after which none is given any: it ends by itself after three times as many
 _MOST = 16  # workers: each takes 300 MB, and some more with every kernel
 _RENEWED = 100  # kernels after which one makes place for a new one
 _CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from gradkern.cuda.worker import main; main()"
@@ -83,6 +83,7 @@ class Worker:
             raise StartError(f"cannot be started: {error}") from error
         self._greeted = False
         self.compiled = 0
+        self.idle_since = 0.0  # of time.monotonic, while it waits for work
 
     @property
     def alive(self) -> bool:
@@ -238,7 +239,7 @@ def _taken(busy: list[Worker]) -> Worker:
     with _lock:
         while _idle:
             worker = _idle.pop()
-            if worker.alive:
+            if worker.alive and time.monotonic() - worker.idle_since < _KEPT:
                 break
             worker.close()
         else:
@@ -250,6 +251,7 @@ def _taken(busy: list[Worker]) -> Worker:
 def _give_back(worker: Worker) -> None:
     global _timer
     with _lock:
+        worker.idle_since = time.monotonic()
         _idle.append(worker)
         if _timer is not None:
             _timer.cancel()

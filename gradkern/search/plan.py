@@ -8,6 +8,7 @@ from typing import Any
 
 from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, in_turn, is_current
 from gradkern.cuda.scratch import scratch
+from gradkern.cuda.torch_memory import LARGE, borrow, give_back
 from gradkern.errors import ProviderError
 from gradkern.search.candidate import Unfit
 from gradkern.search.store import SearchResult
@@ -23,7 +24,8 @@ Choices = Mapping[str, Choice]
 
 
 class SearchPlan:
-    """Runs the winners, in scratch memory of the stream; writes zeros where a gradient sums over nothing.
+    """Runs the winners, in scratch memory of the stream, or in what PyTorch lends where much is needed; writes zeros
+    where a gradient sums over nothing.
 
     combine  makes of the choices one candidate that runs them all on the call's arrays; None of no choices
     zeros    (place among the outputs, bytes) of what is all zero
@@ -75,16 +77,23 @@ class SearchPlan:
                 self(inputs, outputs, stream)
             return
         with in_turn:
-            workspace = self._workspace(stream) if self._bytes else 0
-            self._enqueue(inputs, outputs, workspace, stream)
+            workspace, lent = self._workspace(stream) if self._bytes else (0, False)
+            try:
+                self._enqueue(inputs, outputs, workspace, stream)
+            finally:
+                if lent:
+                    give_back(workspace)
             for place, size in self._zeros:
                 check(driver.cuMemsetD8Async(outputs[place], 0, size, stream), "writing zeros")
 
-    def _workspace(self, stream: int) -> int:
-        """The address of the workspace. Where it cannot be had, the next candidates with smaller ones take over."""
+    def _workspace(self, stream: int) -> tuple[int, bool]:
+        """The address of the workspace, and whether it has to be given back. Where it cannot be had, the next
+        candidates with smaller ones take over.
+        """
         while True:
             try:
-                return scratch(self._device, stream, self._bytes)[1]
+                lent = borrow(self._device, stream, self._bytes) if self._bytes > LARGE else None
+                return (scratch(self._device, stream, self._bytes)[1], False) if lent is None else (lent, True)
             except OutOfMemoryError as error:
                 name = max(self._choices, key=lambda each: self._choices[each].candidate.workspace)
                 try:

@@ -98,6 +98,18 @@ def test_every_kernel_comes_once_whatever_the_number_of_workers(monkeypatch: pyt
     assert not [each for each in workers._idle if not each.alive]
 
 
+def test_a_worker_that_may_be_about_to_end_gets_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(monkeypatch)
+    made(jobs=1)
+    (first,) = workers._idle
+    made(jobs=1)
+    assert workers._idle == [first]
+    first.idle_since -= workers._KEPT
+    assert made(jobs=1) == ALL
+    assert first not in workers._idle
+    assert not first.alive
+
+
 def test_a_worker_sees_no_gpu_and_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     body = "return Compiled(f'{os.getpid()} {os.environ[\"CUDA_VISIBLE_DEVICES\"]!r}'.encode(), 1, 0)"
     fake(monkeypatch, body)

@@ -248,6 +248,23 @@ def test_every_ranked_kernel_can_be_pinned() -> None:
         run.check()
 
 
+def test_large_workspaces_are_lent_by_pytorch_for_the_time_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    torch.cuda.init()
+    monkeypatch.setattr("gradkern.search.plan.LARGE", 0)
+    names = [row.name for row in planned(Run(SHAPES[0], outputs=("dW",))).results["dW"].ranking]
+    runs = [Run(SHAPES[0], outputs=("dW",), policy=replace(EXACT, kernel=name)) for name in names[:12]]
+    with_workspaces = [(run, plan) for run in runs if (plan := planned(run)).scratch]
+    assert with_workspaces
+    for run, plan in with_workspaces:
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        run(plan)
+        assert torch.cuda.max_memory_allocated() >= before + plan.scratch
+        assert torch.cuda.memory_allocated() == before
+        run.check()
+
+
 def test_a_kept_search_is_used_without_a_bench(monkeypatch: pytest.MonkeyPatch) -> None:
     from gradkern.search.bench import CudaBench
 
