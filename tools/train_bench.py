@@ -8,250 +8,144 @@
 
 A step is a forward and a backward pass. Every cell is a process of its own, so that no column warms another's caches;
 --cold runs each twice, first with empty caches. A cell that fails, or takes longer than --limit, says why in its place.
---top N prints a step's N kernels that take the most; the JSON has all.
+--top N prints a step's N kernels that take the most; the JSON has all. With --turns N all columns of a model are loaded
+at once, and timed in N turns: where the host's speed changes by the minute, that is fair to all.
 A column is eager, or some of these with + between: enable, that is gradkern.torch.enable() and tune(repeats=5);
 accelerate, gradkern.torch.accelerate(); compile, torch.compile; gradkern, torch.compile with gradkern's backend, and
 tune(); liger, Liger's layers in place of PyTorch's; graph, the step captured in a CUDA graph and replayed. "step" is
 one alone, synchronised before and after; "in a row" is one of ten with nothing between, as a training loop has them
-that reads its loss now and then; "kernels" is the time that the kernels of a step take, by torch.profiler: what the
-step would take if the host were never late.
+that reads its loss now and then. Both are medians, with the quartiles behind them. "kernels" is the time that the
+kernels of a step take, by torch.profiler: what the step would take if the host were never late.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import results_file
 from markdown_table import table
+from train_cell import Row, measured, named
 
 COLUMNS = (
     *("eager", "enable", "compile", "compile+enable", "gradkern", "gradkern+enable", "liger", "liger+compile"),
     *("graph", "graph+enable", "graph+compile", "gradkern+graph", "gradkern+enable+graph"),
 )
-IN_A_ROW = 10
 PARTS = ("enable", "accelerate", "compile", "gradkern", "liger", "graph")
-_MARK = "train_bench: "
-Row = dict[str, Any]
+_MARK, _WAITS = "train_bench: ", "waits"
 
 
-def measured(name: str, column: str, tiny: bool, seconds: float, fusions: Any = None, batch: int | None = None) -> Row:
-    """One cell, in this process. Times in milliseconds: of the forward pass, of a step alone and of one in a row, of
-    the host for a step, of the first step, of its kernels; memory in MiB, PyTorch's at its peak and gradkern's scratch.
+class Cell:
+    """The process of one cell: it makes ready, and then waits for its turns to be timed.
+
+    row   what it has found, once it has ended; `error` where it failed
     """
-    import torch  # pyright: ignore[reportMissingImports]
-    from torch.nn import functional  # pyright: ignore[reportMissingImports]
-    from train_models import CASES
 
-    case = CASES[tiny][name]
-    if batch is not None:
-        case = replace(case, shape=(batch, *case.shape[1:]))
-    device = "cpu" if tiny else "cuda"
-    torch.manual_seed(0)
-    torch.backends.cudnn.benchmark = True
-    conv: Any = torch.backends.cudnn.conv  # pyright: ignore[reportAttributeAccessIssue]
-    conv.fp32_precision = "ieee" if case.precision == "f32" else "tf32"
-    model: Any = case.model().to(device)
-    dtype = torch.bfloat16 if case.precision == "bf16" else torch.float32
-    model = model.to(dtype)
-    if case.last:
-        model = model.to(memory_format=torch.channels_last)
-    if case.words:
-        x = torch.randint(model.words.num_embeddings, case.shape, device=device)
-        target = torch.randint(case.classes or 1, case.shape, device=device)
-    else:
-        x = torch.randn(case.shape, device=device, dtype=dtype)
-        x = x.to(memory_format=torch.channels_last) if case.last else x
-        spatial = case.shape[2:] if len(case.shape) == 5 else ()
-        target = torch.randint(case.classes, (case.shape[0], *spatial), device=device)
-    parts = column.split("+")
-    if "accelerate" in parts:
-        from gradkern.torch import accelerate
-
-        accelerate(model)
-    if "liger" in parts:
-        from train_liger import swap
-
-        model = swap(model)
-    run: Callable[..., Any] = model
-    if "compile" in parts:
-        run = torch.compile(model)
-    elif "gradkern" in parts:
-        import gradkern.torch
-
-        chosen: Any = {"gradkern": True} if tiny else None if fusions is None else {"gradkern": fusions}
-        run = torch.compile(model, backend="gradkern", options=chosen)
-    synchronize = (lambda: None) if tiny else torch.cuda.synchronize
-
-    def forward() -> Any:
-        with torch.autocast(device, torch.bfloat16, enabled=case.precision == "autocast"):
-            y = run(x)
-        if not case.classes:
-            return y
-        y = y.float()
-        return (
-            functional.cross_entropy(y.flatten(0, 1), target.flatten())
-            if case.words
-            else functional.cross_entropy(y, target)
+    def __init__(self, name: str, column: str, args: argparse.Namespace, caches: str | None = None) -> None:
+        """caches: a folder for all of them."""
+        self.row: Row | None = None
+        self._named = {"model": named(name, args.batch), "column": column}
+        self._limit, self._left = args.limit, args.limit
+        environment = dict(os.environ)
+        if caches is not None:
+            environment |= {"GRADKERN_CACHE_DIR": f"{caches}/gradkern", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor"}
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  it is closed with the process
+        self._process = subprocess.Popen(
+            _command(name, column, args),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env=environment,
         )
 
-    gradient: list[Any] = [None]  # of a loss, 1
+    def go_on(self) -> None:
+        """Let it have its turn, if it still runs."""
+        if self.row is None:
+            with contextlib.suppress(OSError):  # where it has ended, `wait` says why
+                self._write("go on\n")
 
-    def step() -> Any:
-        for each in model.parameters():
-            each.grad = None
-        y = forward()
-        if y.dim() and gradient[0] is None:
-            gradient[0] = torch.randn_like(y)
-        y.backward(gradient[0])
-        return y
+    def wait(self) -> None:
+        """Until it waits for a turn, or has ended."""
+        if self.row is not None:
+            return
+        assert self._process.stdout is not None
+        timer, start = threading.Timer(max(0.0, self._left), self._process.kill), time.monotonic()
+        timer.start()
+        try:
+            for line in self._process.stdout:
+                if line.startswith(_MARK):
+                    said = json.loads(line.removeprefix(_MARK))
+                    if said == _WAITS:
+                        return
+                    self.row = said
+            self._process.communicate()
+        finally:
+            timer.cancel()
+            self._left -= time.monotonic() - start
+        if self.row is None:
+            self.row = {**self._named, "error": self._error(self._process.returncode)}
+        self._errors.close()
 
-    def in_a_row() -> None:
-        for _ in range(IN_A_ROW):
-            whole()
+    def _write(self, text: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(text)
+        self._process.stdin.flush()
 
-    synchronize()
-    start = time.perf_counter()
-    report = None
-    if "enable" in parts or "gradkern" in parts:
-        import gradkern.torch
-
-        if "enable" in parts:
-            gradkern.torch.enable(devices=device, min_bytes=0 if tiny else None)
-        gradkern.torch.tune(step, repeats=5 if "enable" in parts and not tiny else 0)
-        report = gradkern.torch.report
-    elif "accelerate" in parts:
-        import gradkern
-
-        with gradkern.tune():
-            step()
-    loss = float(step().float().mean())
-    first = time.perf_counter() - start
-    for _ in range(2 if tiny else 10):
-        step()
-    whole = _graphed(step) if "graph" in parts else step
-    if not tiny:
-        torch.cuda.reset_peak_memory_stats()
-    host: list[float] = []
-    steps, forwards = _times(whole, synchronize, seconds, host), _times(forward, synchronize, seconds / 3)
-    several = _times(in_a_row, synchronize, seconds)
-    by_kernel = [] if tiny else _kernels(whole)
-    row: Row = {
-        "model": _named(name, batch),
-        "column": column,
-        "loss": loss,
-        "forward": forwards,
-        "step": steps,
-        "in_a_row": several / IN_A_ROW,
-        "host": statistics.median(host) * 1e3,
-        "first": first * 1e3,
-        "kernels": None if tiny else sum(us for _, _, us in by_kernel) / 1e3,
-        "by_kernel": by_kernel,
-        "memory": None if tiny else (torch.cuda.max_memory_allocated() + _scratch_bytes()) / 2**20,
-        "device": "CPU" if tiny else torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-    }
-    if report is not None:
-        found = report()
-        fused = sum(not each.reason for each in found.compiled)
-        row |= {"taken": found.taken, "declined": found.declined, "fused": fused, "report": str(found)}
-    return row
+    def _error(self, status: int) -> str:
+        if self._left <= 0:
+            return f"longer than {self._limit:g} s"
+        self._errors.seek(0)
+        words = (self._errors.read().strip() or f"exit status {status}").splitlines()
+        told = [
+            line for line in words if re.match(r"[\w.]*(Error|Exception)\b", line)
+        ]  # CUDA's have advice behind them
+        return (told or words)[-1]
 
 
-def _scratch_bytes() -> int:
-    scratch = sys.modules.get("gradkern.cuda.scratch")
-    return 0 if scratch is None else scratch.held_bytes()
-
-
-def _graphed(step: Callable[[], Any]) -> Callable[[], Any]:
-    """The step as a CUDA graph, captured after three steps on a stream of their own, as PyTorch wants it."""
-    import torch  # pyright: ignore[reportMissingImports]
-
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
-
-
-def _kernels(step: Callable[[], Any], steps: int = 5) -> list[tuple[str, float, float]]:
-    """The kernels of one step, copies and fills among them: name, how many, and the microseconds that they take, those
-    that take the most first.
-    """
-    import torch  # pyright: ignore[reportMissingImports]
-    from torch.profiler import ProfilerActivity, profile  # pyright: ignore[reportMissingImports]
-
-    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-        for _ in range(steps):
-            step()
-        torch.cuda.synchronize()
-    found = [
-        (each.key, each.count / steps, each.self_device_time_total / steps)
-        for each in profiled.key_averages()
-        if each.self_device_time_total
-    ]
-    return sorted(found, key=lambda each: -each[2])
-
-
-def _times(
-    call: Callable[[], Any], synchronize: Callable[[], Any], seconds: float, host: list[float] | None = None
-) -> float:
-    """The median time of a call in milliseconds; into `host`, how long the host took to enqueue it."""
-    times: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(times) < 5 or time.perf_counter() < end:
-        synchronize()
-        start = time.perf_counter()
-        call()
-        enqueued = time.perf_counter()
-        synchronize()
-        times.append(time.perf_counter() - start)
-        if host is not None:
-            host.append(enqueued - start)
-    return statistics.median(times) * 1e3
-
-
-def in_a_process(name: str, column: str, args: argparse.Namespace, caches: str | None) -> Row:
-    """One cell, in a process of its own; `error` where it failed. caches: a folder for all of them."""
-    environment = dict(os.environ)
-    if caches is not None:
-        environment |= {"GRADKERN_CACHE_DIR": f"{caches}/gradkern", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor"}
-    command = [sys.executable, __file__, name, "--columns", column, "--seconds", str(args.seconds), "--here"]
+def _command(name: str, column: str, args: argparse.Namespace) -> list[str]:
+    command = [sys.executable, __file__, name, "--columns", column, "--here"]
+    command += ["--seconds", str(args.seconds / args.turns), "--turns", str(args.turns)]
     command += ["--tiny"] if args.tiny else []
     command += ["--batch", str(args.batch)] if args.batch is not None else []
     command += ["--fusions", json.dumps(args.fusions)] if args.fusions is not None else []
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=args.limit)
-    except subprocess.TimeoutExpired:
-        return {"model": _named(name, args.batch), "column": column, "error": f"longer than {args.limit:g} s"}
-    for line in done.stdout.splitlines():
-        if line.startswith(_MARK):
-            return json.loads(line.removeprefix(_MARK))
-    words = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()
-    told = [line for line in words if re.match(r"[\w.]*(Error|Exception)\b", line)]  # CUDA's have advice behind them
-    return {"model": _named(name, args.batch), "column": column, "error": (told or words)[-1]}
+    return command
 
 
-def _named(name: str, batch: int | None) -> str:
-    return name if batch is None else f"{name}, batch {batch}"
+def in_turns(name: str, columns: list[str], args: argparse.Namespace, caches: str | None = None) -> list[Row]:
+    """Cells that make ready one after another and are timed in turns, so that a host or a GPU that changes its speed
+    meets all alike.
+    """
+    cells = []
+    for column in columns:
+        cells.append(Cell(name, column, args, caches))
+        cells[-1].wait()
+    for _ in range(args.turns):
+        for cell in cells:
+            cell.go_on()
+            cell.wait()
+    return [cell.row or {} for cell in cells]
+
+
+def _told(turns: int) -> Iterator[None]:
+    """Turns, in the process of a cell: when the other process says so."""
+    for _ in range(turns):
+        print(_MARK + json.dumps(_WAITS), flush=True)
+        if not sys.stdin.readline():
+            sys.exit("nobody asks any more")
+        yield
 
 
 def shown(rows: list[Row]) -> str:
@@ -291,6 +185,9 @@ def shown(rows: list[Row]) -> str:
         ]
         digits = (2, 2, 2, 3, 2, 2, 1, 1, 0)
         numbers = ["" if cell is None else f"{cell:.{places}f}" for cell, places in zip(cells, digits, strict=True)]
+        for place, key in ((1, "step_quartiles"), (2, "in_a_row_quartiles")):
+            if key in row:
+                numbers[place] += " ({:.1f} to {:.1f})".format(*row[key])
         calls = row.get("taken", 0) + row.get("declined", 0)
         parts = [f"{row['taken']} of {calls}" if calls else "", f"{row['fused']} fused" if row.get("fused") else ""]
         taken = ", ".join(filter(None, parts))
@@ -314,7 +211,8 @@ def main() -> None:
     parser.add_argument("models", nargs="*", help="by default all")
     parser.add_argument("--columns", default=",".join(COLUMNS), help=f"with commas between ({','.join(COLUMNS)})")
     parser.add_argument("--seconds", type=float, default=3.0, help="for the steps of one cell")
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds that a cell may take")
+    parser.add_argument("--turns", type=_positive, default=1, metavar="N", help="of each of a model's columns")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds that a cell may take, but for its waits")
     parser.add_argument("--cold", action="store_true", help="measure the first step with empty caches too")
     parser.add_argument("--tiny", action="store_true", help="small models on the CPU")
     parser.add_argument("--batch", type=_positive, metavar="N", help="samples of a step; by default the model's own")
@@ -332,8 +230,9 @@ def main() -> None:
         parser.error("a CPU captures no graph")
     columns = [each for each in columns if not (args.tiny and "graph" in each)]
     if args.here:
-        row = measured(args.models[0], columns[0], args.tiny, args.seconds, args.fusions, args.batch)
-        print(_MARK + json.dumps(row))
+        asked = args.tiny, args.seconds, args.fusions, args.batch
+        row = measured(args.models[0], columns[0], *asked, _told(args.turns))
+        print(_MARK + json.dumps(row), flush=True)
         return
     from train_models import CASES
 
@@ -344,15 +243,17 @@ def main() -> None:
     rows: list[Row] = []
     machine = results_file.machine(not args.tiny)
     for name in models:
-        for column in columns:
+        for together in [columns] if args.turns > 1 else [[each] for each in columns]:
             with tempfile.TemporaryDirectory() as folder:
                 caches = folder if args.cold else None
-                cold = in_a_process(name, column, args, caches) if args.cold else {}
-                row = in_a_process(name, column, args, caches)
-            if "first" in cold:
-                row["cold"] = cold["first"]
-            rows.append(row)
-            print(shown([row]).splitlines()[-1], file=sys.stderr, flush=True)
+                cold = in_turns(name, together, args, caches) if args.cold else []
+                new = in_turns(name, together, args, caches)
+            for row, before in zip(new, cold, strict=False):
+                if "first" in before:
+                    row["cold"] = before["first"]
+            rows += new
+            for row in new:
+                print(shown([row]).splitlines()[-1], file=sys.stderr, flush=True)
             if args.json is not None:
                 results_file.write(args.json, json.dumps({"machine": machine, "rows": rows}, indent=1).encode())
     print(shown(rows))
