@@ -27,8 +27,9 @@ _FEWEST_SLOTS, _MOST_SLOTS = 4, 64
 # What a single pass takes, in microseconds and bytes. Fitted to an H200's times (cold L2) of 73 arrays of 2 to 720 MB,
 # of bfloat16, float32 and float64: each streamed, and with one to four numbers of slices. Of what was measured, the
 # choice is the best in the median, 0.2 % slower on average and 5 % at worst; fitted without a fifth of the shapes and
-# asked for these, 0.6 and 9 %. The times are 4.5 % off in the median. Five times, of 230 MB and more with 64 to 192
-# items, it takes one slice, which was not measured there.
+# asked for these, 0.6 and 9 %. The times are 4.5 % off in the median. Then it took one slice of 64 items of 230 MB and
+# more, too, which had not been measured: 128 x 64 x 112 x 112 of bfloat16 took 178 microseconds, where it was expected
+# to take 165 and two slices had taken 155. Hence _SHARPNESS, which was not fitted to the 73.
 _BANDWIDTH = 3.9e6
 _STREAMING = 10.5  # of the streaming kernel, besides its bytes: its launch, and sums that blocks add up through memory
 _PERSISTENT = 6.5  # of this one
@@ -38,6 +39,7 @@ _SLOWER = 0.03  # share of the bandwidth that such a doubling costs: images far 
 _SHORT_ROWS, _UNSLICED = 100, 0.2  # this / bytes of a copy besides, as _UNSLICED doublings cost where there is none
 _BLOCK_BANDWIDTH = 0.07e6  # of one block
 _COPY = 0.028  # of one block, whatever its bytes
+_SHARPNESS = 6  # where the memory's time and that of one block are alike, it takes longer than either
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,8 @@ def _single_pass_time(form: PersistentForm, partition: Partition, processors: in
     together = partition.items * partition.images * moved / _BANDWIDTH * slower
     rounds = -(-partition.items // (processors // form.slices))
     alone = rounds * partition.images_each * max(form.parts * _COPY, moved / _BLOCK_BANDWIDTH)
-    return _PERSISTENT + _DOUBLING * doublings + _ROUND * rounds + max(together, alone)
+    both = (together**_SHARPNESS + alone**_SHARPNESS) ** (1 / _SHARPNESS)
+    return _PERSISTENT + _DOUBLING * doublings + _ROUND * rounds + both
 
 
 def _arrays(form: PersistentForm) -> int:

@@ -105,6 +105,7 @@ def test_of_the_slices_that_hold_a_channel_the_fewest_and_twice_as_many() -> Non
         ((600, 256, 784), "bfloat16", {1}),
         ((300, 256, 1444), "bfloat16", {1}),
         ((100, 256, 784), "float64", {1}),
+        ((128, 64, 12544), "bfloat16", {2, None}),  # one block for each of 64 channels does not fill the memory
     ],
 )
 def test_constant_statistics_take_the_fastest_number_of_slices_or_the_streaming_kernel(
