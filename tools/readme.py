@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT)]
 from bench_rows import Row
 from conv_tables import conv
 from markdown_table import table
-from result_tables import RESULTS, cold, cpu, digits, forward, h200, train
+from result_tables import RESULTS, cold, cpu, digits, forward, h100, h200, train
 from sweep_tables import sweep
 
 import gradkern
@@ -137,6 +137,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"operators": operators, "summary": summary, "stress": stress},
     "tools/results/README.md": {
         "h200": h200,
+        "h100": h100,
         "forward": forward,
         "sweep": sweep,
         "conv": conv,

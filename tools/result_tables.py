@@ -14,7 +14,7 @@ from markdown_table import table
 
 import gradkern
 
-__all__ = ["RESULTS", "cold", "cpu", "digits", "forward", "gpu_origin", "h200", "train"]
+__all__ = ["RESULTS", "cold", "cpu", "digits", "forward", "gpu_origin", "h100", "h200", "train"]
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PEERS = ("torch", "cudnn", "compile", "liger")  # of the benchmark on a GPU
@@ -111,6 +111,11 @@ def train() -> str:
 def h200() -> str:
     """Gradients on a GPU, the limit and the peers."""
     return _on_gpu("h200.json")
+
+
+def h100() -> str:
+    """The same on another GPU."""
+    return _on_gpu("h100.json")
 
 
 def forward() -> str:
