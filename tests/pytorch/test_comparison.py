@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from time import sleep
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +13,11 @@ import torch
 from torch.nn import functional
 
 import gradkern.torch
-from gradkern.torch.overrides import comparison, switch
+from gradkern.arrays.kind import dtype_of
+from gradkern.call import Tensor
+from gradkern.strides import c_strides
+from gradkern.torch.overrides import comparison, ranks, switch
+from gradkern.torch.overrides.aten.conv import gainless_conv
 from gradkern.torch.overrides.comparison import Cost, Verdicts, follow, verdicts
 from gradkern.torch.overrides.signatures import random_args, recogniser
 
@@ -168,6 +174,73 @@ def test_calls_that_only_take_time_have_ones_for_numbers_of_elements() -> None:
     assert random_args((*args, torch.ones(2, dtype=torch.bool)), {}) is None
 
 
+@pytest.fixture
+def layer_norm(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Its kernel, of whose calls those of 7 rows and more gain nothing where they take 100 us or less."""
+    (kernel,) = [each for each in switch._kernels() if each.translation.name == NAME and each.key == "CPU"]
+
+    def gainless(asked: Any) -> float:
+        return 100.0 if dict(asked.inputs)["X"].shape[0] > 6 else 0.0
+
+    monkeypatch.setattr(kernel, "translation", replace(kernel.translation, gainless=gainless))
+    return kernel
+
+
+def test_nothing_is_searched_for_calls_that_take_pytorch_too_little_time(
+    monkeypatch: pytest.MonkeyPatch, layer_norm: Any
+) -> None:
+    planned: list[str] = []
+    plan = layer_norm.plan
+
+    def noted(signature: Any) -> None:
+        planned.extend([signature.text] if signature.waits else [])
+        plan(signature)
+
+    monkeypatch.setattr(layer_norm, "plan", noted)
+    asked = pretend(monkeypatch, {6: Cost(50, 30)}, theirs=Cost(100, 30), detour=Cost(100, 30))
+    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    gradkern.torch.tune(step(6, 7))
+    assert planned == ["f32[6, 40] with f32, f32, f32"]
+    assert asked == ["theirs", "ours", "theirs", "detour"]
+    step(6, 7)()
+    text = "no gain expected: PyTorch's kernels take 100.0 us, and of such calls none has gained what it costs the host"
+    assert rows_of_report() == {"6": (1, 1, ""), "7": (0, 2, text)}
+    assert list(verdicts(switch._kernels()).declined.values()) == [text]
+
+
+@pytest.mark.parametrize(("microseconds", "options"), [(101, {}), (50, {"only_faster": False})])
+def test_what_takes_longer_is_searched_and_so_is_all_that_is_to_be_taken(
+    monkeypatch: pytest.MonkeyPatch, layer_norm: Any, microseconds: float, options: dict[str, Any]
+) -> None:
+    pretend(monkeypatch, {7: Cost(40, 30)}, theirs=Cost(microseconds, 30), detour=Cost(microseconds, 30))
+    gradkern.torch.enable(devices="cpu", min_bytes=0, **options)
+    gradkern.torch.tune(step(7))
+    step(7)()
+    assert rows_of_report()["7"] == (1, 1, "")
+
+
+def test_convolutions_that_gain_nothing_where_they_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 bits, channels last, one group, and cuDNN's own search in PyTorch."""
+
+    def gainless(
+        *shape: int, dtype: str = "bfloat16", last: bool = True, groups: int = 1, device: str = "cuda:0"
+    ) -> float:
+        kind = dtype_of(dtype)
+        strides = c_strides((shape[0], *shape[2:], shape[1]), kind.itemsize)
+        strides = (strides[0], strides[-1], *strides[1:-1]) if last else c_strides(shape, kind.itemsize)
+        asked = SimpleNamespace(
+            inputs=(("X", Tensor(kind, shape, strides, 16)),), attributes=(("group", groups),), device=device
+        )
+        return gainless_conv(asked)
+
+    monkeypatch.setattr(torch._C, "_get_cudnn_benchmark", lambda: True)
+    assert gainless(2, 8, 4, 4) == gainless(2, 8, 1, 1, last=False) == gainless(2, 8, 4, 4, 4, dtype="float16") == 100
+    others: list[dict[str, Any]] = [{"dtype": "float32"}, {"last": False}, {"groups": 8}, {"device": "cpu"}]
+    assert [gainless(2, 8, 4, 4, **each) for each in others] == [0] * 4
+    monkeypatch.setattr(torch._C, "_get_cudnn_benchmark", lambda: False)
+    assert gainless(2, 8, 4, 4) == 0
+
+
 def test_other_processes_do_as_the_first_has_found(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, {6: Cost(50, 30), 7: Cost(100, 30)}, theirs=Cost(100, 30), detour=Cost(100, 30))
     gradkern.torch.enable(devices="cpu", min_bytes=0)
@@ -182,3 +255,13 @@ def test_other_processes_do_as_the_first_has_found(monkeypatch: pytest.MonkeyPat
     assert [row[2][:7] for row in rows_of_report().values()] == ["", "no gain"]
     follow(switch._kernels(), Verdicts(resting={NAME: "no gain at all"}))
     assert rows_of_report()["6"][2] == "no gain at all"
+
+
+def test_what_the_first_has_declined_the_others_do_not_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Verdicts({(NAME, "f32[7, 40] with f32, f32, f32"): "no gain expected"})
+    monkeypatch.setattr(ranks, "is_first", lambda: False)
+    monkeypatch.setattr(ranks, "of_first", lambda mine: found)
+    gradkern.torch.enable(devices="cpu", min_bytes=0)
+    gradkern.torch.tune(step(6, 7))
+    step(6, 7)()
+    assert rows_of_report() == {"6": (1, 1, ""), "7": (0, 2, "no gain expected")}

@@ -9,7 +9,7 @@ step_comparison.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -19,7 +19,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.torch.overrides.kernel import Kernel
 from gradkern.torch.overrides.signatures import Signature
 
-__all__ = ["Comparison", "Cost", "Verdicts", "compare", "follow", "verdicts"]
+__all__ = ["Comparison", "Cost", "Verdicts", "compare", "follow", "leave_short", "verdicts"]
 
 _CALLS, _ROUNDS = 8, 3
 _AHEAD = 4_000_000
@@ -59,6 +59,34 @@ class Comparison:
         )
 
 
+@dataclass(frozen=True)
+class Short:
+    """In place of a Comparison: calls that take PyTorch so little time that gradkern's kernels were not looked for."""
+
+    theirs: Cost
+    on_device = gain = 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"no gain expected: PyTorch's kernels take {self.theirs.device:.1f} us, and of such calls none has gained "
+            "what it costs the host"
+        )
+
+
+def leave_short(kernels: Iterable[Kernel]) -> None:
+    """Leave calls to PyTorch that cannot be expected to gain, before kernels are compiled and searched for them: about
+    a second for each signature.
+    """
+    for kernel in kernels:
+        if kernel.active:
+            waiting = {each: kernel.translation.gainless(each.asked) for each in kernel.signatures() if each.waits}
+            timed = _by_pytorch(kernel, [each for each, most in waiting.items() if most and each.args])
+            for each, cost in timed.items():
+                if cost.device <= waiting[each]:
+                    each.comparison = Short(cost)
+                    each.decline(str(each.comparison))
+
+
 def compare(kernels: Iterable[Kernel], calls: Mapping[Signature, int], small: Mapping[Kernel, int]) -> None:
     """Leave to PyTorch what does not gain. calls: how often each signature came in a step; small: and how many calls of
     each operator were too small to have one.
@@ -92,7 +120,7 @@ def follow(kernels: Iterable[Kernel], found: Verdicts) -> None:
         if kernel.active:
             for each in kernel.signatures():
                 reason = found.declined.get((kernel.translation.name, each.text))
-                if reason is not None and each.run is not None:
+                if reason is not None and not each.reason:
                     each.decline(reason)
             if kernel.translation.name in found.resting:
                 kernel.rest(found.resting[kernel.translation.name])
@@ -109,15 +137,19 @@ def _time(kernel: Kernel, signatures: list[Signature]) -> None:
         each.taken.less(extra)
         if cost is not None and extra:
             ours[each] = cost
-    if not kernel.override.remove():  # another has come on top of it, who may call it
-        return
+    for each, cost in _by_pytorch(kernel, ours).items():
+        each.comparison = Comparison(ours[each], cost)
+
+
+def _by_pytorch(kernel: Kernel, signatures: Collection[Signature]) -> dict[Signature, Cost]:
+    """What calls cost without gradkern in front of PyTorch's kernel, as far as they can be made."""
+    if not signatures or not kernel.override.remove():  # another has come on top of it, who may call it
+        return {}
     try:
-        theirs = {each: _cost_of(kernel, each) for each in ours}
+        costs = {each: _cost_of(kernel, each) for each in signatures}
     finally:
         kernel.override.install()
-    for each, cost in theirs.items():
-        if cost is not None:
-            each.comparison = Comparison(ours[each], cost)
+    return {each: cost for each, cost in costs.items() if cost is not None}
 
 
 def _judge(kernel: Kernel, calls: Mapping[Signature, int], small: int) -> None:

@@ -79,6 +79,8 @@ class Translation:
               these come with equally many tensors
     request   of a call's arguments, what is asked of gradkern; raises Declined
     searched  the last of all else are PyTorch's flags, which a search heeds
+    gainless  of what a call asks for (signatures.Asked), the microseconds of PyTorch's kernels up to which calls like
+              it have never gained what they cost the host
     """
 
     name: str
@@ -86,6 +88,7 @@ class Translation:
     split: Callable[..., tuple[tuple[Any, ...], tuple[Any, ...]]]
     request: Callable[..., Request]
     searched: bool = False
+    gainless: Callable[[Any], float] = lambda asked: 0.0
 
 
 def masked(names: tuple[str, ...], mask: Any) -> tuple[str | None, ...]:

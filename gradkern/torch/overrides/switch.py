@@ -18,7 +18,7 @@ from gradkern.system import locks
 from gradkern.torch.compile_backend import findings
 from gradkern.torch.overrides import ranks
 from gradkern.torch.overrides.aten import TRANSLATIONS
-from gradkern.torch.overrides.comparison import Verdicts, compare, follow, verdicts
+from gradkern.torch.overrides.comparison import Verdicts, compare, follow, leave_short, verdicts
 from gradkern.torch.overrides.kernel import Kernel
 from gradkern.torch.overrides.options import Options
 from gradkern.torch.overrides.report import Report, report_of
@@ -203,6 +203,10 @@ def _plan_signatures(calls: Mapping[Signature, int], small: Mapping[Kernel, int]
     first = ranks.is_first()
     found = Verdicts() if first else ranks.of_first(Verdicts())  # waits until that has searched
     try:
+        if not first:
+            follow(_kernels(), found)
+        elif _only_faster():
+            leave_short(_kernels())
         planner.compile_ahead(_wanted())
         for kernel in _kernels():
             for signature in kernel.signatures() if kernel.active else ():
@@ -211,8 +215,6 @@ def _plan_signatures(calls: Mapping[Signature, int], small: Mapping[Kernel, int]
         if first and _only_faster():
             compare(_kernels(), calls, small)
             found = verdicts(_kernels())
-        elif not first:
-            follow(_kernels(), found)
     finally:
         if first:
             ranks.of_first(found)

@@ -10,7 +10,7 @@ from gradkern.torch.overrides.aten.batch_norm import (
     split_cudnn_batch_norm,
     split_native_batch_norm,
 )
-from gradkern.torch.overrides.aten.conv import conv, split_conv
+from gradkern.torch.overrides.aten.conv import conv, gainless_conv, split_conv
 from gradkern.torch.overrides.aten.gelu import gelu, split_gelu
 from gradkern.torch.overrides.aten.layer_norm import layer_norm, rms_norm, split_layer_norm, split_rms_norm
 from gradkern.torch.overrides.aten.sync_batch_norm import (
@@ -31,7 +31,7 @@ TRANSLATIONS = (
     Translation("batch_norm_backward", "batch_norm", split_consolidated_batch_norm, consolidated_batch_norm, True),
     Translation("batch_norm_backward_reduce", "batch_norm", split_batch_norm_sums, batch_norm_sums),
     Translation("batch_norm_backward_elemt", "batch_norm", split_batch_norm_from_sums, batch_norm_from_sums),
-    Translation("convolution_backward", "conv", split_conv, conv, True),
+    Translation("convolution_backward", "conv", split_conv, conv, True, gainless_conv),
     Translation("gelu_backward", "gelu", split_gelu, gelu),
 )
 """Every operator that can be taken over. Only backward kernels: never a composite, nor one of autograd's."""
