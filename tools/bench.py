@@ -29,6 +29,7 @@ import bench_plot
 import numpy as np
 from bench_rows import Row
 from measure import measured
+from needs import require_gpu
 from peers import PEERS
 from results_file import SCHEMA, joined, machine, write
 from rich.console import Console
@@ -98,6 +99,8 @@ def _options() -> argparse.Namespace:
     for name in options.peers:
         if name not in PEERS:
             parser.error(f"unknown peer {name!r}; known are {', '.join(PEERS)}")
+    if options.provider == "cuda":
+        require_gpu(parser, "--provider cpu measures the CPU")
     return options
 
 

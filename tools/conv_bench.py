@@ -30,6 +30,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve
 import torch  # pyright: ignore[reportMissingImports]
 from conv_layers import LAYERS, NETWORKS, Layer
 from gpu_timing import device_times, host_seconds, machine
+from needs import require_gpu
 from peers import torch_peer
 from results_file import write
 from rich.console import Console
@@ -89,6 +90,7 @@ def _options() -> argparse.Namespace:
             parser.error(f"unknown {name} {', '.join(unknown)}; known are {', '.join(known)}")
         setattr(options, name, given)
     options.outputs = options.outputs or list(OUTPUTS)
+    require_gpu(parser)
     return options
 
 

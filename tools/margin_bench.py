@@ -25,6 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from markdown_table import table
+from needs import require_gpu
 
 MARGINS, HELD, HOLD_MS = (0, 16, 24, 32), (0, 16, 24), 2.5
 _MARK = "margin_bench: "
@@ -134,6 +135,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write all that was measured")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    require_gpu(parser)
     if options.here:
         print(_MARK + json.dumps(measured()))
         return 0

@@ -24,6 +24,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve
 import results_file
 import torch  # pyright: ignore[reportMissingImports]
 from markdown_table import table
+from needs import require_gpu
 
 import gradkern.torch
 
@@ -109,6 +110,8 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=100, help="in a block (%(default)s)")
     parser.add_argument("--json", type=Path, help="write all that was measured")
     options = parser.parse_args()
+    if options.device == "cuda":
+        require_gpu(parser, "--device cpu measures the CPU")
     rows = [measured(name, call, options.device, options.calls) for name, call in calls(options.device).items()]
     print(shown(rows))
     if options.json is not None:

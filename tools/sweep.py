@@ -27,6 +27,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve
 from bench_rows import Row
 from draws import KINDS, Draw, drawn
 from measure import measured
+from needs import require_gpu
 from peers import PEERS
 from results_file import SCHEMA, machine, write
 from rich.console import Console
@@ -87,6 +88,8 @@ def _options() -> argparse.Namespace:
             raise ValueError
     except ValueError:
         parser.error("--ranges are numbers of megabytes such as 100-800,1-50")
+    if options.provider == "cuda":
+        require_gpu(parser, "--provider cpu measures the CPU")
     return options
 
 

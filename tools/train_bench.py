@@ -37,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import results_file
 from markdown_table import table
+from needs import require_gpu
 from train_cell import Row, measured, named
 
 COLUMNS = (
@@ -200,10 +201,9 @@ def _thousandth(value: float | None) -> float | None:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected at least 1, got {number}")
-    return number
+    if not text.isascii() or not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1, got {text}")
+    return int(text)
 
 
 def main() -> None:
@@ -240,6 +240,8 @@ def main() -> None:
     unknown = [each for each in models if each not in CASES[args.tiny]]
     if unknown:
         parser.error(f"no model {unknown[0]!r}; there are {', '.join(CASES[args.tiny])}")
+    if not args.tiny:
+        require_gpu(parser, "--tiny is for a CPU")
     rows: list[Row] = []
     machine = results_file.machine(not args.tiny)
     for name in models:

@@ -84,10 +84,12 @@ def test_a_cell_has_so_much_time_without_its_waits(monkeypatch: pytest.MonkeyPat
     assert found == [{"model": "GPT", "column": "slow", "error": "longer than 3 s"}, {"step": 5}]
 
 
-def test_a_batch_has_at_least_one_sample() -> None:
-    done = bench("--batch", "0")
+@pytest.mark.parametrize("option", ["--batch", "--turns"])
+@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5"])
+def test_a_batch_has_at_least_one_sample_and_a_column_one_turn(option: str, value: str) -> None:
+    done = bench(f"{option}={value}")
     assert done.returncode == 2
-    assert "argument --batch: expected at least 1, got 0" in done.stderr
+    assert f"argument {option}: expected a number of at least 1, got {value}" in done.stderr
 
 
 def test_unknown_columns_are_named() -> None:
