@@ -171,6 +171,7 @@ def test_the_convolutions_in_the_readme_are_what_the_benchmark_measured(
         "device_times": device_times,
         "machine": lambda: {"gpu": "a GPU", "cuda": "13.0", "driver": "580.1"},
         "_apart": lambda *_: 0.0,
+        "require_gpu": lambda parser: None,
     }.items():
         monkeypatch.setattr(conv_bench, name, value)
     files = tmp_path / "conv.json", tmp_path / "conv.png"
