@@ -75,8 +75,10 @@ class Cell:
     def go_on(self) -> None:
         """Let it have its turn, if it still runs."""
         if self.row is None:
+            assert self._process.stdin is not None
             with contextlib.suppress(OSError):  # where it has ended, `wait` says why
-                self._write("go on\n")
+                self._process.stdin.write("go on\n")
+                self._process.stdin.flush()
 
     def wait(self) -> None:
         """Until it waits for a turn, or has ended."""
@@ -99,11 +101,6 @@ class Cell:
         if self.row is None:
             self.row = {**self._named, "error": self._error(self._process.returncode)}
         self._errors.close()
-
-    def _write(self, text: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(text)
-        self._process.stdin.flush()
 
     def _error(self, status: int) -> str:
         if self._left <= 0:

@@ -19,9 +19,9 @@ from gradkern.system import locks
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
-__all__ = ["held_bytes", "scratch"]
+__all__ = ["LEGACY", "PER_THREAD", "held_bytes", "scratch"]
 
-_LEGACY, _PER_THREAD = 1, 2  # handles that are no addresses: 0 and 1 are the legacy default stream, never captured
+LEGACY, PER_THREAD = 1, 2  # handles that are no addresses: 0 and 1 are the legacy default stream, never captured
 _COUNTER_BYTES = 256
 _LEAST_BYTES = 1 << 20
 
@@ -30,14 +30,14 @@ _lock = locks.lock()
 
 def scratch(device: Device, stream: int, size: int) -> tuple[int, int]:
     """(address of the counter, address of `size` bytes) for a launch on this stream; cleared when they are new."""
-    if stream > _LEGACY:
+    if stream > LEGACY:
         status, capturing = driver.cuStreamIsCapturing(stream)
         if status:  # as where no context is current in this thread
             with activate(device):
                 capturing = check(driver.cuStreamIsCapturing(stream), "asking for a stream's capture")
         if capturing:
             return _of_capture(device, stream, size)
-        if stream == _PER_THREAD:
+        if stream == PER_THREAD:
             stream = _of_this_thread(device)
     held = _streams.get((device.index, stream))
     if held is None or held.size < size:
@@ -75,7 +75,7 @@ def _grown(device: Device, stream: int, size: int) -> _Scratch:
 def _of_this_thread(device: Device) -> int:
     """What stands for the default stream of the calling thread: its handle is the same in every thread."""
     with activate(device):
-        return -int(check(driver.cuStreamGetId(_PER_THREAD), "asking for a stream's number"))
+        return -int(check(driver.cuStreamGetId(PER_THREAD), "asking for a stream's number"))
 
 
 def _allocated(device: Device, size: int) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from gradkern.cuda.device import Device, OutOfMemoryError, check
+from gradkern.cuda.scratch import LEGACY, PER_THREAD
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
@@ -20,8 +21,6 @@ __all__ = ["LARGE", "borrow", "give_back"]
 
 LARGE = 32 << 20
 """Bytes of a workspace up to which it is scratch memory, which costs a call nothing: the most that cuBLAS asks for."""
-
-_LEGACY, _PER_THREAD = 1, 2  # CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
 
 
 def borrow(device: Device, stream: int, size: int) -> int | None:
@@ -34,12 +33,12 @@ def borrow(device: Device, stream: int, size: int) -> int | None:
     """
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
-    if cuda is None or not cuda.is_initialized() or stream == _PER_THREAD:
+    if cuda is None or not cuda.is_initialized() or stream == PER_THREAD:
         return None
-    if stream > _LEGACY and check(driver.cuStreamIsCapturing(stream), "asking for a stream's capture"):
+    if stream > LEGACY and check(driver.cuStreamIsCapturing(stream), "asking for a stream's capture"):
         return None
     try:
-        return cuda.caching_allocator_alloc(size, device.index, 0 if stream == _LEGACY else stream)
+        return cuda.caching_allocator_alloc(size, device.index, 0 if stream == LEGACY else stream)
     except cuda.OutOfMemoryError as error:
         raise OutOfMemoryError(f"CUDA: allocating {size:,} bytes of workspace failed: {error}") from error
 
