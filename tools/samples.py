@@ -10,8 +10,9 @@ import numpy as np
 
 from gradkern.contract.axes import shape_of
 from gradkern.contract.schema import Example, Input, Operator
+from gradkern.strides import c_strides
 
-__all__ = ["ORDERS", "in_order", "inputs_of", "values_of"]
+__all__ = ["ORDERS", "in_order", "inputs_of", "strides_in_order", "values_of"]
 
 ORDERS = ("C", "channels_last")
 
@@ -43,3 +44,11 @@ def in_order(array: Any, order: str) -> Any:
     if isinstance(array, np.ndarray):
         return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
     return array.movedim(1, -1).contiguous().movedim(-1, 1)  # PyTorch's
+
+
+def strides_in_order(shape: tuple[int, ...], itemsize: int, order: str) -> tuple[int, ...]:
+    """The strides, in bytes, that `in_order` gives an array of this shape."""
+    if order == "C" or len(shape) < 3:
+        return c_strides(shape, itemsize)
+    first, *spatial, channels = c_strides((shape[0], *shape[2:], shape[1]), itemsize)
+    return (first, channels, *spatial)

@@ -10,6 +10,7 @@ Ranges are in megabytes, read and written together. The limit is torch.add on as
 same state: cold, or with --warm as the run before left it. A batch norm through the statistics of the batch is given
 its share of 0.6 of the limit, which is what reading the inputs twice allows. Convolutions are judged by their peers.
 The file is written after every row; --seconds starts no row after that time. The exit code is 1 where a call failed.
+What all of it will need is compiled first, on all cores.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +34,15 @@ from peers import PEERS
 from results_file import SCHEMA, machine, write
 from rich.console import Console
 from rich.table import Table
+from samples import strides_in_order
 from sweep_tables import HEAD, lines, worst
 
 import gradkern
+from gradkern.arrays.kind import dtype_of
+from gradkern.cli.sizes import Wanted
+from gradkern.contract.axes import shape_of
+from gradkern.dispatch.planner import compile_ahead
+from gradkern.system.providers import PROVIDERS
 
 WORST = 10
 
@@ -45,9 +53,9 @@ def main() -> int:
     begun = time.monotonic()
     rows: list[Row] = json.loads(options.json.read_text())["rows"] if options.resume and options.json.exists() else []
     done = {(row["kind"], row["range"], row["seed"], row["number"]) for row in rows}
-    for range_, draw, number in _draws(options):
-        if (draw.kind, range_, options.seed, number) in done:
-            continue
+    draws = [each for each in _draws(options) if (each[1].kind, each[0], options.seed, each[2]) not in done]
+    _compile_ahead([draw for _, draw, _ in draws], options.provider)
+    for range_, draw, number in draws:
         if time.monotonic() - begun > options.seconds:
             print("no time left; run again with --resume", file=sys.stderr)
             break
@@ -99,6 +107,22 @@ def _draws(options: argparse.Namespace) -> Iterator[tuple[str, Draw, int]]:
         for range_, (least, most) in options.ranges.items():
             for kind in options.kinds:
                 yield range_, drawn(kind, options.seed, number, least * 1e6, most * 1e6), number
+
+
+def _compile_ahead(draws: list[Draw], provider: str) -> None:
+    wanted = [_wanted(each) for each in draws]
+    compile_ahead((provider, PROVIDERS[provider].first_device, partial(each.dry_plan, provider)) for each in wanted)
+
+
+def _wanted(draw: Draw) -> Wanted:
+    """The call of a draw, described."""
+    operator = gradkern.operators()[draw.operator]
+    inputs = {
+        each.name: (shape_of(each.shape, draw.example.axes), dtype_of(draw.types[each.type]).itemsize)
+        for each in operator.inputs_of(draw.example.axes)
+    }
+    strides = {name: strides_in_order(shape, item, draw.order) for name, (shape, item) in inputs.items()}
+    return Wanted(draw.operator, operator, draw.example, draw.types, draw.outputs, strides=strides)
 
 
 def _measured(draw: Draw, options: argparse.Namespace) -> Row:

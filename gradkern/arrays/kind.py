@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -10,7 +10,18 @@ import numpy as np
 
 from gradkern.call import HOST, Tensor
 
-__all__ = ["HOST", "Kind", "Maker", "View", "dtype_of", "may_overlap", "overlap", "same_memory", "type_name"]
+__all__ = [
+    "HOST",
+    "Kind",
+    "Maker",
+    "TensorKind",
+    "View",
+    "dtype_of",
+    "may_overlap",
+    "overlap",
+    "same_memory",
+    "type_name",
+]
 
 Maker = Callable[[int | None], tuple[Any, Any]]
 """Makes an array, for use on a stream (None: the framework's current one), and the buffer a plan writes it through."""
@@ -35,6 +46,14 @@ class Kind(Protocol):
     @property
     def finish(self) -> Callable[[Any], Any] | None:
         """What makes of a written array the one the caller gets; None where it is that one."""
+        ...
+
+
+class TensorKind(Kind, Protocol):
+    """PyTorch's tensors on one GPU."""
+
+    def allocator(self, tensors: Sequence[Tensor]) -> Callable[[], list[Any]]:
+        """What makes several at once, for use on the current stream."""
         ...
 
 

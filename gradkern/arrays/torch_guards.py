@@ -25,23 +25,22 @@ _TRIED = "2.11", "2.13"  # of PyTorch, the first and the last: called in a way i
 class Guard:
     """Recognises tensors that are like those it was made from. It keeps none of them alive."""
 
-    __slots__ = ("_check", "_grad_mode")
+    __slots__ = ("_address", "_check", "_grad_mode", "_is_neg")
 
     def __init__(self, check: Callable[..., bool], grad_mode: Callable[[], bool] | None) -> None:
-        self._check = check
+        tensor: Any = sys.modules["torch"].Tensor
+        self._check, self._address, self._is_neg = check, tensor.data_ptr, tensor.is_neg
         self._grad_mode = grad_mode  # says whether PyTorch records operations; None where no tensor requires grad
 
     def addresses(self, values: tuple[Any, ...]) -> tuple[int, ...] | None:
         """The addresses of tensors that are like those, and aligned to 16 bytes; None for others."""
         if not self._check(*values) or (self._grad_mode is not None and self._grad_mode()):
             return None
-        addresses: list[int] = []
-        for each in values:
-            address = each.data_ptr()
-            if address & 15 or not address or each.is_neg():
+        addresses: tuple[int, ...] = tuple(map(self._address, values))
+        for address in addresses:
+            if address & 15 or not address:
                 return None
-            addresses.append(address)
-        return tuple(addresses)
+        return None if any(map(self._is_neg, values)) else addresses
 
 
 def guard_of(values: tuple[Any, ...]) -> Guard | None:

@@ -40,7 +40,9 @@ class StreamingPlan:
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         counter, buffer = scratch(self.device, stream, self.scratch) if self.scratch else (0, 0)
-        if self.then is None:
+        if self.then is None and not self.totals_at:
+            self.launch((*inputs, *outputs, buffer, counter), stream)
+        elif self.then is None:
             self.enqueue(inputs, outputs, buffer, counter, stream)
         else:
             with in_turn:

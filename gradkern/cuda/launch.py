@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 
 from gradkern.cuda import cache, packs
 from gradkern.cuda.compile import Compiled
-from gradkern.cuda.device import Device, activate, check
+from gradkern.cuda.device import Device, activate, check, is_current
 from gradkern.cuda.dry_run import DryRunDevice, UnloadedKernel
 from gradkern.cuda.spec import KernelSpec
 from gradkern.system import locks
@@ -147,17 +147,11 @@ class Launch:
         places = (first + 8 * order.index(index) for index in range(len(arguments)))
         self._pointers = (ctypes.c_void_p * len(arguments))(*places)
         self._address = ctypes.addressof(self._pointers)
-        self._context = int(kernel.device.context)
         self._stream: int | None = None
         self._lock = locks.lock()
 
     def __call__(self, values: Sequence[int], stream: int) -> None:
         """Launch with these values of the changing arguments, in the device's context whichever is current."""
-        _, current = driver.cuCtxGetCurrent()
-        if int(current) != self._context:
-            with activate(self.kernel.device):
-                self(values, stream)
-            return
         with self._lock:  # the argument block is this object's own
             self._write(self._values, 0, *values)
             if stream != self._stream:
@@ -165,7 +159,16 @@ class Launch:
                 self._stream = stream
             status = driver.cuLaunchKernelEx(self._config, self.kernel.function, self._address, 0)
         if status[0]:
+            self._retry(status, values, stream)
+
+    def _retry(self, status: tuple[Any, ...], values: Sequence[int], stream: int) -> None:
+        """Launch in the kernel's context where the one that is current is another, to which the driver does not know
+        the kernel: that costs less than to ask for it before every launch.
+        """
+        if is_current(self.kernel.device):
             check(status, "a launch")
+        with activate(self.kernel.device):
+            self(values, stream)
 
 
 @dataclass(frozen=True, slots=True)

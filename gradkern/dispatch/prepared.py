@@ -8,7 +8,7 @@ from typing import Any, cast
 from gradkern.arrays.kind import Kind, Maker, View
 from gradkern.arrays.torch_guards import Guard, guard_of, note_written
 from gradkern.arrays.view import device_arrays
-from gradkern.call import HOST, Call, Launching, Plan, Provisional, Tensor
+from gradkern.call import HOST, Call, Launching, Plan, Provisional, Tensor, execution
 from gradkern.contract.binder import Binder
 from gradkern.contract.request import Pairs
 from gradkern.dispatch.operands import read, views_of
@@ -74,7 +74,7 @@ class Prepared:
         left = binder.appended_outputs - call.outputs.keys()
         self._names = tuple(name for name in binder.outputs if name not in left) if left else binder.outputs
         self._result = result_type(binder.name, self._names)
-        self._run = plan.__call__  # a bound method is called faster than the object
+        self._run = execution(plan)
         self._inputs = tuple(call.inputs.get(name) for name in binder.inputs)
         self._out = {name: each.tensor for name, each in out.items()}
         self._fits: Any = None  # the keys of arrays that fitted last
@@ -136,7 +136,7 @@ class Prepared:
     def renew(self, plan: Plan) -> None:
         """Execute by this plan from now on. The one before is held, as a captured graph may have its kernels."""
         self._replaced.append(self._plan)
-        self._plan, self._run = plan, plan.__call__
+        self._plan, self._run = plan, execution(plan)
         self.kernel, self.scratch = plan.kernel, plan.scratch
 
     @property

@@ -62,6 +62,8 @@ class FakeDriver:
         assert int(function) == 0x3000
         pointers = (ctypes.c_void_p * self.count).from_address(parameters)
         values = [ctypes.c_int64.from_address(each or 0).value for each in pointers]
+        if self.current[-1] != CONTEXT:
+            return (driver.CUresult.CUDA_ERROR_INVALID_HANDLE,)
         self.launched.append((values, int(config.hStream), self.current[-1]))
         return (self.status,)
 

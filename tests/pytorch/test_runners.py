@@ -20,7 +20,7 @@ def test_a_plan_gets_its_inputs_in_order_with_constants_and_without_what_it_does
     from gradkern.torch.overrides.request import Constant
 
     made = torch.zeros(4)
-    kind = SimpleNamespace(stream=lambda: 7, maker=lambda tensor: lambda stream: (made, made.data_ptr()))
+    kind = SimpleNamespace(stream=lambda: 7, allocator=lambda tensors: lambda: [made])
     monkeypatch.setattr(runners, "device_arrays", lambda: SimpleNamespace(torch_kind=lambda index: kind))
     zeros = torch.zeros(64)
     monkeypatch.setattr(runners, "_address", lambda constant, device: zeros.data_ptr())
@@ -47,3 +47,23 @@ def test_a_plan_gets_its_inputs_in_order_with_constants_and_without_what_it_does
             pytest.skip("PyTorch's allocator aligned to less than 16 bytes")
         assert run(tensors) is made
         assert runs == [(tuple(expected), (made.data_ptr(),), 7)]
+
+
+def test_results_come_in_atens_order_and_none_where_nothing_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from gradkern.torch.overrides import runners
+
+    made = [torch.zeros(4), torch.zeros(5)]
+    kind = SimpleNamespace(stream=lambda: 7, allocator=lambda tensors: lambda: made.copy())
+    monkeypatch.setattr(runners, "device_arrays", lambda: SimpleNamespace(torch_kind=lambda index: kind))
+    outputs = tuple((name, SimpleNamespace(place=place, tensor=None)) for name, place in (("dX", 2), ("dB", 0)))
+    asked: Any = SimpleNamespace(device="cuda:0", outputs=outputs, results=4, sources=(0, 1))
+    runs: list[Any] = []
+    plan: Any = lambda *call: runs.append(call)  # noqa: E731
+    tensors = torch.zeros(64), torch.zeros(64)
+    found = runners.runner(asked, plan, ("dX", "dB"))(tensors)
+    if any(each.data_ptr() % 16 for each in tensors):
+        pytest.skip("PyTorch's allocator aligned to less than 16 bytes")
+    assert [each is one for each, one in zip(found, (made[1], None, made[0], None), strict=True)] == [True] * 4
+    assert runs[0][1] == tuple([each.data_ptr() for each in made])  # in the plan's order

@@ -12,6 +12,7 @@ import sweep
 import sweep_tables
 from draws import KINDS, drawn
 from helpers.calls import FakeProvider, prepare_any
+from samples import in_order, inputs_of
 
 import gradkern
 from gradkern.contract.axes import shape_of
@@ -123,3 +124,20 @@ def test_the_worst_draws_come_first() -> None:
     assert [(value, row["number"]) for value, row in worst["of the floor"]] == [(0.7, 1), (0.9, 0)]
     assert [(value, row["kind"]) for value, row in worst["torch / gradkern"]] == [(0.9, "conv"), (2.0, "norm")]
     assert list(worst) == ["of the floor", "torch / gradkern", "compile / gradkern"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_draw_is_described_as_its_arrays_are(kind: str) -> None:
+    """For what is compiled before anything is measured."""
+    for number in range(12):
+        draw = drawn(kind, 3, number, 1e5, 1e6)
+        operator = gradkern.operators()[draw.operator]
+        arrays = inputs_of(operator, draw.types, draw.example, np.random.default_rng(0))
+        arrays = {name: in_order(array, draw.order) for name, array in arrays.items()}
+        described = sweep._wanted(draw).plan("cpu").call
+        given = prepare_any(draw.operator, **arrays, outputs=draw.outputs, **draw.example.attributes).call
+        told = [
+            ({name: each[:3] for name, each in call.inputs.items()}, call.outputs.keys(), call.attributes, call.axes)
+            for call in (described, given)
+        ]
+        assert told[0] == told[1]

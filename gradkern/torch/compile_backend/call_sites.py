@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch._C._dynamo.guards import assert_size_stride  # pyright: ignore[reportMissingImports]
 
-from gradkern.arrays.kind import Kind
+from gradkern.arrays.kind import TensorKind
 from gradkern.arrays.torch_guards import Guard, guard_of
 from gradkern.dispatch.plan_cache import Slot, plan_cache
 from gradkern.dispatch.prepared import Prepared
@@ -66,7 +66,7 @@ class CallSite:
         row = asked.row()
         if row is None:
             return
-        _, slot, kind = row
+        slot, kind = row[1], cast(TensorKind, row[2])  # of tensors, as guards are of them
         guard, plan = guard_of(tensors), slot.entry
         if guard is not None and plan is not None:
             others = [each for each in self._known if each.lives]
@@ -81,8 +81,9 @@ class _Known:
     """
 
     __slots__ = (
+        "_address",
         "_addresses",
-        "_makers",
+        "_allocate",
         "_now",
         "_read",
         "_results",
@@ -94,11 +95,11 @@ class _Known:
     )
 
     def __init__(
-        self, asked: Asked, slot: Slot[Prepared], plan: Prepared, kind: Kind, guard: Guard, tensors: Tensors
+        self, asked: Asked, slot: Slot[Prepared], plan: Prepared, kind: TensorKind, guard: Guard, tensors: Tensors
     ) -> None:
         outputs, out = plan.call.outputs, asked.out or {}
         made = [name for name in outputs if name not in out]
-        self._makers = tuple([kind.maker(outputs[name]) for name in made])
+        self._allocate, self._address = kind.allocator([outputs[name] for name in made]), torch.Tensor.data_ptr
         # places among a call's tensors, behind which is what it makes
         given = {id(each): place for place, each in enumerate(tensors)}
         new = {name: len(tensors) + place for place, name in enumerate(made)}
@@ -124,10 +125,10 @@ class _Known:
         if addresses is None:
             return None
         plan_cache.use(self._slot)
-        made = [new(None) for new in self._makers]
-        addresses += tuple([address for _, address in made])
+        made = self._allocate()
+        addresses += tuple(map(self._address, made))
         plan.compute(self._read(addresses), self._written(addresses), self._stream())
-        return self._results([array for array, _ in made] + self._unwanted)
+        return self._results(made + self._unwanted)
 
 
 def _picker(places: list[int]) -> Callable[[tuple[int, ...]], tuple[int, ...]]:

@@ -12,7 +12,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.arrays.host import TORCH, torch_as_numpy
 from gradkern.arrays.kind import dtype_of
 from gradkern.arrays.view import device_arrays
-from gradkern.call import Plan
+from gradkern.call import Plan, execution
 from gradkern.torch.overrides.request import Constant, View
 from gradkern.torch.overrides.signatures import Asked, Source, derived
 
@@ -30,27 +30,26 @@ def runner(asked: Asked, plan: Plan, order: tuple[str, ...]) -> Run:
 def _on_cuda(asked: Asked, plan: Plan, order: tuple[str, ...]) -> Run:
     kind = device_arrays().torch_kind(int(asked.device.removeprefix("cuda:")))
     made = dict(asked.outputs)
-    makers = tuple((made[name].place, kind.maker(made[name].tensor)) for name in order)
-    stream, count = kind.stream, asked.results
-    fixed = [_address(each, asked.device) for each in asked.sources if isinstance(each, Constant)]
+    allocate = kind.allocator([made[name].tensor for name in order])
+    # aten's results, by their places among what is made, behind which is None for all else
+    places = {made[name].place: index for index, name in enumerate(order)}
+    results_of = itemgetter(*[places.get(place, len(order)) for place in range(asked.results)])
+    stream, execute, address = kind.stream, execution(plan), torch.Tensor.data_ptr
+    fixed = tuple([_address(each, asked.device) for each in asked.sources if isinstance(each, Constant)])
     inputs_of = itemgetter(*_picks(asked.sources))
     before = _derived(asked.sources)
 
     def run(tensors: tuple[torch.Tensor, ...]) -> Any:
         if before:
             tensors = (*tensors, *[derived(each, tensors) for each in before])
-        addresses = [each.data_ptr() for each in tensors]
-        for address in addresses:
-            if address & 15 or not address:
+        addresses = tuple(map(address, tensors))
+        for each in addresses:
+            if each & 15 or not each:
                 return None
-        addresses += fixed
-        results: list[Any] = [None] * count
-        written = []
-        for place, new in makers:
-            results[place], address = new(None)
-            written.append(address)
-        plan(inputs_of(addresses), tuple(written), stream())
-        return tuple(results) if count > 1 else results[0]
+        results = allocate()
+        execute(inputs_of(addresses + fixed), tuple(map(address, results)), stream())
+        results.append(None)
+        return results_of(results)
 
     return run
 

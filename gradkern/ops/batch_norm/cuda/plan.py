@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from gradkern.call import Call, Refusal
+from gradkern.call import Call, Plan, Refusal
 from gradkern.channel_kernels import streaming_plan
 from gradkern.channel_kernels.activation_alpha import with_alpha, without_alpha
 from gradkern.channel_kernels.streaming_plan import StreamingPlan
@@ -73,8 +73,13 @@ class BatchNormPlan(SearchPlan):
         """Of a kernel of gradkern's own; what libraries launch is not known."""
         return () if self._alone is None else self._alone.launches
 
+    @property
+    def within(self) -> Plan:
+        """gradkern's own kernel by itself, which costs the host far less."""
+        return self if self._alone is None else self._alone
+
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        if self._alone is not None:  # which costs the host far less
+        if self._alone is not None:
             self._alone(inputs, outputs, stream)
         else:
             super().__call__(inputs, outputs, stream)
