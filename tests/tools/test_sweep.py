@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -137,7 +138,13 @@ def test_a_draw_is_described_as_its_arrays_are(kind: str) -> None:
         described = sweep._wanted(draw).plan("cpu").call
         given = prepare_any(draw.operator, **arrays, outputs=draw.outputs, **draw.example.attributes).call
         told = [
-            ({name: each[:3] for name, each in call.inputs.items()}, call.outputs.keys(), call.attributes, call.axes)
+            ({name: _told(each) for name, each in call.inputs.items()}, call.outputs.keys(), call.attributes, call.axes)
             for call in (described, given)
         ]
         assert told[0] == told[1]
+
+
+def _told(tensor: Any) -> tuple[Any, ...]:
+    """All but the alignment, and the steps along axes of one element."""
+    steps = [step for size, step in zip(tensor.shape, tensor.strides, strict=True) if size > 1]
+    return tensor.dtype, tensor.shape, steps
