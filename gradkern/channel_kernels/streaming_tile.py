@@ -41,7 +41,7 @@ def tile_sums(form: StreamingForm) -> Callable[..., None]:
     VALUES, ADDERS = form.values, form.adders
     GRAIN = 1 if SPLIT else WIDTH  # elements that are added up together
     SUM, SUMS_AT = form.itemsize, form.sums_at
-    BIAS_AT = SUMS_AT + (form.sum_bytes if SCALE_SUM else 0)
+    TO_BIAS = form.sum_bytes if SCALE_SUM else 0
     BOTH = SCALE_SUM and BIAS_SUM
 
     DOUBLE = form.compute == "float64"
@@ -62,14 +62,36 @@ def tile_sums(form: StreamingForm) -> Callable[..., None]:
 
     @device_function
     def add_run(at: int, first: int, last: int, step: int) -> Any:
-        """Every `step`-th of the sums of a tile from `first` on."""
-        one = cuda.local.array(1, FLOAT)
-        total = FLOAT(0)
+        """Every `step`-th of both sums of a tile from `first` on, four at a time, so that their latencies overlap."""
+        s, b = FLOAT(0), FLOAT(0)
+        ones, twos = cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT)
+        threes, fours = cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT)
+        four_steps = int32(4 * step)
+        while first < last - 3 * step:
+            here = at + int32(first) * SUM
+            if SCALE_SUM:
+                load_sum(ones, here)
+                load_sum(twos, here + step * SUM)
+                load_sum(threes, here + 2 * step * SUM)
+                load_sum(fours, here + 3 * step * SUM)
+                s += (ones[0] + twos[0]) + (threes[0] + fours[0])
+            if BIAS_SUM:
+                load_sum(ones, here + TO_BIAS)
+                load_sum(twos, here + (TO_BIAS + step * SUM))
+                load_sum(threes, here + (TO_BIAS + 2 * step * SUM))
+                load_sum(fours, here + (TO_BIAS + 3 * step * SUM))
+                b += (ones[0] + twos[0]) + (threes[0] + fours[0])
+            first = int32(first + four_steps)
         while first < last:
-            load_sum(one, at + int32(first) * SUM)
-            total += one[0]
+            here = at + int32(first) * SUM
+            if SCALE_SUM:
+                load_sum(ones, here)
+                s += ones[0]
+            if BIAS_SUM:
+                load_sum(twos, here + TO_BIAS)
+                b += twos[0]
             first = int32(first + step)
-        return total
+        return s, b
 
     @device_function
     def add_over_tile(
@@ -99,7 +121,7 @@ def tile_sums(form: StreamingForm) -> Callable[..., None]:
                 if ADDERS > VALUES:
                     some[v] += bias_sums[j * ADDERS + 1]
             if BIAS_SUM:
-                store_values(to + (BIAS_AT - SUMS_AT), some)
+                store_values(to + TO_BIAS, some)
         cuda.syncthreads()
 
         whole = tiles == 1  # the row is the tile: it has every channel, `repeats` times
@@ -125,10 +147,9 @@ def tile_sums(form: StreamingForm) -> Callable[..., None]:
                 start = PLACE((run + PLACE(time) * inner) * grains - first)
                 stop = int32(min(PLACE(start + grains), PLACE(here)))
                 start = int32(max(start, PLACE(0)) + first_grain)
-                if SCALE_SUM:
-                    s += add_run(shared + SUMS_AT, start, stop, grain_step)
-                if BIAS_SUM:
-                    b += add_run(shared + BIAS_AT, start, stop, grain_step)
+                more_s, more_b = add_run(shared + SUMS_AT, start, stop, grain_step)
+                s += more_s
+                b += more_b
                 time = int32(time + time_step)
             distance = int32(lanes // 2)
             while distance > 0:

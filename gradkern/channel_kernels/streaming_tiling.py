@@ -43,6 +43,9 @@ _FLUSH = {False: 0.5, True: 1.5}  # what the end of an item costs, in units of o
 _MOST_GROUPS = 4096
 _MOST_ADDED = 256  # by one thread one after another: the errors of a sum in float32 grow as the root of its length
 _HUGE = 16  # tiles of a plane
+# Of an image in one row: with fewer images an item is over before its channels' parameters are paid for, so that planes
+# of narrower vectors, if not of the narrowest, are better cut one by one.
+_FEW_ROWS, _LEAST_VECTOR = 8, 8
 _LINE = 128  # bytes: where a warp's accesses do not begin at a line, they take one more
 
 
@@ -146,7 +149,7 @@ def _threads(form: StreamingForm) -> StreamingForm:
     if form.split:
         stages, blocks = 8, 2
     else:
-        stages, blocks = (4, 2) if form.long else (3, 3)
+        stages, blocks = (4, 2) if form.long or vectors > 1 else (3, 3)  # with 3 blocks these spill registers
     arrays = len(form.held) + form.passing_arrays
     if not form.split and (arrays > 2 or form.statistics or form.normalises):  # that is for D and X
         stages = max(3, 2 * stages // arrays)
@@ -155,6 +158,10 @@ def _threads(form: StreamingForm) -> StreamingForm:
 
 def fitted(form: StreamingForm, slabs: Slabs) -> StreamingForm:
     """`form` with what follows from the axes alone."""
+    whole = gcd(slabs.length, form.width)  # of a plane's elements in a vector, so that planes are whole vectors
+    huge = slabs.length >= _HUGE * form.threads * 16 // form.data_itemsize and not slabs.nest
+    if huge and slabs.inner > 1 and slabs.reps < _FEW_ROWS and whole * form.data_itemsize >= _LEAST_VECTOR:
+        form = replace(form, width=whole)
     split = slabs.length % form.width != 0 and (slabs.inner > 1 or not slabs.reduced)
     return replace(
         form,

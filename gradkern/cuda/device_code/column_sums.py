@@ -40,7 +40,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums, up
+from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums, loads_ahead, up
 from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["column_sums", "wait_for_grid"]
@@ -77,7 +77,7 @@ def column_sums(
     FOLD, FOLDED, CHUNK = spec.fold, spec.fold > 1, spec.chunk
     ACROSS = 4 * CHUNK  # columns that are added up side by side in the last step
     SUMMERS, BLOCK_WARPS = THREADS // CHUNK, THREADS // 32
-    AHEAD = max(2, min(6, -(-160 // SUMMERS)))  # most grids have at most 160 partial rows; 8 spilled once
+    AHEAD = loads_ahead(SUMMERS)
     AHEAD_4 = 4 * AHEAD
     FLOAT = float64 if spec.compute == "float64" else float32
     BYTES, row_address = (int64, i.row_address_long) if spec.long else (int32, i.row_address)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log2
 
-__all__ = ["ITEMSIZE", "ByColumns", "ColumnSums", "chunk_of", "reciprocal", "up"]
+__all__ = ["ITEMSIZE", "ByColumns", "ColumnSums", "chunk_of", "loads_ahead", "reciprocal", "up"]
 
 ITEMSIZE = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 
@@ -100,6 +100,13 @@ def chunk_of(sums: int, columns: int, threads: int, processors: int) -> int:
         if sums * columns <= 4 * chunk * processors:
             return chunk if threads >= 4 * chunk else 8
     return 32 if threads >= 128 else 8
+
+
+def loads_ahead(summers: int) -> int:
+    """Partial rows that a thread of the last step has under way at once, where so many threads share them out. Most
+    grids have at most 160 partial rows; 8 spilled once.
+    """
+    return max(2, min(6, -(-160 // summers)))
 
 
 def reciprocal(divisor: int) -> tuple[int, int]:

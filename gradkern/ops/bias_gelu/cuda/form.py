@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import log2
 
-from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, ColumnSums, chunk_of, reciprocal
+from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, ColumnSums, loads_ahead, reciprocal
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 
-__all__ = ["ARGUMENTS", "BiasGeluForm", "choose"]
+__all__ = ["ARGUMENTS", "BiasGeluForm", "choose", "fold_of_sums"]
 
 ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
     *("dY", "X", "B", "dX", "dB", "partial", "counter"),
@@ -16,6 +17,10 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from r
     *("columns", "repeat"),  # of the kernel's row, and after how many of them B comes again
     *("slices", "multiplier", "shift"),  # the last two divide by `slices`
 )
+
+_CHUNKS = (16, 4, 1)  # few, as each is a kernel
+_FEW_TILES = 12  # one below another
+_MOST_FOLDED, _LEAST_FOLDED = 16, 4096  # rows of the array in one of the kernel's, and the fewest of those
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,18 +145,66 @@ def choose(form: BiasGeluForm, columns: int, rows: int, processors: int) -> Bias
         while chosen.unroll > 1 and chosen.chunks(rows) * chosen.slices(columns) < 2 * processors:
             chosen = replace(chosen, unroll=chosen.unroll // 2)
         return chosen
-    lanes = max(8, 128 // (form.width * form.itemsize))
+    many, lanes = _lanes_of_sums(form)
     if rows <= 128 and not form.folded:  # one tile for each slice: no sums over blocks, and no barrier
         chosen = _with_lanes(form, columns, (lanes // 2, lanes), 32)
         warp_groups = -(-rows // (2 * chosen.group_rows))
         if warp_groups <= 16:
             return replace(chosen, warp_groups=warp_groups, unroll=2, single_block=True)
-    chosen = _with_lanes(form, columns, (2 * lanes, lanes), 256 if wide else 320)
+    chosen = _with_lanes(form, columns, (many, lanes), 256 if wide else 320)
     unroll, blocks = 4, 2
     if wide:  # again for the registers; tanh takes longer than memory, and more of them
         unroll, blocks = (2, 3) if form.fast else (3 if form.folded else 4, 2)
-    chosen = replace(chosen, unroll=unroll, blocks_per_processor=blocks)
-    return replace(chosen, chunk=chunk_of(1, columns, chosen.threads, chosen.blocks_per_processor * processors))
+    chosen = _filled(replace(chosen, unroll=unroll, blocks_per_processor=blocks), rows)
+    return replace(chosen, chunk=_chunk(chosen, columns // form.fold, rows, blocks * processors))
+
+
+def _filled(form: BiasGeluForm, rows: int) -> BiasGeluForm:
+    """Where tiles are few, one below another, and much of the last lies beyond the last row: with fewer groups, if they
+    are better filled by more than it costs that less is under way.
+    """
+    most = form.warp_groups
+    if form.chunks(rows) > _FEW_TILES:
+        return form
+    made = [replace(form, warp_groups=groups) for groups in range(most, max(1, most - 3), -1)]
+    return max(made, key=lambda each: rows / (each.chunks(rows) * each.tile_rows) - 0.03 * (most - each.warp_groups))
+
+
+def _chunk(form: BiasGeluForm, results: int, rows: int, blocks: int) -> int:
+    """ColumnSums.chunk for the last sums, which blocks share out by columns: few threads side by side where there are
+    few columns and many partial rows, as then more blocks take part.
+    """
+    partial_rows = form.chunks(rows) * form.fold
+    blocks = 1 << round(log2(blocks))  # so that boards of one architecture take the same kernels
+
+    def rounds(chunk: int) -> int:
+        """Of loads, one after another, and about two more for the end of every share."""
+        shares = -(-results // (4 * chunk))
+        summers = form.threads // chunk
+        return -(-shares // blocks) * (-(-partial_rows // (summers * loads_ahead(summers))) + 2)
+
+    return min(_CHUNKS, key=rounds)
+
+
+def fold_of_sums(form: BiasGeluForm, rows: int, columns: int, vectors: int) -> int:
+    """Rows of the array in one of the kernel's, a multiple of `vectors`: where so narrow a row would leave lanes of a
+    slice without columns, several side by side leave fewer.
+    """
+    folds = [vectors << doublings for doublings in range(4)]
+    folds = [fold for fold in folds if fold == vectors or (fold <= _MOST_FOLDED and rows >= _LEAST_FOLDED * fold)]
+
+    def filled(fold: int) -> float:
+        each = _with_lanes(form, columns * fold, _lanes_of_sums(form), 32)
+        share = columns * fold / (each.slices(columns * fold) * each.most_columns)
+        return share - 0.02 * (log2(fold / vectors) + (each.lanes < _lanes_of_sums(form)[0]))
+
+    return max(folds, key=filled)
+
+
+def _lanes_of_sums(form: BiasGeluForm) -> tuple[int, int]:
+    """Slices of 256 bytes, and of 128."""
+    lanes = max(8, 128 // (form.width * form.itemsize))
+    return 2 * lanes, lanes
 
 
 def _with_lanes(form: BiasGeluForm, columns: int, lanes: tuple[int, ...], threads: int) -> BiasGeluForm:

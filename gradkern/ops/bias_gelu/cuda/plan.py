@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 from gradkern.call import Call, Refusal, Tensor
@@ -10,7 +10,7 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.cuda.scratch import scratch
-from gradkern.ops.bias_gelu.cuda.form import ARGUMENTS, BiasGeluForm, choose
+from gradkern.ops.bias_gelu.cuda.form import ARGUMENTS, BiasGeluForm, choose, fold_of_sums
 
 __all__ = ["plan"]
 
@@ -108,7 +108,8 @@ def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: 
         width //= 2
     sums = "dB" in call.outputs
     fold = _fold(rows, columns, itemsize, width, dX_alone="dY" in tensors and not sums)
-    if not (packed and rows >= fold and columns * fold < 1 << 31):
+    foldable = packed and rows >= fold and columns * fold < 1 << 31
+    if not foldable:
         fold = 1
         while columns % width or any(rows > 1 and stride % (width * itemsize) for stride in strides.values()):
             width //= 2
@@ -121,10 +122,10 @@ def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: 
         parameter=B.dtype.name,
         outputs=tuple(_NAMES.get(name, name) for name in call.outputs),
         width=width,
-        folded=fold > 1,
-        fold=fold if sums else 1,
         bias_width=bias_width,
-        long_rows=max(rows, 16 * fold * columns, *(fold * stride for stride in strides.values())) > 1 << 30,
         native_bfloat16=device.capability >= (8, 0),
     )
-    return form, fold
+    if sums and foldable:
+        fold = fold_of_sums(form, rows, columns, fold)
+    long_rows = max(rows, 16 * fold * columns, *(fold * stride for stride in strides.values())) > 1 << 30
+    return replace(form, folded=fold > 1, fold=fold if sums else 1, long_rows=long_rows), fold
