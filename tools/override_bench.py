@@ -5,7 +5,8 @@
     tools/override_bench.py --device cpu --calls 20
 
 Microseconds from call to return, the median over blocks of calls in turns, on tensors so small that the GPU is never
-behind. "declined" are calls under min_bytes, which PyTorch answers; "after" is what either adds to PyTorch's own.
+behind. "declined" are calls under min_bytes, which PyTorch answers; "bare" is PyTorch's kernel behind a registration
+from Python that does nothing, the least that any override from Python can cost. What they add is to PyTorch's own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import statistics
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,10 +69,33 @@ def calls(device: str) -> dict[str, Callable[[], Any]]:
     return made
 
 
+class Bare:
+    """PyTorch's own kernel, registered from Python in front of itself."""
+
+    def __init__(self, name: str, key: str) -> None:
+        self._name, self._key = name, key
+        self._library: Any = None
+
+    def install(self) -> None:
+        gradkern.torch.disable()
+        self._kernel = torch.library.get_kernel(f"aten::{self._name}", self._key)
+        self._library = torch.library.Library("aten", "IMPL")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it replaces a kernel is what is wanted
+            self._library.impl(self._name, self._kernel.call_boxed, self._key, with_keyset=True, allow_override=True)
+
+    def remove(self) -> None:
+        if self._library is not None:
+            self._library._destroy()
+            self._library = None
+
+
 def measured(name: str, call: Callable[[], Any], device: str, count: int) -> Row:
     """One operator."""
+    bare = Bare(name, device.upper())
     ways: dict[str, Callable[[], None]] = {
         "torch": gradkern.torch.disable,
+        "bare": bare.install,
         "taken": lambda: gradkern.torch.enable(devices=device, min_bytes=0, plan="now", on_refusal="raise"),
         "declined": lambda: gradkern.torch.enable(devices=device, min_bytes=1 << 60),
     }
@@ -87,6 +112,7 @@ def measured(name: str, call: Callable[[], Any], device: str, count: int) -> Row
                 call()
             passed = time.perf_counter() - start
             synchronize()
+            bare.remove()
             if block:  # the first one plans
                 times[way].append(passed / count * 1e6)
     gradkern.torch.disable()
@@ -94,13 +120,12 @@ def measured(name: str, call: Callable[[], Any], device: str, count: int) -> Row
 
 
 def shown(rows: list[Row]) -> str:
-    head = ["operator", "PyTorch us", "taken us", "declined us", "taken adds", "declined adds"]
+    head = ["operator", "PyTorch us", "taken us", "declined us", "taken adds", "declined adds", "bare adds"]
     lines = []
     for row in rows:
-        own, taken, declined = (row[way] for way in ("torch", "taken", "declined"))
-        lines.append(
-            [row["operator"], *(f"{each:.1f}" for each in (own, taken, declined, taken - own, declined - own))]
-        )
+        own, *others = (row[way] for way in ("torch", "taken", "declined", "bare"))
+        times = (own, *others[:2], *(other - own for other in others))
+        lines.append([row["operator"], *(f"{each:.1f}" for each in times)])
     return table(head, lines)
 
 

@@ -29,7 +29,8 @@ _FEWEST_SLOTS, _MOST_SLOTS = 4, 64
 # choice is the best in the median, 0.2 % slower on average and 5 % at worst; fitted without a fifth of the shapes and
 # asked for these, 0.6 and 9 %. The times are 4.5 % off in the median. Then it took one slice of 64 items of 230 MB and
 # more, too, which had not been measured: 128 x 64 x 112 x 112 of bfloat16 took 178 microseconds, where it was expected
-# to take 165 and two slices had taken 155. Hence _SHARPNESS, which was not fitted to the 73.
+# to take 165 and two slices had taken 155. Hence _SHARPNESS, which was not fitted to the 73. _BLOCK_VECTORS was not,
+# either: it is what two of a sweep's arrays of odd planes took, which the 73 have none of.
 _BANDWIDTH = 3.9e6
 _STREAMING = 10.5  # of the streaming kernel, besides its bytes: its launch, and sums that blocks add up through memory
 _PERSISTENT = 6.5  # of this one
@@ -39,6 +40,7 @@ _SLOWER = 0.03  # share of the bandwidth that such a doubling costs: images far 
 _SHORT_ROWS, _UNSLICED = 100, 0.2  # this / bytes of a copy besides, as _UNSLICED doublings cost where there is none
 _BLOCK_BANDWIDTH = 0.07e6  # of one block
 _COPY = 0.028  # of one block, whatever its bytes
+_BLOCK_VECTORS = 5000.0  # added up by one block: it waits for those of single elements, and never for those of 16 bytes
 _SHARPNESS = 6  # where the memory's time and that of one block are alike, it takes longer than either
 
 
@@ -169,7 +171,8 @@ def _single_pass_time(form: PersistentForm, partition: Partition, processors: in
     slower = 1 + doublings * _SLOWER + (doublings + _UNSLICED) * _SHORT_ROWS / partition.row
     together = partition.items * partition.images * moved / _BANDWIDTH * slower
     rounds = -(-partition.items // (processors // form.slices))
-    alone = rounds * partition.images_each * max(form.parts * _COPY, moved / _BLOCK_BANDWIDTH)
+    vectors = form.group * partition.plane / _BLOCK_VECTORS
+    alone = rounds * partition.images_each * max(form.parts * _COPY, moved / _BLOCK_BANDWIDTH, vectors)
     both = (together**_SHARPNESS + alone**_SHARPNESS) ** (1 / _SHARPNESS)
     return _PERSISTENT + _DOUBLING * doublings + _ROUND * rounds + both
 

@@ -42,10 +42,8 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers
 _FLUSH = {False: 0.5, True: 1.5}  # what the end of an item costs, in units of one tile of one row; split or not
 _MOST_GROUPS = 4096
 _MOST_ADDED = 256  # by one thread one after another: the errors of a sum in float32 grow as the root of its length
-_HUGE = 16  # tiles of a plane
-# Of an image in one row: with fewer images an item is over before its channels' parameters are paid for, so that planes
-# of narrower vectors, if not of the narrowest, are better cut one by one.
-_FEW_ROWS, _LEAST_VECTOR = 8, 8
+_HUGE, _LARGE = 16, 4  # tiles of a plane
+_FEW_IMAGES, _LEAST_VECTOR = 8, 4  # the bytes that a ring's copies have at the least
 _LINE = 128  # bytes: where a warp's accesses do not begin at a line, they take one more
 
 
@@ -158,10 +156,7 @@ def _threads(form: StreamingForm) -> StreamingForm:
 
 def fitted(form: StreamingForm, slabs: Slabs) -> StreamingForm:
     """`form` with what follows from the axes alone."""
-    whole = gcd(slabs.length, form.width)  # of a plane's elements in a vector, so that planes are whole vectors
-    huge = slabs.length >= _HUGE * form.threads * 16 // form.data_itemsize and not slabs.nest
-    if huge and slabs.inner > 1 and slabs.reps < _FEW_ROWS and whole * form.data_itemsize >= _LEAST_VECTOR:
-        form = replace(form, width=whole)
+    form = replace(form, width=_width_of_planes(form, slabs) or form.width)
     split = slabs.length % form.width != 0 and (slabs.inner > 1 or not slabs.reduced)
     return replace(
         form,
@@ -173,9 +168,24 @@ def fitted(form: StreamingForm, slabs: Slabs) -> StreamingForm:
     )
 
 
+def _width_of_planes(form: StreamingForm, slabs: Slabs) -> int:
+    """The elements of a vector where each plane of N C H W is better a slab of its own; 0 where it is not.
+
+    An image in one row makes items of as many rows as there are images. Where these are few, an item is over before its
+    channels' parameters are paid for; then planes of narrower vectors, so that they are whole ones, take less time.
+    """
+    few = slabs.reps < _FEW_IMAGES
+    if slabs.nest or slabs.inner == 1 or form.direct:
+        return 0
+    if slabs.length * form.data_itemsize < (_LARGE if few else _HUGE) * form.threads * 16:
+        return 0
+    whole = gcd(slabs.length, form.width)
+    return whole if whole == form.width or (few and whole * form.data_itemsize >= _LEAST_VECTOR) else 0
+
+
 def best_tiling(form: StreamingForm, slabs: Slabs, blocks: int) -> Tiling:
     """The tiling for so many blocks at a time: the folds, tiles and groups with which they are done first."""
-    if not slabs.nest and slabs.length >= _HUGE * form.tile and slabs.length % form.width == 0 and not form.direct:
+    if _width_of_planes(form, slabs):
         slabs = Slabs((slabs.inner, slabs.reps), 1, 1, slabs.length)  # each plane a slab: fewer parts
     width, most = form.width, form.tile
     reps, length = slabs.reps, slabs.length

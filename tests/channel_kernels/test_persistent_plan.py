@@ -115,6 +115,12 @@ def test_constant_statistics_take_the_fastest_number_of_slices_or_the_streaming_
     assert (found and found[0].slices) in slices
 
 
+def test_constant_statistics_of_odd_planes_in_16_bits_are_streamed_where_single_elements_would_take_longer() -> None:
+    """309 x 320 x 13 x 13: 40 clusters at most, each of whose blocks would add up 30 million elements one by one."""
+    assert single_pass_partition(constant("float16"), (309, 320, 169), 16, 132) is None
+    assert single_pass_partition(constant("float16"), (309, 320, 1352), 16, 132) is not None
+
+
 def test_constant_statistics_of_planes_too_large_for_the_ring_are_streamed() -> None:
     assert single_pass_partition(constant("float16"), (64, 256, 1 << 20), 16, 132) is None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,3 +102,30 @@ def test_few_kernels_serve_all_channels() -> None:
     shapes = [Slabs((), 64, channels, size) for channels in range(16, 2049, 16) for size in (3136, 784, 196)]
     forms = {choose_tiling(form_of(slabs, 8), slabs, PROCESSORS, SHARED)[0] for slabs in shapes}
     assert len(forms) <= 12
+
+
+@pytest.mark.parametrize(
+    ("images", "plane", "data", "width", "alone"),
+    [
+        (2, 198 * 198, "bfloat16", 4, True),  # half of 16 bytes divide the plane
+        (1, 103 * 103, "float32", 1, True),
+        (1, 103 * 103, "bfloat16", 8, False),  # no copy of a ring is of 2 bytes
+        (64, 198 * 198, "bfloat16", 8, False),  # items of 64 rows, which pay for their channels' parameters
+        (64, 200 * 200, "bfloat16", 8, True),
+        (2, 100 * 100, "bfloat16", 8, True),
+        (64, 100 * 100, "bfloat16", 8, False),
+        (2, 40 * 40, "bfloat16", 8, False),  # a plane is less than a tile
+    ],
+)
+def test_large_planes_of_few_images_are_slabs_of_their_own_in_vectors_that_divide_them(
+    images: int, plane: int, data: str, width: int, alone: bool
+) -> None:
+    slabs = Slabs.of(merged_axes([images, 256, plane], [False, True, False]))
+    given = replace(form_of(slabs, 4 if data == "float32" else 8, threads=256), data=data)
+    form, tiling = choose_tiling(given, slabs, PROCESSORS, SHARED)
+    assert form.width == width
+    assert (tiling.count == plane) == alone
+    assert alone == form.nested
+    if alone:
+        assert not form.split
+        assert form.tile == 256 * 16 // form.data_itemsize

@@ -141,13 +141,36 @@ def test_the_next_tune_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_slowest_process_decides_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of_all(mine: tuple[float, float]) -> list[tuple[float, float]]:
-        return [mine, (12.0, 11.0)]
+    def of_all(mine: Any) -> list[Any]:
+        return [mine, ((12.0, 12.5), (11.0, 11.5))]
 
     monkeypatch.setattr(ranks, "of_all", of_all)
     resting = tuned(monkeypatch, Clock(**{NORM: -0.002, GELU: -0.003}), repeats=1)
     assert set(resting) == {NORM, GELU}
     assert resting[GELU] == "no gain: a step takes 12.00 ms with gradkern's kernels, 11.00 with PyTorch's"
+
+
+@pytest.mark.parametrize(("slower_turn", "resting"), [(0.0015, []), (0.0025, [NORM])])
+def test_an_operator_rests_where_turns_vary_by_more_than_it_gains(
+    monkeypatch: pytest.MonkeyPatch, slower_turn: float, resting: list[str]
+) -> None:
+    """The last of four steps, two with gradkern's kernels and two with PyTorch's, is in a slower moment."""
+    clock = Clock(**{NORM: -0.002})
+    steps = iter(range(1, 100))
+
+    def step() -> None:
+        clock.step()
+        clock.now += slower_turn if next(steps) == 7 else 0.0  # after the first, and one to warm up for each way
+
+    monkeypatch.setattr(step_comparison, "perf_counter", clock)
+    gradkern.torch.enable("layer_norm", devices="cpu", min_bytes=0)
+    gradkern.torch.tune(step, repeats=1)
+    found = {each.translation.name: each.resting for each in switch._kernels() if each.resting}
+    assert list(found) == resting
+    if resting:
+        assert found[NORM] == (
+            "no clear gain: a step takes 8.00 to 10.50 ms with gradkern's kernels, 10.00 to 10.00 with PyTorch's"
+        )
 
 
 def test_kernels_are_back_after_a_step_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from gradkern.torch.overrides import ranks
 from gradkern.torch.overrides.kernel import Kernel
@@ -21,14 +21,12 @@ _CHOSEN, _MORE, _PYTORCH = "chosen", "more", "PyTorch's"
 """Ways to answer an operator's calls: gradkern those that `compare` has left to it; those that gain on the device less
 than they cost the host as well; or PyTorch all of them.
 """
-_PREFERRED = _PYTORCH, _CHOSEN, _MORE
-"""Of ways that are as good, the first."""
 
 
 def compare_steps(
     kernels: Iterable[Kernel], calls: Mapping[Signature, int], step: Callable[[], Any], repeats: int
 ) -> None:
-    """Of every operator choose the way with which a step is shortest, of those with the most calls first.
+    """Of every operator choose the way with which steps are clearly shortest, of those with the most calls first.
 
     calls     how often each signature came in a step
     repeats   steps in each of two turns of each way, after one with each
@@ -47,14 +45,37 @@ def compare_steps(
         kernel = named[name]
         with_ways = _Ways(kernel, texts)
         every = ranks.of_all(_times(with_ways, ways, step, repeats))
-        times = {way: max(each[place] for each in every) for place, way in enumerate(ways)}  # the slowest rank's
-        best = min((way for way in _PREFERRED if way in times), key=lambda way: times[way])
+        times = {  # the slowest rank's
+            way: _Turns(*[max(of_rank[place][turn] for of_rank in every) for turn in range(2)])
+            for place, way in enumerate(ways)
+        }
+        best = _PYTORCH
+        for way in ways:
+            if times[way].most < times[best].least:
+                best = way
         if best != _PYTORCH:
             with_ways.take(best)
             continue
-        ours = min(times[way] for way in ways if way != best)
         kernel.wake()
-        kernel.rest(f"no gain: a step takes {ours:.2f} ms with gradkern's kernels, {times[best]:.2f} with PyTorch's")
+        kernel.rest(_no_gain(min(times[way] for way in ways if way != best), times[best]))
+
+
+class _Turns(NamedTuple):
+    """Milliseconds of a step, in the faster of a way's two turns and in the slower. Where those of two ways overlap,
+    neither is known to be faster: a host that others use, too, makes the same steps a tenth longer in the next moment.
+    """
+
+    least: float
+    most: float
+
+
+def _no_gain(ours: _Turns, theirs: _Turns) -> str:
+    if ours.least >= theirs.least:
+        return f"no gain: a step takes {ours.least:.2f} ms with gradkern's kernels, {theirs.least:.2f} with PyTorch's"
+    return (
+        f"no clear gain: a step takes {ours.least:.2f} to {ours.most:.2f} ms with gradkern's kernels, "
+        f"{theirs.least:.2f} to {theirs.most:.2f} with PyTorch's"
+    )
 
 
 class _Ways:
@@ -78,8 +99,8 @@ class _Ways:
             self._kernel.rest(self._resting)
 
 
-def _times(kernel: _Ways, ways: tuple[str, ...], step: Callable[[], Any], repeats: int) -> tuple[float, ...]:
-    """Milliseconds of a step in each way, the least of two turns, forth and back: what drifts meets all alike."""
+def _times(kernel: _Ways, ways: tuple[str, ...], step: Callable[[], Any], repeats: int) -> tuple[_Turns, ...]:
+    """The times of each way, in turns forth and back: what drifts meets all alike."""
 
     def seconds(way: str, steps: int) -> float:
         kernel.take(way)
@@ -96,4 +117,4 @@ def _times(kernel: _Ways, ways: tuple[str, ...], step: Callable[[], Any], repeat
         turns = [(way, seconds(way, repeats)) for way in (*ways, *reversed(ways))]
     finally:
         kernel.take(_CHOSEN)
-    return tuple(min(time for way, time in turns if way == each) / repeats * 1e3 for each in ways)
+    return tuple(_Turns(*sorted(time / repeats * 1e3 for way, time in turns if way == each)) for each in ways)

@@ -44,3 +44,35 @@ def test_small_arrays_are_cut_into_blocks_for_all_multiprocessors(rows: int, col
     form = choose(BiasGeluForm(EXACT, "bfloat16", "bfloat16", ("dX",), 8, bias_width=8), columns, rows, 132)
     assert form.unroll == unroll
     assert unroll == 1 or form.chunks(rows) * form.slices(columns) >= 264
+
+
+def sums_form(rows: int, columns: int, width: int = 8) -> tuple[BiasGeluForm, int]:
+    """Of a gradient in 16 bits with that of the bias, and its rows of the array in one of the kernel's."""
+    form = BiasGeluForm(EXACT, "bfloat16", "bfloat16", ("dX", "dB"), width, bias_width=width if columns % 8 == 0 else 1)
+    fold = fold_of_sums(form, rows, columns, _fold(rows, columns, 2, width, False))
+    form = replace(form, folded=fold > 1, fold=fold)
+    return choose(form, columns * fold, -(-rows // fold), 132), fold
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "fold"), [(400_000, 96, 2), (1000, 96, 1), (400_000, 128, 1), (4096, 4096, 1)]
+)
+def test_narrow_rows_side_by_side_fill_the_lanes_of_a_slice_where_there_are_many(
+    rows: int, columns: int, fold: int
+) -> None:
+    form, found = sums_form(rows, columns)
+    assert found == fold
+    assert rows < 4096 or columns * fold == form.slices(columns * fold) * form.most_columns
+
+
+def test_few_columns_with_many_partial_rows_are_shared_out_to_many_blocks_at_the_end() -> None:
+    narrow, _ = sums_form(500_000, 128)
+    wide, _ = sums_form(1372, 16504)
+    assert (narrow.chunk, wide.chunk) == (1, 16)
+    assert -(-128 // (4 * narrow.chunk)) == 32  # blocks, which had been 8
+
+
+def test_few_tiles_one_below_another_are_well_filled() -> None:
+    form, fold = sums_form(3220, 23767)
+    rows = -(-3220 // fold)
+    assert rows / (form.chunks(rows) * form.tile_rows) > 0.9 > rows / 480  # 480: by ten groups of warps
