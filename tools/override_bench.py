@@ -25,8 +25,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve
 
 import results_file
 import torch  # pyright: ignore[reportMissingImports]
-from markdown_table import table
 from needs import require_gpu
+from override_table import shown
 
 import gradkern.torch
 
@@ -117,16 +117,6 @@ def measured(name: str, call: Callable[[], Any], device: str, count: int) -> Row
                 times[way].append(passed / count * 1e6)
     gradkern.torch.disable()
     return {"operator": name, **{way: statistics.median(found) for way, found in times.items()}}
-
-
-def shown(rows: list[Row]) -> str:
-    head = ["operator", "PyTorch us", "taken us", "declined us", "taken adds", "declined adds", "bare adds"]
-    lines = []
-    for row in rows:
-        own, *others = (row[way] for way in ("torch", "taken", "declined", "bare"))
-        times = (own, *others[:2], *(other - own for other in others))
-        lines.append([row["operator"], *(f"{each:.1f}" for each in times)])
-    return table(head, lines)
 
 
 def main() -> None:

@@ -11,10 +11,11 @@ import bench_rows
 import train_bench
 from bench_rows import Row
 from markdown_table import table
+from override_table import shown
 
 import gradkern
 
-__all__ = ["RESULTS", "cold", "cpu", "digits", "forward", "gpu_origin", "h100", "h200", "train"]
+__all__ = ["RESULTS", "cold", "cpu", "digits", "forward", "gpu_origin", "h100", "h200", "overrides", "train"]
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PEERS = ("torch", "cudnn", "compile", "liger")  # of the benchmark on a GPU
@@ -106,6 +107,14 @@ def train() -> str:
     packages = ", ".join(f"{name} {machine['packages'][name]}" for name in ("torch", "triton", "numba-cuda"))
     origin = f"{gpu_origin(machine, packages)}, with `tools/{machine['commands'][0]}`."
     return f"{train_bench.shown(rows)}\n\n{origin}"
+
+
+def overrides() -> str:
+    """What a call through enable() costs the host."""
+    results = json.loads((RESULTS / "overrides.json").read_text())
+    machine = results["machine"]
+    packages = f"torch {machine['packages']['torch']}, {machine['processor']}, Python {machine['python']}"
+    return f"{shown(results['rows'])}\n\n{gpu_origin(machine, packages)}."
 
 
 def h200() -> str:

@@ -14,7 +14,7 @@ from result_tables import RESULTS, gpu_origin
 __all__ = ["HEAD", "lines", "sweep", "worst"]
 
 PEERS = ("torch", "compile", "liger", "cudnn")
-HEAD = ("kind", "MB", "L2", "draws", "of the floor", *(f"{peer} / gradkern" for peer in PEERS))
+HEAD = ("kind", "MB", "L2", "seed", "commit", "draws", "of the floor", *(f"{peer} / gradkern" for peer in PEERS))
 
 
 def sweep() -> str:
@@ -25,25 +25,25 @@ def sweep() -> str:
 def _of_a_gpu(results: dict[str, Any]) -> str:
     rows, machine = results["rows"], results["machine"]
     packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
-    seeds = list(dict.fromkeys(str(row["seed"]) for row in rows))
-    text = (
-        f"{machine['gpu']}, medians, and in parentheses the least, of sizes drawn with "
-        f"the seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}, which no kernel was tuned on:"
-    )
+    text = f"{machine['gpu']}, medians, and in parentheses the least:"
     return f"{text}\n\n{table(HEAD, lines(rows))}\n\n{gpu_origin(machine, packages)}."
 
 
 def lines(rows: Sequence[Row]) -> list[list[str]]:
-    """A line for each kind, range and state of the L2: the median, and in parentheses the least."""
-    groups: dict[tuple[str, str, bool], list[Row]] = {}
+    """A line for each kind, range, state of the L2, seed and, where rows have it, commit: the median, and in
+    parentheses the least.
+    """
+    groups: dict[tuple[str, str, bool, int, str], list[Row]] = {}
     for row in rows:
         if "failed" not in row:
-            groups.setdefault((row["kind"], row["range"], row["warm"]), []).append(row)
+            key = row["kind"], row["range"], row["warm"], row["seed"], row.get("commit", "")
+            groups.setdefault(key, []).append(row)
     made: list[list[str]] = []
-    for (kind, range_, warm), each in groups.items():
+    for (kind, range_, warm, seed, commit), each in groups.items():
         ratios = (_middle([_ratio(row, peer) for row in each if peer in row["peers"]]) for peer in PEERS)
         shares = [] if kind == "conv" else [row["share_of_floor"] for row in each if "share_of_floor" in row]
-        made.append([kind, range_, "warm" if warm else "cold", str(len(each)), _middle(shares), *ratios])
+        told = [kind, range_, "warm" if warm else "cold", str(seed), commit, str(len(each))]
+        made.append([*told, _middle(shares), *ratios])
     return made
 
 

@@ -148,9 +148,9 @@ def tune(step: Callable[[], Any], *, repeats: int = 0) -> Any:
     """Run one step, then choose and compile the kernels for every signature it met. Returns what the step returns.
 
     repeats  then run more steps, 4 repeats + 2 or 6 repeats + 3 for each operator, in turns with gradkern's kernels and
-             with PyTorch's, and leave an operator to PyTorch where that makes a step no longer. Each of them trains the
-             model. 5 show what single calls cannot: whether the host bounds the step, as with small batches, or the
-             device, so that calls pay which gain less there than they cost the host
+             with PyTorch's, and leave an operator to PyTorch unless steps are clearly shorter with gradkern's. Each of
+             them trains the model. 5 show what single calls cannot: whether the host bounds the step, as with small
+             batches, or the device, so that calls pay which gain less there than they cost the host
 
     The signatures are those that `enable` has met, and those of models that torch.compile has compiled with
     backend="gradkern". A CUDA graph keeps the kernels that it was captured with, so tune before: with
