@@ -40,13 +40,13 @@ class StreamingPlan:
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         counter, buffer = scratch(self.device, stream, self.scratch) if self.scratch else (0, 0)
-        if self.then is None and not self.totals_at:
-            self.launch((*inputs, *outputs, buffer, counter), stream)
-        elif self.then is None:
-            self.enqueue(inputs, outputs, buffer, counter, stream)
-        else:
+        if self.then is not None:
             with in_turn:
                 self.enqueue(inputs, outputs, buffer, counter, stream)
+        elif self.totals_at:
+            self.enqueue(inputs, outputs, buffer, counter, stream)
+        else:  # with nothing around the launch
+            self.launch((*inputs, *outputs, buffer, counter), stream)
 
     def enqueue(
         self, inputs: tuple[int, ...], outputs: tuple[int, ...], buffer: int, counter: int, stream: int

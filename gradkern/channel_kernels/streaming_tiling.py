@@ -42,8 +42,9 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers
 _FLUSH = {False: 0.5, True: 1.5}  # what the end of an item costs, in units of one tile of one row; split or not
 _MOST_GROUPS = 4096
 _MOST_ADDED = 256  # by one thread one after another: the errors of a sum in float32 grow as the root of its length
-_HUGE, _LARGE = 16, 4  # tiles of a plane
-_FEW_IMAGES, _LEAST_VECTOR = 8, 4  # the bytes that a ring's copies have at the least
+_HUGE, _LARGE = 16, 4  # tiles of a plane that is cut by itself; the latter where there are few images
+_FEW_IMAGES = 8
+_LEAST_VECTOR = 4  # bytes, of a ring's copies
 _LINE = 128  # bytes: where a warp's accesses do not begin at a line, they take one more
 
 

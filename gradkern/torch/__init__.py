@@ -2,7 +2,7 @@
 
 >>> import gradkern.torch
 >>> gradkern.torch.enable()
->>> gradkern.torch.tune(lambda: step(batch))
+>>> gradkern.torch.tune(lambda: step(batch), repeats=5)
 >>> print(gradkern.torch.report())
 
 Three levels: `enable`, for every model as it is; functions and modules, where that cannot reach; `accelerate`, which

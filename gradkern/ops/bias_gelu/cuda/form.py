@@ -166,8 +166,12 @@ def _filled(form: BiasGeluForm, rows: int) -> BiasGeluForm:
     most = form.warp_groups
     if form.chunks(rows) > _FEW_TILES:
         return form
-    made = [replace(form, warp_groups=groups) for groups in range(most, max(1, most - 3), -1)]
-    return max(made, key=lambda each: rows / (each.chunks(rows) * each.tile_rows) - 0.03 * (most - each.warp_groups))
+
+    def filled(fewer: int) -> float:
+        each = replace(form, warp_groups=most - fewer)
+        return rows / (each.chunks(rows) * each.tile_rows) - 0.3 * fewer / most
+
+    return replace(form, warp_groups=most - max(range(min(3, most)), key=filled))
 
 
 def _chunk(form: BiasGeluForm, results: int, rows: int, blocks: int) -> int:
