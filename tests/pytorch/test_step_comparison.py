@@ -73,6 +73,26 @@ def test_an_operator_rests_where_steps_are_no_longer_without_it(monkeypatch: pyt
     assert sorted(rows.values()) == ["", resting[NORM]]
 
 
+def test_what_rests_does_so_after_disable_and_enable_until_the_next_tune_or_options_that_take_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(**{NORM: 0.002, GELU: -0.001})
+    resting = tuned(monkeypatch, clock, repeats=1)
+    assert list(resting) == [NORM]
+    gradkern.torch.disable()
+    with gradkern.torch.enabled(devices="cpu", min_bytes=0):
+        before = clock.taken()
+        clock.step()
+        assert clock.taken() == {NORM: before[NORM], GELU: before[GELU] + 2}
+        assert sorted(row.reason for row in gradkern.torch.report()) == ["", resting[NORM]]
+    with gradkern.torch.enabled(devices="cpu", min_bytes=0, only_faster=False):
+        before = clock.taken()
+        clock.step()
+        assert clock.taken() == {NORM: before[NORM] + 2, GELU: before[GELU] + 2}
+    gradkern.torch.forget()
+    assert not any(each.resting for each in switch._kernels())
+
+
 def test_without_repeats_no_further_step_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(**{NORM: 0.002, GELU: 0.0})
     assert tuned(monkeypatch, clock, repeats=0) == {}

@@ -56,9 +56,13 @@ class Kernel:
         return self._active
 
     def enable(self, options: Options) -> None:
-        """Raises RuntimeError where PyTorch has no such kernel."""
+        """What has been told to rest does, unless the options take all that has a plan.
+
+        Raises RuntimeError where PyTorch has no such kernel.
+        """
         self.follow(options)
-        self.wake()
+        if not (self.resting and options.leaves_what_does_not_gain):
+            self.wake()
 
     def follow(self, options: Options) -> None:
         """Answer calls by these options; none come before the override is installed."""
@@ -68,7 +72,8 @@ class Kernel:
         self._active = True
 
     def disable(self) -> None:
-        self._active, self.resting = False, ""
+        """Until the next `enable`, which finds plans and verdicts as they are."""
+        self._active = False
         self.override.remove()
 
     def rest(self, reason: str) -> None:
@@ -95,11 +100,14 @@ class Kernel:
         return [each for alike in list(self._table.values()) for each in alike]
 
     def forget(self) -> None:
-        """Forget every signature and its plan."""
+        """Forget every signature and its plan, and why it rests."""
         with self._changing:
             self._table.clear()
             self._runs.clear()
             self.small = Counter()
+        if self._active:
+            self.wake()
+        self.resting = ""
 
     def plan(self, signature: Signature) -> None:
         """Plan for a signature that waits: compile, and search at once. Never raises for a refusal."""

@@ -72,6 +72,11 @@ class Options:
                 raise ArgumentError(f"enable: inductor has {name!r}, which ops has not")
         return cls(chosen, places, gates, refusal, when, whole, timed, only_faster)  # type: ignore[arg-type]
 
+    @property
+    def leaves_what_does_not_gain(self) -> bool:
+        """Whether calls that do not gain are to be left to PyTorch."""
+        return self.only_faster and self.plan == "tune" and self.on_refusal != "raise"
+
     def least(self, group: str) -> int:
         return self.min_bytes.get(group, 0)
 

@@ -106,7 +106,7 @@ def _there(kernel: Kernel) -> bool:
 
 
 def disable() -> None:
-    """Put PyTorch's own kernels back. Plans are kept for the next `enable`."""
+    """Put PyTorch's own kernels back. Plans, and what `tune` has left to PyTorch, are kept for the next `enable`."""
     with _changing:
         for kernel in reversed(_kernels()):
             kernel.disable()
@@ -195,7 +195,7 @@ def tune(step: Callable[[], Any], *, repeats: int = 0) -> Any:
 
 def _only_faster() -> bool:
     """Whether calls that do not gain are to be left to PyTorch."""
-    return all(each.only_faster and each.plan == "tune" and each.on_refusal != "raise" for each in _options)
+    return all(each.leaves_what_does_not_gain for each in _options)
 
 
 def _plan_signatures(calls: Mapping[Signature, int], small: Mapping[Kernel, int]) -> None:
