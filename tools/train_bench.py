@@ -8,8 +8,9 @@
 
 A step is a forward and a backward pass. Every cell is a process of its own, so that no column warms another's caches;
 --cold runs each twice, first with empty caches. A cell that fails, or takes longer than --limit, says why in its place.
---top N prints a step's N kernels that take the most; the JSON has all. With --turns N all columns of a model are loaded
-at once, and timed in N turns: where the host's speed changes by the minute, that is fair to all.
+--top N prints a step's N kernels that take the most; the JSON has all. With --turns N one process has all columns of a
+model, and times them in N turns: where the host's speed changes by the minute, that is fair to all. Then first steps
+have what those of columns before them have left in caches, and memory is not told.
 A column is eager, or some of these with + between: enable, that is gradkern.torch.enable() and tune(repeats=5);
 accelerate, gradkern.torch.accelerate(); compile, torch.compile; gradkern, torch.compile with gradkern's backend, and
 tune(); liger, Liger's layers in place of PyTorch's; graph, the step captured in a CUDA graph and replayed. "step" is
@@ -21,16 +22,11 @@ kernels of a step take, by torch.profiler: what the step would take if the host 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -45,105 +41,33 @@ COLUMNS = (
     *("graph", "graph+enable", "graph+compile", "gradkern+graph", "gradkern+enable+graph"),
 )
 PARTS = ("enable", "accelerate", "compile", "gradkern", "liger", "graph")
-_MARK, _WAITS = "train_bench: ", "waits"
+_MARK = "train_bench: "
 
 
-class Cell:
-    """The process of one cell: it makes ready, and then waits for its turns to be timed.
-
-    row   what it has found, once it has ended; `error` where it failed
-    """
-
-    def __init__(self, name: str, column: str, args: argparse.Namespace, caches: str | None = None) -> None:
-        """caches: a folder for all of them."""
-        self.row: Row | None = None
-        self._named = {"model": named(name, args.batch), "column": column}
-        self._limit, self._left = args.limit, args.limit
-        environment = dict(os.environ)
-        if caches is not None:
-            environment |= {"GRADKERN_CACHE_DIR": f"{caches}/gradkern", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor"}
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  it is closed with the process
-        self._process = subprocess.Popen(
-            _command(name, column, args),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            env=environment,
-        )
-
-    def go_on(self) -> None:
-        """Let it have its turn, if it still runs."""
-        if self.row is None:
-            assert self._process.stdin is not None
-            with contextlib.suppress(OSError):  # where it has ended, `wait` says why
-                self._process.stdin.write("go on\n")
-                self._process.stdin.flush()
-
-    def wait(self) -> None:
-        """Until it waits for a turn, or has ended."""
-        if self.row is not None:
-            return
-        assert self._process.stdout is not None
-        timer, start = threading.Timer(max(0.0, self._left), self._process.kill), time.monotonic()
-        timer.start()
-        try:
-            for line in self._process.stdout:
-                if line.startswith(_MARK):
-                    said = json.loads(line.removeprefix(_MARK))
-                    if said == _WAITS:
-                        return
-                    self.row = said
-            self._process.communicate()
-        finally:
-            timer.cancel()
-            self._left -= time.monotonic() - start
-        if self.row is None:
-            self.row = {**self._named, "error": self._error(self._process.returncode)}
-        self._errors.close()
-
-    def _error(self, status: int) -> str:
-        if self._left <= 0:
-            return f"longer than {self._limit:g} s"
-        self._errors.seek(0)
-        words = (self._errors.read().strip() or f"exit status {status}").splitlines()
-        told = [
-            line for line in words if re.match(r"[\w.]*(Error|Exception)\b", line)
-        ]  # CUDA's have advice behind them
-        return (told or words)[-1]
+def in_a_process(name: str, columns: list[str], args: argparse.Namespace, caches: str | None = None) -> list[Row]:
+    """The rows of a model's columns, from one process for all of them. caches: a folder for all that it keeps."""
+    environment = dict(os.environ)
+    if caches is not None:
+        environment |= {"GRADKERN_CACHE_DIR": f"{caches}/gradkern", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor"}
+    command = _command(name, columns, args)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=args.limit, check=False)
+        for line in done.stdout.splitlines():
+            if line.startswith(_MARK):
+                return json.loads(line.removeprefix(_MARK))
+        error = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
+    except subprocess.TimeoutExpired:
+        error = f"longer than {args.limit:g} s"
+    return [{"model": named(name, args.batch), "column": column, "error": error} for column in columns]
 
 
-def _command(name: str, column: str, args: argparse.Namespace) -> list[str]:
-    command = [sys.executable, __file__, name, "--columns", column, "--here"]
-    command += ["--seconds", str(args.seconds / args.turns), "--turns", str(args.turns)]
+def _command(name: str, columns: list[str], args: argparse.Namespace) -> list[str]:
+    command = [sys.executable, __file__, name, "--columns", ",".join(columns), "--here"]
+    command += ["--seconds", str(args.seconds), "--turns", str(args.turns)]
     command += ["--tiny"] if args.tiny else []
     command += ["--batch", str(args.batch)] if args.batch is not None else []
     command += ["--fusions", json.dumps(args.fusions)] if args.fusions is not None else []
     return command
-
-
-def in_turns(name: str, columns: list[str], args: argparse.Namespace, caches: str | None = None) -> list[Row]:
-    """Cells that make ready one after another and are timed in turns, so that a host or a GPU that changes its speed
-    meets all alike.
-    """
-    cells = []
-    for column in columns:
-        cells.append(Cell(name, column, args, caches))
-        cells[-1].wait()
-    for _ in range(args.turns):
-        for cell in cells:
-            cell.go_on()
-            cell.wait()
-    return [cell.row or {} for cell in cells]
-
-
-def _told(turns: int) -> Iterator[None]:
-    """Turns, in the process of a cell: when the other process says so."""
-    for _ in range(turns):
-        print(_MARK + json.dumps(_WAITS), flush=True)
-        if not sys.stdin.readline():
-            sys.exit("nobody asks any more")
-        yield
 
 
 def shown(rows: list[Row]) -> str:
@@ -209,7 +133,7 @@ def main() -> None:
     parser.add_argument("--columns", default=",".join(COLUMNS), help=f"with commas between ({','.join(COLUMNS)})")
     parser.add_argument("--seconds", type=float, default=3.0, help="for the steps of one cell")
     parser.add_argument("--turns", type=_positive, default=1, metavar="N", help="of each of a model's columns")
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds that a cell may take, but for its waits")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds that a process may take")
     parser.add_argument("--cold", action="store_true", help="measure the first step with empty caches too")
     parser.add_argument("--tiny", action="store_true", help="small models on the CPU")
     parser.add_argument("--batch", type=_positive, metavar="N", help="samples of a step; by default the model's own")
@@ -228,8 +152,7 @@ def main() -> None:
     columns = [each for each in columns if not (args.tiny and "graph" in each)]
     if args.here:
         asked = args.tiny, args.seconds, args.fusions, args.batch
-        row = measured(args.models[0], columns[0], *asked, _told(args.turns))
-        print(_MARK + json.dumps(row), flush=True)
+        print(_MARK + json.dumps(measured(args.models[0], columns, *asked, args.turns)), flush=True)
         return
     from train_models import CASES
 
@@ -245,8 +168,8 @@ def main() -> None:
         for together in [columns] if args.turns > 1 else [[each] for each in columns]:
             with tempfile.TemporaryDirectory() as folder:
                 caches = folder if args.cold else None
-                cold = in_turns(name, together, args, caches) if args.cold else []
-                new = in_turns(name, together, args, caches)
+                cold = in_a_process(name, together, args, caches) if args.cold else []
+                new = in_a_process(name, together, args, caches)
             for row, before in zip(new, cold, strict=False):
                 if "first" in before:
                     row["cold"] = before["first"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import train_bench
+import train_cell
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,50 +39,68 @@ def test_a_table_and_json_of_every_column(tmp_path: Path) -> None:
     assert "| GPT 12x1024, batch 3 | enable |" in done.stdout
 
 
-ASKED = argparse.Namespace(seconds=1.0, tiny=True, batch=None, fusions=None, limit=30.0, turns=3)
+@pytest.mark.torch
+def test_columns_have_turns_and_what_tune_found_for_one_is_not_in_force_in_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import gradkern.torch
+
+    log: list[tuple[str, bool]] = []
+
+    def logged(cell: train_cell._Cell, seconds: float) -> None:
+        assert seconds == 2.0
+        log.append((cell.row["column"], gradkern.torch.is_enabled()))
+
+    monkeypatch.setattr(train_cell._Cell, "make_ready", lambda cell: None)
+    monkeypatch.setattr(train_cell._Cell, "take_turn", logged)
+    monkeypatch.setattr(train_cell._Cell, "conclude", lambda cell: cell.row.update(step=1.0))
+    rows = train_cell.measured("GPT 12x1024", ["enable", "eager"], True, 6.0, turns=3)
+    assert log == [("enable", True), ("eager", False)] * 3
+    assert rows == [{"model": "GPT 12x1024", "column": each, "step": 1.0} for each in ("enable", "eager")]
+    assert not gradkern.torch.is_enabled()
 
 
-def cells(monkeypatch: pytest.MonkeyPatch, **programs: str) -> list[train_bench.Row]:
-    """What comes of cells that run these, by column, in place of a model."""
-    head = f"import sys, time; sys.path[:0] = [{str(ROOT / 'tools')!r}, {str(ROOT)!r}]; import json, train_bench as b; "
-    monkeypatch.setattr(
-        train_bench, "_command", lambda name, column, args: [sys.executable, "-c", head + programs[column]]
-    )
-    return train_bench.in_turns("GPT", list(programs), ASKED)
+@pytest.mark.torch
+def test_a_column_that_fails_says_of_what_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not the advice that PyTorch gives behind the errors of CUDA."""
+
+    class AcceleratorError(RuntimeError):
+        __module__, __qualname__ = "torch", "AcceleratorError"
+
+    turns: list[str] = []
+
+    def turn(cell: train_cell._Cell, seconds: float) -> None:
+        turns.append(cell.row["column"])
+        if cell.row["column"] == "eager":
+            raise AcceleratorError("CUDA error: an illegal memory access\nCompile with `DSA` for more.")
+
+    monkeypatch.setattr(train_cell._Cell, "make_ready", lambda cell: None)
+    monkeypatch.setattr(train_cell._Cell, "take_turn", turn)
+    monkeypatch.setattr(train_cell._Cell, "conclude", lambda cell: cell.row.update(step=1.0))
+    first, second = train_cell.measured("GPT 12x1024", ["eager", "compile"], True, 1.0, turns=2)
+    assert first["error"] == "torch.AcceleratorError: CUDA error: an illegal memory access"
+    assert "step" not in first
+    assert second["step"] == 1.0
+    assert turns == ["eager", "compile", "compile"]
 
 
-def test_columns_have_turns_in_which_the_others_wait(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    program = (
-        "out = open({log!r}, 'a', buffering=1); out.write('{name} ready\\n'); "
-        "[out.write('{name}\\n') for _ in b._told(3)]; print('noise'); print(b._MARK + json.dumps({{'step': {step}}}))"
-    )
-    programs = {name: program.format(log=str(log), name=name, step=step) for step, name in enumerate(("one", "two"), 5)}
-    assert cells(monkeypatch, **programs) == [{"step": 5}, {"step": 6}]
-    assert log.read_text().split("\n") == ["one ready", "two ready", *["one", "two"] * 3, ""]
+ASKED = argparse.Namespace(seconds=1.0, tiny=True, batch=None, fusions=None, limit=3.0, turns=1)
 
 
-def test_a_cell_that_fails_says_which_error_it_was_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not the advice that PyTorch gives behind those of CUDA."""
-    words = "Traceback:\ntorch.AcceleratorError: CUDA error: an illegal memory access\nCompile with `DSA` for more."
-    found = cells(
-        monkeypatch,
-        first=f"next(b._told(1)); sys.stderr.write({words!r}); sys.exit(1)",
-        second="sys.exit(7)",
-        third="list(b._told(3)); print(b._MARK + '{\"step\": 5}')",
-    )
-    named = {"model": "GPT", "column": "first"}
-    assert found[0] == {**named, "error": "torch.AcceleratorError: CUDA error: an illegal memory access"}
-    assert found[1]["error"] == "exit status 7"
-    assert found[2] == {"step": 5}
-
-
-def test_a_cell_has_so_much_time_without_its_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ASKED, "limit", 3.0)
-    slow = "[time.sleep(1.2) for _ in b._told(3)]; print(b._MARK + '{\"step\": 5}')"
-    quick = "list(b._told(3)); print(b._MARK + '{\"step\": 5}')"
-    found = cells(monkeypatch, slow=slow, quick=quick)
-    assert found == [{"model": "GPT", "column": "slow", "error": "longer than 3 s"}, {"step": 5}]
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        ("import sys; print('noise'); sys.exit(7)", "exit status 7"),
+        ("import sys; sys.exit('first\\nlast words')", "last words"),
+        ("import time; time.sleep(30)", "longer than 3 s"),
+    ],
+)
+def test_a_process_that_ends_without_rows_says_why_for_each_column(
+    monkeypatch: pytest.MonkeyPatch, program: str, error: str
+) -> None:
+    monkeypatch.setattr(train_bench, "_command", lambda *_: [sys.executable, "-c", program])
+    found = train_bench.in_a_process("GPT", ["eager", "enable"], ASKED)
+    assert found == [{"model": "GPT", "column": each, "error": error} for each in ("eager", "enable")]
 
 
 @pytest.mark.parametrize("option", ["--batch", "--turns"])
