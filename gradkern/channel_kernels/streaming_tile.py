@@ -42,6 +42,7 @@ def tile_sums(form: StreamingForm) -> Callable[..., None]:
     GRAIN = 1 if SPLIT else WIDTH  # elements that are added up together
     SUM, SUMS_AT = form.itemsize, form.sums_at
     TO_BIAS = form.sum_bytes if SCALE_SUM else 0
+    MANY = SPLIT  # a run of whole vectors has few sums, and its kernel no register to spare
     BOTH = SCALE_SUM and BIAS_SUM
 
     DOUBLE = form.compute == "float64"
@@ -62,34 +63,31 @@ def tile_sums(form: StreamingForm) -> Callable[..., None]:
 
     @device_function
     def add_run(at: int, first: int, last: int, step: int) -> Any:
-        """Every `step`-th of both sums of a tile from `first` on, four at a time, so that their latencies overlap."""
+        """Every `step`-th of both sums of a tile from `first` on; where they are many, so that latencies overlap, four
+        at a time.
+        """
         s, b = FLOAT(0), FLOAT(0)
-        ones, twos = cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT)
-        threes, fours = cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT)
-        four_steps = int32(4 * step)
-        while first < last - 3 * step:
-            here = at + int32(first) * SUM
-            if SCALE_SUM:
-                load_sum(ones, here)
-                load_sum(twos, here + step * SUM)
-                load_sum(threes, here + 2 * step * SUM)
-                load_sum(fours, here + 3 * step * SUM)
-                s += (ones[0] + twos[0]) + (threes[0] + fours[0])
-            if BIAS_SUM:
-                load_sum(ones, here + TO_BIAS)
-                load_sum(twos, here + (TO_BIAS + step * SUM))
-                load_sum(threes, here + (TO_BIAS + 2 * step * SUM))
-                load_sum(fours, here + (TO_BIAS + 3 * step * SUM))
-                b += (ones[0] + twos[0]) + (threes[0] + fours[0])
-            first = int32(first + four_steps)
+        one, two = cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT)
+        while MANY and first < last - 3 * step:
+            for pair in range(0, 4, 2):
+                here = at + int32(first + pair * step) * SUM
+                if SCALE_SUM:
+                    load_sum(one, here)
+                    load_sum(two, here + step * SUM)
+                    s += one[0] + two[0]
+                if BIAS_SUM:
+                    load_sum(one, here + TO_BIAS)
+                    load_sum(two, here + (TO_BIAS + step * SUM))
+                    b += one[0] + two[0]
+            first = int32(first + 4 * step)
         while first < last:
             here = at + int32(first) * SUM
             if SCALE_SUM:
-                load_sum(ones, here)
-                s += ones[0]
+                load_sum(one, here)
+                s += one[0]
             if BIAS_SUM:
-                load_sum(twos, here + TO_BIAS)
-                b += twos[0]
+                load_sum(two, here + TO_BIAS)
+                b += two[0]
             first = int32(first + step)
         return s, b
 
