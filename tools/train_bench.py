@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -55,7 +56,11 @@ def in_a_process(name: str, columns: list[str], args: argparse.Namespace, caches
         for line in done.stdout.splitlines():
             if line.startswith(_MARK):
                 return json.loads(line.removeprefix(_MARK))
-        error = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
+        words = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()
+        told = [
+            line for line in words if re.match(r"[\w.]*(Error|Exception)\b", line)
+        ]  # CUDA's have advice behind them
+        error = (told or words)[-1]
     except subprocess.TimeoutExpired:
         error = f"longer than {args.limit:g} s"
     return [{"model": named(name, args.batch), "column": column, "error": error} for column in columns]

@@ -60,23 +60,28 @@ class _Cell:
         if "error" in self.row:
             return
         try:
-            if "enable" not in self._parts:
+            if "enable" in self._parts:
+                self._do_enabled(work)
+            else:
                 work()
-                return
-            import gradkern.torch
-
-            gradkern.torch.enable(devices=self._device, min_bytes=0 if self._tiny else None)
-            before = gradkern.torch.report()
-            work()
-            after = gradkern.torch.report()
-            self._answered[0] += after.taken - before.taken
-            self._answered[1] += after.declined - before.declined
-            if not self._alone:
-                gradkern.torch.disable()
         except Exception as error:
             kind = type(error)
             words = [f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."), *str(error).splitlines()[:1]]
             self.row["error"] = ": ".join(words)
+
+    def _do_enabled(self, work: Callable[[], None]) -> None:
+        import gradkern.torch
+
+        gradkern.torch.enable(devices=self._device, min_bytes=0 if self._tiny else None)
+        try:
+            before = gradkern.torch.report()
+            work()
+            after = gradkern.torch.report()
+        finally:
+            if not self._alone:
+                gradkern.torch.disable()
+        self._answered[0] += after.taken - before.taken
+        self._answered[1] += after.declined - before.declined
 
     def make_ready(self) -> None:
         """Up to steps that are as all others will be."""

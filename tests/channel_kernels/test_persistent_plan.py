@@ -116,7 +116,7 @@ def test_constant_statistics_take_the_fastest_number_of_slices_or_the_streaming_
 
 
 def test_constant_statistics_of_odd_planes_in_16_bits_are_streamed_where_single_elements_would_take_longer() -> None:
-    """309 x 320 x 13 x 13: 40 clusters at most, each of whose blocks would add up 30 million elements one by one."""
+    """309 x 320 x 13 x 13: 40 clusters of two blocks, which would add up 17 million elements one by one."""
     assert single_pass_partition(constant("float16"), (309, 320, 169), 16, 132) is None
     assert single_pass_partition(constant("float16"), (309, 320, 1352), 16, 132) is not None
 

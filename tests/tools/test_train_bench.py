@@ -61,8 +61,10 @@ def test_columns_have_turns_and_what_tune_found_for_one_is_not_in_force_in_anoth
 
 
 @pytest.mark.torch
-def test_a_column_that_fails_says_of_what_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not the advice that PyTorch gives behind the errors of CUDA."""
+@pytest.mark.parametrize("failing", ["eager", "enable"])
+def test_a_column_that_fails_says_of_what_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    """And not the advice that PyTorch gives behind the errors of CUDA; and with nothing of that column in force."""
+    import gradkern.torch
 
     class AcceleratorError(RuntimeError):
         __module__, __qualname__ = "torch", "AcceleratorError"
@@ -71,17 +73,18 @@ def test_a_column_that_fails_says_of_what_and_the_others_go_on(monkeypatch: pyte
 
     def turn(cell: train_cell._Cell, seconds: float) -> None:
         turns.append(cell.row["column"])
-        if cell.row["column"] == "eager":
+        assert gradkern.torch.is_enabled() == (cell.row["column"] == "enable")
+        if cell.row["column"] == failing:
             raise AcceleratorError("CUDA error: an illegal memory access\nCompile with `DSA` for more.")
 
     monkeypatch.setattr(train_cell._Cell, "make_ready", lambda cell: None)
     monkeypatch.setattr(train_cell._Cell, "take_turn", turn)
     monkeypatch.setattr(train_cell._Cell, "conclude", lambda cell: cell.row.update(step=1.0))
-    first, second = train_cell.measured("GPT 12x1024", ["eager", "compile"], True, 1.0, turns=2)
+    first, second = train_cell.measured("GPT 12x1024", [failing, "compile"], True, 1.0, turns=2)
     assert first["error"] == "torch.AcceleratorError: CUDA error: an illegal memory access"
     assert "step" not in first
     assert second["step"] == 1.0
-    assert turns == ["eager", "compile", "compile"]
+    assert turns == [failing, "compile", "compile"]
 
 
 ASKED = argparse.Namespace(seconds=1.0, tiny=True, batch=None, fusions=None, limit=3.0, turns=1)
@@ -92,6 +95,10 @@ ASKED = argparse.Namespace(seconds=1.0, tiny=True, batch=None, fusions=None, lim
     [
         ("import sys; print('noise'); sys.exit(7)", "exit status 7"),
         ("import sys; sys.exit('first\\nlast words')", "last words"),
+        (
+            "import sys; sys.exit('Traceback:\\ntorch.AcceleratorError: CUDA error: no\\nCompile with `DSA` for more.')",
+            "torch.AcceleratorError: CUDA error: no",
+        ),
         ("import time; time.sleep(30)", "longer than 3 s"),
     ],
 )
