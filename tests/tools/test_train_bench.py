@@ -96,7 +96,7 @@ ASKED = argparse.Namespace(seconds=1.0, tiny=True, batch=None, fusions=None, lim
         ("import sys; print('noise'); sys.exit(7)", "exit status 7"),
         ("import sys; sys.exit('first\\nlast words')", "last words"),
         (
-            "import sys; sys.exit('Traceback:\\ntorch.AcceleratorError: CUDA error: no\\nCompile with `DSA` for more.')",
+            "import sys; sys.exit('Traceback:\\ntorch.AcceleratorError: CUDA error: no\\nCompile with DSA.')",
             "torch.AcceleratorError: CUDA error: no",
         ),
         ("import time; time.sleep(30)", "longer than 3 s"),
