@@ -23,14 +23,19 @@ _PART = 25 * 1024  # bytes of X in a slot
 _LEAST, _SHORT = 256, 512  # bytes of a copy: what is worth it, and what is better made longer by a larger group
 _MOST_GROUP = 8  # a warp each at least
 _SLICES = (1, 2, 4, 8, 16)
-_FEWEST_SLOTS, _MOST_SLOTS = 4, 64
+_FEWEST_SLOTS, _ENOUGH_SLOTS, _MOST_SLOTS = 2, 4, 64
 # What a single pass takes, in microseconds and bytes. Fitted to an H200's times (cold L2) of 73 arrays of 2 to 720 MB,
 # of bfloat16, float32 and float64: each streamed, and with one to four numbers of slices. Of what was measured, the
 # choice is the best in the median, 0.2 % slower on average and 5 % at worst; fitted without a fifth of the shapes and
 # asked for these, 0.6 and 9 %. The times are 4.5 % off in the median. Then it took one slice of 64 items of 230 MB and
 # more, too, which had not been measured: 128 x 64 x 112 x 112 of bfloat16 took 178 microseconds, where it was expected
 # to take 165 and two slices had taken 155. Hence _SHARPNESS, which was not fitted to the 73. _BLOCK_VECTORS was not,
-# either: it is what two of a sweep's arrays of odd planes took, which the 73 have none of.
+# either: it is what two of a sweep's arrays of odd planes took, which the 73 have none of. Nor was _CRAMPED: of 33
+# arrays of 1 to 64 images, most with planes of 30 to 50 KB, the choice is 0.8 % slower than the best on average, and 14
+# % at worst. Few such images took up to 1.7 times as long where they were streamed, which the model does not know.
+#
+# An H100's memory has 0.68 of the bandwidth, but with that in place of _BANDWIDTH 17 of 18 arrays for which the choice
+# is another one then took 3 to 17 % longer there: what blocks wait for is the same.
 _BANDWIDTH = 3.9e6
 _STREAMING = 10.5  # of the streaming kernel, besides its bytes: its launch, and sums that blocks add up through memory
 _PERSISTENT = 6.5  # of this one
@@ -40,6 +45,7 @@ _SLOWER = 0.03  # share of the bandwidth that such a doubling costs: images far 
 _SHORT_ROWS, _UNSLICED = 100, 0.2  # this / bytes of a copy besides, as _UNSLICED doublings cost where there is none
 _BLOCK_BANDWIDTH = 0.07e6  # of one block
 _COPY = 0.028  # of one block, whatever its bytes
+_CRAMPED = 0.02  # share of the bandwidth that a ring of fewer slots than _ENOUGH_SLOTS costs
 _BLOCK_VECTORS = 5000.0  # added up by one block: it waits for those of single elements, and never for those of 16 bytes
 _SHARPNESS = 6  # where the memory's time and that of one block are alike, it takes longer than either
 
@@ -169,6 +175,7 @@ def _single_pass_time(form: PersistentForm, partition: Partition, processors: in
     """Microseconds that it should take."""
     doublings, moved = log2(form.slices), _arrays(form) * partition.row
     slower = 1 + doublings * _SLOWER + (doublings + _UNSLICED) * _SHORT_ROWS / partition.row
+    slower += _CRAMPED if partition.slots < _ENOUGH_SLOTS else 0
     together = partition.items * partition.images * moved / _BANDWIDTH * slower
     rounds = -(-partition.items // (processors // form.slices))
     vectors = form.group * partition.plane / _BLOCK_VECTORS

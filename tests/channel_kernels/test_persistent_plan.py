@@ -106,6 +106,10 @@ def test_of_the_slices_that_hold_a_channel_the_fewest_and_twice_as_many() -> Non
         ((300, 256, 1444), "bfloat16", {1}),
         ((100, 256, 784), "float64", {1}),
         ((128, 64, 12544), "bfloat16", {2, None}),  # one block for each of 64 channels does not fill the memory
+        ((1, 512, 15200), "float16", {1}),  # two or three slots of the ring
+        ((2, 256, 25600), "bfloat16", {1}),
+        ((4, 300, 10816), "float32", {1}),
+        ((64, 200, 15200), "float16", {None}),
     ],
 )
 def test_constant_statistics_take_the_fastest_number_of_slices_or_the_streaming_kernel(

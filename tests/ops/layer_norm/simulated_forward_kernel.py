@@ -91,17 +91,28 @@ def test_parameters_in_shared_memory(operator: str) -> None:
 
 @pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, SKIP])
 @pytest.mark.parametrize(("lanes", "groups"), [(4, 2), (32, 2), (96, 1)])
-def test_a_block_that_ends_with_its_first_rows(operator: str, lanes: int, groups: int) -> None:
+@pytest.mark.parametrize("parameters", ["global", "ahead"])
+def test_a_block_that_ends_with_its_first_rows(operator: str, lanes: int, groups: int, parameters: str) -> None:
     form: dict[str, Any] = {
         "width": 4,
         "lanes": lanes,
         "vectors": 2,
         "warp_groups": groups,
         "source": "plain",
-        "parameters": "global",
+        "parameters": parameters,
     }
     rows = 19
     check(operator, rows, 8 * lanes - 4, (f, b), -(-rows // (groups * max(1, 32 // lanes))), scale_width=2, **form)
+
+
+@pytest.mark.parametrize("types", [(b, b), (h, f), (f, b), (d, d)])
+@pytest.mark.parametrize(("width", "scale_width"), [(1, 1), (2, 1), (2, 2)])
+def test_parameters_on_their_way_come_in_loads_of_any_size(
+    types: tuple[str, str], width: int, scale_width: int
+) -> None:
+    form: dict[str, Any] = {"width": width, "lanes": 64, "vectors": 8 // width, "warp_groups": 1}
+    form |= {"source": "plain", "parameters": "ahead", "scale_width": scale_width}
+    check(LAYER, 3, 410, types, 3, **form)
 
 
 @both

@@ -97,6 +97,39 @@ def test_no_register_is_spilled_and_accesses_are_vectors(kind: Kind, capability:
     assert "ld.local" not in made.ptx
 
 
+FEW: list[Kind] = [  # a block, or a warp, for each of few rows
+    (LAYER, b, b, 1024, 8),
+    (LAYER, h, f, 777, 1),
+    (LAYER, f, f, 1024, 4),
+    (SIMPLIFIED, b, b, 12288, 8),
+    (LAYER, d, d, 2000, 2),
+    (LAYER, b, b, 3565, 1),
+    (SIMPLIFIED, f, f, 7408, 4),
+    (SKIP_SIMPLIFIED, b, b, 4096, 8),
+    (LAYER, f, f, 12288, 4),
+    (LAYER, h, h, 5001, 1),
+    (SKIP_SIMPLIFIED, f, f, 1024, 4),
+    (SKIP_SIMPLIFIED, h, f, 8190, 2),
+    (SIMPLIFIED, d, d, 512, 2),
+    (LAYER, b, f, 16384, 8),
+]
+
+
+@pytest.mark.parametrize("rows", [100, 250])
+@pytest.mark.parametrize(
+    ("kind", "capability"), parameters([*product(FEW[::2], HOPPER[:1])], [*product(FEW, [*HOPPER, *OTHERS[2:]])])
+)
+def test_no_register_is_spilled_where_there_are_few_rows(kind: Kind, capability: tuple[int, int], rows: int) -> None:
+    from gradkern.cuda.compile import compile_kernel
+    from gradkern.ops.layer_norm.cuda.forward.kernel import build
+
+    form = form_of(kind, capability, rows)
+    assert (form.once, form.slices) == (True, 1)
+    made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
+    assert made.spilled == 0
+    assert "ld.local" not in made.ptx
+
+
 @pytest.mark.parametrize("data", [b, pytest.param(h, marks=pytest.mark.every_kernel)])
 def test_no_register_is_spilled_where_fewer_rows_have_a_ring(data: str) -> None:
     from gradkern.cuda.compile import compile_kernel

@@ -39,6 +39,22 @@ def test_the_slices_of_a_row_fit_their_threads(columns: int, operator: str) -> N
     assert form.lanes < 33 or form.warp_groups < 16  # a group of warps has a named barrier, of which there are 15
 
 
+@pytest.mark.parametrize("rows", [1, 132, 264])
+@pytest.mark.parametrize(
+    ("columns", "slices", "warps"),
+    [(64, 1, 1), (768, 1, 1), (1024, 1, 1), (4096, 1, 16), (16384, 1, 16), (24576, 2, 16)],
+)
+def test_few_rows_have_a_block_each_whose_blocks_meet_nobody(rows: int, columns: int, slices: int, warps: int) -> None:
+    form = chosen(columns, rows)
+    assert (form.slices, form.group_threads // 32, form.once) == (slices, warps, slices == 1)
+
+
+def test_few_rows_have_their_parameters_on_the_way_where_all_of_them_are_on_the_device_then() -> None:
+    """Two blocks of 512 threads have 64 registers a thread, which 16 values and their scales and biases do not fit."""
+    assert chosen(4096, 264).parameters == "ahead"
+    assert [chosen(8192, rows).parameters for rows in (132, 133)] == ["ahead", "global"]
+
+
 @pytest.mark.parametrize("capability", [(9, 0), *OTHERS])
 @pytest.mark.parametrize("data", ["bfloat16", "float32", "float64"])
 def test_every_device_has_the_shared_memory_for_what_is_chosen(capability: tuple[int, int], data: str) -> None:

@@ -1,4 +1,6 @@
-"""Where scale and bias are while rows go by: a thread's scales in its registers, or a slice's in shared memory."""
+"""Where scale and bias are while rows go by: a thread's scales in its registers, or a slice's in shared memory; or, for
+one row, on their way to registers.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.row_form import RowForm
 
-__all__ = ["parameter_vector", "register_parameter", "shared_parameters"]
+__all__ = ["parameter_vector", "parameter_words", "register_parameter", "shared_parameters"]
 
 
 def parameter_vector(form: RowForm) -> Callable[..., None]:
@@ -63,6 +65,41 @@ def register_parameter(form: RowForm, wanted: bool) -> Callable[..., None]:
                     values[j * WIDTH + e] = some[e]
 
     return load
+
+
+def parameter_words(form: RowForm) -> tuple[Callable[..., None], Callable[..., None]]:
+    """How a thread has what its columns have of a parameter on its way while it does something else, in
+    form.parameter_words: two device functions.
+
+    load(words, parameter, first_column, lane, vectors)   asks for all of it
+    unpack(values, words, j)                              vector j, once it is there
+    """
+    WIDTH, LANES, VECTORS, CERTAIN_VECTORS = form.width, form.lanes, form.vectors, form.certain_vectors
+    PARAMETER = form.parameter_itemsize
+    PIECE = min(16, form.scale_width * PARAMETER)  # bytes of a load
+    ELEMENTS, WORDS = PIECE // PARAMETER, max(1, PIECE // 4)
+    PIECES = WIDTH // ELEMENTS
+    FLOAT = float32 if form.compute == "float32" else float64
+    load_words, unpack_piece = i.word_loader("global", PIECE), i.unpacker(form.parameter, ELEMENTS)
+
+    @device_function
+    def load(words: Any, parameter: int, first_column: int, lane: int, vectors: int) -> None:
+        for j in range(VECTORS):
+            v = lane + j * LANES
+            if j < CERTAIN_VECTORS or v < vectors:
+                for piece in range(PIECES):
+                    at = first_column + v * WIDTH + piece * ELEMENTS
+                    load_words(words, (j * PIECES + piece) * WORDS, parameter + int64(at) * PARAMETER)
+
+    @device_function
+    def unpack(values: Any, words: Any, j: int) -> None:
+        some = cuda.local.array(ELEMENTS, FLOAT)
+        for piece in range(PIECES):
+            unpack_piece(some, words, (j * PIECES + piece) * WORDS)
+            for e in range(ELEMENTS):
+                values[piece * ELEMENTS + e] = some[e]
+
+    return load, unpack
 
 
 def shared_parameters(form: RowForm) -> tuple[Callable[..., None], Callable[..., None]]:

@@ -27,6 +27,7 @@ class RowForm(ByColumns):
     upstream: str  # type of the other array
     parameter: str  # V
     statistic: str  # U
+    scale_width: int  # elements of scale, and of bias, that a thread loads at once
     slices: int
     stages: int
     source: str  # how rows reach the block: bulk, async (both into a ring in shared memory) or plain
@@ -188,6 +189,11 @@ class RowForm(ByColumns):
     def parameter_bytes(self) -> int:
         """Of one parameter in shared memory."""
         return up(self.lanes * self.vectors * self.width * ITEMSIZE[self.shared_parameter], 128)
+
+    @property
+    def parameter_words(self) -> int:
+        """In which a thread has what its columns have of one parameter, as loads give them; of 2 bytes at least."""
+        return self.vectors * max(self.width * self.parameter_itemsize // 4, self.width // self.scale_width)
 
     @property
     def shared_parameters(self) -> int:

@@ -61,7 +61,8 @@ class NormForm(RowForm):
     scale_width: int = 1  # elements of scale, and of bias, that a thread loads at once
     source: str = "bulk"  # how rows reach the block: bulk, async (both into a ring in shared memory) or plain
     phase: str = "fused"  # one launch; for rows too wide for a cluster two: row_sums, then apply, which reads them
-    # where scale and bias are when Y is made: in registers, shared, or still in (global) memory, that is in the cache
+    # where scale and bias are when Y is made: in registers, shared, still in (global) memory, that is in the cache, or,
+    # ahead, on their way to registers since before the row was
     parameters: str = "registers"
     aligned: bool = True  # rows of X start at multiples of 16 bytes
     packed: bool = True  # rows of X lie end to end
@@ -144,7 +145,7 @@ class NormForm(RowForm):
     @property
     def once(self) -> bool:
         """Every row has a group of its own, and a block ends with its first rows."""
-        return self.parameters == "global"
+        return self.parameters in ("global", "ahead")
 
     def fewest_vectors(self, columns: int) -> int:
         """How many of a thread's vectors it need not ask about with rows of so many columns: `certain_vectors`. About

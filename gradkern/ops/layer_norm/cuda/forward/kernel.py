@@ -25,7 +25,12 @@ from gradkern.cuda.device_code.inverse_root import inverse_root
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
 from gradkern.ops.layer_norm.cuda.forward.row_passes import row_passes
 from gradkern.ops.layer_norm.cuda.forward.statistics import row_statistics
-from gradkern.ops.layer_norm.cuda.parameters import parameter_vector, register_parameter, shared_parameters
+from gradkern.ops.layer_norm.cuda.parameters import (
+    parameter_vector,
+    parameter_words,
+    register_parameter,
+    shared_parameters,
+)
 from gradkern.ops.layer_norm.cuda.row_ring import row_group, row_ring
 from gradkern.ops.layer_norm.cuda.row_sums import pair_exchange
 from gradkern.ops.layer_norm.cuda.row_units import row_units
@@ -39,7 +44,7 @@ def build(form: NormForm) -> Callable[..., None]:
     LANES, GROUPS, GROUP_THREADS, WARPS = form.lanes, form.warp_groups, form.group_threads, form.group_threads // 32
     THREADS, GROUP_ROWS, STAGES = form.threads, form.group_rows, form.stages
     BULK, RING, CLUSTER, CENTRED = form.source == "bulk", form.ring, form.cluster, form.centred
-    IN_REGISTERS, SHARED = form.parameters == "registers", form.parameters == "shared"
+    IN_REGISTERS, SHARED, AHEAD = (form.parameters == each for each in ("registers", "shared", "ahead"))
     BIASED, SHIFTED = form.biased, form.shifted
     ROW_SUMS, APPLY = form.phase == "row_sums", form.phase == "apply"
     EXCHANGE = not APPLY and (WARPS > 1 or CLUSTER)
@@ -58,9 +63,10 @@ def build(form: NormForm) -> Callable[..., None]:
     fetch, wait_for_rows, places, _ = row_ring(form)
     places_of, wait_for_group = row_group(form)
     load_parameter = register_parameter(form, wanted=IN_REGISTERS and Y_WRITTEN)
+    KEPT, KIND = (form.parameter_words, int32) if AHEAD else (PER_THREAD, FLOAT)  # what a thread has of a parameter
     load_shift = register_parameter(form, wanted=SHIFTED)
     copy_parameters, load_shared_parameter = shared_parameters(form)
-    take, squares, store = row_passes(form, load_shared_parameter, parameter_vector(form))
+    take, squares, store = row_passes(form, load_shared_parameter, parameter_vector(form), parameter_words(form))
     over_lanes, share, merge, statistics_from_memory = row_statistics(form)
     exchange = pair_exchange(form)
     place_of, elements_inside = row_units(form)
@@ -129,7 +135,7 @@ def build(form: NormForm) -> Callable[..., None]:
 
         pair, one = cuda.local.array(2, FLOAT), cuda.local.array(1, FLOAT)
         x = cuda.local.array(PER_THREAD, FLOAT)
-        scales, biases = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
+        scales, biases = cuda.local.array(KEPT, KIND), cuda.local.array(KEPT, KIND)
         shifts = cuda.local.array(PER_THREAD, FLOAT)
         if SHIFTED:
             load_shift(shifts, shift, origin, of_slice, lane, vectors)
@@ -184,7 +190,8 @@ def build(form: NormForm) -> Callable[..., None]:
             sum_at = row_address(sum_, own_row, sum_stride)
             if BY_UNITS:
                 sum_at &= -16
-            total = take(x, x_at, skip_at, sum_at, shifts, lane, vectors, inside, valid)
+            total = take(x, x_at, skip_at, sum_at, shifts, scales, biases,
+                         scale, bias, first_column, lane, vectors, inside, valid)  # fmt: skip
 
             # the row's sum and its squares, over all its threads
             if not APPLY:

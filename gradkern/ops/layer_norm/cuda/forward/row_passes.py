@@ -16,13 +16,17 @@ __all__ = ["row_passes"]
 
 
 def row_passes(
-    form: NormForm, load_shared_parameter: Callable[..., None], load_vector: Callable[..., None]
+    form: NormForm,
+    load_shared_parameter: Callable[..., None],
+    load_vector: Callable[..., None],
+    words_of_parameter: tuple[Callable[..., None], Callable[..., None]],
 ) -> tuple[Callable[..., Any], ...]:
     """Three device functions:
 
-    take(x, x_at, skip_at, sum_at, shifts, lane, vectors, inside, valid)
+    take(x, x_at, skip_at, sum_at, shifts, scales, biases, scale, bias, first_column, lane, vectors, inside, valid)
         this thread's elements into `x`, zeros beyond them; their sum. Of a skip form they are X + shift + skip, rounded
-        to the type of the data, which go to `sum_at`, too, where that is wanted
+        to the type of the data, which go to `sum_at`, too, where that is wanted. Behind them it asks for the words of
+        scale and bias, where these come ahead
     squares(x, mean, lane, vectors, inside, valid)
         the sum of their squared deviations from `mean`
     store(x, y_at, mean, r, scales, biases, scale, bias, first_column, lane, vectors, inside, valid)
@@ -32,7 +36,9 @@ def row_passes(
     thread's elements, set if it is the row's.
     """
     WIDTH, LANES, VECTORS, CERTAIN_VECTORS = form.width, form.lanes, form.vectors, form.certain_vectors
-    IN_REGISTERS, SHARED, IN_MEMORY = (form.parameters == each for each in ("registers", "shared", "global"))
+    IN_REGISTERS, SHARED, IN_MEMORY, AHEAD = (
+        form.parameters == each for each in ("registers", "shared", "global", "ahead")
+    )
     BIASED, CENTRED = form.biased, form.centred
     SKIPS, SHIFTED, SUM = form.skips, form.shifted, "sum" in form.written
     X_VECTOR, Y_VECTOR = WIDTH * form.data_itemsize, WIDTH * form.result_itemsize
@@ -41,6 +47,8 @@ def row_passes(
     RING, WORDS, PIECE = form.ring, max(1, X_VECTOR // 4), min(16, X_VECTOR)
     load_X = i.loader("shared" if RING else "global", form.data, WIDTH)
     load_words, unpack = i.word_loader("global", PIECE), i.unpacker(form.data, WIDTH)
+    load_parameter, unpack_parameter = words_of_parameter
+    Y_WRITTEN = "Y" in form.written
     store_Y = i.storer("global", form.result, WIDTH, form.native_bfloat16)
 
     store_sum = i.storer("global", form.data, WIDTH, form.native_bfloat16)
@@ -55,7 +63,8 @@ def row_passes(
 
     @device_function
     def take(
-        x: Any, x_at: int, skip_at: int, sum_at: int, shifts: Any, lane: int, vectors: int, inside: int, valid: bool,
+        x: Any, x_at: int, skip_at: int, sum_at: int, shifts: Any, scales: Any, biases: Any, scale_from: int,
+        bias_from: int, first_column: int, lane: int, vectors: int, inside: int, valid: bool,
     ) -> Any:  # fmt: skip
         some, more = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         sums = cuda.local.array(2, FLOAT)  # two: additions need not wait
@@ -70,6 +79,10 @@ def row_passes(
                         load_words(words, first, x_at + at)
                         if SKIPS:
                             load_words(more_words, first, skip_at + at)
+        if AHEAD and Y_WRITTEN:
+            load_parameter(scales, scale_from, first_column, lane, vectors)
+            if BIASED:
+                load_parameter(biases, bias_from, first_column, lane, vectors)
         for j in range(VECTORS):
             v = lane + j * LANES
             for e in range(WIDTH):
@@ -160,6 +173,10 @@ def row_passes(
                     load_shared_parameter(scale, shared + SCALE_AT, v)
                     if BIASED:
                         load_shared_parameter(bias, shared + BIAS_AT, v)
+                elif AHEAD:
+                    unpack_parameter(scale, scales, j)
+                    if BIASED:
+                        unpack_parameter(bias, biases, j)
                 for e in range(WIDTH):
                     n = j * WIDTH + e
                     if IN_MEMORY:

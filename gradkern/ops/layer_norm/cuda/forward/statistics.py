@@ -37,6 +37,7 @@ def row_statistics(form: NormForm) -> tuple[Callable[..., Any], ...]:
                             the row's pair, from those that the launch before has left of every slice
     """
     WIDTH, LANES, VECTORS = form.width, form.lanes, form.vectors
+    CERTAIN_VECTORS = form.certain_vectors
     SLICES, WARPS, SLOTS, PAIR = form.slices, form.group_threads // 32, form.exchange_slots, 2 * form.itemsize
     CENTRED, CLUSTER, DOUBLE = form.centred, form.cluster, form.compute == "float64"
     FLOAT = float64 if DOUBLE else float32
@@ -58,17 +59,18 @@ def row_statistics(form: NormForm) -> tuple[Callable[..., Any], ...]:
 
     @device_function
     def share(slot: int, columns: int, slice_columns: int, shift: int) -> int:
-        warp, own, before = slot, columns + shift, shift
+        warp, slice_, own = slot, int32(0), int32(columns + shift)
         if CLUSTER:
             slice_ = int32(slot // WARPS)
             warp = int32(slot - slice_ * WARPS)
-            own = min(slice_columns, max(0, own - slice_ * slice_columns))
-            before = shift if slice_ == 0 else 0
-        elements = 0
-        for j in range(VECTORS):
-            first = (warp * 32 + j * LANES) * WIDTH
-            elements += min(max(own - first, 0), 32 * WIDTH) - min(max(before - first, 0), 32 * WIDTH)
-        return elements if warp < WARPS else 0
+            own = int32(min(int32(slice_columns), int32(own - slice_ * int32(slice_columns))))
+        elements = int32(32 * WIDTH * CERTAIN_VECTORS)
+        if warp == 0 and slice_ == 0:  # the shift is less than a vector
+            elements = int32(elements - shift)
+        for j in range(CERTAIN_VECTORS, VECTORS):
+            first = int32((warp * 32 + j * LANES) * WIDTH)
+            elements = int32(elements + min(max(int32(own - first), int32(0)), int32(32 * WIDTH)))
+        return elements if warp < WARPS and slice_ < SLICES else int32(0)
 
     @device_function
     def squares_about(mean: Any, pair: Any, n: Any, over_n: Any) -> Any:

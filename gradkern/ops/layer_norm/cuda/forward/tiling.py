@@ -9,6 +9,8 @@ Many rows are faster without a ring: a block for a few rows, which loads them, a
 and ends. The device's own queue of blocks keeps what is in flight together better than blocks that stay and drift
 apart: 0.95 of torch.add's bandwidth in place of 0.92 at 768 columns. But no row is on its way while a block's only one
 is added up, so that takes registers that hold enough of other blocks' rows: `_once` says where.
+
+Few rows, at most two for a multiprocessor, take the time of one: `_few`.
 """
 
 from __future__ import annotations
@@ -42,13 +44,14 @@ _SINGLE = {**SINGLE, 8: 1.0}  # the same where an access is of one element of 2 
 _ALL_LANES = 1.01  # the worth of 16 values a thread, where all 512 threads have one row
 _ONCE = {32: 1.0, 24: 0.99, 16: 0.95}  # the worth of values a thread in a block that ends with its first rows
 _BY_RING = range(4096, 16384 + 1)  # rows: see _once
+_FEW = {2: (8, 16, 24, 32), 4: (8, 16, 24), 8: (4, 8, 16)}  # values a thread where there are few rows, by data bytes
 _CUT = {1: 1.0, 2: 0.97, 3: 0.94, 4: 0.985, 6: 0.8, 8: 0.79, 16: 0.76}  # what it costs to cut a row into slices
 
 
 def choose(form: NormForm, columns: int, rows: int, processors: int, shared_bytes: int) -> NormForm:
     """`form` with its threads, slices and stages filled in; width, types and source are given."""
     few = rows <= 2 * processors
-    once = None if few else _once(form, columns, rows)
+    once = _few(form, columns, rows, processors) if few else _once(form, columns, rows)
     if once:
         return once
     chosen = max(_candidates(form, columns, few, processors, shared_bytes), key=lambda each: each[0])[1]
@@ -112,6 +115,32 @@ def _once(form: NormForm, columns: int, rows: int) -> NormForm | None:
     )
 
 
+def _few(form: NormForm, columns: int, rows: int, processors: int) -> NormForm | None:
+    """A block for a row, or for those of a warp, where all rows are on the device at a time.
+
+    Then nothing hides what a row waits for, so there should be little of that: no cluster, whose blocks took 1.3 to 2
+    microseconds to meet; no warp but one where that can hold the row; and the memory is asked for scale and bias
+    together with the row, if there are registers for all of it.
+    """
+    if form.source != "bulk" or form.by_units or form.shifted:
+        return None
+    every = [_of_a_row(form, columns, each) for each in _FEW[form.data_itemsize] if each % form.width == 0]
+    every = [each for each in every if each.lanes <= _MOST_THREADS]
+    if not every:
+        return None
+    chosen = next((each for each in every if each.lanes <= 32), every[0])
+    chosen = replace(chosen, source="plain", warp_groups=1, stages=2, packed=chosen.packed or chosen.group_rows == 1)
+    chosen = replace(chosen, certain_vectors=chosen.fewest_vectors(columns))
+    rest = 48 if chosen.skips or chosen.data_itemsize > 2 else 40
+    needed = chosen.per_thread * (chosen.itemsize // 4) + rest
+    ahead = up(needed + chosen.parameter_words * (1 + chosen.biased), 8)
+    together = min(2, _REGISTERS // (chosen.threads * ahead))  # blocks that a multiprocessor has at a time
+    if rows <= together * processors * chosen.group_rows:
+        return replace(chosen, parameters="ahead", blocks_per_processor=together)
+    together = min(2, _REGISTERS // (chosen.threads * up(needed, 8)))
+    return replace(chosen, parameters="global", blocks_per_processor=max(1, together))
+
+
 def _of_a_row(form: NormForm, columns: int, values: int) -> NormForm:
     return replace(form, lanes=_lanes(-(-columns // values)), vectors=values // form.width)
 
@@ -153,8 +182,9 @@ def _candidates(
                 worth = _ALL_LANES
             elif values == 32 and lanes < 32:
                 worth = 0.95
-            worth = (1 / values if few else worth) * coalesced(chosen)
-            yield used * worth * _CUT[slices] * busy(chosen, columns, processors), chosen
+            # blocks of a cluster meet at a cost that few rows do not hide
+            worth, cut = (1 / values, 1 / slices) if few else (worth, _CUT[slices])
+            yield used * worth * coalesced(chosen) * cut * busy(chosen, columns, processors), chosen
     most = max(1, 16 // registers // form.width)  # any number of columns: two launches, slices in separate blocks
     slices = -(-columns // (256 * most * form.width))
     yield 0.0001, replace(form, slices=slices, lanes=256, vectors=most, phase="apply")
