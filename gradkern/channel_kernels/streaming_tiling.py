@@ -157,7 +157,7 @@ def _threads(form: StreamingForm) -> StreamingForm:
 
 def fitted(form: StreamingForm, slabs: Slabs) -> StreamingForm:
     """`form` with what follows from the axes alone."""
-    form = replace(form, width=_width_of_planes(form, slabs) or form.width)
+    form = replace(form, width=_width_of_planes(form, slabs) or _width_of_few(form, slabs))
     split = slabs.length % form.width != 0 and (slabs.inner > 1 or not slabs.reduced)
     return replace(
         form,
@@ -182,6 +182,16 @@ def _width_of_planes(form: StreamingForm, slabs: Slabs) -> int:
         return 0
     whole = gcd(slabs.length, form.width)
     return whole if whole == form.width or (few and whole * form.data_itemsize >= _LEAST_VECTOR) else 0
+
+
+def _width_of_few(form: StreamingForm, slabs: Slabs) -> int:
+    """The elements of a vector: a row is as many repetitions as make whole ones, and where there are fewer than that,
+    most of its tiles would be empty.
+    """
+    width, one = form.width, slabs.inner * slabs.length
+    while width // gcd(one, width) > slabs.reps and width * form.data_itemsize > _LEAST_VECTOR:
+        width //= 2
+    return width
 
 
 def best_tiling(form: StreamingForm, slabs: Slabs, blocks: int) -> Tiling:

@@ -66,7 +66,7 @@ def test_every_element_is_walked_over_once_in_whole_vectors(
     assert [first for first, _ in seen] == ends[:-1]
     assert ends[-1] == slabs.outer * slabs.count
     assert found.tile <= form.tile
-    assert found.tile % width == found.row % width == 0
+    assert found.tile % form.width == found.row % form.width == 0
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
@@ -96,6 +96,22 @@ def test_no_thread_adds_up_long_sums(last: bool, width: int) -> None:
         form, found = choose_tiling(form_of(slabs, width), slabs, PROCESSORS, SHARED)
         rows = found.rows_each + (found.rows_over > 0)
         assert rows * form.vectors * form.width // form.adders <= 256, sizes
+
+
+@pytest.mark.parametrize(
+    ("slabs", "width"),
+    [
+        (Slabs((), 2, 969, 3481), 2),  # odd: eight images would make whole vectors of 16 bytes, two make such of 4
+        (Slabs((), 1, 1700, 361), 4),
+        (Slabs((), 8, 969, 3481), 8),
+        (Slabs((), 1, 320, 3249), 8),
+        (Slabs((), 3, 5, 1), 2),
+    ],
+)
+def test_few_images_have_no_rows_that_are_mostly_empty(slabs: Slabs, width: int) -> None:
+    form, found = choose_tiling(form_of(slabs, 8), slabs, PROCESSORS, SHARED)
+    assert form.width == width
+    assert found.row * -(-slabs.count // found.row) < slabs.count + width * slabs.inner * slabs.length
 
 
 def test_few_kernels_serve_all_channels() -> None:

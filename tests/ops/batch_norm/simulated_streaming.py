@@ -33,6 +33,8 @@ def check(operands: Case, **how: Any) -> None:
         ((3, 24, 5, 5), h, {"width": 8, "last": True}),
         ((6, 700), b, {"width": 8}),  # several tiles a row
         ((3, 5, 3, 3), f, {"width": 4, "last": True}),  # vectors that two rows share
+        ((2, 3, 11, 31), b, {"width": 8}),  # fewer images than make whole vectors
+        ((1, 12, 5, 5), h, {"width": 8}),
         ((5, 1, 7, 3), f, {"width": 4}),  # one channel
         ((5, 2, 1200), f, {"width": 4}),  # planes large enough to be slabs of their own
         ((2, 3, 2, 3, 2, 4), f, {"width": 4}),

@@ -28,10 +28,12 @@ KINDS: list[Kind] = [
     ((d, d, d), (8192, 1024, 1), 2),
     ((h, h, h), (64, 2048, 49), 8),  # vectors that two planes share
     ((h, f, f), (64 * 784, 60, 1), 8),  # and two rows
-    ((f, f, f), (3, 5, 7), 4),  # a vector is left over
+    ((f, f, f), (5, 5, 7), 4),  # a vector is left over
     ((b, b, b), (64, 256, 3136), 1),
     ((b, b, b), (64, 255, 1), 1),
     ((f, f, f), (1, 3, 1 << 31), 4),  # long
+    ((b, b, f), (2, 969, 3481), 8),  # fewer images than make whole vectors: narrower ones
+    ((d, d, d), (1, 969, 3481), 2),
 ]
 Passes = tuple[StreamingForm, ...]
 Made = tuple[StreamingForm, int, int, str]  # form, registers, bytes spilled, PTX
