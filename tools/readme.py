@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT)]
 from bench_rows import Row
 from conv_tables import conv
 from markdown_table import table
-from result_tables import RESULTS, cold, cpu, digits, forward, h100, h200, overrides, train
+from result_tables import RESULTS, cold, cpu, digits, forward, h100, h200, overrides, train, turns
 from sweep_tables import sweep
 
 import gradkern
@@ -142,6 +142,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "sweep": sweep,
         "conv": conv,
         "train": train,
+        "turns": turns,
         "overrides": overrides,
         "cold": cold,
         "cpu": cpu,

@@ -15,7 +15,7 @@ from override_table import shown
 
 import gradkern
 
-__all__ = ["RESULTS", "cold", "cpu", "digits", "forward", "gpu_origin", "h100", "h200", "overrides", "train"]
+__all__ = ["RESULTS", "cold", "cpu", "digits", "forward", "gpu_origin", "h100", "h200", "overrides", "train", "turns"]
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PEERS = ("torch", "cudnn", "compile", "liger")  # of the benchmark on a GPU
@@ -97,12 +97,18 @@ COLD = (
 LOADS = {"framework": "PyTorch and its context", "import": "gradkern", "libraries": "the libraries that gradkern calls"}
 
 
+def turns() -> str:
+    """Steps of whole models, all columns of a model in turns in one process."""
+    return _steps("train_turns.json")
+
+
 def train() -> str:
-    """Steps of whole models; nothing before they were measured."""
-    path = RESULTS / "train.json"
-    if not path.exists():
-        return ""
-    results = json.loads(path.read_text())
+    """Steps of whole models, each column in a process of its own."""
+    return _steps("train.json")
+
+
+def _steps(file: str) -> str:
+    results = json.loads((RESULTS / file).read_text())
     rows, machine = results["rows"], results["machine"]
     packages = ", ".join(f"{name} {machine['packages'][name]}" for name in ("torch", "triton", "numba-cuda"))
     origin = f"{gpu_origin(machine, packages)}, with `tools/{machine['commands'][0]}`."
