@@ -66,7 +66,7 @@ KINDS = [
     *(Kind(each, f if each != d else d, False, LEAKY_RELU) for each in (h, f, d)),
     *(Kind(h, f, False, "relu", (), way, (64, 2048, 7, 7)) for way in (False, True)),
     *(Kind(b, f, True, "relu", (), way, (64, 60, 7, 7)) for way in (False, True)),
-    *(Kind(h, f, False, "relu", (), way, (3, 5, 7)) for way in (False, True)),
+    *(Kind(h, f, False, "relu", (), way, (9, 5, 7)) for way in (False, True)),
 ]
 
 
