@@ -332,7 +332,7 @@ def test_both_providers_keep_kernels_where_disk_says(folder: Path) -> None:
 
 
 def test_without_the_variable_the_folder_is_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("GRADKERN_CACHE_DIR")
+    monkeypatch.delenv("GRADKERN_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
