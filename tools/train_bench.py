@@ -57,10 +57,8 @@ def in_a_process(name: str, columns: list[str], args: argparse.Namespace, caches
             if line.startswith(_MARK):
                 return json.loads(line.removeprefix(_MARK))
         words = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()
-        told = [
-            line for line in words if re.match(r"[\w.]*(Error|Exception)\b", line)
-        ]  # CUDA's have advice behind them
-        error = (told or words)[-1]
+        told = [line for line in words if re.match(r"[\w.]*(Error|Exception)\b", line)]
+        error = (told or words)[-1]  # behind CUDA's errors stands advice
     except subprocess.TimeoutExpired:
         error = f"longer than {args.limit:g} s"
     return [{"model": named(name, args.batch), "column": column, "error": error} for column in columns]

@@ -62,7 +62,7 @@ class NormForm(RowForm):
     source: str = "bulk"  # how rows reach the block: bulk, async (both into a ring in shared memory) or plain
     phase: str = "fused"  # one launch; for rows too wide for a cluster two: row_sums, then apply, which reads them
     # where scale and bias are when Y is made: in registers, shared, still in (global) memory, that is in the cache, or,
-    # ahead, on their way to registers since before the row was
+    # ahead, asked for right behind the row, so that they come to registers while it is added up
     parameters: str = "registers"
     aligned: bool = True  # rows of X start at multiples of 16 bytes
     packed: bool = True  # rows of X lie end to end

@@ -104,23 +104,17 @@ def _once(form: NormForm, columns: int, rows: int) -> NormForm | None:
     every = [each for each in (_of_a_row(form, columns, each) for each in values) if each.lanes <= lanes]
     if not every:
         return None
-    chosen = max(every, key=_worth_once(columns))
-    chosen = replace(chosen, source="plain", parameters="global", warp_groups=max(1, threads // chosen.group_threads))
-    return replace(
-        chosen,
-        stages=2,
-        packed=chosen.packed or chosen.group_rows == 1,
-        certain_vectors=chosen.fewest_vectors(columns),
-        blocks_per_processor=_REGISTERS // (chosen.threads * up(chosen.per_thread + (48 if form.skips else 40), 8)),
-    )
+    chosen = _without_ring(max(every, key=_worth_once(columns)), columns, threads)
+    needed = up(chosen.per_thread + (48 if form.skips else 40), 8)
+    return replace(chosen, parameters="global", blocks_per_processor=_REGISTERS // (chosen.threads * needed))
 
 
 def _few(form: NormForm, columns: int, rows: int, processors: int) -> NormForm | None:
     """A block for a row, or for those of a warp, where all rows are on the device at a time.
 
     Then nothing hides what a row waits for, so there should be little of that: no cluster, whose blocks took 1.3 to 2
-    microseconds to meet; no warp but one where that can hold the row; and the memory is asked for scale and bias
-    together with the row, if there are registers for all of it.
+    microseconds to meet; no warp but one where that can hold the row; and the memory is asked for scale and bias right
+    behind the row, if there are registers for all of it.
     """
     if form.source != "bulk" or form.by_units or form.shifted:
         return None
@@ -128,9 +122,7 @@ def _few(form: NormForm, columns: int, rows: int, processors: int) -> NormForm |
     every = [each for each in every if each.lanes <= _MOST_THREADS]
     if not every:
         return None
-    chosen = next((each for each in every if each.lanes <= 32), every[0])
-    chosen = replace(chosen, source="plain", warp_groups=1, stages=2, packed=chosen.packed or chosen.group_rows == 1)
-    chosen = replace(chosen, certain_vectors=chosen.fewest_vectors(columns))
+    chosen = _without_ring(next((each for each in every if each.lanes <= 32), every[0]), columns, 1)
     rest = 48 if chosen.skips or chosen.data_itemsize > 2 else 40
     needed = chosen.per_thread * (chosen.itemsize // 4) + rest
     ahead = up(needed + chosen.parameter_words * (1 + chosen.biased), 8)
@@ -139,6 +131,18 @@ def _few(form: NormForm, columns: int, rows: int, processors: int) -> NormForm |
         return replace(chosen, parameters="ahead", blocks_per_processor=together)
     together = min(2, _REGISTERS // (chosen.threads * up(needed, 8)))
     return replace(chosen, parameters="global", blocks_per_processor=max(1, together))
+
+
+def _without_ring(form: NormForm, columns: int, threads: int) -> NormForm:
+    """A block of about so many threads, one group at least, that ends with its first rows."""
+    return replace(
+        form,
+        source="plain",
+        warp_groups=max(1, threads // form.group_threads),
+        stages=2,
+        packed=form.packed or form.group_rows == 1,
+        certain_vectors=form.fewest_vectors(columns),
+    )
 
 
 def _of_a_row(form: NormForm, columns: int, values: int) -> NormForm:
