@@ -9,20 +9,16 @@ has a workspace of its own and atomics are off, which is the default. Here the w
 
 from __future__ import annotations
 
-import contextlib
-import sys
-import threading
 from functools import cache
 from importlib import import_module
 from typing import Any
 
-from gradkern.cuda.device import Device, activate
+from gradkern.cuda.device import Device
+from gradkern.cuda.thread_handles import ThreadHandles
 from gradkern.errors import ProviderError
 from gradkern.search.candidate import Unfit
 
 __all__ = ["Handle", "bindings", "handle", "workspace_bytes", "wrapped"]
-
-_threads = threading.local()
 
 
 @cache
@@ -44,11 +40,10 @@ def workspace_bytes(device: Device) -> int:
 class Handle:
     """A cuBLAS context. It multiplies float32 in float32 unless a call asks otherwise, and adds up in no less."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self) -> None:
         self.cublas = bindings()
         self._used: tuple[int, int, int] | None = None
-        self._device = device
-        with activate(device), wrapped("creating a handle"):
+        with wrapped("creating a handle"):
             self.address: int = self.cublas.create()
             mode = self.cublas.Math.DISALLOW_REDUCED_PRECISION_REDUCTION  # and DEFAULT_MATH, which is 0
             self.cublas.set_math_mode(self.address, mode)
@@ -63,24 +58,8 @@ class Handle:
             self._used = used
         return self.address
 
-    def __del__(self) -> None:
-        # a thread has ended; at the end of the process the driver frees everything itself
-        if hasattr(self, "address") and not sys.is_finalizing():
-            with contextlib.suppress(Exception), activate(self._device):
-                self.cublas.destroy(self.address)
 
-
-def handle(device: Device) -> Handle:
-    """This thread's handle on the device, made on first use (not while a graph is captured)."""
-    try:
-        handles: dict[int, Handle] = _threads.handles
-        return handles[device.index]
-    except AttributeError:
-        _threads.handles = dict[int, Handle]()
-    except KeyError:
-        pass
-    made = _threads.handles[device.index] = Handle(device)
-    return made
+handle = ThreadHandles(Handle).of
 
 
 class wrapped:  # noqa: N801  used as a function is

@@ -27,6 +27,7 @@ __all__ = [
     "identity",
     "in_turn",
     "is_current",
+    "relaxed_capture",
 ]
 
 in_turn = locks.lock()
@@ -149,3 +150,18 @@ class activate:  # noqa: N801  used as a function is
     def __exit__(self, *_: Any) -> None:
         if self._pushed:
             driver.cuCtxPopCurrent()
+
+
+@contextmanager
+def relaxed_capture() -> Generator[None]:
+    """Let this thread make what lasts, memory, streams, events and libraries' handles, though a stream may be captured.
+
+    The capture's own mode forbids that to its thread, or to all: an attempt ends it, and the graph is lost. What is
+    made is no part of the graph; on a stream that is captured nothing may be enqueued here.
+    """
+    exchange = driver.cuThreadExchangeStreamCaptureMode
+    before = check(exchange(driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED), "relaxing a capture's mode")
+    try:
+        yield
+    finally:
+        exchange(before)

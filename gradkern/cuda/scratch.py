@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from gradkern.cuda.device import Device, activate, check
+from gradkern.cuda.device import Device, activate, check, relaxed_capture
 from gradkern.system import locks
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
@@ -83,18 +83,13 @@ def _allocated(device: Device, size: int) -> tuple[int, int]:
 
     The memory is no part of a graph, so it can be had, and cleared on a stream apart, while streams are captured.
     """
-    exchange = driver.cuThreadExchangeStreamCaptureMode
-    with activate(device):
-        before = check(exchange(driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED), "allowing allocations")
-        try:
-            size += _COUNTER_BYTES
-            address = int(check(driver.cuMemAlloc(size), f"allocating {size} bytes of scratch memory"))
-            apart = check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), "creating a stream")
-            check(driver.cuMemsetD8Async(address, 0, size, apart), "clearing scratch memory")
-            check(driver.cuStreamSynchronize(apart), "clearing scratch memory")
-            check(driver.cuStreamDestroy(apart), "destroying a stream")
-        finally:
-            exchange(before)
+    size += _COUNTER_BYTES
+    with activate(device), relaxed_capture():
+        address = int(check(driver.cuMemAlloc(size), f"allocating {size} bytes of scratch memory"))
+        apart = check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), "creating a stream")
+        check(driver.cuMemsetD8Async(address, 0, size, apart), "clearing scratch memory")
+        check(driver.cuStreamSynchronize(apart), "clearing scratch memory")
+        check(driver.cuStreamDestroy(apart), "destroying a stream")
     _allocations.append(size)
     return address, address + _COUNTER_BYTES
 

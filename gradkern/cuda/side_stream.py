@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from gradkern.cuda.device import Device, activate, check
+from gradkern.cuda.device import Device, activate, check, relaxed_capture
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
@@ -17,7 +17,7 @@ class Fork:
 
     def __init__(self, device: Device, beside: int) -> None:
         streams, events = driver.CUstream_flags, driver.CUevent_flags
-        with activate(device):
+        with activate(device), relaxed_capture():
             handle = check(driver.cuStreamCreate(streams.CU_STREAM_NON_BLOCKING), "making a second stream")
             self._before, self._after = (
                 check(driver.cuEventCreate(events.CU_EVENT_DISABLE_TIMING), "making an event") for _ in range(2)

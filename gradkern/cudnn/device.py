@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from threading import local
 
 from gradkern.cuda.device import Device
+from gradkern.cuda.thread_handles import ThreadHandles
 from gradkern.cudnn.descriptor import Descriptor
 from gradkern.cudnn.library import check, library
 
@@ -40,32 +40,4 @@ class Handle:
         return self.address
 
 
-_idle: dict[int, list[Handle]] = {}  # of threads that have ended; destroying one would wait for the device
-
-
-class _Handles(dict[int, Handle]):
-    """A thread's handles, by device; they go to another thread when it ends."""
-
-    def __init__(self, idle: dict[int, list[Handle]]) -> None:
-        super().__init__()
-        self._idle = idle  # globals may be gone when the last thread ends
-
-    def __del__(self) -> None:
-        for index, each in self.items():
-            self._idle.setdefault(index, []).append(each)
-
-
-_thread = local()
-
-
-def handle(index: int) -> Handle:
-    """This thread's handle for a device, whose context must be current."""
-    try:
-        return _thread.handles[index]
-    except AttributeError:
-        _thread.handles = _Handles(_idle)
-    except KeyError:
-        pass
-    idle = _idle.get(index)
-    made = _thread.handles[index] = idle.pop() if idle else Handle()
-    return made
+handle = ThreadHandles(Handle).of

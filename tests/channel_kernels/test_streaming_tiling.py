@@ -103,7 +103,8 @@ def test_no_thread_adds_up_long_sums(last: bool, width: int) -> None:
     [
         (Slabs((), 2, 969, 3481), 2),  # odd: eight images would make whole vectors of 16 bytes, two make such of 4
         (Slabs((), 1, 1700, 361), 4),
-        (Slabs((), 8, 969, 3481), 8),
+        (Slabs((), 8, 969, 3481), 2),  # of four rows, not of one
+        (Slabs((), 32, 969, 3481), 8),
         (Slabs((), 1, 320, 3249), 8),
         (Slabs((), 3, 5, 1), 2),
     ],

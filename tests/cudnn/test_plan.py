@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 import pytest
+from helpers.library_handles import none_yet
 
 from gradkern.cudnn import descriptor, device, library, plan
 from gradkern.cudnn.api import KINDS
@@ -78,8 +79,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCudnn:
     made = FakeCudnn()
     for module in (descriptor, device, library, plan):
         monkeypatch.setattr(module, "library", lambda: made)
-    monkeypatch.setattr(device, "_thread", threading.local())
-    monkeypatch.setattr(device, "_idle", {})
+    none_yet(monkeypatch, device.handle)
     return made
 
 

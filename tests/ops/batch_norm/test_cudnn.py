@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import itertools
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 from helpers.cudnn_batch_norm import NormCase
 from helpers.guarded import Guarded
+from helpers.library_handles import none_yet
 from helpers.reference import reference
 from helpers.tolerance import assert_close
 
@@ -188,8 +188,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, few_objects: None) -> Iterator[FakeCud
     made = FakeCudnn()
     for module in (device, library, tensor, cudnn_calls):
         monkeypatch.setattr(module, "library", lambda: made)
-    monkeypatch.setattr(device, "_thread", threading.local())
-    monkeypatch.setattr(device, "_idle", {})
+    none_yet(monkeypatch, device.handle)
     monkeypatch.setattr(cudnn, "description", lambda device: pytest.fail("the older functions need no description"))
     monkeypatch.setattr(cudnn, "kernel_of", lambda device, builder, *constants, **bounds: constants)
     monkeypatch.setattr(cudnn, "Launch", HostLaunch)

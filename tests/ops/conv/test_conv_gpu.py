@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -298,6 +300,43 @@ def test_a_warm_call_can_be_captured_and_replayed(streams: int, monkeypatch: pyt
         driver.cuStreamSynchronize(capture.stream)
         with capture:
             run(plan, capture.stream)
+        capture.replay(times=2, before=run.poison)
+        run.check()
+
+
+@pytest.mark.parametrize("mode", ["GLOBAL", "THREAD_LOCAL"])
+@pytest.mark.parametrize("streams", [1, 2])
+@pytest.mark.parametrize("source", ["cudnn", "gemm", "depthwise"])
+def test_the_first_call_of_a_thread_can_be_captured_with_a_plan_of_another(
+    source: str, streams: int, mode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It makes the thread's handle, the stream's scratch memory and its second stream."""
+    from gradkern.cuda import side_stream
+    from gradkern.cuda.device import activate, get_device
+    from gradkern.ops.conv.cuda import plan as conv
+    from gradkern.search.streams import StreamsCandidate, StreamsSource
+
+    every = conv._sources
+    monkeypatch.setattr(conv, "_sources", lambda *given: [each for each in every(*given) if each.name == source])
+    monkeypatch.setattr(
+        StreamsSource, "candidates", lambda self: iter([StreamsCandidate(self.members, self.device, streams)])
+    )
+    monkeypatch.setattr(side_stream, "_forks", {})
+    for library in ("cudnn.device", "cublas.library"):
+        handles = import_module(f"gradkern.{library}").handle.__self__
+        monkeypatch.setattr(handles, "_idle", {})
+    policy = Policy("default", allow_tf32=False)
+    run = Run(SHAPES[7] if source == "depthwise" else SHAPES[0], outputs=("dX", "dW"), policy=policy)
+    plan = planned(run)
+
+    def first() -> Capture:
+        with activate(get_device(0)), Capture(mode=mode) as capture:
+            run(plan, capture.stream)
+        return capture
+
+    with ThreadPoolExecutor(1) as thread:
+        capture = thread.submit(first).result()
+    with activate(get_device(0)):
         capture.replay(times=2, before=run.poison)
         run.check()
 

@@ -95,7 +95,7 @@ class GemmCandidate:
         # cuBLAS's part comes first: wherever it is at another address than in the call before, cuBLAS has to be told
         addresses = (*inputs[:2], *outputs, workspace + self._cublas_bytes, *inputs[2:])
         with _multiplying:
-            own = handle(self.device)
+            own = handle(self.device.index)
             own.use(stream, workspace, self._cublas_bytes)
             for step in self._steps:
                 step(addresses, stream, own)
