@@ -97,6 +97,21 @@ def test_planes_cut_into_tiles() -> None:
 
 
 @pytest.mark.parametrize("gradient", ["dX", "dW", "Y"])
+def test_rows_cut_into_tiles(gradient: str) -> None:
+    case = Depthwise(gradient, 2, 3, (41,), (4,), pads=(6, 0))
+    assert check(case, (1, 3), (1, 5), 1, chunks=2).vectors == (1, 1)
+    case = Depthwise(gradient, 2, 4, (6, 48), (3, 3), pads=(1, 1, 1, 1), dtype=h)
+    form = check(case, (2, 4), (2, 4), 2, chunks=3)
+    assert (form.rows.tiles, form.columns.tiles, form.vectors) == (2, 3, (8, 8))
+    case = Depthwise(gradient, 2, 3, (65,), (5,), (2,), (3,), (7, 4), dtype=b)
+    check(case, (1, 4), (1, 3), 3, stages=1, chunks=2)
+    case = Depthwise(gradient, 1, 2, (64,), (3,), (3,), pads=(1, 2))
+    check(case, (1, 6), (1, 2), 2, grid=3)
+    case = Depthwise(gradient, 2, 2, (60,), (9,), dilations=(4,), pads=(32, 0), dtype=d)
+    check(case, (1, 5), (1, 4), 1, device=Device(0, (7, 5), 40, 65536))
+
+
+@pytest.mark.parametrize("gradient", ["dX", "dW", "Y"])
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize(
     "how",

@@ -25,6 +25,8 @@ CASES = [
     Depthwise("Y", 2, 96, (56, 56), (7, 7), pads=(3,) * 4, dtype="bfloat16", channels_last=True, biased=True),
     Depthwise("Y", 2, 96, (112, 112), (3, 3), (2, 2), pads=(1,) * 4, dtype="bfloat16", channels_last=True),
     Depthwise("dX", 2, 32, (30, 30), (3, 3), (2, 2), pads=(1, 1, 1, 1), dtype="float16", channels_last=True),
+    Depthwise("dX", 2, 53, (9917,), (3,), (2,), pads=(1, 1)),  # rows that no block can have whole
+    Depthwise("dW", 2, 8, (16000,), (31,), pads=(15, 15), dtype="bfloat16"),
 ]
 
 
@@ -75,8 +77,8 @@ def compiled(index: int, capability: tuple[int, int]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("case", "capability"),
     parameters(
-        [(0, HOPPER[0]), (4, HOPPER[0]), (5, HOPPER[0]), (6, HOPPER[0]), (3, (12, 0))],
-        [*product(range(len(CASES)), HOPPER), *product((0, 3), OTHERS)],
+        [*((case, HOPPER[0]) for case in (0, 4, 5, 6, 7, 8)), (3, (12, 0))],
+        [*product(range(len(CASES)), HOPPER), *product((0, 3, 7, 8), OTHERS)],
     ),
 )
 def test_strips_taps_and_windows_stay_in_registers_and_copies_are_asynchronous(

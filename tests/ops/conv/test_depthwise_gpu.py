@@ -82,6 +82,9 @@ def test_every_size(gradient: str, last: bool, size: int, kernel: int, dtype: st
         {"spatial": (200,), "kernel": (9,), "dilations": (4,), "pads": (32, 0)},
         {"spatial": (16, 300), "kernel": (3, 3), "pads": (1, 1, 1, 1)},
         {"spatial": (224, 224), "kernel": (3, 3), "pads": (1, 1, 1, 1)},
+        {"spatial": (9917,), "kernel": (3,), "strides": (2,), "pads": (1, 1)},  # rows that no block can have whole
+        {"spatial": (16000,), "kernel": (31,), "pads": (15, 15)},
+        {"spatial": (3, 6001), "kernel": (3, 5), "strides": (1, 3), "pads": (1, 4, 1, 0)},
     ],
     ids=lambda how: "x".join(map(str, how["spatial"])),
 )

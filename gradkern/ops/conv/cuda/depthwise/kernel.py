@@ -295,7 +295,8 @@ def _copy(
 
     `global` is the address of the image's first channel here; only what lies inside the array is copied. A thread
     keeps its columns and walks down the rows, so that an access costs little more than itself. Where a block goes from
-    tile to tile, what lies outside is overwritten by zeros; else the zeros of the start last.
+    tile to tile, what lies outside is overwritten by zeros; else the zeros of the start last. Columns that are cut into
+    tiles, too, begin in each at a multiple of the vector.
     """
     VECTOR, ITEM, THREADS, CHANNELS, LAST = tile.vector, form.itemsize, form.threads, form.channels, form.channels_last
     BYTES, FLAT, INWARD = tile.vector * form.itemsize, tile.flat, inward
@@ -308,11 +309,17 @@ def _copy(
     BEFORE = first_column - tile.lead  # the column of the tile's first slot
     INSIDE = max(0, BEFORE), min(columns, first_column + tile.columns)
     FIRST_SLOT, FIRST_BYTE = (INSIDE[0] - BEFORE) // VECTOR, INSIDE[0] * ITEM
-    LINE = tile.columns * PARTS if LAST else max(1, -(-(INSIDE[1] - INSIDE[0]) // VECTOR))
+    CUT, LEAD = form.columns.tiles > 1, tile.lead
+    if LAST:
+        LINE = tile.columns * PARTS
+    elif CUT:
+        LINE = -(-(LEAD + tile.columns) // VECTOR)
+    else:
+        LINE = max(1, -(-(INSIDE[1] - INSIDE[0]) // VECTOR))
     AT_ONCE = max(1, THREADS // LINE)  # lines
     WIDE = -(-LINE // THREADS)
     BUSY = AT_ONCE * LINE if WIDE == 1 else THREADS
-    if not LAST and INSIDE[0] >= INSIDE[1]:
+    if not (LAST or CUT) and INSIDE[0] >= INSIDE[1]:
         BUSY = 0
     # without tiles it is known which rows lie inside
     START, END = (0, tile.rows) if form.tiles > 1 else (max(0, -first_row), min(tile.rows, rows - first_row))
@@ -356,6 +363,11 @@ def _copy(
                     across = x >= 0 and x < LAST_COLUMN and part * VECTOR < here
                     to = shared + column * (CHANNELS * ITEM) + part * BYTES
                     there = start + int64(x) * COLUMN + part * BYTES
+                elif CUT:
+                    x = first_column - LEAD + slot * VECTOR
+                    across = x >= 0 and x < LAST_COLUMN
+                    to = shared + slot * BYTES
+                    there = start + int64(x) * ITEM
                 else:
                     across = True
                     to = shared + (FIRST_SLOT + slot) * BYTES

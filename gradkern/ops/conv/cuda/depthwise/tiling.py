@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice, product
+from math import gcd
 
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import ITEMSIZE
@@ -27,6 +28,7 @@ _OTHER_REGISTERS = 32  # beside strip, taps and window
 _MOST_REGISTERS = 240  # of a thread; the hardware has 255, and the assembler needs some
 _STRIP_START = 300  # instructions of a thread and tile, whatever its strip
 _STRIPS = 3  # of which every way to make blocks is looked at
+_CUTS = 4  # of a row that no block can have whole, the longest parts
 
 
 def forms(problem: DepthwiseProblem, device: Device, most: int = 1) -> Iterator[DepthwiseForm]:
@@ -74,9 +76,10 @@ def form_of(
         native_bfloat16=device.capability >= (8, 0),
         bias_stride=problem.bias_stride,
     )
+    columns = made.columns
     vectors = (
-        _vector(problem, made, made.source, source, made.columns.source),
-        _vector(problem, made, made.strip, strip, made.columns.strip),
+        _vector(problem, made, made.source, source, columns.source, columns.threads * columns.step),
+        _vector(problem, made, made.strip, strip, columns.strip, gcd(columns.block, columns.shift)),
     )
     return replace(made, vectors=vectors)
 
@@ -103,8 +106,12 @@ def _axis(problem: DepthwiseProblem, index: int, held: int, threads: int) -> Axi
     )
 
 
-def _vector(problem: DepthwiseProblem, form: DepthwiseForm, tile: SharedTile | None, plane: Plane, columns: int) -> int:
-    """Elements that one access to global memory may take."""
+def _vector(
+    problem: DepthwiseProblem, form: DepthwiseForm, tile: SharedTile | None, plane: Plane, columns: int, apart: int
+) -> int:
+    """Elements that one access to global memory may take. Where the columns are cut into tiles, these are `apart`
+    elements apart; those of an output begin at multiples of that, so that no vector is in two tiles.
+    """
     strides = plane.strides
     vector = 16 // form.itemsize
     while vector > 1:
@@ -116,7 +123,8 @@ def _vector(problem: DepthwiseProblem, form: DepthwiseForm, tile: SharedTile | N
             whole = problem.channels % form.channels == 0 or tile.plane % vector == 0
             steps = strides[0], strides[1] * form.channels
         else:
-            whole, steps = columns % vector == 0, strides[:3]
+            cut = form.columns.tiles > 1
+            whole, steps = columns % vector == 0 and not (cut and apart % vector), strides[:3]
         if whole and plane.alignment % size == 0 and all(step % size == 0 for step in steps):
             return vector
         vector //= 2
@@ -213,14 +221,17 @@ def _threads(problem: DepthwiseProblem, whole: tuple[int, int]) -> Iterator[tupl
                 if channels * down * across <= 2 * _MOST_THREADS:
                     yield (down, across), channels
         return
-    for down in _parts(whole[0]):
-        strips = down * whole[1]
+    rows = [whole[1]]
+    if whole[1] > 2 * _MOST_THREADS:  # a row of these is cut: elements where two tiles meet are read twice
+        rows = [each for each in _parts(whole[1]) if each <= 2 * _MOST_THREADS][:_CUTS]
+    for down, across in product(_parts(whole[0]), rows):
+        strips = down * across
         if strips > 2 * _MOST_THREADS or (down < whole[0] and strips < 64):
             continue
         most = min(problem.channels, max(1, _MOST_THREADS // strips))
         for channels in range(1, most + 1):
             if channels == most or problem.channels % channels == 0:
-                yield (down, whole[1]), channels
+                yield (down, across), channels
 
 
 def _parts(count: int) -> list[int]:
