@@ -98,8 +98,8 @@ LOADS = {"framework": "PyTorch and its context", "import": "gradkern", "librarie
 
 
 def turns() -> str:
-    """Steps of whole models, all columns of a model in turns in one process."""
-    return _steps("train_turns.json")
+    """Steps of whole models, all columns of a model in turns in one process, of every GPU."""
+    return "\n\n".join(_steps(path.name) for path in sorted(RESULTS.glob("train_turns*.json")))
 
 
 def train() -> str:
