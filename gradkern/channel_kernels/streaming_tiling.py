@@ -45,7 +45,7 @@ _MOST_ADDED = 256  # by one thread one after another: the errors of a sum in flo
 _HUGE, _LARGE = 16, 4  # tiles of a plane that is cut by itself; the latter where there are few images
 _FEW_IMAGES = 8
 _LEAST_VECTOR = 4  # bytes, of a ring's copies
-_LEAST_ROWS = 4  # for which whole vectors of 16 bytes pay: with fewer, narrower ones took 0.6 to 0.8 of the time
+_LEAST_ROWS = 4  # for which wide vectors pay: with fewer, narrower ones took 0.54 to 0.87 of the time
 _LINE = 128  # bytes: where a warp's accesses do not begin at a line, they take one more
 
 
@@ -190,10 +190,12 @@ def _width_of_few(form: StreamingForm, slabs: Slabs) -> int:
     are of one row, over before their channels' parameters are paid for, or most of a row's tiles are empty.
     """
     width, one = form.width, slabs.inner * slabs.length
-    step = width // gcd(one, width)
-    while step > 1 and _LEAST_ROWS * step > slabs.reps and width * form.data_itemsize > _LEAST_VECTOR:
+    while (
+        width * form.data_itemsize > _LEAST_VECTOR
+        and (step := width // gcd(one, width)) > 1
+        and _LEAST_ROWS * step > slabs.reps
+    ):
         width //= 2
-        step = width // gcd(one, width)
     return width
 
 

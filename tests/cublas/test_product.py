@@ -16,7 +16,6 @@ from gradkern.cuda.device import Device
 from gradkern.errors import ProviderError
 from gradkern.search.candidate import Unfit
 
-DEVICE = Device(0, (9, 0), 132, 232448)
 PLAIN = Product(3, 4, 5, Matrix(0, 0, 5, 1), Matrix(1, 0, 4, 1), Matrix(2, 0, 4, 1), "float32", "float32")
 
 

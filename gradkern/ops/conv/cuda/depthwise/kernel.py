@@ -295,8 +295,8 @@ def _copy(
 
     `global` is the address of the image's first channel here; only what lies inside the array is copied. A thread
     keeps its columns and walks down the rows, so that an access costs little more than itself. Where a block goes from
-    tile to tile, what lies outside is overwritten by zeros; else the zeros of the start last. Columns that are cut into
-    tiles, too, begin in each at a multiple of the vector.
+    tile to tile, what lies outside is overwritten by zeros; else the zeros of the start last. Where columns are cut,
+    too, the first slot of every tile lies at a whole vector of the array.
     """
     VECTOR, ITEM, THREADS, CHANNELS, LAST = tile.vector, form.itemsize, form.threads, form.channels, form.channels_last
     BYTES, FLAT, INWARD = tile.vector * form.itemsize, tile.flat, inward
