@@ -90,7 +90,7 @@ def column_sums(
     store_vector = i.storer("shared", spec.compute, WIDTH)
     store_global_vector = i.storer("global", spec.compute, WIDTH)
     store_4 = i.storer("shared", spec.compute, 4)
-    store_partial_4 = i.storer("global", spec.compute, 4)
+    store_partial_4 = i.storer("global", spec.compute, 4, kept=spec.kept)
     store_partial_one = i.storer("global", spec.compute, 1)
     shuffle_xor = i.shuffle_xor_double if spec.compute == "float64" else i.shuffle_xor
 
@@ -221,9 +221,13 @@ def column_sums(
         one = cuda.local.array(1, FLOAT)
         block, part = int64(row // FOLD), part_of(column, padded(results))
         at = (block * SUMS + part) * padded(columns) + (row - block * FOLD) * results
-        for e in range(4):
-            load_global_one(one, partial + (at + min(column - part * padded(results) + e, results - 1)) * ITEM)
-            values[e] = one[0]
+        column -= part * padded(results)
+        if results % 4 == 0:
+            load_global_4(values, partial + (at + min(column, results - 4)) * ITEM)
+        else:
+            for e in range(4):
+                load_global_one(one, partial + (at + min(column + e, results - 1)) * ITEM)
+                values[e] = one[0]
 
     @device_function
     def add_over_grid(

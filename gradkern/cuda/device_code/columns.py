@@ -68,6 +68,7 @@ class ColumnSums(ByColumns):
     by_units: bool = False  # a thread's vectors begin at first_column, which may be before column 0: see column_sums
     fold: int = 1  # the columns are those of the result, so many times over; not with `single_block`
     counts_progress: bool = False  # the kernel counts its progress at `counter` + 128, which is cleared at its end
+    kept: bool = False  # much is read and written after a partial row, so that the L2 cache is asked to keep it
     long: bool = False  # the bytes of a row of partial sums need more than 31 bits
     native_bfloat16: bool = True
 

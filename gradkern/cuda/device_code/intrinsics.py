@@ -182,10 +182,11 @@ def unpacker(dtype: str, width: int) -> Callable[..., Any]:
 
 
 @cache
-def storer(space: str, dtype: str, width: int, native_bfloat16: bool = True) -> Callable[..., Any]:
+def storer(space: str, dtype: str, width: int, native_bfloat16: bool = True, kept: bool = False) -> Callable[..., Any]:
     """A device function store(address, values): rounds `width` values to `dtype`, to nearest even, and writes them.
 
-    native_bfloat16: the device converts to bfloat16 itself (compute capability 8.0 and newer).
+    native_bfloat16: the device converts to bfloat16 itself (compute capability 8.0 and newer). kept: the L2 cache shall
+    give up other lines first (8.0 and newer).
     """
     if SIMULATED:
         return simulated.storer(dtype, width)
@@ -196,7 +197,7 @@ def storer(space: str, dtype: str, width: int, native_bfloat16: bool = True) -> 
         elements = [builder.load(builder.gep(array, [_WORD(index)])) for index in range(width)]
         words = _to_words(builder, elements, dtype, native_bfloat16)
         for offset in range(0, size, 16):
-            _store_words(builder, space, values[0], offset, words[offset // 4 : offset // 4 + 4])
+            _store_words(builder, space, values[0], offset, words[offset // 4 : offset // 4 + 4], kept)
         return context.get_dummy_value()
 
     def declare(_typing: Any, address: Any, values: Any) -> Any:
@@ -395,14 +396,18 @@ def _load_words(builder: Any, space: str, address: Any, offset: int, size: int) 
     return [builder.extract_value(loaded, index) for index in range(count)]
 
 
-def _store_words(builder: Any, space: str, address: Any, offset: int, words: list[Any]) -> None:
+def _store_words(builder: Any, space: str, address: Any, offset: int, words: list[Any], kept: bool = False) -> None:
     pointer = "r" if space.startswith("shared") else "l"
     count = len(words)
     half = words[0].type.width == 16
     operands = ",".join(f"${index + 1}" for index in range(count))
-    text = f"st.{space}{_vector(count)}.{'b16' if half else 'b32'} [$0+{offset}], " + (
-        f"{{{operands}}};" if count > 1 else f"{operands};"
-    )
+    values = f"{{{operands}}}" if count > 1 else operands
+    text = f"{_vector(count)}.{'b16' if half else 'b32'} [$0+{offset}], {values}"
+    if kept:
+        policy = "{ .reg .b64 policy; createpolicy.fractional.L2::evict_last.b64 policy, 1.0;"
+        text = f"{policy} st.{space}.L2::cache_hint{text}, policy; }}"
+    else:
+        text = f"st.{space}{text};"
     constraints = ",".join([pointer] + ["h" if half else "r"] * count + ["~{memory}"])
     kind = ir.FunctionType(ir.VoidType(), [address.type] + [word.type for word in words])
     builder.call(ir.InlineAsm(kind, text, constraints, True), [address, *words])

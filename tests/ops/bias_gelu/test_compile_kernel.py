@@ -70,3 +70,4 @@ def test_no_register_is_spilled_and_16_bytes_move_at_a_time(kind: Kind, capabili
     assert ptx.count("ld.global.v4.b32") >= (1 if form.forward else 2) * form.unroll
     assert "dX" not in form.outputs or ptx.count("st.global.v4.b32") >= form.unroll
     assert "ld.local" not in ptx
+    assert ("L2::evict_last" in ptx) == (form.persistent and capability >= (8, 0))  # the tiles' sums

@@ -13,7 +13,7 @@ from gradkern.ops.bias_gelu.cuda.form import BiasGeluForm, choose, fold_of_sums
 from gradkern.ops.bias_gelu.cuda.plan import _fold
 
 
-@pytest.mark.parametrize(("outputs", "step", "most"), [(("dX",), 8, 13), (("dX",), 1, 17), (("dX", "dB"), 8, 13)])
+@pytest.mark.parametrize(("outputs", "step", "most"), [(("dX",), 8, 13), (("dX",), 1, 17), (("dX", "dB"), 8, 17)])
 def test_few_kernels_serve_all_widths(outputs: tuple[str, ...], step: int, most: int) -> None:
     rows, sums, forms = 1 << 20, "dB" in outputs, set()
     for columns in range(64, 16384 + 1, step):
@@ -76,3 +76,12 @@ def test_few_tiles_one_below_another_are_well_filled() -> None:
     form, fold = sums_form(3220, 23767)
     rows = -(-3220 // fold)
     assert rows / (form.chunks(rows) * form.tile_rows) > 0.9 > rows / 480  # 480: by ten groups of warps
+
+
+@pytest.mark.parametrize(
+    ("columns", "slices"),
+    [(8192, 256), (1024, 256), (704, 128), (8712, 512), (2608, 256), (560, 128)],
+)
+def test_slices_are_wider_where_their_edges_share_cache_lines(columns: int, slices: int) -> None:
+    form, _ = sums_form(20_000, columns)
+    assert 2 * form.most_columns == slices  # bytes

@@ -19,6 +19,8 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from r
 )
 
 _CHUNKS = (16, 4, 1)  # few, as each is a kernel
+_LINE = 128  # bytes of a cache line
+_LONG_ROW = 16384  # bytes
 _FEW_TILES = 12  # one below another
 _MOST_FOLDED, _LEAST_FOLDED = 16, 4096  # rows of the array in one of the kernel's, and the fewest of those
 
@@ -106,6 +108,7 @@ class BiasGeluForm(ByColumns):
             single_block=self.single_block,
             fold=self.fold,
             counts_progress=self.persistent,
+            kept=self.persistent and self.native_bfloat16,  # which tells that the device can be asked
             long=self.long_rows,
             native_bfloat16=self.native_bfloat16,
         )
@@ -135,7 +138,8 @@ def choose(form: BiasGeluForm, columns: int, rows: int, processors: int) -> Bias
     As measured on an H200 with a cold L2. dX alone: 128 threads side by side, 4 rows each, fewer where there are not
     two blocks for each multiprocessor, with few enough registers for 1024 threads on one, in float64 384. dB: slices of
     256 bytes, so that a tile has many rows and its partial sums are few, and yet tiles are small, so that all blocks
-    end together (of 1024 bytes: 5 % slower; of 64 bytes: 8 %).
+    end together (of 1024 bytes: 5 % slower; of 64 bytes: 8 %); where rows are no whole cache lines, so that two slices
+    share one, of 512 if rows are long (1 to 2 % faster).
     """
     wide = form.compute == "float64"
     if "dB" not in form.outputs:
@@ -145,13 +149,13 @@ def choose(form: BiasGeluForm, columns: int, rows: int, processors: int) -> Bias
         while chosen.unroll > 1 and chosen.chunks(rows) * chosen.slices(columns) < 2 * processors:
             chosen = replace(chosen, unroll=chosen.unroll // 2)
         return chosen
-    many, lanes = _lanes_of_sums(form)
     if rows <= 128 and not form.folded:  # one tile for each slice: no sums over blocks, and no barrier
+        lanes = _lanes_of_line(form)
         chosen = _with_lanes(form, columns, (lanes // 2, lanes), 32)
         warp_groups = -(-rows // (2 * chosen.group_rows))
         if warp_groups <= 16:
             return replace(chosen, warp_groups=warp_groups, unroll=2, single_block=True)
-    chosen = _with_lanes(form, columns, (many, lanes), 256 if wide else 320)
+    chosen = _with_lanes_of_sums(form, columns, 256 if wide else 320)
     unroll, blocks = 4, 2
     if wide:  # again for the registers; tanh takes longer than memory, and more of them
         unroll, blocks = (2, 3) if form.fast else (3 if form.folded else 4, 2)
@@ -198,21 +202,37 @@ def fold_of_sums(form: BiasGeluForm, rows: int, columns: int, vectors: int) -> i
     folds = [fold for fold in folds if fold == vectors or (fold <= _MOST_FOLDED and rows >= _LEAST_FOLDED * fold)]
 
     def filled(fold: int) -> float:
-        each = _with_lanes(form, columns * fold, _lanes_of_sums(form), 32)
+        each = _with_lanes_of_sums(form, columns * fold, 32)
         share = columns * fold / (each.slices(columns * fold) * each.most_columns)
-        return share - 0.02 * (log2(fold / vectors) + (each.lanes < _lanes_of_sums(form)[0]))
+        return share - 0.02 * (log2(fold / vectors) + (each.lanes < 2 * _lanes_of_line(form)))
 
     return max(folds, key=filled)
 
 
-def _lanes_of_sums(form: BiasGeluForm) -> tuple[int, int]:
-    """Slices of 256 bytes, and of 128."""
-    lanes = max(8, 128 // (form.width * form.itemsize))
-    return 2 * lanes, lanes
+def _with_lanes_of_sums(form: BiasGeluForm, columns: int, threads: int) -> BiasGeluForm:
+    """Slices of 256 bytes, or of 128 where those waste much. Where rows are no whole cache lines the edges of slices
+    cost time: long rows have half as many, others 128 bytes only if 256 waste more. Not in float64, where the
+    instructions take longer than memory.
+    """
+    lanes, row_bytes = _lanes_of_line(form), columns * form.itemsize
+    if form.compute == "float64" or row_bytes % _LINE == 0:
+        return _with_lanes(form, columns, (2 * lanes, lanes), threads)
+    if row_bytes >= _LONG_ROW and form.width * form.itemsize == 16:
+        lanes *= 2
+    return _with_lanes(form, columns, (2 * lanes, lanes), threads, penalty=0.06)
 
 
-def _with_lanes(form: BiasGeluForm, columns: int, lanes: tuple[int, ...], threads: int) -> BiasGeluForm:
-    """The first of these numbers of lanes that wastes little, or fewer for a narrow row; with its groups."""
+def _lanes_of_line(form: BiasGeluForm) -> int:
+    """Threads that have 128 bytes."""
+    return max(8, _LINE // (form.width * form.itemsize))
+
+
+def _with_lanes(
+    form: BiasGeluForm, columns: int, lanes: tuple[int, ...], threads: int, penalty: float = 0.02
+) -> BiasGeluForm:
+    """The first of these numbers of lanes that wastes little, or fewer for a narrow row; with its groups. penalty: what
+    share of the lanes may be without columns rather than that the next number is taken.
+    """
 
     def candidates() -> Iterator[tuple[float, BiasGeluForm]]:
         for order, each in enumerate((*lanes, 4, 2, 1)):
@@ -220,7 +240,7 @@ def _with_lanes(form: BiasGeluForm, columns: int, lanes: tuple[int, ...], thread
             if step < columns and (step % 8 or each not in lanes):  # slices are of 8 columns or a multiple
                 continue
             made = replace(form, lanes=each, whole=columns % step == 0)
-            yield columns / (made.slices(columns) * step) - 0.02 * order, made
+            yield columns / (made.slices(columns) * step) - penalty * order, made
 
     chosen = max(candidates(), key=lambda each: each[0])[1]
     return replace(chosen, warp_groups=max(1, threads // chosen.group_threads))
