@@ -85,3 +85,8 @@ def test_few_tiles_one_below_another_are_well_filled() -> None:
 def test_slices_are_wider_where_their_edges_share_cache_lines(columns: int, slices: int) -> None:
     form, _ = sums_form(20_000, columns)
     assert 2 * form.most_columns == slices  # bytes
+
+
+def test_slices_are_not_wider_where_rows_are_few_enough_for_one_tile() -> None:
+    form, fold = sums_form(502, 49865)
+    assert (fold, form.lanes, form.chunks(-(-502 // fold))) == (8, 16, 1)

@@ -155,10 +155,10 @@ def choose(form: BiasGeluForm, columns: int, rows: int, processors: int) -> Bias
         warp_groups = -(-rows // (2 * chosen.group_rows))
         if warp_groups <= 16:
             return replace(chosen, warp_groups=warp_groups, unroll=2, single_block=True)
-    chosen = _with_lanes_of_sums(form, columns, 256 if wide else 320)
+    chosen = _with_lanes_of_sums(form, columns, rows, 256 if wide else 320)
     unroll, blocks = 4, 2
-    if wide:  # again for the registers; tanh takes longer than memory, and more of them
-        unroll, blocks = (2, 3) if form.fast else (3 if form.folded else 4, 2)
+    if wide and form.folded and not form.fast:  # again for the registers
+        unroll = 3
     chosen = _filled(replace(chosen, unroll=unroll, blocks_per_processor=blocks), rows)
     return replace(chosen, chunk=_chunk(chosen, columns // form.fold, rows, blocks * processors))
 
@@ -202,22 +202,22 @@ def fold_of_sums(form: BiasGeluForm, rows: int, columns: int, vectors: int) -> i
     folds = [fold for fold in folds if fold == vectors or (fold <= _MOST_FOLDED and rows >= _LEAST_FOLDED * fold)]
 
     def filled(fold: int) -> float:
-        each = _with_lanes_of_sums(form, columns * fold, 32)
+        each = _with_lanes_of_sums(form, columns * fold, rows // fold, 32)
         share = columns * fold / (each.slices(columns * fold) * each.most_columns)
         return share - 0.02 * (log2(fold / vectors) + (each.lanes < 2 * _lanes_of_line(form)))
 
     return max(folds, key=filled)
 
 
-def _with_lanes_of_sums(form: BiasGeluForm, columns: int, threads: int) -> BiasGeluForm:
+def _with_lanes_of_sums(form: BiasGeluForm, columns: int, rows: int, threads: int) -> BiasGeluForm:
     """Slices of 256 bytes, or of 128 where those waste much. Where rows are no whole cache lines the edges of slices
-    cost time: long rows have half as many, others 128 bytes only if 256 waste more. Not in float64, where the
-    instructions take longer than memory.
+    cost time: long rows have half as many, others 128 bytes only if 256 waste more. Not where rows are few, which are
+    one tile then, nor in float64, where the instructions take longer than memory.
     """
     lanes, row_bytes = _lanes_of_line(form), columns * form.itemsize
     if form.compute == "float64" or row_bytes % _LINE == 0:
         return _with_lanes(form, columns, (2 * lanes, lanes), threads)
-    if row_bytes >= _LONG_ROW and form.width * form.itemsize == 16:
+    if row_bytes >= _LONG_ROW and rows > 128 and form.width * form.itemsize == 16:
         lanes *= 2
     return _with_lanes(form, columns, (2 * lanes, lanes), threads, penalty=0.06)
 
