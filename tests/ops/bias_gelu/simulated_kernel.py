@@ -123,6 +123,10 @@ def test_rows_folded_to_whole_cache_lines_in_more_than_one_tile(rows: int) -> No
     check(EXACT, rows, 40, h, blocks=3, width=8, lanes=8, warp_groups=1, unroll=1, fold=8, bias_width=8)
 
 
+def test_few_rows_in_slices_of_many_lanes() -> None:
+    check(FAST, 13, 2057, h, blocks=2, width=8, lanes=128, warp_groups=1, unroll=2, fold=8)
+
+
 def test_rows_that_start_anywhere_and_lie_apart() -> None:
     check(EXACT, 9, 33, b, offset=2, spread=6, width=1, lanes=64, warp_groups=1)
 

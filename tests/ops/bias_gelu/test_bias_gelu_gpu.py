@@ -22,7 +22,7 @@ BOTH = ("dX", "dB")
 TYPES = [(f, f), (d, d), (h, h), (h, f), (b, b), (b, f)]  # of the data and of B
 SHAPES = [
     *[(1, 1), (5, 1), (7, 3), (5000, 1), (3001, 8), (1, 5000), (128, 3072), (129, 64)],
-    *[(1001, 256), (3001, 1001), (9001, 65), (517, 8192), (3, 65537)],
+    *[(1001, 256), (3001, 1001), (9001, 65), (517, 8192), (3, 65537), (1003, 8712)],
 ]
 
 
@@ -129,6 +129,13 @@ def test_gelu_itself_of_rows_that_start_anywhere_and_lie_apart(operator: str) ->
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_shape(operator: str, data: str, shape: tuple[int, int]) -> None:
     check(operator, *shape, data)
+
+
+@pytest.mark.parametrize("data", [b, h, f, d])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_few_rows_of_many_odd_columns(operator: str, data: str) -> None:
+    for rows in (13, 40):
+        check(operator, rows, 58605, data)
 
 
 @pytest.mark.parametrize("outputs", [("dX",), ("dB",)])

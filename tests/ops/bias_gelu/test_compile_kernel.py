@@ -24,6 +24,7 @@ KINDS: list[Kind] = [  # operator, types, rows, columns, fold, outputs
     *product((EXACT, FAST), TYPES, [1 << 15], [4096], [1], [STREAM, SUMS]),
     *product((EXACT, FAST), [(b, b), (f, f), (d, d)], [1 << 15], [1001], [0], [STREAM, SUMS]),
     *product((EXACT, FAST), [(b, b), (f, f)], [1 << 15], [8], [1], [STREAM, SUMS]),
+    *product((EXACT, FAST), [(b, b), (d, d)], [13], [80001], [0], [SUMS]),
     *product((EXACT, FAST), [(b, b), (d, d)], [128], [3072], [1], [("dB",), SUMS]),
 ]
 THEMSELVES: list[Kind] = [

@@ -90,3 +90,13 @@ def test_slices_are_wider_where_their_edges_share_cache_lines(columns: int, slic
 def test_slices_are_not_wider_where_rows_are_few_enough_for_one_tile() -> None:
     form, fold = sums_form(502, 49865)
     assert (fold, form.lanes, form.chunks(-(-502 // fold))) == (8, 16, 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "lanes"), [(13, 80001, 128), (200, 60001, 32), (500, 80001, 16), (50, 3001, 16)]
+)
+def test_slices_are_wider_where_half_of_a_tile_would_lie_beyond_the_last_row(
+    rows: int, columns: int, lanes: int
+) -> None:
+    form, _ = sums_form(rows, columns)
+    assert form.lanes == lanes

@@ -21,6 +21,7 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from r
 _CHUNKS = (16, 4, 1)  # few, as each is a kernel
 _LINE = 128  # bytes of a cache line
 _LONG_ROW = 16384  # bytes
+_MOST_LANES = 128
 _FEW_TILES = 12  # one below another
 _MOST_FOLDED, _LEAST_FOLDED = 16, 4096  # rows of the array in one of the kernel's, and the fewest of those
 
@@ -159,8 +160,21 @@ def choose(form: BiasGeluForm, columns: int, rows: int, processors: int) -> Bias
     unroll, blocks = 4, 2
     if wide and form.folded and not form.fast:  # again for the registers
         unroll = 3
-    chosen = _filled(replace(chosen, unroll=unroll, blocks_per_processor=blocks), rows)
+    chosen = _widened(replace(chosen, unroll=unroll, blocks_per_processor=blocks), columns, rows, processors)
+    chosen = _filled(chosen, rows)
     return replace(chosen, chunk=_chunk(chosen, columns // form.fold, rows, blocks * processors))
+
+
+def _widened(form: BiasGeluForm, columns: int, rows: int, processors: int) -> BiasGeluForm:
+    """Where half of a tile would lie beyond the last row: with wider slices, of which there must be enough for all
+    multiprocessors.
+    """
+    while 2 * rows <= form.tile_rows:
+        wider = _with_lanes(form, columns, (2 * form.lanes,), form.threads)
+        if wider.lanes > _MOST_LANES or wider.slices(columns) < 2 * processors:
+            break
+        form = wider
+    return form
 
 
 def _filled(form: BiasGeluForm, rows: int) -> BiasGeluForm:
