@@ -9,7 +9,7 @@ from math import log2
 from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, ColumnSums, loads_ahead, reciprocal
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 
-__all__ = ["ARGUMENTS", "BiasGeluForm", "choose", "fold_of_sums"]
+__all__ = ["ARGUMENTS", "LINE", "BiasGeluForm", "choose", "fold_of_sums"]
 
 ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
     *("dY", "X", "B", "dX", "dB", "partial", "counter"),
@@ -19,9 +19,9 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from r
 )
 
 _CHUNKS = (16, 4, 1)  # few, as each is a kernel
-_LINE = 128  # bytes of a cache line
+LINE = 128  # bytes of a cache line
 _LONG_ROW = 16384  # bytes
-_MOST_LANES = 128
+_MOST_LANES = 128  # of a slice
 _FEW_TILES = 12  # one below another
 _MOST_FOLDED, _LEAST_FOLDED = 16, 4096  # rows of the array in one of the kernel's, and the fewest of those
 
@@ -229,7 +229,7 @@ def _with_lanes_of_sums(form: BiasGeluForm, columns: int, rows: int, threads: in
     one tile then, nor in float64, where the instructions take longer than memory.
     """
     lanes, row_bytes = _lanes_of_line(form), columns * form.itemsize
-    if form.compute == "float64" or row_bytes % _LINE == 0:
+    if form.compute == "float64" or row_bytes % LINE == 0:
         return _with_lanes(form, columns, (2 * lanes, lanes), threads)
     if row_bytes >= _LONG_ROW and rows > 128 and form.width * form.itemsize == 16:
         lanes *= 2
@@ -238,7 +238,7 @@ def _with_lanes_of_sums(form: BiasGeluForm, columns: int, rows: int, threads: in
 
 def _lanes_of_line(form: BiasGeluForm) -> int:
     """Threads that have 128 bytes."""
-    return max(8, _LINE // (form.width * form.itemsize))
+    return max(8, LINE // (form.width * form.itemsize))
 
 
 def _with_lanes(

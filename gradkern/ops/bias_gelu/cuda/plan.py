@@ -10,13 +10,13 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.cuda.scratch import scratch
-from gradkern.ops.bias_gelu.cuda.form import ARGUMENTS, BiasGeluForm, choose, fold_of_sums
+from gradkern.ops.bias_gelu.cuda.form import ARGUMENTS, LINE, BiasGeluForm, choose, fold_of_sums
 
 __all__ = ["plan"]
 
 _NAMES = {"A": "X", "C": "dX"}  # of GELU's own, in the gradients' words
 
-LINE, LINES = 128, 256  # bytes of a cache line, and of two: to where rows that are not whole lines are folded
+LINES = 2 * LINE  # bytes: to where rows that are not whole lines are folded
 LEAST_ROWS = 64  # of the kernel: with fewer, many rows of its tiles lie beyond the last
 
 
