@@ -228,12 +228,12 @@ def _with_lanes_of_sums(form: BiasGeluForm, columns: int, rows: int, threads: in
     cost time: long rows have half as many, others 128 bytes only if 256 waste more. Not where rows are few, which are
     one tile then, nor in float64, where the instructions take longer than memory.
     """
-    lanes, row_bytes = _lanes_of_line(form), columns * form.itemsize
-    if form.compute == "float64" or row_bytes % LINE == 0:
-        return _with_lanes(form, columns, (2 * lanes, lanes), threads)
-    if row_bytes >= _LONG_ROW and rows > 128 and form.width * form.itemsize == 16:
-        lanes *= 2
-    return _with_lanes(form, columns, (2 * lanes, lanes), threads, penalty=0.06)
+    lanes, penalty, row_bytes = _lanes_of_line(form), 0.02, columns * form.itemsize
+    if form.compute != "float64" and row_bytes % LINE:
+        penalty = 0.06
+        if row_bytes >= _LONG_ROW and rows > 128 and form.width * form.itemsize == 16:
+            lanes *= 2
+    return _with_lanes(form, columns, (2 * lanes, lanes), threads, penalty)
 
 
 def _lanes_of_line(form: BiasGeluForm) -> int:
