@@ -10,18 +10,23 @@ from math import gcd, log2, prod
 from gradkern.cuda.device_code.columns import ITEMSIZE, up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = ["ARGUMENTS", "Partition", "PersistentForm", "Sizes", "resident_partitions", "single_pass_partition"]
+__all__ = ["ARGUMENTS", "UNIT", "Partition", "PersistentForm", "Sizes", "resident_partitions", "single_pass_partition"]
 
 ARGUMENTS = (  # of the kernel: addresses, then numbers
     *("D", "X", "scale", "mean", "deviation", "dX", "scale_sum", "bias_sum"),
-    *("items", "images", "images_each", "batch", "slots", "plane", "row", "image", "elements"),
+    *("items", "channels", "images", "images_each", "batch", "slots", "plane", "plane_bytes", "pitch", "image"),
+    "elements",
 )
+UNIT = 16  # bytes of a vector, and of what copies are whole numbers of
 # As was best on an H200 with a cold L2: one block on a multiprocessor, with few threads, as every warp pays for each
 # slot of the ring; and slots of about 50 KB, X and D together.
 _THREADS = 256 + 32
 _PART = 25 * 1024  # bytes of X in a slot
 _LEAST, _SHORT = 256, 512  # bytes of a copy: what is worth it, and what is better made longer by a larger group
 _MOST_GROUP = 8  # a warp each at least
+_ITEM, _BUSY = 36 * 1024, 0.9  # bytes of an item that are enough; share of the multiprocessors that have one then
+_ALIGNED = 4096  # bytes of a copy that may become larger to begin with a unit
+_WHOLE, _SMALL = 8, 256  # bytes: of vectors that are worth it if they are whole; of planes with any that are whole
 _SLICES = (1, 2, 4, 8, 16)
 _FEWEST_SLOTS, _ENOUGH_SLOTS, _MOST_SLOTS = 2, 4, 64
 # What a single pass takes, in microseconds and bytes. Fitted to an H200's times (cold L2) of 73 arrays of 2 to 720 MB,
@@ -29,15 +34,19 @@ _FEWEST_SLOTS, _ENOUGH_SLOTS, _MOST_SLOTS = 2, 4, 64
 # choice is the best in the median, 0.2 % slower on average and 5 % at worst; fitted without a fifth of the shapes and
 # asked for these, 0.6 and 9 %. The times are 4.5 % off in the median. Then it took one slice of 64 items of 230 MB and
 # more, too, which had not been measured: 128 x 64 x 112 x 112 of bfloat16 took 178 microseconds, where it was expected
-# to take 165 and two slices had taken 155. Hence _SHARPNESS, which was not fitted to the 73. _BLOCK_VECTORS was not,
-# either: it is what two of a sweep's arrays of odd planes took, which the 73 have none of. Nor was _CRAMPED: of 33
-# arrays of 1 to 64 images, most with planes of 30 to 50 KB, the choice is 0.8 % slower than the best on average, and 14
-# % at worst. Few such images took up to 1.7 times as long where they were streamed, which the model does not know.
+# to take 165 and two slices had taken 155. Hence _SHARPNESS, which was not fitted to the 73. _CRAMPED was not, either:
+# of 33 arrays of 1 to 64 images, most with planes of 30 to 50 KB, the choice is 0.8 % slower than the best on average,
+# and 14 % at worst.
+#
+# Nor were the group, _EDGES, _BLOCK_VECTORS and _FEW_STREAMED: of 81 arrays of 2 to 310 MB, of which 61 have planes of
+# no whole units, each streamed and in up to twelve forms, the choice is 2.1 % slower than the best on average, and 22 %
+# at worst; the times of forms with edges are 8 % off in the median.
 #
 # An H100's memory has 0.68 of the bandwidth, but with that in place of _BANDWIDTH 17 of 18 arrays for which the choice
 # is another one then took 3 to 17 % longer there: what blocks wait for is the same.
 _BANDWIDTH = 3.9e6
 _STREAMING = 10.5  # of the streaming kernel, besides its bytes: its launch, and sums that blocks add up through memory
+_FEW_IMAGES, _FEW_STREAMED = 8, 1.3  # so many times as long for its bytes with fewer images, at the least
 _PERSISTENT = 6.5  # of this one
 _ROUND = 0.6  # for every item of a block: its first bytes, its sums
 _DOUBLING = 0.8  # for every doubling of the slices: blocks wait for each other
@@ -46,7 +55,8 @@ _SHORT_ROWS, _UNSLICED = 100, 0.2  # this / bytes of a copy besides, as _UNSLICE
 _BLOCK_BANDWIDTH = 0.07e6  # of one block
 _COPY = 0.028  # of one block, whatever its bytes
 _CRAMPED = 0.02  # share of the bandwidth that a ring of fewer slots than _ENOUGH_SLOTS costs
-_BLOCK_VECTORS = 5000.0  # added up by one block: it waits for those of single elements, and never for those of 16 bytes
+_EDGES = 0.65  # share of it that is left where a plane of elements of 2 bytes has edges
+_BLOCK_VECTORS = 4200.0  # added up by one block: it waits for those of single elements, and never for those of 16 bytes
 _SHARPNESS = 6  # where the memory's time and that of one block are alike, it takes longer than either
 
 
@@ -61,7 +71,9 @@ class PersistentForm:
     epsilon: float | None  # deviation is the variance, to which this is added; None: it is 1/standard deviation
     centred: bool  # dX has the terms of the sums: channels stay on the chip until these are known
     shared_bytes: int
-    width: int = 1  # elements of a vector, all of one channel
+    width: int = 1  # elements of a vector
+    edges: bool = False  # planes are no whole number of vectors
+    shifted: bool = False  # an item's part of an image may begin anywhere within a unit
     group: int = 1  # channels that a block has at a time, with as many threads each
     slices: int = 1  # blocks of a cluster, each with a part of the images
     threads: int = _THREADS
@@ -70,7 +82,7 @@ class PersistentForm:
     @property
     def name(self) -> str:
         """In a profiler."""
-        shape = f"{self.slices}x{self.group}x{self.width}"
+        shape = f"{self.slices}x{self.group}x{self.width}" + "edges" * self.edges + "shifted" * self.shifted
         return kernel_name("channels_persistent", "_".join(sorted(self.outputs)), self.data, shape)
 
     @property
@@ -82,6 +94,16 @@ class PersistentForm:
     def itemsize(self) -> int:
         """Of the type of arithmetic."""
         return ITEMSIZE[self.compute]
+
+    @property
+    def vector(self) -> int:
+        """Bytes."""
+        return self.width * ITEMSIZE[self.data]
+
+    @property
+    def by_rows(self) -> bool:
+        """Where a channel's vectors are depends on the row."""
+        return self.edges or self.shifted
 
     @property
     def sums(self) -> bool:
@@ -131,55 +153,69 @@ class Partition:
     """The sizes of one launch: arguments of the kernel by these names."""
 
     items: int  # groups of channels
+    channels: int
     images: int
     images_each: int  # of a block; the last of a cluster may have fewer
     batch: int  # images that one slot of the ring holds of an item
     slots: int
-    plane: int  # vectors of one channel in one image
-    row: int  # bytes of an item in one image
+    plane: int  # vectors of one channel in one image, or one more
+    plane_bytes: int
+    pitch: int  # bytes that a slot has for an item in one image
     image: int  # bytes from image to image
     elements: int  # of a channel
 
     def ring_bytes(self, form: PersistentForm) -> int:
-        return self.slots * form.parts * self.batch * self.row
+        return self.slots * form.parts * self.batch * self.pitch
 
 
 Sizes = tuple[int, int, int]  # N x C x L elements
 
 
 def resident_partitions(
-    form: PersistentForm, sizes: Sizes, most_slices: int
+    form: PersistentForm, sizes: Sizes, most_slices: int, processors: int
 ) -> Iterator[tuple[PersistentForm, Partition]]:
     """The forms that hold an item on the chip: that with the fewest slices, and that with twice as many, whose ring
     has room for a second item. Types, outputs and memory are given.
     """
-    fit = (each for each in _cuts(form, sizes, most_slices) if each[1].slots * each[1].batch >= each[1].images_each)
-    yield from islice(fit, 2)
+    images, channels, length = sizes
+    one = images * length * ITEMSIZE[form.data] * form.parts
+    groups = list(_groups(form, sizes))
+    chosen = groups[:1]
+    for group in groups[1:]:
+        if one * chosen[0] < _ITEM and channels >= _BUSY * group * processors:
+            chosen = [group]
+    cuts = (each for group in chosen for each in _cuts(form, sizes, most_slices, group))
+    yield from islice((each for each in cuts if each[1].slots * each[1].batch >= each[1].images_each), 2)
 
 
 def single_pass_partition(
     form: PersistentForm, sizes: Sizes, most_slices: int, processors: int
 ) -> tuple[PersistentForm, Partition] | None:
-    """For a form that is not centred, and so can forget what it has read: with the slices that should take least time.
-    None where the streaming kernel should take less, or a slot is too large.
+    """For a form that is not centred, and so can forget what it has read: with the group and the slices that should
+    take least time. None where the streaming kernel should take less, or a slot is too large.
     """
-    found = [each for each in _cuts(form, sizes, min(most_slices, processors)) if each[1].slots >= _FEWEST_SLOTS]
+    most = min(most_slices, processors)
+    cuts = (each for group in _groups(form, sizes) for each in _cuts(form, sizes, most, group))
+    found = [each for each in cuts if each[1].slots >= _FEWEST_SLOTS]
     times = [_single_pass_time(*each, processors) for each in found]
     moved = _arrays(form) * prod(sizes) * ITEMSIZE[form.data]
-    if not times or min(times) >= _STREAMING + moved / _BANDWIDTH:
+    slower = _FEW_STREAMED if sizes[0] < _FEW_IMAGES else 1
+    if not times or min(times) >= _STREAMING + moved / _BANDWIDTH * slower:
         return None
     return found[times.index(min(times))]
 
 
 def _single_pass_time(form: PersistentForm, partition: Partition, processors: int) -> float:
     """Microseconds that it should take."""
-    doublings, moved = log2(form.slices), _arrays(form) * partition.row
-    slower = 1 + doublings * _SLOWER + (doublings + _UNSLICED) * _SHORT_ROWS / partition.row
+    row = form.group * partition.plane_bytes
+    doublings, moved = log2(form.slices), _arrays(form) * row
+    slower = 1 + doublings * _SLOWER + (doublings + _UNSLICED) * _SHORT_ROWS / row
     slower += _CRAMPED if partition.slots < _ENOUGH_SLOTS else 0
     together = partition.items * partition.images * moved / _BANDWIDTH * slower
     rounds = -(-partition.items // (processors // form.slices))
-    vectors = form.group * partition.plane / _BLOCK_VECTORS
-    alone = rounds * partition.images_each * max(form.parts * _COPY, moved / _BLOCK_BANDWIDTH, vectors)
+    rate = _BLOCK_BANDWIDTH * (_EDGES if form.edges and ITEMSIZE[form.data] == 2 else 1)
+    vectors = 0 if form.edges else form.group * partition.plane / _BLOCK_VECTORS
+    alone = rounds * partition.images_each * max(form.parts * _COPY, moved / rate, vectors)
     both = (together**_SHARPNESS + alone**_SHARPNESS) ** (1 / _SHARPNESS)
     return _PERSISTENT + _DOUBLING * doublings + _ROUND * rounds + both
 
@@ -189,35 +225,54 @@ def _arrays(form: PersistentForm) -> int:
     return form.parts + ("dX" in form.outputs)
 
 
-def _cuts(form: PersistentForm, sizes: Sizes, most: int) -> Iterator[tuple[PersistentForm, Partition]]:
-    """The form with every number of slices; none where rows cannot be copied, or are too short to be worth it."""
-    images, channels, length = sizes
-    item = ITEMSIZE[form.data]
-    group = 16 // gcd(16, length * item)  # so that every row begins at a multiple of 16 bytes
-    while group * length * item < _SHORT and group < _MOST_GROUP and channels % (2 * group) == 0:
+def _groups(form: PersistentForm, sizes: Sizes) -> Iterator[int]:
+    """Of channels: from the least whose copies are worth it, and begin with units where that costs little."""
+    _, channels, length = sizes
+    plane_bytes, most = length * ITEMSIZE[form.data], min(_MOST_GROUP, channels)
+    aligned = UNIT // gcd(UNIT, plane_bytes)
+    group = aligned if channels % aligned == 0 and aligned * plane_bytes <= _ALIGNED else 1
+    while group * plane_bytes < _SHORT and 2 * group <= most:
         group *= 2
-    row = group * length * item
-    if channels % group or row < _LEAST:
-        return
+    while group * plane_bytes >= _LEAST and group <= most:
+        yield group
+        group *= 2
+
+
+def _width(form: PersistentForm, length: int) -> int:
+    """Whole vectors are best of all, if they are not much narrower than units, or planes are small."""
+    item = ITEMSIZE[form.data]
+    whole = gcd(UNIT // item, length)
+    return whole if whole * item >= _WHOLE or length * item < _SMALL else UNIT // item
+
+
+def _cuts(form: PersistentForm, sizes: Sizes, most: int, group: int) -> Iterator[tuple[PersistentForm, Partition]]:
+    """The form with every number of slices."""
+    images, channels, length = sizes
+    width, plane_bytes = _width(form, length), length * ITEMSIZE[form.data]
+    row, image = group * plane_bytes, channels * plane_bytes
+    shifted = row % UNIT > 0 or image % UNIT > 0
+    pitch = up(row, UNIT) + UNIT if shifted else row
     for slices in _SLICES:
         images_each = -(-images // slices)
         if slices > most or images_each * (slices - 1) >= images:
             return
-        made = replace(form, width=gcd(16 // item, length), group=group, slices=slices)
+        made = replace(form, width=width, edges=length % width > 0, shifted=shifted, group=group, slices=slices)
         batches = -(-images_each // max(1, _PART // row))
         batch = -(-images_each // batches)
-        slots = min((form.shared_bytes - made.ring_at) // (form.parts * batch * row), _MOST_SLOTS)
+        slots = min((form.shared_bytes - made.ring_at) // (form.parts * batch * pitch), _MOST_SLOTS)
         yield (
             made,
             Partition(
-                items=channels // group,
+                items=-(-channels // group),
+                channels=channels,
                 images=images,
                 images_each=images_each,
                 batch=batch,
                 slots=slots,
-                plane=length // made.width,
-                row=row,
-                image=channels * length * item,
+                plane=length // width,
+                plane_bytes=plane_bytes,
+                pitch=pitch,
+                image=image,
                 elements=images * length,
             ),
         )

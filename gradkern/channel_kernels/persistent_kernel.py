@@ -5,9 +5,12 @@
     dX = scale r D                                                 where the statistics are constants
     dX = scale r (D - bias_sum/m - h r scale_sum/m)                where they are those of the elements
 
-An item is a channel, or as many neighbours as make its part of an image begin at a multiple of 16 bytes. A cluster of
-blocks has one item at a time, each block a part of the images. The last warp of a block asks for them by bulk copies,
-into a ring in shared memory. The others add up what arrives, and exchange their sums with those of the other blocks.
+An item is a channel or a group of neighbours, the last a smaller one perhaps. A cluster of blocks has one item at a
+time, each block a part of the images. The last warp of a block asks for them by bulk copies, into a ring in shared
+memory. The others add up what arrives, and exchange their sums with those of the other blocks.
+
+Copies are of whole units of 16 bytes. Where an item's part of an image begins anywhere within one (form.shifted), the
+first and the last that a block copies also have elements of its neighbours, which it leaves alone (persistent_pass).
 
 The first dX is written on the way, and each slot is free then. The second needs the sums, so the item stays in the ring
 until they are known, and a second pass takes it from there. The slots that become free then are filled for a later item
@@ -25,7 +28,8 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.channel_kernels.inverse_std import inverse_std
-from gradkern.channel_kernels.persistent_form import PersistentForm
+from gradkern.channel_kernels.persistent_form import UNIT, PersistentForm
+from gradkern.channel_kernels.persistent_pass import persistent_passes
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
@@ -35,12 +39,13 @@ __all__ = ["build"]
 
 def build(form: PersistentForm) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
-    WIDTH, GROUP, SLICES, ADDERS, TEAM = form.width, form.group, form.slices, form.adders, form.team_threads
+    GROUP, SLICES, ADDERS, TEAM = form.group, form.slices, form.adders, form.team_threads
     WARPS, TEAM_WARPS, CLUSTER = form.adders // 32, form.team_threads // 32, form.slices > 1
     SCALE_SUM, BIAS_SUM = "scale_sum" in form.outputs, "bias_sum" in form.outputs
     GRADIENT, CENTRED, SUMS = "dX" in form.outputs, form.centred, form.sums
-    PARTS, READS_X = form.parts, form.parts > 1
-    VECTOR = WIDTH * ITEMSIZE[form.data]
+    PARTS, READS_X, SHIFTED = form.parts, form.parts > 1, form.shifted
+    BY_ROWS, VECTOR = form.by_rows, form.vector
+    ARRIVALS = 32 if SHIFTED else 1  # at the barrier of a full slot
     PARAMETER, STATISTIC, PAIR = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic], 2 * form.itemsize
     EXCHANGED, TERMS = form.exchanged, SLICES * TEAM_WARPS
     FREE_AT, EXCHANGE_BARRIERS = form.free_barriers_at, form.exchange_barriers_at
@@ -48,8 +53,7 @@ def build(form: PersistentForm) -> Callable[..., None]:
 
     DOUBLE = form.compute == "float64"
     FLOAT = float64 if DOUBLE else float32
-    load_vector = i.loader("shared", form.data, WIDTH)
-    store_vector = i.storer("global", form.data, WIDTH)
+    first_pass, second_pass = persistent_passes(form)
     load_parameter = i.loader("global", form.parameter, 1)
     store_parameter = i.storer("global", form.parameter, 1)
     load_statistic = i.loader("global", form.statistic, 1)
@@ -85,22 +89,42 @@ def build(form: PersistentForm) -> Callable[..., None]:
         return m, r, s
 
     @device_function
-    def fetch(slot: int, barrier: int, X: int, D: int, row: int, image: int, count: int, part: int) -> None:
+    def first_unit(address: int) -> int:
+        return address & -UNIT if SHIFTED else address
+
+    @device_function
+    def spanned(address: int, size: int) -> int:
+        """Bytes of the units that hold `size` bytes at `address`; they never leave an allocation's granule."""
+        return int32((int32(address & (UNIT - 1)) + size + (UNIT - 1)) & -UNIT)
+
+    @device_function
+    def fetch(
+        slot: int, barrier: int, X: int, D: int, row: int, pitch: int, image: int, count: int, part: int
+    ) -> None:  # fmt: skip
         """One warp: an item's part of `count` images from X and D on, into a slot; `barrier` counts the bytes."""
         lane = int32(cuda.threadIdx.x % 32)
-        if lane == 0:
-            i.arrive_and_expect(barrier, PARTS * count * row)
-        i.warp_barrier()
+        if SHIFTED:
+            each, size = lane, int32(0)
+            while each < count:
+                size = int32(size + spanned(D + int64(each) * image, row))
+                each = int32(each + 32)
+            i.arrive_and_expect(barrier, int32(PARTS * size))
+        else:
+            if lane == 0:
+                i.arrive_and_expect(barrier, PARTS * count * row)
+            i.warp_barrier()
         while lane < count:
-            i.bulk_copy(slot + lane * row, D + int64(lane) * image, row, barrier)
+            ahead = int64(lane) * image
+            size = spanned(D + ahead, row) if SHIFTED else row
+            i.bulk_copy(slot + lane * pitch, first_unit(D + ahead), size, barrier)
             if READS_X:
-                i.bulk_copy(slot + part + lane * row, X + int64(lane) * image, row, barrier)
+                i.bulk_copy(slot + part + lane * pitch, first_unit(X + ahead), size, barrier)
             lane = int32(lane + 32)
 
     def kernel(
         D: int, X: int, scale: int, mean: int, deviation: int, dX: int, scale_sum: int, bias_sum: int,
-        items: int, images: int, images_each: int, batch: int, slots: int, plane: int, row: int, image: int,
-        elements: int,
+        items: int, channels: int, images: int, images_each: int, batch: int, slots: int, plane: int, plane_bytes: int,
+        pitch: int, image: int, elements: int,
     ) -> None:  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         warp, warp_lane = int32(thread // 32), int32(thread % 32)
@@ -108,11 +132,13 @@ def build(form: PersistentForm) -> Callable[..., None]:
         member = int32(thread - team * TEAM)
         slice_ = int32(cuda.blockIdx.x % SLICES)
         cluster, clusters = int32(cuda.blockIdx.x // SLICES), int32(cuda.gridDim.x // SLICES)
-        items, batch, slots, plane, row = int32(items), int32(batch), int32(slots), int32(plane), int32(row)
+        items, batch, slots, plane, pitch = int32(items), int32(batch), int32(slots), int32(plane), int32(pitch)
+        plane_bytes = int32(plane_bytes)
+        row = int32(GROUP * plane_bytes)
         first_image = int32(slice_ * images_each)
         rows = int32(max(min(images_each, images - first_image), int64(0)))
         own = int64(first_image) * image
-        part = int32(batch * row)  # of a slot, which has D and after it X
+        part = int32(batch * pitch)  # of a slot, which has D and after it X
 
         shared = i.shared_memory()
         free, exchanged = shared + FREE_AT, shared + EXCHANGE_BARRIERS
@@ -120,7 +146,7 @@ def build(form: PersistentForm) -> Callable[..., None]:
         if thread == 0:
             each = int32(0)
             while each < slots:
-                i.transaction_barrier_init(shared + each * 8, 1)
+                i.transaction_barrier_init(shared + each * 8, ARRIVALS)
                 i.transaction_barrier_init(free + each * 8, WARPS)
                 each = int32(each + 1)
             if CLUSTER:
@@ -136,11 +162,14 @@ def build(form: PersistentForm) -> Callable[..., None]:
         if warp == WARPS:
             parity = int32(1)  # at first every slot is free
             while item < items:
+                own_row = row
+                if GROUP > 1:  # the last item may have fewer channels
+                    own_row = int32(min(int64(GROUP), channels - int64(item) * GROUP) * plane_bytes)
                 done = int32(0)
                 while done < rows:
                     at = own + int64(item) * row + int64(done) * image
                     i.wait(free + slot * 8, parity)
-                    fetch(ring + slot * (PARTS * part), shared + slot * 8, X + at, D + at, row, image,
+                    fetch(ring + slot * (PARTS * part), shared + slot * 8, X + at, D + at, own_row, pitch, image,
                           int32(min(batch, rows - done)), part)  # fmt: skip
                     done = int32(done + batch)
                     slot = int32(slot + 1)
@@ -148,60 +177,50 @@ def build(form: PersistentForm) -> Callable[..., None]:
                         slot, parity = int32(0), int32(parity ^ 1)
                 item = int32(item + clusters)
         else:
-            x, d = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
             one, pair, more = cuda.local.array(1, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)
             d_sum, dh_sum = cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)
             share = FLOAT(1) / FLOAT(elements)
 
-            # a team's threads walk over the vectors of its channel, across the plane and down the images
-            plane_bytes = int32(plane * VECTOR)
+            first = int32(team * plane_bytes)
             down, first_down = i.quotient(int32(TEAM), plane), i.quotient(member, plane)
             across, first_across = int32(TEAM - down * plane), int32(member - first_down * plane)
-            at_step, at_carry = int32(down * row + across * VECTOR), int32(row - plane_bytes)
-            out_step, out_carry = int64(down) * image + across * VECTOR, image - plane_bytes
-            first_at = int32(first_down * row + team * plane_bytes + first_across * VECTOR)
-            first_out = own + int64(first_down) * image + team * plane_bytes + first_across * VECTOR
+            at_step, out_step, at_carry, out_carry = int32(down * pitch), int64(down) * image, pitch, image
+            first_at, first_out = int32(first_down * pitch), int64(first_down) * image
+            if not BY_ROWS:
+                at_step, out_step = int32(at_step + across * VECTOR), out_step + across * VECTOR
+                at_carry, out_carry = int32(pitch - plane_bytes), image - plane_bytes
+                first_at = int32(first_at + first + first_across * VECTOR)
+                first_out += first + first_across * VECTOR
 
             next_m, next_r, next_scale = FLOAT(0), FLOAT(0), FLOAT(0)
-            if item < items:
+            if item < items and int64(item) * GROUP + team < channels:
                 next_m, next_r, next_scale = parameters(mean, deviation, scale, int64(item) * GROUP + team)
             parity, buffer, exchange_parity = int32(0), int32(0), int32(0)
             while item < items:
                 channel = int64(item) * GROUP + team
+                is_own = GROUP == 1 or channel < channels  # the last item may have fewer
                 m, r = next_m, inverse(next_r)
                 gain = next_scale * r
-                if item + clusters < items:
-                    next_m, next_r, next_scale = parameters(
-                        mean, deviation, scale, int64(item + clusters) * GROUP + team
-                    )
+                after = channel + int64(clusters) * GROUP
+                if after < channels:
+                    next_m, next_r, next_scale = parameters(mean, deviation, scale, after)
 
                 # first pass: the sums of D and of D (X - mean), and dX where it does not need them
                 d_sum[0] = d_sum[1] = dh_sum[0] = dh_sum[1] = FLOAT(0)
                 first_slot, done = slot, int32(0)
-                at, place, v = first_at, first_across, member  # within what a slot holds
-                out = dX + int64(item) * row + first_out
+                at, place, v = first_at, first_across, member
+                item_out = dX + int64(item) * row + own
+                out = item_out + first_out
                 while done < rows:
-                    count = int32(min(batch, rows - done))
-                    vectors, d_at = int32(count * plane), int32(slot * (PARTS * part))
                     i.wait(shared + slot * 8, parity)
-                    while v < vectors:
-                        load_vector(d, ring + d_at + at)
-                        if READS_X:
-                            load_vector(x, ring + d_at + part + at)
-                        for e in range(WIDTH):
-                            if SUMS:
-                                d_sum[e & 1] += d[e]
-                            if READS_X:
-                                dh_sum[e & 1] += d[e] * (x[e] - m)
-                            d[e] = d[e] * gain
-                        if GRADIENT and not CENTRED:
-                            store_vector(out, d)
-                            out += out_step
-                        at, place, v = int32(at + at_step), int32(place + across), int32(v + TEAM)
-                        if place >= plane:
-                            at, place = int32(at + at_carry), int32(place - plane)
-                            out += out_carry
-                    at, v = int32(at - count * row), int32(v - vectors)
+                    count = int32(min(batch, rows - done)) if is_own else int32(0)
+                    of_slot = item_out + int64(done) * image
+                    at, place, v, out = first_pass(
+                        ring + slot * (PARTS * part), part, count, at, place, v, out, of_slot,
+                        at_step, across, out_step, at_carry, out_carry, member, first,
+                        plane, plane_bytes, pitch, image,
+                        m, gain, d_sum, dh_sum,
+                    )  # fmt: skip
                     if not CENTRED:
                         i.warp_barrier()
                         if warp_lane == 0:
@@ -239,7 +258,7 @@ def build(form: PersistentForm) -> Callable[..., None]:
                     pair[0] += more[0]
                     pair[1] += more[1]
                 sum_pair_over_warp(pair)
-                if slice_ == 0 and member == 0:
+                if is_own and slice_ == 0 and member == 0:
                     if SCALE_SUM:
                         one[0] = pair[1] * r
                         store_parameter(scale_sum + channel * PARAMETER, one)
@@ -252,22 +271,16 @@ def build(form: PersistentForm) -> Callable[..., None]:
                     shift, slope = pair[0] * share, pair[1] * share * r * r
                     back, done = first_slot, int32(0)
                     at, place, v = first_at, first_across, member
-                    out = dX + int64(item) * row + first_out
+                    out = item_out + first_out
                     while done < rows:
-                        count = int32(min(batch, rows - done))
-                        vectors, d_at = int32(count * plane), int32(back * (PARTS * part))
-                        while v < vectors:
-                            load_vector(d, ring + d_at + at)
-                            load_vector(x, ring + d_at + part + at)
-                            for e in range(WIDTH):
-                                d[e] = gain * (d[e] - shift - (x[e] - m) * slope)
-                            store_vector(out, d)
-                            at, place, v = int32(at + at_step), int32(place + across), int32(v + TEAM)
-                            out += out_step
-                            if place >= plane:
-                                at, place = int32(at + at_carry), int32(place - plane)
-                                out += out_carry
-                        at, v = int32(at - count * row), int32(v - vectors)
+                        count = int32(min(batch, rows - done)) if is_own else int32(0)
+                        of_slot = item_out + int64(done) * image
+                        at, place, v, out = second_pass(
+                            ring + back * (PARTS * part), part, count, at, place, v, out, of_slot,
+                            at_step, across, out_step, at_carry, out_carry, member, first,
+                        plane, plane_bytes, pitch, image,
+                            m, gain, shift, slope,
+                        )  # fmt: skip
                         i.warp_barrier()
                         if warp_lane == 0:
                             i.arrive_and_expect(free + back * 8, 0)

@@ -32,7 +32,8 @@ def resident_forms(tensors: Named, device: Device) -> Iterator[tuple[PersistentF
     """Where the statistics are those of X. Raises Refusal, with the reason, where a channel cannot stay on the chip."""
     if "dX" not in tensors:
         raise Refusal("without dX nothing is read twice")
-    found = list(resident_partitions(_form(tensors, device, None, True), _sizes(tensors, device), _most(device)))
+    form, sizes = _form(tensors, device, None, True), _sizes(tensors, device)
+    found = list(resident_partitions(form, sizes, _most(device), device.processors))
     if not found:
         raise Refusal("a channel does not fit the shared memory of a cluster of blocks, or its planes are too small")
     yield from found

@@ -28,6 +28,9 @@ MEMORY = 1 << 20
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planes as small as the simulator wants them are no candidates on a GPU."""
     monkeypatch.setattr(persistent_form, "_LEAST", 0)
+    monkeypatch.setattr(persistent_form, "_SHORT", 64)
+    monkeypatch.setattr(persistent_form, "_ALIGNED", 256)
+    monkeypatch.setattr(persistent_form, "_SMALL", 64)
 
 
 def simulate(
@@ -50,7 +53,7 @@ def simulate(
     wanted = frozenset(names[name] for name in outputs)
     sizes = X.shape[0], X.shape[1], prod(X.shape[2:])
     form = PersistentForm(*types, wanted, epsilon, centred, MEMORY)
-    form, partition = next(resident_partitions(form, sizes, 1))
+    form, partition = next(resident_partitions(form, sizes, 1, 132))
     form = replace(form, threads=32 + team * form.group, slices=slices)
     partition = replace(partition, images_each=-(-X.shape[0] // slices))
     if batch:
@@ -89,13 +92,19 @@ def of_constants(sizes: tuple[int, ...], dtype: str) -> constant.Case:
     [
         ((4, 3, 5, 8), f, 2),  # planes of whole vectors, some rows at once
         ((6, 3, 8, 16), h, 1),
-        ((4, 2, 6, 6), b, 2),  # two channels at once, four elements a vector
-        ((4, 8, 7, 7), h, 1),  # eight channels, single elements
-        ((4, 12, 4, 4), f, 1),  # four, as more are no divisor
         ((3, 2, 300), f, 2),  # a plane is more than a team has threads
+        ((4, 11, 2, 4), h, 1),  # four channels at once, and three
         ((5, 2, 2, 2, 2, 2), d, 2),
-        ((5, 4, 1), f, 1),
         ((2, 6, 2), d, 1),
+        ((5, 4, 1), f, 1),  # single elements, of four channels at once
+        ((4, 2, 6, 6), b, 2),  # two channels at once, four elements a vector
+        ((4, 8, 7, 7), h, 1),  # eight channels at once, and edges
+        ((3, 11, 5, 5), b, 2),  # images begin anywhere, single elements
+        ((3, 11, 7, 7), b, 2),  # so do they here, and edges
+        ((1, 3, 25, 25), h, 1),
+        ((3, 5, 15, 17), f, 2),
+        ((2, 3, 13, 5), d, 1),
+        ((3, 3, 33), h, 1),
     ],
     ids=str,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 
 import pytest
@@ -30,6 +31,11 @@ KINDS: list[Kind] = [  # types; images, channels, elements of a plane
     ((f, f, f), (32, 256, 3136)),
     ((d, d, d), (32, 512, 784)),
     ((b, b, b), (128, 64, 90)),  # small enough for a single pass of several slices
+    ((b, b, f), (8, 969, 3481)),  # planes begin anywhere
+    ((h, h, h), (4, 3697, 1225)),
+    ((f, f, f), (1, 1001, 3969)),
+    ((d, d, d), (8, 203, 625)),
+    ((b, b, f), (33, 203, 49)),
     ((f, f, f), (256, 128, 100)),
 ]
 Made = tuple[PersistentForm, int, str]  # form, bytes spilled, PTX
@@ -44,7 +50,7 @@ def compiled(kind: Kind, capability: tuple[int, int]) -> list[Made]:
     forms = [
         form
         for form, _ in resident_partitions(
-            PersistentForm(*types, ALL, None, True, SHARED_MEMORY[capability]), sizes, most
+            PersistentForm(*types, ALL, None, True, SHARED_MEMORY[capability]), sizes, most, 132
         )
     ]
     found = single_pass_partition(PersistentForm(*types, ALL, 1e-5, False, SHARED_MEMORY[capability]), sizes, most, 132)
@@ -73,3 +79,5 @@ def test_no_register_is_spilled_and_accesses_are_vectors(kind: Kind, capability:
         if form.width * ITEMSIZE[form.data] == 16:
             assert ptx.count("ld.shared.v4.b32") >= (4 if form.centred else 2)
             assert ptx.count("st.global.v4.b32") == 1
+            if form.edges:
+                assert re.search(r"st\.global\.(b16|f32|b32) ", ptx), "single elements are written, too"

@@ -46,18 +46,23 @@ def constant(data: str, memory: int = 232448) -> PersistentForm:
 
 
 def made(sizes: tuple[int, int, int], data: str = "float16", memory: int = 232448, most: int = 16) -> list[Any]:
-    return list(resident_partitions(form(data, memory), sizes, most))
+    return list(resident_partitions(form(data, memory), sizes, most, 132))
 
 
 @pytest.mark.parametrize("data", ["bfloat16", "float16", "float32", "float64"])
 @pytest.mark.parametrize(
-    "sizes", [(64, 256, 3136), (32, 512, 784), (64, 2048, 49), (64, 60, 784), (7, 12, 196), (1, 5, 4096), (3, 16, 9)]
+    "sizes",
+    [
+        *((64, 256, 3136), (32, 512, 784), (64, 2048, 49), (64, 60, 784), (7, 12, 196), (1, 5, 4096), (3, 16, 9)),
+        *((1, 1001, 3969), (33, 203, 49), (9, 45, 900), (64, 24, 1225), (40, 131, 169), (5, 67, 3599)),
+    ],
 )
 @pytest.mark.parametrize("memory", [232448, 101376])
 def test_every_form_fits_its_memory_and_every_image_is_somebodys(
     sizes: tuple[int, int, int], data: str, memory: int
 ) -> None:
     images, channels, length = sizes
+    plane = length * ITEMSIZE[data]
     found = made(sizes, data, memory)
     assert all(partition.slots * partition.batch >= partition.images_each for _, partition in found)
     forms = [*found, *filter(None, [single_pass_partition(constant(data, memory), sizes, 16, 132)])]
@@ -65,13 +70,35 @@ def test_every_form_fits_its_memory_and_every_image_is_somebodys(
     for form, partition in forms:
         assert form.ring_at + partition.ring_bytes(form) <= form.shared_bytes == memory
         assert partition.images_each * form.slices >= images > partition.images_each * (form.slices - 1)
-        assert (partition.row % 16, partition.image % 16) == (0, 0)
-        assert partition.row == form.group * length * ITEMSIZE[data]
-        assert partition.items * form.group == channels
-        assert partition.plane * form.width == length
+        assert partition.items * form.group >= channels == partition.channels > (partition.items - 1) * form.group
+        assert (partition.plane_bytes, partition.image) == (plane, channels * plane)
+        assert partition.plane == length // form.width
+        assert form.edges == (length % form.width > 0)
+        starts = [image * partition.image + item * form.group * plane for image in (0, 1) for item in (0, 1)]
+        assert form.shifted == any(start % 16 for start in starts)
+        assert partition.pitch >= form.group * plane + (16 if form.shifted else 0)
+        assert partition.pitch % 16 == 0
         assert form.width * ITEMSIZE[data] <= 16
+        assert not form.edges or (form.width * ITEMSIZE[data] == 16 and plane >= 256)
         assert form.team_threads % 32 == 0
         assert partition.elements == images * length
+
+
+@pytest.mark.parametrize(
+    ("sizes", "group"),
+    [
+        ((64, 256, 3136), 1),
+        ((64, 2048, 49), 8),  # copies are short, and would begin within units
+        ((33, 203, 49), 8),
+        ((64, 1024, 196), 2),
+        ((9, 45, 900), 1),  # 45 are no pairs
+        ((1, 1001, 3969), 4),  # an item is small, and there are many
+        ((1, 301, 3969), 2),
+        ((1, 100, 3969), 1),
+    ],
+)
+def test_a_group_has_as_many_channels_as_are_worth_it(sizes: tuple[int, int, int], group: int) -> None:
+    assert {form.group for form, _ in made(sizes)} == {group}
 
 
 def test_of_the_slices_that_hold_a_channel_the_fewest_and_twice_as_many() -> None:

@@ -22,6 +22,13 @@ SHAPES = [  # and slices
     ((67, 7, 64, 64), 8),
     ((4, 8, 5, 16, 16), 1),
     ((150, 2, 40, 32), 8),
+    ((9, 45, 30, 30), 2),  # images begin anywhere within a unit
+    ((33, 203, 7, 7), 1),  # single elements, and the last group is smaller
+    ((40, 131, 13, 13), 2),  # planes begin anywhere
+    ((3, 67, 59, 61), 1),
+    ((64, 24, 35, 35), 4),
+    ((61, 13, 97, 97), 16),
+    ((1, 1001, 63, 63), 1),  # four channels at once, and one
 ]
 
 
@@ -39,7 +46,7 @@ def test_every_shape(sizes: tuple[int, ...], slices: int) -> None:
 
 
 @pytest.mark.parametrize("types", TYPES, ids=" ".join)
-@pytest.mark.parametrize("sizes", [(16, 64, 28, 28), (40, 16, 7, 7)], ids=str)
+@pytest.mark.parametrize("sizes", [(16, 64, 28, 28), (40, 16, 7, 7), (8, 21, 33, 35)], ids=str)
 def test_every_combination_of_types(sizes: tuple[int, ...], types: tuple[str, str, str]) -> None:
     check(case(sizes, *types), slices=2)
 
@@ -49,10 +56,10 @@ def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
     check(case((16, 64, 28, 28), h, f, f), outputs=outputs, slices=1)
 
 
-@pytest.mark.parametrize("slices", [4, 8])
+@pytest.mark.parametrize(("sizes", "slices"), [((64, 64, 56, 56), 4), ((64, 64, 56, 56), 8), ((5, 67, 59, 61), 1)])
 @pytest.mark.parametrize("source", ["dY", "X"])
-def test_dX_may_be_written_over_what_it_is_made_from(source: str, slices: int) -> None:
-    check(case((64, 64, 56, 56), b, f, f), in_place=source, slices=slices)
+def test_dX_may_be_written_over_what_it_is_made_from(source: str, sizes: tuple[int, ...], slices: int) -> None:
+    check(case(sizes, b, f, f), in_place=source, slices=slices)
 
 
 def test_a_mean_far_from_zero_costs_no_digits() -> None:
@@ -60,14 +67,17 @@ def test_a_mean_far_from_zero_costs_no_digits() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_not_finite_reaches_exactly_what_depends_on_it(value: float) -> None:
-    operands = case((20, 64, 28, 28), f)
+@pytest.mark.parametrize("sizes", [(20, 64, 28, 28), (20, 64, 29, 27)], ids=str)
+def test_what_is_not_finite_reaches_exactly_what_depends_on_it(value: float, sizes: tuple[int, ...]) -> None:
+    operands = case(sizes, f)
     operands.inputs["dY"][7, 11, 3, 2] = value
     operands.inputs["X"][8, 12, 4, 1] = value
     check(operands, slices=2)
 
 
-@pytest.mark.parametrize(("sizes", "slices"), [((33, 200, 7, 7), 1), ((64, 64, 56, 56), 8)], ids=str)
+@pytest.mark.parametrize(
+    ("sizes", "slices"), [((33, 200, 7, 7), 1), ((64, 64, 56, 56), 8), ((64, 24, 35, 35), 4)], ids=str
+)
 def test_a_hundred_runs_give_the_same_bits(sizes: tuple[int, ...], slices: int) -> None:
     check_the_bits_repeat(case(sizes, b, f, f), slices=slices)
 

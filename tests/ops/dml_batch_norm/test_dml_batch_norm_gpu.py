@@ -21,6 +21,10 @@ SHAPES = [  # sizes, statistics
     ((64, 32, 56, 56), (1, 32, 1, 1)),
     ((16, 48, 28, 28), (1, 48, 1, 1)),
     ((33, 100, 7, 7), (1, 100, 1, 1)),
+    ((33, 203, 7, 7), (1, 203, 1, 1)),
+    ((9, 45, 30, 30), (1, 45, 1, 1)),
+    ((3, 67, 59, 61), (1, 67, 1, 1)),
+    ((1, 1001, 63, 63), (1, 1001, 1, 1)),
     ((3, 5, 301, 303), (1, 5, 1, 1)),
     ((2, 2, 512, 1024), (1, 2, 1, 1)),
     ((1000, 1024), (1, 1024)),
@@ -154,12 +158,12 @@ def test_arrays_that_start_anywhere(
 
 
 @pytest.mark.parametrize("outputs", [OUTPUTS[1:2], OUTPUTS[2:], OUTPUTS[1:], OUTPUTS[::2]], ids=" ".join)
-@pytest.mark.parametrize("sizes", [(20, 64, 28, 28), (9, 30, 7, 5), (500, 1024)], ids=str)
+@pytest.mark.parametrize("sizes", [(20, 64, 28, 28), (9, 30, 7, 5), (5, 21, 33, 35), (500, 1024)], ids=str)
 def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...], sizes: tuple[int, ...]) -> None:
     check(case(sizes, (1, sizes[1], *(1 for _ in sizes[2:])), b), outputs=outputs)
 
 
-@pytest.mark.parametrize("sizes", [(20, 64, 28, 28), (9, 30, 7, 5), (500, 1024)], ids=str)
+@pytest.mark.parametrize("sizes", [(20, 64, 28, 28), (9, 30, 7, 5), (5, 21, 33, 35), (500, 1024)], ids=str)
 def test_what_an_output_does_not_need_is_not_read(sizes: tuple[int, ...]) -> None:
     operands = case(sizes, (1, sizes[1], *(1 for _ in sizes[2:])), b)
     check(operands, without=("Input", "Mean"), outputs=("OutputGradient",))
@@ -167,7 +171,7 @@ def test_what_an_output_does_not_need_is_not_read(sizes: tuple[int, ...]) -> Non
 
 
 @pytest.mark.parametrize("source", ["Input", "InputGradient"])
-@pytest.mark.parametrize("sizes", [(20, 64, 28, 28), (9, 30, 7, 5), (500, 1024)], ids=str)
+@pytest.mark.parametrize("sizes", [(20, 64, 28, 28), (9, 30, 7, 5), (5, 21, 33, 35), (500, 1024)], ids=str)
 def test_the_gradient_may_be_written_over_what_it_is_made_from(source: str, sizes: tuple[int, ...]) -> None:
     check(case(sizes, (1, sizes[1], *(1 for _ in sizes[2:])), b), in_place=source)
 
@@ -182,7 +186,7 @@ def test_sums_over_nothing_are_zero(sizes: tuple[int, ...], statistics: tuple[in
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("sizes", [(20, 64, 28, 28), (9, 30, 7, 5)], ids=str)
+@pytest.mark.parametrize("sizes", [(20, 64, 28, 28), (9, 30, 7, 5), (12, 31, 13, 15)], ids=str)
 def test_what_is_not_finite_reaches_exactly_what_depends_on_it(value: float, sizes: tuple[int, ...]) -> None:
     operands = case(sizes, (1, sizes[1], 1, 1), f)
     operands.inputs["InputGradient"][7, 11, 3, 2] = value
@@ -190,7 +194,7 @@ def test_what_is_not_finite_reaches_exactly_what_depends_on_it(value: float, siz
     check(operands)
 
 
-@pytest.mark.parametrize("sizes", [(20, 64, 28, 28), (33, 100, 7, 7), (5000, 128)], ids=str)
+@pytest.mark.parametrize("sizes", [(20, 64, 28, 28), (33, 100, 7, 7), (3, 67, 59, 61), (5000, 128)], ids=str)
 def test_a_hundred_runs_give_the_same_bits(sizes: tuple[int, ...]) -> None:
     prepared = Prepared(case(sizes, (1, sizes[1], *(1 for _ in sizes[2:])), b))
     prepared.run()

@@ -1,0 +1,133 @@
+"""The two passes of the persistent kernel over what a slot of its ring holds of a channel.
+
+What lies in one of memory's units of 16 bytes lies in one in the slot, too; a row begins anywhere within one where
+form.shifted. Vectors lie where memory has them; where a plane is no whole number of them (form.edges), a channel takes
+what it has before the first and behind the last element by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.channel_kernels.persistent_form import UNIT, PersistentForm
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
+
+__all__ = ["persistent_passes"]
+
+
+def persistent_passes(form: PersistentForm) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The first pass over a slot and the second, as two device functions:
+
+    first(slot, ..., m, gain, d_sum, dh_sum)   adds to the sums, and writes dX where it does not need them
+    second(slot, ..., m, gain, shift, slope)   writes dX
+
+    Between these are the arguments of `over_slot` below, which says what they are and what is returned.
+    """
+    first_of_vector, second_of_vector = _formulas(form, form.width)
+    first_of_element, second_of_element = _formulas(form, 1)
+    return _over_slot(form, first_of_vector, first_of_element), _over_slot(form, second_of_vector, second_of_element)
+
+
+def _over_slot(
+    form: PersistentForm, on_vector: Callable[..., None], on_element: Callable[..., None]
+) -> Callable[..., Any]:
+    WIDTH, VECTOR, ITEM, TEAM = form.width, form.vector, ITEMSIZE[form.data], form.team_threads
+    EDGES, SHIFTED, BY_ROWS = form.edges, form.shifted, form.by_rows
+    SINGLE = 2 * WIDTH  # elements of a plane that may be single ones
+
+    @device_function
+    def first_vector(start: int) -> int:
+        return int32((start + (VECTOR - 1)) & -VECTOR) if EDGES else start
+
+    @device_function
+    def single(start: int, end: int, number: int) -> tuple[int, bool]:
+        """Where single element `number` is of a channel that has the bytes from `start` to `end` of a row, and whether
+        it is one: the first WIDTH are before its first vector, the others behind its last.
+        """
+        if number < WIDTH:
+            at = int32(start + number * ITEM)
+            return at, at < first_vector(start)
+        at = int32((end & -VECTOR) + (number - WIDTH) * ITEM)
+        return at, at < end
+
+    @device_function
+    def over_slot(
+        slot: int, part: int, count: int, at: int, place: int, v: int, out: int, first_out: int,
+        at_step: int, across: int, out_step: int, at_carry: int, out_carry: int, member: int, first: int, plane: int,
+        plane_bytes: int, pitch: int, image: int, m: Any, gain: Any, one: Any, other: Any,
+    ) -> tuple[int, int, int, int]:  # fmt: skip
+        """`count` images from the address `slot` on, of D, and `part` bytes behind them of X.
+
+        A team's threads walk over the vectors of its channel, across the plane and down the images, and go on so in the
+        next slot: this one's next vector is its channel's v-th of the slot and the place-th of its row. In the slot it
+        is at `at`, and in dX at the address `out`; or, by rows, its row is. What these are for the next slot is
+        returned. The slot's first row is at first_out. `first`: at which byte of a row the channel begins.
+        """
+        vectors = int32(count * plane)
+        while v < vectors:
+            if BY_ROWS:
+                low = int32(out & (UNIT - 1)) if SHIFTED else int32(0)
+                start = int32(low + first)
+                ahead = int32(first_vector(start) + place * VECTOR)
+                if not EDGES or ahead + VECTOR <= start + plane_bytes:
+                    d_at = slot + int32(at + ahead)
+                    on_vector(d_at, d_at + part, out - low + ahead, m, gain, one, other)
+            else:
+                on_vector(slot + at, slot + part + at, out, m, gain, one, other)
+            at, place, v, out = int32(at + at_step), int32(place + across), int32(v + TEAM), out + out_step
+            if place >= plane:
+                at, place, out = int32(at + at_carry), int32(place - plane), out + out_carry
+        if EDGES:
+            number, singles = member, int32(count * SINGLE)
+            while number < singles:
+                row = int32(number // SINGLE)
+                row_out = first_out + int64(row) * image
+                low = int32(row_out & (UNIT - 1)) if SHIFTED else int32(0)
+                start = int32(low + first)
+                ahead, is_one = single(start, int32(start + plane_bytes), int32(number % SINGLE))
+                if is_one:
+                    d_at = slot + int32(row * pitch + ahead)
+                    on_element(d_at, d_at + part, row_out - low + ahead, m, gain, one, other)
+                number = int32(number + TEAM)
+        return int32(at - count * pitch), place, int32(v - vectors), out
+
+    return over_slot
+
+
+def _formulas(form: PersistentForm, count: int) -> tuple[Callable[..., None], Callable[..., None]]:
+    """What the passes do with `count` elements side by side: of D at the address d_at, X at x_at and dX at out."""
+    GRADIENT, CENTRED, SUMS, READS_X = "dX" in form.outputs, form.centred, form.sums, form.parts > 1
+    FLOAT = float64 if form.compute == "float64" else float32
+    load, store = i.loader("shared", form.data, count), i.storer("global", form.data, count)
+
+    @device_function
+    def first(d_at: int, x_at: int, out: int, m: Any, gain: Any, d_sum: Any, dh_sum: Any) -> None:
+        d, x = cuda.local.array(count, FLOAT), cuda.local.array(count, FLOAT)
+        load(d, d_at)
+        if READS_X:
+            load(x, x_at)
+        for e in range(count):
+            if SUMS:
+                d_sum[e & 1] += d[e]
+            if READS_X:
+                dh_sum[e & 1] += d[e] * (x[e] - m)
+            d[e] = d[e] * gain
+        if GRADIENT and not CENTRED:
+            store(out, d)
+
+    @device_function
+    def second(d_at: int, x_at: int, out: int, m: Any, gain: Any, shift: Any, slope: Any) -> None:
+        d, x = cuda.local.array(count, FLOAT), cuda.local.array(count, FLOAT)
+        load(d, d_at)
+        load(x, x_at)
+        for e in range(count):
+            d[e] = gain * (d[e] - shift - (x[e] - m) * slope)
+        store(out, d)
+
+    return first, second
