@@ -26,7 +26,7 @@ _LEAST, _SHORT = 256, 512  # bytes of a copy: what is worth it, and what is bett
 _MOST_GROUP = 8  # a warp each at least
 _ITEM, _BUSY = 36 * 1024, 0.9  # bytes of an item that are enough; share of the multiprocessors that have one then
 _ALIGNED = 4096  # bytes of a copy that may become larger to begin with a unit
-_WHOLE, _SMALL = 8, 256  # bytes: of vectors that are worth it if they are whole; of planes with any that are whole
+_WHOLE, _SMALL = 8, 160  # bytes of vectors that are worth it if they are whole; elements of planes with any such
 _SLICES = (1, 2, 4, 8, 16)
 _FEWEST_SLOTS, _ENOUGH_SLOTS, _MOST_SLOTS = 2, 4, 64
 # What a single pass takes, in microseconds and bytes. Fitted to an H200's times (cold L2) of 73 arrays of 2 to 720 MB,
@@ -242,7 +242,7 @@ def _width(form: PersistentForm, length: int) -> int:
     """Whole vectors are best of all, if they are not much narrower than units, or planes are small."""
     item = ITEMSIZE[form.data]
     whole = gcd(UNIT // item, length)
-    return whole if whole * item >= _WHOLE or length * item < _SMALL else UNIT // item
+    return whole if whole * item >= _WHOLE or length < _SMALL else UNIT // item
 
 
 def _cuts(form: PersistentForm, sizes: Sizes, most: int, group: int) -> Iterator[tuple[PersistentForm, Partition]]:
