@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from gradkern.ops.layer_norm.cuda.row_form import RowForm
 
-__all__ = ["LEAST_SLICE", "SINGLE", "busy", "coalesced", "vectors"]
+__all__ = ["LEAST_SLICE", "SINGLE", "busy", "clusters", "coalesced", "vectors"]
 
 LEAST_SLICE = 4096  # bytes of a row: of less, blocks of a cluster wait for each other longer than they work
 # which share of an H200's multiprocessors has clusters of so many blocks
@@ -41,6 +41,10 @@ def busy(form: RowForm, columns: int, processors: int) -> float:
     """What it costs that some multiprocessors get no rows: clusters lie within one part of the device, and their number
     is a multiple of the period. The others have more of the memory's bandwidth then, so it is less than their share.
     """
+    return math.sqrt(clusters(form, columns, processors) * form.slices / processors)
+
+
+def clusters(form: RowForm, columns: int, processors: int) -> int:
+    """How many the device should have room for at a time, of one block for each of a row's slices."""
     period = form.period(columns)
-    clusters = int(processors * _PLACED[form.slices]) // form.slices // period * period
-    return math.sqrt(clusters * form.slices / processors)
+    return int(processors * _PLACED[form.slices]) // form.slices // period * period
