@@ -159,12 +159,16 @@ def _registers_needed(form: LayerNormForm, small: bool) -> int:
 
 
 def _spills(form: LayerNormForm, small: bool) -> bool:
-    """One group alone has too few registers: rows took up to 1.5 times as long. Where vectors are a row's and scales in
-    registers, the compiler makes do with 16 less than they better have, or 8 where vectors, or sums, are many.
+    """One group alone has too few registers: rows took up to 1.5 times as long."""
+    return up(form.group_threads, 128) * _least_registers(form, small) > _REGISTERS
+
+
+def _least_registers(form: LayerNormForm, small: bool) -> int:
+    """Where vectors are a row's and scales in registers, the compiler makes do with 16 less than a thread better has,
+    or 8 where vectors, or sums, are many.
     """
     spare = 16 if form.per_thread <= 16 and form.sums < 3 else 8
-    least = _registers_needed(form, small) - (spare if form.scale_in_registers and not form.by_units else 0)
-    return up(form.group_threads, 128) * least > _REGISTERS
+    return _registers_needed(form, small) - (spare if form.scale_in_registers and not form.by_units else 0)
 
 
 def _many(form: LayerNormForm) -> bool:
@@ -172,9 +176,13 @@ def _many(form: LayerNormForm) -> bool:
 
 
 def _threads(form: LayerNormForm, small: bool) -> int:
-    """How many threads have the registers they need."""
+    """How many threads have the registers they need, which are given to four warps at a time."""
     most = _REGISTERS // _registers_needed(form, small)
-    whole = most // 128 * 128  # registers are given to four warps at a time
+    whole = most // 128 * 128
     if form.sums == 3 or (_many(form) and (small or whole >= 2 * form.group_threads)):
         most = whole
-    return max(form.group_threads, min(512, most))
+    most = min(512, most)
+    together = most // form.group_threads * form.group_threads
+    if form.lanes > 64 and up(together, 128) * _least_registers(form, small) > _REGISTERS:
+        most = whole  # two groups of 224 lanes would spill registers
+    return max(form.group_threads, most)
