@@ -14,8 +14,7 @@ __all__ = ["ARGUMENTS", "UNIT", "Partition", "PersistentForm", "Sizes", "residen
 
 ARGUMENTS = (  # of the kernel: addresses, then numbers
     *("D", "X", "scale", "mean", "deviation", "dX", "scale_sum", "bias_sum"),
-    *("items", "channels", "images", "images_each", "batch", "slots", "plane", "plane_bytes", "pitch", "image"),
-    "elements",
+    *("items", "channels", "images", "batch", "slots", "plane", "plane_bytes", "pitch", "image", "elements"),
 )
 UNIT = 16  # bytes of a vector, and of what copies are whole numbers of
 # As was best on an H200 with a cold L2: one block on a multiprocessor, with few threads, as every warp pays for each
@@ -155,7 +154,7 @@ class Partition:
     items: int  # groups of channels
     channels: int
     images: int
-    images_each: int  # of a block; the last of a cluster may have fewer
+    images_each: int  # of a block, at most: some may have one less
     batch: int  # images that one slot of the ring holds of an item
     slots: int
     plane: int  # vectors of one channel in one image, or one more
@@ -253,9 +252,9 @@ def _cuts(form: PersistentForm, sizes: Sizes, most: int, group: int) -> Iterator
     shifted = row % UNIT > 0 or image % UNIT > 0
     pitch = up(row, UNIT) + UNIT if shifted else row
     for slices in _SLICES:
-        images_each = -(-images // slices)
-        if slices > most or images_each * (slices - 1) >= images:
+        if slices > min(most, images):
             return
+        images_each = -(-images // slices)
         made = replace(form, width=width, edges=length % width > 0, shifted=shifted, group=group, slices=slices)
         batches = -(-images_each // max(1, _PART // row))
         batch = -(-images_each // batches)

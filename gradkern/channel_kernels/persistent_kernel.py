@@ -123,8 +123,8 @@ def build(form: PersistentForm) -> Callable[..., None]:
 
     def kernel(
         D: int, X: int, scale: int, mean: int, deviation: int, dX: int, scale_sum: int, bias_sum: int,
-        items: int, channels: int, images: int, images_each: int, batch: int, slots: int, plane: int, plane_bytes: int,
-        pitch: int, image: int, elements: int,
+        items: int, channels: int, images: int, batch: int, slots: int, plane: int, plane_bytes: int, pitch: int,
+        image: int, elements: int,
     ) -> None:  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         warp, warp_lane = int32(thread // 32), int32(thread % 32)
@@ -135,8 +135,8 @@ def build(form: PersistentForm) -> Callable[..., None]:
         items, batch, slots, plane, pitch = int32(items), int32(batch), int32(slots), int32(plane), int32(pitch)
         plane_bytes = int32(plane_bytes)
         row = int32(GROUP * plane_bytes)
-        first_image = int32(slice_ * images_each)
-        rows = int32(max(min(images_each, images - first_image), int64(0)))
+        first_image = int32(slice_ * images // SLICES)
+        rows = int32(int32((slice_ + 1) * images // SLICES) - first_image)
         own = int64(first_image) * image
         part = int32(batch * pitch)  # of a slot, which has D and after it X
 

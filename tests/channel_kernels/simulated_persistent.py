@@ -113,7 +113,7 @@ def test_every_kind_of_plane(sizes: tuple[int, ...], dtype: str, slices: int) ->
     check(of_constants(sizes, dtype), slices=slices)
 
 
-@pytest.mark.parametrize(("clusters", "slices"), [(1, 1), (1, 4), (3, 2), (7, 1)])
+@pytest.mark.parametrize(("clusters", "slices"), [(1, 1), (1, 4), (3, 2), (7, 1), (2, 8)])
 def test_clusters_with_many_items_with_few_and_with_none(clusters: int, slices: int) -> None:
     check(case((9, 5, 12), f), clusters=clusters, slices=slices)
     check(of_constants((9, 5, 12), f), clusters=clusters, slices=slices)

@@ -69,7 +69,7 @@ def test_every_form_fits_its_memory_and_every_image_is_somebodys(
     assert forms or length == 9 or memory == 101376  # of short rows and large planes in little memory there is none
     for form, partition in forms:
         assert form.ring_at + partition.ring_bytes(form) <= form.shared_bytes == memory
-        assert partition.images_each * form.slices >= images > partition.images_each * (form.slices - 1)
+        assert partition.images_each == -(-images // form.slices) > 0
         assert partition.items * form.group >= channels == partition.channels > (partition.items - 1) * form.group
         assert (partition.plane_bytes, partition.image) == (plane, channels * plane)
         assert partition.plane == length // form.width
@@ -104,6 +104,7 @@ def test_a_group_has_as_many_channels_as_are_worth_it(sizes: tuple[int, int, int
 def test_of_the_slices_that_hold_a_channel_the_fewest_and_twice_as_many() -> None:
     assert [form.slices for form, _ in made((64, 256, 3136))] == [4, 8]
     assert [form.slices for form, _ in made((64, 256, 3136), "float32", most=8)] == [8]
+    assert [form.slices for form, _ in made((17, 105, 15625))] == [8, 16]  # blocks with three images, and with two
     assert [form.slices for form, _ in made((1, 256, 784))] == [1]
     assert made((128, 64, 12544)) == []
 

@@ -28,6 +28,7 @@ SHAPES = [  # and slices
     ((3, 67, 59, 61), 1),
     ((64, 24, 35, 35), 4),
     ((61, 13, 97, 97), 16),
+    ((17, 35, 25, 25, 25), 8),  # blocks with three images, and with two
     ((1, 1001, 63, 63), 1),  # four channels at once, and one
 ]
 
