@@ -113,6 +113,14 @@ FEW: list[Kind] = [  # a block, or a warp, for each of few rows
     (SIMPLIFIED, d, d, 512, 2),
     (LAYER, b, f, 16384, 8),
 ]
+WIDE: list[Kind] = [  # the same of the widest, on devices with much shared memory
+    (LAYER, f, f, 16384, 4),
+    (SIMPLIFIED, f, f, 16384, 4),
+    (SIMPLIFIED, h, h, 24576, 8),
+    (LAYER, b, b, 24576, 8),
+    (SIMPLIFIED, d, d, 16384, 2),
+    (LAYER, d, d, 12288, 2),
+]
 
 
 @pytest.mark.parametrize("rows", [100, 250])
@@ -120,6 +128,15 @@ FEW: list[Kind] = [  # a block, or a warp, for each of few rows
     ("kind", "capability"), parameters([*product(FEW[::2], HOPPER[:1])], [*product(FEW, [*HOPPER, *OTHERS[2:]])])
 )
 def test_no_register_is_spilled_where_there_are_few_rows(kind: Kind, capability: tuple[int, int], rows: int) -> None:
+    check_few(kind, capability, rows)
+
+
+@pytest.mark.parametrize(("kind", "capability"), parameters([(WIDE[0], HOPPER[0])], product(WIDE, HOPPER)))
+def test_no_register_is_spilled_where_wide_rows_are_fewer_still(kind: Kind, capability: tuple[int, int]) -> None:
+    check_few(kind, capability, 100)
+
+
+def check_few(kind: Kind, capability: tuple[int, int], rows: int) -> None:
     from gradkern.cuda.compile import compile_kernel
     from gradkern.ops.layer_norm.cuda.forward.kernel import build
 

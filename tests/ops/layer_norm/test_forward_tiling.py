@@ -42,11 +42,31 @@ def test_the_slices_of_a_row_fit_their_threads(columns: int, operator: str) -> N
 @pytest.mark.parametrize("rows", [1, 132, 264])
 @pytest.mark.parametrize(
     ("columns", "slices", "warps"),
-    [(64, 1, 1), (768, 1, 1), (1024, 1, 1), (4096, 1, 16), (16384, 1, 16), (24576, 2, 16)],
+    [(64, 1, 1), (768, 1, 1), (1024, 1, 1), (4096, 1, 16), (16384, 1, 16), (24576, 1, 16), (32768, 2, 16)],
 )
 def test_few_rows_have_a_block_each_whose_blocks_meet_nobody(rows: int, columns: int, slices: int, warps: int) -> None:
     form = chosen(columns, rows)
     assert (form.slices, form.group_threads // 32, form.once) == (slices, warps, slices == 1)
+
+
+@pytest.mark.parametrize(
+    ("operator", "data", "width", "columns", "rows", "values"),
+    [
+        (SIMPLIFIED, "float64", 2, 12800, 71, 32),
+        (LAYER, "float64", 2, 12800, 71, 0),  # would spill registers
+        (LAYER, "float64", 2, 12288, 71, 24),
+        (LAYER, "float32", 4, 16384, 132, 32),
+        (LAYER, "float32", 4, 16384, 133, 0),  # a ring, or a cluster, is faster
+        (SKIP, "bfloat16", 8, 24576, 71, 0),
+        (LAYER, "bfloat16", 2, 20002, 71, 0),  # narrow accesses
+    ],
+)
+def test_few_wide_rows_have_a_block_each_where_its_threads_can_hold_them(
+    operator: str, data: str, width: int, columns: int, rows: int, values: int
+) -> None:
+    form = replace(FORM, operator=operator, data=data, result=data, parameter=data, width=width, scale_width=width)
+    form = choose(replace(form, biased=operator == LAYER), columns, rows, 132, 232448)
+    assert (form.per_thread if form.once else 0) == values
 
 
 def test_few_rows_have_their_parameters_on_the_way_where_all_of_them_are_on_the_device_then() -> None:

@@ -45,13 +45,14 @@ _ALL_LANES = 1.01  # the worth of 16 values a thread, where all 512 threads have
 _ONCE = {32: 1.0, 24: 0.99, 16: 0.95}  # the worth of values a thread in a block that ends with its first rows
 _BY_RING = range(4096, 16384 + 1)  # rows: see _once
 _FEW = {2: (8, 16, 24, 32), 4: (8, 16, 24), 8: (4, 8, 16)}  # values a thread where there are few rows, by data bytes
+_FEW_WIDE = {2: (48,), 4: (32,), 8: (24, 32)}  # and more, which without skip are faster than clusters or a ring
 _CUT = {1: 1.0, 2: 0.97, 3: 0.94, 4: 0.985, 6: 0.8, 8: 0.79, 16: 0.76}  # what it costs to cut a row into slices
 
 
 def choose(form: NormForm, columns: int, rows: int, processors: int, shared_bytes: int) -> NormForm:
     """`form` with its threads, slices and stages filled in; width, types and source are given."""
     few = rows <= 2 * processors
-    once = _few(form, columns, rows, processors) if few else _once(form, columns, rows)
+    once = _few(form, columns, rows, processors, shared_bytes) if few else _once(form, columns, rows)
     if once:
         return once
     chosen = max(_candidates(form, columns, few, processors, shared_bytes), key=lambda each: each[0])[1]
@@ -109,7 +110,7 @@ def _once(form: NormForm, columns: int, rows: int) -> NormForm | None:
     return replace(chosen, parameters="global", blocks_per_processor=_REGISTERS // (chosen.threads * needed))
 
 
-def _few(form: NormForm, columns: int, rows: int, processors: int) -> NormForm | None:
+def _few(form: NormForm, columns: int, rows: int, processors: int, shared_bytes: int) -> NormForm | None:
     """A block for a row, or for those of a warp, where all rows are on the device at a time.
 
     Then nothing hides what a row waits for, so there should be little of that: no cluster, whose blocks took 1.3 to 2
@@ -118,7 +119,8 @@ def _few(form: NormForm, columns: int, rows: int, processors: int) -> NormForm |
     """
     if form.source != "bulk" or form.by_units or form.shifted:
         return None
-    every = [_of_a_row(form, columns, each) for each in _FEW[form.data_itemsize] if each % form.width == 0]
+    values = [*_FEW[form.data_itemsize], *([] if shared_bytes < _SMALL else _wide(form, rows, processors))]
+    every = [_of_a_row(form, columns, each) for each in values if each % form.width == 0]
     every = [each for each in every if each.lanes <= _MOST_THREADS]
     if not every:
         return None
@@ -131,6 +133,16 @@ def _few(form: NormForm, columns: int, rows: int, processors: int) -> NormForm |
         return replace(chosen, parameters="ahead", blocks_per_processor=together)
     together = min(2, _REGISTERS // (chosen.threads * up(needed, 8)))
     return replace(chosen, parameters="global", blocks_per_processor=max(1, together))
+
+
+def _wide(form: NormForm, rows: int, processors: int) -> tuple[int, ...]:
+    """More values a thread, for rows that are too wide else. Not measured on small devices."""
+    wide = _FEW_WIDE[form.data_itemsize]
+    if form.skips or form.width * form.data_itemsize < 16:
+        return ()
+    if form.data_itemsize == 4 and rows > processors:  # they took 1.07 times as long
+        return ()
+    return wide[:1] if form.centred else wide  # 32 of float64 and a mean spill registers
 
 
 def _without_ring(form: NormForm, columns: int, threads: int) -> NormForm:
