@@ -24,7 +24,7 @@ _PART = 25 * 1024  # bytes of X in a slot
 _LEAST, _SHORT = 256, 512  # bytes of a copy: what is worth it, and what is better made longer by a larger group
 _MOST_GROUP = 8  # a warp each at least
 _ITEM, _BUSY = 36 * 1024, 0.9  # bytes of an item that are enough; share of the multiprocessors that have one then
-_ALIGNED = 4096  # bytes of a copy that may become larger to begin with a unit
+_ALIGNED, _ALIGNED_WHOLE = 4096, 16384  # bytes of copies that larger groups may make begin with units; of whole vectors
 _WHOLE, _SMALL = 8, 160  # bytes of vectors that are worth it if they are whole; elements of planes with any such
 _SLICES = (1, 2, 4, 8, 16)
 _FEWEST_SLOTS, _ENOUGH_SLOTS, _MOST_SLOTS = 2, 4, 64
@@ -229,7 +229,8 @@ def _groups(form: PersistentForm, sizes: Sizes) -> Iterator[int]:
     _, channels, length = sizes
     plane_bytes, most = length * ITEMSIZE[form.data], min(_MOST_GROUP, channels)
     aligned = UNIT // gcd(UNIT, plane_bytes)
-    group = aligned if channels % aligned == 0 and aligned * plane_bytes <= _ALIGNED else 1
+    largest = _ALIGNED if length % _width(form, length) else _ALIGNED_WHOLE
+    group = aligned if channels % aligned == 0 and aligned * plane_bytes <= largest else 1
     while group * plane_bytes < _SHORT and 2 * group <= most:
         group *= 2
     while group * plane_bytes >= _LEAST and group <= most:

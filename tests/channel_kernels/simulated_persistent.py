@@ -30,6 +30,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(persistent_form, "_LEAST", 0)
     monkeypatch.setattr(persistent_form, "_SHORT", 64)
     monkeypatch.setattr(persistent_form, "_ALIGNED", 256)
+    monkeypatch.setattr(persistent_form, "_ALIGNED_WHOLE", 256)
     monkeypatch.setattr(persistent_form, "_SMALL", 32)
 
 

@@ -91,7 +91,9 @@ def test_every_form_fits_its_memory_and_every_image_is_somebodys(
         ((64, 2048, 49), 8),  # copies are short, and would begin within units
         ((33, 203, 49), 8),
         ((64, 1024, 196), 2),
+        ((8, 1000, 2500), 2),
         ((9, 45, 900), 1),  # 45 are no pairs
+        ((64, 768, 289), 1),  # with edges it takes as long
         ((1, 1001, 3969), 4),  # an item is small, and there are many
         ((1, 301, 3969), 2),
         ((1, 100, 3969), 1),

@@ -84,7 +84,7 @@ def test_few_rows_take_few_rounds_and_write_few_rows_of_sums(
 
 def test_rows_whose_ring_does_not_fit_are_cut_further_rather_than_read_without_one() -> None:
     """554 x 32616 of float64 by the invertible norm, whose parameters take half the memory: 184 us for 128."""
-    types = ("float64",) * 5
+    types = ("float64", "float64", "float64", "float64", "float64")
     form = LayerNormForm(INVERTIBLE, *types, frozenset(ALL_OUTPUTS[INVERTIBLE]), 2, 1, 1, 1, scale_width=2)
     form = choose(form, 32616, 554, 132, 232448)
     assert (form.source, form.slices, form.row_in_registers) == ("bulk", 16, True)

@@ -119,7 +119,7 @@ def _few(form: NormForm, columns: int, rows: int, processors: int, shared_bytes:
     """
     if form.source != "bulk" or form.by_units or form.shifted:
         return None
-    values = [*_FEW[form.data_itemsize], *([] if shared_bytes < _SMALL else _wide(form, rows, processors))]
+    values = _FEW[form.data_itemsize] + (() if shared_bytes < _SMALL else _wide(form, rows, processors))
     every = [_of_a_row(form, columns, each) for each in values if each % form.width == 0]
     every = [each for each in every if each.lanes <= _MOST_THREADS]
     if not every:
