@@ -149,7 +149,7 @@ class PersistentForm:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The sizes of one launch: arguments of the kernel by these names."""
+    """The sizes of one launch, most of them arguments of the kernel by these names."""
 
     items: int  # groups of channels
     channels: int
@@ -177,13 +177,12 @@ def resident_partitions(
     has room for a second item. Types, outputs and memory are given.
     """
     images, channels, length = sizes
-    one = images * length * ITEMSIZE[form.data] * form.parts
-    groups = list(_groups(form, sizes))
-    chosen = groups[:1]
-    for group in groups[1:]:
-        if one * chosen[0] < _ITEM and channels >= _BUSY * group * processors:
-            chosen = [group]
-    cuts = (each for group in chosen for each in _cuts(form, sizes, most_slices, group))
+    one = images * length * ITEMSIZE[form.data] * form.parts  # bytes of a channel
+    group = 0
+    for group in _groups(form, sizes):
+        if group * one >= _ITEM or channels < _BUSY * 2 * group * processors:
+            break
+    cuts = _cuts(form, sizes, most_slices, group) if group else ()
     yield from islice((each for each in cuts if each[1].slots * each[1].batch >= each[1].images_each), 2)
 
 

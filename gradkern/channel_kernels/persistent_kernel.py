@@ -191,6 +191,7 @@ def build(form: PersistentForm) -> Callable[..., None]:
                 at_carry, out_carry = int32(pitch - plane_bytes), image - plane_bytes
                 first_at = int32(first_at + first + first_across * VECTOR)
                 first_out += first + first_across * VECTOR
+            walk = (at_step, across, out_step, at_carry, out_carry, member, first, plane, plane_bytes, pitch, image)
 
             next_m, next_r, next_scale = FLOAT(0), FLOAT(0), FLOAT(0)
             if item < items and int64(item) * GROUP + team < channels:
@@ -214,12 +215,9 @@ def build(form: PersistentForm) -> Callable[..., None]:
                 while done < rows:
                     i.wait(shared + slot * 8, parity)
                     count = int32(min(batch, rows - done)) if is_own else int32(0)
-                    of_slot = item_out + int64(done) * image
                     at, place, v, out = first_pass(
-                        ring + slot * (PARTS * part), part, count, at, place, v, out, of_slot,
-                        at_step, across, out_step, at_carry, out_carry, member, first,
-                        plane, plane_bytes, pitch, image,
-                        m, gain, d_sum, dh_sum,
+                        ring + slot * (PARTS * part), item_out + int64(done) * image, part, count,
+                        at, place, v, out, walk, m, gain, d_sum, dh_sum,
                     )  # fmt: skip
                     if not CENTRED:
                         i.warp_barrier()
@@ -274,12 +272,9 @@ def build(form: PersistentForm) -> Callable[..., None]:
                     out = item_out + first_out
                     while done < rows:
                         count = int32(min(batch, rows - done)) if is_own else int32(0)
-                        of_slot = item_out + int64(done) * image
                         at, place, v, out = second_pass(
-                            ring + back * (PARTS * part), part, count, at, place, v, out, of_slot,
-                            at_step, across, out_step, at_carry, out_carry, member, first,
-                        plane, plane_bytes, pitch, image,
-                            m, gain, shift, slope,
+                            ring + back * (PARTS * part), item_out + int64(done) * image, part, count,
+                            at, place, v, out, walk, m, gain, shift, slope,
                         )  # fmt: skip
                         i.warp_barrier()
                         if warp_lane == 0:

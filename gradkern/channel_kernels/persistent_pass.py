@@ -58,17 +58,21 @@ def _over_slot(
 
     @device_function
     def over_slot(
-        slot: int, part: int, count: int, at: int, place: int, v: int, out: int, first_out: int,
-        at_step: int, across: int, out_step: int, at_carry: int, out_carry: int, member: int, first: int, plane: int,
-        plane_bytes: int, pitch: int, image: int, m: Any, gain: Any, one: Any, other: Any,
+        slot: int, slot_out: int, part: int, count: int, at: int, place: int, v: int, out: int, walk: Any,
+        m: Any, gain: Any, one: Any, other: Any,
     ) -> tuple[int, int, int, int]:  # fmt: skip
         """`count` images from the address `slot` on, of D, and `part` bytes behind them of X.
 
         A team's threads walk over the vectors of its channel, across the plane and down the images, and go on so in the
         next slot: this one's next vector is its channel's v-th of the slot and the place-th of its row. In the slot it
         is at `at`, and in dX at the address `out`; or, by rows, its row is. What these are for the next slot is
-        returned. The slot's first row is at first_out. `first`: at which byte of a row the channel begins.
+        returned. The slot's first row is at slot_out.
+
+        walk: how far these places are apart, from one of the thread's vectors to its next and, if that is in another
+        row, besides; its number in the team; at which byte of a row the channel begins; vectors and bytes of a plane,
+        and bytes from row to row, in the slot and in memory.
         """
+        at_step, across, out_step, at_carry, out_carry, member, first, plane, plane_bytes, pitch, image = walk
         vectors = int32(count * plane)
         while v < vectors:
             if BY_ROWS:
@@ -87,7 +91,7 @@ def _over_slot(
             number, singles = member, int32(count * SINGLE)
             while number < singles:
                 row = int32(number // SINGLE)
-                row_out = first_out + int64(row) * image
+                row_out = slot_out + int64(row) * image
                 low = int32(row_out & (UNIT - 1)) if SHIFTED else int32(0)
                 start = int32(low + first)
                 ahead, is_one = single(start, int32(start + plane_bytes), int32(number % SINGLE))
