@@ -1,9 +1,12 @@
-"""From the tensors of a batch norm to a launch of the persistent kernel (persistent_kernel.py)."""
+"""From the tensors of a batch norm to a launch of the persistent kernel (persistent_kernel.py); and what the plans of
+both persistent kernels share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
+from typing import Any
 
 from gradkern.call import Refusal, Tensor
 from gradkern.channel_kernels.persistent_form import (
@@ -15,14 +18,23 @@ from gradkern.channel_kernels.persistent_form import (
     single_pass_partition,
 )
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of_form
+from gradkern.cuda.launch import Kernel, Launch, LaunchPlan, kernel_of_form
 from gradkern.strides import is_dense
 
-__all__ = ["persistent_plan", "resident_forms", "single_pass_plan"]
+__all__ = [
+    "DATA",
+    "Named",
+    "most_slices",
+    "persistent_launch",
+    "persistent_plan",
+    "resident_forms",
+    "single_pass_plan",
+    "types_of",
+]
 
 _CLUSTERS = (9, 0)  # the first capability with clusters and bulk copies
 _LARGE_CLUSTERS = (9, 10)  # majors that take 16 blocks; others 8
-_DATA = ("D", "X", "dX")
+DATA = ("D", "X", "dX")
 
 Named = Mapping[str, tuple[str, Tensor]]
 """By the kernel's name, the contract's and the tensor; in the order of the call, inputs before outputs."""
@@ -32,8 +44,9 @@ def resident_forms(tensors: Named, device: Device) -> Iterator[tuple[PersistentF
     """Where the statistics are those of X. Raises Refusal, with the reason, where a channel cannot stay on the chip."""
     if "dX" not in tensors:
         raise Refusal("without dX nothing is read twice")
-    form, sizes = _form(tensors, device, None, True), _sizes(tensors, device)
-    found = list(resident_partitions(form, sizes, _most(device), device.processors))
+    most, sizes = most_slices(device), _sizes(tensors)
+    form = PersistentForm(*types_of(tensors), None, True, device.shared_bytes)
+    found = list(resident_partitions(form, sizes, most, device.processors))
     if not found:
         raise Refusal("a channel does not fit the shared memory of a cluster of blocks, or its planes are too small")
     yield from found
@@ -41,8 +54,9 @@ def resident_forms(tensors: Named, device: Device) -> Iterator[tuple[PersistentF
 
 def single_pass_plan(tensors: Named, device: Device, epsilon: float) -> LaunchPlan:
     """Where the statistics are constants. Raises Refusal, with the reason, where the streaming kernel is better."""
-    form = _form(tensors, device, epsilon, False)
-    found = single_pass_partition(form, _sizes(tensors, device), _most(device), device.processors)
+    most, sizes = most_slices(device), _sizes(tensors)
+    form = PersistentForm(*types_of(tensors), epsilon, False, device.shared_bytes)
+    found = single_pass_partition(form, sizes, most, device.processors)
     if found is None:
         raise Refusal("the streaming kernel should take less time, or its planes are too small or too large")
     return persistent_plan(*found, device, list(tensors))
@@ -52,34 +66,41 @@ def persistent_plan(form: PersistentForm, partition: Partition, device: Device, 
     """given: the kernel's names of the tensors, in the order in which their addresses will come."""
     builder = "gradkern.channel_kernels.persistent_kernel:build"
     kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS), cluster=form.slices)
-    resident = kernel.resident_blocks(form.threads, form.slices)
+    name = f"persistent_{form.slices}x{form.group}x{form.width}"
+    return persistent_launch(name, kernel, ARGUMENTS, partition, form.slices, form.threads, given)
+
+
+def persistent_launch(
+    name: str, kernel: Kernel, arguments: Sequence[str], partition: Any, slices: int, threads: int, given: list[str]
+) -> LaunchPlan:
+    """Of a kernel whose clusters take one item after another; the partition has all arguments that do not change."""
+    resident = kernel.resident_blocks(threads, slices)
     if not resident:
-        raise Refusal(f"no cluster of {form.slices} blocks of {form.threads} threads fits the device")
-    arguments = [getattr(partition, name, 0) for name in ARGUMENTS]
-    changing = [ARGUMENTS.index(name) for name in given]
-    grid = min(resident, partition.items * form.slices)
-    launch = Launch(kernel, grid, form.threads, arguments, changing, form.slices)
-    return LaunchPlan(f"persistent_{form.slices}x{form.group}x{form.width}", launch)
+        raise Refusal(f"no cluster of {slices} blocks of {threads} threads fits the device")
+    values = [getattr(partition, each, 0) for each in arguments]
+    changing = [arguments.index(each) for each in given]
+    return LaunchPlan(name, Launch(kernel, min(resident, partition.items * slices), threads, values, changing, slices))
 
 
-def _form(tensors: Named, device: Device, epsilon: float | None, centred: bool) -> PersistentForm:
+def types_of(tensors: Named) -> tuple[str, str, str, frozenset[str]]:
+    """Of data, parameters and statistics; and the outputs."""
     types = {name: tensor.dtype.name for name, (_, tensor) in tensors.items()}
     parameter = next(types[name] for name in ("scale", "scale_sum", "bias_sum") if name in types)
-    outputs = frozenset(types) & {"dX", "scale_sum", "bias_sum"}
-    return PersistentForm(types["D"], parameter, types["deviation"], outputs, epsilon, centred, device.shared_bytes)
+    return types["D"], parameter, types["deviation"], frozenset(types) & {"dX", "scale_sum", "bias_sum"}
 
 
-def _sizes(tensors: Named, device: Device) -> Sizes:
+def most_slices(device: Device) -> int:
+    """Blocks of a cluster, at most. Raises Refusal where the device has none."""
     if device.capability < _CLUSTERS:
         raise Refusal("it needs clusters of blocks, from compute capability 9.0")
+    return 16 if device.capability[0] in _LARGE_CLUSTERS else 8
+
+
+def _sizes(tensors: Named) -> Sizes:
     for name, (known, tensor) in tensors.items():
         if not is_dense(tensor):
             raise Refusal(f"{known}: it does not lie end to end in the order N, C, ...")
-        if name in _DATA and tensor.alignment % 16:
+        if name in DATA and tensor.alignment % 16:
             raise Refusal(f"{known}: it does not begin at a multiple of 16 bytes")
     images, channels, *spatial = tensors["X"][1].shape
     return images, channels, prod(spatial)
-
-
-def _most(device: Device) -> int:
-    return 16 if device.capability[0] in _LARGE_CLUSTERS else 8

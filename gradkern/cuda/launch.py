@@ -5,6 +5,7 @@ does not change kept ready.
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from gradkern.system import locks
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
-__all__ = ["Form", "Kernel", "Launch", "LaunchPlan", "kernel_of", "kernel_of_form"]
+__all__ = ["Form", "Kernel", "Launch", "LaunchPlan", "kernel_of", "kernel_of_form", "resident_clusters"]
 
 _lock = locks.lock()
 _loaded: dict[tuple[str, Device], Kernel] = {}
@@ -55,6 +56,20 @@ class Kernel:
             # of the whole device: a margin takes its share, but more of them where others' blocks lie scattered
             clusters = int(check(count, "asking for the clusters"))
             return clusters * self.device.processors // (self.device.processors + self.device.margin) * cluster
+
+
+_PROBE = b".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry probe()\n{\n ret;\n}\n\0"
+
+
+@functools.cache
+def resident_clusters(device: Device, cluster: int, threads: int) -> int:
+    """How many clusters of so many blocks a device from compute capability 9.0 on runs at the same time, where a block
+    takes all shared memory of a multiprocessor: a cluster's must lie side by side, and not all can.
+    """
+    if isinstance(device, DryRunDevice):
+        return device.processors // cluster
+    probe = Kernel(Compiled(_PROBE, 0, 0, "probe"), device, device.shared_bytes, cluster)
+    return probe.resident_blocks(threads, cluster) // cluster
 
 
 class Form(Protocol):

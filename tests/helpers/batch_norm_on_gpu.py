@@ -17,7 +17,7 @@ from helpers.guarded import Guarded, OnDevice, described
 class Prepared:
     """A case on the device: guarded arrays, data channels-last if `last`, `offset` elements off alignment.
 
-    launches: of the streaming kernel; slices: of the persistent kernel, in its stead.
+    launches: of the streaming kernel; slices: of the persistent kernel, in its stead, and vectors if channels are last.
     """
 
     def __init__(
@@ -26,6 +26,7 @@ class Prepared:
         outputs: tuple[str, ...] = OUTPUTS,
         launches: int = 1,
         slices: int = 0,
+        vectors: int = 0,
         last: bool = False,
         offset: int = 0,
         in_place: str = "",
@@ -52,7 +53,8 @@ class Prepared:
         self.device = get_device(0)
         with activate(self.device):
             if share is None:
-                self.enqueue = self.candidate(inputs, results, launches, slices)
+                recipe = {"slices": slices, "vectors": vectors} if vectors else {"slices": slices}
+                self.enqueue = self.candidate(inputs, results, launches, recipe)
             else:
                 self.enqueue = self.part(inputs, results, share[2])
             self.there = {name: OnDevice(each) for name, each in self.host.items()}
@@ -61,7 +63,7 @@ class Prepared:
                 for name, each in self.out.items()
             }
 
-    def candidate(self, inputs: dict[str, Tensor], results: dict[str, Tensor], launches: int, slices: int) -> Any:
+    def candidate(self, inputs: dict[str, Tensor], results: dict[str, Tensor], launches: int, recipe: Any) -> Any:
         from gradkern.cuda.scratch import scratch
         from gradkern.ops.batch_norm.cuda import persistent, streaming
         from gradkern.ops.batch_norm.cuda.problem import Problem
@@ -69,8 +71,8 @@ class Prepared:
         tensors: dict[str, Any] = {name: inputs[name] for name in INPUTS} | results
         problem = Problem(**tensors)
         made: Any
-        if slices:
-            made = persistent.rebuild(problem, self.device, {"slices": slices})
+        if recipe["slices"]:
+            made = persistent.rebuild(problem, self.device, recipe)
         else:
             made = streaming.rebuild(problem, self.device, {"launches": launches})
         made.prepare()

@@ -579,6 +579,15 @@ shuffle_xor_double = _ptx(
     " shfl.sync.bfly.b32 h, h, $2, 0x1f, 0xffffffff; mov.b64 $0, {l, h}; }",
 )
 
+shuffle_down = _ptx("shuffle_down", "float32", "float32 int32", "shfl.sync.down.b32 $0, $1, $2, 0x1f, 0xffffffff;")
+shuffle_down_double = _ptx(
+    "shuffle_down_double",
+    "float64",
+    "float64 int32",
+    "{ .reg .b32 l, h; mov.b64 {l, h}, $1; shfl.sync.down.b32 l, l, $2, 0x1f, 0xffffffff;"
+    " shfl.sync.down.b32 h, h, $2, 0x1f, 0xffffffff; mov.b64 $0, {l, h}; }",
+)
+
 # The value itself, which the compiler cannot know: a loop whose counter passes through it is not unrolled. For loops
 # outside the hot path: a cold launch waits for its instructions to come from memory.
 unseen = _ptx("unseen", "int32", "int32", "mov.b32 $0, $1;")

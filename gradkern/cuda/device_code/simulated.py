@@ -379,6 +379,19 @@ def shuffle_xor(value: Any, lanes: int) -> Any:
 shuffle_xor_double = shuffle_xor
 
 
+def shuffle_down(value: Any, lanes: int) -> Any:
+    """Of the last lanes their own."""
+    block, thread = _block(), _thread().thread_id
+    block.exchange[thread] = value
+    warp_barrier()
+    other = block.exchange[thread + int(lanes) if thread % 32 + int(lanes) < 32 else thread]
+    warp_barrier()
+    return other
+
+
+shuffle_down_double = shuffle_down
+
+
 def inverse_root_approximate(value: Any) -> Any:
     return np.float32(1) / np.sqrt(np.float32(value))
 

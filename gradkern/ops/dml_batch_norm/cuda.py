@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from gradkern.call import Call, Refusal
 from gradkern.channel_kernels import streaming_plan
+from gradkern.channel_kernels.channels_last_plan import channels_last_plan, single_pass_partition
 from gradkern.channel_kernels.persistent_plan import single_pass_plan
 from gradkern.channel_kernels.streaming_plan import StreamingPlan
 from gradkern.cuda.launch import LaunchPlan
@@ -24,15 +27,16 @@ NAMES = {  # contract name -> the kernel's
 
 
 def plan(call: Call) -> StreamingPlan | LaunchPlan | EmptyPlan:
-    """Statistics per channel of N C H W have a kernel of their own; all others take the streaming kernel."""
+    """Statistics per channel may have a kernel that keeps channels on the chip; others take the streaming kernel."""
     sizes, statistics = call.inputs["Input"].shape, call.inputs["Mean"].shape
     epsilon = float(call.attributes["Epsilon"])
-    per_channel = len(sizes) > 2 and statistics == (1, sizes[1], *(1 for _ in sizes[2:]))
+    per_channel = len(sizes) > 1 and statistics == (1, sizes[1], *(1 for _ in sizes[2:]))
     if per_channel and call.outputs and call.inputs["Input"].size:
         tensors = {NAMES[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}
-        try:
-            return single_pass_plan(tensors, device_of(call), epsilon)
-        except Refusal:
-            pass
+        device = device_of(call)
+        with suppress(Refusal):
+            return single_pass_plan(tensors, device, epsilon)
+        with suppress(Refusal):
+            return channels_last_plan(single_pass_partition(tensors, device, epsilon), device, list(tensors))
     is_kept = [kept == size for size, kept in zip(sizes, statistics, strict=True)]
     return streaming_plan.plan(call, NAMES, is_kept, epsilon)

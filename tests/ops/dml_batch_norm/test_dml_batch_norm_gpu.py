@@ -148,6 +148,20 @@ def test_other_memory_orders_are_taken_as_they_are(order: tuple[int, ...], sizes
     check(case(sizes, (1, sizes[1], sizes[2], 1), b), order=order)
 
 
+@pytest.mark.parametrize("dtype", [b, h, f, d])
+@pytest.mark.parametrize("sizes", [(62, 426), (12, 448, 10), (64, 512, 7, 7), (1, 896, 23, 23), (700, 192)], ids=str)
+def test_few_rows_of_all_channels_stay_on_the_chip(sizes: tuple[int, ...], dtype: str) -> None:
+    from gradkern.cuda.device import get_device
+
+    if get_device(0).capability < (9, 0):
+        pytest.skip("clusters need compute capability 9.0")
+    last = (0, *range(2, len(sizes)), 1)
+    statistics = (1, sizes[1], *(1 for _ in sizes[2:]))
+    for in_place in ("", "Input"):
+        kernel = check(case(sizes, statistics, dtype), order=last, in_place=in_place)
+        assert kernel.startswith("persistent") or (sizes, dtype) == ((64, 512, 7, 7), d), "that is streamed"
+
+
 @pytest.mark.parametrize("offset", [1, 2, 4])
 @pytest.mark.parametrize(("sizes", "statistics"), [((9, 40, 28, 28), (1, 40, 1, 1)), ((99, 1000), (1, 1000))], ids=str)
 @pytest.mark.parametrize("dtype", [b, f])

@@ -1,12 +1,15 @@
-"""Candidates of gradkern's own that read memory once: see channel_kernels/persistent_kernel.py."""
+"""Candidates of gradkern's own that read memory once: see channel_kernels/persistent_kernel.py, for arrays in C order,
+and channels_last_kernel.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from gradkern.call import Refusal
-from gradkern.channel_kernels.persistent_form import Partition, PersistentForm
+from gradkern.channel_kernels.channels_last_plan import channels_last_plan, fitting_partitions
 from gradkern.channel_kernels.persistent_plan import Named, persistent_plan, resident_forms
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import LaunchPlan
@@ -17,22 +20,19 @@ from gradkern.search.candidate import Note, Unfit
 __all__ = ["OWN_KERNELS", "PersistentCandidate", "candidates", "rebuild"]
 
 OWN_KERNELS = True
+_TRIED = 2
 
 
-def candidates(problem: Problem, device: Device) -> Iterator[PersistentCandidate]:
-    """The kernel in every form that holds a channel. Raises Unfit, with the reason, where there is none."""
-    if not problem.plain:
-        raise Unfit("it knows no activation, second gradient or residual")
-    try:
-        for form, partition in resident_forms(_named(problem), device):
-            yield PersistentCandidate(problem, device, form, partition)
-    except Refusal as refusal:
-        raise Unfit(str(refusal)) from refusal
+def candidates(problem: Problem, device: Device) -> list[PersistentCandidate]:
+    """The kernel that knows the order of the array, in the forms that should take least time. Raises Unfit, with the
+    reasons, where there is none.
+    """
+    return _fitting(problem, device)[:_TRIED]
 
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> PersistentCandidate:
     """The candidate that had this recipe."""
-    for candidate in candidates(problem, device):
+    for candidate in _fitting(problem, device):
         if candidate.recipe == recipe:
             return candidate
     raise Unfit(f"no channel fits {recipe['slices']} blocks")
@@ -45,16 +45,15 @@ class PersistentCandidate:
     notes: frozenset[Note] = frozenset({"compiles_once"})
     workspace = 0
 
-    def __init__(self, problem: Problem, device: Device, form: PersistentForm, partition: Partition) -> None:
-        self.name = f"persistent_{form.slices}_slices"
-        self.recipe = {"slices": form.slices}
+    def __init__(self, name: str, recipe: Mapping[str, int], make: Callable[[], LaunchPlan]) -> None:
+        self.name, self.recipe = name, recipe
         self.alone: LaunchPlan | None = None
-        self._problem, self._device, self._form, self._partition = problem, device, form, partition
+        self._make = make
 
     def prepare(self) -> None:
         if self.alone is None:
             try:
-                self.alone = persistent_plan(self._form, self._partition, self._device, list(_named(self._problem)))
+                self.alone = self._make()
             except Refusal as refusal:
                 raise Unfit(str(refusal)) from refusal
 
@@ -62,6 +61,33 @@ class PersistentCandidate:
         if self.alone is None:
             raise RuntimeError("prepare has not been called")
         self.alone(inputs, outputs, stream)
+
+
+def _fitting(problem: Problem, device: Device) -> list[PersistentCandidate]:
+    if not problem.plain:
+        raise Unfit("it knows no activation, second gradient or residual")
+    named = _named(problem)
+    reasons: list[str] = []
+    for of_order in (_channels_first, _channels_last):
+        try:
+            return list(of_order(named, device))
+        except Refusal as refusal:
+            reasons.append(str(refusal))
+    raise Unfit("; ".join(dict.fromkeys(reasons)))
+
+
+def _channels_first(named: Named, device: Device) -> Iterator[PersistentCandidate]:
+    for form, partition in resident_forms(named, device):
+        make = partial(persistent_plan, form, partition, device, list(named))
+        yield PersistentCandidate(f"persistent_{form.slices}_slices", {"slices": form.slices}, make)
+
+
+def _channels_last(named: Named, device: Device) -> Iterator[PersistentCandidate]:
+    for partition in fitting_partitions(named, device):
+        slices, vectors = partition.slices, partition.vectors
+        make = partial(channels_last_plan, partition, device, list(named))
+        recipe = {"slices": slices, "vectors": vectors}
+        yield PersistentCandidate(f"persistent_{slices}_slices_{vectors}_vectors", recipe, make)
 
 
 def _named(problem: Problem) -> Named:

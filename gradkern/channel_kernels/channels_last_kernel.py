@@ -1,0 +1,282 @@
+"""The gradient of a batch norm in one read of memory, for arrays in the order N H W C: rows of all channels.
+
+    r = deviation, or 1 / sqrt(deviation + epsilon),  h = X - mean       r: inverse standard deviation of the channel
+    bias_sum = sum of D,  scale_sum = r (sum of D h)               over the m rows
+    dX = scale r D                                                 where the statistics are constants
+    dX = scale r (D - bias_sum/m - h r scale_sum/m)                where they are those of the rows
+
+An item is a group of neighbouring channels, the last a smaller one perhaps. A cluster of blocks has one item at a time,
+each block a part of the rows. A thread copies vectors of the same channels, from rows a fixed number apart, into places
+in shared memory that are its own, and so waits for nobody but for the sums. As it finishes with a place in the second
+pass, it asks for what the next item has there.
+
+The order of all additions follows from the form and the launch: the same bits every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.channel_kernels.channels_last_form import CHANNELS_AT, PARTS, ChannelsLastForm
+from gradkern.channel_kernels.inverse_std import inverse_std
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
+
+__all__ = ["build"]
+
+
+def build(form: ChannelsLastForm) -> Callable[..., None]:
+    """The kernel for `form`, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
+    THREADS, WARPS, WIDTH = form.threads, form.warps, form.width
+    SCALE_SUM, BIAS_SUM = "scale_sum" in form.outputs, "bias_sum" in form.outputs
+    GRADIENT, CENTRED = "dX" in form.outputs, form.centred
+    VECTOR, PAIR = form.vector, form.pair
+    PARAMETER, STATISTIC = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic]
+
+    DOUBLE = form.compute == "float64"
+    FLOAT = float64 if DOUBLE else float32
+    load_parameter = i.loader("global", form.parameter, 1)
+    store_parameter = i.storer("global", form.parameter, 1)
+    load_statistic = i.loader("global", form.statistic, 1)
+    load, store = i.loader("shared", form.data, WIDTH), i.storer("global", form.data, WIDTH)
+    load_pair, store_pair = i.loader("shared", form.compute, 2), i.storer("shared", form.compute, 2)
+    shuffle_down = i.shuffle_down_double if DOUBLE else i.shuffle_down
+    send_pair = i.send_pair_double if DOUBLE else i.send_pair
+    inverse = inverse_std(form.compute, form.epsilon)
+    copy = i.async_copy(VECTOR)
+    all_but_3, all_but_2, all_but_1, all_parts = (i.wait_for_copies(newest) for newest in range(PARTS - 1, -1, -1))
+
+    @device_function
+    def wait_for_part(part: int) -> None:
+        if part == 0:
+            all_but_3()
+        elif part == 1:
+            all_but_2()
+        elif part == 2:
+            all_but_1()
+        else:
+            all_parts()
+
+    @device_function
+    def end_of_part(part: int, steps: int, own: int) -> int:
+        """Of this thread's rows: `own` of the `steps` that a thread may have."""
+        return min(int32((part + 1) * steps // PARTS), own)
+
+    @device_function
+    def fetch(D: int, X: int, at: int, first: int, last: int, places: tuple[int, int, int, int]) -> None:
+        """A thread's rows from `first` to `last`, as one group of copies.
+
+        places: where D's and X's first rows are in shared memory, and how far it is from row to row, there and here.
+        """
+        own_D, own_X, ahead, step = places
+        row = first
+        while row < last:
+            here = at + int64(row) * step
+            copy(own_D + row * ahead, D + here)
+            copy(own_X + row * ahead, X + here)
+            row = int32(row + 1)
+        i.commit_copies()
+
+    @device_function
+    def first_pass(
+        dX: int, at: int, first: int, last: int, places: tuple[int, int, int, int],
+        means: Any, gains: Any, d_sum: Any, dh_sum: Any,
+    ) -> None:  # fmt: skip
+        """Adds to the sums, and writes dX where it does not need them."""
+        own_D, own_X, ahead, step = places
+        d, x = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        row = first
+        while row < last:
+            load(d, own_D + row * ahead)
+            load(x, own_X + row * ahead)
+            for e in range(WIDTH):
+                d_sum[e] += d[e]
+                dh_sum[e] += d[e] * (x[e] - means[e])
+                d[e] = d[e] * gains[e]
+            if GRADIENT and not CENTRED:
+                store(dX + at + int64(row) * step, d)
+            row = int32(row + 1)
+
+    @device_function
+    def second_pass(
+        dX: int, at: int, first: int, last: int, places: tuple[int, int, int, int],
+        means: Any, gains: Any, shifts: Any, slopes: Any,
+    ) -> None:  # fmt: skip
+        own_D, own_X, ahead, step = places
+        d, x = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        row = first
+        while row < last:
+            load(d, own_D + row * ahead)
+            load(x, own_X + row * ahead)
+            for e in range(WIDTH):
+                d[e] = gains[e] * (d[e] - shifts[e] - (x[e] - means[e]) * slopes[e])
+            store(dX + at + int64(row) * step, d)
+            row = int32(row + 1)
+
+    @device_function
+    def load_pairs(firsts: Any, seconds: Any, address: int) -> None:
+        """Two numbers of each of a vector's channels."""
+        pair = cuda.local.array(2, FLOAT)
+        for e in range(WIDTH):
+            load_pair(pair, address + e * PAIR)
+            firsts[e], seconds[e] = pair[0], pair[1]
+
+    @device_function
+    def sum_of_pairs(total: Any, address: int, count: int, step: int) -> None:
+        """Of one channel, from `count` places."""
+        pair = cuda.local.array(2, FLOAT)
+        total[0] = total[1] = FLOAT(0)
+        for n in range(count):
+            load_pair(pair, address + int32(n) * step)
+            total[0] += pair[0]
+            total[1] += pair[1]
+
+    def kernel(
+        D: int, X: int, scale: int, mean: int, deviation: int, dX: int, scale_sum: int, bias_sum: int,
+        items: int, channels: int, rows: int, row_bytes: int, vectors: int, slices: int, steps: int,
+        warps_at: int, blocks_at: int, data_at: int,
+    ) -> None:  # fmt: skip
+        items, vectors, slices, steps = int32(items), int32(vectors), int32(slices), int32(steps)
+        rows, warps_at, blocks_at, data_at = int32(rows), int32(warps_at), int32(blocks_at), int32(data_at)
+        thread, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
+        warp, lane = int32(thread // 32), int32(thread % 32)
+        rows_of_warp, row_of_warp = i.quotient(int32(32), vectors), i.quotient(lane, vectors)
+        vector = int32(lane - row_of_warp * vectors)
+        at_once = int32(WARPS * rows_of_warp)
+        cluster, clusters = i.quotient(block, slices), i.quotient(int32(cuda.gridDim.x), slices)
+        slice_ = int32(block - cluster * slices)
+        group = int32(vectors * WIDTH)
+        pairs = int32(group * PAIR)
+
+        # the rows of this thread: every at_once-th of its block's, from first_row on
+        first_row = int32(warp * rows_of_warp + row_of_warp)
+        from_row = i.quotient(int32(slice_ * rows), slices)
+        count = int32(i.quotient(int32((slice_ + 1) * rows), slices) - from_row)
+        own_rows = int32(0)
+        if row_of_warp < rows_of_warp:
+            own_rows = i.quotient(int32(max(count - first_row + (at_once - 1), 0)), at_once)
+        share = FLOAT(1) / FLOAT(rows)
+
+        shared = i.shared_memory()
+        of_channel = shared + CHANNELS_AT + thread * PAIR  # where the group has one with this thread's number
+        of_vector = shared + CHANNELS_AT + vector * (WIDTH * PAIR)
+        of_warps, of_blocks = shared + warps_at, shared + blocks_at
+        ahead = int32(at_once * vectors * VECTOR)
+        own_D = shared + data_at + (first_row * vectors + vector) * VECTOR
+        places = (own_D, own_D + steps * ahead, ahead, at_once * row_bytes)
+        if slices > 1:
+            if thread == 0:
+                i.transaction_barrier_init(shared, 1)
+                i.transaction_barrier_init(shared + 8, 1)
+                i.transaction_barrier_fence()
+            i.cluster_barrier()
+
+        from_item = int64(from_row + first_row) * row_bytes + vector * VECTOR
+        item, at = cluster, from_item + int64(cluster) * (vectors * VECTOR)
+        own = own_rows if (int64(item) * vectors + vector) * WIDTH < channels else int32(0)
+        first, part = int32(0), i.unseen(int32(0))
+        while part < PARTS:
+            last = end_of_part(part, steps, own)
+            fetch(D, X, at, first, last, places)
+            first, part = last, int32(part + 1)
+
+        means, gains = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        shifts, slopes = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        d_sum, dh_sum = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        one, pair = cuda.local.array(1, FLOAT), cuda.local.array(2, FLOAT)
+        buffer, parity = int32(0), int32(0)
+        while item < items:
+            channel, r = int64(item) * group + thread, FLOAT(0)
+            is_own = thread < group and channel < channels
+            if is_own:
+                load_statistic(one, mean + channel * STATISTIC)
+                pair[0] = one[0]
+                load_statistic(one, deviation + channel * STATISTIC)
+                r = inverse(one[0])
+                if GRADIENT:
+                    load_parameter(one, scale + channel * PARAMETER)
+                    pair[1] = one[0] * r
+                store_pair(of_channel, pair)
+            cuda.syncthreads()
+            load_pairs(means, gains, of_vector)
+
+            # first pass: the sums of D and of D (X - mean), over this thread's rows
+            for e in range(WIDTH):
+                d_sum[e] = dh_sum[e] = FLOAT(0)
+            first, part = int32(0), i.unseen(int32(0))
+            while part < PARTS:
+                last = end_of_part(part, steps, own)
+                wait_for_part(part)
+                first_pass(dX, at, first, last, places, means, gains, d_sum, dh_sum)
+                first, part = last, int32(part + 1)
+
+            # over the rows of a warp, the warps, the blocks
+            left = rows_of_warp
+            while left > 1:
+                half = int32((left + 1) // 2)
+                for e in range(WIDTH):
+                    d_more = shuffle_down(d_sum[e], int32(half * vectors))
+                    dh_more = shuffle_down(dh_sum[e], int32(half * vectors))
+                    if row_of_warp + half < left:
+                        d_sum[e] += d_more
+                        dh_sum[e] += dh_more
+                left = half
+            if row_of_warp == 0:
+                for e in range(WIDTH):
+                    pair[0], pair[1] = d_sum[e], dh_sum[e]
+                    store_pair(of_warps + warp * pairs + (vector * WIDTH + e) * PAIR, pair)
+            cuda.syncthreads()
+            if slices > 1:
+                arrived, blocks = shared + buffer * 8, of_blocks + buffer * (slices * pairs)
+                if thread == 0:
+                    i.arrive_and_expect(arrived, slices * pairs)
+                peer = i.quotient(thread, group)
+                of, peers = int32(thread - peer * group), i.quotient(int32(THREADS), group)
+                if peer < peers:
+                    sum_of_pairs(pair, of_warps + of * PAIR, WARPS, pairs)
+                    while peer < slices:
+                        to = i.peer_address(blocks + slice_ * pairs + of * PAIR, peer)
+                        send_pair(to, pair[0], pair[1], i.peer_address(arrived, peer))
+                        peer = int32(peer + peers)
+                if thread < group:
+                    i.wait_cluster(arrived, parity)
+                    sum_of_pairs(pair, blocks + thread * PAIR, slices, pairs)
+                parity = int32(parity ^ buffer)
+                buffer = int32(1 - buffer)  # so that one exchange an item is enough
+            elif thread < group:
+                sum_of_pairs(pair, of_warps + thread * PAIR, WARPS, pairs)
+            if is_own and slice_ == 0:
+                if SCALE_SUM:
+                    one[0] = pair[1] * r
+                    store_parameter(scale_sum + channel * PARAMETER, one)
+                if BIAS_SUM:
+                    one[0] = pair[0]
+                    store_parameter(bias_sum + channel * PARAMETER, one)
+            if CENTRED:
+                if thread < group:
+                    pair[0], pair[1] = pair[0] * share, pair[1] * share * r * r
+                    store_pair(of_channel + pairs, pair)
+                cuda.syncthreads()
+                load_pairs(shifts, slopes, of_vector + pairs)
+
+            # second pass: dX; and copies of the next item
+            at_before, own_before = at, own
+            item = int32(item + clusters)
+            at = from_item + int64(item) * (vectors * VECTOR)
+            own = own_rows if item < items and (int64(item) * vectors + vector) * WIDTH < channels else int32(0)
+            first_before, first, part = int32(0), int32(0), i.unseen(int32(0))
+            while part < PARTS:
+                last_before, last = end_of_part(part, steps, own_before), end_of_part(part, steps, own)
+                if CENTRED:
+                    second_pass(dX, at_before, first_before, last_before, places, means, gains, shifts, slopes)
+                fetch(D, X, at, first, last, places)
+                first_before, first, part = last_before, last, int32(part + 1)
+        if slices > 1:
+            i.cluster_barrier()  # no block leaves while another may still send to it
+
+    return kernel

@@ -1,0 +1,67 @@
+"""From the tensors of a batch norm to a launch of the persistent kernel of channels-last arrays."""
+
+from __future__ import annotations
+
+from math import gcd
+
+from gradkern.call import Refusal
+from gradkern.channel_kernels.channels_last_form import (
+    ARGUMENTS,
+    SLICES,
+    ChannelsLastForm,
+    RowsPartition,
+    channels_last_partitions,
+    persistent_time,
+    streaming_time,
+)
+from gradkern.channel_kernels.persistent_plan import DATA, Named, most_slices, persistent_launch, types_of
+from gradkern.cuda.device import Device
+from gradkern.cuda.launch import LaunchPlan, kernel_of_form, resident_clusters
+from gradkern.strides import is_dense
+
+__all__ = ["channels_last_plan", "fitting_partitions", "single_pass_partition"]
+
+_LEAST_VECTOR, _VECTOR = 4, 16  # bytes that a thread can copy without registers
+
+
+def fitting_partitions(tensors: Named, device: Device, epsilon: float | None = None) -> list[RowsPartition]:
+    """Those whose groups of channels stay on the chip, that which should take least time first. epsilon: None where the
+    statistics are those of X. Raises Refusal, with the reason, where there is none.
+    """
+    if "dX" not in tensors:
+        raise Refusal("without dX nothing is read twice")
+    X = tensors["X"][1]
+    order = (0, *range(2, len(X.shape)), 1)
+    for known, tensor in tensors.values():
+        if not is_dense(tensor, order if len(tensor.shape) == len(order) else None):
+            raise Refusal(f"{known}: it does not lie end to end in the order N, ..., C")
+    channels, item = X.shape[1], X.dtype.itemsize
+    vector = gcd(_VECTOR, channels * item, *(tensors[name][1].alignment for name in DATA))
+    if vector < _LEAST_VECTOR:
+        raise Refusal(f"its vectors would be of {vector} bytes")
+    form = ChannelsLastForm(*types_of(tensors), epsilon, epsilon is None, device.shared_bytes, vector // item)
+    most = most_slices(device)
+    clusters = {slices: resident_clusters(device, slices, form.threads) for slices in SLICES if slices <= most}
+    found = channels_last_partitions(form, (X.size // channels, channels), clusters)
+    if not found:
+        raise Refusal("a group of its channels does not fit the shared memory of a cluster of blocks")
+    return found
+
+
+def single_pass_partition(tensors: Named, device: Device, epsilon: float) -> RowsPartition:
+    """Where the statistics are constants. Raises Refusal, with the reason, where the streaming kernel is better."""
+    if "scale_sum" not in tensors:
+        raise Refusal("without the sum for the scale X need not be read")
+    best = fitting_partitions(tensors, device, epsilon)[0]
+    if persistent_time(best) >= streaming_time(best):
+        raise Refusal("the streaming kernel should take less time")
+    return best
+
+
+def channels_last_plan(partition: RowsPartition, device: Device, given: list[str]) -> LaunchPlan:
+    """given: the kernel's names of the tensors, in the order in which their addresses will come."""
+    form, slices = partition.form, partition.slices
+    builder = "gradkern.channel_kernels.channels_last_kernel:build"
+    kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS), cluster=most_slices(device))
+    name = f"persistent_{slices}x{partition.vectors}x{form.width}"
+    return persistent_launch(name, kernel, ARGUMENTS, partition, slices, form.threads, given)

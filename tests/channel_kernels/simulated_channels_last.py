@@ -1,0 +1,132 @@
+"""The persistent kernel of channels-last arrays under the CUDA simulator; test_simulated runs this file by itself."""
+
+from __future__ import annotations
+
+from math import gcd, prod
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import dml_batch_norm as constant
+from helpers.batch_norm import OUTPUTS, Case, case
+from helpers.guarded import Guarded
+
+from gradkern.channel_kernels.channels_last_form import ARGUMENTS, ChannelsLastForm, RowsPartition
+from gradkern.channel_kernels.channels_last_kernel import build
+from gradkern.cuda.device_code import simulated
+from gradkern.ops.batch_norm.cuda.sync import NAMES
+from gradkern.ops.dml_batch_norm.cuda import NAMES as CONSTANT_NAMES
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+MEMORY = 1 << 20
+
+
+def simulate(
+    operands: Case | constant.Case,
+    vectors: int,
+    slices: int = 1,
+    clusters: int = 2,
+    outputs: tuple[str, ...] = (),
+    in_place: str = "",
+    threads: int = 64,
+) -> dict[str, np.ndarray]:
+    """The results of a case, whose data lie with the channels last."""
+    centred = isinstance(operands, Case)
+    names, epsilon = (NAMES, None) if centred else (CONSTANT_NAMES, constant.EPSILON)
+    outputs = outputs or (OUTPUTS if centred else constant.OUTPUTS)
+    given = {names[name]: array for name, array in operands.inputs.items()}
+    shape, order = given["X"].shape, (0, *range(2, given["X"].ndim), 1)
+    arrays = {name: array.transpose(order) if array.shape == shape else array for name, array in given.items()}
+    X, parameter = arrays["X"], arrays["scale"]
+    types = X.dtype.name, parameter.dtype.name, arrays["mean"].dtype.name
+    wanted = frozenset(names[name] for name in outputs)
+    width = gcd(16, shape[1] * X.itemsize) // X.itemsize
+    form = ChannelsLastForm(*types, wanted, epsilon, centred, MEMORY, width, threads)
+    partition = RowsPartition(form, shape[1], X.size // shape[1], vectors, slices, clusters)
+    held = {name: Guarded((array.size,), array.dtype) for name, array in arrays.items()}
+    for name, array in arrays.items():
+        held[name].array[...] = array.ravel()
+        if name != in_place:
+            held[name].freeze()
+    shapes = {name: X.shape if names[name] == "dX" else parameter.shape for name in outputs}
+    for name, stored in shapes.items():
+        held[names[name]] = Guarded((prod(stored),), X.dtype if names[name] == "dX" else parameter.dtype)
+    if in_place:
+        held["dX"] = held[in_place]
+    numbers: dict[str, Any] = {name: each.address for name, each in held.items()}
+    numbers |= {name: getattr(partition, name) for name in ARGUMENTS if hasattr(partition, name)}
+    arguments = tuple(np.int64(numbers.get(name, 0)) for name in ARGUMENTS)
+    simulated.launch(build(form), clusters * slices, threads, slices, partition.shared_bytes, arguments)
+    for guarded in held.values():
+        guarded.check()
+    found = {name: np.array(held[names[name]].array).reshape(stored) for name, stored in shapes.items()}
+    return {name: each.transpose(np.argsort(order)) if each.shape == X.shape else each for name, each in found.items()}
+
+
+def check(operands: Case | constant.Case, vectors: int, **how: Any) -> None:
+    operands.check(simulate(operands, vectors, **how))
+
+
+def of_constants(sizes: tuple[int, ...], dtype: str) -> constant.Case:
+    return constant.case(sizes, (1, sizes[1], *(1 for _ in sizes[2:])), dtype)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dtype", "vectors", "slices", "threads"),
+    [
+        ((40, 16), f, 4, 1, 64),  # one item
+        ((3, 40, 5, 2), h, 2, 2, 64),  # three items, the last half as large
+        ((130, 32), b, 2, 4, 64),  # several rows a thread
+        ((9, 8, 3), d, 2, 1, 64),  # more threads than rows
+        ((5, 70, 7), h, 9, 2, 64),  # vectors of two elements, three rows a warp
+        ((30, 7), f, 3, 1, 64),  # of one, ten rows
+        ((3, 13, 3, 3), d, 5, 2, 64),
+        ((33, 256), b, 32, 2, 256),  # a warp has one row
+        ((23, 200), h, 13, 1, 128),  # two
+        ((50, 24), h, 1, 16, 64),  # blocks with few rows, and threads with none
+    ],
+    ids=str,
+)
+def test_every_kind_of_row(sizes: tuple[int, ...], dtype: str, vectors: int, slices: int, threads: int) -> None:
+    check(case(sizes, dtype), vectors, slices=slices, threads=threads)
+    check(of_constants(sizes, dtype), vectors, slices=slices, threads=threads)
+
+
+@pytest.mark.parametrize(("clusters", "slices"), [(1, 1), (1, 4), (3, 2), (7, 1), (2, 8)])
+def test_clusters_with_many_items_with_few_and_with_none(clusters: int, slices: int) -> None:
+    check(case((70, 40), f), 2, clusters=clusters, slices=slices)
+    check(of_constants((70, 40), f), 2, clusters=clusters, slices=slices)
+
+
+@pytest.mark.parametrize("types", [(h, h, f), (h, f, f), (b, f, f), (b, b, f), (b, b, b), (h, h, h)], ids=" ".join)
+def test_every_combination_of_types(types: tuple[str, str, str]) -> None:
+    check(case((20, 24, 2), *types), 2, slices=2)
+
+
+@pytest.mark.parametrize("outputs", [OUTPUTS[:1], OUTPUTS[::2], OUTPUTS[:2]], ids=" ".join)
+def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
+    check(case((20, 24, 2), h), 2, outputs=outputs, slices=2)
+
+
+@pytest.mark.parametrize("outputs", [constant.OUTPUTS[:2], constant.OUTPUTS[1:]], ids=" ".join)
+def test_only_the_wanted_outputs_are_written_where_statistics_are_constants(outputs: tuple[str, ...]) -> None:
+    check(of_constants((20, 24, 2), h), 2, outputs=outputs, slices=2)
+
+
+@pytest.mark.parametrize("source", ["D", "X"])
+def test_dX_may_be_written_over_what_it_is_made_from(source: str) -> None:
+    check(case((70, 40), f), 2, in_place=source, slices=2, clusters=1)
+    check(of_constants((70, 40), f), 2, in_place=source, slices=2, clusters=1)
+
+
+def test_a_mean_far_from_zero_costs_no_digits() -> None:
+    check(case((300, 8), f, far=3000), 2, slices=2)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # NumPy's remark on the infinite less the infinite
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_reaches_exactly_what_depends_on_it(value: float) -> None:
+    operands = case((40, 16), f)
+    operands.inputs["dY"][2, 1] = value
+    operands.inputs["X"][1, 9] = value
+    check(operands, 2, slices=2)

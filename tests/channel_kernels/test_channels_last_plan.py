@@ -1,0 +1,195 @@
+"""Which channels-last arrays the batch norms' persistent kernel takes, and how it shares them out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradkern.call import Call, Tensor
+from gradkern.strides import end_to_end
+
+pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
+
+from gradkern.channel_kernels import channels_last_plan
+from gradkern.channel_kernels.channels_last_form import (
+    ChannelsLastForm,
+    RowsPartition,
+    channels_last_partitions,
+    persistent_time,
+)
+from gradkern.cuda.device import Device
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.dry_run import DryRunDevice, dry_run
+from gradkern.cuda.launch import resident_clusters
+from gradkern.ops.batch_norm.cuda import persistent
+from gradkern.ops.batch_norm.cuda.problem import Problem
+from gradkern.ops.dml_batch_norm import cuda as dml
+from gradkern.policy import Policy
+from gradkern.search.candidate import Unfit
+
+H200 = Device(0, (9, 0), 132, 232448)
+CLUSTERS = {1: 132, 2: 66, 4: 30, 8: 15, 16: 7}  # as the driver says of an H200
+ALL = frozenset({"dX", "scale_sum", "bias_sum"})
+
+
+@pytest.fixture(autouse=True)
+def _clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels_last_plan, "resident_clusters", lambda device, slices, threads: CLUSTERS[slices])
+
+
+def tensor(shape: tuple[int, ...], dtype: str = "float16", **changes: Any) -> Tensor:
+    """Channels last."""
+    kind = np.dtype(dtype)
+    order = (0, *range(2, len(shape)), 1) if len(shape) > 1 else (0,)
+    return end_to_end(Tensor(kind, shape, (0,) * len(shape), 16), order)._replace(**changes)
+
+
+def problem(shape: tuple[int, ...] = (16, 64, 7, 7), dtype: str = "float16", **changes: Any) -> Problem:
+    X, vector = tensor(shape, dtype), tensor(shape[1:2], "float32")
+    return replace(Problem(X, X, vector, vector, vector, X, vector, vector), **changes)
+
+
+def made(size: tuple[int, int], data: str = "float16", width: int = 8, memory: int = 232448) -> list[RowsPartition]:
+    form = ChannelsLastForm(data, "float32", "float32", ALL, None, True, memory, width)
+    return channels_last_partitions(form, size, CLUSTERS)
+
+
+@pytest.mark.parametrize(
+    ("data", "width"), [("bfloat16", 8), ("float16", 2), ("float32", 4), ("float32", 1), ("float64", 2)]
+)
+@pytest.mark.parametrize("size", [(120, 448), (3136, 2048), (8192, 1024), (1, 8), (7, 40), (20000, 16), (433, 1736)])
+@pytest.mark.parametrize("memory", [232448, 101376])
+def test_every_partition_fits_the_memory_and_every_element_is_somebodys(
+    size: tuple[int, int], data: str, width: int, memory: int
+) -> None:
+    rows, channels = size
+    found = made(size, data, width, memory)
+    assert found or rows > 3000  # more than all multiprocessors hold, or too narrow
+    for each in found:
+        assert each.shared_bytes <= memory
+        assert each.row_bytes == channels * ITEMSIZE[data]
+        assert each.items * each.vectors * width >= channels > (each.items - 1) * each.vectors * width
+        assert each.slices * each.steps * each.at_once >= rows >= each.slices
+        assert 1 <= each.vectors <= 32
+        assert each.at_once * each.vectors <= each.form.threads
+        assert each.vectors * width <= each.form.threads  # a thread for each channel of a group
+        assert each.warps_at % 16 == each.blocks_at % 16 == each.data_at % 128 == 0
+        whole_sectors = each.vectors * each.form.vector % 32 == 0
+        assert whole_sectors or each.items == 1
+    assert found == sorted(found, key=persistent_time)
+
+
+@pytest.mark.parametrize(
+    ("size", "data", "width", "fastest"),  # of those that were timed on an H200, or within 1 % of it
+    [
+        ((120, 448), "float32", 4, {(1, 2), (1, 4)}),
+        ((430, 216), "float64", 2, {(1, 2), (1, 4)}),
+        ((64, 832), "float32", 4, {(1, 4)}),
+        ((62, 426), "float64", 2, {(1, 4)}),
+        ((3136, 2048), "float16", 8, {(1, 2), (2, 4)}),
+        ((8192, 1024), "bfloat16", 8, {(16, 10)}),
+        ((8192, 1024), "float32", 4, {(8, 6)}),
+        ((5596, 1856), "float16", 8, {(8, 8)}),
+        ((3905, 2832), "float32", 4, {(8, 12)}),
+        ((12348, 704), "float64", 2, {(16, 8)}),
+        ((12544, 2048), "bfloat16", 8, {(16, 8)}),
+        ((12544, 128), "bfloat16", 8, {(16, 4)}),
+        ((16384, 64), "float32", 4, {(16, 4)}),
+        ((4051, 64), "bfloat16", 8, {(16, 2)}),
+    ],
+)
+def test_the_first_is_the_fastest(size: tuple[int, int], data: str, width: int, fastest: set[tuple[int, int]]) -> None:
+    best = made(size, data, width)[0]
+    assert (best.slices, best.vectors) in fastest
+
+
+def test_rows_that_fit_no_cluster_have_no_partition() -> None:
+    assert made((301056, 96)) == []
+    assert made((3136, 2048), memory=16384) == []
+
+
+def test_a_search_tries_the_two_that_should_take_least_time() -> None:
+    names = [each.name for each in persistent.candidates(problem((64, 2048, 7, 7)), H200)]
+    assert names == ["persistent_2_slices_4_vectors", "persistent_16_slices_20_vectors"]
+
+
+def test_a_recipe_gives_the_candidate_again() -> None:
+    for candidate in persistent.candidates(problem(), H200):
+        assert persistent.rebuild(problem(), H200, candidate.recipe).name == candidate.name
+    with pytest.raises(Unfit, match="no channel fits 3 blocks"):
+        persistent.rebuild(problem(), H200, {"slices": 3, "vectors": 1})
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (problem(dX=None), "without dX nothing is read twice"),
+        (problem(dY=tensor((16, 64, 7, 7), strides=(12544, 2, 1792, 256))), "dY: it does not lie end to end in the"),
+        (problem((16, 33, 7, 7)), "its vectors would be of 2 bytes"),
+        (problem(X=tensor((16, 64, 7, 7), alignment=2)), "its vectors would be of 2 bytes"),
+        (problem((128, 64, 112, 112)), "a group of its channels does not fit the shared memory of a cluster of blocks"),
+    ],
+)
+def test_what_it_cannot_take_is_refused_with_the_reason(given: Problem, reason: str) -> None:
+    with pytest.raises(Unfit, match=reason):
+        persistent.candidates(given, H200)
+
+
+def test_narrower_vectors_where_an_array_begins_within_one() -> None:
+    (first, _) = persistent.candidates(problem(X=tensor((16, 64, 7, 7), alignment=8)), H200)
+    assert first.recipe["vectors"] % 4 == 0  # whole sectors of vectors of 8 bytes
+
+
+def dml_call(sizes: tuple[int, ...], dtype: str, outputs: tuple[str, ...] = ()) -> Call:
+    data, each = tensor(sizes, dtype), tensor((1, sizes[1], *(1 for _ in sizes[2:])), dtype)
+    inputs = {"Input": data, "InputGradient": data, "Mean": each, "Variance": each, "Scale": each}
+    wanted = {"OutputGradient": data, "OutputScaleGradient": each, "OutputBiasGradient": each}
+    wanted = {name: wanted[name] for name in outputs or wanted}
+    return Call("DmlBatchNormalizationGrad", inputs, wanted, {"Epsilon": 1e-5}, {}, frozenset(), "cuda:0", Policy())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dtype", "taken"),  # whether it was the faster on an H200
+    [
+        ((12, 448, 10), "float32", True),
+        ((62, 426), "float64", True),
+        ((64, 512, 7, 7), "bfloat16", True),
+        ((1, 896, 23, 23), "float16", True),
+        ((2, 256, 37, 37), "float64", True),
+        ((8192, 1024), "bfloat16", False),
+        ((64, 60, 28, 28), "float16", False),
+        ((11, 8, 90, 90), "bfloat16", False),
+        ((256, 2048, 7, 7), "bfloat16", False),
+        ((19425, 76), "bfloat16", False),
+    ],
+)
+def test_constant_statistics_take_the_faster_kernel(
+    sizes: tuple[int, ...], dtype: str, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradkern.ops.dml_batch_norm.cuda.device_of", lambda call: H200)
+    monkeypatch.setattr(dml, "channels_last_plan", lambda partition, device, given: given)
+    monkeypatch.setattr(dml.streaming_plan, "plan", lambda *_: "streaming")
+    given = ["X", "D", "mean", "deviation", "scale", "dX", "scale_sum", "bias_sum"]
+    assert dml.plan(dml_call(sizes, dtype)) == (given if taken else "streaming")
+
+
+def test_without_the_sum_for_the_scale_x_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradkern.ops.dml_batch_norm.cuda.device_of", lambda call: H200)
+    monkeypatch.setattr(dml.streaming_plan, "plan", lambda *_: "streaming")
+    assert dml.plan(dml_call((62, 426), "float64", ("OutputGradient", "OutputBiasGradient"))) == "streaming"
+
+
+def test_one_kernel_serves_all_sizes_of_one_type() -> None:
+    device = DryRunDevice(0, (9, 0), 132, 232448)
+    with dry_run(device):
+        for shape in ((16, 64, 7, 7), (64, 2048, 7, 7), (8192, 1024)):
+            for candidate in persistent.candidates(problem(shape), device):
+                candidate.prepare()
+    assert len(device.specs) == 1
+
+
+def test_a_device_that_need_not_be_there_has_as_many_clusters_as_have_room() -> None:
+    assert resident_clusters(DryRunDevice(0, (9, 0), 132, 232448), 8, 256) == 16

@@ -1,0 +1,57 @@
+"""The persistent kernel of channels-last arrays compiles for every architecture with clusters: no spill, vectors."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import product
+
+import pytest
+from helpers.compiled import HOPPER, SHARED_MEMORY, parameters
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+
+from gradkern.channel_kernels.channels_last_form import ARGUMENTS, ChannelsLastForm
+from gradkern.cuda.device_code.columns import ITEMSIZE
+
+pytestmark = pytest.mark.thorough
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+ALL = frozenset({"dX", "scale_sum", "bias_sum"})
+Kind = tuple[tuple[str, str, str], int, bool]  # types, channels of a vector, and whether the statistics are those of X
+KINDS: list[Kind] = [
+    *(((b, f, f), 8, True), ((h, f, f), 8, False), ((f, f, f), 4, True), ((d, d, d), 2, True)),
+    *(((b, b, f), 8, False), ((h, h, h), 8, True), ((b, b, b), 4, True), ((h, h, f), 2, True)),
+    *(((f, f, f), 4, False), ((f, f, f), 1, True), ((d, d, d), 1, False), ((d, d, d), 2, False)),
+]
+
+
+@lru_cache
+def compiled(kind: Kind, capability: tuple[int, int]) -> tuple[int, str]:
+    """Bytes spilled, PTX."""
+    from gradkern.channel_kernels.channels_last_kernel import build
+    from gradkern.cuda.compile import compile_kernel
+
+    types, width, centred = kind
+    epsilon = None if centred else 1e-5
+    form = ChannelsLastForm(*types, ALL, epsilon, centred, SHARED_MEMORY[capability], width)
+    made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads)
+    return made.spilled, made.ptx
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability"),
+    parameters(
+        [(KINDS[0], HOPPER[0]), (KINDS[1], (12, 0))],
+        [*product(KINDS, HOPPER), *product(KINDS[::2], [(10, 0), (12, 0)])],
+    ),
+)
+def test_no_register_is_spilled_and_accesses_are_vectors(kind: Kind, capability: tuple[int, int]) -> None:
+    spilled, ptx = compiled(kind, capability)
+    types, width, _ = kind
+    assert spilled == 0
+    size = width * ITEMSIZE[types[0]]
+    assert f"cp.async.{'cg' if size == 16 else 'ca'}.shared.global" in ptx
+    assert "st.async" in ptx
+    if size == 16:
+        assert "ld.shared.v4.b32" in ptx
+        assert "st.global.v4.b32" in ptx
