@@ -33,6 +33,7 @@ from gradkern.channel_kernels.persistent_pass import persistent_passes
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.units import bytes_spanned
 
 __all__ = ["build"]
 
@@ -62,6 +63,7 @@ def build(form: PersistentForm) -> Callable[..., None]:
     shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
     send_pair = i.send_pair_double if DOUBLE else i.send_pair
     inverse = inverse_std(form.compute, form.epsilon)
+    spanned = bytes_spanned()
 
     @device_function
     def sum_pair_over_warp(pair: Any) -> None:
@@ -91,11 +93,6 @@ def build(form: PersistentForm) -> Callable[..., None]:
     @device_function
     def first_unit(address: int) -> int:
         return address & -UNIT if SHIFTED else address
-
-    @device_function
-    def spanned(address: int, size: int) -> int:
-        """Bytes of the units that hold `size` bytes at `address`; they never leave an allocation's granule."""
-        return int32((int32(address & (UNIT - 1)) + size + (UNIT - 1)) & -UNIT)
 
     @device_function
     def fetch(

@@ -14,6 +14,7 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.units import bytes_spanned
 from gradkern.ops.layer_norm.cuda.row_form import RowForm
 
 __all__ = ["row_group", "row_ring"]
@@ -144,13 +145,14 @@ def _bulk_fetch(form: RowForm) -> Callable[..., None]:
     COPIES = 1 if GROUP_ROWS == 1 or PACKED else GROUP_ROWS
     ROW = int64 if form.long_rows else int32
     row_address = i.row_address_long if form.long_rows else i.row_address
+    spanned = bytes_spanned()
 
     @device_function
     def span(address: int, size: int) -> int:
-        """Bytes of the 16-byte units that hold `size` bytes at `address`; they never leave an allocation's granule."""
+        """Bytes to copy of `size` bytes at `address`."""
         if SLICED_BY_UNITS:  # a slice begins with a unit, also where the address is within it
             return (size + 15) & -16
-        return size if ALIGNED else ((address + size + 15) & -16) - (address & -16)
+        return size if ALIGNED else spanned(address, size)
 
     @device_function
     def fetch(
