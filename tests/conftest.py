@@ -59,7 +59,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("thorough")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("thorough")]
-    items.sort(key=lambda item: not item.get_closest_marker("thorough"))  # the long ones first: no worker ends alone
+    for marker in ("thorough", "longest"):  # the long ones first: no worker ends alone
+        items.sort(key=lambda item, marker=marker: not item.get_closest_marker(marker))
 
 
 def pytest_collection_finish() -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from helpers.checkout import ROOT
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.longest]
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 TESTS = ROOT / "tests"
 FILES = sorted(TESTS.rglob("simulated_*.py"))
-GROUPS = ("ops/batch_norm", "ops/conv", "")
+GROUPS = ("ops/batch_norm", "ops/conv", "ops/layer_norm", "")
 """Folders whose files share a process, which takes seconds to begin; the last has all others."""
 
 

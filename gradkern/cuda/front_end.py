@@ -6,6 +6,7 @@
                       overloads) are left out, and analyses that only they need
     lowering          looks nothing up twice: see `lowering`
     flags             are compared as what was set of them; Numba builds a dictionary of all 26, thousands of times
+    devices           get the same LLVM IR, which is made once for all of them
     garbage           is not collected meanwhile: the compiler makes millions of objects that live to its end
 
 None of this patches Numba; but the names imported here are not documented. `compile` imports this module only with the
@@ -20,11 +21,13 @@ from collections.abc import Callable, Generator, Sequence
 from importlib import import_module
 from typing import Any
 
+from gradkern.cuda.device_code.alike import once_for_alike
 from gradkern.cuda.folding import folded
 from gradkern.cuda.lowering import Lower, TargetContext, TypingContext
 
 __all__ = ["DeviceFunction", "ptx_of"]
 
+_OLDEST = (7, 5)  # Numba asks for nothing newer: from here on the IR is the same
 
 compiler: Any = import_module("numba.cuda.compiler")  # Numba has no types
 types: Any = import_module("numba.cuda.types")
@@ -109,16 +112,11 @@ class DeviceFunction(CUDADispatcher):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         CUDADispatcher.__init__(self, function, targetoptions={"device": True})
-        self._capability: tuple[int, int] | None = None
 
     def compile_device(self, args: tuple[Any, ...], return_type: Any = None) -> Any:
-        capability = ConfigStack.top_or_none().compute_capability
-        if capability != self._capability:  # functions of modules are there for every kernel of the process
-            self.overloads.clear()
-            self._capability = capability
         if args not in self.overloads:
             with self._compiling_counter:
-                made = _compiled(self.py_func, args, return_type, capability, inline=True)
+                made = _compiled(self.py_func, args, return_type, inline=True)
                 self.overloads[args] = made
                 made.target_context.insert_user_function(made.entry_point, made.fndesc, [made.library])
         return self.overloads[args]
@@ -129,22 +127,28 @@ def ptx_of(
 ) -> str:
     """The PTX of a kernel of arguments of these types, for blocks of bounds[0] threads, bounds[1] of them at a time."""
     with compiler.global_compiler_lock, _no_collection():
-        _target.target_context.renew()
-        made = _compiled(kernel, tuple(arguments), types.void, capability, inline=False)
-        function = made.library.get_function(made.fndesc.llvm_func_name)
-        compiler.kernel_fixup(function, False)
-        nvvm.set_launch_bounds(function, bounds)
-        [text] = made.library.get_asm_strs(cc=capability)
+        [text] = _library(kernel, tuple(arguments), bounds).get_asm_strs(cc=capability)
         return text
 
 
-def _compiled(
-    function: Callable[..., Any], arguments: Any, result: Any, capability: tuple[int, int], inline: bool
-) -> Any:
+def _library_of(kernel: Callable[..., None], arguments: Any, bounds: tuple[int, int]) -> Any:
+    """The IR of a kernel and of the functions it calls."""
+    _target.target_context.renew()
+    made = _compiled(kernel, arguments, types.void, inline=False)
+    function = made.library.get_function(made.fndesc.llvm_func_name)
+    compiler.kernel_fixup(function, False)
+    nvvm.set_launch_bounds(function, bounds)
+    return made.library
+
+
+_library = once_for_alike(_library_of, most=2)
+
+
+def _compiled(function: Callable[..., Any], arguments: Any, result: Any, inline: bool) -> Any:
     """What `numba.cuda.compiler.compile_cuda` does, with these flags and passes."""
     flags = _Flags()
     flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
-    flags.error_model, flags.forceinline, flags.compute_capability = "numpy", inline, capability
+    flags.error_model, flags.forceinline, flags.compute_capability = "numpy", inline, _OLDEST
     flags.nvvm_options = {"fastmath": False, "opt": 3}
     target = _target.target_context
     with utils.numba_target_override():

@@ -27,7 +27,7 @@ def parameters(always: Pairs, others: Pairs = ()) -> list[Any]:
     """Of a test: kind and compute capability, those of every run and the rest of those that --every-kernel adds."""
     every_run = list(always)
     added = [each for each in others if each not in every_run]
-    added.sort(key=lambda each: each[1])  # what kernels share is compiled anew for another device
+    added.sort(key=lambda each: repr(each[0]))  # of one kind after another: devices share the work on the same kernel
     return [
         pytest.param(
             kind, capability, id=f"{'.'.join(map(str, capability))}-{getattr(kind, 'name', kind)}", marks=marks

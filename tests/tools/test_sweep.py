@@ -127,8 +127,8 @@ def test_the_worst_draws_come_first() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_draw_is_described_as_its_arrays_are(kind: str) -> None:
-    """For what is compiled before anything is measured."""
+def test_a_draw_is_described_as_its_arrays_are(kind: str, provider: FakeProvider) -> None:
+    """For what is compiled before anything is measured. Nothing is compiled here: both calls are only described."""
     for number in range(12):
         draw = drawn(kind, 3, number, 1e5, 1e6)
         operator = gradkern.operators()[draw.operator]

@@ -14,21 +14,23 @@ __all__ = ["once_for_alike"]
 _MOST = 128  # made functions that are kept, each with what Numba knows of it: some kernels' worth
 
 
-def once_for_alike(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`make`, which is not asked again for a function of the same code whose names stand for the same."""
+def once_for_alike(make: Callable[..., Any], most: int = _MOST) -> Callable[..., Any]:
+    """`make`, which is not asked again for a function of the same code whose names stand for the same, and the same
+    further arguments. The `most` results that were asked for last are kept.
+    """
 
-    @lru_cache(_MOST)
-    def made(alike: _Alike) -> Any:
-        return make(alike.function)
+    @lru_cache(most)
+    def made(alike: _Alike, *more: Any) -> Any:
+        return make(alike.function, *more)
 
-    def found(function: Any) -> Any:
+    def found(function: Any, *more: Any) -> Any:
         if not isinstance(function, FunctionType):
-            return make(function)
+            return make(function, *more)
         try:
             alike = _Alike(function)
         except TypeError:  # one of its names stands for a list or the like
-            return make(function)
-        return made(alike)
+            return make(function, *more)
+        return made(alike, *more)
 
     return found
 

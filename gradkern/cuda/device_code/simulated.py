@@ -33,6 +33,7 @@ class _Thread:
     def __init__(self, block: _Block, number: int) -> None:
         self.block, self.thread_id = block, number
         self.blockIdx, self.threadIdx = Dim3(block.number, 0, 0), Dim3(number, 0, 0)
+        self.warp = block.warps[number // 32]
         self.waits_for = ""
 
 
@@ -45,6 +46,27 @@ class _Launch:
         self.running: Any = None
         self.random = random.Random(threads).random
         self.at_counters = _Waiting("a counter in global memory")
+        self.caller = getcurrent()
+
+    def draw(self) -> greenlet | None:
+        """Who goes on, of those that are ready; None where none is."""
+        ready = self.ready
+        if not ready:
+            return None
+        drawn = int(self.random() * len(ready))
+        ready[drawn], ready[-1] = ready[-1], ready[drawn]
+        self.running, coroutine = ready.pop()
+        return coroutine
+
+    def let_go_on(self) -> None:
+        """Let another thread run, straight from this one: by way of the caller it would be twice as many switches, and
+        those are most of what the simulator does. Only the caller lets a thread begin, so that calls nest no deeper.
+        """
+        coroutine = self.draw()
+        if coroutine:  # which is true of those that have begun
+            coroutine.switch()
+        else:
+            self.caller.switch(coroutine)
 
 
 _launch: Any = None
@@ -57,16 +79,12 @@ class _Waiting:
         self.what = what
         self.threads: list[tuple[_Thread, greenlet]] = []
 
-    def __len__(self) -> int:
-        return len(self.threads)
-
     def join(self) -> None:
         """Wait until another thread wakes this one."""
-        coroutine = getcurrent()
         thread = _launch.running
         thread.waits_for = self.what
-        self.threads.append((thread, coroutine))
-        coroutine.parent.switch()
+        self.threads.append((thread, getcurrent()))
+        _launch.let_go_on()
 
     def wake(self) -> None:
         _launch.ready += self.threads
@@ -80,16 +98,23 @@ class _Barrier:
         self.threads, self.waiting = threads, _Waiting(what)
 
     def wait(self) -> None:
-        if len(self.waiting) + 1 == self.threads:
+        if len(self.waiting.threads) + 1 == self.threads:
             self.waiting.wake()
         else:
             self.waiting.join()
 
 
+class _Warp(_Barrier):
+    """The barrier of a warp, and what its lanes exchange."""
+
+    def __init__(self, threads: int) -> None:
+        _Barrier.__init__(self, threads, "the warp")
+        self.given: dict[int, Any] = {}
+
+
 def _let_others_run() -> None:
-    coroutine = getcurrent()
-    _launch.ready.append((_launch.running, coroutine))
-    coroutine.parent.switch()
+    _launch.ready.append((_launch.running, getcurrent()))
+    _launch.let_go_on()
 
 
 class _Block:
@@ -103,8 +128,7 @@ class _Block:
         self.at_transactions: dict[int, _Waiting] = {}
         self.barrier = _Barrier(threads, "the block's barrier")
         self.teams: dict[int, _Barrier] = {}
-        self.warps = [_Barrier(min(32, threads - first), "the warp") for first in range(0, threads, 32)]
-        self.exchange: dict[int, Any] = {}
+        self.warps = [_Warp(min(32, threads - first)) for first in range(0, threads, 32)]
         self.arrays = FakeCUDAShared(0)
 
     def update(self, barrier: int, arrivals: int, size: int) -> None:
@@ -274,16 +298,11 @@ def matrix_product(dtype: str) -> Callable[..., None]:
     kind = np.dtype(dtype)
 
     def multiply(sums: Any, first: int, left: Any, right: Any) -> None:
-        exchange, thread = _block().exchange, _thread().thread_id
-        warp, lane = divmod(thread, 32)
         words = np.array([*(left[n] for n in range(4)), *(right[n] for n in range(2))], np.int32)
-        exchange[thread] = words.view(kind)
-        exchange.pop(("products", warp), None)
-        warp_barrier()
-        if ("products", warp) not in exchange:  # the first lane that comes here computes for all
-            exchange["products", warp] = products([exchange[warp * 32 + each] for each in range(32)])
-        found = exchange["products", warp][lane]
-        warp_barrier()
+        of_lanes = _exchanged(words.view(kind))
+        if 32 not in of_lanes:  # the first lane that comes here computes for all
+            of_lanes[32] = products([of_lanes[each] for each in range(32)])
+        found = of_lanes[32][_thread().thread_id % 32]
         for n in range(4):
             sums[first + n] += found[n]
 
@@ -363,17 +382,24 @@ def named_barrier(number: int, threads: int) -> None:
 
 
 def warp_barrier() -> None:
-    thread = _thread()
-    thread.block.warps[thread.thread_id // 32].wait()
+    _launch.running.warp.wait()
+
+
+def _exchanged(value: Any) -> dict[int, Any]:
+    """What every lane of the warp gives, by lane. Every exchange has a dictionary of its own: one barrier is enough."""
+    thread = _launch.running
+    warp = thread.warp
+    if len(warp.given) >= warp.threads:  # it is that of the exchange before
+        warp.given = {}
+    given = warp.given
+    given[thread.thread_id % 32] = value
+    warp.wait()
+    return given
 
 
 def shuffle_xor(value: Any, lanes: int) -> Any:
-    block, thread = _block(), _thread().thread_id
-    block.exchange[thread] = value
-    warp_barrier()
-    other = block.exchange[thread ^ int(lanes)]
-    warp_barrier()
-    return other
+    lane = _launch.running.thread_id % 32
+    return _exchanged(value)[lane ^ int(lanes)]
 
 
 shuffle_xor_double = shuffle_xor
@@ -559,13 +585,11 @@ def launch(
     with np.errstate(all="ignore"):
         for coroutine in everyone.values():
             coroutine.gr_context = contextvars.copy_context()
-        ready, number = _launch.ready, _launch.random
-        while ready:
-            drawn = int(number() * len(ready))
-            ready[drawn], ready[-1] = ready[-1], ready[drawn]
-            _launch.running, coroutine = ready.pop()
+        coroutine = _launch.draw()
+        while coroutine is not None:
             try:
-                coroutine.switch()
+                handed = coroutine.switch()
+                coroutine = _launch.draw() if handed is None else handed
             except Exception as error:
                 thread = _launch.running
                 error.add_note(f"in thread {thread.thread_id} of block {thread.block.number}")
