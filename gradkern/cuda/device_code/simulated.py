@@ -407,12 +407,8 @@ shuffle_xor_double = shuffle_xor
 
 def shuffle_down(value: Any, lanes: int) -> Any:
     """Of the last lanes their own."""
-    block, thread = _block(), _thread().thread_id
-    block.exchange[thread] = value
-    warp_barrier()
-    other = block.exchange[thread + int(lanes) if thread % 32 + int(lanes) < 32 else thread]
-    warp_barrier()
-    return other
+    lane = _launch.running.thread_id % 32
+    return _exchanged(value)[lane + int(lanes) if lane + int(lanes) < 32 else lane]
 
 
 shuffle_down_double = shuffle_down
