@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log2
 
+from gradkern.channel_kernels.activation_alpha import without_alpha
 from gradkern.cuda.device_code.columns import ITEMSIZE, up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
@@ -22,7 +23,7 @@ __all__ = [
 ]
 
 ARGUMENTS = (  # of the kernel: addresses, then numbers
-    *("D", "X", "scale", "mean", "deviation", "dX", "scale_sum", "bias_sum"),
+    *("D", "X", "scale", "bias", "mean", "deviation", "dX", "scale_sum", "bias_sum"),
     *("items", "channels", "rows", "row_bytes", "vectors", "slices", "steps", "warps_at", "blocks_at", "data_at"),
 )
 PARTS = 4  # in which an item's copies are asked for and waited for
@@ -48,20 +49,22 @@ class ChannelsLastForm:
     """All that is bound when the kernel is compiled. The sizes of RowsPartition are arguments of the launch."""
 
     data: str  # type of D, X and dX
-    parameter: str  # of scale and of the sums
+    parameter: str  # of scale, bias and the sums
     statistic: str  # of mean and deviation
     outputs: frozenset[str]  # of dX, scale_sum, bias_sum
     epsilon: float | None  # deviation is the variance, to which this is added; None: it is 1/standard deviation
     centred: bool  # dX has the terms of the sums
     shared_bytes: int
     width: int  # channels of a vector
+    activation: str = "none"  # as with_alpha tells it: D is the gradient of it, and X, scale and bias say where
     threads: int = 256
     blocks_per_processor: int = 1
 
     @property
     def name(self) -> str:
         """In a profiler."""
-        return kernel_name("channels_last_persistent", "_".join(sorted(self.outputs)), self.data, self.width)
+        role = "" if self.activation == "none" else without_alpha(self.activation)[0]
+        return kernel_name("channels_last_persistent", "_".join(sorted(self.outputs)), role, self.data, self.width)
 
     @property
     def compute(self) -> str:
@@ -87,8 +90,8 @@ class ChannelsLastForm:
 class RowsPartition:
     """The sizes of one launch, most of them arguments of the kernel by these names.
 
-    Shared memory: two barriers of exchanges | two pairs of each channel: mean and gain; shift and slope | sums of the
-    warps | sums of the cluster's blocks, twice | D | X
+    Shared memory: two barriers of exchanges | pairs of each channel: mean and gain; shift and slope; with an activation
+    the bias | sums of the warps | sums of the cluster's blocks, twice | D | X
     """
 
     form: ChannelsLastForm
@@ -125,7 +128,7 @@ class RowsPartition:
 
     @property
     def warps_at(self) -> int:
-        return CHANNELS_AT + 2 * self._pairs
+        return CHANNELS_AT + (2 if self.form.activation == "none" else 3) * self._pairs
 
     @property
     def blocks_at(self) -> int:

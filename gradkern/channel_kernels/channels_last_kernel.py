@@ -5,6 +5,8 @@
     dX = scale r D                                                 where the statistics are constants
     dX = scale r (D - bias_sum/m - h r scale_sum/m)                where they are those of the rows
 
+With an activation D is given as the gradient of its result, and is times its derivative where scale r h + bias is.
+
 An item is a group of neighbouring channels, the last a smaller one perhaps. A cluster of blocks has one item at a time,
 each block a part of the rows. A thread copies vectors of the same channels, from rows a fixed number apart, into places
 in shared memory that are its own, and so waits for nobody but for the sums. As it finishes with a place in the second
@@ -21,6 +23,7 @@ from typing import Any
 from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
+from gradkern.channel_kernels.activation import derivative_of
 from gradkern.channel_kernels.channels_last_form import CHANNELS_AT, PARTS, ChannelsLastForm
 from gradkern.channel_kernels.inverse_std import inverse_std
 from gradkern.cuda.device_code import intrinsics as i
@@ -34,7 +37,7 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
     THREADS, WARPS, WIDTH = form.threads, form.warps, form.width
     SCALE_SUM, BIAS_SUM = "scale_sum" in form.outputs, "bias_sum" in form.outputs
-    GRADIENT, CENTRED = "dX" in form.outputs, form.centred
+    GRADIENT, CENTRED, ACTIVE = "dX" in form.outputs, form.centred, form.activation != "none"
     VECTOR, PAIR = form.vector, form.pair
     PARAMETER, STATISTIC = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic]
 
@@ -48,6 +51,7 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
     shuffle_down = i.shuffle_down_double if DOUBLE else i.shuffle_down
     send_pair = i.send_pair_double if DOUBLE else i.send_pair
     inverse = inverse_std(form.compute, form.epsilon)
+    times_derivative = derivative_of(form.activation, form.compute)
     copy = i.async_copy(VECTOR)
     all_but_3, all_but_2, all_but_1, all_parts = (i.wait_for_copies(newest) for newest in range(PARTS - 1, -1, -1))
 
@@ -83,20 +87,32 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
         i.commit_copies()
 
     @device_function
+    def load_row(
+        d: Any, h: Any, row: int, places: tuple[int, int, int, int], means: Any, gains: Any, biases: Any
+    ) -> None:  # fmt: skip
+        """A vector of D, times the activation's derivative, and of X - mean."""
+        own_D, own_X, ahead, _ = places
+        load(d, own_D + row * ahead)
+        load(h, own_X + row * ahead)
+        for e in range(WIDTH):
+            h[e] = h[e] - means[e]
+            if ACTIVE:
+                d[e] = times_derivative(d[e], h[e] * gains[e] + biases[e])
+
+    @device_function
     def first_pass(
         dX: int, at: int, first: int, last: int, places: tuple[int, int, int, int],
-        means: Any, gains: Any, d_sum: Any, dh_sum: Any,
+        means: Any, gains: Any, biases: Any, d_sum: Any, dh_sum: Any,
     ) -> None:  # fmt: skip
         """Adds to the sums, and writes dX where it does not need them."""
-        own_D, own_X, ahead, step = places
-        d, x = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        _, _, _, step = places
+        d, h = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         row = first
         while row < last:
-            load(d, own_D + row * ahead)
-            load(x, own_X + row * ahead)
+            load_row(d, h, row, places, means, gains, biases)
             for e in range(WIDTH):
                 d_sum[e] += d[e]
-                dh_sum[e] += d[e] * (x[e] - means[e])
+                dh_sum[e] += d[e] * h[e]
                 d[e] = d[e] * gains[e]
             if GRADIENT and not CENTRED:
                 store(dX + at + int64(row) * step, d)
@@ -105,16 +121,15 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
     @device_function
     def second_pass(
         dX: int, at: int, first: int, last: int, places: tuple[int, int, int, int],
-        means: Any, gains: Any, shifts: Any, slopes: Any,
+        means: Any, gains: Any, biases: Any, shifts: Any, slopes: Any,
     ) -> None:  # fmt: skip
-        own_D, own_X, ahead, step = places
-        d, x = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        _, _, _, step = places
+        d, h = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         row = first
         while row < last:
-            load(d, own_D + row * ahead)
-            load(x, own_X + row * ahead)
+            load_row(d, h, row, places, means, gains, biases)
             for e in range(WIDTH):
-                d[e] = gains[e] * (d[e] - shifts[e] - (x[e] - means[e]) * slopes[e])
+                d[e] = gains[e] * (d[e] - shifts[e] - h[e] * slopes[e])
             store(dX + at + int64(row) * step, d)
             row = int32(row + 1)
 
@@ -137,7 +152,7 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
             total[1] += pair[1]
 
     def kernel(
-        D: int, X: int, scale: int, mean: int, deviation: int, dX: int, scale_sum: int, bias_sum: int,
+        D: int, X: int, scale: int, bias: int, mean: int, deviation: int, dX: int, scale_sum: int, bias_sum: int,
         items: int, channels: int, rows: int, row_bytes: int, vectors: int, slices: int, steps: int,
         warps_at: int, blocks_at: int, data_at: int,
     ) -> None:  # fmt: skip
@@ -186,6 +201,7 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
             first, part = last, int32(part + 1)
 
         means, gains = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        biases, unused = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         shifts, slopes = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         d_sum, dh_sum = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         one, pair = cuda.local.array(1, FLOAT), cuda.local.array(2, FLOAT)
@@ -202,8 +218,14 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
                     load_parameter(one, scale + channel * PARAMETER)
                     pair[1] = one[0] * r
                 store_pair(of_channel, pair)
+                if ACTIVE:
+                    load_parameter(one, bias + channel * PARAMETER)
+                    pair[0] = one[0]
+                    store_pair(of_channel + 2 * pairs, pair)
             cuda.syncthreads()
             load_pairs(means, gains, of_vector)
+            if ACTIVE:
+                load_pairs(biases, unused, of_vector + 2 * pairs)
 
             # first pass: the sums of D and of D (X - mean), over this thread's rows
             for e in range(WIDTH):
@@ -212,7 +234,7 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
             while part < PARTS:
                 last = end_of_part(part, steps, own)
                 wait_for_part(part)
-                first_pass(dX, at, first, last, places, means, gains, d_sum, dh_sum)
+                first_pass(dX, at, first, last, places, means, gains, biases, d_sum, dh_sum)
                 first, part = last, int32(part + 1)
 
             # over the rows of a warp, the warps, the blocks
@@ -273,7 +295,7 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
             while part < PARTS:
                 last_before, last = end_of_part(part, steps, own_before), end_of_part(part, steps, own)
                 if CENTRED:
-                    second_pass(dX, at_before, first_before, last_before, places, means, gains, shifts, slopes)
+                    second_pass(dX, at_before, first_before, last_before, places, means, gains, biases, shifts, slopes)
                 fetch(D, X, at, first, last, places)
                 first_before, first, part = last_before, last, int32(part + 1)
         if slices > 1:

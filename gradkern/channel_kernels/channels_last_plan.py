@@ -24,9 +24,11 @@ __all__ = ["channels_last_plan", "fitting_partitions", "single_pass_partition"]
 _LEAST_VECTOR, _VECTOR = 4, 16  # bytes that a thread can copy without registers
 
 
-def fitting_partitions(tensors: Named, device: Device, epsilon: float | None = None) -> list[RowsPartition]:
+def fitting_partitions(
+    tensors: Named, device: Device, epsilon: float | None = None, activation: str = "none"
+) -> list[RowsPartition]:
     """Those whose groups of channels stay on the chip, that which should take least time first. epsilon: None where the
-    statistics are those of X. Raises Refusal, with the reason, where there is none.
+    statistics are those of X; activation: as with_alpha tells it. Raises Refusal, with the reason, where there is none.
     """
     if "dX" not in tensors:
         raise Refusal("without dX nothing is read twice")
@@ -39,7 +41,8 @@ def fitting_partitions(tensors: Named, device: Device, epsilon: float | None = N
     vector = gcd(_VECTOR, channels * item, *(tensors[name][1].alignment for name in DATA))
     if vector < _LEAST_VECTOR:
         raise Refusal(f"its vectors would be of {vector} bytes")
-    form = ChannelsLastForm(*types_of(tensors), epsilon, epsilon is None, device.shared_bytes, vector // item)
+    width, memory = vector // item, device.shared_bytes
+    form = ChannelsLastForm(*types_of(tensors), epsilon, epsilon is None, memory, width, activation)
     most = most_slices(device)
     clusters = {slices: resident_clusters(device, slices, form.threads) for slices in SLICES if slices <= most}
     found = channels_last_partitions(form, (X.size // channels, channels), clusters)

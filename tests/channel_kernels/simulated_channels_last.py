@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from helpers import dml_batch_norm as constant
 from helpers.batch_norm import OUTPUTS, Case, case
+from helpers.batch_norm_activation import Backward, backward
 from helpers.guarded import Guarded
 
+from gradkern.channel_kernels.activation_alpha import with_alpha
 from gradkern.channel_kernels.channels_last_form import ARGUMENTS, ChannelsLastForm, RowsPartition
 from gradkern.channel_kernels.channels_last_kernel import build
 from gradkern.cuda.device_code import simulated
@@ -19,10 +21,11 @@ from gradkern.ops.dml_batch_norm.cuda import NAMES as CONSTANT_NAMES
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 MEMORY = 1 << 20
+Operands = Case | constant.Case | Backward
 
 
 def simulate(
-    operands: Case | constant.Case,
+    operands: Operands,
     vectors: int,
     slices: int = 1,
     clusters: int = 2,
@@ -31,9 +34,10 @@ def simulate(
     threads: int = 64,
 ) -> dict[str, np.ndarray]:
     """The results of a case, whose data lie with the channels last."""
-    centred = isinstance(operands, Case)
+    centred = not isinstance(operands, constant.Case)
     names, epsilon = (NAMES, None) if centred else (CONSTANT_NAMES, constant.EPSILON)
     outputs = outputs or (OUTPUTS if centred else constant.OUTPUTS)
+    activation = with_alpha(operands.attributes) if isinstance(operands, Backward) else "none"
     given = {names[name]: array for name, array in operands.inputs.items()}
     shape, order = given["X"].shape, (0, *range(2, given["X"].ndim), 1)
     arrays = {name: array.transpose(order) if array.shape == shape else array for name, array in given.items()}
@@ -41,7 +45,7 @@ def simulate(
     types = X.dtype.name, parameter.dtype.name, arrays["mean"].dtype.name
     wanted = frozenset(names[name] for name in outputs)
     width = gcd(16, shape[1] * X.itemsize) // X.itemsize
-    form = ChannelsLastForm(*types, wanted, epsilon, centred, MEMORY, width, threads)
+    form = ChannelsLastForm(*types, wanted, epsilon, centred, MEMORY, width, activation, threads)
     partition = RowsPartition(form, shape[1], X.size // shape[1], vectors, slices, clusters)
     held = {name: Guarded((array.size,), array.dtype) for name, array in arrays.items()}
     for name, array in arrays.items():
@@ -63,7 +67,7 @@ def simulate(
     return {name: each.transpose(np.argsort(order)) if each.shape == X.shape else each for name, each in found.items()}
 
 
-def check(operands: Case | constant.Case, vectors: int, **how: Any) -> None:
+def check(operands: Operands, vectors: int, **how: Any) -> None:
     operands.check(simulate(operands, vectors, **how))
 
 
@@ -111,6 +115,12 @@ def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("outputs", [constant.OUTPUTS[:2], constant.OUTPUTS[1:]], ids=" ".join)
 def test_only_the_wanted_outputs_are_written_where_statistics_are_constants(outputs: tuple[str, ...]) -> None:
     check(of_constants((20, 24, 2), h), 2, outputs=outputs, slices=2)
+
+
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "silu"])
+@pytest.mark.parametrize("types", [(h, f, f), (d, d, d), (b, b, b)], ids=" ".join)
+def test_the_gradient_of_an_activation(activation: str, types: tuple[str, str, str]) -> None:
+    check(backward((20, 24, 2), *types, activation=activation), 2, slices=2, clusters=1)
 
 
 @pytest.mark.parametrize("source", ["D", "X"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gradkern.call import Call, Tensor
-from gradkern.strides import end_to_end
+from gradkern.strides import c_strides, end_to_end
 
 pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
 
@@ -136,6 +136,17 @@ def test_a_recipe_gives_the_candidate_again() -> None:
 def test_what_it_cannot_take_is_refused_with_the_reason(given: Problem, reason: str) -> None:
     with pytest.raises(Unfit, match=reason):
         persistent.candidates(given, H200)
+
+
+def test_activations_are_known_where_x_tells_their_derivative() -> None:
+    X, vector = tensor((16, 64, 7, 7)), tensor((64,), "float32")
+    names = [each.name for each in persistent.candidates(problem(activation="relu", B=vector), H200)]
+    assert names == [each.name for each in persistent.candidates(problem(), H200)]
+    with pytest.raises(Unfit, match="it knows no second gradient, no residual and no activation that Y tells"):
+        persistent.candidates(problem(activation="relu", Y=X), H200)
+    first = Tensor(X.dtype, X.shape, c_strides(X.shape, 2), 16)
+    with pytest.raises(Unfit, match="in C order it knows no activation; dY: it does not lie end to end"):
+        persistent.candidates(problem(activation="relu", B=vector, dY=first, X=first, dX=first), H200)
 
 
 def test_narrower_vectors_where_an_array_begins_within_one() -> None:

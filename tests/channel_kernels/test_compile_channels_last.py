@@ -17,11 +17,14 @@ pytestmark = pytest.mark.thorough
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 ALL = frozenset({"dX", "scale_sum", "bias_sum"})
-Kind = tuple[tuple[str, str, str], int, bool]  # types, channels of a vector, and whether the statistics are those of X
+# types, channels of a vector, whether the statistics are those of X, activation
+Kind = tuple[tuple[str, str, str], int, bool, str]
 KINDS: list[Kind] = [
-    *(((b, f, f), 8, True), ((h, f, f), 8, False), ((f, f, f), 4, True), ((d, d, d), 2, True)),
-    *(((b, b, f), 8, False), ((h, h, h), 8, True), ((b, b, b), 4, True), ((h, h, f), 2, True)),
-    *(((f, f, f), 4, False), ((f, f, f), 1, True), ((d, d, d), 1, False), ((d, d, d), 2, False)),
+    *(((b, f, f), 8, True, "relu"), ((h, f, f), 8, False, "none"), ((f, f, f), 4, True, "none")),
+    *(((b, b, f), 8, False, "none"), ((h, h, h), 8, True, "none"), ((b, b, b), 4, True, "leaky_relu 0.01")),
+    *(((f, f, f), 4, False, "none"), ((f, f, f), 1, True, "relu"), ((d, d, d), 1, False, "none")),
+    *(((d, d, d), 2, True, "silu"), ((b, f, f), 8, True, "none"), ((h, h, f), 8, True, "silu")),
+    *(((d, d, d), 2, True, "none"), ((h, h, f), 2, True, "none"), ((d, d, d), 2, False, "none")),
 ]
 
 
@@ -31,9 +34,9 @@ def compiled(kind: Kind, capability: tuple[int, int]) -> tuple[int, str]:
     from gradkern.channel_kernels.channels_last_kernel import build
     from gradkern.cuda.compile import compile_kernel
 
-    types, width, centred = kind
+    types, width, centred, activation = kind
     epsilon = None if centred else 1e-5
-    form = ChannelsLastForm(*types, ALL, epsilon, centred, SHARED_MEMORY[capability], width)
+    form = ChannelsLastForm(*types, ALL, epsilon, centred, SHARED_MEMORY[capability], width, activation)
     made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads)
     return made.spilled, made.ptx
 
@@ -47,7 +50,7 @@ def compiled(kind: Kind, capability: tuple[int, int]) -> tuple[int, str]:
 )
 def test_no_register_is_spilled_and_accesses_are_vectors(kind: Kind, capability: tuple[int, int]) -> None:
     spilled, ptx = compiled(kind, capability)
-    types, width, _ = kind
+    types, width, *_ = kind
     assert spilled == 0
     size = width * ITEMSIZE[types[0]]
     assert f"cp.async.{'cg' if size == 16 else 'ca'}.shared.global" in ptx

@@ -103,6 +103,12 @@ class Backward:
         like = {name: self.inputs["X" if name in ("dX", "dZ") else "Scale"] for name in self.wanted}
         return {name: (each.shape, each.dtype) for name, each in like.items()}
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.outputs()[name][0]
+
+    def kind(self, name: str) -> np.dtype:
+        return self.outputs()[name][1]
+
     def check(self, results: Arrays) -> None:
         """Every result is as near to float64 mathematics as its type allows; with dZ, dX may be made of what was
         rounded.

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from gradkern.call import Call, Tensor
+from gradkern.channel_kernels.activation_alpha import with_alpha
 from gradkern.policy import Policy
 from helpers.batch_norm import INPUTS, OUTPUTS, Case
+from helpers.batch_norm_activation import Backward
 from helpers.capture import Capture
 from helpers.guarded import Guarded, OnDevice, described
 
@@ -22,7 +24,7 @@ class Prepared:
 
     def __init__(
         self,
-        operands: Case,
+        operands: Case | Backward,
         outputs: tuple[str, ...] = OUTPUTS,
         launches: int = 1,
         slices: int = 0,
@@ -54,7 +56,8 @@ class Prepared:
         with activate(self.device):
             if share is None:
                 recipe = {"slices": slices, "vectors": vectors} if vectors else {"slices": slices}
-                self.enqueue = self.candidate(inputs, results, launches, recipe)
+                activation = with_alpha(operands.attributes) if isinstance(operands, Backward) else "none"
+                self.enqueue = self.candidate(inputs, results, launches, recipe, activation)
             else:
                 self.enqueue = self.part(inputs, results, share[2])
             self.there = {name: OnDevice(each) for name, each in self.host.items()}
@@ -63,13 +66,15 @@ class Prepared:
                 for name, each in self.out.items()
             }
 
-    def candidate(self, inputs: dict[str, Tensor], results: dict[str, Tensor], launches: int, recipe: Any) -> Any:
+    def candidate(
+        self, inputs: dict[str, Tensor], results: dict[str, Tensor], launches: int, recipe: Any, activation: str
+    ) -> Any:
         from gradkern.cuda.scratch import scratch
         from gradkern.ops.batch_norm.cuda import persistent, streaming
         from gradkern.ops.batch_norm.cuda.problem import Problem
 
-        tensors: dict[str, Any] = {name: inputs[name] for name in INPUTS} | results
-        problem = Problem(**tensors)
+        tensors: dict[str, Any] = {name: inputs[name] for name in (*INPUTS, "B") if name in inputs} | results
+        problem = Problem(**tensors, activation=activation)
         made: Any
         if recipe["slices"]:
             made = persistent.rebuild(problem, self.device, recipe)
@@ -127,12 +132,12 @@ class Prepared:
                 each.free()
 
 
-def check(operands: Case, without: tuple[str, ...] = (), **how: Any) -> None:
+def check(operands: Case | Backward, without: tuple[str, ...] = (), **how: Any) -> None:
     """Run and compare."""
     operands.check(results(operands, without, **how))
 
 
-def results(operands: Case, without: tuple[str, ...] = (), **how: Any) -> dict[str, np.ndarray]:
+def results(operands: Case | Backward, without: tuple[str, ...] = (), **how: Any) -> dict[str, np.ndarray]:
     prepared = Prepared(operands, **how)
     prepared.run(without)
     found = prepared.fetch()

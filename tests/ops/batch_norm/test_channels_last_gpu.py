@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.batch_norm import OUTPUTS, case
+from helpers.batch_norm_activation import backward
 from helpers.batch_norm_on_gpu import check, check_a_replay, check_the_bits_repeat
 
 pytestmark = pytest.mark.gpu
@@ -64,6 +65,13 @@ def test_dX_may_be_written_over_what_it_is_made_from(
 @pytest.mark.parametrize("offset", [2, 4])
 def test_arrays_may_begin_within_a_vector(offset: int) -> None:
     check(case((20, 64, 7, 7), b, f, f), offset=offset, slices=2, vectors=32 // (2 * offset), last=True)
+
+
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "silu"])
+@pytest.mark.parametrize("types", TYPES, ids=" ".join)
+def test_the_gradient_of_an_activation(activation: str, types: tuple[str, str, str]) -> None:
+    for sizes, slices, vectors in (((16, 64, 28, 28), 8, 2), ((17, 1736, 5, 5), 1, 2)):
+        check(backward(sizes, *types, activation=activation), slices=slices, vectors=vectors, last=True)
 
 
 def test_a_mean_far_from_zero_costs_no_digits() -> None:

@@ -64,26 +64,28 @@ class PersistentCandidate:
 
 
 def _fitting(problem: Problem, device: Device) -> list[PersistentCandidate]:
-    if not problem.plain:
-        raise Unfit("it knows no activation, second gradient or residual")
+    if not problem.told_by_X:
+        raise Unfit("it knows no second gradient, no residual and no activation that Y tells")
     named = _named(problem)
     reasons: list[str] = []
     for of_order in (_channels_first, _channels_last):
         try:
-            return list(of_order(named, device))
+            return list(of_order(named, problem.activation, device))
         except Refusal as refusal:
             reasons.append(str(refusal))
     raise Unfit("; ".join(dict.fromkeys(reasons)))
 
 
-def _channels_first(named: Named, device: Device) -> Iterator[PersistentCandidate]:
+def _channels_first(named: Named, activation: str, device: Device) -> Iterator[PersistentCandidate]:
+    if activation != "none":
+        raise Refusal("in C order it knows no activation")
     for form, partition in resident_forms(named, device):
         make = partial(persistent_plan, form, partition, device, list(named))
         yield PersistentCandidate(f"persistent_{form.slices}_slices", {"slices": form.slices}, make)
 
 
-def _channels_last(named: Named, device: Device) -> Iterator[PersistentCandidate]:
-    for partition in fitting_partitions(named, device):
+def _channels_last(named: Named, activation: str, device: Device) -> Iterator[PersistentCandidate]:
+    for partition in fitting_partitions(named, device, activation=activation):
         slices, vectors = partition.slices, partition.vectors
         make = partial(channels_last_plan, partition, device, list(named))
         recipe = {"slices": slices, "vectors": vectors}

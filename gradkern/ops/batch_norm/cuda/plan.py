@@ -100,7 +100,8 @@ def _task(call: Call, device: Device) -> Task:
     activation = with_alpha(call.attributes)
     problem = Problem(**call.inputs, **call.outputs, mode=mode, activation=activation, in_place=bool(call.in_place))
     name, _ = without_alpha(activation)
-    modules = ["streaming", "persistent", "cudnn"] if problem.plain else ["streaming"]
+    modules = ["streaming", "persistent"] if problem.told_by_X else ["streaming"]
+    modules += ["cudnn"] if problem.plain else []
     modules = modules if mode == "auto" else ["cudnn"]
     told = [name] if name != "none" else []
     told += ["dZ"] if problem.dZ is not None else []

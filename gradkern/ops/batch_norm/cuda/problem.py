@@ -67,6 +67,11 @@ class Problem:
         return self.activation == "none" and self.dY2 is None and self.dZ is None
 
     @property
+    def told_by_X(self) -> bool:
+        """It is that, or that of a batch norm and an activation whose derivative X, Scale and B tell."""
+        return self.Y is None and self.dY2 is None and self.dZ is None
+
+    @property
     def given(self) -> dict[str, Tensor]:
         """Inputs by name."""
         names = ("dY", "X", "Scale", "saved_mean", "saved_inv_std", "B", "Y", "dY2")
