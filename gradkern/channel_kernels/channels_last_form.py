@@ -34,13 +34,14 @@ _MOST_VECTORS = 32  # of a row, as many as a warp has lanes
 # What the kernel takes, in microseconds and bytes: fitted to an H200's times (cold L2) of 66 problems of 1 to 260 MB,
 # each in up to 21 partitions. They are 5 % off in the median. Of what was measured, the choice is 0.6 % slower than the
 # best on average, and 6.6 % at worst; where it is this kernel or a single pass of the streaming kernel, 8 % at worst.
-# Vectors of less than 16 bytes take longer than is expected.
+# Vectors of 4 and 8 bytes take longer than is expected.
 _LAUNCH = 4.2
 _ROUND, _EXCHANGE, _SECOND_PASS = 1.27, 0.94, 0.41  # for every item of a block: in any case; in a cluster; if centred
 _DOUBLING = 0.23  # for every doubling of the slices
 _BANDWIDTH = 4.18e6
 _SHORT_ROWS = 27.5  # bytes that a row's part costs besides its own
 _BLOCK_BANDWIDTH, _STEP = 0.0386e6, 0.117  # of one block: bytes; a row of each thread, whatever its bytes
+_STEP_BY_REGISTERS = 0.17  # not fitted with the others: so much longer each step made 13 arrays of odd channels
 _STREAMING, _STREAMED = 8.8, 3.6e6  # of the streaming kernel, where it reads once
 
 
@@ -80,6 +81,11 @@ class ChannelsLastForm:
     def vector(self) -> int:
         """Bytes."""
         return self.width * ITEMSIZE[self.data]
+
+    @property
+    def by_registers(self) -> bool:
+        """Vectors are single elements of 2 bytes, which no thread can copy without them."""
+        return self.vector < 4
 
     @property
     def warps(self) -> int:
@@ -165,9 +171,10 @@ def persistent_time(partition: RowsPartition) -> float:
     form, slices = partition.form, partition.slices
     rounds = -(-partition.items // partition.clusters)
     part = partition.vectors * form.vector  # bytes of a row
+    step = _STEP_BY_REGISTERS if form.by_registers else _STEP
     moved = 3 * partition.rows * partition.row_bytes
     together = moved / _BANDWIDTH * (1 + _SHORT_ROWS / part)
-    alone = rounds * partition.steps * max(3 * partition.at_once * part / _BLOCK_BANDWIDTH, _STEP)
+    alone = rounds * partition.steps * max(3 * partition.at_once * part / _BLOCK_BANDWIDTH, step)
     each = _ROUND + (_EXCHANGE if slices > 1 else 0) + (_SECOND_PASS if form.centred else 0)
     return _LAUNCH + _DOUBLING * log2(slices) + rounds * each + (together**4 + alone**4) ** (1 / 4)
 

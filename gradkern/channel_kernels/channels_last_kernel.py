@@ -32,13 +32,15 @@ from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["build"]
 
+AT_ONCE = 4  # rows that go through registers
+
 
 def build(form: ChannelsLastForm) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
     THREADS, WARPS, WIDTH = form.threads, form.warps, form.width
     SCALE_SUM, BIAS_SUM = "scale_sum" in form.outputs, "bias_sum" in form.outputs
     GRADIENT, CENTRED, ACTIVE = "dX" in form.outputs, form.centred, form.activation != "none"
-    VECTOR, PAIR = form.vector, form.pair
+    VECTOR, PAIR, BY_REGISTERS = form.vector, form.pair, form.by_registers
     PARAMETER, STATISTIC = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic]
 
     DOUBLE = form.compute == "float64"
@@ -52,7 +54,8 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
     send_pair = i.send_pair_double if DOUBLE else i.send_pair
     inverse = inverse_std(form.compute, form.epsilon)
     times_derivative = derivative_of(form.activation, form.compute)
-    copy = i.async_copy(VECTOR)
+    copy = None if BY_REGISTERS else i.async_copy(VECTOR)
+    load_here, store_there = i.loader("global", form.data, WIDTH), i.storer("shared", form.data, WIDTH)
     all_but_3, all_but_2, all_but_1, all_parts = (i.wait_for_copies(newest) for newest in range(PARTS - 1, -1, -1))
 
     @device_function
@@ -72,6 +75,24 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
         return min(int32((part + 1) * steps // PARTS), own)
 
     @device_function
+    def fetch_some(D: int, X: int, at: int, row: int, last: int, places: tuple[int, int, int, int]) -> None:
+        """AT_ONCE rows, up to the last: all loads first, so that their latencies overlap."""
+        own_D, own_X, ahead, step = places
+        some, d, x = cuda.local.array(1, FLOAT), cuda.local.array(AT_ONCE, FLOAT), cuda.local.array(AT_ONCE, FLOAT)
+        for n in range(AT_ONCE):
+            here = at + int64(min(int32(row + n), last)) * step
+            load_here(some, D + here)
+            d[n] = some[0]
+            load_here(some, X + here)
+            x[n] = some[0]
+        for n in range(AT_ONCE):
+            there = min(int32(row + n), last) * ahead
+            some[0] = d[n]
+            store_there(own_D + there, some)
+            some[0] = x[n]
+            store_there(own_X + there, some)
+
+    @device_function
     def fetch(D: int, X: int, at: int, first: int, last: int, places: tuple[int, int, int, int]) -> None:
         """A thread's rows from `first` to `last`, as one group of copies.
 
@@ -80,10 +101,14 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
         own_D, own_X, ahead, step = places
         row = first
         while row < last:
-            here = at + int64(row) * step
-            copy(own_D + row * ahead, D + here)
-            copy(own_X + row * ahead, X + here)
-            row = int32(row + 1)
+            if BY_REGISTERS:
+                fetch_some(D, X, at, row, int32(last - 1), places)
+                row = int32(row + AT_ONCE)
+            else:
+                here = at + int64(row) * step
+                copy(own_D + row * ahead, D + here)
+                copy(own_X + row * ahead, X + here)
+                row = int32(row + 1)
         i.commit_copies()
 
     @device_function

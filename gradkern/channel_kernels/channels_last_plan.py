@@ -21,7 +21,7 @@ from gradkern.strides import is_dense
 
 __all__ = ["channels_last_plan", "fitting_partitions", "single_pass_partition"]
 
-_LEAST_VECTOR, _VECTOR = 4, 16  # bytes that a thread can copy without registers
+_VECTOR = 16  # bytes, at most
 
 
 def fitting_partitions(
@@ -39,8 +39,6 @@ def fitting_partitions(
             raise Refusal(f"{known}: it does not lie end to end in the order N, ..., C")
     channels, item = X.shape[1], X.dtype.itemsize
     vector = gcd(_VECTOR, channels * item, *(tensors[name][1].alignment for name in DATA))
-    if vector < _LEAST_VECTOR:
-        raise Refusal(f"its vectors would be of {vector} bytes")
     width, memory = vector // item, device.shared_bytes
     form = ChannelsLastForm(*types_of(tensors), epsilon, epsilon is None, memory, width, activation)
     most = most_slices(device)

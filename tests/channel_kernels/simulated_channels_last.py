@@ -84,6 +84,7 @@ def of_constants(sizes: tuple[int, ...], dtype: str) -> constant.Case:
         ((9, 8, 3), d, 2, 1, 64),  # more threads than rows
         ((5, 70, 7), h, 9, 2, 64),  # vectors of two elements, three rows a warp
         ((30, 7), f, 3, 1, 64),  # of one, ten rows
+        ((70, 13), h, 8, 2, 64),  # of one of 2 bytes, through registers
         ((3, 13, 3, 3), d, 5, 2, 64),
         ((33, 256), b, 32, 2, 256),  # a warp has one row
         ((23, 200), h, 13, 1, 128),  # two

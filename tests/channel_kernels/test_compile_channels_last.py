@@ -25,6 +25,7 @@ KINDS: list[Kind] = [
     *(((f, f, f), 4, False, "none"), ((f, f, f), 1, True, "relu"), ((d, d, d), 1, False, "none")),
     *(((d, d, d), 2, True, "silu"), ((b, f, f), 8, True, "none"), ((h, h, f), 8, True, "silu")),
     *(((d, d, d), 2, True, "none"), ((h, h, f), 2, True, "none"), ((d, d, d), 2, False, "none")),
+    *(((b, b, b), 1, True, "none"), ((h, f, f), 1, False, "none"), ((b, f, f), 1, True, "silu")),
 ]
 
 
@@ -53,7 +54,7 @@ def test_no_register_is_spilled_and_accesses_are_vectors(kind: Kind, capability:
     types, width, *_ = kind
     assert spilled == 0
     size = width * ITEMSIZE[types[0]]
-    assert f"cp.async.{'cg' if size == 16 else 'ca'}.shared.global" in ptx
+    assert (f"cp.async.{'cg' if size == 16 else 'ca'}.shared.global" in ptx) == (size >= 4)
     assert "st.async" in ptx
     if size == 16:
         assert "ld.shared.v4.b32" in ptx

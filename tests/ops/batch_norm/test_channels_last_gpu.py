@@ -27,6 +27,9 @@ SHAPES = [  # and slices, vectors
     ((433, 60, 7), 8, 8),  # vectors of 8 bytes
     ((33, 18, 7, 7), 2, 9),  # of 4
     ((1, 96, 11, 11, 11), 8, 6),
+    ((1, 1799, 6, 6, 6), 1, 16),  # of 2: single elements, through registers
+    ((21458, 15), 16, 15),
+    ((4, 513, 14, 14), 4, 32),
 ]
 
 
