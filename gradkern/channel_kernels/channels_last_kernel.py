@@ -32,7 +32,7 @@ from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["build"]
 
-AT_ONCE = 4  # rows that go through registers
+ROWS_AT_ONCE = 4  # that go through registers
 
 
 def build(form: ChannelsLastForm) -> Callable[..., None]:
@@ -76,16 +76,20 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
 
     @device_function
     def fetch_some(D: int, X: int, at: int, row: int, last: int, places: tuple[int, int, int, int]) -> None:
-        """AT_ONCE rows, up to the last: all loads first, so that their latencies overlap."""
+        """So many rows, up to the last: all loads first, so that their latencies overlap."""
         own_D, own_X, ahead, step = places
-        some, d, x = cuda.local.array(1, FLOAT), cuda.local.array(AT_ONCE, FLOAT), cuda.local.array(AT_ONCE, FLOAT)
-        for n in range(AT_ONCE):
+        some, d, x = (
+            cuda.local.array(1, FLOAT),
+            cuda.local.array(ROWS_AT_ONCE, FLOAT),
+            cuda.local.array(ROWS_AT_ONCE, FLOAT),
+        )
+        for n in range(ROWS_AT_ONCE):
             here = at + int64(min(int32(row + n), last)) * step
             load_here(some, D + here)
             d[n] = some[0]
             load_here(some, X + here)
             x[n] = some[0]
-        for n in range(AT_ONCE):
+        for n in range(ROWS_AT_ONCE):
             there = min(int32(row + n), last) * ahead
             some[0] = d[n]
             store_there(own_D + there, some)
@@ -103,7 +107,7 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
         while row < last:
             if BY_REGISTERS:
                 fetch_some(D, X, at, row, int32(last - 1), places)
-                row = int32(row + AT_ONCE)
+                row = int32(row + ROWS_AT_ONCE)
             else:
                 here = at + int64(row) * step
                 copy(own_D + row * ahead, D + here)

@@ -131,7 +131,7 @@ def test_a_search_knows_what_it_will_compile_before_it_begins() -> None:
 
 def test_without_a_search_it_is_the_first_candidates_kernel() -> None:
     (spec,) = specs({**BATCH_NORM, "policy": {"search": "default"}})
-    assert spec.builder == "gradkern.channel_kernels.streaming_kernel:build"
+    assert spec.builder == "gradkern.channel_kernels.persistent_kernel:build"
     pinned = specs({**BATCH_NORM, "policy": {"kernel": "streaming_2_launches"}})
     assert len(pinned) == 2
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.channel_kernels import streaming_plan
+from gradkern.channel_kernels import channels_last_plan, streaming_plan
 from gradkern.channel_kernels.streaming_plan import StreamingPlan
 from gradkern.cuda.device import Device, in_turn
 from gradkern.ops.batch_norm.cuda import plan as batch_norm
@@ -20,7 +20,7 @@ from gradkern.policy import Policy
 from gradkern.search import plan as search_plan
 from gradkern.search.candidate import Unfit
 from gradkern.search.tuner import Choice
-from gradkern.strides import c_strides
+from gradkern.strides import c_strides, end_to_end
 
 DEVICE = Device(0, (9, 0), 132, 232448)
 
@@ -53,6 +53,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> Search:
     for module in (batch_norm, streaming_plan):
         monkeypatch.setattr(module, "device_of", lambda call: DEVICE)
     monkeypatch.setattr(batch_norm, "choose", made)
+    monkeypatch.setattr(channels_last_plan, "resident_clusters", lambda device, slices, threads: 132 // slices)
     monkeypatch.setattr(search_plan, "is_current", lambda device: True)
     monkeypatch.setattr(search_plan, "scratch", lambda device, stream, size: (0, 4096))
     return made
@@ -88,6 +89,26 @@ def test_one_search_is_among_our_kernel_and_cudnns_routes(search: Search) -> Non
     assert (task.terms, pin) == (4 * 15, None)
     assert [source.name for source in task.sources] == ["streaming", "persistent", "cudnn"]
     assert plan.kernel == "fake"
+
+
+@pytest.mark.parametrize(
+    ("shape", "last", "first"),
+    [
+        ((32, 64, 56, 56), False, "persistent"),
+        ((1000, 256, 7, 7), False, "streaming"),  # planes are small
+        ((128, 64, 112, 112), False, "streaming"),  # no cluster holds a channel
+        ((12, 448, 10, 1), True, "persistent"),
+        ((256, 64, 56, 56), True, "streaming"),
+    ],
+)
+def test_what_should_be_faster_serves_until_a_search_is_made(
+    search: Search, shape: tuple[int, ...], last: bool, first: str
+) -> None:
+    X = end_to_end(tensor(shape), (0, 2, 3, 1) if last else (0, 1, 2, 3))
+    batch_norm.plan(call(shape, dY=X, X=X, dX=X))
+    ((task, _),) = search.asked
+    assert task.sources[0].name == first
+    assert {source.name for source in task.sources} == {"streaming", "persistent", "cudnn"}
 
 
 @pytest.mark.parametrize("mode", ["spatial", "spatial_persistent"])

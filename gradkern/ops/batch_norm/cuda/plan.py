@@ -16,6 +16,7 @@ from gradkern.channel_kernels.streaming_plan import StreamingPlan
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, LaunchPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
+from gradkern.ops.batch_norm.cuda import persistent
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.reference import elements
 from gradkern.ops.batch_norm.cuda.sync import NAMES
@@ -95,14 +96,19 @@ def _bound(choices: Choices) -> BoundCandidate:
     return BoundCandidate(candidate, tuple(range(len(task.inputs))), tuple(range(len(task.outputs))))
 
 
+def _modules(problem: Problem, device: Device) -> list[str]:
+    """Where candidates come from; the first serves calls until a search is made."""
+    own = ["persistent", "streaming"] if persistent.comes_first(problem, device) else ["streaming"]
+    own += ["persistent"] if problem.told_by_X and "persistent" not in own else []
+    return [*own, "cudnn"] if problem.plain else own
+
+
 def _task(call: Call, device: Device) -> Task:
     mode = call.attributes["mode"]
     activation = with_alpha(call.attributes)
     problem = Problem(**call.inputs, **call.outputs, mode=mode, activation=activation, in_place=bool(call.in_place))
     name, _ = without_alpha(activation)
-    modules = ["streaming", "persistent"] if problem.told_by_X else ["streaming"]
-    modules += ["cudnn"] if problem.plain else []
-    modules = modules if mode == "auto" else ["cudnn"]
+    modules = _modules(problem, device) if mode == "auto" else ["cudnn"]
     told = [name] if name != "none" else []
     told += ["dZ"] if problem.dZ is not None else []
     return Task(
