@@ -53,7 +53,7 @@ class ChannelsLastForm:
     data: str  # type of D, X and dX
     parameter: str  # of scale, bias and the sums
     statistic: str  # of mean and deviation
-    outputs: frozenset[str]  # of dX, scale_sum, bias_sum
+    outputs: frozenset[str]  # dX, and of scale_sum, bias_sum
     epsilon: float | None  # deviation is the variance, to which this is added; None: it is 1/standard deviation
     centred: bool  # dX has the terms of the sums
     shared_bytes: int

@@ -39,7 +39,7 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
     THREADS, WARPS, WIDTH = form.threads, form.warps, form.width
     SCALE_SUM, BIAS_SUM = "scale_sum" in form.outputs, "bias_sum" in form.outputs
-    GRADIENT, CENTRED, ACTIVE = "dX" in form.outputs, form.centred, form.activation != "none"
+    CENTRED, ACTIVE = form.centred, form.activation != "none"
     VECTOR, PAIR, BY_REGISTERS = form.vector, form.pair, form.by_registers
     PARAMETER, STATISTIC = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic]
 
@@ -143,7 +143,7 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
                 d_sum[e] += d[e]
                 dh_sum[e] += d[e] * h[e]
                 d[e] = d[e] * gains[e]
-            if GRADIENT and not CENTRED:
+            if not CENTRED:
                 store(dX + at + int64(row) * step, d)
             row = int32(row + 1)
 
@@ -243,9 +243,8 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
                 pair[0] = one[0]
                 load_statistic(one, deviation + channel * STATISTIC)
                 r = inverse(one[0])
-                if GRADIENT:
-                    load_parameter(one, scale + channel * PARAMETER)
-                    pair[1] = one[0] * r
+                load_parameter(one, scale + channel * PARAMETER)
+                pair[1] = one[0] * r
                 store_pair(of_channel, pair)
                 if ACTIVE:
                     load_parameter(one, bias + channel * PARAMETER)

@@ -24,6 +24,7 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.thorough,
     pytest.mark.filterwarnings("ignore:Using padding='same'"),  # PyTorch's remark on its own samples
+    pytest.mark.filterwarnings("ignore:gradkern.*not used, as it is wrong:RuntimeWarning"),  # of a library's engine
 ]
 
 OPERATORS = gradkern.operators()
