@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import gcd, prod
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,11 @@ import pytest
 from helpers import dml_batch_norm as constant
 from helpers.batch_norm import OUTPUTS, Case, case
 from helpers.batch_norm_activation import Backward, backward
-from helpers.guarded import Guarded
+from helpers.simulate_persistent import launch
 
 from gradkern.channel_kernels.activation_alpha import with_alpha
 from gradkern.channel_kernels.channels_last_form import ARGUMENTS, ChannelsLastForm, RowsPartition
 from gradkern.channel_kernels.channels_last_kernel import build
-from gradkern.cuda.device_code import simulated
 from gradkern.ops.batch_norm.cuda.sync import NAMES
 from gradkern.ops.dml_batch_norm.cuda import NAMES as CONSTANT_NAMES
 
@@ -41,30 +40,16 @@ def simulate(
     given = {names[name]: array for name, array in operands.inputs.items()}
     shape, order = given["X"].shape, (0, *range(2, given["X"].ndim), 1)
     arrays = {name: array.transpose(order) if array.shape == shape else array for name, array in given.items()}
-    X, parameter = arrays["X"], arrays["scale"]
-    types = X.dtype.name, parameter.dtype.name, arrays["mean"].dtype.name
+    X = arrays["X"]
+    types = X.dtype.name, arrays["scale"].dtype.name, arrays["mean"].dtype.name
     wanted = frozenset(names[name] for name in outputs)
     width = gcd(16, shape[1] * X.itemsize) // X.itemsize
     form = ChannelsLastForm(*types, wanted, epsilon, centred, MEMORY, width, activation, threads)
     partition = RowsPartition(form, shape[1], X.size // shape[1], vectors, slices, clusters)
-    held = {name: Guarded((array.size,), array.dtype) for name, array in arrays.items()}
-    for name, array in arrays.items():
-        held[name].array[...] = array.ravel()
-        if name != in_place:
-            held[name].freeze()
-    shapes = {name: X.shape if names[name] == "dX" else parameter.shape for name in outputs}
-    for name, stored in shapes.items():
-        held[names[name]] = Guarded((prod(stored),), X.dtype if names[name] == "dX" else parameter.dtype)
-    if in_place:
-        held["dX"] = held[in_place]
-    numbers: dict[str, Any] = {name: each.address for name, each in held.items()}
-    numbers |= {name: getattr(partition, name) for name in ARGUMENTS if hasattr(partition, name)}
-    arguments = tuple(np.int64(numbers.get(name, 0)) for name in ARGUMENTS)
-    simulated.launch(build(form), clusters * slices, threads, slices, partition.shared_bytes, arguments)
-    for guarded in held.values():
-        guarded.check()
-    found = {name: np.array(held[names[name]].array).reshape(stored) for name, stored in shapes.items()}
-    return {name: each.transpose(np.argsort(order)) if each.shape == X.shape else each for name, each in found.items()}
+    how = clusters, slices, threads, partition.shared_bytes, in_place
+    found = launch(build(form), ARGUMENTS, partition, arrays, wanted, *how)
+    found["dX"] = found["dX"].transpose(np.argsort(order))
+    return {name: found[names[name]] for name in outputs}
 
 
 def check(operands: Operands, vectors: int, **how: Any) -> None:

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from helpers import dml_batch_norm as constant
 from helpers.batch_norm import OUTPUTS, Case, case
-from helpers.guarded import Guarded
+from helpers.simulate_persistent import launch
 
 from gradkern.channel_kernels import persistent_form
 from gradkern.channel_kernels.persistent_form import ARGUMENTS, PersistentForm, resident_partitions
 from gradkern.channel_kernels.persistent_kernel import build
-from gradkern.cuda.device_code import simulated
 from gradkern.ops.batch_norm.cuda.sync import NAMES
 from gradkern.ops.dml_batch_norm.cuda import NAMES as CONSTANT_NAMES
 
@@ -49,8 +48,8 @@ def simulate(
     names, epsilon = (NAMES, None) if centred else (CONSTANT_NAMES, constant.EPSILON)
     outputs = outputs or (OUTPUTS if centred else constant.OUTPUTS)
     arrays = {names[name]: array for name, array in operands.inputs.items()}
-    X, parameter = arrays["X"], arrays["scale"]
-    types = X.dtype.name, parameter.dtype.name, arrays["mean"].dtype.name
+    X = arrays["X"]
+    types = X.dtype.name, arrays["scale"].dtype.name, arrays["mean"].dtype.name
     wanted = frozenset(names[name] for name in outputs)
     sizes = X.shape[0], X.shape[1], prod(X.shape[2:])
     form = PersistentForm(*types, wanted, epsilon, centred, MEMORY)
@@ -60,24 +59,10 @@ def simulate(
     if batch:
         fewest = -(-partition.images_each // batch) if centred else 1
         partition = replace(partition, batch=batch, slots=max(slots, fewest))
-    held = {name: Guarded((array.size,), array.dtype) for name, array in arrays.items()}
-    for name, array in arrays.items():
-        held[name].array[...] = array.ravel()
-        if name != in_place:
-            held[name].freeze()
-    shapes = {name: X.shape if names[name] == "dX" else parameter.shape for name in outputs}
-    for name, shape in shapes.items():
-        held[names[name]] = Guarded((prod(shape),), X.dtype if names[name] == "dX" else parameter.dtype)
-    if in_place:
-        held["dX"] = held[in_place]
-    numbers: dict[str, Any] = {name: each.address for name, each in held.items()}
-    numbers |= {name: getattr(partition, name) for name in ARGUMENTS if hasattr(partition, name)}
-    arguments = tuple(np.int64(numbers.get(name, 0)) for name in ARGUMENTS)
     shared_bytes = form.ring_at + partition.ring_bytes(form)
-    simulated.launch(build(form), clusters * slices, form.threads, slices, shared_bytes, arguments)
-    for guarded in held.values():
-        guarded.check()
-    return {name: np.array(held[names[name]].array).reshape(shape) for name, shape in shapes.items()}
+    how = clusters, slices, form.threads, shared_bytes, in_place
+    found = launch(build(form), ARGUMENTS, partition, arrays, wanted, *how)
+    return {name: found[names[name]] for name in outputs}
 
 
 def check(operands: Case | constant.Case, **how: Any) -> None:
