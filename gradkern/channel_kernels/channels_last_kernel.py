@@ -128,39 +128,36 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
             if ACTIVE:
                 d[e] = times_derivative(d[e], h[e] * gains[e] + biases[e])
 
-    @device_function
-    def first_pass(
-        dX: int, at: int, first: int, last: int, places: tuple[int, int, int, int],
-        means: Any, gains: Any, biases: Any, d_sum: Any, dh_sum: Any,
-    ) -> None:  # fmt: skip
-        """Adds to the sums, and writes dX where it does not need them."""
-        _, _, _, step = places
-        d, h = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-        row = first
-        while row < last:
-            load_row(d, h, row, places, means, gains, biases)
-            for e in range(WIDTH):
-                d_sum[e] += d[e]
-                dh_sum[e] += d[e] * h[e]
-                d[e] = d[e] * gains[e]
-            if not CENTRED:
-                store(dX + at + int64(row) * step, d)
-            row = int32(row + 1)
+    def over_rows(second: bool) -> Callable[..., None]:
+        """A pass over a thread's rows from `first` to `last`. The first adds to the sums, one of D and another of
+        D (X - mean), and writes dX where it does not need them; the second writes dX, with shifts and slopes.
+        """
+        SECOND, WRITES = second, second or not CENTRED
 
-    @device_function
-    def second_pass(
-        dX: int, at: int, first: int, last: int, places: tuple[int, int, int, int],
-        means: Any, gains: Any, biases: Any, shifts: Any, slopes: Any,
-    ) -> None:  # fmt: skip
-        _, _, _, step = places
-        d, h = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-        row = first
-        while row < last:
-            load_row(d, h, row, places, means, gains, biases)
-            for e in range(WIDTH):
-                d[e] = gains[e] * (d[e] - shifts[e] - h[e] * slopes[e])
-            store(dX + at + int64(row) * step, d)
-            row = int32(row + 1)
+        @device_function
+        def one_pass(
+            dX: int, at: int, first: int, last: int, places: tuple[int, int, int, int],
+            means: Any, gains: Any, biases: Any, one: Any, another: Any,
+        ) -> None:  # fmt: skip
+            _, _, _, step = places
+            d, h = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+            row = first
+            while row < last:
+                load_row(d, h, row, places, means, gains, biases)
+                for e in range(WIDTH):
+                    if SECOND:
+                        d[e] = gains[e] * (d[e] - one[e] - h[e] * another[e])
+                    else:
+                        one[e] += d[e]
+                        another[e] += d[e] * h[e]
+                        d[e] = d[e] * gains[e]
+                if WRITES:
+                    store(dX + at + int64(row) * step, d)
+                row = int32(row + 1)
+
+        return one_pass
+
+    first_pass, second_pass = over_rows(False), over_rows(True)
 
     @device_function
     def load_pairs(firsts: Any, seconds: Any, address: int) -> None:

@@ -19,7 +19,7 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.launch import LaunchPlan, kernel_of_form, resident_clusters
 from gradkern.strides import is_dense
 
-__all__ = ["channels_last_plan", "fitting_partitions", "single_pass_partition"]
+__all__ = ["channels_last_plan", "fitting_partitions", "single_pass_plan"]
 
 _VECTOR = 16  # bytes, at most
 
@@ -49,14 +49,14 @@ def fitting_partitions(
     return found
 
 
-def single_pass_partition(tensors: Named, device: Device, epsilon: float) -> RowsPartition:
+def single_pass_plan(tensors: Named, device: Device, epsilon: float) -> LaunchPlan:
     """Where the statistics are constants. Raises Refusal, with the reason, where the streaming kernel is better."""
     if "scale_sum" not in tensors:
         raise Refusal("without the sum for the scale X need not be read")
     best = fitting_partitions(tensors, device, epsilon)[0]
     if persistent_time(best) >= streaming_time(best):
         raise Refusal("the streaming kernel should take less time")
-    return best
+    return channels_last_plan(best, device, list(tensors))
 
 
 def channels_last_plan(partition: RowsPartition, device: Device, given: list[str]) -> LaunchPlan:

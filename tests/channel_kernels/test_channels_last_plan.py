@@ -184,7 +184,7 @@ def test_constant_statistics_take_the_faster_kernel(
     sizes: tuple[int, ...], dtype: str, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gradkern.ops.dml_batch_norm.cuda.device_of", lambda call: H200)
-    monkeypatch.setattr(dml, "channels_last_plan", lambda partition, device, given: given)
+    monkeypatch.setattr(channels_last_plan, "channels_last_plan", lambda partition, device, given: given)
     monkeypatch.setattr(dml.streaming_plan, "plan", lambda *_: "streaming")
     given = ["X", "D", "mean", "deviation", "scale", "dX", "scale_sum", "bias_sum"]
     assert dml.plan(dml_call(sizes, dtype)) == (given if taken else "streaming")

@@ -193,7 +193,7 @@ def test_directml_takes_it_where_channels_are_the_second_axis_and_it_is_the_fast
         "gradkern.channel_kernels.persistent_plan.persistent_plan",
         lambda form, partition, device, given: ("whole", given),
     )
-    monkeypatch.setattr(dml, "single_pass_partition", refused)
+    monkeypatch.setattr("gradkern.channel_kernels.channels_last_plan.single_pass_plan", refused)
     monkeypatch.setattr(dml.streaming_plan, "plan", lambda *_: "walk")
     data, each = tensor(sizes), tensor(statistics)
     inputs = {"Input": data, "InputGradient": data, "Mean": each, "Variance": each, "Scale": each}

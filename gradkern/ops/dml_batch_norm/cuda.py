@@ -5,9 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from gradkern.call import Call, Refusal
-from gradkern.channel_kernels import streaming_plan
-from gradkern.channel_kernels.channels_last_plan import channels_last_plan, single_pass_partition
-from gradkern.channel_kernels.persistent_plan import single_pass_plan
+from gradkern.channel_kernels import channels_last_plan, persistent_plan, streaming_plan
 from gradkern.channel_kernels.streaming_plan import StreamingPlan
 from gradkern.cuda.launch import LaunchPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
@@ -34,9 +32,8 @@ def plan(call: Call) -> StreamingPlan | LaunchPlan | EmptyPlan:
     if per_channel and call.outputs and call.inputs["Input"].size:
         tensors = {NAMES[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}
         device = device_of(call)
-        with suppress(Refusal):
-            return single_pass_plan(tensors, device, epsilon)
-        with suppress(Refusal):
-            return channels_last_plan(single_pass_partition(tensors, device, epsilon), device, list(tensors))
+        for on_chip in (persistent_plan, channels_last_plan):
+            with suppress(Refusal):
+                return on_chip.single_pass_plan(tensors, device, epsilon)
     is_kept = [kept == size for size, kept in zip(sizes, statistics, strict=True)]
     return streaming_plan.plan(call, NAMES, is_kept, epsilon)

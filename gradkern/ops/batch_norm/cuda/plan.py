@@ -98,8 +98,9 @@ def _bound(choices: Choices) -> BoundCandidate:
 
 def _modules(problem: Problem, device: Device) -> list[str]:
     """Where candidates come from; the first serves calls until a search is made."""
-    own = ["persistent", "streaming"] if persistent.comes_first(problem, device) else ["streaming"]
-    own += ["persistent"] if problem.told_by_X and "persistent" not in own else []
+    own = ["streaming", "persistent"] if problem.told_by_X else ["streaming"]
+    if persistent.comes_first(problem, device):
+        own.reverse()
     return [*own, "cudnn"] if problem.plain else own
 
 

@@ -64,11 +64,11 @@ class Problem:
     @property
     def plain(self) -> bool:
         """It is the gradient of the batch norm alone."""
-        return self.activation == "none" and self.dY2 is None and self.dZ is None
+        return self.activation == "none" and self.told_by_X
 
     @property
     def told_by_X(self) -> bool:
-        """It is that, or that of a batch norm and an activation whose derivative X, Scale and B tell."""
+        """It is that, or with an activation whose derivative X, Scale and B tell: no other array is read or written."""
         return self.Y is None and self.dY2 is None and self.dZ is None
 
     @property
