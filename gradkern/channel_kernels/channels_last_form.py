@@ -33,17 +33,15 @@ _SECTOR = 32  # bytes that memory gives at least
 _MOST_VECTORS = 32  # of a row, as many as a warp has lanes
 # What the kernel takes, in microseconds and bytes: fitted to an H200's times (cold L2) of 66 problems of 1 to 260 MB,
 # each in up to 21 partitions. They are 5 % off in the median. Of what was measured, the choice is 0.6 % slower than the
-# best on average, and 6.6 % at worst; where it is this kernel or a single pass of the streaming kernel, 8 % at worst.
-# Vectors of 4 and 8 bytes take longer than is expected.
+# best on average, and 6.6 % at worst. Vectors of 4 and 8 bytes take longer than is expected.
 _LAUNCH = 4.2
-_ROUND, _EXCHANGE, _SECOND_PASS = 1.27, 0.94, 0.41  # for every item of a block: in any case; in a cluster; if centred
+_ROUND, _EXCHANGE = 1.68, 0.94  # for every item of a block: in any case; in a cluster
 _DOUBLING = 0.23  # for every doubling of the slices
 _BANDWIDTH = 4.18e6
 _SHORT_ROWS = 27.5  # bytes that a row's part costs besides its own
 _BLOCK_BANDWIDTH, _STEP = 0.0386e6, 0.117  # of one block: bytes; a row of each thread, whatever its bytes
 _STEP_BY_REGISTERS = 0.17  # not fitted with the others: so much longer each step made 13 arrays of odd channels
-_STREAMING, _STREAMED = 8.8, 3.6e6  # of the streaming kernel, where it reads once
-_TWO_PASSES, _TWICE_STREAMED = 11.5, 2.55e6  # where it reads twice
+_STREAMING, _STREAMED = 11.5, 2.55e6  # of the streaming kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +50,8 @@ class ChannelsLastForm:
 
     data: str  # type of D, X and dX
     parameter: str  # of scale, bias and the sums
-    statistic: str  # of mean and deviation
+    statistic: str  # of mean and of the inverse standard deviation
     outputs: frozenset[str]  # dX, and of scale_sum, bias_sum
-    epsilon: float | None  # deviation is the variance, to which this is added; None: it is 1/standard deviation
-    centred: bool  # dX has the terms of the sums
     shared_bytes: int
     width: int  # channels of a vector
     activation: str = "none"  # as with_alpha tells it: D is the gradient of it, and X, scale and bias say where
@@ -176,11 +172,11 @@ def persistent_time(partition: RowsPartition) -> float:
     moved = 3 * partition.rows * partition.row_bytes
     together = moved / _BANDWIDTH * (1 + _SHORT_ROWS / part)
     alone = rounds * partition.steps * max(3 * partition.at_once * part / _BLOCK_BANDWIDTH, step)
-    each = _ROUND + (_EXCHANGE if slices > 1 else 0) + (_SECOND_PASS if form.centred else 0)
+    each = _ROUND + (_EXCHANGE if slices > 1 else 0)
     return _LAUNCH + _DOUBLING * log2(slices) + rounds * each + (together**4 + alone**4) ** (1 / 4)
 
 
 def streaming_time(partition: RowsPartition) -> float:
     """Microseconds that the streaming kernel should take."""
     moved = 3 * partition.rows * partition.row_bytes
-    return _TWO_PASSES + moved / _TWICE_STREAMED if partition.form.centred else _STREAMING + moved / _STREAMED
+    return _STREAMING + moved / _STREAMED

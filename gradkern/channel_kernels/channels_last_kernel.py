@@ -1,9 +1,8 @@
 """The gradient of a batch norm in one read of memory, for arrays in the order N H W C: rows of all channels.
 
-    r = deviation, or 1 / sqrt(deviation + epsilon),  h = X - mean       r: inverse standard deviation of the channel
-    bias_sum = sum of D,  scale_sum = r (sum of D h)               over the m rows
-    dX = scale r D                                                 where the statistics are constants
-    dX = scale r (D - bias_sum/m - h r scale_sum/m)                where they are those of the rows
+    r = deviation,  h = X - mean                      r: inverse standard deviation of the channel
+    bias_sum = sum of D,  scale_sum = r (sum of D h)  over the m rows
+    dX = scale r (D - bias_sum/m - h r scale_sum/m)
 
 With an activation D is given as the gradient of its result, and is times its derivative where scale r h + bias is.
 
@@ -25,7 +24,6 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.channel_kernels.activation import derivative_of
 from gradkern.channel_kernels.channels_last_form import CHANNELS_AT, PARTS, ChannelsLastForm
-from gradkern.channel_kernels.inverse_std import inverse_std
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
@@ -39,7 +37,7 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
     THREADS, WARPS, WIDTH = form.threads, form.warps, form.width
     SCALE_SUM, BIAS_SUM = "scale_sum" in form.outputs, "bias_sum" in form.outputs
-    CENTRED, ACTIVE = form.centred, form.activation != "none"
+    ACTIVE = form.activation != "none"
     VECTOR, PAIR, BY_REGISTERS = form.vector, form.pair, form.by_registers
     PARAMETER, STATISTIC = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic]
 
@@ -52,7 +50,6 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
     load_pair, store_pair = i.loader("shared", form.compute, 2), i.storer("shared", form.compute, 2)
     shuffle_down = i.shuffle_down_double if DOUBLE else i.shuffle_down
     send_pair = i.send_pair_double if DOUBLE else i.send_pair
-    inverse = inverse_std(form.compute, form.epsilon)
     times_derivative = derivative_of(form.activation, form.compute)
     copy = None if BY_REGISTERS else i.async_copy(VECTOR)
     load_here, store_there = i.loader("global", form.data, WIDTH), i.storer("shared", form.data, WIDTH)
@@ -130,9 +127,9 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
 
     def over_rows(second: bool) -> Callable[..., None]:
         """A pass over a thread's rows from `first` to `last`. The first adds to the sums, one of D and another of
-        D (X - mean), and writes dX where it does not need them; the second writes dX, with shifts and slopes.
+        D (X - mean); the second writes dX, with shifts and slopes.
         """
-        SECOND, WRITES = second, second or not CENTRED
+        SECOND = second
 
         @device_function
         def one_pass(
@@ -150,8 +147,7 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
                     else:
                         one[e] += d[e]
                         another[e] += d[e] * h[e]
-                        d[e] = d[e] * gains[e]
-                if WRITES:
+                if SECOND:
                     store(dX + at + int64(row) * step, d)
                 row = int32(row + 1)
 
@@ -239,7 +235,7 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
                 load_statistic(one, mean + channel * STATISTIC)
                 pair[0] = one[0]
                 load_statistic(one, deviation + channel * STATISTIC)
-                r = inverse(one[0])
+                r = one[0]
                 load_parameter(one, scale + channel * PARAMETER)
                 pair[1] = one[0] * r
                 store_pair(of_channel, pair)
@@ -304,12 +300,11 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
                 if BIAS_SUM:
                     one[0] = pair[0]
                     store_parameter(bias_sum + channel * PARAMETER, one)
-            if CENTRED:
-                if thread < group:
-                    pair[0], pair[1] = pair[0] * share, pair[1] * share * r * r
-                    store_pair(of_channel + pairs, pair)
-                cuda.syncthreads()
-                load_pairs(shifts, slopes, of_vector + pairs)
+            if thread < group:
+                pair[0], pair[1] = pair[0] * share, pair[1] * share * r * r
+                store_pair(of_channel + pairs, pair)
+            cuda.syncthreads()
+            load_pairs(shifts, slopes, of_vector + pairs)
 
             # second pass: dX; and copies of the next item
             at_before, own_before = at, own
@@ -319,8 +314,7 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
             first_before, first, part = int32(0), int32(0), i.unseen(int32(0))
             while part < PARTS:
                 last_before, last = end_of_part(part, steps, own_before), end_of_part(part, steps, own)
-                if CENTRED:
-                    second_pass(dX, at_before, first_before, last_before, places, means, gains, biases, shifts, slopes)
+                second_pass(dX, at_before, first_before, last_before, places, means, gains, biases, shifts, slopes)
                 fetch(D, X, at, first, last, places)
                 first_before, first, part = last_before, last, int32(part + 1)
         if slices > 1:

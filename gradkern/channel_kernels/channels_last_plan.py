@@ -11,24 +11,20 @@ from gradkern.channel_kernels.channels_last_form import (
     ChannelsLastForm,
     RowsPartition,
     channels_last_partitions,
-    persistent_time,
-    streaming_time,
 )
 from gradkern.channel_kernels.persistent_plan import DATA, Named, most_slices, persistent_launch, types_of
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import LaunchPlan, kernel_of_form, resident_clusters
 from gradkern.strides import is_dense
 
-__all__ = ["channels_last_plan", "fitting_partitions", "single_pass_plan"]
+__all__ = ["channels_last_plan", "fitting_partitions"]
 
 _VECTOR = 16  # bytes, at most
 
 
-def fitting_partitions(
-    tensors: Named, device: Device, epsilon: float | None = None, activation: str = "none"
-) -> list[RowsPartition]:
-    """Those whose groups of channels stay on the chip, that which should take least time first. epsilon: None where the
-    statistics are those of X; activation: as with_alpha tells it. Raises Refusal, with the reason, where there is none.
+def fitting_partitions(tensors: Named, device: Device, activation: str = "none") -> list[RowsPartition]:
+    """Those whose groups of channels stay on the chip, that which should take least time first. activation: as
+    with_alpha tells it. Raises Refusal, with the reason, where there is none.
     """
     if "dX" not in tensors:
         raise Refusal("without dX nothing is read twice")
@@ -40,23 +36,13 @@ def fitting_partitions(
     channels, item = X.shape[1], X.dtype.itemsize
     vector = gcd(_VECTOR, channels * item, *(tensors[name][1].alignment for name in DATA))
     width, memory = vector // item, device.shared_bytes
-    form = ChannelsLastForm(*types_of(tensors), epsilon, epsilon is None, memory, width, activation)
+    form = ChannelsLastForm(*types_of(tensors), memory, width, activation)
     most = most_slices(device)
     clusters = {slices: resident_clusters(device, slices, form.threads) for slices in SLICES if slices <= most}
     found = channels_last_partitions(form, (X.size // channels, channels), clusters)
     if not found:
         raise Refusal("a group of its channels does not fit the shared memory of a cluster of blocks")
     return found
-
-
-def single_pass_plan(tensors: Named, device: Device, epsilon: float) -> LaunchPlan:
-    """Where the statistics are constants. Raises Refusal, with the reason, where the streaming kernel is better."""
-    if "scale_sum" not in tensors:
-        raise Refusal("without the sum for the scale X need not be read")
-    best = fitting_partitions(tensors, device, epsilon)[0]
-    if persistent_time(best) >= streaming_time(best):
-        raise Refusal("the streaming kernel should take less time")
-    return channels_last_plan(best, device, list(tensors))
 
 
 def channels_last_plan(partition: RowsPartition, device: Device, given: list[str]) -> LaunchPlan:

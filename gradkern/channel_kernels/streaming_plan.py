@@ -15,7 +15,7 @@ from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.cuda.scratch import scratch
 from gradkern.strides import is_dense, memory_order, merged_axes
 
-__all__ = ["StreamingPlan", "plan"]
+__all__ = ["StreamingPlan", "plan", "slabs_of"]
 
 _DATA = ("D", "D2", "X", "Y", "Z", "dX", "dZ")
 _PER_CHANNEL = ("scale", "scale_sum", "bias_sum", "mean")  # the first has the type of the sums' results; one order
@@ -87,19 +87,11 @@ def plan(
     """
     device = device_of(call)
     tensors = {names[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}
-    data, X = tensors["X" if "X" in tensors else "D"]
-    order = memory_order(X)
-    for name, tensor in tensors.values():
-        if not is_dense(tensor, order if len(tensor.shape) == len(order) else None):
-            raise Refusal(f"{name}: it does not lie end to end in the memory order of {data}")
-    kept_axes = [axis for axis in order if is_kept[axis] and X.shape[axis] != 1]
-    per_channel = next(tensors[name][1] for name in _PER_CHANNEL if name in tensors)
-    if len(per_channel.shape) != len(order) and kept_axes != sorted(kept_axes):
-        raise Refusal(f"{data}: its channels lie in another order than the parameters")
+    X = tensors["X" if "X" in tensors else "D"][1]
+    slabs = slabs_of(tensors, is_kept)
     if 0 in X.shape or not call.outputs:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
 
-    slabs = Slabs.of(merged_axes([X.shape[axis] for axis in order], [is_kept[axis] for axis in order]))
     described = {name: tensor for name, (_, tensor) in tensors.items()}
     outputs = frozenset(names[name] for name in call.outputs)
     form = _form(described, outputs, slabs, epsilon, activation, device)
@@ -133,6 +125,22 @@ def plan(
     second, tiling = choose_tiling(second, slabs, device.processors, device.shared_bytes)
     after = _launch(second, tiling, device, given, False, numbers)
     return StreamingPlan(f"{kernel}_then_{name_of(second, tiling)}", memory, first, device, totals_at, after)
+
+
+def slabs_of(tensors: Mapping[str, tuple[str, Tensor]], is_kept: Sequence[bool]) -> Slabs:
+    """The axes of X, or of D where there is no X, as they lie in memory. tensors: by the kernel's name, the contract's
+    and the tensor. Raises Refusal, with the reason, where they do not lie dense in one order.
+    """
+    data, X = tensors["X" if "X" in tensors else "D"]
+    order = memory_order(X)
+    for name, tensor in tensors.values():
+        if not is_dense(tensor, order if len(tensor.shape) == len(order) else None):
+            raise Refusal(f"{name}: it does not lie end to end in the memory order of {data}")
+    kept_axes = [axis for axis in order if is_kept[axis] and X.shape[axis] != 1]
+    per_channel = next(tensors[name][1] for name in _PER_CHANNEL if name in tensors)
+    if len(per_channel.shape) != len(order) and kept_axes != sorted(kept_axes):
+        raise Refusal(f"{data}: its channels lie in another order than the parameters")
+    return Slabs.of(merged_axes([X.shape[axis] for axis in order], [is_kept[axis] for axis in order]))
 
 
 def _passes(

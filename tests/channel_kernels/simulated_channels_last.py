@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import dml_batch_norm as constant
 from helpers.batch_norm import OUTPUTS, Case, case
 from helpers.batch_norm_activation import Backward, backward
 from helpers.simulate_persistent import launch
@@ -16,11 +15,10 @@ from gradkern.channel_kernels.activation_alpha import with_alpha
 from gradkern.channel_kernels.channels_last_form import ARGUMENTS, ChannelsLastForm, RowsPartition
 from gradkern.channel_kernels.channels_last_kernel import build
 from gradkern.ops.batch_norm.cuda.sync import NAMES
-from gradkern.ops.dml_batch_norm.cuda import NAMES as CONSTANT_NAMES
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 MEMORY = 1 << 20
-Operands = Case | constant.Case | Backward
+Operands = Case | Backward
 
 
 def simulate(
@@ -28,36 +26,29 @@ def simulate(
     vectors: int,
     slices: int = 1,
     clusters: int = 2,
-    outputs: tuple[str, ...] = (),
+    outputs: tuple[str, ...] = OUTPUTS,
     in_place: str = "",
     threads: int = 64,
 ) -> dict[str, np.ndarray]:
     """The results of a case, whose data lie with the channels last."""
-    centred = not isinstance(operands, constant.Case)
-    names, epsilon = (NAMES, None) if centred else (CONSTANT_NAMES, constant.EPSILON)
-    outputs = outputs or (OUTPUTS if centred else constant.OUTPUTS)
     activation = with_alpha(operands.attributes) if isinstance(operands, Backward) else "none"
-    given = {names[name]: array for name, array in operands.inputs.items()}
+    given = {NAMES[name]: array for name, array in operands.inputs.items()}
     shape, order = given["X"].shape, (0, *range(2, given["X"].ndim), 1)
     arrays = {name: array.transpose(order) if array.shape == shape else array for name, array in given.items()}
     X = arrays["X"]
     types = X.dtype.name, arrays["scale"].dtype.name, arrays["mean"].dtype.name
-    wanted = frozenset(names[name] for name in outputs)
+    wanted = frozenset(NAMES[name] for name in outputs)
     width = gcd(16, shape[1] * X.itemsize) // X.itemsize
-    form = ChannelsLastForm(*types, wanted, epsilon, centred, MEMORY, width, activation, threads)
+    form = ChannelsLastForm(*types, wanted, MEMORY, width, activation, threads)
     partition = RowsPartition(form, shape[1], X.size // shape[1], vectors, slices, clusters)
     how = clusters, slices, threads, partition.shared_bytes, in_place
     found = launch(build(form), ARGUMENTS, partition, arrays, wanted, *how)
     found["dX"] = found["dX"].transpose(np.argsort(order))
-    return {name: found[names[name]] for name in outputs}
+    return {name: found[NAMES[name]] for name in outputs}
 
 
 def check(operands: Operands, vectors: int, **how: Any) -> None:
     operands.check(simulate(operands, vectors, **how))
-
-
-def of_constants(sizes: tuple[int, ...], dtype: str) -> constant.Case:
-    return constant.case(sizes, (1, sizes[1], *(1 for _ in sizes[2:])), dtype)
 
 
 @pytest.mark.parametrize(
@@ -79,13 +70,11 @@ def of_constants(sizes: tuple[int, ...], dtype: str) -> constant.Case:
 )
 def test_every_kind_of_row(sizes: tuple[int, ...], dtype: str, vectors: int, slices: int, threads: int) -> None:
     check(case(sizes, dtype), vectors, slices=slices, threads=threads)
-    check(of_constants(sizes, dtype), vectors, slices=slices, threads=threads)
 
 
 @pytest.mark.parametrize(("clusters", "slices"), [(1, 1), (1, 4), (3, 2), (7, 1), (2, 8)])
 def test_clusters_with_many_items_with_few_and_with_none(clusters: int, slices: int) -> None:
     check(case((70, 40), f), 2, clusters=clusters, slices=slices)
-    check(of_constants((70, 40), f), 2, clusters=clusters, slices=slices)
 
 
 @pytest.mark.parametrize("types", [(h, h, f), (h, f, f), (b, f, f), (b, b, f), (b, b, b), (h, h, h)], ids=" ".join)
@@ -98,11 +87,6 @@ def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
     check(case((20, 24, 2), h), 2, outputs=outputs, slices=2)
 
 
-@pytest.mark.parametrize("outputs", [constant.OUTPUTS[:1], constant.OUTPUTS[:2], constant.OUTPUTS[::2]], ids=" ".join)
-def test_only_the_wanted_outputs_are_written_where_statistics_are_constants(outputs: tuple[str, ...]) -> None:
-    check(of_constants((20, 24, 2), h), 2, outputs=outputs, slices=2)
-
-
 @pytest.mark.parametrize("activation", ["relu", "leaky_relu", "silu"])
 @pytest.mark.parametrize("types", [(h, f, f), (d, d, d), (b, b, b)], ids=" ".join)
 def test_the_gradient_of_an_activation(activation: str, types: tuple[str, str, str]) -> None:
@@ -112,7 +96,6 @@ def test_the_gradient_of_an_activation(activation: str, types: tuple[str, str, s
 @pytest.mark.parametrize("source", ["D", "X"])
 def test_dX_may_be_written_over_what_it_is_made_from(source: str) -> None:
     check(case((70, 40), f), 2, in_place=source, slices=2, clusters=1)
-    check(of_constants((70, 40), f), 2, in_place=source, slices=2, clusters=1)
 
 
 def test_a_mean_far_from_zero_costs_no_digits() -> None:

@@ -17,7 +17,7 @@ from gradkern.channel_kernels import persistent_form
 from gradkern.channel_kernels.persistent_form import ARGUMENTS, PersistentForm, resident_partitions
 from gradkern.channel_kernels.persistent_kernel import build
 from gradkern.ops.batch_norm.cuda.sync import NAMES
-from gradkern.ops.dml_batch_norm.cuda import NAMES as CONSTANT_NAMES
+from gradkern.ops.dml_batch_norm.cuda.plan import NAMES as CONSTANT_NAMES
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 MEMORY = 1 << 20

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradkern.call import Call, Tensor
+from gradkern.call import Tensor
 from gradkern.strides import c_strides, end_to_end
 
 pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
@@ -26,8 +26,6 @@ from gradkern.cuda.dry_run import DryRunDevice, dry_run
 from gradkern.cuda.launch import resident_clusters
 from gradkern.ops.batch_norm.cuda import persistent
 from gradkern.ops.batch_norm.cuda.problem import Problem
-from gradkern.ops.dml_batch_norm import cuda as dml
-from gradkern.policy import Policy
 from gradkern.search.candidate import Unfit
 
 H200 = Device(0, (9, 0), 132, 232448)
@@ -53,7 +51,7 @@ def problem(shape: tuple[int, ...] = (16, 64, 7, 7), dtype: str = "float16", **c
 
 
 def made(size: tuple[int, int], data: str = "float16", width: int = 8, memory: int = 232448) -> list[RowsPartition]:
-    form = ChannelsLastForm(data, "float32", "float32", ALL, None, True, memory, width)
+    form = ChannelsLastForm(data, "float32", "float32", ALL, memory, width)
     return channels_last_partitions(form, size, CLUSTERS)
 
 
@@ -152,48 +150,6 @@ def test_activations_are_known_where_x_tells_their_derivative() -> None:
 def test_narrower_vectors_where_an_array_begins_within_one() -> None:
     (first, _) = persistent.candidates(problem(X=tensor((16, 64, 7, 7), alignment=8)), H200)
     assert first.recipe["vectors"] % 4 == 0  # whole sectors of vectors of 8 bytes
-
-
-def dml_call(sizes: tuple[int, ...], dtype: str, outputs: tuple[str, ...] = ()) -> Call:
-    data, each = tensor(sizes, dtype), tensor((1, sizes[1], *(1 for _ in sizes[2:])), dtype)
-    inputs = {"Input": data, "InputGradient": data, "Mean": each, "Variance": each, "Scale": each}
-    wanted = {"OutputGradient": data, "OutputScaleGradient": each, "OutputBiasGradient": each}
-    wanted = {name: wanted[name] for name in outputs or wanted}
-    return Call("DmlBatchNormalizationGrad", inputs, wanted, {"Epsilon": 1e-5}, {}, frozenset(), "cuda:0", Policy())
-
-
-@pytest.mark.parametrize(
-    ("sizes", "dtype", "taken"),  # whether it was the faster on an H200
-    [
-        ((12, 448, 10), "float32", True),
-        ((62, 426), "float64", True),
-        ((64, 512, 7, 7), "bfloat16", True),
-        ((1, 896, 23, 23), "float16", True),
-        ((2, 256, 37, 37), "float64", True),
-        ((8192, 1024), "bfloat16", False),
-        ((64, 60, 28, 28), "float16", False),
-        ((11, 8, 90, 90), "bfloat16", False),
-        ((256, 2048, 7, 7), "bfloat16", False),
-        ((19425, 76), "bfloat16", False),
-        ((1, 1799, 6, 6, 6), "float16", True),
-        ((46, 543, 7), "bfloat16", True),
-        ((18841, 43), "float16", False),
-    ],
-)
-def test_constant_statistics_take_the_faster_kernel(
-    sizes: tuple[int, ...], dtype: str, taken: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gradkern.ops.dml_batch_norm.cuda.device_of", lambda call: H200)
-    monkeypatch.setattr(channels_last_plan, "channels_last_plan", lambda partition, device, given: given)
-    monkeypatch.setattr(dml.streaming_plan, "plan", lambda *_: "streaming")
-    given = ["X", "D", "mean", "deviation", "scale", "dX", "scale_sum", "bias_sum"]
-    assert dml.plan(dml_call(sizes, dtype)) == (given if taken else "streaming")
-
-
-def test_without_the_sum_for_the_scale_x_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradkern.ops.dml_batch_norm.cuda.device_of", lambda call: H200)
-    monkeypatch.setattr(dml.streaming_plan, "plan", lambda *_: "streaming")
-    assert dml.plan(dml_call((62, 426), "float64", ("OutputGradient", "OutputBiasGradient"))) == "streaming"
 
 
 def test_one_kernel_serves_all_sizes_of_one_type() -> None:

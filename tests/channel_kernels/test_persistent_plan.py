@@ -19,7 +19,7 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.ops.batch_norm.cuda import persistent
 from gradkern.ops.batch_norm.cuda.problem import Problem
-from gradkern.ops.dml_batch_norm import cuda as dml
+from gradkern.ops.dml_batch_norm.cuda import plan as dml
 from gradkern.policy import Policy
 from gradkern.search.candidate import Unfit
 
@@ -188,12 +188,12 @@ def refused(*_: Any) -> Any:
 def test_directml_takes_it_where_channels_are_the_second_axis_and_it_is_the_faster(
     sizes: tuple[int, ...], statistics: tuple[int, ...], taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradkern.ops.dml_batch_norm.cuda.device_of", lambda call: H200)
+    monkeypatch.setattr("gradkern.ops.dml_batch_norm.cuda.plan.device_of", lambda call: H200)
     monkeypatch.setattr(
         "gradkern.channel_kernels.persistent_plan.persistent_plan",
         lambda form, partition, device, given: ("whole", given),
     )
-    monkeypatch.setattr("gradkern.channel_kernels.channels_last_plan.single_pass_plan", refused)
+    monkeypatch.setattr(dml, "_tiles_plan", refused)
     monkeypatch.setattr(dml.streaming_plan, "plan", lambda *_: "walk")
     data, each = tensor(sizes), tensor(statistics)
     inputs = {"Input": data, "InputGradient": data, "Mean": each, "Variance": each, "Scale": each}

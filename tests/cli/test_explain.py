@@ -183,12 +183,12 @@ def test_a_launch_and_the_bound_are_shown(monkeypatch: pytest.MonkeyPatch, provi
 def test_plans_of_gradkerns_own_kernels_tell_their_launches() -> None:
     pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
     from gradkern.channel_kernels.streaming_plan import StreamingPlan
+    from gradkern.channel_kernels.tiles_plan import TilesPlan
     from gradkern.cuda.launch import LaunchPlan
     from gradkern.ops.batch_norm.cuda.plan import BatchNormPlan
-    from gradkern.ops.bias_gelu.cuda.plan import GeluPlan
 
     one, two, device = (cast(Any, SimpleNamespace()) for _ in range(3))
-    assert GeluPlan("gelu", 0, one, device).launches == LaunchPlan("whole", one).launches == (one,)
+    assert TilesPlan("gelu", 0, one, device).launches == LaunchPlan("whole", one).launches == (one,)
     assert StreamingPlan("walk", 0, one, device).launches == (one,)
     assert StreamingPlan("walk", 0, one, device, then=two).launches == (one, two)
     for alone, launches in ((LaunchPlan("whole", one), (one,)), (None, ())):

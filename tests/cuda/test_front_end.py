@@ -23,7 +23,7 @@ from gradkern.cuda.folding import folded
 from gradkern.ops.bias_gelu.cuda import form as gelu
 
 FORM = gelu.choose(
-    gelu.BiasGeluForm("BiasGeluGrad_dX", "float16", "float16", ("dX", "dB"), 8, bias_width=8), 768, 1 << 15, 132
+    gelu.BiasGeluForm("BiasGeluGrad_dX", "float16", "float16", ("dX", "dB"), 8, parameters_at_once=8), 768, 1 << 15, 132
 )
 COMPILE = """
 import hashlib, json, sys
@@ -31,12 +31,13 @@ from gradkern.cuda import compile as compiling
 if sys.argv[1] == "other release":
     compiling.TESTED = "0.29."
 from dataclasses import replace
+from gradkern.channel_kernels.tiles_form import ARGUMENTS
 from gradkern.ops.bias_gelu.cuda import form as gelu
 from gradkern.ops.bias_gelu.cuda.kernel import build
 FORM = gelu.{form}
 def made(form, capability):
     return compiling.compile_kernel(
-        build(form), len(gelu.ARGUMENTS), capability, form.threads, form.blocks_per_processor, form.name
+        build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor, form.name
     )
 if sys.argv[1] == "after others":
     made(replace(FORM, operator="BiasFastGeluGrad_dX"), (9, 0))

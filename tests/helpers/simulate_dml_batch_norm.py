@@ -12,7 +12,7 @@ from gradkern.channel_kernels.streaming_form import StreamingForm
 from gradkern.channel_kernels.streaming_kernel import build
 from gradkern.channel_kernels.streaming_tiling import ARGUMENTS, Slabs, Tiling, best_tiling, fitted
 from gradkern.cuda.device_code import simulated
-from gradkern.ops.dml_batch_norm.cuda import NAMES
+from gradkern.ops.dml_batch_norm.cuda.plan import NAMES
 from gradkern.strides import merged_axes
 from helpers.dml_batch_norm import EPSILON, OUTPUTS, Case
 from helpers.guarded import Guarded

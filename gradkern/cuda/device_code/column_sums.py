@@ -181,17 +181,21 @@ def column_sums(
                         store_vector(group_at + (2 * SLICE_4 + v * WIDTH) * ITEM, x)
                     else:
                         store_global_vector(out_at + (2 * to_second + v * WIDTH) * ITEM, x)
-        if BY_UNITS:
+        if BY_UNITS or SINGLE_BLOCK:  # a column a thread, as four results one after another take longer
             cuda.syncthreads()
             cuda.syncthreads()
-            column = i.unseen(max(int32(0), int32(-first_column)) + thread)
+            column = i.unseen((max(int32(0), int32(-first_column)) if BY_UNITS else int32(0)) + thread)
             while column < own:
                 for part in range(SUMS):
                     x[0] = FLOAT(0)
                     for other in range(GROUPS):
                         load_one(four, shared + AT + ((other * SUMS + part) * SLICE_4 + column) * ITEM)
                         x[0] += four[0]
-                    store_partial_one(out_at + (part * to_second + column) * ITEM, x)
+                    if SINGLE_BLOCK:
+                        where = first_column + column
+                        write_sum(part, where, columns, x[0], operand, first_result, second_result, third_result)
+                    else:
+                        store_partial_one(out_at + (part * to_second + column) * ITEM, x)
                 column = i.unseen(column + THREADS)
         elif THROUGH_SHARED:
             cuda.syncthreads()
@@ -205,14 +209,8 @@ def column_sums(
                         load_4(four, shared + AT + ((other * SUMS + part) * SLICE_4 + column) * ITEM)
                         for e in range(4):
                             total[e] += four[e]
-                    if SINGLE_BLOCK:
-                        for e in range(4):
-                            if column + e < own:
-                                where = first_column + column + e
-                                write_sum(part, where, columns, total[e], operand,
-                                          first_result, second_result, third_result)  # fmt: skip
-                    else:  # what lies beyond the last column goes into the padding of the partial row
-                        store_partial_4(out_at + (part * to_second + column) * ITEM, total)
+                    # what lies beyond the last column goes into the padding of the partial row
+                    store_partial_4(out_at + (part * to_second + column) * ITEM, total)
                 column = i.unseen(column + 4 * THREADS)
 
     @device_function

@@ -6,15 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.bias_gelu import EXACT, FAST, FORWARD, NAMES, assert_right, operands
+from helpers.bias_gelu import EXACT, FAST, FORWARD, assert_right, operands
 from helpers.guarded import Guarded
 
+from gradkern.channel_kernels.tiles_form import ARGUMENTS
 from gradkern.cuda.device_code import simulated
-from gradkern.ops.bias_gelu.cuda.form import ARGUMENTS, BiasGeluForm
+from gradkern.ops.bias_gelu.cuda.form import BiasGeluForm
 from gradkern.ops.bias_gelu.cuda.kernel import build
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 BOTH = ("dX", "dB")
+KERNEL_NAMES = {"A": "X", "C": "dX", "dY": "D", "B": "first_parameter", "dB": "first_sum"}
 
 
 def check(
@@ -27,6 +29,8 @@ def check(
     blocks: int = 0,
     offset: int = 0,
     spread: int = 0,
+    large: int = 0,
+    times: int = 1,
     in_place: str = "",
     **form: Any,
 ) -> None:
@@ -50,15 +54,16 @@ def check(
         held["dX"] = held[in_place] if in_place else hold((rows, columns), data)
     if "dB" in outputs:
         held["dB"] = hold((columns,), parameter or data)
-    chunks = made.chunks(-(-rows // fold))
+    chunks = made.chunks(-(-rows // fold)) - large * (times - 1)
     tiles = chunks * made.slices(columns * fold)
     partial = Guarded((chunks * made.column_sums.partial_bytes(columns * fold),), np.uint8)
     counter = np.zeros(64, np.uint32)
-    named = {NAMES.get(name, name): each.address for name, each in held.items()}
+    named = {KERNEL_NAMES.get(name, name): each.address for name, each in held.items()}
     named |= {"partial": partial.address, "counter": counter.ctypes.data}
     named |= made.sizes(columns * fold)
+    named |= {"large": large, "times": times}
     named |= {"rows": rows // fold, "tail": rows % fold * columns, "repeat": columns}
-    named |= {f"{name}_stride": row * fold for name in ("dY", "X", "dX")}
+    named |= {f"{name}_stride": row * fold for name in ("D", "X", "dX")}
     arguments = tuple(np.int64(named.get(name, 0)) for name in ARGUMENTS)
     kernel = build(made)
     for _ in range(2):  # the second launch finds the counters as the first left them
@@ -95,16 +100,28 @@ def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
 
 
 def test_blocks_draw_their_tasks() -> None:
-    check(FAST, 43, 200, b, blocks=3, width=8, lanes=8, warp_groups=2, unroll=2, bias_width=8)
+    check(FAST, 43, 200, b, blocks=3, width=8, lanes=8, warp_groups=2, unroll=2, parameters_at_once=8)
+
+
+@pytest.mark.parametrize(("large", "times"), [(1, 2), (2, 3), (3, 2)])
+def test_a_slices_first_tiles_are_higher(large: int, times: int) -> None:
+    check(FAST, 61, 100, f, blocks=3, large=large, times=times, width=4, lanes=8, warp_groups=1, unroll=2)
+    check(EXACT, 229, 33, h, blocks=2, large=large, times=times, width=8, lanes=16, warp_groups=1, unroll=2, fold=8)
 
 
 @pytest.mark.parametrize("columns", [8, 40, 64, 72, 200])
 def test_one_kernel_serves_any_number_of_columns(columns: int) -> None:
-    check(FAST, 13, columns, b, blocks=3, width=8, lanes=8, warp_groups=1, unroll=2, bias_width=8)
+    check(FAST, 13, columns, b, blocks=3, width=8, lanes=8, warp_groups=1, unroll=2, parameters_at_once=8)
 
 
 def test_a_row_for_each_thread_where_it_is_one_vector() -> None:
-    check(EXACT, 150, 8, b, blocks=2, width=8, lanes=1, warp_groups=1, unroll=2, bias_width=8)
+    check(EXACT, 150, 8, b, blocks=2, width=8, lanes=1, warp_groups=1, unroll=2, parameters_at_once=8)
+
+
+@pytest.mark.parametrize("rows", [49, 100, 144])
+def test_a_block_with_all_rows_of_its_columns_some_at_a_time(rows: int) -> None:
+    times = -(-rows // 48)
+    check(EXACT, rows, 100, h, large=1, times=times, width=4, lanes=4, warp_groups=3, unroll=2, single_block=True)
 
 
 def test_a_block_with_all_rows_of_its_columns() -> None:
@@ -119,8 +136,8 @@ def test_rows_of_odd_columns_folded_into_one_with_whole_vectors(rows: int, outpu
 
 @pytest.mark.parametrize("rows", [64, 95])
 def test_rows_folded_to_whole_cache_lines_in_more_than_one_tile(rows: int) -> None:
-    check(EXACT, rows, 33, d, blocks=3, width=2, lanes=16, warp_groups=1, unroll=2, fold=16, bias_width=1)
-    check(EXACT, rows, 40, h, blocks=3, width=8, lanes=8, warp_groups=1, unroll=1, fold=8, bias_width=8)
+    check(EXACT, rows, 33, d, blocks=3, width=2, lanes=16, warp_groups=1, unroll=2, fold=16, parameters_at_once=1)
+    check(EXACT, rows, 40, h, blocks=3, width=8, lanes=8, warp_groups=1, unroll=1, fold=8, parameters_at_once=8)
 
 
 def test_few_rows_in_slices_of_many_lanes() -> None:

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import cycle, product
+from typing import Any
 
+import numpy as np
 import pytest
 from helpers.bias_gelu import EXACT, FAST, FORWARD
-from helpers.compiled import HOPPER, OTHERS, parameters
+from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, parameters
+
+from gradkern.call import Call, Tensor
+from gradkern.policy import Policy
+from gradkern.strides import c_strides
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
+from gradkern.channel_kernels.tiles_form import ARGUMENTS
 from gradkern.cuda.device_code.columns import ITEMSIZE
-from gradkern.ops.bias_gelu.cuda.form import ARGUMENTS, BiasGeluForm, choose
+from gradkern.cuda.dry_run import DryRunDevice, dry_run
+from gradkern.ops.bias_gelu.cuda.form import BiasGeluForm, choose
+from gradkern.ops.bias_gelu.cuda.plan import plan
 
 pytestmark = pytest.mark.thorough
 
@@ -24,7 +33,7 @@ KINDS: list[Kind] = [  # operator, types, rows, columns, fold, outputs
     *product((EXACT, FAST), TYPES, [1 << 15], [4096], [1], [STREAM, SUMS]),
     *product((EXACT, FAST), [(b, b), (f, f), (d, d)], [1 << 15], [1001], [0], [STREAM, SUMS]),
     *product((EXACT, FAST), [(b, b), (f, f)], [1 << 15], [8], [1], [STREAM, SUMS]),
-    *product((EXACT, FAST), [(b, b), (d, d)], [13], [80001], [0], [SUMS]),
+    *product((EXACT, FAST), [(b, b), (d, d)], [200], [80001], [0], [SUMS]),
     *product((EXACT, FAST), [(b, b), (d, d)], [128], [3072], [1], [("dB",), SUMS]),
 ]
 THEMSELVES: list[Kind] = [
@@ -48,7 +57,8 @@ def compiled(kind: Kind, capability: tuple[int, int]) -> tuple[BiasGeluForm, int
     width = 16 // ITEMSIZE[data]
     fold = fold or width
     biases = width if fold == 1 else 1
-    form = BiasGeluForm(operator, data, parameter, outputs, width, folded=fold > 1, fold=fold, bias_width=biases)
+    form = BiasGeluForm(operator, data, parameter, outputs, width, folded=fold > 1, fold=fold)
+    form = replace(form, parameters_at_once=biases)
     form = choose(replace(form, native_bfloat16=capability >= (8, 0)), columns * fold, rows // fold, 132)
     made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
     return form, made.spilled, made.ptx
@@ -72,3 +82,32 @@ def test_no_register_is_spilled_and_16_bytes_move_at_a_time(kind: Kind, capabili
     assert "dX" not in form.outputs or ptx.count("st.global.v4.b32") >= form.unroll
     assert "ld.local" not in ptx
     assert ("L2::evict_last" in ptx) == (form.persistent and capability >= (8, 0))  # the tiles' sums
+
+
+FEW: list[tuple[str, str, int, int]] = [
+    *product((EXACT, FAST), (b, f, d), [100], [3072, 1001]),
+    *product((EXACT, FAST), (b, f, d), [30], [1001]),
+    *product((EXACT, FAST), (b, f, d), [512], [3072]),
+    *product((EXACT, FAST), (b, d), [300], [1001]),
+]
+"""Operator, type, rows and columns."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability"),
+    parameters([*product(FEW[::6], HOPPER)], [*product(FEW, HOPPER), *product(FEW[::4], OTHERS)]),
+)
+def test_no_register_is_spilled_where_a_tile_has_all_rows(
+    kind: tuple[str, str, int, int], capability: tuple[int, int]
+) -> None:
+    operator, dtype, rows, columns = kind
+    size, bias = ((shape, np.dtype(dtype)) for shape in ((rows, columns), (columns,)))
+    matrix, vector = (Tensor(kind, shape, c_strides(shape, kind.itemsize), 256) for shape, kind in (size, bias))
+    inputs = {"dY": matrix, "X": matrix, "B": vector}
+    axes: dict[str, Any] = {"rows": (rows,), "columns": columns}
+    call = Call(operator, inputs, {"dX": matrix, "dB": vector}, {}, axes, frozenset(), "cuda:0", Policy())
+    with dry_run(DryRunDevice(0, capability, 132, SHARED_MEMORY[capability])) as device:
+        made = plan(call)
+    assert "single_block" in made.kernel
+    (spec,) = device.specs
+    assert spec.compile().spilled == 0

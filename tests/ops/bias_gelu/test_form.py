@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import gcd
 
 import numpy as np
 import pytest
 from helpers.bias_gelu import EXACT
 
+from gradkern.channel_kernels.tiles_form import fold_of_sums, one_tile
 from gradkern.cuda.device_code.columns import reciprocal
-from gradkern.ops.bias_gelu.cuda.form import BiasGeluForm, choose, fold_of_sums
+from gradkern.ops.bias_gelu.cuda.form import BiasGeluForm, choose
 from gradkern.ops.bias_gelu.cuda.plan import _fold
 
 
-@pytest.mark.parametrize(("outputs", "step", "most"), [(("dX",), 8, 13), (("dX",), 1, 17), (("dX", "dB"), 8, 17)])
+@pytest.mark.parametrize(
+    ("outputs", "step", "most"), [(("dX",), 8, 13), (("dX",), 1, 24), (("dX", "dB"), 8, 19), (("dX", "dB"), 1, 48)]
+)
 def test_few_kernels_serve_all_widths(outputs: tuple[str, ...], step: int, most: int) -> None:
     rows, sums, forms = 1 << 20, "dB" in outputs, set()
     for columns in range(64, 16384 + 1, step):
-        fold, biases = _fold(rows, columns, 2, 8, not sums), 8 if columns % 8 == 0 else 1
-        form = BiasGeluForm(EXACT, "bfloat16", "bfloat16", outputs, 8, bias_width=biases)
+        fold, biases = _fold(rows, columns, 2, 8, not sums), gcd(8, columns)
+        form = BiasGeluForm(EXACT, "bfloat16", "bfloat16", outputs, 8, parameters_at_once=biases)
         if sums:
             fold = fold_of_sums(form, rows, columns, fold)
         form = replace(form, folded=fold > 1, fold=fold if sums else 1)
@@ -41,14 +45,15 @@ def test_the_reciprocal_divides_like_division() -> None:
     ("rows", "columns", "unroll"), [(128, 3072, 1), (256, 1024, 1), (700, 1024, 2), (4096, 1024, 4)]
 )
 def test_small_arrays_are_cut_into_blocks_for_all_multiprocessors(rows: int, columns: int, unroll: int) -> None:
-    form = choose(BiasGeluForm(EXACT, "bfloat16", "bfloat16", ("dX",), 8, bias_width=8), columns, rows, 132)
+    form = choose(BiasGeluForm(EXACT, "bfloat16", "bfloat16", ("dX",), 8, parameters_at_once=8), columns, rows, 132)
     assert form.unroll == unroll
     assert unroll == 1 or form.chunks(rows) * form.slices(columns) >= 264
 
 
 def sums_form(rows: int, columns: int, width: int = 8) -> tuple[BiasGeluForm, int]:
     """Of a gradient in 16 bits with that of the bias, and its rows of the array in one of the kernel's."""
-    form = BiasGeluForm(EXACT, "bfloat16", "bfloat16", ("dX", "dB"), width, bias_width=width if columns % 8 == 0 else 1)
+    biases = gcd(width, columns)
+    form = BiasGeluForm(EXACT, "bfloat16", "bfloat16", ("dX", "dB"), width, parameters_at_once=biases)
     fold = fold_of_sums(form, rows, columns, _fold(rows, columns, 2, width, False))
     form = replace(form, folded=fold > 1, fold=fold)
     return choose(form, columns * fold, -(-rows // fold), 132), fold
@@ -100,3 +105,55 @@ def test_slices_are_wider_where_half_of_a_tile_would_lie_beyond_the_last_row(
 ) -> None:
     form, _ = sums_form(rows, columns)
     assert form.lanes == lanes
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "width", "one"),
+    [
+        (128, 3072, 8, True),
+        (128, 300_000, 8, True),
+        (54, 24833, 1, True),  # single elements, but not many
+        (120, 40004, 4, True),
+        (100, 300_001, 1, False),
+        (256, 768, 8, True),  # as was the faster on an H200, of this line on
+        (512, 3072, 8, True),
+        (512, 12288, 8, True),
+        (400, 1001, 1, True),
+        (200, 4002, 2, True),
+        (2048, 768, 8, False),
+        (2048, 3072, 8, False),
+        (4000, 64, 8, False),
+    ],
+)
+def test_few_rows_are_one_tile_where_that_is_faster(rows: int, columns: int, width: int, one: bool) -> None:
+    form = BiasGeluForm(EXACT, "bfloat16", "bfloat16", ("dX", "dB"), width)
+    found = one_tile(form, columns, rows, 132)
+    assert (found is not None) is one
+    assert choose(form, columns, rows, 132).single_block is one
+    if found is not None:
+        assert found.heights(columns, rows, 264)[:2] == (1, 1)
+        assert found.heights(columns, rows, 264)[2] * found.tile_rows >= rows
+
+
+@pytest.mark.parametrize("rows", [1, 17, 54, 128])
+@pytest.mark.parametrize(("columns", "width"), [(4096, 8), (1001, 1), (1002, 2), (1004, 4), (33, 1), (8, 8)])
+def test_one_tile_has_all_of_few_rows(rows: int, columns: int, width: int) -> None:
+    form = choose(BiasGeluForm(EXACT, "bfloat16", "bfloat16", ("dX", "dB"), width), columns, rows, 132)
+    assert form.single_block
+    assert form.chunks(rows) == 1  # all at once
+    assert form.threads <= 512
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "times"), [(1_000_000, 64, 4), (500_000, 128, 2), (60_000, 1000, 2), (36_941, 576, 2)]
+)
+def test_a_slices_first_tiles_are_higher_and_small_ones_come_last(rows: int, columns: int, times: int) -> None:
+    form, fold = sums_form(rows, columns)
+    assert fold == 1
+    chunks, large, found = form.heights(columns, rows, 264)
+    assert found == times
+    small = chunks - large
+    assert large > 0
+    assert form.chunks(rows) == times * large + small  # no row is anybody's twice, and none is nobody's
+    assert small * form.slices(columns) >= 2 * times * 264  # for every block at a time some
+    assert form.heights(columns, 2 * form.tile_rows, 264) == (2, 0, times)  # few are all alike

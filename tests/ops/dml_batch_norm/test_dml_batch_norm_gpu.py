@@ -57,7 +57,7 @@ class Prepared:
         in_place: str = "",
     ) -> None:
         from gradkern.cuda.device import activate, get_device
-        from gradkern.ops.dml_batch_norm.cuda import plan
+        from gradkern.ops.dml_batch_norm.cuda.plan import plan
 
         X, statistics = operands.inputs["Input"], operands.inputs["Mean"].shape
         self.order = order or tuple(range(X.ndim))
@@ -149,17 +149,21 @@ def test_other_memory_orders_are_taken_as_they_are(order: tuple[int, ...], sizes
 
 
 @pytest.mark.parametrize("dtype", [b, h, f, d])
-@pytest.mark.parametrize("sizes", [(62, 426), (12, 448, 10), (64, 512, 7, 7), (1, 896, 23, 23), (700, 192)], ids=str)
-def test_few_rows_of_all_channels_stay_on_the_chip(sizes: tuple[int, ...], dtype: str) -> None:
-    from gradkern.cuda.device import get_device
-
-    if get_device(0).capability < (9, 0):
-        pytest.skip("clusters need compute capability 9.0")
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        *((62, 426), (12, 448, 10), (1, 896, 23, 23), (700, 192), (120, 909), (54, 24833), (9, 20001), (5, 8)),
+        *((60_000, 33), (40_000, 58), (300_000, 5), (9000, 64), (3000, 1001), (20, 2053, 14, 14), (4, 100, 70, 70)),
+    ],
+    ids=str,
+)
+def test_rows_of_one_element_of_each_channel_go_by_tiles(sizes: tuple[int, ...], dtype: str) -> None:
     last = (0, *range(2, len(sizes)), 1)
     statistics = (1, sizes[1], *(1 for _ in sizes[2:]))
-    for in_place in ("", "Input"):
-        kernel = check(case(sizes, statistics, dtype), order=last, in_place=in_place)
-        assert kernel.startswith("persistent") or (sizes, dtype) == ((64, 512, 7, 7), d), "that is streamed"
+    ways: list[dict[str, Any]] = [{}, {"in_place": "Input"}, {"outputs": OUTPUTS[:2]}]
+    for how in ways:
+        kernel = check(case(sizes, statistics, dtype), order=last, **how)
+        assert kernel.startswith(("columns_tiles", "columns_single_block"))
 
 
 @pytest.mark.parametrize("offset", [1, 2, 4])
@@ -251,7 +255,7 @@ def test_strided_arrays_are_refused_and_copied_by_the_dispatcher() -> None:
 
 
 def test_a_channel_order_that_is_not_the_parameters_is_refused() -> None:
-    from gradkern.ops.dml_batch_norm.cuda import plan
+    from gradkern.ops.dml_batch_norm.cuda.plan import plan
 
     like = Tensor(np.dtype(np.float32), (4, 5, 6), (120, 4, 20), 16)
     parameter = Tensor(np.dtype(np.float32), (1, 5, 6), (120, 24, 4), 16)
@@ -280,7 +284,7 @@ def test_more_than_two_to_the_31_elements(statistics: tuple[int, ...]) -> None:
     from helpers.driver import driver
 
     from gradkern.cuda.device import activate, check, get_device
-    from gradkern.ops.dml_batch_norm.cuda import plan
+    from gradkern.ops.dml_batch_norm.cuda.plan import plan
 
     sizes = (131_073, 4, 4096)
     count, channels = prod(sizes), prod(statistics)

@@ -103,7 +103,7 @@ def _channels_first(problem: Problem, device: Device) -> Iterator[PersistentCand
 
 def _channels_last(problem: Problem, device: Device) -> Iterator[PersistentCandidate]:
     named = _named(problem)
-    for partition in fitting_partitions(named, device, activation=problem.activation):
+    for partition in fitting_partitions(named, device, problem.activation):
         slices, vectors = partition.slices, partition.vectors
         make = partial(channels_last_plan, partition, device, list(named))
         recipe, is_faster = {"slices": slices, "vectors": vectors}, _should_be_faster(partition)

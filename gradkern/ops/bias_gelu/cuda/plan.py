@@ -2,88 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 
-from gradkern.call import Call, Refusal, Tensor
+from gradkern.call import Call
+from gradkern.channel_kernels.tiles_form import LINE, fold_of_sums, one_tile
+from gradkern.channel_kernels.tiles_plan import TilesPlan, has_long_rows, parameters_at_once, tiles_plan
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
-from gradkern.cuda.scratch import scratch
-from gradkern.ops.bias_gelu.cuda.form import ARGUMENTS, LINE, BiasGeluForm, choose, fold_of_sums
+from gradkern.ops.bias_gelu.cuda.form import BiasGeluForm, choose
 
 __all__ = ["plan"]
 
-_NAMES = {"A": "X", "C": "dX"}  # of GELU's own, in the gradients' words
+_NAMES = {  # contract name -> the kernel's
+    "dY": "D",
+    "X": "X",
+    "A": "X",
+    "B": "first_parameter",
+    "dX": "dX",
+    "C": "dX",
+    "dB": "first_sum",
+}
 
 LINES = 2 * LINE  # bytes: to where rows that are not whole lines are folded
 LEAST_ROWS = 64  # of the kernel: with fewer, many rows of its tiles lie beyond the last
 
 
-@dataclass(frozen=True, slots=True)
-class GeluPlan:
-    """One launch."""
-
-    kernel: str
-    scratch: int
-    launch: Launch
-    device: Device
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        return (self.launch,)
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        if self.scratch:
-            self.launch((*inputs, *outputs, *scratch(self.device, stream, self.scratch)), stream)
-        else:
-            self.launch((*inputs, *outputs), stream)
-
-
-def plan(call: Call) -> GeluPlan | EmptyPlan:
+def plan(call: Call) -> TilesPlan | EmptyPlan:
     """The plan of one of the two GELUs, or of a gradient, on `call.device`."""
     device = device_of(call)
-    tensors = _tensors(call)
+    tensors = {**call.inputs, **call.outputs}
     rows, columns = size_of(call.axes["rows"]), size_of(call.axes["columns"])
     for name in tensors.keys() & {"B", "dB"}:
         require_flat(name, tensors[name])
     row_axes = len(call.axes["rows"])
-    strides = {name: row_stride(name, tensors[name], row_axes) for name in ("dY", "X", "dX") if name in tensors}
+    strides = {
+        _NAMES[name]: row_stride(name, tensor, row_axes) for name, tensor in tensors.items() if name not in ("B", "dB")
+    }
     if rows == 0 or columns == 0 or not call.outputs:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
 
     form, fold = _form(call, rows, columns, strides, device)
-    kernel_rows = -(-rows // fold)
-    form = choose(form, columns * fold, kernel_rows, device.processors)
-    numbers = {"rows": rows // fold, "tail": rows % fold * columns, "repeat": columns}
-    numbers |= form.sizes(columns * fold) | {f"{name}_stride": fold * stride for name, stride in strides.items()}
-    arguments = [numbers.get(name, 0) for name in ARGUMENTS]
-    arguments_of_call = [*tensors, *(("counter", "partial") if form.persistent else ())]
+    form = choose(form, columns * fold, -(-rows // fold), device.processors)
+    name = ("fast_gelu" if form.fast else "gelu") + ("_forward" if form.forward else "")
+    given = [_NAMES[each] for each in tensors]
     builder = "gradkern.ops.bias_gelu.cuda.kernel:build"
-    kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS))
-    chunks = form.chunks(kernel_rows)
-    grid = chunks * numbers["slices"]
-    partial = chunks * form.column_sums.partial_bytes(columns * fold) if form.persistent else 0
-    if form.persistent:
-        grid = min(grid, kernel.resident_blocks(form.threads))
-        if not grid:
-            raise Refusal(f"no block of {form.threads} threads fits the device")
-    changing = [ARGUMENTS.index(name) for name in arguments_of_call]
-    launch = Launch(kernel, grid, form.threads, arguments, changing, cooperative=form.persistent)
-    return GeluPlan(_name(form, fold, numbers["slices"]), partial, launch, device)
-
-
-def _tensors(call: Call) -> dict[str, Tensor]:
-    """Inputs, then outputs, by the kernel's names."""
-    return {_NAMES.get(name, name): each for name, each in {**call.inputs, **call.outputs}.items()}
-
-
-def _name(form: BiasGeluForm, fold: int, slices: int) -> str:
-    """A name that tells the kernel's shape: slices x lanes x width, warp_groups x rows of a thread."""
-    kind = ("fast_gelu" if form.fast else "gelu") + ("_forward" if form.forward else "")
-    what = "tiles" if form.persistent else "single_block" if form.single_block else "stream"
-    folded = f"_fold{fold}" if fold > 1 else ""
-    return f"{kind}_{what}_{slices}x{form.lanes}x{form.width}_rows{form.warp_groups}x{form.unroll}{folded}"
+    return tiles_plan(name, builder, form, (rows, columns), fold, strides, given, device)
 
 
 def _fold(rows: int, columns: int, itemsize: int, width: int, dX_alone: bool) -> int:
@@ -99,33 +63,31 @@ def _fold(rows: int, columns: int, itemsize: int, width: int, dX_alone: bool) ->
 
 def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> tuple[BiasGeluForm, int]:
     """All but the threads, and how many rows are folded: vectors as wide as alignment allows."""
-    tensors = _tensors(call)
-    X, B = tensors["X"], tensors["B"]
-    itemsize = X.dtype.itemsize
+    data = [tensor for name, tensor in {**call.inputs, **call.outputs}.items() if name not in ("B", "dB")]
+    dtype, B = data[0].dtype, call.inputs["B"]
+    itemsize = dtype.itemsize
     packed = all(stride == columns * itemsize for stride in strides.values())
     width = 16 // itemsize
-    while width > 1 and any(tensors[name].alignment % (width * itemsize) for name in strides):
+    while width > 1 and any(each.alignment % (width * itemsize) for each in data):
         width //= 2
     sums = "dB" in call.outputs
-    fold = _fold(rows, columns, itemsize, width, dX_alone="dY" in tensors and not sums)
-    foldable = packed and rows >= fold and columns * fold < 1 << 31
-    if not foldable:
-        fold = 1
-        while columns % width or any(rows > 1 and stride % (width * itemsize) for stride in strides.values()):
-            width //= 2
-    bias_width = width if columns % width == 0 else 1
-    while bias_width > 1 and B.alignment % min(16, bias_width * B.dtype.itemsize):
-        bias_width //= 2
+    fold = _fold(rows, columns, itemsize, width, dX_alone="dY" in call.inputs and not sums)
     form = BiasGeluForm(
         operator=call.operator,
-        data=X.dtype.name,
+        data=dtype.name,
         parameter=B.dtype.name,
-        outputs=tuple(_NAMES.get(name, name) for name in call.outputs),
+        outputs=tuple("dX" if name == "C" else name for name in call.outputs),
         width=width,
-        bias_width=bias_width,
+        parameters_at_once=parameters_at_once(width, columns, [B]),
         native_bfloat16=device.capability >= (8, 0),
     )
-    if sums and foldable:
+    while columns % width or any(rows > 1 and stride % (width * itemsize) for stride in strides.values()):
+        width //= 2
+    unfolded = form.with_width(width)
+    foldable = packed and rows >= fold and columns * fold < 1 << 31
+    if not foldable or (sums and one_tile(unfolded, columns, rows, device.processors)):
+        form, fold = unfolded, 1
+    elif sums:
         fold = fold_of_sums(form, rows, columns, fold)
-    long_rows = max(rows, 16 * fold * columns, *(fold * stride for stride in strides.values())) > 1 << 30
+    long_rows = has_long_rows(rows, fold * columns, [fold * stride for stride in strides.values()])
     return replace(form, folded=fold > 1, fold=fold if sums else 1, long_rows=long_rows), fold

@@ -1,0 +1,86 @@
+"""From a matrix and the form of its tiles to a launch of the tiles kernel (tiles_kernel.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd
+
+from gradkern.call import Refusal, Tensor
+from gradkern.channel_kernels.tiles_form import ARGUMENTS, BLOCKS, TilesForm
+from gradkern.cuda.device import Device
+from gradkern.cuda.launch import Launch, kernel_of_form
+from gradkern.cuda.scratch import scratch
+
+__all__ = ["TilesPlan", "has_long_rows", "parameters_at_once", "tiles_plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class TilesPlan:
+    """One launch."""
+
+    kernel: str
+    scratch: int
+    launch: Launch
+    device: Device
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        return (self.launch,)
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
+        if self.scratch:
+            self.launch((*inputs, *outputs, *scratch(self.device, stream, self.scratch)), stream)
+        else:
+            self.launch((*inputs, *outputs), stream)
+
+
+def tiles_plan(
+    name: str,
+    builder: str,
+    form: TilesForm,
+    size: tuple[int, int],
+    fold: int,
+    strides: Mapping[str, int],
+    given: Sequence[str],
+    device: Device,
+) -> TilesPlan:
+    """The plan of `form` for `size`, the rows and columns of the array, `fold` rows of which are one of the kernel's.
+
+    name     begins the plan's
+    strides  of D, X and dX, in bytes from row to row of the array
+    given    the kernel's names of the tensors, in the order in which their addresses will come
+    """
+    rows, columns = size
+    numbers = {"rows": rows // fold, "tail": rows % fold * columns, "repeat": columns}
+    chunks, large, times = form.heights(columns * fold, -(-rows // fold), BLOCKS * device.processors)
+    numbers |= {"large": large, "times": times}
+    numbers |= form.sizes(columns * fold) | {f"{each}_stride": fold * stride for each, stride in strides.items()}
+    arguments = [numbers.get(each, 0) for each in ARGUMENTS]
+    kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS))
+    grid = chunks * numbers["slices"]
+    partial = chunks * form.column_sums.partial_bytes(columns * fold) if form.persistent else 0
+    if form.persistent:
+        grid = min(grid, kernel.resident_blocks(form.threads))
+        if not grid:
+            raise Refusal(f"no block of {form.threads} threads fits the device")
+    given = [*given, *(("counter", "partial") if form.persistent else ())]
+    changing = [ARGUMENTS.index(each) for each in given]
+    launch = Launch(kernel, grid, form.threads, arguments, changing, cooperative=form.persistent)
+    what = "tiles" if form.persistent else "single_block" if form.single_block else "stream"
+    folded = f"_fold{fold}" if fold > 1 else ""
+    shape = f"{numbers['slices']}x{form.lanes}x{form.width}_rows{form.warp_groups}x{form.unroll}{folded}"
+    return TilesPlan(f"{name}_{what}_{shape}", partial, launch, device)
+
+
+def parameters_at_once(width: int, columns: int, parameters: Sequence[Tensor]) -> int:
+    """TilesForm.parameters_at_once for vectors of so many elements, which may end in another row."""
+    count = gcd(width, columns)
+    while count > 1 and any(each.alignment % min(16, count * each.dtype.itemsize) for each in parameters):
+        count //= 2
+    return count
+
+
+def has_long_rows(rows: int, columns: int, strides: Sequence[int]) -> bool:
+    """TilesForm.long_rows, of the kernel's columns and strides."""
+    return max(rows, 16 * columns, *strides) > 1 << 30

@@ -1,0 +1,59 @@
+"""The tiles kernel of DirectML's batch norm gradient, where the last axes in memory tell channels apart.
+
+    r = 1 / sqrt(variance + epsilon)
+    dX = D scale r,  scale_sum = sum of D (X - mean) r,  bias_sum = sum of D
+
+r is constant in a channel, so it multiplies the finished sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int64
+
+from gradkern.channel_kernels.inverse_std import inverse_std
+from gradkern.channel_kernels.tiles_kernel import tiles_kernel
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
+from gradkern.ops.dml_batch_norm.cuda.form import DmlBatchNormForm
+
+__all__ = ["build"]
+
+
+def build(form: DmlBatchNormForm) -> Callable[..., None]:
+    """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
+    COUNT, PARAMETER = form.parameters_at_once, ITEMSIZE[form.parameter]
+    FLOAT = float64 if form.compute == "float64" else float32
+    load, load_one = (i.loader("global", form.parameter, count) for count in (COUNT, 1))
+    inverse = inverse_std(form.compute, form.epsilon)
+
+    @device_function
+    def load_channels(means: Any, gains: Any, n: int, channel: int, parameters: Any) -> None:
+        mean, scale, variance = parameters
+        at = int64(channel) * PARAMETER
+        values, others = cuda.local.array(COUNT, FLOAT), cuda.local.array(COUNT, FLOAT)
+        load(values, mean + at)
+        for each in range(COUNT):
+            means[n + each] = values[each]
+        load(values, scale + at)
+        load(others, variance + at)
+        for each in range(COUNT):
+            gains[n + each] = values[each] * inverse(others[each])
+
+    @device_function
+    def element(x: Any, d: Any, mean: Any, gain: Any) -> Any:
+        return d * gain, d * (x - mean), d
+
+    @device_function
+    def finish(part: int, channel: int, value: Any, variance: int) -> Any:
+        one = cuda.local.array(1, FLOAT)
+        if part == 0:
+            load_one(one, variance + int64(channel) * PARAMETER)
+            value = value * inverse(one[0])
+        return value
+
+    return tiles_kernel(form, load_channels, element, finish)

@@ -1,0 +1,93 @@
+"""DirectML's batch norm gradient on a GPU: one pass over memory for all its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from math import gcd
+
+from gradkern.call import Call, Refusal
+from gradkern.channel_kernels import persistent_plan, streaming_plan
+from gradkern.channel_kernels.persistent_plan import DATA, Named
+from gradkern.channel_kernels.streaming_plan import StreamingPlan
+from gradkern.channel_kernels.tiles_form import LINE, fold_of_sums, one_tile, tiles_of_sums
+from gradkern.channel_kernels.tiles_plan import TilesPlan, has_long_rows, parameters_at_once, tiles_plan
+from gradkern.cuda.launch import LaunchPlan
+from gradkern.cuda.rows import EmptyPlan, device_of
+from gradkern.ops.dml_batch_norm.cuda.form import NAMES_OF_TILES, DmlBatchNormForm
+
+__all__ = ["NAMES", "plan"]
+
+NAMES = {  # contract name -> that of the kernels of channels
+    "Input": "X",
+    "InputGradient": "D",
+    "Mean": "mean",
+    "Variance": "deviation",
+    "Scale": "scale",
+    "OutputGradient": "dX",
+    "OutputScaleGradient": "scale_sum",
+    "OutputBiasGradient": "bias_sum",
+}
+_VECTOR = 16  # bytes
+# Threads of a block, and how many where a row is at most a line, so that numbers of columns are loaded one by one and
+# more threads hide it; rows of a thread at a time: as was best on an H200 with a cold L2.
+_THREADS, _THREADS_SHORT, _ROWS = 256, 320, 4
+
+
+def plan(call: Call) -> StreamingPlan | LaunchPlan | TilesPlan | EmptyPlan:
+    """Channels in C order may have a kernel that keeps them on the chip; where the last axes in memory tell channels
+    apart, they go by tiles; others take the streaming kernel.
+    """
+    sizes, statistics = call.inputs["Input"].shape, call.inputs["Mean"].shape
+    epsilon = float(call.attributes["Epsilon"])
+    is_kept = [kept == size for size, kept in zip(sizes, statistics, strict=True)]
+    per_channel = len(sizes) > 1 and statistics == (1, sizes[1], *(1 for _ in sizes[2:]))
+    if call.outputs and call.inputs["Input"].size:
+        tensors = {NAMES[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}
+        if per_channel:
+            with suppress(Refusal):
+                return persistent_plan.single_pass_plan(tensors, device_of(call), epsilon)
+        with suppress(Refusal):
+            return _tiles_plan(call, tensors, is_kept, epsilon)
+    return streaming_plan.plan(call, NAMES, is_kept, epsilon)
+
+
+def _tiles_plan(call: Call, tensors: Named, is_kept: Sequence[bool], epsilon: float) -> TilesPlan:
+    """Raises Refusal, with the reason, where the streaming kernel has to do it."""
+    if not {"dX", "scale_sum"} <= tensors.keys():
+        raise Refusal("less is read or written")
+    device, (_, X) = device_of(call), tensors["X"]
+    slabs = streaming_plan.slabs_of(tensors, is_kept)
+    rows, columns, item = slabs.reps, slabs.inner, X.dtype.itemsize
+    width = _VECTOR // item
+    fold = width // gcd(columns, width)
+    if slabs.nest or slabs.length > 1 or rows < 2 or columns * fold >= 1 << 31:
+        raise Refusal("its rows are not of one element of each channel, or too few")
+    if any(tensors[name][1].alignment % _VECTOR for name in DATA):
+        raise Refusal(f"its data does not begin at a multiple of {_VECTOR} bytes")
+    form = DmlBatchNormForm(
+        operator=call.operator,
+        data=X.dtype.name,
+        parameter=X.dtype.name,
+        outputs=tuple(name for name in ("dX", "scale_sum", "bias_sum") if name in tensors),
+        width=width,
+        parameters_at_once=parameters_at_once(
+            width, columns, [tensors[name][1] for name in ("mean", "scale", "deviation")]
+        ),
+        native_bfloat16=device.capability >= (8, 0),
+        epsilon=epsilon,
+    )
+    unfolded = form.with_width(width // fold)
+    if rows < fold or one_tile(unfolded, columns, rows, device.processors):
+        form, fold = unfolded, 1
+    else:
+        fold = fold_of_sums(form, rows, columns, fold)
+    stride = columns * item
+    form = replace(form, folded=fold > 1, fold=fold, long_rows=has_long_rows(rows, fold * columns, [fold * stride]))
+    threads = _THREADS_SHORT if stride <= LINE else _THREADS
+    form = tiles_of_sums(form, columns * fold, -(-rows // fold), device.processors, threads, _ROWS)
+    strides: dict[str, int] = dict.fromkeys(DATA, stride)
+    given = [NAMES_OF_TILES[name] for name, _ in tensors.values()]
+    builder = "gradkern.ops.dml_batch_norm.cuda.kernel:build"
+    return tiles_plan("columns", builder, form, (rows, columns), fold, strides, given, device)
