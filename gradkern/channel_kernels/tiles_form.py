@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import hypot, log2
+from math import gcd, hypot, log2
 from typing import Self, TypeVar
 
 from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, ColumnSums, loads_ahead, reciprocal
@@ -17,11 +17,13 @@ __all__ = [
     "ARGUMENTS",
     "BLOCKS",
     "LINE",
+    "VECTOR",
     "TilesForm",
     "fold_of_sums",
     "lanes_of_line",
     "one_tile",
     "tiles_of_sums",
+    "with_fold",
     "with_lanes",
 ]
 
@@ -37,6 +39,7 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from r
 BLOCKS = 2  # of a multiprocessor, where there are sums
 _CHUNKS = (16, 4, 1)  # few, as each is a kernel
 LINE = 128  # bytes of a cache line
+VECTOR = 16  # bytes, at most
 _LONG_ROW = 16384  # bytes
 _MOST_LANES = 128  # of a slice
 _FEW_TILES = 12  # one below another
@@ -45,7 +48,6 @@ _SMALL = 2  # tiles for each block that are as high as one of those
 # One tile for each slice: up to so many rows in any case, but of short vectors not more than so many in all
 _FEW_ROWS, _FEW_VECTORS = 128, 4 << 20
 _MOST_GROUPS, _BATCH_ROWS = 16, 4  # its warps; and where rows are more, those of a thread at a time
-_VECTOR = 16  # bytes
 # What that takes, in microseconds and bytes, and what many tiles do: fitted to an H200's times (cold L2) of 27 sizes of
 # 0.2 to 60 MB in both operators, 7 % off in the root of the mean square. What is chosen was 2 % slower than the best on
 # average, 14 % at worst; with many tiles alone it had been 18 % slower.
@@ -188,7 +190,7 @@ def one_tile(form: Form, columns: int, rows: int, processors: int) -> Form | Non
     blocks, and without a barrier.
     """
     if rows <= _FEW_ROWS:
-        if form.width * form.itemsize < _VECTOR and rows * columns // form.width > _FEW_VECTORS:
+        if form.width * form.itemsize < VECTOR and rows * columns // form.width > _FEW_VECTORS:
             return None
         lanes = lanes_of_line(form)
         chosen = with_lanes(form, columns, (lanes // 2, lanes), 32)
@@ -203,6 +205,17 @@ def one_tile(form: Form, columns: int, rows: int, processors: int) -> Form | Non
     return _of_one_tile(best, rows, _BATCH_ROWS) if time < many else None
 
 
+def with_fold(form: Form, columns: int, rows: int, processors: int) -> tuple[Form, int]:
+    """`form`, which has sums, and how many rows of a dense array, whose rows and columns are given, are one of the
+    kernel's; with narrower vectors where that is one row.
+    """
+    fold = form.width // gcd(columns, form.width)
+    unfolded = form.with_width(form.width // fold)
+    if rows < fold or one_tile(unfolded, columns, rows, processors):
+        return unfolded, 1
+    return form, fold_of_sums(form, rows, columns, fold)
+
+
 def _of_one_tile(form: Form, rows: int, unroll: int) -> Form:
     groups = min(_MOST_GROUPS, -(-rows // (unroll * form.group_rows)))
     return replace(form, warp_groups=groups, unroll=unroll, single_block=True)
@@ -213,7 +226,7 @@ def _one_tile_time(form: TilesForm, columns: int, rows: int, processors: int) ->
     vector = form.width * form.itemsize
     rounds = -(-form.slices(columns) // processors)
     batches = max(0.5, rows / (_MOST_GROUPS * form.group_rows * _BATCH_ROWS))
-    alone = rounds * batches * hypot(_BATCH, form.batch_time) * (vector / _VECTOR) ** 0.3
+    alone = rounds * batches * hypot(_BATCH, form.batch_time) * (vector / VECTOR) ** 0.3
     moved = 3 * rows * columns * form.itemsize
     together = moved / _BANDWIDTH * (1 + _SHORT_SLICES / (form.lanes * vector))
     return _LAUNCH + (alone**4 + together**4) ** (1 / 4)
@@ -296,12 +309,12 @@ def fold_of_sums(form: TilesForm, rows: int, columns: int, vectors: int) -> int:
 def _with_lanes_of_sums(form: Form, columns: int, rows: int, threads: int) -> Form:
     """Slices of 256 bytes, or of 128 where those waste much. Where rows are no whole cache lines the edges of slices
     cost time: long rows have half as many, others 128 bytes only if 256 waste more. Not where rows are few, which are
-    one tile then, nor in float64, where the instructions take longer than memory.
+    one tile then, nor in float64, where the instructions of GELU take longer than memory.
     """
     lanes, penalty, row_bytes = lanes_of_line(form), 0.02, columns * form.itemsize
     if form.compute != "float64" and row_bytes % LINE:
         penalty = 0.06
-        if row_bytes >= _LONG_ROW and rows > 128 and form.width * form.itemsize == 16:
+        if row_bytes >= _LONG_ROW and rows > _FEW_ROWS and form.width * form.itemsize == VECTOR:
             lanes *= 2
     return with_lanes(form, columns, (2 * lanes, lanes), threads, penalty)
 

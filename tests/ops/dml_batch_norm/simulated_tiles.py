@@ -14,8 +14,9 @@ from helpers.guarded import Guarded
 
 from gradkern.channel_kernels.tiles_form import ARGUMENTS
 from gradkern.cuda.device_code import simulated
-from gradkern.ops.dml_batch_norm.cuda.form import NAMES_OF_TILES, DmlBatchNormForm
+from gradkern.ops.dml_batch_norm.cuda.form import DmlBatchNormForm
 from gradkern.ops.dml_batch_norm.cuda.kernel import build
+from gradkern.ops.dml_batch_norm.cuda.plan import NAMES_OF_TILES
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 

@@ -1,8 +1,10 @@
 """The kernel of both GELUs and their gradients. `build(form)` binds its constants; see TilesForm for their meaning.
 
-dX = dY * slope(X + B)                     (gelu_derivative has the slopes)
-dB = sum dX over the rows, before rounding
-gelu(X + B), where form.forward            (to where dX goes; there is no dY)
+    dX = dY * slope(X + B)                     (gelu_derivative has the slopes)
+    dB = sum dX over the rows, before rounding
+    gelu(X + B), where form.forward            (to where dX goes; there is no dY)
+
+How a matrix is cut and how sums are added up is in tiles_kernel.
 """
 
 from __future__ import annotations

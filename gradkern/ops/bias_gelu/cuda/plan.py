@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import gcd
 
 from gradkern.call import Call
-from gradkern.channel_kernels.tiles_form import LINE, fold_of_sums, one_tile
+from gradkern.channel_kernels.tiles_form import LINE, VECTOR, with_fold
 from gradkern.channel_kernels.tiles_plan import TilesPlan, has_long_rows, parameters_at_once, tiles_plan
 from gradkern.cuda.device import Device
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
@@ -58,7 +58,7 @@ def _fold(rows: int, columns: int, itemsize: int, width: int, dX_alone: bool) ->
     """
     vectors, lines = (each // gcd(columns, each) for each in (width, LINES // itemsize))
     unaligned = columns * itemsize % LINE != 0
-    return lines if unaligned and dX_alone and width * itemsize == 16 and rows >= LEAST_ROWS * lines else vectors
+    return lines if unaligned and dX_alone and width * itemsize == VECTOR and rows >= LEAST_ROWS * lines else vectors
 
 
 def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> tuple[BiasGeluForm, int]:
@@ -67,7 +67,7 @@ def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: 
     dtype, B = data[0].dtype, call.inputs["B"]
     itemsize = dtype.itemsize
     packed = all(stride == columns * itemsize for stride in strides.values())
-    width = 16 // itemsize
+    width = VECTOR // itemsize
     while width > 1 and any(each.alignment % (width * itemsize) for each in data):
         width //= 2
     sums = "dB" in call.outputs
@@ -81,13 +81,11 @@ def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: 
         parameters_at_once=parameters_at_once(width, columns, [B]),
         native_bfloat16=device.capability >= (8, 0),
     )
-    while columns % width or any(rows > 1 and stride % (width * itemsize) for stride in strides.values()):
-        width //= 2
-    unfolded = form.with_width(width)
-    foldable = packed and rows >= fold and columns * fold < 1 << 31
-    if not foldable or (sums and one_tile(unfolded, columns, rows, device.processors)):
-        form, fold = unfolded, 1
+    if not packed or rows < fold or columns * fold >= 1 << 31:
+        while columns % width or any(rows > 1 and stride % (width * itemsize) for stride in strides.values()):
+            width //= 2
+        form, fold = form.with_width(width), 1
     elif sums:
-        fold = fold_of_sums(form, rows, columns, fold)
+        form, fold = with_fold(form, columns, rows, device.processors)
     long_rows = has_long_rows(rows, fold * columns, [fold * stride for stride in strides.values()])
     return replace(form, folded=fold > 1, fold=fold if sums else 1, long_rows=long_rows), fold

@@ -6,18 +6,7 @@ from dataclasses import dataclass
 
 from gradkern.channel_kernels.tiles_form import TilesForm
 
-__all__ = ["NAMES_OF_TILES", "DmlBatchNormForm"]
-
-NAMES_OF_TILES = {  # contract name -> the kernel's
-    "Input": "X",
-    "InputGradient": "D",
-    "Mean": "first_parameter",
-    "Scale": "second_parameter",
-    "Variance": "third_parameter",
-    "OutputGradient": "dX",
-    "OutputScaleGradient": "first_sum",
-    "OutputBiasGradient": "second_sum",
-}
+__all__ = ["DmlBatchNormForm"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from math import gcd
+from math import lcm
 
 from gradkern.call import Call, Refusal
 from gradkern.channel_kernels import persistent_plan, streaming_plan
 from gradkern.channel_kernels.persistent_plan import DATA, Named
 from gradkern.channel_kernels.streaming_plan import StreamingPlan
-from gradkern.channel_kernels.tiles_form import LINE, fold_of_sums, one_tile, tiles_of_sums
+from gradkern.channel_kernels.tiles_form import LINE, VECTOR, tiles_of_sums, with_fold
 from gradkern.channel_kernels.tiles_plan import TilesPlan, has_long_rows, parameters_at_once, tiles_plan
 from gradkern.cuda.launch import LaunchPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
-from gradkern.ops.dml_batch_norm.cuda.form import NAMES_OF_TILES, DmlBatchNormForm
+from gradkern.ops.dml_batch_norm.cuda.form import DmlBatchNormForm
 
-__all__ = ["NAMES", "plan"]
+__all__ = ["NAMES", "NAMES_OF_TILES", "plan"]
 
 NAMES = {  # contract name -> that of the kernels of channels
     "Input": "X",
@@ -29,7 +29,16 @@ NAMES = {  # contract name -> that of the kernels of channels
     "OutputScaleGradient": "scale_sum",
     "OutputBiasGradient": "bias_sum",
 }
-_VECTOR = 16  # bytes
+NAMES_OF_TILES = {  # contract name -> that of the tiles kernel
+    "Input": "X",
+    "InputGradient": "D",
+    "Mean": "first_parameter",
+    "Scale": "second_parameter",
+    "Variance": "third_parameter",
+    "OutputGradient": "dX",
+    "OutputScaleGradient": "first_sum",
+    "OutputBiasGradient": "second_sum",
+}
 # Threads of a block, and how many where a row is at most a line, so that numbers of columns are loaded one by one and
 # more threads hide it; rows of a thread at a time: as was best on an H200 with a cold L2.
 _THREADS, _THREADS_SHORT, _ROWS = 256, 320, 4
@@ -60,12 +69,11 @@ def _tiles_plan(call: Call, tensors: Named, is_kept: Sequence[bool], epsilon: fl
     device, (_, X) = device_of(call), tensors["X"]
     slabs = streaming_plan.slabs_of(tensors, is_kept)
     rows, columns, item = slabs.reps, slabs.inner, X.dtype.itemsize
-    width = _VECTOR // item
-    fold = width // gcd(columns, width)
-    if slabs.nest or slabs.length > 1 or rows < 2 or columns * fold >= 1 << 31:
+    width = VECTOR // item
+    if slabs.nest or slabs.length > 1 or rows < 2 or lcm(columns, width) >= 1 << 31:
         raise Refusal("its rows are not of one element of each channel, or too few")
-    if any(tensors[name][1].alignment % _VECTOR for name in DATA):
-        raise Refusal(f"its data does not begin at a multiple of {_VECTOR} bytes")
+    if any(tensors[name][1].alignment % VECTOR for name in DATA):
+        raise Refusal(f"its data does not begin at a multiple of {VECTOR} bytes")
     form = DmlBatchNormForm(
         operator=call.operator,
         data=X.dtype.name,
@@ -78,11 +86,7 @@ def _tiles_plan(call: Call, tensors: Named, is_kept: Sequence[bool], epsilon: fl
         native_bfloat16=device.capability >= (8, 0),
         epsilon=epsilon,
     )
-    unfolded = form.with_width(width // fold)
-    if rows < fold or one_tile(unfolded, columns, rows, device.processors):
-        form, fold = unfolded, 1
-    else:
-        fold = fold_of_sums(form, rows, columns, fold)
+    form, fold = with_fold(form, columns, rows, device.processors)
     stride = columns * item
     form = replace(form, folded=fold > 1, fold=fold, long_rows=has_long_rows(rows, fold * columns, [fold * stride]))
     threads = _THREADS_SHORT if stride <= LINE else _THREADS
