@@ -187,18 +187,21 @@ def resident_partitions(
 
 
 def single_pass_partition(
-    form: PersistentForm, sizes: Sizes, most_slices: int, processors: int
+    form: PersistentForm, sizes: Sizes, most_slices: int, processors: int, most_time: float | None = None
 ) -> tuple[PersistentForm, Partition] | None:
     """For a form that is not centred, and so can forget what it has read: with the group and the slices that should
-    take least time. None where the streaming kernel should take less, or a slot is too large.
+    take least time. None where that is not less than most_time, in microseconds, which by default is that of the
+    streaming kernel; or a slot is too large.
     """
     most = min(most_slices, processors)
     cuts = (each for group in _groups(form, sizes) for each in _cuts(form, sizes, most, group))
     found = [each for each in cuts if each[1].slots >= _FEWEST_SLOTS]
     times = [_single_pass_time(*each, processors) for each in found]
-    moved = _arrays(form) * prod(sizes) * ITEMSIZE[form.data]
-    slower = _FEW_STREAMED if sizes[0] < _FEW_IMAGES else 1
-    if not times or min(times) >= _STREAMING + moved / _BANDWIDTH * slower:
+    if most_time is None:
+        moved = _arrays(form) * prod(sizes) * ITEMSIZE[form.data]
+        slower = _FEW_STREAMED if sizes[0] < _FEW_IMAGES else 1
+        most_time = _STREAMING + moved / _BANDWIDTH * slower
+    if not times or min(times) >= most_time:
         return None
     return found[times.index(min(times))]
 

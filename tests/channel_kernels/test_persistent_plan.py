@@ -181,6 +181,8 @@ def refused(*_: Any) -> Any:
         ((64, 264), (1, 264), False),
         ((512, 128, 10, 10), (1, 128, 1, 1), False),
         ((3, 5, 301, 303), (1, 5, 1, 1), False),
+        ((200, 77, 33, 33), (1, 77, 1, 1), False),  # where it would take longer than by planes
+        ((16, 64, 56, 56), (1, 64, 1, 1), True),
         ((1, 1, 1), (1, 1, 1), False),
         ((0, 264, 28, 28), (1, 264, 1, 1), False),
     ],
@@ -194,6 +196,7 @@ def test_directml_takes_it_where_channels_are_the_second_axis_and_it_is_the_fast
         lambda form, partition, device, given: ("whole", given),
     )
     monkeypatch.setattr(dml, "_tiles_plan", refused)
+    monkeypatch.setattr(dml, "_planes_plan", lambda *_: "walk")
     monkeypatch.setattr(dml.streaming_plan, "plan", lambda *_: "walk")
     data, each = tensor(sizes), tensor(statistics)
     inputs = {"Input": data, "InputGradient": data, "Mean": each, "Variance": each, "Scale": each}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import lcm
@@ -11,13 +10,17 @@ from gradkern.call import Call, Refusal
 from gradkern.channel_kernels import persistent_plan, streaming_plan
 from gradkern.channel_kernels.persistent_plan import DATA, Named
 from gradkern.channel_kernels.streaming_plan import StreamingPlan
+from gradkern.channel_kernels.streaming_tiling import Slabs
 from gradkern.channel_kernels.tiles_form import LINE, VECTOR, tiles_of_sums, with_fold
 from gradkern.channel_kernels.tiles_plan import TilesPlan, has_long_rows, parameters_at_once, tiles_plan
-from gradkern.cuda.launch import LaunchPlan
+from gradkern.cuda.device import Device
+from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of_form
 from gradkern.cuda.rows import EmptyPlan, device_of
+from gradkern.ops.dml_batch_norm.cuda import planes_form
 from gradkern.ops.dml_batch_norm.cuda.form import DmlBatchNormForm
+from gradkern.ops.dml_batch_norm.cuda.planes_form import PlanesForm
 
-__all__ = ["NAMES", "NAMES_OF_TILES", "plan"]
+__all__ = ["NAMES", "NAMES_OF_PLANES", "NAMES_OF_TILES", "plan"]
 
 NAMES = {  # contract name -> that of the kernels of channels
     "Input": "X",
@@ -29,6 +32,7 @@ NAMES = {  # contract name -> that of the kernels of channels
     "OutputScaleGradient": "scale_sum",
     "OutputBiasGradient": "bias_sum",
 }
+NAMES_OF_PLANES = {**NAMES, "Variance": "variance"}
 NAMES_OF_TILES = {  # contract name -> that of the tiles kernel
     "Input": "X",
     "InputGradient": "D",
@@ -42,32 +46,83 @@ NAMES_OF_TILES = {  # contract name -> that of the tiles kernel
 # Threads of a block, and how many where a row is at most a line, so that numbers of columns are loaded one by one and
 # more threads hide it; rows of a thread at a time: as was best on an H200 with a cold L2.
 _THREADS, _THREADS_SHORT, _ROWS = 256, 320, 4
+_MOST_OF_PLANES = 1 << 30  # elements, whose numbers have 31 bits
 
 
 def plan(call: Call) -> StreamingPlan | LaunchPlan | TilesPlan | EmptyPlan:
-    """Channels in C order may have a kernel that keeps them on the chip; where the last axes in memory tell channels
-    apart, they go by tiles; others take the streaming kernel.
+    """Channels in C order may have a kernel that keeps them on the chip, or go by planes; where the last axes in memory
+    tell channels apart, they go by tiles; others take the streaming kernel.
     """
     sizes, statistics = call.inputs["Input"].shape, call.inputs["Mean"].shape
     epsilon = float(call.attributes["Epsilon"])
     is_kept = [kept == size for size, kept in zip(sizes, statistics, strict=True)]
     per_channel = len(sizes) > 1 and statistics == (1, sizes[1], *(1 for _ in sizes[2:]))
     if call.outputs and call.inputs["Input"].size:
+        device = device_of(call)
         tensors = {NAMES[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}
+        slabs = streaming_plan.slabs_of(tensors, is_kept)
+        planes = _planes_form(tensors, slabs, device, epsilon)
         if per_channel:
+            most = None if planes is None else planes.time(slabs.count, slabs.length)
             with suppress(Refusal):
-                return persistent_plan.single_pass_plan(tensors, device_of(call), epsilon)
+                return persistent_plan.single_pass_plan(tensors, device, epsilon, most)
+        if planes is not None:
+            return _planes_plan(planes, tensors, slabs, device)
         with suppress(Refusal):
-            return _tiles_plan(call, tensors, is_kept, epsilon)
+            return _tiles_plan(call.operator, tensors, slabs, device, epsilon)
     return streaming_plan.plan(call, NAMES, is_kept, epsilon)
 
 
-def _tiles_plan(call: Call, tensors: Named, is_kept: Sequence[bool], epsilon: float) -> TilesPlan:
+def _planes_form(tensors: Named, slabs: Slabs, device: Device, epsilon: float) -> PlanesForm | None:
+    """None where another kernel has to do it."""
+    X = tensors["X"][1]
+    form = PlanesForm(
+        data=X.dtype.name,
+        parameter=X.dtype.name,
+        outputs=_outputs(tensors),
+        epsilon=epsilon,
+        width=VECTOR // X.dtype.itemsize,
+        native_bfloat16=device.capability >= (8, 0),
+    )
+    aligned = all(tensors[name][1].alignment % VECTOR == 0 for name in DATA if name in tensors)
+    if not _reads_and_writes_all(tensors) or slabs.nest or not aligned:
+        return None
+    if slabs.length < form.piece or slabs.count > _MOST_OF_PLANES:
+        return None
+    by_block = replace(form, by_block=True)
+    return by_block if slabs.length >= by_block.piece else form
+
+
+def _planes_plan(form: PlanesForm, tensors: Named, slabs: Slabs, device: Device) -> TilesPlan:
+    arguments, count = planes_form.ARGUMENTS, slabs.count
+    builder = "gradkern.ops.dml_batch_norm.cuda.planes_kernel:build"
+    kernel = kernel_of_form(device, builder, form, arguments=len(arguments))
+    resident = kernel.resident_blocks(form.threads)
+    if not resident:
+        raise Refusal(f"no block of {form.threads} threads fits the device")
+    grid = min(form.blocks(count), resident)
+    team = form.warps if slabs.inner <= grid else 1  # all warps of a block where every channel can have one
+    numbers = form.sizes(slabs.reps, slabs.inner, slabs.length) | {"team": team}
+    given = [*(NAMES_OF_PLANES[name] for name, _ in tensors.values()), "counter", "partial"]
+    values, changing = [numbers.get(each, 0) for each in arguments], [arguments.index(each) for each in given]
+    launch = Launch(kernel, grid, form.threads, values, changing, cooperative=True)
+    return TilesPlan(f"planes_{form.piece}x{form.width}_team{team}", form.partial_bytes(count), launch, device)
+
+
+def _reads_and_writes_all(tensors: Named) -> bool:
+    """D and X are read, and dX is written."""
+    return {"dX", "scale_sum"} <= tensors.keys()
+
+
+def _outputs(tensors: Named) -> tuple[str, ...]:
+    return tuple(name for name in ("dX", "scale_sum", "bias_sum") if name in tensors)
+
+
+def _tiles_plan(operator: str, tensors: Named, slabs: Slabs, device: Device, epsilon: float) -> TilesPlan:
     """Raises Refusal, with the reason, where the streaming kernel has to do it."""
-    if not {"dX", "scale_sum"} <= tensors.keys():
+    if not _reads_and_writes_all(tensors):
         raise Refusal("less is read or written")
-    device, (_, X) = device_of(call), tensors["X"]
-    slabs = streaming_plan.slabs_of(tensors, is_kept)
+    X = tensors["X"][1]
     rows, columns, item = slabs.reps, slabs.inner, X.dtype.itemsize
     width = VECTOR // item
     if slabs.nest or slabs.length > 1 or rows < 2 or lcm(columns, width) >= 1 << 31:
@@ -75,10 +130,10 @@ def _tiles_plan(call: Call, tensors: Named, is_kept: Sequence[bool], epsilon: fl
     if any(tensors[name][1].alignment % VECTOR for name in DATA):
         raise Refusal(f"its data does not begin at a multiple of {VECTOR} bytes")
     form = DmlBatchNormForm(
-        operator=call.operator,
+        operator=operator,
         data=X.dtype.name,
         parameter=X.dtype.name,
-        outputs=tuple(name for name in ("dX", "scale_sum", "bias_sum") if name in tensors),
+        outputs=_outputs(tensors),
         width=width,
         parameters_at_once=parameters_at_once(
             width, columns, [tensors[name][1] for name in ("mean", "scale", "deviation")]

@@ -1,0 +1,287 @@
+"""The planes kernel of DirectML's batch norm gradient, where what an image has of a channel, a plane, lies end to end.
+
+    r = 1 / sqrt(variance + epsilon)
+    dX = D scale r,  scale_sum = sum of D (X - mean) r,  bias_sum = sum of D
+
+The array is cut into tiles, one for each warp of a block at a time, wherever planes begin: so all vectors lie within
+memory's lines, whatever a plane's size. Blocks draw their next tiles by a ticket, and load them while they add up the
+last ones. A piece, a tile or those of a block, is no longer than a plane. So it has parts of two planes at most, and
+leaves the sums of both. At the end all blocks wait for each other, and teams of warps add up the pieces of a channel.
+
+r is constant in a channel, so it multiplies the finished sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.channel_kernels.inverse_std import inverse_std
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.column_sums import wait_for_grid
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
+from gradkern.ops.dml_batch_norm.cuda.planes_form import PlanesForm
+
+__all__ = ["build"]
+
+_AHEAD = 4  # partial sums that a thread has under way at once
+
+
+def build(form: PlanesForm) -> Callable[..., None]:
+    """The kernel for `form`, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
+    WIDTH, UNROLL, WARPS, BY_BLOCK = form.width, form.unroll, form.warps, form.by_block
+    TILE, TILES, PIECE = form.tile, form.warps * form.tile, form.piece
+    BIAS_SUM = "bias_sum" in form.outputs
+    ITEM, PARAMETER, SUM = ITEMSIZE[form.data], ITEMSIZE[form.parameter], form.itemsize
+    VECTOR = WIDTH * ITEM
+    WORDS = max(1, VECTOR // 4)
+    HELD, SUMS_AT, AHEAD, AHEAD_2 = UNROLL * WORDS, form.sums_at, _AHEAD, 2 * _AHEAD
+    FLOAT = float64 if form.compute == "float64" else float32
+
+    load = i.word_loader("global", VECTOR)
+    unpack = i.unpacker(form.data, WIDTH)
+    load_one = i.loader("global", form.data, 1)
+    load_parameter = i.loader("global", form.parameter, 1)
+    store = i.storer("global", form.data, WIDTH, form.native_bfloat16)
+    store_one = i.storer("global", form.data, 1, form.native_bfloat16)
+    store_result = i.storer("global", form.parameter, 1, form.native_bfloat16)
+    store_partial = i.storer("global", form.compute, 4, kept=form.native_bfloat16)
+    store_partial_one = i.storer("global", form.compute, 1)
+    load_partial = i.loader("global", form.compute, 2)
+    store_4, load_sum = i.storer("shared", form.compute, 4), i.loader("shared", form.compute, 1)
+    shuffle_xor = i.shuffle_xor_double if form.compute == "float64" else i.shuffle_xor
+    inverse = inverse_std(form.compute, form.epsilon)
+
+    @device_function
+    def load_tile(x: Any, d: Any, X: int, D: int, first: int, lane: int, vectors: int) -> None:
+        """This thread's vectors of the tile from element `first` on. A place behind the array's last vector repeats
+        that.
+        """
+        for u in range(UNROLL):
+            at = int64(min(int32(first // WIDTH + u * 32 + lane), int32(vectors - 1))) * VECTOR
+            load(x, u * WORDS, X + at)
+            load(d, u * WORDS, D + at)
+
+    @device_function
+    def plane_of(first: int, count: int, dividing: Any) -> int:
+        multiplier, shift = dividing
+        return i.divided(min(first, count), multiplier, shift)
+
+    @device_function
+    def load_channels(values: Any, plane: int, channels: int, dividing: Any, addresses: Any) -> None:
+        """What the channels of this plane and of the next have: mean, scale, variance."""
+        one, (multiplier, shift) = cuda.local.array(1, FLOAT), dividing
+        channel = int32(plane - i.divided(plane, multiplier, shift) * channels)
+        for n in range(2):
+            for each in range(3):
+                load_parameter(one, addresses[each] + int64(channel) * PARAMETER)
+                values[3 * n + each] = one[0]
+            channel = int32(channel + 1) if channel + 1 < channels else int32(0)
+
+    @device_function
+    def element(x: Any, d: Any, is_first: bool, means: Any, gains: Any, sums: Any) -> Any:
+        """dX of one element, of the first of two planes or of the second."""
+        product = d * (x - (means[0] if is_first else means[1]))
+        sums[0] += product if is_first else FLOAT(0)
+        sums[1] += d if is_first else FLOAT(0)
+        sums[2] += FLOAT(0) if is_first else product
+        sums[3] += FLOAT(0) if is_first else d
+        return d * (gains[0] if is_first else gains[1])
+
+    @device_function
+    def split_tile(
+        x: Any, d: Any, dX: int, first: int, end: int, count: int, lane: int, means: Any, gains: Any, sums: Any
+    ) -> None:
+        """One of two planes: element `end` is the second's first."""
+        z, out = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        for u in range(UNROLL):
+            at = int32(first + (u * 32 + lane) * WIDTH)
+            unpack(z, x, u * WORDS)
+            unpack(out, d, u * WORDS)
+            if at + WIDTH <= count:
+                for e in range(WIDTH):
+                    out[e] = element(z[e], out[e], at + e < end, means, gains, sums)
+                store(dX + int64(at) * ITEM, out)
+
+    @device_function
+    def whole_tile(
+        x: Any, d: Any, dX: int, first: int, is_first: bool, count: int, lane: int, means: Any, gains: Any, sums: Any
+    ) -> None:
+        """One of the first of two planes, or of the second."""
+        z, out = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        mean, gain = means[0] if is_first else means[1], gains[0] if is_first else gains[1]
+        scale_sum, bias_sum = FLOAT(0), FLOAT(0)
+        for u in range(UNROLL):
+            at = int32(first + (u * 32 + lane) * WIDTH)
+            unpack(z, x, u * WORDS)
+            unpack(out, d, u * WORDS)
+            if at + WIDTH <= count:
+                for e in range(WIDTH):
+                    scale_sum += out[e] * (z[e] - mean)
+                    bias_sum += out[e]
+                    out[e] = out[e] * gain
+                store(dX + int64(at) * ITEM, out)
+        sums[0] = scale_sum if is_first else FLOAT(0)
+        sums[1] = bias_sum if is_first else FLOAT(0)
+        sums[2] = FLOAT(0) if is_first else scale_sum
+        sums[3] = FLOAT(0) if is_first else bias_sum
+
+    @device_function
+    def add_over_warp(sums: Any, count: int) -> None:
+        distance = int32(16)
+        while distance > 0:
+            for n in range(count):
+                sums[n] += shuffle_xor(sums[n], distance)
+            distance = int32(distance // 2)
+
+    @device_function
+    def sum_of_warps(shared: int, first: int, count: int, part: int) -> Any:
+        one, total = cuda.local.array(1, FLOAT), FLOAT(0)
+        for n in range(count):
+            load_sum(one, shared + SUMS_AT + (int32(first + n) * 4 + part) * SUM)
+            total += one[0]
+        return total
+
+    @device_function
+    def leave_sums_of_warps(shared: int, turn: int, partial: int, piece: int) -> None:
+        thread, one = int32(cuda.threadIdx.x), cuda.local.array(1, FLOAT)
+        if thread < 4 and piece >= 0:
+            one[0] = sum_of_warps(shared, int32(turn * WARPS), WARPS, thread)
+            store_partial_one(partial + (int64(piece) * 4 + thread) * SUM, one)
+
+    @device_function
+    def add_pieces_of_channels(
+        shared: int, partial: int, variance: int, scale_sum: int, bias_sum: int,
+        pieces: int, images: int, channels: int, length: int, team: int,
+    ) -> None:  # fmt: skip
+        thread = int32(cuda.threadIdx.x)
+        warp, lane = int32(thread // 32), int32(thread % 32)
+        teams, own_team = int32(WARPS // team), int32(warp // team)
+        member = int32(thread - own_team * team * 32)
+        most = int32((length + (PIECE - 1)) // PIECE + 1)  # pieces of a plane
+        items = int32(images * most)
+        one, pair, sums = cuda.local.array(1, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(4, FLOAT)
+        ahead = cuda.local.array(AHEAD_2, FLOAT)
+        base = int32(cuda.blockIdx.x * teams)
+        while base < channels:
+            channel = int32(base + own_team)
+            for n in range(4):
+                sums[n] = FLOAT(0)
+            item = i.unseen(member)
+            while item < items and channel < channels:
+                for q in range(AHEAD):  # independent loads, so that their latencies overlap
+                    number = min(int32(item + q * team * 32), int32(items - 1))
+                    image = i.quotient(number, most)
+                    begin = int32((image * channels + channel) * length)
+                    piece = int32(begin // PIECE + (number - image * most))
+                    at = int32(piece * PIECE)
+                    is_part = at < begin + length and item + q * team * 32 < items
+                    place = int64(min(piece, int32(pieces - 1))) * 4 + (0 if at >= begin else 2)
+                    load_partial(pair, partial + place * SUM)
+                    for n in range(2):
+                        ahead[2 * q + n] = pair[n] if is_part else FLOAT(0)
+                for q in range(AHEAD):
+                    for n in range(2):
+                        sums[n] += ahead[2 * q + n]
+                item = i.unseen(int32(item + AHEAD * team * 32))
+            add_over_warp(sums, 2)
+            if lane == 0:
+                store_4(shared + SUMS_AT + warp * (4 * SUM), sums)
+            cuda.syncthreads()
+            if member == 0 and channel < channels:
+                at_channel = int64(channel) * PARAMETER
+                load_parameter(one, variance + at_channel)
+                one[0] = sum_of_warps(shared, warp, team, int32(0)) * inverse(one[0])
+                store_result(scale_sum + at_channel, one)
+                if BIAS_SUM:
+                    one[0] = sum_of_warps(shared, warp, team, int32(1))
+                    store_result(bias_sum + at_channel, one)
+            cuda.syncthreads()
+            base = int32(base + cuda.gridDim.x * teams)
+
+    def kernel(
+        D: int, X: int, mean: int, scale: int, variance: int, dX: int, scale_sum: int, bias_sum: int,
+        partial: int, counter: int,
+        count: int, length: int, channels: int, images: int,
+        length_multiplier: int, length_shift: int, channels_multiplier: int, channels_shift: int, team: int,
+    ) -> None:  # fmt: skip
+        thread = int32(cuda.threadIdx.x)
+        warp, lane = int32(thread // 32), int32(thread % 32)
+        count, length, channels, images, team = int32(count), int32(length), int32(channels), int32(images), int32(team)
+        by_length = (int32(length_multiplier), int32(length_shift))
+        by_channels = (int32(channels_multiplier), int32(channels_shift))
+        addresses = (mean, scale, variance)
+        vectors = int32(count // WIDTH)
+        pieces = int32((count + (PIECE - 1)) // PIECE)
+        shared = i.shared_memory()
+
+        x, d = cuda.local.array(HELD, int32), cuda.local.array(HELD, int32)
+        values, sums = cuda.local.array(6, FLOAT), cuda.local.array(4, FLOAT)
+        means, gains = cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)
+        one, other = cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT)
+
+        turn = int32(0)  # 0 and 1 alternately: where what warps tell each other is, so that one barrier is enough
+        piece_before = int32(-1)
+        start = int32(cuda.blockIdx.x * TILES)  # of the block's tiles
+        first = int32(start + warp * TILE)
+        piece_at = start if BY_BLOCK else first
+        load_tile(x, d, X, D, first, lane, vectors)
+        plane = plane_of(piece_at, count, by_length)
+        load_channels(values, plane, channels, by_channels, addresses)
+        while start < count:
+            ticket = int32(0)
+            if thread == 0:  # the answer comes while the tiles are done
+                ticket = i.take(counter + 128)
+            piece = int32(piece_at // PIECE)
+            end = int32((plane + 1) * length)
+            for n in range(2):
+                means[n] = values[3 * n]
+                gains[n] = values[3 * n + 1] * inverse(values[3 * n + 2])
+            for n in range(4):
+                sums[n] = FLOAT(0)
+            if first < end < first + TILE:
+                split_tile(x, d, dX, first, end, count, lane, means, gains, sums)
+            else:
+                whole_tile(x, d, dX, first, first < end, count, lane, means, gains, sums)
+            at = int32(vectors * WIDTH + lane)
+            if first <= vectors * WIDTH < first + TILE and at < count:  # the last elements, too few for a vector
+                load_one(one, X + int64(at) * ITEM)
+                load_one(other, D + int64(at) * ITEM)
+                other[0] = element(one[0], other[0], at < end, means, gains, sums)
+                store_one(dX + int64(at) * ITEM, other)
+
+            if thread == 0:
+                i.store_word(shared + 4 * turn, int32((cuda.gridDim.x + ticket) * TILES))
+            cuda.syncthreads()
+            start = i.load_word(shared + 4 * turn)
+            first = int32(start + warp * TILE)
+            piece_at = start if BY_BLOCK else first
+            if start < count:
+                load_tile(x, d, X, D, first, lane, vectors)
+                plane = plane_of(piece_at, count, by_length)
+                load_channels(values, plane, channels, by_channels, addresses)
+            if BY_BLOCK:
+                leave_sums_of_warps(shared, int32(1 - turn), partial, piece_before)
+            add_over_warp(sums, 4)
+            if lane == 0:
+                if BY_BLOCK:
+                    store_4(shared + SUMS_AT + (turn * WARPS + warp) * (4 * SUM), sums)
+                elif piece < pieces:
+                    store_partial(partial + int64(piece) * (4 * SUM), sums)
+            piece_before, turn = piece, int32(1 - turn)
+
+        if BY_BLOCK:
+            cuda.syncthreads()
+            leave_sums_of_warps(shared, int32(1 - turn), partial, piece_before)
+        wait_for_grid(counter)
+        if thread == 0 and cuda.blockIdx.x == 0:
+            i.clear(counter + 128)
+        add_pieces_of_channels(
+            shared, partial, variance, scale_sum, bias_sum, pieces, images, channels, length, team
+        )  # fmt: skip
+
+    return kernel

@@ -1,0 +1,93 @@
+"""The planes kernel of DirectML's batch norm under the simulator; test_simulated runs this file in its own process."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.dml_batch_norm import EPSILON, OUTPUTS, Case, case
+from helpers.guarded import Guarded
+
+from gradkern.cuda.device_code import simulated
+from gradkern.ops.dml_batch_norm.cuda.plan import NAMES_OF_PLANES
+from gradkern.ops.dml_batch_norm.cuda.planes_form import ARGUMENTS, PlanesForm
+from gradkern.ops.dml_batch_norm.cuda.planes_kernel import build
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+
+
+def check(
+    operands: Case, outputs: tuple[str, ...] = OUTPUTS, blocks: int = 0, in_place: str = "", team: int = 1, **form: Any
+) -> None:
+    """One launch, in memory that shows every stray read and write."""
+    X = operands.inputs["Input"]
+    images, channels, *spatial = X.shape
+    length = prod(spatial)
+    settings: dict[str, Any] = {"width": 16 // X.dtype.itemsize, "unroll": 1, "warps": 2} | form
+    names = tuple(NAMES_OF_PLANES[each] for each in outputs)
+    made = PlanesForm(X.dtype.name, X.dtype.name, names, EPSILON, **settings)
+    assert length >= made.piece
+    shapes = {name: array.shape for name, array in operands.inputs.items()}
+    shapes |= {name: X.shape if name == "OutputGradient" else shapes["Mean"] for name in outputs}
+    held = {name: Guarded((prod(shape),), X.dtype) for name, shape in shapes.items()}
+    for name, array in operands.inputs.items():
+        held[name].array[...] = array.ravel()
+        if name != in_place:
+            held[name].freeze()
+    if in_place:
+        held["OutputGradient"] = held[in_place]
+    partial = Guarded((made.partial_bytes(X.size),), np.uint8)
+    counter = np.zeros(64, np.uint32)
+    numbers = {NAMES_OF_PLANES[name]: each.address for name, each in held.items()}
+    numbers |= {"partial": partial.address, "counter": counter.ctypes.data, "team": team}
+    numbers |= made.sizes(images, channels, length)
+    arguments = tuple(np.int64(numbers.get(name, 0)) for name in ARGUMENTS)
+    blocks = blocks or made.blocks(X.size)
+    simulated.launch(build(made), blocks, made.threads, 1, made.shared_bytes, arguments)
+    for each in (*held.values(), partial):
+        each.check()
+    operands.check({name: held[name].array.reshape(shapes[name]) for name in outputs})
+
+
+def planes(*sizes: int, dtype: str) -> Case:
+    return case(sizes, (1, sizes[1], *(1 for _ in sizes[2:])), dtype)
+
+
+@pytest.mark.parametrize("dtype", [b, h, f, d])
+@pytest.mark.parametrize("length", [1024, 1031])
+def test_every_type(dtype: str, length: int) -> None:
+    check(planes(2, 3, length, dtype=dtype), blocks=3, unroll=2)
+
+
+@pytest.mark.parametrize("form", [{}, {"unroll": 2}, {"by_block": True}, {"by_block": True, "unroll": 3}], ids=str)
+@pytest.mark.parametrize("sizes", [(1, 1, 3), (1, 3, 572), (5, 1, 0), (3, 2, 1), (2, 7, 23)], ids=str)
+@pytest.mark.parametrize("blocks", [1, 2, 0])
+def test_images_channels_and_planes(sizes: tuple[int, ...], blocks: int, form: dict[str, Any]) -> None:
+    images, channels, over = sizes
+    piece = 128 * form.get("unroll", 1) * (2 if "by_block" in form else 1)  # a plane may not be shorter
+    check(planes(images, channels, piece + over, dtype=f), blocks=blocks, **form)
+
+
+@pytest.mark.parametrize("team", [1, 2, 4])
+def test_teams_of_warps(team: int) -> None:
+    check(planes(7, 5, 65, dtype=d), blocks=2, warps=4, team=team)
+
+
+@pytest.mark.parametrize("outputs", [OUTPUTS, OUTPUTS[:2]], ids=" ".join)
+def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
+    check(planes(3, 2, 200, dtype=f), outputs, blocks=2)
+
+
+@pytest.mark.parametrize("source", ["Input", "InputGradient"])
+def test_the_gradient_may_be_written_over_what_it_is_made_from(source: str) -> None:
+    check(planes(3, 2, 201, dtype=f), blocks=2, in_place=source)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_reaches_exactly_what_depends_on_it(value: float) -> None:
+    operands = planes(3, 4, 131, dtype=f)
+    operands.inputs["InputGradient"][2, 1, 3] = value
+    operands.inputs["Input"][1, 2, 130] = value
+    check(operands, blocks=2)
