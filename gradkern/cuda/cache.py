@@ -20,6 +20,7 @@ from gradkern.cuda.compile import Compiled
 from gradkern.cuda.spec import source_digest
 from gradkern.system import cache_files
 from gradkern.system.interrupts import deferred
+from gradkern.system.own_thread import in_own_thread
 
 __all__ = ["alone_with", "fetch", "folder", "has", "hold", "keep", "key_of", "load", "read", "versions"]
 
@@ -90,7 +91,7 @@ def fetch(key: str, build: Callable[[], Compiled]) -> Compiled:
         with contextlib.suppress(OSError, ValueError):  # another process may have built it meanwhile
             return read(_path(key))
         with deferred():  # an interrupt within would be lost in a function that LLVM calls
-            compiled = build()
+            compiled = in_own_thread(build)
         keep(key, compiled)
     return compiled
 

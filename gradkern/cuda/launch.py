@@ -124,6 +124,11 @@ def kernel_of(
     """
 
     spec = KernelSpec(builder, constants, name, arguments, threads, blocks_per_processor, device.capability)
+
+    def compiled() -> Compiled:
+        with activate(device):  # which a linker may need, in whatever thread
+            return spec.compile()
+
     if isinstance(device, DryRunDevice):
         device.specs[spec] = None
         return cast(Kernel, UnloadedKernel(spec, device, shared_bytes))
@@ -131,7 +136,7 @@ def kernel_of(
     with _lock:
         kernel = _loaded.get((key, device))
         if kernel is None:
-            made = packs.find(spec) or cache.fetch(key, spec.compile)
+            made = packs.find(spec) or cache.fetch(key, compiled)
             kernel = _loaded[key, device] = Kernel(made, device, shared_bytes, cluster)
         return kernel
 

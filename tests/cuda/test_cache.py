@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import warnings
+import weakref
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 
 from gradkern.cuda import cache
 from gradkern.cuda.compile import Compiled
+from gradkern.cuda.spec import KernelSpec
 
 KERNEL = Compiled(b"\x7fELF" + bytes(range(256)) * 40, 128, 0, "gradkern_kernel")
 OTHER = Compiled(b"\x7fELF other", 64, 0)
@@ -30,6 +33,26 @@ def refuse() -> Compiled:
 def test_a_kept_kernel_is_not_built_again() -> None:
     assert cache.fetch("key", lambda: KERNEL) == KERNEL
     assert cache.fetch("key", refuse) == KERNEL
+
+
+def test_compiling_a_kernel_keeps_nothing_of_its_caller_alive() -> None:
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+    spec = KernelSpec("gradkern.search.kernels:fill", ("float32",), "gradkern_fill", 3, 128, 1, (9, 0))
+
+    class Array:
+        pass
+
+    def call() -> weakref.ref[Array]:
+        array = Array()
+        cache.fetch("key", spec.compile)
+        return weakref.ref(array)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert call()() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("damage", ["empty", "truncated", "flipped", "foreign", "another's"])

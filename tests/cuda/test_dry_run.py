@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ def test_the_kernel_is_that_which_a_call_on_such_a_device_compiles(monkeypatch: 
     monkeypatch.setattr(KernelSpec, "compile", build)
     monkeypatch.setattr(cache, "fetch", lambda _, compile_now: compile_now())
     monkeypatch.setattr(packs, "find", lambda _: None)
+    monkeypatch.setattr(launch, "activate", nullcontext)
     monkeypatch.setattr(launch, "Kernel", Loaded)
     monkeypatch.setattr(launch, "_loaded", {})
     device = Device(0, (9, 0), 132, 232448, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -294,6 +295,7 @@ class Constants:
 def loaded(monkeypatch: pytest.MonkeyPatch, device: Device) -> bytes:
     """The machine code that a first call would load."""
     monkeypatch.setattr(launches, "_loaded", {})
+    monkeypatch.setattr(launches, "activate", nullcontext)
     monkeypatch.setattr(launches, "Kernel", lambda made, *_: made.cubin)
     code: Any = launches.kernel_of_form(device, BUILDER, Constants(), arguments=4)
     return code
