@@ -70,6 +70,16 @@ def test_narrow_rows_side_by_side_fill_the_lanes_of_a_slice_where_there_are_many
     assert rows < 4096 or columns * fold == form.slices(columns * fold) * form.most_columns
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "fold"),
+    [(1_000_000, 31, 64), (400_000, 250, 32), (60_000, 1000, 8), (6000, 1000, 1), (150_000, 1001, 8), (36_941, 576, 1)],
+)
+def test_rows_are_folded_to_whole_lines_unless_they_get_few_or_long(rows: int, columns: int, fold: int) -> None:
+    form, found = sums_form(rows, columns)
+    assert found == fold
+    assert columns != 31 or columns * fold == form.slices(columns * fold) * form.most_columns
+
+
 def test_few_columns_with_many_partial_rows_are_shared_out_to_many_blocks_at_the_end() -> None:
     narrow, _ = sums_form(500_000, 128)
     wide, _ = sums_form(1372, 16504)
@@ -145,7 +155,7 @@ def test_one_tile_has_all_of_few_rows(rows: int, columns: int, width: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "times"), [(1_000_000, 64, 4), (500_000, 128, 2), (60_000, 1000, 2), (36_941, 576, 2)]
+    ("rows", "columns", "times"), [(1_000_000, 64, 4), (500_000, 128, 2), (60_000, 1024, 2), (36_941, 576, 2)]
 )
 def test_a_slices_first_tiles_are_higher_and_small_ones_come_last(rows: int, columns: int, times: int) -> None:
     form, fold = sums_form(rows, columns)
