@@ -67,7 +67,8 @@ def plan(call: Call) -> StreamingPlan | LaunchPlan | TilesPlan | EmptyPlan:
             with suppress(Refusal):
                 return persistent_plan.single_pass_plan(tensors, device, epsilon, most)
         if planes is not None:
-            return _planes_plan(planes, tensors, slabs, device)
+            with suppress(Refusal):
+                return _planes_plan(planes, tensors, slabs, device)
         with suppress(Refusal):
             return _tiles_plan(call.operator, tensors, slabs, device, epsilon)
     return streaming_plan.plan(call, NAMES, is_kept, epsilon)
@@ -94,6 +95,7 @@ def _planes_form(tensors: Named, slabs: Slabs, device: Device, epsilon: float) -
 
 
 def _planes_plan(form: PlanesForm, tensors: Named, slabs: Slabs, device: Device) -> TilesPlan:
+    """Raises Refusal, with the reason, where no block fits the device."""
     arguments, count = planes_form.ARGUMENTS, slabs.count
     builder = "gradkern.ops.dml_batch_norm.cuda.planes_kernel:build"
     kernel = kernel_of_form(device, builder, form, arguments=len(arguments))

@@ -15,9 +15,9 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers
     *("length_multiplier", "length_shift", "channels_multiplier", "channels_shift"),  # to divide by these two
     "team",  # warps that add up a channel's partial sums
 )
-# What it takes, in microseconds and bytes: an H200's times (cold L2) of 36 arrays of 4 to 860 MB, 3 % off in the median
+# What it takes, in microseconds and bytes: an H200's times (cold L2) of 36 arrays of 4 to 860 MB, 2 % off in the median
 # and 9 % at most. The persistent kernel's model is about so many times too slow for planes of whole vectors. Of both
-# kernels, the choice was 0.2 % slower than the better one on average, and 1.6 % at worst.
+# kernels, the choice was 0.1 % slower than the better one on average, and 1.6 % at worst.
 _LAUNCH, _BANDWIDTH, _PERSISTENT_WHOLE = 8.0, 4.25e6, 1.08
 
 
