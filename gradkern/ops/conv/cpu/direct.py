@@ -6,7 +6,9 @@ over the same positions, output o at o*strides, zeros between. Then tap k is a d
     dX[p] = sum over m, k of  W[m, c, k] * spread[p - distance[k]]
     dW[m, c, k] = sum over p of  X[p] * spread[p - distance[k]]
 
-for any stride, dilation and padding: long adjacent loops, however short the rows. Blocks of p keep to the L1 cache.
+for any stride, dilation and padding: long adjacent loops, however short the rows. Blocks of p keep to the L1 cache:
+parts of a large plane, or several images' small planes one behind another. Behind a plane's last output there are as
+many zeros as the largest distance, so no tap reaches from one into the next.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from gradkern.ops.conv.cpu.gemm import GemmLaunch
 from gradkern.ops.conv.cpu.im2col import contiguous, spacing_of
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["TASKS", "DirectLaunch", "Flat", "add_taps", "bring_home", "fill"]
+__all__ = ["TASKS", "DirectLaunch", "Flat", "add_taps", "bring_all_home", "bring_home", "fill", "lay"]
 
 BLOCK = 2048  # positions: three buffers of float32 fill three quarters of a 32 KiB L1 cache
 TASKS = 16  # planes of fewer channels than this are shared out by images too
@@ -48,8 +50,12 @@ def direct(
     taps: Any,
     distances: Any,
     block: int,
+    together: int,
 ) -> None:
-    """A task is a channel and a share of the images: it writes their dX, and shares[share] gets their part of dW."""
+    """A task is a channel and a share of the images: it writes their dX, and shares[share] gets their part of dW.
+
+    together: whole planes, of so many images, in a block; 0: a plane in blocks.
+    """
     filters, channels = W.shape[0] // (X.shape[1] // W.shape[1]), W.shape[1]
     total = padded[0] * padded[1] * padded[2]
     halo = distances[-1]
@@ -62,13 +68,20 @@ def direct(
         group, c = divmod(channel, channels)
         shares[share, group * filters : (group + 1) * filters, c] = 0
         first, last = X.shape[0] * share // shares.shape[0], X.shape[0] * (share + 1) // shares.shape[0]
-        for image in range(first, last):
+        for image in range(first, last, max(together, 1)):
+            images = min(together, last - image)
             for start in range(0, total, block):
-                count = min(block, total - start)
-                fill(X[image, channel], x, start, count, padded, (1, 1, 1), begins)
-                result[:] = 0
+                count = images * total if together else min(block, total - start)
+                if together:
+                    lay(X, (image, images, channel), x, total, padded, (1, 1, 1), begins)
+                else:
+                    fill(X[image, channel], x, start, count, padded, (1, 1, 1), begins)
+                result[:count] = 0
                 for m in range(group * filters, (group + 1) * filters):
-                    fill(dY[image, m], spread, start - halo, count + halo, padded, strides, (0, 0, 0))
+                    if together:
+                        lay(dY, (image, images, m), spread[halo:], total, padded, strides, (0, 0, 0))
+                    else:
+                        fill(dY[image, m], spread, start - halo, count + halo, padded, strides, (0, 0, 0))
                     for tap in range(len(distances)):
                         weights[tap] = load(contiguous(W[m, c, taps[tap, 0], taps[tap, 1]]), taps[tap, 2] * step)
                     if dX.size:
@@ -76,15 +89,30 @@ def direct(
                     if shares.size:
                         _add_dots(spread, halo - distances, x, shares[share, m, c], count)
                 if dX.size:
-                    bring_home(result, dX[image, channel], start, count, padded, (1, 1, 1), begins)
+                    if together:
+                        bring_all_home(result, dX, (image, images, channel), total, padded, (1, 1, 1), begins)
+                    else:
+                        bring_home(result, dX[image, channel], start, count, padded, (1, 1, 1), begins)
         task = take(queue)
 
 
 @njit(**INLINE)
 def add_taps(seen: Any, begins: Any, weights: Any, result: Any, count: int) -> None:
-    """result[p] += sum over taps of weight * seen[begin + p]: three taps for each time that result moves."""
-    threes = len(weights) // 3 * 3
-    for tap in range(0, threes, 3):
+    """result[p] += sum over taps of weight * seen[begin + p]: nine or three taps for each time that result moves."""
+    nines = len(weights) // 9 * 9
+    for tap in range(0, nines, 9):
+        a, b, c = seen[begins[tap] :], seen[begins[tap + 1] :], seen[begins[tap + 2] :]
+        d, e, f = seen[begins[tap + 3] :], seen[begins[tap + 4] :], seen[begins[tap + 5] :]
+        g, h, i = seen[begins[tap + 6] :], seen[begins[tap + 7] :], seen[begins[tap + 8] :]
+        r, s, t = weights[tap], weights[tap + 1], weights[tap + 2]
+        u, v, w = weights[tap + 3], weights[tap + 4], weights[tap + 5]
+        x, y, z = weights[tap + 6], weights[tap + 7], weights[tap + 8]
+        for p in range(count):
+            result[p] += (
+                (r * a[p] + s * b[p] + t * c[p]) + (u * d[p] + v * e[p] + w * f[p]) + (x * g[p] + y * h[p] + z * i[p])
+            )
+    threes = nines + (len(weights) - nines) // 3 * 3
+    for tap in range(nines, threes, 3):
         a, b, c = seen[begins[tap] :], seen[begins[tap + 1] :], seen[begins[tap + 2] :]
         u, v, w = weights[tap], weights[tap + 1], weights[tap + 2]
         for p in range(count):
@@ -97,9 +125,36 @@ def add_taps(seen: Any, begins: Any, weights: Any, result: Any, count: int) -> N
 
 @njit(**REORDERED)
 def _add_dots(seen: Any, begins: Any, x: Any, sums: Any, count: int) -> None:
-    """sums[tap] += sum over p of x[p] * seen[begin + p]; three taps at once, too."""
-    threes = len(begins) // 3 * 3
-    for tap in range(0, threes, 3):
+    """sums[tap] += sum over p of x[p] * seen[begin + p]; nine or three taps at once, too."""
+    nines = len(begins) // 9 * 9
+    for tap in range(0, nines, 9):
+        a, b, c = seen[begins[tap] :], seen[begins[tap + 1] :], seen[begins[tap + 2] :]
+        d, e, f = seen[begins[tap + 3] :], seen[begins[tap + 4] :], seen[begins[tap + 5] :]
+        g, h, i = seen[begins[tap + 6] :], seen[begins[tap + 7] :], seen[begins[tap + 8] :]
+        of_a, of_b, of_c = real(x, 0), real(x, 0), real(x, 0)
+        of_d, of_e, of_f = real(x, 0), real(x, 0), real(x, 0)
+        of_g, of_h, of_i = real(x, 0), real(x, 0), real(x, 0)
+        for p in range(count):
+            of_a += x[p] * a[p]
+            of_b += x[p] * b[p]
+            of_c += x[p] * c[p]
+            of_d += x[p] * d[p]
+            of_e += x[p] * e[p]
+            of_f += x[p] * f[p]
+            of_g += x[p] * g[p]
+            of_h += x[p] * h[p]
+            of_i += x[p] * i[p]
+        sums[tap] += of_a
+        sums[tap + 1] += of_b
+        sums[tap + 2] += of_c
+        sums[tap + 3] += of_d
+        sums[tap + 4] += of_e
+        sums[tap + 5] += of_f
+        sums[tap + 6] += of_g
+        sums[tap + 7] += of_h
+        sums[tap + 8] += of_i
+    threes = nines + (len(begins) - nines) // 3 * 3
+    for tap in range(nines, threes, 3):
         a, b, c = seen[begins[tap] :], seen[begins[tap + 1] :], seen[begins[tap + 2] :]
         of_a, of_b, of_c = real(x, 0), real(x, 0), real(x, 0)
         for p in range(count):
@@ -154,18 +209,54 @@ def _move(plane: Any, flat: Any, start: int, count: int, padded: Any, strides: A
             begin, end = _meet(-base, count - 1 - base, strides[2], plane.shape[2])
             memory = contiguous(plane[i0, i1])
             if step == 1 and strides[2] == 1:
-                _move_line(memory, 1, flat, base, 1, begin, end, home)
+                _move_line(memory, 0, 1, flat, base, 1, begin, end, home)
             else:
-                _move_line(memory, step, flat, base, strides[2], begin, end, home)
+                _move_line(memory, 0, step, flat, base, strides[2], begin, end, home)
 
 
 @njit(**INLINE)
-def _move_line(memory: Any, step: int, flat: Any, base: int, stride: int, begin: int, end: int, home: Any) -> None:
+def lay(source: Any, images: Any, target: Any, total: int, padded: Any, strides: Any, begins: Any) -> None:
+    """target[n * total + p] = source[n, i], where i lies at i*strides + begins; what is there besides stays.
+
+    images: (first, how many, channel)
+    """
+    _move_all(source, images, target, total, padded, strides, begins, None)
+
+
+@njit(**INLINE)
+def bring_all_home(result: Any, target: Any, images: Any, total: int, padded: Any, strides: Any, begins: Any) -> None:
+    """target[n, i] = result[n * total + p], where i lies at i*strides + begins."""
+    _move_all(target, images, result, total, padded, strides, begins, True)
+
+
+@njit(**INLINE)
+def _move_all(
+    planes: Any, images: Any, flat: Any, total: int, padded: Any, strides: Any, begins: Any, home: Any
+) -> None:
+    """Between planes[n, i] and flat[n * total + p], line by line; home: to the planes, None: from there."""
+    spacing, (first, count, channel), size = spacing_of(planes), images, planes.shape[4]
+    memory = contiguous(planes[first, channel, 0, 0])
+    for n in range(count):
+        for i0 in range(planes.shape[2]):
+            for i1 in range(planes.shape[3]):
+                at = n * spacing[0] + i0 * spacing[2] + i1 * spacing[3]
+                line = (i0 * strides[0] + begins[0]) * padded[1] + i1 * strides[1] + begins[1]
+                base = n * total + line * padded[2] + begins[2]
+                if spacing[4] == 1 and strides[2] == 1:
+                    _move_line(memory, at, 1, flat, base, 1, 0, size, home)
+                else:
+                    _move_line(memory, at, spacing[4], flat, base, strides[2], 0, size, home)
+
+
+@njit(**INLINE)
+def _move_line(
+    memory: Any, at: int, step: int, flat: Any, base: int, stride: int, begin: int, end: int, home: Any
+) -> None:
     for i in range(begin, end):
         if home is not None:
-            store(memory, i * step, flat[base + i * stride])
+            store(memory, at + i * step, load(flat, base + i * stride))
         else:
-            store(flat, base + i * stride, load(memory, i * step))
+            store(flat, base + i * stride, load(memory, at + i * step))
 
 
 class Flat:
@@ -185,7 +276,12 @@ class Flat:
             (self.padded[1] * self.padded[2], self.padded[2], 1)
         )
         self.halo = int(self.distances[-1])
-        self.block = max(1, min(prod(self.padded), max(BLOCK, 4 * self.halo)))
+        total = prod(self.padded)
+        self.block = max(1, min(total, max(BLOCK, 4 * self.halo)))
+        self.together = 0  # whole planes of so many images in a block
+        if 0 < total <= 2 * BLOCK:  # a plane of two blocks is faster whole, though not all of it stays in the L1 cache
+            self.together = max(1, min(geometry.images, BLOCK // total))
+            self.block = self.together * total
 
 
 class DirectLaunch:
@@ -199,7 +295,7 @@ class DirectLaunch:
         self._shares = (max(images, 1), filters, geometry.channels, geometry.taps)
         self._tasks = self._shares[0] * geometry.group * geometry.channels
         sizes = flat.padded, geometry.strides, geometry.pads_begin
-        self._geometry = (*sizes, flat.taps, flat.distances, flat.block)
+        self._geometry = (*sizes, flat.taps, flat.distances, flat.block, flat.together)
         self._no_dX = np.empty((0,) * 5, kernel_dtype(dtype))
         # A zero of the spread times an infinity of X is a NaN the formula does not have: then columns give dW.
         self._exact = GemmLaunch(call, geometry, limit, data=False) if filters else None
@@ -214,7 +310,18 @@ class DirectLaunch:
             types.Array(t, n, "C") for t, n in ((types.int64, 2), (types.int64, 1), (types.float64, 4))
         )
         triple = types.UniTuple(types.int64, 3)
-        signature = (threads.QUEUE, source, source, source, target, shares, *[triple] * 3, table, vector, types.int64)
+        signature = (
+            threads.QUEUE,
+            source,
+            source,
+            source,
+            target,
+            shares,
+            *[triple] * 3,
+            table,
+            vector,
+            *[types.int64] * 2,
+        )
         self._kernel = direct(*signature)
 
     def __call__(

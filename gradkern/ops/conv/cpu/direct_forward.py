@@ -19,7 +19,7 @@ from gradkern.cpu import threads
 from gradkern.cpu.compile import kernel
 from gradkern.cpu.element_types import arithmetic, kernel_dtype, load, real, zeros
 from gradkern.cpu.threads import take
-from gradkern.ops.conv.cpu.direct import TASKS, Flat, add_taps, bring_home, fill
+from gradkern.ops.conv.cpu.direct import TASKS, Flat, add_taps, bring_all_home, bring_home, fill, lay
 from gradkern.ops.conv.cpu.im2col import contiguous, spacing_of
 from gradkern.ops.conv.geometry import Geometry
 
@@ -40,8 +40,9 @@ def direct_forward(
     taps: Any,
     distances: Any,
     block: int,
+    together: int,
 ) -> None:
-    """A task is a filter and one of `shares` shares of the images."""
+    """A task is a filter and one of `shares` shares of the images; together: as in `direct`."""
     channels, filters = W.shape[1], W.shape[0] // max(X.shape[1] // max(W.shape[1], 1), 1)
     total = padded[0] * padded[1] * padded[2]
     halo = distances[-1]
@@ -51,16 +52,24 @@ def direct_forward(
     while task >= 0:
         share, m = divmod(task, W.shape[0])
         first, last = X.shape[0] * share // shares, X.shape[0] * (share + 1) // shares
-        for image in range(first, last):
+        for image in range(first, last, max(together, 1)):
+            images = min(together, last - image)
             for start in range(0, total, block):
-                count = min(block, total - start)
-                result[:] = B[m] if B.size else real(X, 0)
+                count = images * total if together else min(block, total - start)
+                result[:count] = B[m] if B.size else real(X, 0)
                 for c in range(channels):
-                    fill(X[image, m // filters * channels + c], x, start, count + halo, padded, (1, 1, 1), begins)
+                    channel = m // filters * channels + c
+                    if together:
+                        lay(X, (image, images, channel), x, total, padded, (1, 1, 1), begins)
+                    else:
+                        fill(X[image, channel], x, start, count + halo, padded, (1, 1, 1), begins)
                     for tap in range(len(distances)):
                         weights[tap] = load(contiguous(W[m, c, taps[tap, 0], taps[tap, 1]]), taps[tap, 2] * step)
                     add_taps(x, distances, weights, result, count)
-                bring_home(result, Y[image, m], start, count, padded, strides, (0, 0, 0))
+                if together:
+                    bring_all_home(result, Y, (image, images, m), total, padded, strides, (0, 0, 0))
+                else:
+                    bring_home(result, Y[image, m], start, count, padded, strides, (0, 0, 0))
         task = take(queue)
 
 
@@ -72,7 +81,7 @@ class DirectForward:
         self._shares = max(1, min(geometry.images, ceil(TASKS / max(filters, 1))))
         self._tasks = self._shares * filters if prod(geometry.out) * geometry.images else 0
         sizes = flat.padded, geometry.strides, geometry.pads_begin
-        self._geometry = (self._shares, *sizes, flat.taps, flat.distances, flat.block)
+        self._geometry = (self._shares, *sizes, flat.taps, flat.distances, flat.block, flat.together)
         self.scratch = threads.threads() * (2 * flat.block + flat.halo) * arithmetic(dtype).itemsize
         if self.scratch > limit:
             raise Refusal(f"needs {self.scratch} bytes of scratch; the policy's workspace_limit is {limit}")
@@ -82,7 +91,7 @@ class DirectForward:
         table, vector = types.Array(types.int64, 2, "C"), types.Array(types.int64, 1, "C")
         triple, integer = types.UniTuple(types.int64, 3), types.int64
         self._kernel = direct_forward(
-            threads.QUEUE, source, source, bias, target, integer, *[triple] * 3, table, vector, integer
+            threads.QUEUE, source, source, bias, target, integer, *[triple] * 3, table, vector, integer, integer
         )
 
     def __call__(self, X: np.ndarray, W: np.ndarray, weights: np.ndarray, B: np.ndarray, Y: np.ndarray) -> None:
