@@ -52,13 +52,13 @@ def resident_forms(tensors: Named, device: Device) -> Iterator[tuple[PersistentF
     yield from found
 
 
-def single_pass_plan(tensors: Named, device: Device, epsilon: float, most: float | None) -> LaunchPlan:
+def single_pass_plan(tensors: Named, device: Device, epsilon: float, most_time: float | None) -> LaunchPlan:
     """Where the statistics are constants. Raises Refusal, with the reason, where another kernel is better, which should
-    take `most` microseconds; None: the streaming kernel.
+    take `most_time` microseconds; None: the streaming kernel.
     """
-    slices, sizes = most_slices(device), _sizes(tensors)
+    most, sizes = most_slices(device), _sizes(tensors)
     form = PersistentForm(*types_of(tensors), epsilon, False, device.shared_bytes)
-    found = single_pass_partition(form, sizes, slices, device.processors, most)
+    found = single_pass_partition(form, sizes, most, device.processors, most_time)
     if found is None:
         raise Refusal("another kernel should take less time, or its planes are too small or too large")
     return persistent_plan(*found, device, list(tensors))

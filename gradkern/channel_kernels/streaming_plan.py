@@ -10,7 +10,7 @@ from gradkern.channel_kernels.streaming_form import StreamingForm, second_pass, 
 from gradkern.channel_kernels.streaming_tiling import ARGUMENTS, Slabs, Tiling, choose_tiling
 from gradkern.cuda.device import Device, in_turn
 from gradkern.cuda.device_code.columns import up
-from gradkern.cuda.launch import Launch, kernel_of_form
+from gradkern.cuda.launch import Launch, kernel_of_form, named
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.cuda.scratch import scratch
 from gradkern.strides import is_dense, memory_order, merged_axes
@@ -228,9 +228,7 @@ def _launch(
     last = -(-form.sums * tiling.channels // (4 * form.chunk)) if adding else 0  # what the last step shares out
     grid = min(resident, max(tiling.items, last))
     numbers = {**tiling.numbers, **settings}
-    arguments = [numbers.get(name, 0) for name in ARGUMENTS]
-    changing = [ARGUMENTS.index(name) for name in given]
-    return Launch(kernel, grid, form.threads, arguments, changing, cooperative=adding)
+    return Launch(kernel, grid, form.threads, *named(ARGUMENTS, numbers, given), cooperative=adding)
 
 
 def name_of(form: StreamingForm, tiling: Tiling) -> str:

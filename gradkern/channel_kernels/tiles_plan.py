@@ -9,7 +9,7 @@ from math import gcd
 from gradkern.call import Refusal, Tensor
 from gradkern.channel_kernels.tiles_form import ARGUMENTS, BLOCKS, TilesForm
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Launch, kernel_of_form
+from gradkern.cuda.launch import Launch, kernel_of_form, named
 from gradkern.cuda.scratch import scratch
 
 __all__ = ["TilesPlan", "has_long_rows", "parameters_at_once", "tiles_plan"]
@@ -56,7 +56,6 @@ def tiles_plan(
     chunks, large, times = form.heights(columns * fold, -(-rows // fold), BLOCKS * device.processors)
     numbers |= {"large": large, "times": times}
     numbers |= form.sizes(columns * fold) | {f"{each}_stride": fold * stride for each, stride in strides.items()}
-    arguments = [numbers.get(each, 0) for each in ARGUMENTS]
     kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS))
     grid = chunks * numbers["slices"]
     partial = chunks * form.column_sums.partial_bytes(columns * fold) if form.persistent else 0
@@ -65,8 +64,7 @@ def tiles_plan(
         if not grid:
             raise Refusal(f"no block of {form.threads} threads fits the device")
     given = [*given, *(("counter", "partial") if form.persistent else ())]
-    changing = [ARGUMENTS.index(each) for each in given]
-    launch = Launch(kernel, grid, form.threads, arguments, changing, cooperative=form.persistent)
+    launch = Launch(kernel, grid, form.threads, *named(ARGUMENTS, numbers, given), cooperative=form.persistent)
     what = "tiles" if form.persistent else "single_block" if form.single_block else "stream"
     folded = f"_fold{fold}" if fold > 1 else ""
     shape = f"{numbers['slices']}x{form.lanes}x{form.width}_rows{form.warp_groups}x{form.unroll}{folded}"

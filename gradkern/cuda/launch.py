@@ -7,7 +7,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, cast
@@ -21,7 +21,7 @@ from gradkern.system import locks
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
-__all__ = ["Form", "Kernel", "Launch", "LaunchPlan", "kernel_of", "kernel_of_form", "resident_clusters"]
+__all__ = ["Form", "Kernel", "Launch", "LaunchPlan", "kernel_of", "kernel_of_form", "named", "resident_clusters"]
 
 _lock = locks.lock()
 _loaded: dict[tuple[str, Device], Kernel] = {}
@@ -124,21 +124,28 @@ def kernel_of(
     """
 
     spec = KernelSpec(builder, constants, name, arguments, threads, blocks_per_processor, device.capability)
+    if isinstance(device, DryRunDevice):
+        device.specs[spec] = None
+        return cast(Kernel, UnloadedKernel(spec, device, shared_bytes))
+    key = cache.key_of(spec.module, spec.description, spec.capability)
 
     def compiled() -> Compiled:
         with activate(device):  # which a linker may need, in whatever thread
             return spec.compile()
 
-    if isinstance(device, DryRunDevice):
-        device.specs[spec] = None
-        return cast(Kernel, UnloadedKernel(spec, device, shared_bytes))
-    key = cache.key_of(spec.module, spec.description, spec.capability)
     with _lock:
         kernel = _loaded.get((key, device))
         if kernel is None:
             made = packs.find(spec) or cache.fetch(key, compiled)
             kernel = _loaded[key, device] = Kernel(made, device, shared_bytes, cluster)
         return kernel
+
+
+def named(names: Sequence[str], numbers: Mapping[str, int], given: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Of a launch of a kernel whose arguments have these names, `arguments` and `changing`: the numbers, by name, 0 for
+    all else, and where those are that a call gives.
+    """
+    return [numbers.get(name, 0) for name in names], [names.index(name) for name in given]
 
 
 class Launch:

@@ -1,14 +1,21 @@
-"""Cases of DirectML's batch norm: random operands of a shape, and its gradients in float64."""
+"""Cases of DirectML's batch norm: random operands of a shape, and its gradients in float64; and calls to be planned."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
 
+from gradkern.call import Call, Tensor
+from gradkern.policy import Policy
+from gradkern.strides import c_strides
 from helpers.reference import reference
 from helpers.tolerance import assert_close, assert_elements_close
+
+if TYPE_CHECKING:
+    from gradkern.cuda.spec import KernelSpec
 
 DML = "DmlBatchNormalizationGrad"
 EPSILON = 1e-3
@@ -56,3 +63,33 @@ def case(sizes: tuple[int, ...], statistics: tuple[int, ...], dtype: str, seed: 
         "Scale": (random.uniform(0.5, 1.5, statistics) * random.choice([-1, 1], statistics)).astype(dtype),
     }
     return Case(inputs)
+
+
+def call_of(
+    sizes: tuple[int, ...],
+    dtype: str,
+    statistics: tuple[int, ...] = (),
+    outputs: tuple[str, ...] = OUTPUTS,
+    alignment: int = 256,
+) -> Call:
+    """A call on a GPU with arrays in C order; by default statistics are those of the second axis."""
+    kind = np.dtype(dtype)
+
+    def tensor(shape: tuple[int, ...]) -> Tensor:
+        return Tensor(kind, shape, c_strides(shape, kind.itemsize), alignment)
+
+    data, each = tensor(sizes), tensor(statistics or (1, sizes[1], *(1 for _ in sizes[2:])))
+    inputs = {"Input": data, "InputGradient": data, "Mean": each, "Variance": each, "Scale": each}
+    made = {name: data if name == "OutputGradient" else each for name in outputs}
+    return Call(DML, inputs, made, {"Epsilon": 1e-5}, {}, frozenset(), "cuda:0", Policy())
+
+
+def planned(call: Call, capability: tuple[int, int] = (9, 0)) -> tuple[str, KernelSpec]:
+    """The plan's name for its kernel, and that, on a device that is not there."""
+    from gradkern.cuda.dry_run import DryRunDevice, dry_run
+    from gradkern.ops.dml_batch_norm.cuda.plan import plan
+
+    with dry_run(DryRunDevice(0, capability, 132, 232448)) as device:
+        kernel: Any = plan(call).kernel
+    (spec,) = device.specs
+    return kernel, spec

@@ -1,7 +1,8 @@
-"""Run the batch norms' kernel under the CUDA simulator, in memory that shows every stray read and write."""
+"""Run the kernels of DirectML's batch norm under the CUDA simulator, in memory that shows every stray access."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -27,7 +28,7 @@ def simulate(
     in_place: str = "",
     **form: Any,
 ) -> Tiling:
-    """Check the results of a case, whose arrays are in C order; the walk that was taken."""
+    """Check what the streaming kernel makes of a case, whose arrays are in C order; the walk that was taken."""
     X, statistics = case.inputs["Input"], case.inputs["Mean"].shape
     dtype = X.dtype.name
     slabs = Slabs.of(merged_axes(X.shape, [kept == size for kept, size in zip(statistics, X.shape, strict=True)]))
@@ -37,23 +38,43 @@ def simulate(
     found = best_tiling(made, slabs, blocks)
     made = replace(made, nested=prod(found.nest) > 1)
 
+    numbers = found.numbers
+    partial_bytes = found.partial_rows * made.column_sums.partial_bytes(slabs.channels)
+    launch(case, made, build(made), ARGUMENTS, NAMES, numbers, partial_bytes, blocks, outputs, in_place, offset)
+    return found
+
+
+def launch(
+    case: Case,
+    form: Any,
+    kernel: Any,
+    arguments: Sequence[str],
+    names: Mapping[str, str],
+    numbers: Mapping[str, int],
+    partial_bytes: int,
+    blocks: int,
+    outputs: Sequence[str] = OUTPUTS,
+    in_place: str = "",
+    offset: int = 0,
+) -> None:
+    """Check the results of one launch of a kernel whose arguments have these names; names: of the contract, in it."""
+    X = case.inputs["Input"]
     held = {name: Guarded((array.size,), X.dtype, offset * X.itemsize) for name, array in case.inputs.items()}
     for name, array in case.inputs.items():
         held[name].array[...] = array.ravel()
         if name != in_place:
             held[name].freeze()
-    shapes = {name: X.shape if name == "OutputGradient" else statistics for name in outputs}
+    shapes = {name: X.shape if name == "OutputGradient" else case.inputs["Mean"].shape for name in outputs}
     for name, shape in shapes.items():
         held[name] = Guarded((prod(shape),), X.dtype, offset * X.itemsize)
     if in_place:
         held["OutputGradient"] = held[in_place]
-    partial = Guarded((found.partial_rows * made.column_sums.partial_bytes(slabs.channels),), np.uint8)
+    partial = Guarded((partial_bytes,), np.uint8)
     counter = np.zeros(64, np.uint32)
-    numbers = {NAMES[name]: each.address for name, each in held.items()}
-    numbers |= {"partial": partial.address, "counter": counter.ctypes.data, **found.numbers}
-    arguments = tuple(np.int64(numbers.get(name, 0)) for name in ARGUMENTS)
-    simulated.launch(build(made), blocks, made.threads, 1, made.shared_bytes, arguments)
+    addresses = {names[name]: each.address for name, each in held.items()}
+    given = {**addresses, **numbers, "partial": partial.address, "counter": counter.ctypes.data}
+    values = tuple(np.int64(given.get(name, 0)) for name in arguments)
+    simulated.launch(kernel, blocks, form.threads, 1, form.shared_bytes, values)
     for each in (*held.values(), partial):
         each.check()
     case.check({name: np.array(held[name].array).reshape(shape) for name, shape in shapes.items()})
-    return found

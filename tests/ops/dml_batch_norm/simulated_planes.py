@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.dml_batch_norm import EPSILON, OUTPUTS, Case, case
-from helpers.guarded import Guarded
+from helpers.simulate_dml_batch_norm import launch
 
-from gradkern.cuda.device_code import simulated
 from gradkern.ops.dml_batch_norm.cuda.plan import NAMES_OF_PLANES
 from gradkern.ops.dml_batch_norm.cuda.planes_form import ARGUMENTS, PlanesForm
 from gradkern.ops.dml_batch_norm.cuda.planes_kernel import build
@@ -29,26 +28,10 @@ def check(
     names = tuple(NAMES_OF_PLANES[each] for each in outputs)
     made = PlanesForm(X.dtype.name, X.dtype.name, names, EPSILON, **settings)
     assert length >= made.piece
-    shapes = {name: array.shape for name, array in operands.inputs.items()}
-    shapes |= {name: X.shape if name == "OutputGradient" else shapes["Mean"] for name in outputs}
-    held = {name: Guarded((prod(shape),), X.dtype) for name, shape in shapes.items()}
-    for name, array in operands.inputs.items():
-        held[name].array[...] = array.ravel()
-        if name != in_place:
-            held[name].freeze()
-    if in_place:
-        held["OutputGradient"] = held[in_place]
-    partial = Guarded((made.partial_bytes(X.size),), np.uint8)
-    counter = np.zeros(64, np.uint32)
-    numbers = {NAMES_OF_PLANES[name]: each.address for name, each in held.items()}
-    numbers |= {"partial": partial.address, "counter": counter.ctypes.data, "team": team}
-    numbers |= made.sizes(images, channels, length)
-    arguments = tuple(np.int64(numbers.get(name, 0)) for name in ARGUMENTS)
+    numbers = made.sizes(images, channels, length) | {"team": team}
     blocks = blocks or made.blocks(X.size)
-    simulated.launch(build(made), blocks, made.threads, 1, made.shared_bytes, arguments)
-    for each in (*held.values(), partial):
-        each.check()
-    operands.check({name: held[name].array.reshape(shapes[name]) for name in outputs})
+    partial_bytes = made.partial_bytes(X.size)
+    launch(operands, made, build(made), ARGUMENTS, NAMES_OF_PLANES, numbers, partial_bytes, blocks, outputs, in_place)
 
 
 def planes(*sizes: int, dtype: str) -> Case:

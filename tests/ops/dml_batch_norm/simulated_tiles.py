@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.dml_batch_norm import DML, EPSILON, OUTPUTS, Case, case
-from helpers.guarded import Guarded
+from helpers.simulate_dml_batch_norm import launch
 
 from gradkern.channel_kernels.tiles_form import ARGUMENTS
-from gradkern.cuda.device_code import simulated
 from gradkern.ops.dml_batch_norm.cuda.form import DmlBatchNormForm
 from gradkern.ops.dml_batch_norm.cuda.kernel import build
 from gradkern.ops.dml_batch_norm.cuda.plan import NAMES_OF_TILES
@@ -31,28 +30,13 @@ def check(operands: Case, outputs: tuple[str, ...] = OUTPUTS, blocks: int = 0, i
         DML, X.dtype.name, X.dtype.name, tuple(names[each] for each in outputs),
         folded=fold > 1, fold=fold, epsilon=EPSILON, **form,
     )  # fmt: skip
-    held = {name: Guarded(array.shape, array.dtype) for name, array in operands.inputs.items()}
-    for name, array in operands.inputs.items():
-        held[name].array[...] = array
-        if name != in_place:
-            held[name].freeze()
-    for name in outputs:
-        held[name] = Guarded(X.shape if name == "OutputGradient" else (1, columns), X.dtype)
-    if in_place:
-        held["OutputGradient"] = held[in_place]
     chunks = made.chunks(-(-rows // fold))
-    partial = Guarded((chunks * made.column_sums.partial_bytes(columns * fold),), np.uint8)
-    counter = np.zeros(64, np.uint32)
-    numbers = {NAMES_OF_TILES[name]: each.address for name, each in held.items()}
-    numbers |= {"partial": partial.address, "counter": counter.ctypes.data, **made.sizes(columns * fold)}
-    numbers |= {"rows": rows // fold, "tail": rows % fold * columns, "repeat": columns}
+    numbers = {"rows": rows // fold, "tail": rows % fold * columns, "repeat": columns}
+    numbers |= made.sizes(columns * fold)
     numbers |= {f"{name}_stride": columns * fold * X.itemsize for name in ("D", "X", "dX")}
-    arguments = tuple(np.int64(numbers.get(name, 0)) for name in ARGUMENTS)
+    partial_bytes = chunks * made.column_sums.partial_bytes(columns * fold)
     blocks = blocks or chunks * made.slices(columns * fold)
-    simulated.launch(build(made), blocks, made.threads, 1, made.shared_bytes, arguments)
-    for each in (*held.values(), partial):
-        each.check()
-    operands.check({name: np.array(held[name].array) for name in outputs})
+    launch(operands, made, build(made), ARGUMENTS, NAMES_OF_TILES, numbers, partial_bytes, blocks, outputs, in_place)
 
 
 def matrix(rows: int, columns: int, dtype: str) -> Case:

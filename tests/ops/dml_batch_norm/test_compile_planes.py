@@ -5,50 +5,16 @@ from __future__ import annotations
 from itertools import cycle, product
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers.compiled import HOPPER, OTHERS, parameters
-from helpers.dml_batch_norm import DML
-
-from gradkern.call import Call, Tensor
-from gradkern.cuda.spec import KernelSpec
-from gradkern.policy import Policy
-from gradkern.strides import c_strides
+from helpers.dml_batch_norm import OUTPUTS, call_of, planned
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
-
-from gradkern.cuda.dry_run import DryRunDevice, dry_run
-from gradkern.ops.dml_batch_norm.cuda.plan import plan
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 Kind = tuple[tuple[int, ...], str]
 KINDS: list[Kind] = [*product([(4, 576, 127, 127), (200, 77, 33, 33)], [b, h, f, d])]  # sizes, type
 PLANES = "gradkern.ops.dml_batch_norm.cuda.planes_kernel"
-OUTPUTS = ("OutputGradient", "OutputScaleGradient", "OutputBiasGradient")
-
-
-def planned(
-    sizes: tuple[int, ...],
-    dtype: str,
-    capability: tuple[int, int] = (9, 0),
-    statistics: tuple[int, ...] = (),
-    outputs: tuple[str, ...] = OUTPUTS,
-    alignment: int = 256,
-) -> tuple[Any, KernelSpec]:
-    """The plan, and its kernel."""
-    kind = np.dtype(dtype)
-
-    def tensor(shape: tuple[int, ...]) -> Tensor:
-        return Tensor(kind, shape, c_strides(shape, kind.itemsize), alignment)
-
-    data, each = tensor(sizes), tensor(statistics or (1, sizes[1], *(1 for _ in sizes[2:])))
-    inputs = {"Input": data, "InputGradient": data, "Mean": each, "Variance": each, "Scale": each}
-    made = {name: data if name == "OutputGradient" else each for name in outputs}
-    call = Call(DML, inputs, made, {"Epsilon": 1e-5}, {}, frozenset(), "cuda:0", Policy())
-    with dry_run(DryRunDevice(0, capability, 132, 232448)) as device:
-        found = plan(call)
-    (spec,) = device.specs
-    return found, spec
 
 
 @pytest.mark.thorough
@@ -59,7 +25,7 @@ def planned(
     ),
 )
 def test_no_register_is_spilled_and_16_bytes_move_at_a_time(kind: Kind, capability: tuple[int, int]) -> None:
-    _, spec = planned(*kind, capability)
+    _, spec = planned(call_of(*kind), capability)
     assert spec.module == PLANES
     made = spec.compile()
     assert made.spilled == 0
@@ -79,8 +45,8 @@ def test_no_register_is_spilled_and_16_bytes_move_at_a_time(kind: Kind, capabili
     ],
 )
 def test_planes_from_a_tile_on(sizes: tuple[int, ...], statistics: tuple[int, ...], kernel: str) -> None:
-    found, spec = planned(sizes, f, statistics=statistics)
-    assert (found.kernel, spec.module) == (kernel, PLANES)
+    found, spec = planned(call_of(sizes, f, statistics))
+    assert (found, spec.module) == (kernel, PLANES)
 
 
 @pytest.mark.parametrize(
@@ -95,5 +61,5 @@ def test_planes_from_a_tile_on(sizes: tuple[int, ...], statistics: tuple[int, ..
     ids=str,
 )
 def test_others_have_another_kernel(sizes: tuple[int, ...], changes: dict[str, Any]) -> None:
-    _, spec = planned(sizes, f, **changes)
+    _, spec = planned(call_of(sizes, f, **changes))
     assert spec.module != PLANES

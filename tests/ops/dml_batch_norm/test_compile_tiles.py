@@ -5,20 +5,11 @@ from __future__ import annotations
 from itertools import cycle, product
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers.compiled import HOPPER, OTHERS, parameters
-from helpers.dml_batch_norm import DML
-
-from gradkern.call import Call, Tensor
-from gradkern.cuda.spec import KernelSpec
-from gradkern.policy import Policy
-from gradkern.strides import c_strides
+from helpers.dml_batch_norm import call_of, planned
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
-
-from gradkern.cuda.dry_run import DryRunDevice, dry_run
-from gradkern.ops.dml_batch_norm.cuda.plan import plan
 
 pytestmark = pytest.mark.thorough
 
@@ -28,26 +19,6 @@ KINDS: list[Kind] = [  # rows and channels, type
     *product([(70_000, 768), (1_000_000, 33), (300_000, 244), (64, 1024)], [b, h, f, d]),
     *((each, h) for each in ((3_000_000, 5), (400_000, 58), (100, 1001), (20_000, 2759))),
 ]
-
-
-def call_of(sizes: tuple[int, ...], dtype: str, outputs: tuple[str, ...] = (), alignment: int = 256) -> Call:
-    def tensor(shape: tuple[int, ...]) -> Tensor:
-        kind = np.dtype(dtype)
-        return Tensor(kind, shape, c_strides(shape, kind.itemsize), alignment)
-
-    data, each = tensor(sizes), tensor((1, *sizes[1:]))
-    inputs = {"Input": data, "InputGradient": data, "Mean": each, "Variance": each, "Scale": each}
-    wanted = {"OutputGradient": data, "OutputScaleGradient": each, "OutputBiasGradient": each}
-    wanted = {name: wanted[name] for name in outputs or wanted}
-    return Call(DML, inputs, wanted, {"Epsilon": 1e-5}, {}, frozenset(), "cuda:0", Policy())
-
-
-def planned(call: Call, capability: tuple[int, int] = (9, 0)) -> tuple[str, KernelSpec]:
-    """The plan's name, and its kernel."""
-    with dry_run(DryRunDevice(0, capability, 132, 232448)) as device:
-        kernel: Any = plan(call).kernel
-    (spec,) = device.specs
-    return kernel, spec
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import struct
 
 from gradkern.call import Call
 from gradkern.cuda.device_code.kernel_name import kernel_name
-from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of
+from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
 from gradkern.cuda.rows import device_of, require_flat
 from gradkern.ops.batch_norm.cuda.merge_kernel import ARGUMENTS
 
@@ -36,7 +36,5 @@ def plan(call: Call) -> LaunchPlan:
     channels = numbers // 2
     momentum = struct.unpack("<q", struct.pack("<d", call.attributes["momentum"]))[0]
     values = {"parts": parts, "channels": channels, "momentum": momentum}
-    changing = [ARGUMENTS.index(name) for name in (*call.inputs, *call.outputs)]
     grid = channels // _THREADS + 1
-    arguments = [values.get(name, 0) for name in ARGUMENTS]
-    return LaunchPlan("merge", Launch(kernel, grid, _THREADS, arguments, changing))
+    return LaunchPlan("merge", Launch(kernel, grid, _THREADS, *named(ARGUMENTS, values, [*call.inputs, *call.outputs])))

@@ -14,7 +14,7 @@ from gradkern.channel_kernels.streaming_tiling import Slabs
 from gradkern.channel_kernels.tiles_form import LINE, VECTOR, tiles_of_sums, with_fold
 from gradkern.channel_kernels.tiles_plan import TilesPlan, has_long_rows, parameters_at_once, tiles_plan
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of_form
+from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of_form, named
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.ops.dml_batch_norm.cuda import planes_form
 from gradkern.ops.dml_batch_norm.cuda.form import DmlBatchNormForm
@@ -61,7 +61,8 @@ def plan(call: Call) -> StreamingPlan | LaunchPlan | TilesPlan | EmptyPlan:
         device = device_of(call)
         tensors = {NAMES[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}
         slabs = streaming_plan.slabs_of(tensors, is_kept)
-        planes = _planes_form(tensors, slabs, device, epsilon)
+        whole = _in_whole_vectors(tensors, slabs)
+        planes = _planes_form(tensors, slabs, device, epsilon) if whole else None
         if per_channel:
             most = None if planes is None else planes.time(slabs.count, slabs.length)
             with suppress(Refusal):
@@ -69,13 +70,23 @@ def plan(call: Call) -> StreamingPlan | LaunchPlan | TilesPlan | EmptyPlan:
         if planes is not None:
             with suppress(Refusal):
                 return _planes_plan(planes, tensors, slabs, device)
-        with suppress(Refusal):
-            return _tiles_plan(call.operator, tensors, slabs, device, epsilon)
+        if whole:
+            with suppress(Refusal):
+                return _tiles_plan(call.operator, tensors, slabs, device, epsilon)
     return streaming_plan.plan(call, NAMES, is_kept, epsilon)
 
 
+def _in_whole_vectors(tensors: Named, slabs: Slabs) -> bool:
+    """What planes and tiles both need: D and X are read and dX is written, vectors can be cut from these, and no axis
+    that tells channels apart lies around one that does not.
+    """
+    if slabs.nest or not {"dX", "scale_sum"} <= tensors.keys():
+        return False
+    return all(tensors[name][1].alignment % VECTOR == 0 for name in DATA)
+
+
 def _planes_form(tensors: Named, slabs: Slabs, device: Device, epsilon: float) -> PlanesForm | None:
-    """None where another kernel has to do it."""
+    """None where planes are too small, or elements too many."""
     X = tensors["X"][1]
     form = PlanesForm(
         data=X.dtype.name,
@@ -85,9 +96,6 @@ def _planes_form(tensors: Named, slabs: Slabs, device: Device, epsilon: float) -
         width=VECTOR // X.dtype.itemsize,
         native_bfloat16=device.capability >= (8, 0),
     )
-    aligned = all(tensors[name][1].alignment % VECTOR == 0 for name in DATA if name in tensors)
-    if not _reads_and_writes_all(tensors) or slabs.nest or not aligned:
-        return None
     if slabs.length < form.piece or slabs.count > _MOST_OF_PLANES:
         return None
     by_block = replace(form, by_block=True)
@@ -96,9 +104,9 @@ def _planes_form(tensors: Named, slabs: Slabs, device: Device, epsilon: float) -
 
 def _planes_plan(form: PlanesForm, tensors: Named, slabs: Slabs, device: Device) -> TilesPlan:
     """Raises Refusal, with the reason, where no block fits the device."""
-    arguments, count = planes_form.ARGUMENTS, slabs.count
+    names, count = planes_form.ARGUMENTS, slabs.count
     builder = "gradkern.ops.dml_batch_norm.cuda.planes_kernel:build"
-    kernel = kernel_of_form(device, builder, form, arguments=len(arguments))
+    kernel = kernel_of_form(device, builder, form, arguments=len(names))
     resident = kernel.resident_blocks(form.threads)
     if not resident:
         raise Refusal(f"no block of {form.threads} threads fits the device")
@@ -106,14 +114,8 @@ def _planes_plan(form: PlanesForm, tensors: Named, slabs: Slabs, device: Device)
     team = form.warps if slabs.inner <= grid else 1  # all warps of a block where every channel can have one
     numbers = form.sizes(slabs.reps, slabs.inner, slabs.length) | {"team": team}
     given = [*(NAMES_OF_PLANES[name] for name, _ in tensors.values()), "counter", "partial"]
-    values, changing = [numbers.get(each, 0) for each in arguments], [arguments.index(each) for each in given]
-    launch = Launch(kernel, grid, form.threads, values, changing, cooperative=True)
+    launch = Launch(kernel, grid, form.threads, *named(names, numbers, given), cooperative=True)
     return TilesPlan(f"planes_{form.piece}x{form.width}_team{team}", form.partial_bytes(count), launch, device)
-
-
-def _reads_and_writes_all(tensors: Named) -> bool:
-    """D and X are read, and dX is written."""
-    return {"dX", "scale_sum"} <= tensors.keys()
 
 
 def _outputs(tensors: Named) -> tuple[str, ...]:
@@ -122,15 +124,11 @@ def _outputs(tensors: Named) -> tuple[str, ...]:
 
 def _tiles_plan(operator: str, tensors: Named, slabs: Slabs, device: Device, epsilon: float) -> TilesPlan:
     """Raises Refusal, with the reason, where the streaming kernel has to do it."""
-    if not _reads_and_writes_all(tensors):
-        raise Refusal("less is read or written")
     X = tensors["X"][1]
     rows, columns, item = slabs.reps, slabs.inner, X.dtype.itemsize
     width = VECTOR // item
-    if slabs.nest or slabs.length > 1 or rows < 2 or lcm(columns, width) >= 1 << 31:
+    if slabs.length > 1 or rows < 2 or lcm(columns, width) >= 1 << 31:
         raise Refusal("its rows are not of one element of each channel, or too few")
-    if any(tensors[name][1].alignment % VECTOR for name in DATA):
-        raise Refusal(f"its data does not begin at a multiple of {VECTOR} bytes")
     form = DmlBatchNormForm(
         operator=operator,
         data=X.dtype.name,

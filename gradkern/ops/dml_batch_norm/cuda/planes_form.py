@@ -15,9 +15,10 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers
     *("length_multiplier", "length_shift", "channels_multiplier", "channels_shift"),  # to divide by these two
     "team",  # warps that add up a channel's partial sums
 )
-# What it takes, in microseconds and bytes: an H200's times (cold L2) of 36 arrays of 4 to 860 MB, 2 % off in the median
-# and 9 % at most. The persistent kernel's model is about so many times too slow for planes of whole vectors. Of both
-# kernels, the choice was 0.1 % slower than the better one on average, and 1.6 % at worst.
+# What it takes, in microseconds and bytes: fitted to an H200's times (cold L2) of 36 arrays of 4 to 860 MB with a form
+# before this one. The persistent kernel's model is about so many times too slow for planes of whole vectors. Of both
+# kernels, the choice was 0.1 % slower than the better one on average then, and 1.6 % at worst. Of this form 15 random
+# arrays of 10 to 790 MB are 2 % off in the median, and 11 % at most.
 _LAUNCH, _BANDWIDTH, _PERSISTENT_WHOLE = 8.0, 4.25e6, 1.08
 
 
@@ -30,7 +31,7 @@ class PlanesForm:
     outputs: tuple[str, ...]  # dX, scale_sum and perhaps bias_sum
     epsilon: float
     width: int  # elements of a vector
-    unroll: int = 4  # vectors of a thread, all on their way at once; of 2, elements of 2 bytes take 18 % longer
+    unroll: int = 4  # vectors of a thread, all on their way at once
     warps: int = 8
     by_block: bool = False  # planes are so long that what a block has at a time lies in two of them, too
     native_bfloat16: bool = True  # compute capability 8.0 or newer
