@@ -33,6 +33,12 @@ def test_importing_the_dispatcher_loads_neither_numba_nor_a_framework() -> None:
     assert not roots_after_import("gradkern.dispatch.run") & {"numba", "llvmlite", "torch", "cuda", "rich"}
 
 
+def test_reading_the_registry_imports_no_operator() -> None:
+    """A child forked in the middle of such an import waited for it for ever."""
+    code = "import sys, gradkern; gradkern.operators(); sys.exit('gradkern.ops' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_importing_the_command_line_loads_no_arrays() -> None:
     assert not roots_after_import("gradkern.cli") & {"numpy", "numba", "llvmlite", "torch", "cuda"}
 

@@ -6,7 +6,7 @@ import keyword
 from collections.abc import Callable, Mapping
 from datetime import date
 from functools import cache
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -53,8 +53,10 @@ def path() -> Path:
 
 
 def _has_folder(family: str) -> bool:
-    """Whether a family of operators has code: a package in gradkern/ops."""
-    found = find_spec(f"gradkern.ops.{family}")
+    """Whether a family of operators has code: a package in gradkern/ops. Nothing is imported to tell: a child forked
+    meanwhile would wait for its parent's import for ever.
+    """
+    found = PathFinder.find_spec(family, [str(Path(__file__).parents[1] / "ops")])
     return found is not None and found.origin is not None
 
 
