@@ -6,7 +6,7 @@ import keyword
 from collections.abc import Callable, Mapping
 from datetime import date
 from functools import cache
-from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -19,6 +19,7 @@ from ruamel.yaml.nodes import MappingNode, SequenceNode
 from gradkern.contract.consistency import mistakes
 from gradkern.contract.schema import Operator
 from gradkern.errors import RegistryError
+from gradkern.system import importing
 
 __all__ = ["load", "operators", "path"]
 
@@ -53,10 +54,11 @@ def path() -> Path:
 
 
 def _has_folder(family: str) -> bool:
-    """Whether a family of operators has code: a package in gradkern/ops. Nothing is imported to tell: a child forked
-    meanwhile would wait for its parent's import for ever.
+    """Whether a family of operators has code: a package in gradkern/ops. A fork waits for the import of that, which
+    find_spec would make; a child forked in its middle would wait for it for ever.
     """
-    found = PathFinder.find_spec(family, [str(Path(__file__).parents[1] / "ops")])
+    importing.load("gradkern.ops")
+    found = find_spec(f"gradkern.ops.{family}")
     return found is not None and found.origin is not None
 
 
