@@ -15,6 +15,7 @@ from helpers.tolerance import assert_close
 from gradkern.ops.layer_norm.cuda.form import LayerNormForm
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
+APART: dict[str, Any] = {"source": "plain", "stages": 2}
 
 
 def check(
@@ -190,6 +191,43 @@ def test_the_sum_of_X_grad_may_be_wanted_without_others(others: tuple[str, ...])
     form: dict[str, Any] = {"width": 4, "lanes": 32, "vectors": 1, "warp_groups": 1, "residual": True}
     check(LAYER, 9, 100, (f, f, b), 1, (*others, "X_grad_sum"), **form)
     check(LAYER, 9, 200, (f, f, b), 2, (*others, "X_grad_sum"), phase="apply", slices=2, **form)
+
+
+@pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, INVERTIBLE])
+@pytest.mark.parametrize(
+    ("rows", "columns", "types", "blocks", "form"),  # blocks: with rows, then with columns, which begin the grid
+    [
+        (37, 72, (b, b, b), (3, 5), {"width": 8, "lanes": 16, "vectors": 1, "stripe_lanes": 2}),
+        (37, 72, (b, b, b), (10, 3), {"width": 8, "lanes": 16, "vectors": 1, "stripe_lanes": 4}),
+        (3, 500, (b, f, f), (3, 4), {"width": 4, "lanes": 64, "vectors": 2, "warp_groups": 1, "stripe_lanes": 32}),
+        (300, 20, (f, f, b), (5, 3), {"width": 4, "lanes": 8, "vectors": 1, "stripe_lanes": 2}),  # several rounds
+        (9, 101, (h, h, h), (2, 1), {"width": 1, "lanes": 32, "vectors": 4, "stripe_lanes": 32, "stripe_vectors": 4}),
+        (9, 301, (h, h, h), (2, 5), {"width": 1, "lanes": 64, "vectors": 5, "stripe_lanes": 32, "stripe_vectors": 2}),
+        (9, 50, (d, d, d), (1, 4), {"width": 2, "lanes": 8, "vectors": 4, "stripe_lanes": 8}),
+        (5, 512, (b, b, b), (4, 4), {"width": 8, "lanes": 32, "vectors": 1, "slices": 2, "stripe_lanes": 16}),
+        (5, 328, (b, b, b), (8, 4), {"width": 8, "lanes": 32, "vectors": 1, "slices": 4, "stripe_lanes": 16}),
+    ],
+)
+def test_blocks_of_their_own_add_up_the_columns_of_few_rows(
+    operator: str, rows: int, columns: int, types: tuple[str, str, str], blocks: tuple[int, int], form: dict[str, Any]
+) -> None:
+    """A cluster has the rows of slices, and not all of its blocks have columns then."""
+    groups = 1 if "slices" in form else 2
+    run = {"offset": 2} if form["width"] == 1 else {}
+    check(operator, rows, columns, types, sum(blocks), run=run, **APART, **{"warp_groups": groups, **form})
+
+
+@pytest.mark.parametrize("outputs", [("X_grad", "scale_grad"), ("X_grad", "bias_grad"), ("scale_grad", "X_grad")])
+def test_blocks_with_columns_write_only_what_is_wanted(outputs: tuple[str, ...]) -> None:
+    form: dict[str, Any] = {"width": 4, "lanes": 32, "vectors": 1, "warp_groups": 2, "stripe_lanes": 8}
+    check(LAYER, 9, 100, (f, f, b), 7, outputs, residual=True, **APART, **form)
+    check(INVERTIBLE, 9, 100, (f, f, b), 7, outputs, **APART, **form)
+
+
+def test_blocks_with_columns_of_rows_that_lie_apart() -> None:
+    form: dict[str, Any] = {"width": 1, "lanes": 16, "vectors": 7, "warp_groups": 2, "aligned": False, "packed": False}
+    form |= {"stripe_lanes": 4, "stripe_vectors": 4, "long_rows": True}
+    check(LAYER, 9, 101, (h, h, h), 9, run={"offset": 2, "strides": True}, **APART, **form)
 
 
 UNITS: dict[str, Any] = {"lanes": 32, "vectors": 2, "warp_groups": 2, "by_units": True}

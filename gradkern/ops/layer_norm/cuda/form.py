@@ -57,6 +57,9 @@ class LayerNormForm(RowForm):
     most_ahead: int = 0  # how many rounds a block may be ahead of the average; 0: any
     chunk: int = 8  # final sums: threads side by side, of 4 columns each
     residual: bool = False  # a gradient of X's type is added to X_grad
+    stripe_lanes: int = 0  # not 0: blocks of their own add up scale_grad and bias_grad; how many vectors of a row each has
+    stripe_vectors: int = 1
+    rows_ahead: int = 4  # of them, a thread has under way
 
     @property
     def name(self) -> str:
@@ -67,7 +70,8 @@ class LayerNormForm(RowForm):
         summed = "X_grad_sum" if "X_grad_sum" in self.outputs else ""
         shape = f"{self.slices}x{self.lanes}x{self.vectors}x{self.width}" + ("units" if self.by_units else "")
         added = "residual" if self.residual else ""
-        return kernel_name(operator_words(self.operator), role, outputs, summed, added, self.data, shape)
+        apart = f"column_blocks_{self.stripe_lanes}x{self.stripe_vectors}" if self.sums_apart else ""
+        return kernel_name(operator_words(self.operator), role, outputs, summed, added, self.data, shape, apart)
 
     @property
     def compute(self) -> str:
@@ -93,8 +97,20 @@ class LayerNormForm(RowForm):
 
     @property
     def written(self) -> frozenset[str]:
-        """The outputs of this launch."""
-        return self.outputs if self.phase != "row_sums" else frozenset()
+        """The outputs that the blocks with the rows write in this launch."""
+        if self.phase == "row_sums":
+            return frozenset()
+        return self.outputs - {"scale_grad", "bias_grad"} if self.sums_apart else self.outputs
+
+    @property
+    def sums_apart(self) -> bool:
+        """Blocks of their own make scale_grad and bias_grad: see column_blocks."""
+        return self.stripe_lanes > 0
+
+    @property
+    def stripe(self) -> int:
+        """Columns of such a block."""
+        return self.stripe_lanes * self.stripe_vectors * self.width
 
     @property
     def makes_X_grad(self) -> bool:
@@ -142,8 +158,8 @@ class LayerNormForm(RowForm):
 
     @property
     def sums(self) -> int:
-        """How many sums over rows are wanted."""
-        return len(self.outputs & {"scale_grad", "bias_grad", "X_grad_sum"})
+        """How many sums over rows are wanted of the blocks that have the rows."""
+        return 0 if self.sums_apart else len(self.outputs & {"scale_grad", "bias_grad", "X_grad_sum"})
 
     @property
     def column_sums(self) -> ColumnSums:
@@ -186,7 +202,8 @@ class LayerNormForm(RowForm):
 
     @property
     def shared_bytes(self) -> int:
-        return self.ring_at + max(self.ring_bytes, self.column_sums.shared_bytes if self.sums else 0)
+        sums = self.column_sums.shared_bytes if self.sums else 2 * self.stripe * self.itemsize * self.threads // 32
+        return self.ring_at + max(self.ring_bytes, sums)
 
     def sizes(self, columns: int) -> dict[str, int]:
         """The arguments of a launch that say how wide a row is."""

@@ -30,6 +30,7 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.column_sums import column_sums
 from gradkern.cuda.device_code.function import device_function
+from gradkern.ops.layer_norm.cuda.column_blocks import column_blocks
 from gradkern.ops.layer_norm.cuda.form import LayerNormForm
 from gradkern.ops.layer_norm.cuda.parameters import register_parameter, shared_parameters
 from gradkern.ops.layer_norm.cuda.row_passes import row_passes
@@ -52,6 +53,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
     X_GRAD, SCALE_GRAD = form.makes_X_grad, "scale_grad" in form.written
     BIAS_GRAD, X_GRAD_SUM = "bias_grad" in form.written, "X_grad_sum" in form.written
     SUMS = 0 if ROW_SUMS else form.sums
+    SUMS_APART, STRIPE = form.sums_apart, form.stripe
     ROW_TERMS, NEEDS_X, ZERO_PADDED = form.row_terms, form.needs_X, form.zero_padded
     EXCHANGE = ROW_TERMS and not APPLY and (WARPS > 1 or CLUSTER)
     MOST_AHEAD, SINGLE_BLOCK = form.most_ahead, form.single_block
@@ -73,6 +75,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
         form.column_sums, _divide_by_scale(form) if form.invertible and SCALE_GRAD else None
     )
     load_statistics = _statistics(form)
+    add_columns = column_blocks(form, load_statistics) if SUMS_APART else None
     place_of, elements_inside = row_units(form)
     float_of_bits = i.float_of_bits(form.compute)
 
@@ -101,6 +104,16 @@ def build(form: LayerNormForm) -> Callable[..., None]:
         warp, warp_lane = int32(group_thread // 32), int32(group_thread % 32)
         slice_ = int32(cuda.blockIdx.x % SLICES)
         block, blocks = int32(cuda.blockIdx.x // SLICES), int32(cuda.gridDim.x // SLICES)
+        if SUMS_APART:  # by the first blocks, which read most
+            stripes = int32((all_columns + (STRIPE - 1)) // STRIPE)
+            first_block = int32((stripes + (SLICES - 1)) // SLICES)
+            if block < first_block:
+                if cuda.blockIdx.x < stripes:
+                    add_columns(Y_grad, X, scale, bias_or_X_grad_sum, mean, inv_std, scale_grad, bias_grad,
+                                ROW(rows), ROW(D_stride), ROW(X_stride), int32(all_columns),
+                                int32(cuda.blockIdx.x))  # fmt: skip
+                return
+            block, blocks = int32(block - first_block), int32(blocks - first_block)
         if not IN_REGISTERS:  # the same for its one group, in fewer registers: what is divided above might be negative
             group, group_thread, lane = int32(0), thread, thread
             warp, warp_lane = int32(thread >> 5), int32(thread & 31)

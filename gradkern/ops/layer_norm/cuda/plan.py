@@ -10,6 +10,7 @@ from gradkern.cuda.device_code.columns import up
 from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.cuda.scratch import scratch
+from gradkern.ops.layer_norm.cuda.column_blocks_tiling import with_column_blocks
 from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, LayerNormForm
 from gradkern.ops.layer_norm.cuda.row_plan import (
     may_go_by_units,
@@ -79,6 +80,10 @@ def plan(call: Call) -> NormPlan | EmptyPlan:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
 
     form = _types(call, rows, columns, strides, device)
+    if form.makes_X_grad and form.sums and "X_grad_sum" not in form.outputs and not call.in_place:
+        apart = with_column_blocks(form, columns, rows, device.processors)
+        if apart:
+            return _plan(call, apart, device, rows, columns, strides)
     by_units = _by_units(call, form, device, rows, columns)
     if by_units:
         try:
@@ -119,7 +124,8 @@ def _plan(
     writers = max(launch.grid // form.slices for launch in launches)
     partial = writers * form.column_sums.partial_bytes(columns)
     sums = rows * form.slices * 2 * form.itemsize if form.phase == "apply" else 0
-    return NormPlan(plan_name("layer_norm", form), partial + sums, launches, device, partial)
+    name = plan_name("layer_norm", form) + ("_column_blocks" if form.sums_apart else "")
+    return NormPlan(name, partial + sums, launches, device, partial)
 
 
 def _launch(
@@ -137,6 +143,9 @@ def _launch(
         resident = form.slices
     elif not barrier:
         wanted = up(-(-rows // (form.warp_groups * form.group_rows)) * form.slices, together)
+        if form.sums_apart:  # nobody waits for anybody, so the device may have its blocks in any order
+            wanted += up(-(-arguments[_INDEX["columns"]] // form.stripe), form.slices)
+            resident = wanted if resident else 0
         resident = min(max(resident, form.slices if cluster == 1 else 0), wanted)
     if not resident:
         raise Refusal(

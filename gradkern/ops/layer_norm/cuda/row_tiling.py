@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from gradkern.ops.layer_norm.cuda.row_form import RowForm
 
-__all__ = ["LEAST_SLICE", "SINGLE", "busy", "clusters", "coalesced", "vectors"]
+__all__ = ["LEAST_SLICE", "SINGLE", "busy", "clusters", "coalesced", "placed", "vectors"]
 
 LEAST_SLICE = 4096  # bytes of a row: of less, blocks of a cluster wait for each other longer than they work
 # which share of an H200's multiprocessors has clusters of so many blocks
@@ -47,4 +47,9 @@ def busy(form: RowForm, columns: int, processors: int) -> float:
 def clusters(form: RowForm, columns: int, processors: int) -> int:
     """How many the device should have room for at a time, of one block for each of a row's slices."""
     period = form.period(columns)
-    return int(processors * _PLACED[form.slices]) // form.slices // period * period
+    return placed(form.slices, processors) // form.slices // period * period
+
+
+def placed(slices: int, processors: int) -> int:
+    """How many multiprocessors clusters of so many blocks find room on."""
+    return int(processors * _PLACED[slices])

@@ -1,0 +1,150 @@
+"""scale_grad and bias_grad of few rows, by blocks of their own, which read X and Y_grad again: from the L2 cache, where the
+blocks that make X_grad have them come at the same time. So no block waits for another, and no sums go through memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.function import device_function
+from gradkern.ops.layer_norm.cuda.form import LayerNormForm
+from gradkern.ops.layer_norm.cuda.parameters import parameter_vector
+
+__all__ = ["column_blocks"]
+
+
+def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> Callable[..., None]:
+    """The device function add_columns(Y_grad, X, scale, bias, mean, inv_std, scale_grad, bias_grad, rows, D_stride,
+    X_stride, columns, stripe), which all threads of a block call: the sums of the columns of stripe number `stripe`.
+
+    A stripe is form.stripe_lanes vectors wide, as many threads side by side; the others take further rows. A thread has
+    AHEAD rows under way at once. The order of additions follows from the form alone: the same bits every time.
+
+    load_statistics(mean, inv_std, row) -> the row's mean, and its r
+    """
+    WIDTH, VECTORS, ACROSS, THREADS = form.width, form.stripe_vectors, form.stripe_lanes, form.threads
+    DOWN, WARPS, STRIPE, PER_THREAD = THREADS // ACROSS, THREADS // 32, form.stripe, VECTORS * WIDTH
+    AHEAD = form.rows_ahead
+    SCALE_GRAD, BIAS_GRAD = "scale_grad" in form.outputs, "bias_grad" in form.outputs
+    INVERTIBLE, HAS_MEAN, AT = form.invertible, form.has_mean, form.ring_at
+    X_BYTES, D_BYTES, RESULT, PARAMETER = (
+        form.data_itemsize,
+        form.upstream_itemsize,
+        form.parameter_itemsize,
+        form.parameter_itemsize,
+    )
+    X_WORDS, D_WORDS = max(1, WIDTH * X_BYTES // 4), max(1, WIDTH * D_BYTES // 4)
+    X_VECTOR, D_VECTOR = ACROSS * WIDTH * X_BYTES, ACROSS * WIDTH * D_BYTES
+    X_KEPT, D_KEPT = AHEAD * VECTORS * X_WORDS, AHEAD * VECTORS * D_WORDS
+    ITEM, FLOAT = form.itemsize, float32 if form.compute == "float32" else float64
+    row_address = i.row_address_long if form.long_rows else i.row_address
+    ROW = int64 if form.long_rows else int32
+
+    load_X, load_D = i.word_loader("global", WIDTH * X_BYTES), i.word_loader("global", WIDTH * D_BYTES)
+    unpack_X, unpack_D = i.unpacker(form.data, WIDTH), i.unpacker(form.upstream, WIDTH)
+    load_parameters, load_parameter = parameter_vector(form), i.loader("global", form.parameter, 1)
+    store_vector, load_one = i.storer("shared", form.compute, WIDTH), i.loader("shared", form.compute, 1)
+    store_result = i.storer("global", form.parameter, 1, form.native_bfloat16)
+    shuffle_xor = i.shuffle_xor_double if form.compute == "float64" else i.shuffle_xor
+
+    @device_function
+    def add_columns(
+        Y_grad: int, X: int, scale: int, bias: int, mean: int, inv_std: int, scale_grad: int, bias_grad: int,
+        rows: int, D_stride: int, X_stride: int, columns: int, stripe: int,
+    ) -> None:  # fmt: skip
+        thread = int32(cuda.threadIdx.x)
+        across, down = int32(thread % ACROSS), int32(thread // ACROSS)
+        column = int32(stripe * STRIPE + across * WIDTH)
+        vectors = int32(min(VECTORS, (columns - column + (ACROSS * WIDTH - 1)) // (ACROSS * WIDTH)))  # that the thread has
+        x, d = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        x_words, d_words = cuda.local.array(X_KEPT, int32), cuda.local.array(D_KEPT, int32)
+        m, r = cuda.local.array(AHEAD, FLOAT), cuda.local.array(AHEAD, FLOAT)
+        some, biases = cuda.local.array(WIDTH, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
+        scale_sum, bias_sum = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
+        for n in range(PER_THREAD):
+            scale_sum[n] = bias_sum[n] = FLOAT(0)
+        if INVERTIBLE and SCALE_GRAD:
+            for j in range(VECTORS):
+                if j < vectors:
+                    load_parameters(some, bias, int64(column + j * (ACROSS * WIDTH)), 0)
+                    for e in range(WIDTH):
+                        biases[j * WIDTH + e] = some[e]
+        X += int64(column) * X_BYTES
+        Y_grad += int64(column) * D_BYTES
+        row = ROW(down)
+        while row < rows:
+            for q in range(AHEAD):  # independent loads, so that their latencies overlap
+                at = min(ROW(row + q * DOWN), ROW(rows - 1))
+                x_at, d_at = row_address(X, at, X_stride), row_address(Y_grad, at, D_stride)
+                for j in range(VECTORS):
+                    if j < vectors:
+                        load_D(d_words, (q * VECTORS + j) * D_WORDS, d_at + j * D_VECTOR)
+                        if SCALE_GRAD:
+                            load_X(x_words, (q * VECTORS + j) * X_WORDS, x_at + j * X_VECTOR)
+                if SCALE_GRAD and not INVERTIBLE:
+                    m[q], r[q] = load_statistics(mean, inv_std, at)
+            for q in range(AHEAD):
+                if row + q * DOWN < rows:
+                    for j in range(VECTORS):
+                        if j < vectors:
+                            unpack_D(d, d_words, (q * VECTORS + j) * D_WORDS)
+                            if SCALE_GRAD:
+                                unpack_X(x, x_words, (q * VECTORS + j) * X_WORDS)
+                            for e in range(WIDTH):
+                                n = j * WIDTH + e
+                                if BIAS_GRAD:
+                                    bias_sum[n] += d[e]
+                                if SCALE_GRAD:
+                                    if INVERTIBLE:
+                                        scale_sum[n] += d[e] * (x[e] - biases[n])
+                                    elif HAS_MEAN:
+                                        scale_sum[n] += d[e] * ((x[e] - m[q]) * r[q])
+                                    else:
+                                        scale_sum[n] += d[e] * (x[e] * r[q])
+            row = ROW(row + AHEAD * DOWN)
+
+        # over the rows of a warp, then over warps
+        distance = int32(ACROSS)
+        while distance < 32:
+            for n in range(PER_THREAD):
+                if SCALE_GRAD:
+                    scale_sum[n] += shuffle_xor(scale_sum[n], distance)
+                if BIAS_GRAD:
+                    bias_sum[n] += shuffle_xor(bias_sum[n], distance)
+            distance = int32(distance * 2)
+        shared = i.shared_memory() + AT
+        at = shared + (thread // 32 * (2 * STRIPE) + across * WIDTH) * ITEM
+        if thread % 32 < ACROSS:
+            for j in range(VECTORS):
+                if SCALE_GRAD:
+                    for e in range(WIDTH):
+                        some[e] = scale_sum[j * WIDTH + e]
+                    store_vector(at + j * (ACROSS * WIDTH * ITEM), some)
+                if BIAS_GRAD:
+                    for e in range(WIDTH):
+                        some[e] = bias_sum[j * WIDTH + e]
+                    store_vector(at + (STRIPE + j * ACROSS * WIDTH) * ITEM, some)
+        cuda.syncthreads()
+        one = cuda.local.array(1, FLOAT)
+        place = i.unseen(thread)
+        while place < 2 * STRIPE:
+            part = place // STRIPE
+            where = stripe * STRIPE + place - part * STRIPE
+            if where < columns and (SCALE_GRAD if part == 0 else BIAS_GRAD):
+                total = FLOAT(0)
+                for warp in range(WARPS):
+                    load_one(one, shared + (warp * (2 * STRIPE) + place) * ITEM)
+                    total += one[0]
+                if INVERTIBLE and part == 0:
+                    load_parameter(one, scale + int64(where) * PARAMETER)
+                    total = total / one[0]
+                one[0] = total
+                store_result((scale_grad if part == 0 else bias_grad) + int64(where) * RESULT, one)
+            place = i.unseen(place + THREADS)
+
+    return add_columns
