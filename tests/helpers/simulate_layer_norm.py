@@ -54,8 +54,7 @@ def simulate(
     arguments = tuple(np.int64(named.get(name, 0)) for name in ARGUMENTS)
     phases = [form] if form.phase == "fused" else [replace_phase(form, "row_sums"), replace_phase(form, "apply")]
     for phase in phases:
-        cluster = form.slices if form.phase == "fused" else 1
-        simulated.launch(build(phase), grid, form.threads, cluster, form.shared_bytes, arguments)
+        simulated.launch(build(phase), grid, form.threads, phase.launch_cluster, form.shared_bytes, arguments)
     for each in held.values():
         each.check()
     scratch.check()

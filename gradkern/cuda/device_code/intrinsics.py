@@ -653,6 +653,9 @@ def wait_for_copies(newest: int) -> Callable[..., Any]:
 cluster_barrier = _ptx(
     "cluster_barrier", None, "", "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
 )
+# the same in two halves: what a block does between them need not wait for the others
+cluster_arrive = _ptx("cluster_arrive", None, "", "barrier.cluster.arrive.release.aligned;")
+cluster_wait = _ptx("cluster_wait", None, "", "barrier.cluster.wait.acquire.aligned;")
 cluster_rank = _ptx("cluster_rank", "int32", "", "mov.u32 $0, %cluster_ctarank;", pure=True)  # the block's number in it
 peer_address = _ptx("peer_address", "int32", "int32 int32", "mapa.shared::cluster.u32 $0, $1, $2;", pure=True)
 send_pair = _ptx(  # (peer's address, two values, peer's transaction barrier): 8 bytes of its expected bytes

@@ -504,6 +504,13 @@ def cluster_barrier() -> None:
     _block().cluster_barrier.wait()
 
 
+def cluster_arrive() -> None:
+    pass
+
+
+cluster_wait = cluster_barrier
+
+
 def cluster_rank() -> int:
     block = _block()
     return block.cluster.index(block)

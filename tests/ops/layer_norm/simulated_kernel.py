@@ -205,6 +205,8 @@ def test_the_sum_of_X_grad_may_be_wanted_without_others(others: tuple[str, ...])
         (9, 301, (h, h, h), (2, 5), {"width": 1, "lanes": 64, "vectors": 5, "stripe_lanes": 32, "stripe_vectors": 2}),
         (9, 50, (d, d, d), (1, 4), {"width": 2, "lanes": 8, "vectors": 4, "stripe_lanes": 8}),
         (5, 512, (b, b, b), (4, 4), {"width": 8, "lanes": 32, "vectors": 1, "slices": 2, "stripe_lanes": 16}),
+        (99, 72, (b, b, b), (4, 12), {"width": 8, "lanes": 16, "vectors": 1, "stripe_lanes": 4, "stripe_blocks": 4}),
+        (300, 20, (d, d, d), (6, 10), {"width": 2, "lanes": 8, "vectors": 2, "stripe_lanes": 2, "stripe_blocks": 2}),
         (5, 328, (b, b, b), (8, 4), {"width": 8, "lanes": 32, "vectors": 1, "slices": 4, "stripe_lanes": 16}),
     ],
 )

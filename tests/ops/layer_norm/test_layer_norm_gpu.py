@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
@@ -117,12 +118,24 @@ def make(
     return case(operator, rows, columns, data, upstream, parameter, statistic, rows + columns, residual)
 
 
+@pytest.fixture(params=["column_blocks", "blocks_with_rows"])
+def sums(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of their own make scale_grad and bias_grad wherever that is possible, or nowhere."""
+    share = math.inf if request.param == "column_blocks" else 0.0
+    monkeypatch.setattr("gradkern.ops.layer_norm.cuda.column_blocks_tiling._SAFE", share)
+
+
+in_both_ways = pytest.mark.usefixtures("sums")
+
+
+@in_both_ways
 @pytest.mark.parametrize("types", TYPES, ids="-".join)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_combination_of_types(operator: str, types: tuple[str, str, str]) -> None:
     check(make(operator, 129, 1000, types))
 
 
+@in_both_ways
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_shape(operator: str, shape: tuple[int, int]) -> None:
@@ -161,6 +174,7 @@ def test_rows_too_wide_for_a_cluster(operator: str) -> None:
     check(make(operator, 3, 600_001))
 
 
+@in_both_ways
 @pytest.mark.parametrize("types", TYPES, ids="-".join)
 @pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED])
 def test_a_residuals_gradient_is_added_in_every_combination_of_types(
@@ -169,6 +183,7 @@ def test_a_residuals_gradient_is_added_in_every_combination_of_types(
     check(make(operator, 129, 1000, types, residual=True))
 
 
+@in_both_ways
 @pytest.mark.parametrize("in_place", ["", "residual_grad"])
 @pytest.mark.parametrize("shape", [*SHAPES, (9, 262_144), (3, 600_001)], ids=str)
 def test_a_residuals_gradient_is_added_in_every_shape(shape: tuple[int, int], in_place: str) -> None:
@@ -194,10 +209,12 @@ def test_the_sum_of_X_grad_may_be_wanted_without_others(others: tuple[str, ...],
     check(make(LAYER, 30, columns, residual=True), outputs=(*others, "X_grad_sum"))
 
 
+@in_both_ways
 def test_the_type_of_X_grad_is_the_calls() -> None:
     check(make(INVERTIBLE, 65, 512, (h, h, h)), result=f)
 
 
+@in_both_ways
 @pytest.mark.parametrize("offset", [1, 2, 4])
 @pytest.mark.parametrize("spread", [0, 3, 24])
 def test_rows_that_start_anywhere_and_lie_apart(offset: int, spread: int) -> None:
@@ -205,6 +222,7 @@ def test_rows_that_start_anywhere_and_lie_apart(offset: int, spread: int) -> Non
         check(make(LAYER, 65, columns), offset=offset, spread=spread)
 
 
+@in_both_ways
 @pytest.mark.parametrize("outputs", [("X_grad",), ("scale_grad",), ("bias_grad",), ("X_grad", "bias_grad")])
 @pytest.mark.parametrize("columns", [1024, 100_000, 600_000])
 def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...], columns: int) -> None:
@@ -225,6 +243,7 @@ def test_sums_over_no_rows_are_zero(shape: tuple[int, int]) -> None:
     assert not got["bias_grad"].any()
 
 
+@in_both_ways
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_what_is_not_finite_reaches_exactly_what_depends_on_it(value: float) -> None:
     operands = make(LAYER, 40, 1000, (f, f, f))
@@ -234,6 +253,7 @@ def test_what_is_not_finite_reaches_exactly_what_depends_on_it(value: float) -> 
         assert (np.isfinite(out) == np.isfinite(expected[name])).all(), name
 
 
+@in_both_ways
 def test_a_zero_in_scale_of_the_invertible_norm_stays_in_its_column() -> None:
     operands = make(INVERTIBLE, 40, 1000, (f, f, f))
     operands.inputs["scale"][11] = 0
@@ -244,10 +264,11 @@ def test_a_zero_in_scale_of_the_invertible_norm_stays_in_its_column() -> None:
         assert np.isfinite(np.delete(got[name], 11, -1)).all()
 
 
+@in_both_ways
 @pytest.mark.parametrize("columns", [128, 1001, 4096, 16384, 600_000])
 def test_the_same_call_gives_the_same_bits(columns: int) -> None:
     operands = make(LAYER, 300 if columns < 100_000 else 10, columns)
-    outputs = WITH_SUM[LAYER]
-    first, again = run(operands, outputs=outputs), run(operands, outputs=outputs, times=5)
-    for name in first:
-        assert first[name].tobytes() == again[name].tobytes()
+    for outputs in (ALL_OUTPUTS[LAYER], WITH_SUM[LAYER]):
+        first, again = run(operands, outputs=outputs), run(operands, outputs=outputs, times=5)
+        for name in first:
+            assert first[name].tobytes() == again[name].tobytes()

@@ -1,5 +1,6 @@
-"""scale_grad and bias_grad of few rows, by blocks of their own, which read X and Y_grad again: from the L2 cache, where the
-blocks that make X_grad have them come at the same time. So no block waits for another, and no sums go through memory.
+"""scale_grad and bias_grad by blocks of their own, where rows are few, or short: these read X and Y_grad again, from the
+L2 cache, where the blocks that make X_grad have them come at the same time. So nobody waits for the whole grid, and no
+sums go through memory.
 """
 
 from __future__ import annotations
@@ -20,24 +21,23 @@ __all__ = ["column_blocks"]
 
 def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> Callable[..., None]:
     """The device function add_columns(Y_grad, X, scale, bias, mean, inv_std, scale_grad, bias_grad, rows, D_stride,
-    X_stride, columns, stripe), which all threads of a block call: the sums of the columns of stripe number `stripe`.
+    X_stride, columns, number), which all threads of a block call; number: of the block among those that have columns.
 
-    A stripe is form.stripe_lanes vectors wide, as many threads side by side; the others take further rows. A thread has
-    AHEAD rows under way at once. The order of additions follows from the form alone: the same bits every time.
+    A stripe of columns is form.stripe_lanes vectors wide, as many threads side by side; the others take further rows. A
+    thread has AHEAD rows under way at once. Where there are many rows, a cluster of form.stripe_blocks blocks shares a
+    stripe's, and its first block adds up what the others send. The order of additions follows from the form alone: the
+    same bits every time.
 
     load_statistics(mean, inv_std, row) -> the row's mean, and its r
     """
     WIDTH, VECTORS, ACROSS, THREADS = form.width, form.stripe_vectors, form.stripe_lanes, form.threads
     DOWN, WARPS, STRIPE, PER_THREAD = THREADS // ACROSS, THREADS // 32, form.stripe, VECTORS * WIDTH
-    AHEAD = form.rows_ahead
+    AHEAD, BLOCKS = form.rows_ahead, form.stripe_blocks
+    STEP = DOWN * BLOCKS  # rows that a stripe's threads take at once
+    PAIRS_AT, PAIR = form.ring_at + WARPS * 2 * STRIPE * form.itemsize, 2 * form.itemsize
     SCALE_GRAD, BIAS_GRAD = "scale_grad" in form.outputs, "bias_grad" in form.outputs
     INVERTIBLE, HAS_MEAN, AT = form.invertible, form.has_mean, form.ring_at
-    X_BYTES, D_BYTES, RESULT, PARAMETER = (
-        form.data_itemsize,
-        form.upstream_itemsize,
-        form.parameter_itemsize,
-        form.parameter_itemsize,
-    )
+    X_BYTES, D_BYTES, PARAMETER = form.data_itemsize, form.upstream_itemsize, form.parameter_itemsize
     X_WORDS, D_WORDS = max(1, WIDTH * X_BYTES // 4), max(1, WIDTH * D_BYTES // 4)
     X_VECTOR, D_VECTOR = ACROSS * WIDTH * X_BYTES, ACROSS * WIDTH * D_BYTES
     X_KEPT, D_KEPT = AHEAD * VECTORS * X_WORDS, AHEAD * VECTORS * D_WORDS
@@ -51,15 +51,44 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
     store_vector, load_one = i.storer("shared", form.compute, WIDTH), i.loader("shared", form.compute, 1)
     store_result = i.storer("global", form.parameter, 1, form.native_bfloat16)
     shuffle_xor = i.shuffle_xor_double if form.compute == "float64" else i.shuffle_xor
+    send_pair = i.send_pair_double if form.compute == "float64" else i.send_pair
+
+    @device_function
+    def add(count: int, at: int, step: int) -> Any:
+        """The sum of so many numbers in shared memory, `step` bytes apart."""
+        one, total = cuda.local.array(1, FLOAT), FLOAT(0)
+        for n in range(count):
+            load_one(one, at + n * step)
+            total += one[0]
+        return total
+
+    @device_function
+    def write(total: Any, part: int, column: int, scale: int, scale_grad: int, bias_grad: int) -> None:
+        """An element of scale_grad (part 0), if it is wanted, or of bias_grad (1)."""
+        one = cuda.local.array(1, FLOAT)
+        if SCALE_GRAD if part == 0 else BIAS_GRAD:
+            if INVERTIBLE and part == 0:
+                load_parameter(one, scale + int64(column) * PARAMETER)
+                total = total / one[0]
+            one[0] = total
+            store_result((scale_grad if part == 0 else bias_grad) + int64(column) * PARAMETER, one)
 
     @device_function
     def add_columns(
         Y_grad: int, X: int, scale: int, bias: int, mean: int, inv_std: int, scale_grad: int, bias_grad: int,
-        rows: int, D_stride: int, X_stride: int, columns: int, stripe: int,
+        rows: int, D_stride: int, X_stride: int, columns: int, number: int,
     ) -> None:  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         across, down = int32(thread % ACROSS), int32(thread // ACROSS)
+        stripe, block = int32(number // BLOCKS), int32(number % BLOCKS)
         column = int32(stripe * STRIPE + across * WIDTH)
+        shared = i.shared_memory()
+        arrived = shared  # where a block with rows has other barriers
+        if BLOCKS > 1:
+            if thread == 0:
+                i.transaction_barrier_init(arrived, 1)
+                i.transaction_barrier_fence()
+            i.cluster_arrive()
         vectors = int32(min(VECTORS, (columns - column + (ACROSS * WIDTH - 1)) // (ACROSS * WIDTH)))  # that the thread has
         x, d = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         x_words, d_words = cuda.local.array(X_KEPT, int32), cuda.local.array(D_KEPT, int32)
@@ -76,10 +105,10 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
                         biases[j * WIDTH + e] = some[e]
         X += int64(column) * X_BYTES
         Y_grad += int64(column) * D_BYTES
-        row = ROW(down)
+        row = ROW(down + block * DOWN)
         while row < rows:
             for q in range(AHEAD):  # independent loads, so that their latencies overlap
-                at = min(ROW(row + q * DOWN), ROW(rows - 1))
+                at = min(ROW(row + q * STEP), ROW(rows - 1))
                 x_at, d_at = row_address(X, at, X_stride), row_address(Y_grad, at, D_stride)
                 for j in range(VECTORS):
                     if j < vectors:
@@ -89,7 +118,7 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
                 if SCALE_GRAD and not INVERTIBLE:
                     m[q], r[q] = load_statistics(mean, inv_std, at)
             for q in range(AHEAD):
-                if row + q * DOWN < rows:
+                if row + q * STEP < rows:
                     for j in range(VECTORS):
                         if j < vectors:
                             unpack_D(d, d_words, (q * VECTORS + j) * D_WORDS)
@@ -106,7 +135,7 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
                                         scale_sum[n] += d[e] * ((x[e] - m[q]) * r[q])
                                     else:
                                         scale_sum[n] += d[e] * (x[e] * r[q])
-            row = ROW(row + AHEAD * DOWN)
+            row = ROW(row + AHEAD * STEP)
 
         # over the rows of a warp, then over warps
         distance = int32(ACROSS)
@@ -117,8 +146,8 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
                 if BIAS_GRAD:
                     bias_sum[n] += shuffle_xor(bias_sum[n], distance)
             distance = int32(distance * 2)
-        shared = i.shared_memory() + AT
-        at = shared + (thread // 32 * (2 * STRIPE) + across * WIDTH) * ITEM
+        of_warps = shared + AT
+        at = of_warps + (thread // 32 * (2 * STRIPE) + across * WIDTH) * ITEM
         if thread % 32 < ACROSS:
             for j in range(VECTORS):
                 if SCALE_GRAD:
@@ -130,21 +159,31 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
                         some[e] = bias_sum[j * WIDTH + e]
                     store_vector(at + (STRIPE + j * ACROSS * WIDTH) * ITEM, some)
         cuda.syncthreads()
-        one = cuda.local.array(1, FLOAT)
+        if BLOCKS > 1:  # over blocks
+            i.cluster_wait()  # the first has its barrier
+            if thread == 0 and block == 0:
+                i.arrive_and_expect(arrived, BLOCKS * STRIPE * PAIR)
+            place = i.unseen(thread)
+            while place < STRIPE:
+                at = of_warps + place * ITEM
+                first = add(WARPS, at, 2 * STRIPE * ITEM) if SCALE_GRAD else FLOAT(0)
+                second = add(WARPS, at + STRIPE * ITEM, 2 * STRIPE * ITEM) if BIAS_GRAD else FLOAT(0)
+                to = i.peer_address(shared + PAIRS_AT + (block * STRIPE + place) * PAIR, 0)
+                send_pair(to, first, second, i.peer_address(arrived, 0))
+                place = i.unseen(place + THREADS)
+            if block == 0:
+                i.wait_cluster(arrived, 0)
         place = i.unseen(thread)
-        while place < 2 * STRIPE:
+        while block == 0 and place < 2 * STRIPE:
             part = place // STRIPE
-            where = stripe * STRIPE + place - part * STRIPE
-            if where < columns and (SCALE_GRAD if part == 0 else BIAS_GRAD):
-                total = FLOAT(0)
-                for warp in range(WARPS):
-                    load_one(one, shared + (warp * (2 * STRIPE) + place) * ITEM)
-                    total += one[0]
-                if INVERTIBLE and part == 0:
-                    load_parameter(one, scale + int64(where) * PARAMETER)
-                    total = total / one[0]
-                one[0] = total
-                store_result((scale_grad if part == 0 else bias_grad) + int64(where) * RESULT, one)
+            of_stripe = place - part * STRIPE
+            where = stripe * STRIPE + of_stripe
+            if where < columns:
+                if BLOCKS > 1:
+                    total = add(BLOCKS, shared + PAIRS_AT + of_stripe * PAIR + part * ITEM, STRIPE * PAIR)
+                else:
+                    total = add(WARPS, of_warps + place * ITEM, 2 * STRIPE * ITEM)
+                write(total, part, where, scale, scale_grad, bias_grad)
             place = i.unseen(place + THREADS)
 
     return add_columns

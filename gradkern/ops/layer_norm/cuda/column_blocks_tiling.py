@@ -1,8 +1,8 @@
-"""Few rows: whether blocks of their own should add up scale_grad and bias_grad, and which threads own which columns then.
+"""Whether blocks of their own should add up scale_grad and bias_grad, and which threads own which columns then.
 
-The times are those of a model, fitted to 500 forms of 43 shapes (1 to 8000 rows, every type) that were timed on an H200
-with a cold L2, 0.4 to 50 MB. By it the choice among these forms takes 2.5 % longer than the best on average, 16 % at
-most; its time is 5 % off, and that of blocks that have rows and sums (`_time_together`) 9 %.
+The times are those of a model, fitted to 1000 forms of 57 shapes (1 to 32768 rows, every type, 0.1 to 50 MB) that were
+timed on an H200 with a cold L2. By it the choice, of these forms and of blocks that have rows and sums, takes 3.1 %
+longer than the best on average, 16 % at most; its time is 5 % off, and that of the others (`_time_together`) 9 %.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ _SLICES = (1, 2, 4, 8)
 _LEAST_SLICE = 2048  # bytes of a row
 _THREADS = (256, 512)  # of a block, at most
 _STRIPE_LANES = (2, 4, 8, 16, 32)
-_SAFE = 0.97  # of the time of blocks that have both, so that the choice is worth it
+_STRIPE_BLOCKS = (1, 2, 4, 8)
+_SAFE = 0.93  # of the time of blocks that have both, so that the choice is worth it
 
 
 def with_column_blocks(form: LayerNormForm, columns: int, rows: int, processors: int) -> LayerNormForm | None:
     """`form` with all its numbers, if it is faster so; width and types are given, and a source that has clusters."""
-    every = ((_time(each, columns, rows, processors), each) for each in _candidates(form, columns))
+    every = ((_time(each, columns, rows, processors), each) for each in _candidates(form, columns, rows))
     time, chosen = min(every, key=lambda each: each[0], default=(math.inf, form))
     return chosen if time < _SAFE * _time_together(form, columns, rows) else None
 
 
-def _candidates(form: LayerNormForm, columns: int) -> Iterator[LayerNormForm]:
+def _candidates(form: LayerNormForm, columns: int, rows: int) -> Iterator[LayerNormForm]:
+    in_clusters = form.source == "bulk"
     widest = max(form.data_itemsize, form.upstream_itemsize, form.result_itemsize)
     stripe_vectors = max(1, 8 // (form.width * widest))  # of single narrow elements a thread has several
-    for slices in _SLICES if form.source == "bulk" else (1,):
+    for slices in _SLICES if in_clusters else (1,):
         slice_columns = replace(form, slices=slices).slice_columns(columns)
         if slices > 1 and (slice_columns * widest < _LEAST_SLICE or slice_columns * (slices - 1) >= columns):
             continue
@@ -61,31 +63,38 @@ def _candidates(form: LayerNormForm, columns: int) -> Iterator[LayerNormForm]:
                 )
                 rows_of = replace(rows_of, certain_vectors=rows_of.fewest_vectors(columns))
                 rows_of = replace(rows_of, blocks_per_processor=min(4, _resident(rows_of)))
-                if rows_of.blocks_per_processor:
-                    yield from (replace(rows_of, stripe_lanes=each) for each in _STRIPE_LANES)
+                if not rows_of.blocks_per_processor:
+                    continue
+                for stripe_lanes in _STRIPE_LANES:
+                    at_once = rows_of.threads // stripe_lanes * rows_of.rows_ahead  # rows of a block
+                    for blocks in _STRIPE_BLOCKS if in_clusters and slices == 1 else (1,):
+                        if blocks == 1 or rows > blocks // 2 * at_once:  # half as many would take several rounds
+                            yield replace(rows_of, stripe_lanes=stripe_lanes, stripe_blocks=blocks)
 
 
 def _time(form: LayerNormForm, columns: int, rows: int, processors: int) -> float:
     """Microseconds. The blocks go through the multiprocessors in turn: none ends before its own time, and all together
     not before they have had theirs. What is not theirs is the launch, and the memory's.
     """
-    rows_at_once = form.threads // form.stripe_lanes * form.rows_ahead
-    narrow = max(0.0, 64 / (form.stripe_lanes * form.width * form.data_itemsize) - 1)
-    row_block = 0.92 + 0.07 * form.lanes / 256 + 1.7 * form.cluster + 1.05 * (not form.scale_in_registers)
+    rows_at_once = form.threads // form.stripe_lanes * form.rows_ahead * form.stripe_blocks
     rounds = -(-rows // rows_at_once)
-    column_block = 2.47 + 0.375 * rounds * (1 + narrow / 3) * math.sqrt(form.threads / 256)
+    narrow = max(0.0, 64 / (form.stripe_lanes * form.width * form.data_itemsize) - 1)
+    row_block = 0.99 + 1.7 * form.cluster + 0.69 * (not form.scale_in_registers)
+    column_block = 2.5 + 0.31 * rounds * (1 + narrow / 3) * (form.threads / 256) ** 0.58
     row_blocks = -(-rows // (form.warp_groups * form.group_rows)) * form.slices
-    column_blocks = -(-columns // form.stripe)
-    resident = placed(form.slices, processors) * form.blocks_per_processor
+    column_blocks = form.column_blocks(columns)
+    resident = placed(form.launch_cluster, processors) * form.blocks_per_processor
     all_blocks = (row_blocks * row_block + column_blocks * column_block) / resident
-    memory = rows * columns * form.data_itemsize * 1e-6 + 0.32 * column_blocks / processors
-    return 2.2 + max(all_blocks, row_block, column_block) + memory + 0.44 * form.cluster
+    memory = rows * columns * form.data_itemsize * 1e-6 + 0.3 * column_blocks / processors
+    return 2.3 + max(all_blocks, row_block, column_block) + memory + 0.4 * (form.launch_cluster > 1)
 
 
 def _time_together(form: LayerNormForm, columns: int, rows: int) -> float:
     """Microseconds that it takes where the blocks with the rows add up, too."""
     row = columns * form.data_itemsize
-    return 6.5 + rows * row * 0.96e-6 + 2.5 * (row / 8192) ** (1 / 3) + 1.1 * form.invertible - 1.2 * (not form.centred)
+    of_operator = 0.76 if form.invertible else 0.0 if form.centred else -0.56
+    of_row = (3.1 if form.width * form.data_itemsize == 2 else 1.94) * (row / 8192) ** 0.36
+    return 6.2 + of_operator + of_row + 0.84 * min(1.0, rows / 2000) + 1.07e-6 * rows * row
 
 
 def _resident(form: LayerNormForm) -> int:

@@ -59,6 +59,7 @@ class LayerNormForm(RowForm):
     residual: bool = False  # a gradient of X's type is added to X_grad
     stripe_lanes: int = 0  # not 0: blocks of their own add up scale_grad and bias_grad; how many vectors of a row each has
     stripe_vectors: int = 1
+    stripe_blocks: int = 1  # a cluster that shares the rows of a stripe; only of rows that are not in slices
     rows_ahead: int = 4  # of them, a thread has under way
 
     @property
@@ -70,7 +71,7 @@ class LayerNormForm(RowForm):
         summed = "X_grad_sum" if "X_grad_sum" in self.outputs else ""
         shape = f"{self.slices}x{self.lanes}x{self.vectors}x{self.width}" + ("units" if self.by_units else "")
         added = "residual" if self.residual else ""
-        apart = f"column_blocks_{self.stripe_lanes}x{self.stripe_vectors}" if self.sums_apart else ""
+        apart = f"column_blocks_{self.stripe_blocks}x{self.stripe_lanes}x{self.stripe_vectors}" if self.sums_apart else ""
         return kernel_name(operator_words(self.operator), role, outputs, summed, added, self.data, shape, apart)
 
     @property
@@ -202,8 +203,20 @@ class LayerNormForm(RowForm):
 
     @property
     def shared_bytes(self) -> int:
-        sums = self.column_sums.shared_bytes if self.sums else 2 * self.stripe * self.itemsize * self.threads // 32
+        sums = self.column_sums.shared_bytes if self.sums else 0
+        if self.sums_apart:  # of a block's warps, then of a cluster's blocks
+            sums = (self.threads // 32 + (self.stripe_blocks if self.stripe_blocks > 1 else 0)) * self.stripe
+            sums *= 2 * self.itemsize
         return self.ring_at + max(self.ring_bytes, sums)
+
+    @property
+    def launch_cluster(self) -> int:
+        """Blocks of a cluster of the launch: they have the slices of a row, or share the rows of a stripe."""
+        return max(self.slices if self.phase == "fused" else 1, self.stripe_blocks)
+
+    def column_blocks(self, columns: int) -> int:
+        """How many blocks have columns."""
+        return -(-columns // self.stripe) * self.stripe_blocks
 
     def sizes(self, columns: int) -> dict[str, int]:
         """The arguments of a launch that say how wide a row is."""

@@ -53,7 +53,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
     X_GRAD, SCALE_GRAD = form.makes_X_grad, "scale_grad" in form.written
     BIAS_GRAD, X_GRAD_SUM = "bias_grad" in form.written, "X_grad_sum" in form.written
     SUMS = 0 if ROW_SUMS else form.sums
-    SUMS_APART, STRIPE = form.sums_apart, form.stripe
+    SUMS_APART, STRIPE, STRIPE_BLOCKS = form.sums_apart, form.stripe, form.stripe_blocks
     ROW_TERMS, NEEDS_X, ZERO_PADDED = form.row_terms, form.needs_X, form.zero_padded
     EXCHANGE = ROW_TERMS and not APPLY and (WARPS > 1 or CLUSTER)
     MOST_AHEAD, SINGLE_BLOCK = form.most_ahead, form.single_block
@@ -105,10 +105,10 @@ def build(form: LayerNormForm) -> Callable[..., None]:
         slice_ = int32(cuda.blockIdx.x % SLICES)
         block, blocks = int32(cuda.blockIdx.x // SLICES), int32(cuda.gridDim.x // SLICES)
         if SUMS_APART:  # by the first blocks, which read most
-            stripes = int32((all_columns + (STRIPE - 1)) // STRIPE)
-            first_block = int32((stripes + (SLICES - 1)) // SLICES)
+            column_blocks = int32((all_columns + (STRIPE - 1)) // STRIPE * STRIPE_BLOCKS)
+            first_block = int32((column_blocks + (SLICES - 1)) // SLICES)
             if block < first_block:
-                if cuda.blockIdx.x < stripes:
+                if cuda.blockIdx.x < column_blocks:
                     add_columns(Y_grad, X, scale, bias_or_X_grad_sum, mean, inv_std, scale_grad, bias_grad,
                                 ROW(rows), ROW(D_stride), ROW(X_stride), int32(all_columns),
                                 int32(cuda.blockIdx.x))  # fmt: skip

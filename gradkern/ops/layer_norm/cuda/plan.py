@@ -132,7 +132,7 @@ def _launch(
     form: LayerNormForm, device: Device, arguments: list[int], changing: list[int], rows: int, together: int
 ) -> Launch:
     """together: the number of blocks is a multiple of this."""
-    cluster = form.slices if form.phase == "fused" else 1
+    cluster = form.launch_cluster
     builder = "gradkern.ops.layer_norm.cuda.kernel:build"
     kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS), cluster=cluster)
     resident = kernel.resident_blocks(form.threads, cluster) // together * together
@@ -144,7 +144,7 @@ def _launch(
     elif not barrier:
         wanted = up(-(-rows // (form.warp_groups * form.group_rows)) * form.slices, together)
         if form.sums_apart:  # nobody waits for anybody, so the device may have its blocks in any order
-            wanted += up(-(-arguments[_INDEX["columns"]] // form.stripe), form.slices)
+            wanted = up(up(form.column_blocks(arguments[_INDEX["columns"]]), form.slices) + wanted, cluster)
             resident = wanted if resident else 0
         resident = min(max(resident, form.slices if cluster == 1 else 0), wanted)
     if not resident:
