@@ -1,6 +1,6 @@
-"""scale_grad and bias_grad by blocks of their own, where rows are few, or short: these read X and Y_grad again, from the
-L2 cache, where the blocks that make X_grad have them come at the same time. So nobody waits for the whole grid, and no
-sums go through memory.
+"""scale_grad and bias_grad by blocks of their own, where arrays are small. They read X and Y_grad again, which the
+blocks that make X_grad bring to the L2 cache at the same time. So nobody waits for the whole grid, and no sums go
+through memory.
 """
 
 from __future__ import annotations
@@ -54,6 +54,13 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
     send_pair = i.send_pair_double if form.compute == "float64" else i.send_pair
 
     @device_function
+    def normalised(value: Any, m: Any, r: Any, bias: Any) -> Any:
+        """xh; for the invertible norm xh * scale, so that its sum is divided by scale at the end."""
+        if INVERTIBLE:
+            return value - bias
+        return (value - m) * r if HAS_MEAN else value * r
+
+    @device_function
     def add(count: int, at: int, step: int) -> Any:
         """The sum of so many numbers in shared memory, `step` bytes apart."""
         one, total = cuda.local.array(1, FLOAT), FLOAT(0)
@@ -89,7 +96,7 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
                 i.transaction_barrier_init(arrived, 1)
                 i.transaction_barrier_fence()
             i.cluster_arrive()
-        vectors = int32(min(VECTORS, (columns - column + (ACROSS * WIDTH - 1)) // (ACROSS * WIDTH)))  # that the thread has
+        vectors = int32(min(VECTORS, (columns - column + (ACROSS * WIDTH - 1)) // (ACROSS * WIDTH)))  # of this thread
         x, d = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         x_words, d_words = cuda.local.array(X_KEPT, int32), cuda.local.array(D_KEPT, int32)
         m, r = cuda.local.array(AHEAD, FLOAT), cuda.local.array(AHEAD, FLOAT)
@@ -129,12 +136,7 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
                                 if BIAS_GRAD:
                                     bias_sum[n] += d[e]
                                 if SCALE_GRAD:
-                                    if INVERTIBLE:
-                                        scale_sum[n] += d[e] * (x[e] - biases[n])
-                                    elif HAS_MEAN:
-                                        scale_sum[n] += d[e] * ((x[e] - m[q]) * r[q])
-                                    else:
-                                        scale_sum[n] += d[e] * (x[e] * r[q])
+                                    scale_sum[n] += d[e] * normalised(x[e], m[q], r[q], biases[n])
             row = ROW(row + AHEAD * STEP)
 
         # over the rows of a warp, then over warps

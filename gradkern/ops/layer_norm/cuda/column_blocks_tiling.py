@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from gradkern.cuda.device_code.columns import up
 from gradkern.ops.layer_norm.cuda.form import LayerNormForm
-from gradkern.ops.layer_norm.cuda.row_tiling import placed
+from gradkern.ops.layer_norm.cuda.row_tiling import coalesced, placed
 
 __all__ = ["with_column_blocks"]
 
@@ -25,7 +25,7 @@ _LEAST_SLICE = 2048  # bytes of a row
 _THREADS = (256, 512)  # of a block, at most
 _STRIPE_LANES = (2, 4, 8, 16, 32)
 _STRIPE_BLOCKS = (1, 2, 4, 8)
-_SAFE = 0.93  # of the time of blocks that have both, so that the choice is worth it
+_SAFE = 0.92  # of the time of blocks that have both, so that the choice is worth it
 
 
 def with_column_blocks(form: LayerNormForm, columns: int, rows: int, processors: int) -> LayerNormForm | None:
@@ -80,6 +80,8 @@ def _time(form: LayerNormForm, columns: int, rows: int, processors: int) -> floa
     rounds = -(-rows // rows_at_once)
     narrow = max(0.0, 64 / (form.stripe_lanes * form.width * form.data_itemsize) - 1)
     row_block = 0.99 + 1.7 * form.cluster + 0.69 * (not form.scale_in_registers)
+    if form.vectors > 1:  # else neighbouring rows make up for it
+        row_block /= coalesced(form)
     column_block = 2.5 + 0.31 * rounds * (1 + narrow / 3) * (form.threads / 256) ** 0.58
     row_blocks = -(-rows // (form.warp_groups * form.group_rows)) * form.slices
     column_blocks = form.column_blocks(columns)

@@ -57,10 +57,11 @@ class LayerNormForm(RowForm):
     most_ahead: int = 0  # how many rounds a block may be ahead of the average; 0: any
     chunk: int = 8  # final sums: threads side by side, of 4 columns each
     residual: bool = False  # a gradient of X's type is added to X_grad
-    stripe_lanes: int = 0  # not 0: blocks of their own add up scale_grad and bias_grad; how many vectors of a row each has
-    stripe_vectors: int = 1
-    stripe_blocks: int = 1  # a cluster that shares the rows of a stripe; only of rows that are not in slices
-    rows_ahead: int = 4  # of them, a thread has under way
+    # not 0: blocks of their own add up scale_grad and bias_grad, each of a stripe of columns that so many threads have
+    stripe_lanes: int = 0
+    stripe_vectors: int = 1  # of a thread
+    stripe_blocks: int = 1  # a cluster that shares the rows of a stripe, where rows are not in slices
+    rows_ahead: int = 4  # of a stripe, that a thread has under way
 
     @property
     def name(self) -> str:
@@ -71,8 +72,9 @@ class LayerNormForm(RowForm):
         summed = "X_grad_sum" if "X_grad_sum" in self.outputs else ""
         shape = f"{self.slices}x{self.lanes}x{self.vectors}x{self.width}" + ("units" if self.by_units else "")
         added = "residual" if self.residual else ""
-        apart = f"column_blocks_{self.stripe_blocks}x{self.stripe_lanes}x{self.stripe_vectors}" if self.sums_apart else ""
-        return kernel_name(operator_words(self.operator), role, outputs, summed, added, self.data, shape, apart)
+        stripe = f"column_blocks_{self.stripe_blocks}x{self.stripe_lanes}x{self.stripe_vectors}"
+        stripe = stripe if self.sums_apart else ""
+        return kernel_name(operator_words(self.operator), role, outputs, summed, added, self.data, shape, stripe)
 
     @property
     def compute(self) -> str:
