@@ -12,6 +12,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.cluster_sums import cluster_sums
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.form import LayerNormForm
 from gradkern.ops.layer_norm.cuda.parameters import parameter_vector
@@ -34,7 +35,7 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
     DOWN, WARPS, STRIPE, PER_THREAD = THREADS // ACROSS, THREADS // 32, form.stripe, VECTORS * WIDTH
     AHEAD, BLOCKS = form.rows_ahead, form.stripe_blocks
     STEP = DOWN * BLOCKS  # rows that a stripe's threads take at once
-    PAIRS_AT, PAIR = form.ring_at + WARPS * 2 * STRIPE * form.itemsize, 2 * form.itemsize
+    PAIRS_AT = form.ring_at + WARPS * 2 * STRIPE * form.itemsize
     SCALE_GRAD, BIAS_GRAD = "scale_grad" in form.outputs, "bias_grad" in form.outputs
     INVERTIBLE, HAS_MEAN, AT = form.invertible, form.has_mean, form.ring_at
     X_BYTES, D_BYTES, PARAMETER = form.data_itemsize, form.upstream_itemsize, form.parameter_itemsize
@@ -51,7 +52,8 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
     store_vector, load_one = i.storer("shared", form.compute, WIDTH), i.loader("shared", form.compute, 1)
     store_result = i.storer("global", form.parameter, 1, form.native_bfloat16)
     shuffle_xor = i.shuffle_xor_double if form.compute == "float64" else i.shuffle_xor
-    send_pair = i.send_pair_double if form.compute == "float64" else i.send_pair
+    # the barrier lies where blocks with rows have others
+    begin, expect, send, wait, total_of = cluster_sums(form.compute, BLOCKS, STRIPE, 0, PAIRS_AT)
 
     @device_function
     def normalised(value: Any, m: Any, r: Any, bias: Any) -> Any:
@@ -90,12 +92,8 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
         stripe, block = int32(number // BLOCKS), int32(number % BLOCKS)
         column = int32(stripe * STRIPE + across * WIDTH)
         shared = i.shared_memory()
-        arrived = shared  # where a block with rows has other barriers
         if BLOCKS > 1:
-            if thread == 0:
-                i.transaction_barrier_init(arrived, 1)
-                i.transaction_barrier_fence()
-            i.cluster_arrive()
+            begin()
         vectors = int32(min(VECTORS, (columns - column + (ACROSS * WIDTH - 1)) // (ACROSS * WIDTH)))  # of this thread
         x, d = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         x_words, d_words = cuda.local.array(X_KEPT, int32), cuda.local.array(D_KEPT, int32)
@@ -162,19 +160,16 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
                     store_vector(at + (STRIPE + j * ACROSS * WIDTH) * ITEM, some)
         cuda.syncthreads()
         if BLOCKS > 1:  # over blocks
-            i.cluster_wait()  # the first has its barrier
-            if thread == 0 and block == 0:
-                i.arrive_and_expect(arrived, BLOCKS * STRIPE * PAIR)
+            expect(block, STRIPE)
             place = i.unseen(thread)
             while place < STRIPE:
                 at = of_warps + place * ITEM
                 first = add(WARPS, at, 2 * STRIPE * ITEM) if SCALE_GRAD else FLOAT(0)
                 second = add(WARPS, at + STRIPE * ITEM, 2 * STRIPE * ITEM) if BIAS_GRAD else FLOAT(0)
-                to = i.peer_address(shared + PAIRS_AT + (block * STRIPE + place) * PAIR, 0)
-                send_pair(to, first, second, i.peer_address(arrived, 0))
+                send(block, place, first, second)
                 place = i.unseen(place + THREADS)
             if block == 0:
-                i.wait_cluster(arrived, 0)
+                wait()
         place = i.unseen(thread)
         while block == 0 and place < 2 * STRIPE:
             part = place // STRIPE
@@ -182,7 +177,7 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
             where = stripe * STRIPE + of_stripe
             if where < columns:
                 if BLOCKS > 1:
-                    total = add(BLOCKS, shared + PAIRS_AT + of_stripe * PAIR + part * ITEM, STRIPE * PAIR)
+                    total = total_of(of_stripe, part)
                 else:
                     total = add(WARPS, of_warps + place * ITEM, 2 * STRIPE * ITEM)
                 write(total, part, where, scale, scale_grad, bias_grad)

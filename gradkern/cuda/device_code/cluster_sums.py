@@ -1,0 +1,69 @@
+"""Sums over the blocks of a cluster: each sends a pair of its own for every place, and the first block adds them up.
+
+No memory but the blocks' own, and nobody waits for blocks of other clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int32
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
+
+__all__ = ["cluster_sums"]
+
+
+def cluster_sums(
+    compute: str, blocks: int, places: int, barrier_at: int, pairs_at: int
+) -> tuple[Callable[..., Any], ...]:
+    """Five device functions, for clusters of so many blocks and so many places:
+
+    begin()                             by all threads of every block: there is a barrier
+    expect(block, count)                by all threads, later: all blocks have come to `begin`, and will send so many
+    send(block, place, first, second)   by one thread for each place of every block, its number in the cluster given
+    wait()                              by the first block's threads, which may then ask for
+    total(place, part)                  the sum of all blocks' first (part 0) or second (1), in the order of blocks
+
+    Byte `barrier_at` of a block's shared memory is free for 8, byte `pairs_at` for blocks * places pairs of `compute`.
+    """
+    DOUBLE, ITEM = compute == "float64", ITEMSIZE[compute]
+    PAIR, FLOAT = 2 * ITEM, float64 if DOUBLE else float32
+    load_one = i.loader("shared", compute, 1)
+    send_pair = i.send_pair_double if DOUBLE else i.send_pair
+
+    @device_function
+    def begin() -> None:
+        if cuda.threadIdx.x == 0:
+            i.transaction_barrier_init(i.shared_memory() + barrier_at, 1)
+            i.transaction_barrier_fence()
+        i.cluster_arrive()
+
+    @device_function
+    def expect(block: int, count: int) -> None:
+        i.cluster_wait()
+        if cuda.threadIdx.x == 0 and block == 0:
+            i.arrive_and_expect(i.shared_memory() + barrier_at, blocks * count * PAIR)
+
+    @device_function
+    def send(block: int, place: int, first: Any, second: Any) -> None:
+        to = i.shared_memory() + int32(pairs_at + (block * places + place) * PAIR)
+        send_pair(i.peer_address(to, 0), first, second, i.peer_address(i.shared_memory() + barrier_at, 0))
+
+    @device_function
+    def wait() -> None:
+        i.wait_cluster(i.shared_memory() + barrier_at, 0)
+
+    @device_function
+    def total(place: int, part: int) -> Any:
+        one, value = cuda.local.array(1, FLOAT), FLOAT(0)
+        for block in range(blocks):
+            load_one(one, i.shared_memory() + int32(pairs_at + (block * places + place) * PAIR + part * ITEM))
+            value += one[0]
+        return value
+
+    return begin, expect, send, wait, total
