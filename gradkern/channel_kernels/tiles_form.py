@@ -79,7 +79,6 @@ class TilesForm(ByColumns):
     fold: int = 1  # so many, where there are sums; an argument of the launch says it to the rest of the kernel
     parameters_at_once: int = 1  # columns whose numbers a thread loads at once
     single_block: bool = False  # a tile has all rows of its columns, so that its sums are the result
-    cluster: int = 1  # with `single_block`, so many blocks, a cluster, share a slice's rows
     long_rows: bool = False  # row or column numbers, or the bytes from row to row, need 64 bits
     native_bfloat16: bool = True  # compute capability 8.0 or newer
     blocks_per_processor: int = 1
@@ -145,7 +144,6 @@ class TilesForm(ByColumns):
             at=16,  # the number of the next tile lies before
             chunk=self.chunk,
             single_block=self.single_block,
-            cluster=self.cluster,
             fold=self.fold,
             counts_progress=self.persistent,
             kept=self.persistent and self.native_bfloat16,  # which tells that the device can be asked
@@ -172,7 +170,7 @@ class TilesForm(ByColumns):
         together. Higher ones would be further apart in memory than it can serve as fast, but where rows are short.
         """
         if self.single_block:
-            return self.cluster, self.cluster, -(-self.chunks(rows) // self.cluster)
+            return 1, 1, self.chunks(rows)
         times = _TIMES_SHORT if columns // self.fold * self.itemsize <= LINE else _TIMES
         small = -(-_SMALL * times * blocks // self.slices(columns))
         large = max(0, self.chunks(rows) - small) // times if self.persistent else 0

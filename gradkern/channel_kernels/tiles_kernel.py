@@ -13,8 +13,7 @@ Without sums every tile has a block of its own. For sums each tile leaves one ro
 same whichever block does it. The blocks are persistent, and draw the next tile by a ticket: so the rows that are on
 their way are neighbours in memory, and all blocks end together; with a fixed share for each it takes 3 to 5 % longer.
 The next tile's loads are under way while a tile's sums are added up. A slice's first tiles are `times` as high as the
-last ones. Where rows are few, all are one tile for each slice: its sums are the result. Where they are more, but the
-array is small, a cluster of blocks shares a slice's rows, and adds its sums up (cluster_sums).
+last ones. Where rows are few, all are one tile for each slice: its sums are the result.
 
 Where a row of the kernel is several of the array, the array's last rows may be too few for one: the kernel's last row
 then has the first `tail` columns alone.
@@ -30,7 +29,7 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.channel_kernels.tiles_form import TilesForm
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.cuda.device_code.column_sums import column_sums, sums_of_cluster
+from gradkern.cuda.device_code.column_sums import column_sums
 from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["tiles_kernel"]
@@ -50,7 +49,7 @@ def tiles_kernel(
     UNROLL, TILE_ROWS, WHOLE = form.unroll, form.tile_rows, form.whole
     FOLDED, AT_ONCE = form.folded, form.parameters_at_once
     READS_D, DX, SUMS, PERSISTENT = form.reads_D, "dX" in form.outputs, form.sums, form.persistent
-    ITEM, CLUSTER = form.itemsize, form.cluster
+    ITEM = form.itemsize
     VECTOR = WIDTH * ITEM
     WORDS = max(1, VECTOR // 4)
     HELD = UNROLL * WORDS
@@ -64,7 +63,6 @@ def tiles_kernel(
     store = i.storer("global", form.data, WIDTH, form.native_bfloat16)
     store_one = i.storer("global", form.data, 1, form.native_bfloat16)
     add_over_block, add_over_grid = column_sums(form.column_sums, finish) if SUMS else (None, None)
-    begin_cluster = sums_of_cluster(form.column_sums)[0] if CLUSTER > 1 else None
 
     @device_function
     def first_row_of(chunk: int, large: int, more: int) -> int:
@@ -124,12 +122,8 @@ def tiles_kernel(
         tile = int32(cuda.blockIdx.x)
         chunk = i.divided(tile, multiplier, shift)
         slice_ = int32(tile - chunk * slices)
-        if CLUSTER > 1:
-            slice_, chunk, tiles = int32(tile // CLUSTER), int32(tile % CLUSTER), int32(CLUSTER * slices)
         first_row = first_row_of(chunk, large, more)
         load_tile(x, d, X, D, X_stride, D_stride, slice_, first_row, rows, tail, columns, block_row, lane)
-        if CLUSTER > 1:
-            begin_cluster()
         while tile < tiles:
             ticket = int32(0)
             if PERSISTENT and thread == 0:  # the answer comes while the tile is done

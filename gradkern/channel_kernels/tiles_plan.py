@@ -56,7 +56,7 @@ def tiles_plan(
     chunks, large, times = form.heights(columns * fold, -(-rows // fold), BLOCKS * device.processors)
     numbers |= {"large": large, "times": times}
     numbers |= form.sizes(columns * fold) | {f"{each}_stride": fold * stride for each, stride in strides.items()}
-    kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS), cluster=form.cluster)
+    kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS))
     grid = chunks * numbers["slices"]
     partial = chunks * form.column_sums.partial_bytes(columns * fold) if form.persistent else 0
     if form.persistent:
@@ -64,11 +64,8 @@ def tiles_plan(
         if not grid:
             raise Refusal(f"no block of {form.threads} threads fits the device")
     given = [*given, *(("counter", "partial") if form.persistent else ())]
-    arguments = named(ARGUMENTS, numbers, given)
-    launch = Launch(kernel, grid, form.threads, *arguments, form.cluster, cooperative=form.persistent)
+    launch = Launch(kernel, grid, form.threads, *named(ARGUMENTS, numbers, given), cooperative=form.persistent)
     what = "tiles" if form.persistent else "single_block" if form.single_block else "stream"
-    if form.cluster > 1:
-        what = f"cluster_of_{form.cluster}"
     folded = f"_fold{fold}" if fold > 1 else ""
     shape = f"{numbers['slices']}x{form.lanes}x{form.width}_rows{form.warp_groups}x{form.unroll}{folded}"
     return TilesPlan(f"{name}_{what}_{shape}", partial, launch, device)

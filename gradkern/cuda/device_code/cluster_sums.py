@@ -24,7 +24,7 @@ def cluster_sums(
     """Five device functions, for clusters of so many blocks and so many places:
 
     begin()                             by all threads of every block: there is a barrier
-    expect(block, count)                by all threads, later: all blocks have come to `begin`, and will send so many
+    expect(block)                       by all threads, later: all blocks have come to `begin`
     send(block, place, first, second)   by one thread for each place of every block, its number in the cluster given
     wait()                              by the first block's threads, which may then ask for
     total(place, part)                  the sum of all blocks' first (part 0) or second (1), in the order of blocks
@@ -44,10 +44,10 @@ def cluster_sums(
         i.cluster_arrive()
 
     @device_function
-    def expect(block: int, count: int) -> None:
+    def expect(block: int) -> None:
         i.cluster_wait()
         if cuda.threadIdx.x == 0 and block == 0:
-            i.arrive_and_expect(i.shared_memory() + barrier_at, blocks * count * PAIR)
+            i.arrive_and_expect(i.shared_memory() + barrier_at, blocks * places * PAIR)
 
     @device_function
     def send(block: int, place: int, first: Any, second: Any) -> None:

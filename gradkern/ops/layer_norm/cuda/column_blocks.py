@@ -160,7 +160,7 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
                     store_vector(at + (STRIPE + j * ACROSS * WIDTH) * ITEM, some)
         cuda.syncthreads()
         if BLOCKS > 1:  # over blocks
-            expect(block, STRIPE)
+            expect(block)
             place = i.unseen(thread)
             while place < STRIPE:
                 at = of_warps + place * ITEM

@@ -17,6 +17,9 @@ from gradkern.ops.layer_norm.cuda.row_tiling import coalesced, placed
 
 __all__ = ["with_column_blocks"]
 
+# Bytes of an array: of more the L2 cache has not all when they are read again. Devices without clusters were not
+# measured, and some have 4 MB of it.
+_MOST_BYTES, _MOST_BYTES_BEFORE = 12 << 20, 1 << 20
 _REGISTERS = 65536  # of a multiprocessor
 _MOST_THREADS = 2048
 _VALUES = {2: (8, 16, 24), 4: (4, 8, 16), 8: (2, 4, 8)}  # of a row a thread has, by the bytes of the widest element
@@ -29,7 +32,11 @@ _SAFE = 0.92  # of the time of blocks that have both, so that the choice is wort
 
 
 def with_column_blocks(form: LayerNormForm, columns: int, rows: int, processors: int) -> LayerNormForm | None:
-    """`form` with all its numbers, if it is faster so; width and types are given, and a source that has clusters."""
+    """`form` with all its numbers, if it is faster so; width and types are given, and the source of rows, which tells
+    whether the device has clusters.
+    """
+    if rows * columns * form.data_itemsize > (_MOST_BYTES if form.source == "bulk" else _MOST_BYTES_BEFORE):
+        return None
     every = ((_time(each, columns, rows, processors), each) for each in _candidates(form, columns, rows))
     time, chosen = min(every, key=lambda each: each[0], default=(math.inf, form))
     return chosen if time < _SAFE * _time_together(form, columns, rows) else None
