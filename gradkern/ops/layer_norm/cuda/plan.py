@@ -80,18 +80,26 @@ def plan(call: Call) -> NormPlan | EmptyPlan:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
 
     form = _types(call, rows, columns, strides, device)
-    if form.makes_X_grad and form.sums and "X_grad_sum" not in form.outputs and not call.in_place:
-        apart = with_column_blocks(form, columns, rows, device.processors)
-        if apart:
-            return _plan(call, apart, device, rows, columns, strides)
-    by_units = _by_units(call, form, device, rows, columns)
-    if by_units:
-        try:
-            return _plan(call, by_units, device, rows, columns, strides)
-        except Refusal:  # the device has too few multiprocessors
-            pass
+    for better in (_with_column_blocks, _by_units):
+        found = better(call, form, device, rows, columns)
+        if found:
+            try:
+                return _plan(call, found, device, rows, columns, strides)
+            except Refusal:  # the device has too few multiprocessors
+                pass
     form = choose(form, columns, rows, device.processors, device.shared_bytes)
     return _plan(call, form, device, rows, columns, strides)
+
+
+def _with_column_blocks(
+    call: Call, form: LayerNormForm, device: Device, rows: int, columns: int
+) -> LayerNormForm | None:
+    """The form with blocks for scale_grad and bias_grad alone, where it is faster. They read X and Y_grad while others
+    write X_grad, which must not lie there; and X_grad's own sums are made where X_grad is.
+    """
+    if call.in_place or not (form.makes_X_grad and form.sums) or "X_grad_sum" in form.outputs:
+        return None
+    return with_column_blocks(form, columns, rows, device.processors)
 
 
 def _by_units(call: Call, form: LayerNormForm, device: Device, rows: int, columns: int) -> LayerNormForm | None:
