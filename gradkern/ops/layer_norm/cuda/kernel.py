@@ -13,8 +13,8 @@ X and Y_grad are read once, X_grad is written once. At the end (column_sums) eac
 writes one row of partial sums; after a barrier over the grid all blocks add those rows up, in one fixed order: the same
 bits every time.
 
-In small arrays that barrier and those sums would take half of the time: other blocks add up the columns (column_blocks),
-and those with rows end with them, without a ring.
+In small arrays that barrier and those sums would take a third of the time: other blocks add up the columns
+(column_blocks), and those with rows end with them, without a ring.
 
 Wide rows leave registers no room for a row's values (not form.row_in_registers): the second pass reads the ring again,
 scale and bias stay in shared memory in their own types, and r multiplies the sums of a row, not all its X - mean.
