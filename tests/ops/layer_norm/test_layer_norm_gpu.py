@@ -142,6 +142,23 @@ def test_every_shape(operator: str, shape: tuple[int, int]) -> None:
     check(make(operator, *shape))
 
 
+@in_both_ways
+@pytest.mark.parametrize(
+    ("rows", "columns", "types"),
+    [
+        (2, 65_024, (d, d, d)),  # in 16 slices
+        (4000, 256, (b, b, b)),  # clusters share a stripe of columns
+        (3000, 128, (f, f, f)),
+        (2873, 738, (b, b, f)),
+        (1507, 40, (h, h, h)),
+        (700, 1000, (d, d, d)),
+    ],
+)
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_small_arrays(operator: str, rows: int, columns: int, types: tuple[str, str, str]) -> None:
+    check(make(operator, rows, columns, types))
+
+
 @pytest.mark.parametrize(
     ("rows", "columns", "types"),
     [
