@@ -34,7 +34,6 @@ IN_CLUSTERS: list[Kind] = [
     *product([LAYER, INVERTIBLE], [4000], [256], [b, f]),  # that share a stripe
     *product([SIMPLIFIED], [4000], [64], [h, d]),
     *product([SIMPLIFIED, INVERTIBLE], [8], [30000], [b, f]),  # that have the slices of a row
-    *product([LAYER, INVERTIBLE], [2], [65024], [d]),
     *product([INVERTIBLE], [64], [4672], [d]),
 ]
 
