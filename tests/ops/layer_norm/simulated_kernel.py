@@ -200,6 +200,8 @@ def test_the_sum_of_X_grad_may_be_wanted_without_others(others: tuple[str, ...])
         (37, 72, (b, b, b), (3, 5), {"width": 8, "lanes": 16, "vectors": 1, "stripe_lanes": 2}),
         (37, 72, (b, b, b), (10, 3), {"width": 8, "lanes": 16, "vectors": 1, "stripe_lanes": 4}),
         (3, 500, (b, f, f), (3, 4), {"width": 4, "lanes": 64, "vectors": 2, "warp_groups": 1, "stripe_lanes": 32}),
+        (3, 500, (b, f, f), (3, 2), {"width": 4, "lanes": 128, "vectors": 1, "warp_groups": 1, "stripe_lanes": 64}),
+        (9, 1200, (h, h, h), (9, 2), {"width": 8, "lanes": 128, "vectors": 2, "warp_groups": 1, "stripe_lanes": 128}),
         (300, 20, (f, f, b), (5, 3), {"width": 4, "lanes": 8, "vectors": 1, "stripe_lanes": 2}),  # several rounds
         (9, 101, (h, h, h), (2, 1), {"width": 1, "lanes": 32, "vectors": 4, "stripe_lanes": 32, "stripe_vectors": 4}),
         (9, 301, (h, h, h), (2, 5), {"width": 1, "lanes": 64, "vectors": 5, "stripe_lanes": 32, "stripe_vectors": 2}),

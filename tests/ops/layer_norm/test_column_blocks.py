@@ -25,7 +25,7 @@ Kind = tuple[str, int, int, str]  # operator, rows, columns, type
 KINDS: list[Kind] = [
     *product([LAYER], [128], [768], [b, h, f, d]),
     *product([SIMPLIFIED], [32], [8192], [b, f]),
-    *product([INVERTIBLE], [97], [4672], [b, f]),
+    *product([INVERTIBLE], [40], [4672], [b, f]),
     *product([LAYER, INVERTIBLE], [20], [5003], [h, f]),  # single elements
     *product([LAYER, INVERTIBLE], [7], [178], [b, d]),  # vectors of four bytes
     *product([LAYER], [500], [24], [b]),
@@ -34,6 +34,7 @@ IN_CLUSTERS: list[Kind] = [
     *product([LAYER, INVERTIBLE], [4000], [256], [b, f]),  # that share a stripe
     *product([SIMPLIFIED], [4000], [64], [h, d]),
     *product([SIMPLIFIED, INVERTIBLE], [8], [30000], [b, f]),  # that have the slices of a row
+    *product([LAYER, SIMPLIFIED], [4], [57808], [b, f]),  # and several warps have a stripe
     *product([INVERTIBLE], [64], [4672], [d]),
 ]
 

@@ -147,6 +147,8 @@ def test_every_shape(operator: str, shape: tuple[int, int]) -> None:
     ("rows", "columns", "types"),
     [
         (2, 30_000, (d, d, d)),  # in slices
+        (4, 57_808, (f, f, f)),  # and several warps have a stripe of columns
+        (35, 60_096, (b, b, b)),
         (4000, 256, (b, b, b)),  # clusters share a stripe of columns
         (3000, 128, (f, f, f)),
         (2873, 738, (b, b, f)),

@@ -32,10 +32,11 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
     load_statistics(mean, inv_std, row) -> the row's mean, and its r
     """
     WIDTH, VECTORS, ACROSS, THREADS = form.width, form.stripe_vectors, form.stripe_lanes, form.threads
-    DOWN, WARPS, STRIPE, PER_THREAD = THREADS // ACROSS, THREADS // 32, form.stripe, VECTORS * WIDTH
+    DOWN, STRIPE, PER_THREAD = THREADS // ACROSS, form.stripe, VECTORS * WIDTH
+    TEAM, TEAMS = max(32, ACROSS), form.stripe_teams  # whole warps that have all columns of the stripe
     AHEAD, BLOCKS = form.rows_ahead, form.stripe_blocks
     STEP = DOWN * BLOCKS  # rows that a stripe's threads take at once
-    PAIRS_AT = form.ring_at + WARPS * 2 * STRIPE * form.itemsize
+    PAIRS_AT = form.ring_at + TEAMS * 2 * STRIPE * form.itemsize
     SCALE_GRAD, BIAS_GRAD = "scale_grad" in form.outputs, "bias_grad" in form.outputs
     INVERTIBLE, HAS_MEAN, AT = form.invertible, form.has_mean, form.ring_at
     X_BYTES, D_BYTES, PARAMETER = form.data_itemsize, form.upstream_itemsize, form.parameter_itemsize
@@ -137,7 +138,7 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
                                     scale_sum[n] += d[e] * normalised(x[e], m[q], r[q], biases[n])
             row = ROW(row + AHEAD * STEP)
 
-        # over the rows of a warp, then over warps
+        # over the rows of a warp, then over teams
         distance = int32(ACROSS)
         while distance < 32:
             for n in range(PER_THREAD):
@@ -146,8 +147,8 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
                 if BIAS_GRAD:
                     bias_sum[n] += shuffle_xor(bias_sum[n], distance)
             distance = int32(distance * 2)
-        of_warps = shared + AT
-        at = of_warps + (thread // 32 * (2 * STRIPE) + across * WIDTH) * ITEM
+        of_teams = shared + AT
+        at = of_teams + (thread // TEAM * (2 * STRIPE) + across * WIDTH) * ITEM
         if thread % 32 < ACROSS:
             for j in range(VECTORS):
                 if SCALE_GRAD:
@@ -163,9 +164,9 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
             expect(block)
             place = i.unseen(thread)
             while place < STRIPE:
-                at = of_warps + place * ITEM
-                first = add(WARPS, at, 2 * STRIPE * ITEM) if SCALE_GRAD else FLOAT(0)
-                second = add(WARPS, at + STRIPE * ITEM, 2 * STRIPE * ITEM) if BIAS_GRAD else FLOAT(0)
+                at = of_teams + place * ITEM
+                first = add(TEAMS, at, 2 * STRIPE * ITEM) if SCALE_GRAD else FLOAT(0)
+                second = add(TEAMS, at + STRIPE * ITEM, 2 * STRIPE * ITEM) if BIAS_GRAD else FLOAT(0)
                 send(block, place, first, second)
                 place = i.unseen(place + THREADS)
             if block == 0:
@@ -179,7 +180,7 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
                 if BLOCKS > 1:
                     total = total_of(of_stripe, part)
                 else:
-                    total = add(WARPS, of_warps + place * ITEM, 2 * STRIPE * ITEM)
+                    total = add(TEAMS, of_teams + place * ITEM, 2 * STRIPE * ITEM)
                 write(total, part, where, scale, scale_grad, bias_grad)
             place = i.unseen(place + THREADS)
 

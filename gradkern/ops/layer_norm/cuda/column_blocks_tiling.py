@@ -26,7 +26,8 @@ _VALUES = {2: (8, 16, 24), 4: (4, 8, 16), 8: (2, 4, 8)}  # of a row a thread has
 _SLICES = (1, 2, 4, 8)
 _LEAST_SLICE = 2048  # bytes of a row
 _THREADS = (256, 512)  # of a block, at most
-_STRIPE_LANES = (2, 4, 8, 16, 32)
+_STRIPE_LANES = (2, 4, 8, 16, 32, 64, 128, 256)
+_MOST_ROUNDS = 4  # of more lanes than a warp has, which is for few rows
 _STRIPE_BLOCKS = (1, 2, 4, 8)
 _SAFE = 0.92  # of the time of blocks that have both, so that the choice is worth it
 
@@ -52,7 +53,7 @@ def _candidates(form: LayerNormForm, columns: int, rows: int) -> Iterator[LayerN
             continue
         for values in _VALUES[widest]:
             lanes = -(-slice_columns // values)
-            lanes = up(lanes, 32) if lanes > 16 else 1 << (lanes - 1).bit_length()
+            lanes = up(lanes, 32 if slices == 1 else 128) if lanes > 16 else 1 << (lanes - 1).bit_length()
             for threads in _THREADS:
                 groups = threads // max(lanes, 32) if slices == 1 else int(lanes <= threads)
                 if not groups:
@@ -74,6 +75,8 @@ def _candidates(form: LayerNormForm, columns: int, rows: int) -> Iterator[LayerN
                     continue
                 for stripe_lanes in _STRIPE_LANES:
                     at_once = rows_of.threads // stripe_lanes * rows_of.rows_ahead  # rows of a block
+                    if stripe_lanes > 32 and (rows_of.threads % stripe_lanes or rows > _MOST_ROUNDS * at_once):
+                        continue
                     for blocks in _STRIPE_BLOCKS if in_clusters and slices == 1 else (1,):
                         if blocks == 1 or rows > blocks // 2 * at_once:  # half as many would take several rounds
                             yield replace(rows_of, stripe_lanes=stripe_lanes, stripe_blocks=blocks)

@@ -116,6 +116,11 @@ class LayerNormForm(RowForm):
         return self.stripe_lanes * self.stripe_vectors * self.width
 
     @property
+    def stripe_teams(self) -> int:
+        """Of such a block's threads, whole warps: each has all columns, and other rows."""
+        return self.threads // max(32, self.stripe_lanes)
+
+    @property
     def makes_X_grad(self) -> bool:
         """X_grad is computed: written, or summed, or both."""
         return bool(self.written & {"X_grad", "X_grad_sum"})
@@ -206,9 +211,9 @@ class LayerNormForm(RowForm):
     @property
     def shared_bytes(self) -> int:
         sums = self.column_sums.shared_bytes if self.sums else 0
-        if self.sums_apart:  # of a block's warps, then of a cluster's blocks
-            sums = (self.threads // 32 + (self.stripe_blocks if self.stripe_blocks > 1 else 0)) * self.stripe
-            sums *= 2 * self.itemsize
+        if self.sums_apart:  # of a block's teams, then of a cluster's blocks
+            sums = self.stripe_teams + (self.stripe_blocks if self.stripe_blocks > 1 else 0)
+            sums *= 2 * self.stripe * self.itemsize
         return self.ring_at + max(self.ring_bytes, sums)
 
     @property
