@@ -14,8 +14,9 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.cluster_sums import cluster_sums
 from gradkern.cuda.device_code.function import device_function
-from gradkern.ops.layer_norm.cuda.form import LayerNormForm
+from gradkern.ops.layer_norm.cuda.form import ROWS_AHEAD, LayerNormForm
 from gradkern.ops.layer_norm.cuda.parameters import parameter_vector
+from gradkern.ops.layer_norm.cuda.row_passes import centring
 
 __all__ = ["column_blocks"]
 
@@ -34,11 +35,11 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
     WIDTH, VECTORS, ACROSS, THREADS = form.width, form.stripe_vectors, form.stripe_lanes, form.threads
     DOWN, STRIPE, PER_THREAD = THREADS // ACROSS, form.stripe, VECTORS * WIDTH
     TEAM, TEAMS = max(32, ACROSS), form.stripe_teams  # whole warps that have all columns of the stripe
-    AHEAD, BLOCKS = form.rows_ahead, form.stripe_blocks
+    AHEAD, BLOCKS = ROWS_AHEAD, form.stripe_blocks
     STEP = DOWN * BLOCKS  # rows that a stripe's threads take at once
     PAIRS_AT = form.ring_at + TEAMS * 2 * STRIPE * form.itemsize
     SCALE_GRAD, BIAS_GRAD = "scale_grad" in form.outputs, "bias_grad" in form.outputs
-    INVERTIBLE, HAS_MEAN, AT = form.invertible, form.has_mean, form.ring_at
+    INVERTIBLE, AT, centre = form.invertible, form.ring_at, centring(form)
     X_BYTES, D_BYTES, PARAMETER = form.data_itemsize, form.upstream_itemsize, form.parameter_itemsize
     X_WORDS, D_WORDS = max(1, WIDTH * X_BYTES // 4), max(1, WIDTH * D_BYTES // 4)
     X_VECTOR, D_VECTOR = ACROSS * WIDTH * X_BYTES, ACROSS * WIDTH * D_BYTES
@@ -59,9 +60,7 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
     @device_function
     def normalised(value: Any, m: Any, r: Any, bias: Any) -> Any:
         """xh; for the invertible norm xh * scale, so that its sum is divided by scale at the end."""
-        if INVERTIBLE:
-            return value - bias
-        return (value - m) * r if HAS_MEAN else value * r
+        return centre(value, m, bias) if INVERTIBLE else centre(value, m, bias) * r
 
     @device_function
     def add(count: int, at: int, step: int) -> Any:

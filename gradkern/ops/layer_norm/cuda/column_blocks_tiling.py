@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 from gradkern.cuda.device_code.columns import up
-from gradkern.ops.layer_norm.cuda.form import LayerNormForm
+from gradkern.ops.layer_norm.cuda.form import ROWS_AHEAD, LayerNormForm
 from gradkern.ops.layer_norm.cuda.row_tiling import coalesced, placed
 
 __all__ = ["with_column_blocks"]
@@ -45,49 +46,52 @@ def with_column_blocks(form: LayerNormForm, columns: int, rows: int, processors:
 
 def _candidates(form: LayerNormForm, columns: int, rows: int) -> Iterator[LayerNormForm]:
     in_clusters = form.source == "bulk"
+    for rows_of, stripe_lanes in product(_with_rows(form, columns), _STRIPE_LANES):
+        striped = replace(rows_of, stripe_lanes=stripe_lanes)
+        at_once = striped.stripe_rows
+        if stripe_lanes > 32 and (striped.threads % stripe_lanes or rows > _MOST_ROUNDS * at_once):
+            continue
+        for blocks in _STRIPE_BLOCKS if in_clusters and striped.slices == 1 else (1,):
+            if blocks == 1 or rows > blocks // 2 * at_once:  # half as many would take several rounds
+                yield replace(striped, stripe_blocks=blocks)
+
+
+def _with_rows(form: LayerNormForm, columns: int) -> Iterator[LayerNormForm]:
+    """The ways to give a row's columns to the threads of blocks that have rows."""
     widest = max(form.data_itemsize, form.upstream_itemsize, form.result_itemsize)
     stripe_vectors = max(1, 8 // (form.width * widest))  # of single narrow elements a thread has several
-    for slices in _SLICES if in_clusters else (1,):
+    for slices in _SLICES if form.source == "bulk" else (1,):
         slice_columns = replace(form, slices=slices).slice_columns(columns)
         if slices > 1 and (slice_columns * widest < _LEAST_SLICE or slice_columns * (slices - 1) >= columns):
             continue
-        for values in _VALUES[widest]:
+        for values, threads in product(_VALUES[widest], _THREADS):
             lanes = -(-slice_columns // values)
             lanes = up(lanes, 32 if slices == 1 else 128) if lanes > 16 else 1 << (lanes - 1).bit_length()
-            for threads in _THREADS:
-                groups = threads // max(lanes, 32) if slices == 1 else int(lanes <= threads)
-                if not groups:
-                    continue
-                rows_of = replace(
-                    form,
-                    source="plain",
-                    slices=slices,
-                    lanes=lanes,
-                    vectors=values // form.width,
-                    warp_groups=groups,
-                    stages=2,
-                    packed=form.packed or lanes >= 32,  # which nobody asks about a single row
-                    stripe_vectors=stripe_vectors,
-                )
-                rows_of = replace(rows_of, certain_vectors=rows_of.fewest_vectors(columns))
-                rows_of = replace(rows_of, blocks_per_processor=min(4, _resident(rows_of)))
-                if not rows_of.blocks_per_processor:
-                    continue
-                for stripe_lanes in _STRIPE_LANES:
-                    at_once = rows_of.threads // stripe_lanes * rows_of.rows_ahead  # rows of a block
-                    if stripe_lanes > 32 and (rows_of.threads % stripe_lanes or rows > _MOST_ROUNDS * at_once):
-                        continue
-                    for blocks in _STRIPE_BLOCKS if in_clusters and slices == 1 else (1,):
-                        if blocks == 1 or rows > blocks // 2 * at_once:  # half as many would take several rounds
-                            yield replace(rows_of, stripe_lanes=stripe_lanes, stripe_blocks=blocks)
+            groups = threads // max(lanes, 32) if slices == 1 else int(lanes <= threads)
+            if not groups:
+                continue
+            chosen = replace(
+                form,
+                source="plain",
+                slices=slices,
+                lanes=lanes,
+                vectors=values // form.width,
+                warp_groups=groups,
+                stages=2,
+                packed=form.packed or lanes >= 32,  # which nobody asks about a single row
+                stripe_vectors=stripe_vectors,
+            )
+            chosen = replace(chosen, certain_vectors=chosen.fewest_vectors(columns))
+            chosen = replace(chosen, blocks_per_processor=min(4, _resident(chosen)))
+            if chosen.blocks_per_processor:
+                yield chosen
 
 
 def _time(form: LayerNormForm, columns: int, rows: int, processors: int) -> float:
     """Microseconds. The blocks go through the multiprocessors in turn: none ends before its own time, and all together
     not before they have had theirs. What is not theirs is the launch, and the memory's.
     """
-    rows_at_once = form.threads // form.stripe_lanes * form.rows_ahead * form.stripe_blocks
-    rounds = -(-rows // rows_at_once)
+    rounds = -(-rows // (form.stripe_rows * form.stripe_blocks))
     narrow = max(0.0, 64 / (form.stripe_lanes * form.width * form.data_itemsize) - 1)
     row_block = 0.99 + 1.7 * form.cluster + 0.69 * (not form.scale_in_registers)
     if form.vectors > 1:  # else neighbouring rows make up for it
@@ -115,6 +119,6 @@ def _resident(form: LayerNormForm) -> int:
     of_rows = form.per_thread * words * (3 if form.scale_in_registers else 2) + (40 if form.scale_in_registers else 60)
     loads = form.stripe_vectors * max(1, form.width * form.data_itemsize // 4)
     loads += form.stripe_vectors * max(1, form.width * form.upstream_itemsize // 4)
-    of_columns = form.rows_ahead * (loads + 2 * words) + 3 * form.stripe_vectors * form.width * words + 40
+    of_columns = ROWS_AHEAD * (loads + 2 * words) + 3 * form.stripe_vectors * form.width * words + 40
     registers = up(max(of_rows, of_columns), 8)
     return min(_REGISTERS // (up(form.threads, 128) * registers), _MOST_THREADS // form.threads)

@@ -10,7 +10,7 @@ from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.ops.layer_norm.cuda.row_form import RowForm
 
-__all__ = ["ARGUMENTS", "LayerNormForm"]
+__all__ = ["ARGUMENTS", "ROWS_AHEAD", "LayerNormForm"]
 
 ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
     # the fourth: the invertible norm's bias, or the others' X_grad_sum: no form has both
@@ -19,6 +19,8 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from r
     *("rows", "Y_grad_stride", "X_stride", "residual_stride", "X_grad_stride"),
     *("columns", "slice_columns", "minus_mean"),  # the last: -1 / columns, as the bits of form.compute
 )
+
+ROWS_AHEAD = 4  # of a stripe of columns, that a thread has under way at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,6 @@ class LayerNormForm(RowForm):
     stripe_lanes: int = 0
     stripe_vectors: int = 1  # of a thread
     stripe_blocks: int = 1  # a cluster that shares the rows of a stripe, where rows are not in slices
-    rows_ahead: int = 4  # of a stripe, that a thread has under way
 
     @property
     def name(self) -> str:
@@ -114,6 +115,11 @@ class LayerNormForm(RowForm):
     def stripe(self) -> int:
         """Columns of such a block."""
         return self.stripe_lanes * self.stripe_vectors * self.width
+
+    @property
+    def stripe_rows(self) -> int:
+        """Rows that such a block has under way at once."""
+        return self.threads // self.stripe_lanes * ROWS_AHEAD
 
     @property
     def stripe_teams(self) -> int:

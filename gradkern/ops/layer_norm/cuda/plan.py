@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device, in_turn
 from gradkern.cuda.device_code.columns import up
-from gradkern.cuda.launch import Launch, kernel_of_form
+from gradkern.cuda.launch import Launch, kernel_of_form, named
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.cuda.scratch import scratch
 from gradkern.ops.layer_norm.cuda.column_blocks_tiling import with_column_blocks
@@ -41,7 +41,6 @@ _NAMES = {  # contract name -> the kernel's
 _MATRICES = ("X", "Y", "Y_grad", "residual_grad", "X_grad")
 _MOST_SLICES_BY_UNITS = 6  # of a row: with more of them, too many clusters of a device have no rows of one shift
 _LEAST_BY_UNITS = 385  # columns; of narrower rows a warp has too few vectors
-_INDEX = {name: index for index, name in enumerate(ARGUMENTS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +120,12 @@ def _plan(
     numbers = form.sizes(columns)
     numbers |= {"rows": rows, "Y_grad_stride": strides["Y_grad"], "X_stride": strides[data]}
     numbers |= {"X_grad_stride": strides.get("X_grad", 0), "residual_stride": strides.get("residual_grad", 0)}
-    arguments = [numbers.get(name, 0) for name in ARGUMENTS]
     phases = [form] if form.phase == "fused" else [replace(form, phase="row_sums"), replace(form, phase="apply")]
     if form.phase == "apply" and not form.makes_X_grad:
         phases = phases[1:]
-    arguments_of_call = [*(_NAMES[name] for name in (*call.inputs, *call.outputs)), "partial", "row_sums", "counter"]
-    changing = [_INDEX[name] for name in arguments_of_call]
-    together = form.slices * form.period(columns)
-    launches = tuple(_launch(phase, device, arguments, changing, rows, together) for phase in phases)
+    given = [*(_NAMES[name] for name in (*call.inputs, *call.outputs)), "partial", "row_sums", "counter"]
+    arguments = named(ARGUMENTS, numbers, given)
+    launches = tuple(_launch(phase, device, arguments, rows, columns) for phase in phases)
     writers = max(launch.grid // form.slices for launch in launches)
     partial = writers * form.column_sums.partial_bytes(columns)
     sums = rows * form.slices * 2 * form.itemsize if form.phase == "apply" else 0
@@ -137,10 +134,10 @@ def _plan(
 
 
 def _launch(
-    form: LayerNormForm, device: Device, arguments: list[int], changing: list[int], rows: int, together: int
+    form: LayerNormForm, device: Device, arguments: tuple[list[int], list[int]], rows: int, columns: int
 ) -> Launch:
-    """together: the number of blocks is a multiple of this."""
     cluster = form.launch_cluster
+    together = form.slices * form.period(columns)  # the number of blocks is a multiple
     builder = "gradkern.ops.layer_norm.cuda.kernel:build"
     kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS), cluster=cluster)
     resident = kernel.resident_blocks(form.threads, cluster) // together * together
@@ -152,14 +149,14 @@ def _launch(
     elif not barrier:
         wanted = up(-(-rows // (form.warp_groups * form.group_rows)) * form.slices, together)
         if form.sums_apart:  # nobody waits for anybody, so the device may have its blocks in any order
-            wanted = up(up(form.column_blocks(arguments[_INDEX["columns"]]), form.slices) + wanted, cluster)
+            wanted = up(up(form.column_blocks(columns), form.slices) + wanted, cluster)
             resident = wanted if resident else 0
         resident = min(max(resident, form.slices if cluster == 1 else 0), wanted)
     if not resident:
         raise Refusal(
             f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits the device"
         )
-    return Launch(kernel, resident, form.threads, arguments, changing, cluster, cooperative=barrier)
+    return Launch(kernel, resident, form.threads, *arguments, cluster, cooperative=barrier)
 
 
 def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> LayerNormForm:

@@ -12,7 +12,24 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.form import LayerNormForm
 
-__all__ = ["row_passes"]
+__all__ = ["centring", "row_passes"]
+
+
+def centring(form: LayerNormForm) -> Callable[..., Any]:
+    """The device function centre(value, m, bias): X - mean, which is xh / r; for the invertible norm Y - bias, which is
+    xh * scale.
+    """
+    INVERTIBLE, HAS_MEAN = form.invertible, form.has_mean
+
+    @device_function
+    def centre(value: Any, m: Any, bias: Any) -> Any:
+        if INVERTIBLE:
+            return value - bias
+        if HAS_MEAN:
+            return value - m
+        return value
+
+    return centre
 
 
 def row_passes(
@@ -31,7 +48,7 @@ def row_passes(
     """
     WIDTH, LANES, VECTORS, CERTAIN_VECTORS = form.width, form.lanes, form.vectors, form.certain_vectors
     IN_REGISTERS, SCALE_IN_REGISTERS, SCALES_SUMS = form.row_in_registers, form.scale_in_registers, form.scales_sums
-    HAS_MEAN, INVERTIBLE, CENTRED = form.has_mean, form.invertible, form.centred
+    INVERTIBLE, CENTRED, centre = form.invertible, form.centred, centring(form)
     NEEDS_X, ROW_TERMS, ZERO_PADDED = form.needs_X, form.row_terms, form.zero_padded
     SCALE_GRAD, BIAS_GRAD = "scale_grad" in form.written, "bias_grad" in form.written
     X_GRAD, X_GRAD_SUM = "X_grad" in form.written, "X_grad_sum" in form.written
@@ -49,15 +66,6 @@ def row_passes(
     unpack_X, unpack_D = i.unpacker(form.data, WIDTH), i.unpacker(form.upstream, WIDTH)
     store_one = i.storer("global", form.result, 1, form.native_bfloat16)
     OUT_BYTES, FULL = form.result_itemsize, (1 << WIDTH) - 1
-
-    @device_function
-    def centre(value: Any, m: Any, bias: Any) -> Any:
-        """X - mean, which is xh / r; for the invertible norm Y - bias, which is xh * scale."""
-        if INVERTIBLE:
-            return value - bias
-        if HAS_MEAN:
-            return value - m
-        return value
 
     @device_function
     def inverse(value: Any) -> Any:

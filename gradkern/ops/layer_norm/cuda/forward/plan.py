@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device, in_turn
 from gradkern.cuda.device_code.columns import up
-from gradkern.cuda.launch import Launch, kernel_of_form
+from gradkern.cuda.launch import Launch, kernel_of_form, named
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.cuda.scratch import scratch
 from gradkern.ops.layer_norm.cuda.forward.form import ARGUMENTS, NAMES, NormForm
@@ -24,7 +24,6 @@ __all__ = ["plan"]
 
 _MATRICES = ("X", "skip", "Y", "sum")
 _LEAST_BY_UNITS = 600  # columns: at 470 single elements were faster by 16 %, at 621 units were, by 18 %
-_INDEX = {name: index for index, name in enumerate(ARGUMENTS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +71,16 @@ def plan(call: Call) -> ForwardPlan | EmptyPlan:
     together = form.slices * form.period(columns)
     numbers = form.numbers(columns, call.attributes["epsilon"])
     numbers |= {"rows": rows, **{f"{name}_stride": stride for name, stride in strides.items()}}
-    arguments = [numbers.get(name, 0) for name in ARGUMENTS]
     two = form.phase == "apply"
     phases = [replace(form, phase="row_sums"), form] if two else [form]
-    changing = [_INDEX[NAMES[name]] for name in (*call.inputs, *call.outputs)]
-    changing += [_INDEX["row_sums"]] if two else []
-    launches = tuple(_launch(phase, device, arguments, changing, rows, together) for phase in phases)
+    given = [*(NAMES[name] for name in (*call.inputs, *call.outputs)), *(["row_sums"] if two else [])]
+    arguments = named(ARGUMENTS, numbers, given)
+    launches = tuple(_launch(phase, device, arguments, rows, together) for phase in phases)
     sums = rows * form.slices * 2 * form.itemsize if two else 0
     return ForwardPlan(plan_name("layer_norm_forward", form), sums, launches, device)
 
 
-def _launch(
-    form: NormForm, device: Device, arguments: list[int], changing: list[int], rows: int, together: int
-) -> Launch:
+def _launch(form: NormForm, device: Device, arguments: tuple[list[int], list[int]], rows: int, together: int) -> Launch:
     """together: the number of blocks is a multiple of this."""
     cluster = form.slices if form.cluster else 1
     builder = "gradkern.ops.layer_norm.cuda.forward.kernel:build"
@@ -98,7 +94,7 @@ def _launch(
         )
     wanted = up(-(-rows // (form.warp_groups * form.group_rows)) * form.slices, together)
     grid = wanted if form.once else min(resident, wanted)
-    return Launch(kernel, grid, form.threads, arguments, changing, cluster)
+    return Launch(kernel, grid, form.threads, *arguments, cluster)
 
 
 def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> NormForm:
