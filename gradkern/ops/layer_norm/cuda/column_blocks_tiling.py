@@ -1,8 +1,9 @@
 """Whether blocks of their own should add up scale_grad and bias_grad, and which threads own which columns then.
 
 The times are those of a model, fitted to 1000 forms of 57 shapes (1 to 32768 rows, every type, 0.1 to 50 MB) that were
-timed on an H200 with a cold L2. By it the choice, of these forms and of blocks that have rows and sums, takes 3.1 %
-longer than the best on average, 16 % at most; its time is 5 % off, and that of the others (`_time_together`) 9 %.
+timed on an H200 with a cold L2, all with stripes of at most a warp. By the fit the choice, of these forms and of blocks
+that have rows and sums, took 3.1 % longer than the best on average, 16 % at most; its time was 5 % off, and that of the
+others (`_time_together`) 9 %.
 """
 
 from __future__ import annotations
