@@ -91,6 +91,15 @@ class NormForm(RowForm):
         return ITEMSIZE[self.result]
 
     @property
+    def moved_bytes(self) -> int:
+        """Of one element, in all arrays of rows: read, and written."""
+        return (
+            self.data_itemsize * (2 if self.skips else 1)
+            + self.result_itemsize * ("Y" in self.outputs)
+            + (self.data_itemsize * ("sum" in self.outputs))
+        )
+
+    @property
     def centred(self) -> bool:
         """The norm has a mean."""
         return "Simplified" not in self.operator

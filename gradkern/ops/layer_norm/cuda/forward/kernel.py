@@ -43,7 +43,7 @@ def build(form: NormForm) -> Callable[..., None]:
     WIDTH, SLICES, PER_THREAD = form.width, form.slices, form.per_thread
     LANES, GROUPS, GROUP_THREADS, WARPS = form.lanes, form.warp_groups, form.group_threads, form.group_threads // 32
     THREADS, GROUP_ROWS, STAGES = form.threads, form.group_rows, form.stages
-    BULK, RING, CLUSTER, CENTRED = form.source == "bulk", form.ring, form.cluster, form.centred
+    BULK, RING, CLUSTER, CENTRED, ONCE = form.source == "bulk", form.ring, form.cluster, form.centred, form.once
     IN_REGISTERS, SHARED, AHEAD = (form.parameters == each for each in ("registers", "shared", "ahead"))
     BIASED, SHIFTED = form.biased, form.shifted
     ROW_SUMS, APPLY = form.phase == "row_sums", form.phase == "apply"
@@ -152,7 +152,9 @@ def build(form: NormForm) -> Callable[..., None]:
                 pair[0] = pair[1] = FLOAT(0)
                 store_pair(shared + PAIRS_AT + slot * PAIR, pair)
                 slot = i.unseen(slot + THREADS)
-        if CLUSTER:
+        if CLUSTER and ONCE:
+            i.cluster_arrive()  # and waits once it has its rows, before it sends to others
+        elif CLUSTER:
             i.cluster_barrier()
         elif GAPS or BULK or SHARED:  # else no thread shares anything with another warp's
             cuda.syncthreads()
@@ -199,6 +201,8 @@ def build(form: NormForm) -> Callable[..., None]:
                     total = over_lanes(total)
                     pair[0] = total
                 pair[1] = over_lanes(squares(x, total * over_own, lane, vectors, inside, valid))
+            if CLUSTER and ONCE:
+                i.cluster_wait()
             if EXCHANGE:
                 at = exchange(pair, pairs, exchanged, buffer, exchange_parity, group, warp, warp_lane, slice_)
                 merge(pair, at, n, over_n, over_whole, warp_lane)
@@ -237,7 +241,7 @@ def build(form: NormForm) -> Callable[..., None]:
             if stage == STAGES:
                 stage, parity = int32(0), int32(parity ^ 1)
 
-        if CLUSTER:
+        if CLUSTER and not ONCE:
             i.cluster_barrier()  # no block leaves while another may still send to it
 
     return kernel

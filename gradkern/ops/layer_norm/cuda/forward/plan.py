@@ -62,12 +62,10 @@ def plan(call: Call) -> ForwardPlan | EmptyPlan:
     end_to_end = all(stride == columns * form.data_itemsize for stride in strides.values())
     matrices = [tensors[name] for name in strides]
     narrow = form.width * form.data_itemsize < 8  # wider vectors are faster than units, whose elements need masks
+    units = None
     if end_to_end and narrow and may_go_by_units(form, matrices, device, rows, columns, _LEAST_BY_UNITS):
         units = replace(form, by_units=True, width=16 // form.data_itemsize, scale_width=1, aligned=True)
-        units = choose(units, columns, rows, device.processors, device.shared_bytes)
-        form = units if units.phase == "fused" else form
-    if not form.by_units:
-        form = choose(form, columns, rows, device.processors, device.shared_bytes)
+    form = choose(form, columns, rows, device.processors, device.shared_bytes, units)
     together = form.slices * form.period(columns)
     numbers = form.numbers(columns, call.attributes["epsilon"])
     numbers |= {"rows": rows, **{f"{name}_stride": stride for name, stride in strides.items()}}

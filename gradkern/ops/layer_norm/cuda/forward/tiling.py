@@ -10,7 +10,7 @@ and ends. The device's own queue of blocks keeps what is in flight together bett
 apart: 0.95 of torch.add's bandwidth in place of 0.92 at 768 columns. But no row is on its way while a block's only one
 is added up, so that takes registers that hold enough of other blocks' rows: `_once` says where.
 
-Few rows, at most two for a multiprocessor, take the time of one: `_few`.
+Small arrays go so, too, but what they take is another matter: `once_tiling`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from gradkern.cuda.device_code.columns import up
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
+from gradkern.ops.layer_norm.cuda.forward.once_tiling import choose_once, lanes_for, staying_time
 from gradkern.ops.layer_norm.cuda.row_tiling import LEAST_SLICE, SINGLE, busy, coalesced, vectors
 
 __all__ = ["choose"]
@@ -44,17 +45,33 @@ _SINGLE = {**SINGLE, 8: 1.0}  # the same where an access is of one element of 2 
 _ALL_LANES = 1.01  # the worth of 16 values a thread, where all 512 threads have one row
 _ONCE = {32: 1.0, 24: 0.99, 16: 0.95}  # the worth of values a thread in a block that ends with its first rows
 _BY_RING = range(4096, 16384 + 1)  # rows: see _once
-_FEW = {2: (8, 16, 24, 32), 4: (8, 16, 24), 8: (4, 8, 16)}  # values a thread where there are few rows, by data bytes
-_FEW_WIDE = {2: (48,), 4: (32,), 8: (24, 32)}  # and more, which without skip are faster than clusters or a ring
+_SAFE = 0.95  # of the time of blocks that stay, so that the others are worth it
 _CUT = {1: 1.0, 2: 0.97, 3: 0.94, 4: 0.985, 6: 0.8, 8: 0.79, 16: 0.76}  # what it costs to cut a row into slices
 
 
-def choose(form: NormForm, columns: int, rows: int, processors: int, shared_bytes: int) -> NormForm:
-    """`form` with its threads, slices and stages filled in; width, types and source are given."""
-    few = rows <= 2 * processors
-    once = _few(form, columns, rows, processors, shared_bytes) if few else _once(form, columns, rows)
+def choose(
+    form: NormForm, columns: int, rows: int, processors: int, shared_bytes: int, units: NormForm | None = None
+) -> NormForm:
+    """`form` with its threads, slices and stages filled in; width, types and source are given. units: the same by units
+    of memory, where rows may go so.
+    """
+    small = choose_once(form, columns, rows, processors)
+    once = None if small else _once(form, columns, rows)
     if once:
         return once
+    staying = _staying(units, columns, rows, processors, shared_bytes) if units else None
+    if staying is None or staying.phase != "fused":
+        staying = _staying(form, columns, rows, processors, shared_bytes)
+    if small is None:
+        return staying
+    time, form = small
+    ahead = rows > 2 * processors or staying.slices > 1  # else blocks have no next row, for which a ring would be
+    return staying if ahead and time > _SAFE * staying_time(staying, columns, rows) else form
+
+
+def _staying(form: NormForm, columns: int, rows: int, processors: int, shared_bytes: int) -> NormForm:
+    """Blocks that stay, and take rows in turn."""
+    few = rows <= 2 * processors
     chosen = max(_candidates(form, columns, few, processors, shared_bytes), key=lambda each: each[0])[1]
     threads = min(_MOST_THREADS, _REGISTERS // _registers(chosen))
     chosen = replace(chosen, warp_groups=max(1, threads // chosen.group_threads))
@@ -110,41 +127,6 @@ def _once(form: NormForm, columns: int, rows: int) -> NormForm | None:
     return replace(chosen, parameters="global", blocks_per_processor=_REGISTERS // (chosen.threads * needed))
 
 
-def _few(form: NormForm, columns: int, rows: int, processors: int, shared_bytes: int) -> NormForm | None:
-    """A block for a row, or for those of a warp, where all rows are on the device at a time.
-
-    Then nothing hides what a row waits for, so there should be little of that: no cluster, whose blocks took 1.3 to 2
-    microseconds to meet; no warp but one where that can hold the row; and the memory is asked for scale and bias right
-    behind the row, if there are registers for all of it.
-    """
-    if form.source != "bulk" or form.by_units or form.shifted:
-        return None
-    values = _FEW[form.data_itemsize] + (() if shared_bytes < _SMALL else _wide(form, rows, processors))
-    every = [_of_a_row(form, columns, each) for each in values if each % form.width == 0]
-    every = [each for each in every if each.lanes <= _MOST_THREADS]
-    if not every:
-        return None
-    chosen = _without_ring(next((each for each in every if each.lanes <= 32), every[0]), columns, 1)
-    rest = 48 if chosen.skips or chosen.data_itemsize > 2 else 40
-    needed = chosen.per_thread * (chosen.itemsize // 4) + rest
-    ahead = up(needed + chosen.parameter_words * (1 + chosen.biased), 8)
-    together = min(2, _REGISTERS // (chosen.threads * ahead))  # blocks that a multiprocessor has at a time
-    if rows <= together * processors * chosen.group_rows:
-        return replace(chosen, parameters="ahead", blocks_per_processor=together)
-    together = min(2, _REGISTERS // (chosen.threads * up(needed, 8)))
-    return replace(chosen, parameters="global", blocks_per_processor=max(1, together))
-
-
-def _wide(form: NormForm, rows: int, processors: int) -> tuple[int, ...]:
-    """More values a thread, for rows that are too wide else. Not measured on small devices."""
-    wide = _FEW_WIDE[form.data_itemsize]
-    if form.skips or form.width * form.data_itemsize < 16:
-        return ()
-    if form.data_itemsize == 4 and rows > processors:  # they took 1.07 times as long
-        return ()
-    return wide[:1] if form.centred else wide  # 32 of float64 and a mean spill registers
-
-
 def _without_ring(form: NormForm, columns: int, threads: int) -> NormForm:
     """A block of about so many threads, one group at least, that ends with its first rows."""
     return replace(
@@ -158,12 +140,7 @@ def _without_ring(form: NormForm, columns: int, threads: int) -> NormForm:
 
 
 def _of_a_row(form: NormForm, columns: int, values: int) -> NormForm:
-    return replace(form, lanes=_lanes(-(-columns // values)), vectors=values // form.width)
-
-
-def _lanes(least: int) -> int:
-    """At least so many, as a group has them: a power of two, or whole warps."""
-    return up(least, 32) if least > 16 else 1 << (least - 1).bit_length()
+    return replace(form, lanes=lanes_for(columns, values), vectors=values // form.width)
 
 
 def _worth_once(columns: int) -> Callable[[NormForm], float]:
@@ -184,8 +161,7 @@ def _candidates(
         if form.by_units and widest == 2 and not form.skips:
             values_of = _WORTH_UNITS
         for width, values, worth in vectors(form, widest, values_of, _SINGLE):
-            lanes = -(-slice_columns // values)
-            lanes = up(lanes, 32) if form.by_units else _lanes(lanes)
+            lanes = up(-(-slice_columns // values), 32) if form.by_units else lanes_for(slice_columns, values)
             if lanes > 512:
                 continue
             chosen = replace(form, slices=slices, lanes=lanes, vectors=values // width)

@@ -1,0 +1,136 @@
+"""Blocks that end with their first rows, for arrays that the memory moves in a few microseconds: which threads own
+which columns then, and how long that takes.
+
+Such an array is done before a ring is full, so what counts is how soon every row is on its way: blocks load a row at
+once, ask for scale and bias right behind it, and the device's queue of blocks does the rest. Where rows are few and
+wide, the blocks of a cluster share each.
+
+The times are those of a model, fitted to 7,500 forms of 281 shapes (1 to 31361 rows of 64 to 65536 columns, every
+type, 0.1 to 50 MB) that were timed on an H200 with a cold L2. By the fit the choice, of these forms and of blocks that
+stay (`staying_time`), took 2.4 % longer than the best on average, and 0.88 of the time of the rules before for 36
+shapes that were not in the fit, 0.95 for those that were; its time was 4 % off, that of blocks that stay 7 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+from gradkern.cuda.device_code.columns import ITEMSIZE, up
+from gradkern.ops.layer_norm.cuda.forward.form import NormForm
+from gradkern.ops.layer_norm.cuda.row_tiling import placed
+
+__all__ = ["choose_once", "lanes_for", "staying_time"]
+
+_MOST_BYTES = 50_000_000  # read and written: of more nothing was timed
+_REGISTERS = 65536  # of a multiprocessor
+_MOST_THREADS = 2048
+_MOST_LANES = 1024
+_MOST_BLOCKS = 16  # of a multiprocessor
+_VALUES = {2: (8, 16, 24, 32, 48), 4: (4, 8, 16, 24, 32), 8: (2, 4, 8, 12, 16, 24, 32)}  # a thread, by the widest type
+_SLICES = (1, 2, 4, 8)
+_LEAST_SLICE = 1500  # bytes of a row
+_MOST_ROWS_OF_16 = 4  # in clusters of 16 blocks, of which there is room for 7
+_THREADS = (1, 128, 256)  # of a block, at least, where multiprocessors have several
+
+
+def choose_once(form: NormForm, columns: int, rows: int, processors: int) -> tuple[float, NormForm] | None:
+    """`form` with all its numbers, of a block that ends with its first rows, and the time in microseconds; None where
+    nothing is known. Width and types are given, and the source of rows, which tells whether the device has clusters.
+    """
+    if form.source != "bulk" or form.shifted or rows * columns * form.moved_bytes > _MOST_BYTES:
+        return None
+    every = ((_time(each, columns, rows, processors), each) for each in _candidates(form, columns, rows, processors))
+    return min(every, key=lambda each: each[0], default=None)
+
+
+def staying_time(form: NormForm, columns: int, rows: int) -> float:
+    """Microseconds that blocks take which stay, with a ring: what to compare with."""
+    memory = 1.12 * rows * columns * form.moved_bytes / 4e6
+    return 4.73 + memory + 2.19 * (form.slices > 1) + 0.83 * form.centred + 1.93 * form.by_units
+
+
+def lanes_for(columns: int, values: int) -> int:
+    """Threads that have so many values each of a row, as a group has them: a power of two, or whole warps."""
+    least = -(-columns // values)
+    return up(least, 32) if least > 16 else 1 << (least - 1).bit_length()
+
+
+def _candidates(form: NormForm, columns: int, rows: int, processors: int) -> Iterator[NormForm]:
+    for chosen in _with_columns(form, columns, rows):
+        threads = _THREADS if rows > 2 * processors and chosen.slices == 1 else (1,)
+        for groups in {max(1, each // chosen.group_threads) for each in threads}:
+            for parameters in ("ahead", "global"):
+                each = replace(chosen, warp_groups=groups, parameters=parameters)
+                most = min(_MOST_THREADS // up(each.threads, 128), _REGISTERS // (each.threads * _registers(each)))
+                wanted = 1 << (-(-_blocks(each, rows) // processors) - 1).bit_length()  # so that kernels serve many
+                if most and _registers(each) < 256:
+                    yield replace(each, blocks_per_processor=min(most, wanted, _MOST_BLOCKS))
+
+
+def _with_columns(form: NormForm, columns: int, rows: int) -> Iterator[NormForm]:
+    """The ways to give a row's columns to threads."""
+    widest = max(form.data_itemsize, form.result_itemsize)
+    for slices, values in product((*_SLICES, 16) if rows <= _MOST_ROWS_OF_16 else _SLICES, _VALUES[widest]):
+        slice_columns = replace(form, slices=slices).slice_columns(columns)
+        if slices > 1 and (slice_columns * widest < _LEAST_SLICE or slice_columns * (slices - 1) >= columns):
+            continue
+        lanes = lanes_for(slice_columns, values)
+        if values % form.width or lanes > _MOST_LANES or (slices > 1 and lanes < 32):
+            continue
+        if lanes < 32 and (values > 32 or values * widest > 128):  # spills registers
+            continue
+        chosen = replace(form, source="plain", slices=slices, lanes=lanes, vectors=values // form.width, stages=2)
+        packed = form.packed or chosen.group_rows == 1  # which nobody asks about a single row
+        yield replace(chosen, packed=packed, certain_vectors=chosen.fewest_vectors(columns))
+
+
+def _time(form: NormForm, columns: int, rows: int, processors: int) -> float:
+    """Microseconds. A multiprocessor has its blocks in rounds, of as many as it has room for; the next begin as others
+    end.
+    """
+    blocks, slice_columns = _blocks(form, rows), columns / form.slices
+    room = placed(form.slices, processors)
+    rounds = max(1.0, blocks / (room * form.blocks_per_processor))
+    whole_rounds = -(-blocks // (room * form.blocks_per_processor))
+    memory = rows * columns * form.moved_bytes / 4e6
+    block_bytes = slice_columns * form.warp_groups * form.group_rows * form.moved_bytes
+    parameters = 1 + form.biased
+    parameter_bytes = slice_columns * ITEMSIZE[form.parameter] * parameters * blocks / processors
+    uncoalesced = max(0.0, 64 / (min(32, form.lanes) * form.width * form.data_itemsize) - 1)
+    late = form.per_thread * ITEMSIZE[form.parameter] / 128 * parameters if form.parameters == "global" else 0.0
+    single = form.width * form.data_itemsize == 2  # bytes of an access
+    return (
+        4.18
+        + memory * (0.723 + 0.195 * uncoalesced + 0.465 * single)
+        + 0.409 * -(-blocks // room) * block_bytes / 65536  # of the multiprocessor that has most
+        + 0.735 * parameter_bytes / 65536
+        + 0.5 * max(32, form.lanes) / 512
+        + 0.009 * form.vectors * (1 + form.skips)
+        + 0.095 * (form.lanes > 32)
+        + 0.686 * form.cluster
+        + 0.193 * (form.slices == 16)
+        + (0.349 + 0.153 * (rounds - 1)) * form.centred
+        + 0.622 * math.log2(whole_rounds)
+        + 0.247 * late * whole_rounds
+    )
+
+
+def _blocks(form: NormForm, rows: int) -> int:
+    return -(-rows // (form.warp_groups * form.group_rows)) * form.slices
+
+
+def _registers(form: NormForm) -> int:
+    """What a thread needs, so that none spills: a row's values, the words that are on their way beside them, and the
+    rest.
+    """
+    words = form.itemsize // 4
+    needed = form.per_thread * words
+    if form.skips:
+        needed += form.per_thread * form.data_itemsize // 4
+    if form.parameters == "ahead":
+        needed += form.parameter_words * (1 + form.biased)
+    rest = 48 + 8 * words + 8 * form.cluster + 8 * form.centred * (form.cluster + (words == 2))
+    return up(needed + rest, 8)
