@@ -9,6 +9,7 @@ from helpers.compiled import OTHERS, SHARED_MEMORY
 from helpers.norm_forward import LAYER, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED
 
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
+from gradkern.ops.layer_norm.cuda.forward.once_tiling import choose_once
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
 
 OUTPUTS = frozenset({"Y", "mean", "inv_std"})
@@ -39,40 +40,54 @@ def test_the_slices_of_a_row_fit_their_threads(columns: int, operator: str) -> N
     assert form.lanes < 33 or form.warp_groups < 16  # a group of warps has a named barrier, of which there are 15
 
 
-@pytest.mark.parametrize("rows", [1, 132, 264])
+SMALL = [(1, 64), (132, 768), (264, 4096), (8, 65536), (1, 200_000), (1000, 1000), (20_000, 100), (30, 9001)]
+
+
+@pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED])
+@pytest.mark.parametrize(("rows", "columns"), SMALL)
+def test_small_arrays_have_blocks_that_end_with_their_first_rows(rows: int, columns: int, operator: str) -> None:
+    width = 8 if columns % 8 == 0 else 1
+    form = replace(FORM, operator=operator, biased=operator == LAYER, width=width, scale_width=width)
+    time, form = choose_once(form, columns, rows, 132) or (0.0, FORM)
+    slice_columns = form.slice_columns(columns)
+    assert time > 4
+    assert (form.once, form.ring) == (True, False)
+    assert (form.slices - 1) * slice_columns < columns <= form.slices * slice_columns
+    assert slice_columns <= form.most_columns
+    assert form.certain_vectors * form.lanes * form.width <= form.fewest_columns(columns)
+    assert form.threads * form.blocks_per_processor <= 2048
+    assert form.lanes < 33 or form.warp_groups < 16
+
+
 @pytest.mark.parametrize(
-    ("columns", "slices", "warps"),
-    [(64, 1, 1), (768, 1, 1), (1024, 1, 1), (4096, 1, 16), (16384, 1, 16), (24576, 1, 16), (32768, 2, 16)],
+    ("rows", "columns", "slices"), [(1, 768, {1}), (200, 4096, {1}), (10, 50240, {4, 8}), (3, 65536, {8, 16})]
 )
-def test_few_rows_have_a_block_each_whose_blocks_meet_nobody(rows: int, columns: int, slices: int, warps: int) -> None:
+def test_few_wide_rows_are_shared_by_the_blocks_of_a_cluster(rows: int, columns: int, slices: set[int]) -> None:
     form = chosen(columns, rows)
-    assert (form.slices, form.group_threads // 32, form.once) == (slices, warps, slices == 1)
+    assert form.once
+    assert form.slices in slices
 
 
 @pytest.mark.parametrize(
-    ("operator", "data", "width", "columns", "rows", "values"),
-    [
-        (SIMPLIFIED, "float64", 2, 12800, 71, 32),
-        (LAYER, "float64", 2, 12800, 71, 0),  # would spill registers
-        (LAYER, "float64", 2, 12288, 71, 24),
-        (LAYER, "float32", 4, 16384, 132, 32),
-        (LAYER, "float32", 4, 16384, 133, 0),  # a ring, or a cluster, is faster
-        (SKIP, "bfloat16", 8, 24576, 71, 0),
-        (LAYER, "bfloat16", 2, 20002, 71, 0),  # narrow accesses
-    ],
+    ("operator", "rows", "columns"), [(SIMPLIFIED, 371, 29552), (LAYER, 2048, 4096), (LAYER, 1, 1 << 22)]
 )
-def test_few_wide_rows_have_a_block_each_where_its_threads_can_hold_them(
-    operator: str, data: str, width: int, columns: int, rows: int, values: int
-) -> None:
-    form = replace(FORM, operator=operator, data=data, result=data, parameter=data, width=width, scale_width=width)
-    form = choose(replace(form, biased=operator == LAYER), columns, rows, 132, 232448)
-    assert (form.per_thread if form.once else 0) == values
+def test_where_more_is_to_be_moved_blocks_stay(operator: str, rows: int, columns: int) -> None:
+    """The first two took 1.16 and 1.10 times as long otherwise, on an H200 and an H100."""
+    assert not chosen(columns, rows, operator).once
 
 
-def test_few_rows_have_their_parameters_on_the_way_where_all_of_them_are_on_the_device_then() -> None:
-    """Two blocks of 512 threads have 64 registers a thread, which 16 values and their scales and biases do not fit."""
-    assert chosen(4096, 264).parameters == "ahead"
-    assert [chosen(8192, rows).parameters for rows in (132, 133)] == ["ahead", "global"]
+def test_other_devices_and_what_is_added_to_every_row_have_no_such_blocks() -> None:
+    assert choose_once(replace(FORM, source="async"), 768, 100, 132) is None
+    assert choose_once(replace(FORM, operator=SKIP, shifted=True), 768, 100, 132) is None
+
+
+def test_units_of_memory_are_taken_where_they_are_faster() -> None:
+    """SkipLayerNormalization of 1242 x 3233 in float16, on an H200: 16.0 by units, 19.1 by single elements."""
+    single = replace(FORM, operator=SKIP, data="float16", result="float16", width=1, scale_width=1, biased=False)
+    single = replace(single, aligned=False, outputs=OUTPUTS | {"sum"})
+    units = replace(single, width=8, by_units=True, aligned=True)
+    assert choose(single, 3233, 1242, 132, 232448, units) == choose(units, 3233, 1242, 132, 232448)
+    assert choose(single, 3233, 100, 132, 232448, units).once
 
 
 @pytest.mark.parametrize("capability", [(9, 0), *OTHERS])
@@ -91,12 +106,11 @@ def test_every_device_has_the_shared_memory_for_what_is_chosen(capability: tuple
 @pytest.mark.parametrize(
     ("operator", "rows", "columns", "once", "shape"),
     [
-        (LAYER, 4096, 1024, False, (32, 4, 16)),
+        (LAYER, 8192, 1024, False, (32, 4, 16)),
         (LAYER, 16384, 1024, False, (32, 4, 16)),
-        (LAYER, 4095, 1024, True, (32, 4, 2)),
         (LAYER, 16385, 1024, True, (32, 4, 2)),
-        (LAYER, 4096, 768, True, (32, 3, 2)),
-        (SKIP, 4096, 1024, True, (32, 4, 2)),
+        (LAYER, 16385, 768, True, (32, 3, 2)),
+        (SKIP, 8192, 1024, True, (32, 4, 2)),
     ],
 )
 def test_rows_have_a_ring_or_blocks_of_their_own_where_that_was_faster(

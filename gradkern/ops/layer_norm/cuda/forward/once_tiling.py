@@ -24,7 +24,8 @@ from gradkern.ops.layer_norm.cuda.row_tiling import placed
 
 __all__ = ["choose_once", "lanes_for", "staying_time"]
 
-_MOST_BYTES = 50_000_000  # read and written: of more nothing was timed
+_MOST_BYTES = 30_000_000  # read and written; of more others were as fast or faster
+_MOST_BYTES_OF_FEW = 50_000_000  # where rows are two for a multiprocessor at most; more were not timed
 _REGISTERS = 65536  # of a multiprocessor
 _MOST_THREADS = 2048
 _MOST_LANES = 1024
@@ -36,20 +37,25 @@ _MOST_ROWS_OF_16 = 4  # in clusters of 16 blocks, of which there is room for 7
 _THREADS = (1, 128, 256)  # of a block, at least, where multiprocessors have several
 
 
-def choose_once(form: NormForm, columns: int, rows: int, processors: int) -> tuple[float, NormForm] | None:
+def choose_once(
+    form: NormForm, columns: int, rows: int, processors: int, more_registers: int = 0
+) -> tuple[float, NormForm] | None:
     """`form` with all its numbers, of a block that ends with its first rows, and the time in microseconds; None where
     nothing is known. Width and types are given, and the source of rows, which tells whether the device has clusters.
+    more_registers: which a thread needs with the device's assembler.
     """
-    if form.source != "bulk" or form.shifted or rows * columns * form.moved_bytes > _MOST_BYTES:
+    most = _MOST_BYTES_OF_FEW if rows <= 2 * processors else _MOST_BYTES
+    if form.source != "bulk" or form.shifted or rows * columns * form.moved_bytes > most:
         return None
-    every = ((_time(each, columns, rows, processors), each) for each in _candidates(form, columns, rows, processors))
-    return min(every, key=lambda each: each[0], default=None)
+    every = _candidates(form, columns, rows, processors, more_registers)
+    timed = ((_time(each, columns, rows, processors), each) for each in every)
+    return min(timed, key=lambda each: each[0], default=None)
 
 
 def staying_time(form: NormForm, columns: int, rows: int) -> float:
     """Microseconds that blocks take which stay, with a ring: what to compare with."""
-    memory = 1.12 * rows * columns * form.moved_bytes / 4e6
-    return 4.73 + memory + 2.19 * (form.slices > 1) + 0.83 * form.centred + 1.93 * form.by_units
+    memory = 1.09 * rows * columns * form.moved_bytes / 4e6
+    return 4.6 + memory + 2.36 * (form.slices > 1) + 0.83 * form.centred + 2.14 * form.by_units
 
 
 def lanes_for(columns: int, values: int) -> int:
@@ -58,15 +64,16 @@ def lanes_for(columns: int, values: int) -> int:
     return up(least, 32) if least > 16 else 1 << (least - 1).bit_length()
 
 
-def _candidates(form: NormForm, columns: int, rows: int, processors: int) -> Iterator[NormForm]:
+def _candidates(form: NormForm, columns: int, rows: int, processors: int, more_registers: int) -> Iterator[NormForm]:
     for chosen in _with_columns(form, columns, rows):
         threads = _THREADS if rows > 2 * processors and chosen.slices == 1 else (1,)
         for groups in {max(1, each // chosen.group_threads) for each in threads}:
             for parameters in ("ahead", "global"):
                 each = replace(chosen, warp_groups=groups, parameters=parameters)
-                most = min(_MOST_THREADS // up(each.threads, 128), _REGISTERS // (each.threads * _registers(each)))
+                held, registers = up(each.threads, 128), _registers(each) + more_registers  # warps have some by fours
+                most = min(_MOST_THREADS // held, _REGISTERS // (held * registers))
                 wanted = 1 << (-(-_blocks(each, rows) // processors) - 1).bit_length()  # so that kernels serve many
-                if most and _registers(each) < 256:
+                if most and registers < 256:
                     yield replace(each, blocks_per_processor=min(most, wanted, _MOST_BLOCKS))
 
 
@@ -80,7 +87,8 @@ def _with_columns(form: NormForm, columns: int, rows: int) -> Iterator[NormForm]
         lanes = lanes_for(slice_columns, values)
         if values % form.width or lanes > _MOST_LANES or (slices > 1 and lanes < 32):
             continue
-        if lanes < 32 and (values > 32 or values * widest > 128):  # spills registers
+        spills = (lanes <= 32 and values * widest > 128) or (values > 32 and (lanes < 32 or form.width == 1))
+        if spills:
             continue
         chosen = replace(form, source="plain", slices=slices, lanes=lanes, vectors=values // form.width, stages=2)
         packed = form.packed or chosen.group_rows == 1  # which nobody asks about a single row
@@ -103,18 +111,18 @@ def _time(form: NormForm, columns: int, rows: int, processors: int) -> float:
     late = form.per_thread * ITEMSIZE[form.parameter] / 128 * parameters if form.parameters == "global" else 0.0
     single = form.width * form.data_itemsize == 2  # bytes of an access
     return (
-        4.18
-        + memory * (0.723 + 0.195 * uncoalesced + 0.465 * single)
-        + 0.409 * -(-blocks // room) * block_bytes / 65536  # of the multiprocessor that has most
-        + 0.735 * parameter_bytes / 65536
-        + 0.5 * max(32, form.lanes) / 512
-        + 0.009 * form.vectors * (1 + form.skips)
-        + 0.095 * (form.lanes > 32)
-        + 0.686 * form.cluster
-        + 0.193 * (form.slices == 16)
-        + (0.349 + 0.153 * (rounds - 1)) * form.centred
-        + 0.622 * math.log2(whole_rounds)
-        + 0.247 * late * whole_rounds
+        4.14
+        + memory * (0.675 + 0.281 * uncoalesced + 0.434 * single)
+        + 0.482 * -(-blocks // room) * block_bytes / 65536  # of the multiprocessor that has most
+        + 0.696 * parameter_bytes / 65536
+        + 0.38 * max(32, form.lanes) / 512
+        + 0.008 * form.vectors * (1 + form.skips)
+        + 0.071 * (form.lanes > 32)
+        + 0.799 * form.cluster
+        + 0.114 * (form.slices == 16)
+        + (0.324 + 0.064 * (rounds - 1)) * form.centred
+        + 0.883 * math.log2(whole_rounds)
+        + 0.212 * late * whole_rounds
     )
 
 
@@ -132,5 +140,8 @@ def _registers(form: NormForm) -> int:
         needed += form.per_thread * form.data_itemsize // 4
     if form.parameters == "ahead":
         needed += form.parameter_words * (1 + form.biased)
-    rest = 48 + 8 * words + 8 * form.cluster + 8 * form.centred * (form.cluster + (words == 2))
+    exchange = form.cluster or form.lanes > 32
+    rest = 16 + 8 * words * (1 + (exchange or form.lanes < 32) + form.centred) + 8 * form.cluster * form.centred
+    if form.parameters == "global" and form.per_thread >= 24:
+        rest += 8 + 8 * form.cluster
     return up(needed + rest, 8)

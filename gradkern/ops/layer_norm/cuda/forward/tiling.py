@@ -28,7 +28,7 @@ __all__ = ["choose"]
 _REGISTERS = 65536  # of a multiprocessor
 _MOST_THREADS = 512
 _MOST_OF_TWO = 768  # threads, where they are two groups in place of one
-_SMALL = 128 * 1024  # bytes of shared memory
+_SMALL = 128 * 1024  # bytes of shared memory; of such devices assemblers take a few registers more
 _IN_FLIGHT = 110 * 1024  # bytes of rows on their way to a multiprocessor
 _WORTH = {  # of values a thread, by the bytes of the widest element
     2: {8: 0.82, 12: 0.9, 16: 0.97, 24: 0.99, 32: 1.0},
@@ -55,18 +55,16 @@ def choose(
     """`form` with its threads, slices and stages filled in; width, types and source are given. units: the same by units
     of memory, where rows may go so.
     """
-    small = choose_once(form, columns, rows, processors)
-    once = None if small else _once(form, columns, rows)
-    if once:
-        return once
     staying = _staying(units, columns, rows, processors, shared_bytes) if units else None
     if staying is None or staying.phase != "fused":
         staying = _staying(form, columns, rows, processors, shared_bytes)
-    if small is None:
-        return staying
-    time, form = small
-    ahead = rows > 2 * processors or staying.slices > 1  # else blocks have no next row, for which a ring would be
-    return staying if ahead and time > _SAFE * staying_time(staying, columns, rows) else form
+    small = choose_once(form, columns, rows, processors, 8 if shared_bytes < _SMALL else 0)
+    if small:
+        time, chosen = small
+        alone = rows <= 2 * processors and staying.slices == 1  # no block has a next row, for which a ring would be
+        if alone or time < _SAFE * staying_time(staying, columns, rows):
+            return chosen
+    return (None if staying.by_units else _once(form, columns, rows)) or staying
 
 
 def _staying(form: NormForm, columns: int, rows: int, processors: int, shared_bytes: int) -> NormForm:
