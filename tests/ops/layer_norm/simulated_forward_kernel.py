@@ -105,6 +105,17 @@ def test_a_block_that_ends_with_its_first_rows(operator: str, lanes: int, groups
     check(operator, rows, 8 * lanes - 4, (f, b), -(-rows // (groups * max(1, 32 // lanes))), scale_width=2, **form)
 
 
+@pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, SKIP])
+@pytest.mark.parametrize(("slices", "lanes", "columns"), [(2, 32, 500), (4, 64, 1604), (8, 160, 10_236)])
+@pytest.mark.parametrize("parameters", ["global", "ahead"])
+def test_a_cluster_that_ends_with_its_row(
+    operator: str, slices: int, lanes: int, columns: int, parameters: str
+) -> None:
+    form: dict[str, Any] = {"width": 4, "lanes": lanes, "vectors": 2, "warp_groups": 1, "slices": slices}
+    form |= {"source": "plain", "parameters": parameters, "scale_width": 4}
+    check(operator, 3, columns, (f, b), 3 * slices, **form)
+
+
 @pytest.mark.parametrize("types", [(b, b), (h, f), (f, b), (d, d)])
 @pytest.mark.parametrize(("width", "scale_width"), [(1, 1), (2, 1), (2, 2)])
 def test_parameters_on_their_way_come_in_loads_of_any_size(
