@@ -96,6 +96,12 @@ def test_the_sums_of_small_arrays_need_no_memory(kind: Kind) -> None:
     assert made.scratch == 0
 
 
+def test_X_grad_alone_needs_no_memory_and_the_sums_of_large_arrays_do() -> None:
+    size = (LAYER, 16384, 4096, b)
+    assert planned(size, outputs=("X_grad",))[0].scratch == 0
+    assert planned(size)[0].scratch > 0
+
+
 @pytest.mark.parametrize(
     ("kind", "how"),
     [

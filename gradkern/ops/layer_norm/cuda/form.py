@@ -176,6 +176,11 @@ class LayerNormForm(RowForm):
         return 0 if self.sums_apart else len(self.outputs & {"scale_grad", "bias_grad", "X_grad_sum"})
 
     @property
+    def waits_for_grid(self) -> bool:
+        """Sums over rows lie in scratch memory, by block, until all blocks have theirs there."""
+        return self.sums > 0 and not self.single_block and self.phase != "row_sums"
+
+    @property
     def column_sums(self) -> ColumnSums:
         """How scale_grad, bias_grad and X_grad_sum are added up, of those that are wanted."""
         return ColumnSums(

@@ -45,7 +45,7 @@ _LEAST_BY_UNITS = 385  # columns; of narrower rows a warp has too few vectors
 
 @dataclass(frozen=True, slots=True)
 class NormPlan:
-    """One launch (two where a row is too wide for a cluster) with its scratch memory."""
+    """One launch (two where a row is too wide for a cluster) with its scratch memory, if it needs any."""
 
     kernel: str
     scratch: int
@@ -54,6 +54,9 @@ class NormPlan:
     partial_bytes: int
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
+        if not self.scratch:
+            self.launches[0]((*inputs, *outputs), stream)
+            return
         counter, buffer = scratch(self.device, stream, self.scratch)
         values = (*inputs, *outputs, buffer, buffer + self.partial_bytes, counter)
         if len(self.launches) == 1:
@@ -123,12 +126,13 @@ def _plan(
     phases = [form] if form.phase == "fused" else [replace(form, phase="row_sums"), replace(form, phase="apply")]
     if form.phase == "apply" and not form.makes_X_grad:
         phases = phases[1:]
-    given = [*(_NAMES[name] for name in (*call.inputs, *call.outputs)), "partial", "row_sums", "counter"]
-    arguments = named(ARGUMENTS, numbers, given)
+    in_two = form.phase == "apply"
+    memory = ["partial", "row_sums", "counter"] if in_two or form.waits_for_grid else []
+    arguments = named(ARGUMENTS, numbers, [*(_NAMES[name] for name in (*call.inputs, *call.outputs)), *memory])
     launches = tuple(_launch(phase, device, arguments, rows, columns) for phase in phases)
-    writers = max(launch.grid // form.slices for launch in launches)
+    writers = max(launch.grid // form.slices for launch in launches) if form.waits_for_grid else 0
     partial = writers * form.column_sums.partial_bytes(columns)
-    sums = rows * form.slices * 2 * form.itemsize if form.phase == "apply" else 0
+    sums = rows * form.slices * 2 * form.itemsize if in_two else 0
     name = plan_name("layer_norm", form) + ("_column_blocks" if form.sums_apart else "")
     return NormPlan(name, partial + sums, launches, device, partial)
 
@@ -143,10 +147,9 @@ def _launch(
     resident = kernel.resident_blocks(form.threads, cluster) // together * together
     most = device.processors * form.blocks_per_processor // together * together
     resident = min(resident, max(most, form.slices))  # more blocks would leave more partial sums
-    barrier = form.phase != "row_sums" and form.sums > 0 and not form.single_block
     if form.single_block:
         resident = form.slices
-    elif not barrier:
+    elif not form.waits_for_grid:
         wanted = up(-(-rows // (form.warp_groups * form.group_rows)) * form.slices, together)
         if form.sums_apart:  # nobody waits for anybody, so the device may have its blocks in any order
             wanted = up(up(form.column_blocks(columns), form.slices) + wanted, cluster)
@@ -156,7 +159,7 @@ def _launch(
         raise Refusal(
             f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits the device"
         )
-    return Launch(kernel, resident, form.threads, *arguments, cluster, cooperative=barrier)
+    return Launch(kernel, resident, form.threads, *arguments, cluster, cooperative=form.waits_for_grid)
 
 
 def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> LayerNormForm:
