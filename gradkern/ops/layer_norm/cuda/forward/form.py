@@ -93,11 +93,8 @@ class NormForm(RowForm):
     @property
     def moved_bytes(self) -> int:
         """Of one element, in all arrays of rows: read, and written."""
-        return (
-            self.data_itemsize * (2 if self.skips else 1)
-            + self.result_itemsize * ("Y" in self.outputs)
-            + (self.data_itemsize * ("sum" in self.outputs))
-        )
+        data = self.data_itemsize * (1 + self.skips + ("sum" in self.outputs))
+        return data + self.result_itemsize * ("Y" in self.outputs)
 
     @property
     def centred(self) -> bool:

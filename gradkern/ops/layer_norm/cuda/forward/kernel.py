@@ -153,7 +153,7 @@ def build(form: NormForm) -> Callable[..., None]:
                 store_pair(shared + PAIRS_AT + slot * PAIR, pair)
                 slot = i.unseen(slot + THREADS)
         if CLUSTER and ONCE:
-            i.cluster_arrive()  # and waits once it has its rows, before it sends to others
+            i.cluster_arrive()  # and waits for the others once it has its row, before it sends to them
         elif CLUSTER:
             i.cluster_barrier()
         elif GAPS or BULK or SHARED:  # else no thread shares anything with another warp's
@@ -241,7 +241,7 @@ def build(form: NormForm) -> Callable[..., None]:
             if stage == STAGES:
                 stage, parity = int32(0), int32(parity ^ 1)
 
-        if CLUSTER and not ONCE:
+        if CLUSTER and not ONCE:  # of a single row it has had all that is sent to it
             i.cluster_barrier()  # no block leaves while another may still send to it
 
     return kernel

@@ -70,7 +70,8 @@ def _candidates(form: NormForm, columns: int, rows: int, processors: int, more_r
         for groups in {max(1, each // chosen.group_threads) for each in threads}:
             for parameters in ("ahead", "global"):
                 each = replace(chosen, warp_groups=groups, parameters=parameters)
-                held, registers = up(each.threads, 128), _registers(each) + more_registers  # warps have some by fours
+                registers = _registers(each) + more_registers
+                held = up(each.threads, 128)  # so many have registers taken: a processor gives them to four warps alike
                 most = min(_MOST_THREADS // held, _REGISTERS // (held * registers))
                 wanted = 1 << (-(-_blocks(each, rows) // processors) - 1).bit_length()  # so that kernels serve many
                 if most and registers < 256:

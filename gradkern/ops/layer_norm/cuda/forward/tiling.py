@@ -61,7 +61,7 @@ def choose(
     small = choose_once(form, columns, rows, processors, 8 if shared_bytes < _SMALL else 0)
     if small:
         time, chosen = small
-        alone = rows <= 2 * processors and staying.slices == 1  # no block has a next row, for which a ring would be
+        alone = rows <= 2 * processors and staying.slices == 1  # blocks have no next row, for which a ring would be
         if alone or time < _SAFE * staying_time(staying, columns, rows):
             return chosen
     return (None if staying.by_units else _once(form, columns, rows)) or staying
