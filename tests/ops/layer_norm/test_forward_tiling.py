@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from helpers.compiled import OTHERS, SHARED_MEMORY
 from helpers.norm_forward import LAYER, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED
 
+from gradkern.call import Tensor
+from gradkern.cuda.dry_run import DryRunDevice, UnloadedKernel, dry_run
+from gradkern.dispatch.run import dry_plan_for
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
 from gradkern.ops.layer_norm.cuda.forward.once_tiling import choose_once
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
@@ -119,3 +123,27 @@ def test_rows_have_a_ring_or_blocks_of_their_own_where_that_was_faster(
     """On an H200, timed in the same rounds; the others keep what they had."""
     form = choose(replace(FORM, operator=operator), columns, rows, 132, 232448)
     assert (form.once, (form.lanes, form.vectors, form.warp_groups)) == (once, shape)
+
+
+@pytest.mark.parametrize("most", [16, 8, 1])
+def test_rows_are_shared_by_blocks_where_the_device_has_room_for_them(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan asks the driver how many clusters find room; where none does, a block has a row."""
+    as_before = UnloadedKernel.resident_blocks
+
+    def resident_blocks(kernel: UnloadedKernel, threads: int, cluster: int = 1) -> int:
+        return as_before(kernel, threads, cluster) if cluster <= most else 0
+
+    monkeypatch.setattr(UnloadedKernel, "resident_blocks", resident_blocks)
+    x, row = Tensor(np.dtype("float32"), (3, 12800), (51200, 4), 256), Tensor(np.dtype("float32"), (12800,), (4,), 256)
+    with dry_run(DryRunDevice(0, (9, 0), 132, 232448)) as device:
+        dry_plan_for(SIMPLIFIED, {"X": x, "scale": row}, "cuda", device="cuda:0")
+    slices = [int(spec.name.rsplit("_", 1)[1].split("x")[0]) for spec in device.specs]
+    assert slices == ([16] if most == 16 else [16, 1])
+
+
+def test_a_small_device_has_no_clusters_that_it_cannot_hold() -> None:
+    for processors in (1, 4, 16):
+        _, form = choose_once(FORM, 50240, 3, processors) or (0.0, FORM)
+        assert form.slices <= processors

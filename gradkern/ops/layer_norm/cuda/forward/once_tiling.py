@@ -14,7 +14,7 @@ that were left out of it; its time was 4 % off, that of blocks that stay 6 %.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
@@ -31,23 +31,26 @@ _MOST_THREADS = 2048
 _MOST_LANES = 1024
 _MOST_BLOCKS = 16  # of a multiprocessor
 _VALUES = {2: (8, 16, 24, 32, 48), 4: (4, 8, 16, 24, 32), 8: (2, 4, 8, 12, 16, 24, 32)}  # a thread, by the widest type
-_SLICES = (1, 2, 4, 8)
+_SLICES = (1, 2, 4, 8, 16)
 _LEAST_SLICE = 1500  # bytes of a row
 _MOST_ROWS_OF_16 = 4  # in clusters of 16 blocks, of which there is room for 7
 _THREADS = (1, 128, 256)  # of a block, at least, where multiprocessors have several
 
 
 def choose_once(
-    form: NormForm, columns: int, rows: int, processors: int, more_registers: int = 0
+    form: NormForm, columns: int, rows: int, processors: int, most_slices: int = 16, more_registers: int = 0
 ) -> tuple[float, NormForm] | None:
     """`form` with all its numbers, of a block that ends with its first rows, and the time in microseconds; None where
     nothing is known. Width and types are given, and the source of rows, which tells whether the device has clusters.
-    more_registers: which a thread needs with the device's assembler.
+    most_slices: of a row; more_registers: which a thread needs with the device's assembler.
     """
     most = _MOST_BYTES_OF_FEW if rows <= 2 * processors else _MOST_BYTES
     if form.source != "bulk" or form.shifted or rows * columns * form.moved_bytes > most:
         return None
-    every = _candidates(form, columns, rows, processors, more_registers)
+    slices = [each for each in _SLICES if each <= min(most_slices, placed(each, processors))]
+    if rows > _MOST_ROWS_OF_16:
+        slices = [each for each in slices if each < 16]
+    every = _candidates(form, columns, rows, processors, slices, more_registers)
     timed = ((_time(each, columns, rows, processors), each) for each in every)
     return min(timed, key=lambda each: each[0], default=None)
 
@@ -64,8 +67,10 @@ def lanes_for(columns: int, values: int) -> int:
     return up(least, 32) if least > 16 else 1 << (least - 1).bit_length()
 
 
-def _candidates(form: NormForm, columns: int, rows: int, processors: int, more_registers: int) -> Iterator[NormForm]:
-    for chosen in _with_columns(form, columns, rows):
+def _candidates(
+    form: NormForm, columns: int, rows: int, processors: int, slices: Iterable[int], more_registers: int
+) -> Iterator[NormForm]:
+    for chosen in _with_columns(form, columns, slices):
         threads = _THREADS if rows > 2 * processors and chosen.slices == 1 else (1,)
         for groups in {max(1, each // chosen.group_threads) for each in threads}:
             for parameters in ("ahead", "global"):
@@ -78,10 +83,10 @@ def _candidates(form: NormForm, columns: int, rows: int, processors: int, more_r
                     yield replace(each, blocks_per_processor=min(most, wanted, _MOST_BLOCKS))
 
 
-def _with_columns(form: NormForm, columns: int, rows: int) -> Iterator[NormForm]:
+def _with_columns(form: NormForm, columns: int, slices_of_row: Iterable[int]) -> Iterator[NormForm]:
     """The ways to give a row's columns to threads."""
     widest = max(form.data_itemsize, form.result_itemsize)
-    for slices, values in product((*_SLICES, 16) if rows <= _MOST_ROWS_OF_16 else _SLICES, _VALUES[widest]):
+    for slices, values in product(slices_of_row, _VALUES[widest]):
         slice_columns = replace(form, slices=slices).slice_columns(columns)
         if slices > 1 and (slice_columns * widest < _LEAST_SLICE or slice_columns * (slices - 1) >= columns):
             continue

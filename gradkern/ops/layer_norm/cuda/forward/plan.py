@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device, in_turn
@@ -65,7 +66,14 @@ def plan(call: Call) -> ForwardPlan | EmptyPlan:
     units = None
     if end_to_end and narrow and may_go_by_units(form, matrices, device, rows, columns, _LEAST_BY_UNITS):
         units = replace(form, by_units=True, width=16 // form.data_itemsize, scale_width=1, aligned=True)
-    form = choose(form, columns, rows, device.processors, device.shared_bytes, units)
+    chosen = partial(choose, form, columns, rows, device.processors, device.shared_bytes, units)
+    try:
+        return _plan(call, chosen(), device, rows, columns, strides)
+    except Refusal:  # the device may have no room for clusters of so many blocks
+        return _plan(call, chosen(most_slices=1), device, rows, columns, strides)
+
+
+def _plan(call: Call, form: NormForm, device: Device, rows: int, columns: int, strides: dict[str, int]) -> ForwardPlan:
     together = form.slices * form.period(columns)
     numbers = form.numbers(columns, call.attributes["epsilon"])
     numbers |= {"rows": rows, **{f"{name}_stride": stride for name, stride in strides.items()}}

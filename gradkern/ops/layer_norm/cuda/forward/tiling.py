@@ -50,15 +50,21 @@ _CUT = {1: 1.0, 2: 0.97, 3: 0.94, 4: 0.985, 6: 0.8, 8: 0.79, 16: 0.76}  # what i
 
 
 def choose(
-    form: NormForm, columns: int, rows: int, processors: int, shared_bytes: int, units: NormForm | None = None
+    form: NormForm,
+    columns: int,
+    rows: int,
+    processors: int,
+    shared_bytes: int,
+    units: NormForm | None = None,
+    most_slices: int = 16,
 ) -> NormForm:
     """`form` with its threads, slices and stages filled in; width, types and source are given. units: the same by units
-    of memory, where rows may go so.
+    of memory, where rows may go so; most_slices: of a row that a block ends with.
     """
     staying = _staying(units, columns, rows, processors, shared_bytes) if units else None
     if staying is None or staying.phase != "fused":
         staying = _staying(form, columns, rows, processors, shared_bytes)
-    small = choose_once(form, columns, rows, processors, 8 if shared_bytes < _SMALL else 0)
+    small = choose_once(form, columns, rows, processors, most_slices, 8 if shared_bytes < _SMALL else 0)
     if small:
         time, chosen = small
         alone = rows <= 2 * processors and staying.slices == 1  # blocks have no next row, for which a ring would be
