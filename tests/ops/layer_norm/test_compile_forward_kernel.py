@@ -158,7 +158,7 @@ def check_few(kind: Kind, capability: tuple[int, int], rows: int) -> NormForm:
     from gradkern.ops.layer_norm.cuda.forward.kernel import build
 
     form = form_of(kind, capability, rows)
-    assert form.once or capability[0] == 12  # whose multiprocessors have less shared memory
+    assert form.once or (capability[0] == 12 and form.slices > 1)  # whose multiprocessors have less shared memory
     made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
     assert made.spilled == 0
     assert "ld.local" not in made.ptx

@@ -123,10 +123,8 @@ def _plan(
     numbers = form.sizes(columns)
     numbers |= {"rows": rows, "Y_grad_stride": strides["Y_grad"], "X_stride": strides[data]}
     numbers |= {"X_grad_stride": strides.get("X_grad", 0), "residual_stride": strides.get("residual_grad", 0)}
-    phases = [form] if form.phase == "fused" else [replace(form, phase="row_sums"), replace(form, phase="apply")]
-    if form.phase == "apply" and not form.makes_X_grad:
-        phases = phases[1:]
     in_two = form.phase == "apply"
+    phases = [replace(form, phase="row_sums"), form] if in_two and form.makes_X_grad else [form]
     memory = ["partial", "row_sums", "counter"] if in_two or form.waits_for_grid else []
     arguments = named(ARGUMENTS, numbers, [*(_NAMES[name] for name in (*call.inputs, *call.outputs)), *memory])
     launches = tuple(_launch(phase, device, arguments, rows, columns) for phase in phases)

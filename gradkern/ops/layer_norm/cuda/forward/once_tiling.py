@@ -22,7 +22,7 @@ from gradkern.cuda.device_code.columns import ITEMSIZE, up
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
 from gradkern.ops.layer_norm.cuda.row_tiling import placed
 
-__all__ = ["choose_once", "lanes_for", "staying_time"]
+__all__ = ["choose_once", "lanes_for", "staying_time", "without_ring"]
 
 _MOST_BYTES = 30_000_000  # read and written; of more others were as fast or faster
 _MOST_BYTES_OF_FEW = 50_000_000  # where rows are two for a multiprocessor at most; more were not timed
@@ -47,9 +47,9 @@ def choose_once(
     most = _MOST_BYTES_OF_FEW if rows <= 2 * processors else _MOST_BYTES
     if form.source != "bulk" or form.shifted or rows * columns * form.moved_bytes > most:
         return None
-    slices = [each for each in _SLICES if each <= min(most_slices, placed(each, processors))]
     if rows > _MOST_ROWS_OF_16:
-        slices = [each for each in slices if each < 16]
+        most_slices = min(most_slices, 8)
+    slices = [each for each in _SLICES if each <= min(most_slices, placed(each, processors))]
     every = _candidates(form, columns, rows, processors, slices, more_registers)
     timed = ((_time(each, columns, rows, processors), each) for each in every)
     return min(timed, key=lambda each: each[0], default=None)
@@ -67,14 +67,26 @@ def lanes_for(columns: int, values: int) -> int:
     return up(least, 32) if least > 16 else 1 << (least - 1).bit_length()
 
 
+def without_ring(form: NormForm, columns: int, threads: int) -> NormForm:
+    """A block of about so many threads, one group at least, that ends with its first rows."""
+    return replace(
+        form,
+        source="plain",
+        warp_groups=max(1, threads // form.group_threads),
+        stages=2,
+        packed=form.packed or form.group_rows == 1,  # which nobody asks about a single row
+        certain_vectors=form.fewest_vectors(columns),
+    )
+
+
 def _candidates(
     form: NormForm, columns: int, rows: int, processors: int, slices: Iterable[int], more_registers: int
 ) -> Iterator[NormForm]:
     for chosen in _with_columns(form, columns, slices):
         threads = _THREADS if rows > 2 * processors and chosen.slices == 1 else (1,)
-        for groups in {max(1, each // chosen.group_threads) for each in threads}:
+        for block in dict.fromkeys(without_ring(chosen, columns, each) for each in threads):
             for parameters in ("ahead", "global"):
-                each = replace(chosen, warp_groups=groups, parameters=parameters)
+                each = replace(block, parameters=parameters)
                 registers = _registers(each) + more_registers
                 held = up(each.threads, 128)  # so many have registers taken: a processor gives them to four warps alike
                 most = min(_MOST_THREADS // held, _REGISTERS // (held * registers))
@@ -94,11 +106,8 @@ def _with_columns(form: NormForm, columns: int, slices_of_row: Iterable[int]) ->
         if values % form.width or lanes > _MOST_LANES or (slices > 1 and lanes < 32):
             continue
         spills = (lanes <= 32 and values * widest > 128) or (values > 32 and (lanes < 32 or form.width == 1))
-        if spills:
-            continue
-        chosen = replace(form, source="plain", slices=slices, lanes=lanes, vectors=values // form.width, stages=2)
-        packed = form.packed or chosen.group_rows == 1  # which nobody asks about a single row
-        yield replace(chosen, packed=packed, certain_vectors=chosen.fewest_vectors(columns))
+        if not spills:
+            yield replace(form, slices=slices, lanes=lanes, vectors=values // form.width)
 
 
 def _time(form: NormForm, columns: int, rows: int, processors: int) -> float:

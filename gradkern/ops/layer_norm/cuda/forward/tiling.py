@@ -20,7 +20,12 @@ from dataclasses import replace
 
 from gradkern.cuda.device_code.columns import up
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
-from gradkern.ops.layer_norm.cuda.forward.once_tiling import choose_once, lanes_for, staying_time
+from gradkern.ops.layer_norm.cuda.forward.once_tiling import (
+    choose_once,
+    lanes_for,
+    staying_time,
+    without_ring,
+)
 from gradkern.ops.layer_norm.cuda.row_tiling import LEAST_SLICE, SINGLE, busy, coalesced, vectors
 
 __all__ = ["choose"]
@@ -61,16 +66,19 @@ def choose(
     """`form` with its threads, slices and stages filled in; width, types and source are given. units: the same by units
     of memory, where rows may go so; most_slices: of a row that a block ends with.
     """
+    small = choose_once(form, columns, rows, processors, most_slices, 8 if shared_bytes < _SMALL else 0)
+    once = _once(form, columns, rows)
+    if once and not small:
+        return once
     staying = _staying(units, columns, rows, processors, shared_bytes) if units else None
     if staying is None or staying.phase != "fused":
         staying = _staying(form, columns, rows, processors, shared_bytes)
-    small = choose_once(form, columns, rows, processors, most_slices, 8 if shared_bytes < _SMALL else 0)
     if small:
         time, chosen = small
         alone = rows <= 2 * processors and staying.slices == 1  # blocks have no next row, for which a ring would be
         if alone or time < _SAFE * staying_time(staying, columns, rows):
             return chosen
-    return (None if staying.by_units else _once(form, columns, rows)) or staying
+    return once or staying
 
 
 def _staying(form: NormForm, columns: int, rows: int, processors: int, shared_bytes: int) -> NormForm:
@@ -126,21 +134,9 @@ def _once(form: NormForm, columns: int, rows: int) -> NormForm | None:
     every = [each for each in (_of_a_row(form, columns, each) for each in values) if each.lanes <= lanes]
     if not every:
         return None
-    chosen = _without_ring(max(every, key=_worth_once(columns)), columns, threads)
+    chosen = without_ring(max(every, key=_worth_once(columns)), columns, threads)
     needed = up(chosen.per_thread + (48 if form.skips else 40), 8)
     return replace(chosen, parameters="global", blocks_per_processor=_REGISTERS // (chosen.threads * needed))
-
-
-def _without_ring(form: NormForm, columns: int, threads: int) -> NormForm:
-    """A block of about so many threads, one group at least, that ends with its first rows."""
-    return replace(
-        form,
-        source="plain",
-        warp_groups=max(1, threads // form.group_threads),
-        stages=2,
-        packed=form.packed or form.group_rows == 1,
-        certain_vectors=form.fewest_vectors(columns),
-    )
 
 
 def _of_a_row(form: NormForm, columns: int, values: int) -> NormForm:
