@@ -174,6 +174,19 @@ def test_sums_in_a_cluster_and_in_two_launches() -> None:
     check(SKIP, 5, 264, (b, b), 2, ("mean", "sum"), phase="apply", **form)
 
 
+@pytest.mark.parametrize("operator", [LAYER, SKIP])
+def test_rows_lie_in_the_ring_as_in_lines_of_memory(operator: str) -> None:
+    lines: dict[str, Any] = {"by_lines": True, "warp_groups": 2}
+    check(operator, 19, 264, (b, b), 2, width=8, lanes=32, vectors=2, **lines)
+    check(operator, 19, 264, (b, b), 2, width=8, lanes=32, vectors=2, packed=False, run={"strides": True}, **lines)
+    check(operator, 37, 24, (b, f), 2, width=8, lanes=4, vectors=1, **lines)  # several rows end to end
+    anywhere: dict[str, Any] = {"aligned": False, "run": {"offset": 2}}
+    check(operator, 19, 101, (h, h), 2, width=1, lanes=32, vectors=4, **anywhere, **lines)
+    check(operator, 37, 257, (b, b), 8, width=8, lanes=32, vectors=2, by_units=True, **lines)
+    check(operator, 7, 520, (b, b), 2, width=8, lanes=32, vectors=2, slices=2, by_lines=True, warp_groups=1)
+    check(operator, 5, 312, (b, b), 3, width=8, lanes=32, vectors=1, slices=3, phase="apply", **lines)
+
+
 UNITS: dict[str, Any] = {"lanes": 32, "vectors": 2, "warp_groups": 2, "by_units": True}
 
 

@@ -10,8 +10,10 @@ from helpers.norm_forward import LAYER, OUTPUTS, SIMPLIFIED, SKIP, SKIP_SIMPLIFI
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
+from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.ops.layer_norm.cuda.forward.form import ARGUMENTS, NAMES, NormForm
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
+from gradkern.ops.layer_norm.cuda.row_form import LINE
 
 pytestmark = pytest.mark.thorough
 
@@ -71,6 +73,7 @@ def form_of(kind: Kind, capability: tuple[int, int], rows: int = 1 << 20) -> Nor
         source={(7, 5): "plain", (8, 0): "plain" if width == 1 else "async"}.get(capability, "bulk"),
         aligned=width > 1,
         by_units=columns % width > 0,
+        by_lines=capability >= (9, 0) and columns * ITEMSIZE[data] % LINE > 0,
         native_bfloat16=capability >= (8, 0),
     )
     return choose(form, columns, rows, 132, SHARED_MEMORY[capability])

@@ -14,7 +14,9 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.channel_kernels import streaming_tiling
 from gradkern.channel_kernels.streaming_form import StreamingForm
+from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, LayerNormForm
+from gradkern.ops.layer_norm.cuda.row_form import LINE
 from gradkern.ops.layer_norm.cuda.tiling import choose
 
 pytestmark = pytest.mark.thorough
@@ -140,6 +142,7 @@ def norm_form(kind: tuple[Any, ...], capability: tuple[int, int]) -> LayerNormFo
         native_bfloat16=capability >= (8, 0),
         residual="residual" in more,
         by_units="units" in more,
+        by_lines=capability >= (9, 0) and any(columns * ITEMSIZE[each] % LINE for each in (data, upstream)),
     )
     return choose(form, columns, 1 << 20, 132, SHARED_MEMORY[capability])
 

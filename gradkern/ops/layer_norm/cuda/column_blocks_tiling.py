@@ -61,7 +61,9 @@ def _with_rows(form: LayerNormForm, columns: int) -> Iterator[LayerNormForm]:
     """The ways to give a row's columns to the threads of blocks that have rows."""
     widest = max(form.data_itemsize, form.upstream_itemsize, form.result_itemsize)
     stripe_vectors = max(1, 8 // (form.width * widest))  # of single narrow elements a thread has several
-    for slices in _SLICES if form.source == "bulk" else (1,):
+    every_slices = _SLICES if form.source == "bulk" else (1,)
+    form = replace(form, source="plain", by_lines=False)
+    for slices in every_slices:
         slice_columns = replace(form, slices=slices).slice_columns(columns)
         if slices > 1 and (slice_columns * widest < _LEAST_SLICE or slice_columns * (slices - 1) >= columns):
             continue
@@ -73,7 +75,6 @@ def _with_rows(form: LayerNormForm, columns: int) -> Iterator[LayerNormForm]:
                 continue
             chosen = replace(
                 form,
-                source="plain",
                 slices=slices,
                 lanes=lanes,
                 vectors=values // form.width,

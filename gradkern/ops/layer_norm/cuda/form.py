@@ -52,6 +52,7 @@ class LayerNormForm(RowForm):
     aligned: bool = True  # rows of X and Y_grad start at multiples of 16 bytes
     packed: bool = True  # rows of X, of Y_grad and of X_grad lie end to end
     by_units: bool = False  # vectors lie where memory has units of 16 bytes, not where rows begin: see RowForm
+    by_lines: bool = False  # rows lie in the ring as they do in memory's lines: see RowForm
     long_rows: bool = False  # row numbers, or the bytes from row to row, need 64 bits
     native_bfloat16: bool = True
     blocks_per_processor: int = 1
@@ -201,10 +202,11 @@ class LayerNormForm(RowForm):
     @property
     def zero_padded(self) -> bool:
         """In the ring zeros follow a row, as far as its threads have vectors: they take them for elements, which change
-        no sum, and need to ask only where they write. Not where scale lies in shared memory, too: it made the loop over
-        rows longer there.
+        no sum, and need to ask only where they write. By units they make zeros of what is not the row's. Not where rows
+        end anywhere in a stage, nor where scale lies in shared memory, too: it made the loop over rows longer there.
         """
-        return self.source == "bulk" and self.aligned and not self.end_to_end and self.scale_in_registers
+        ends = self.by_units or not (self.end_to_end or self.in_lines)
+        return self.source == "bulk" and self.aligned and ends and self.scale_in_registers
 
     @property
     def scale_in_registers(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import cuda
-from numba.cuda import float32, float64, int64
+from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
@@ -54,8 +54,9 @@ def register_parameter(form: RowForm, wanted: bool) -> Callable[..., None]:
             for e in range(WIDTH):
                 values[j * WIDTH + e] = FLOAT(0)
             if BY_UNITS and wanted:
+                first = i.unseen(int32(v * WIDTH))  # or the addresses of all vectors are made at once
                 for e in range(WIDTH):
-                    column = v * WIDTH + e
+                    column = first + e
                     inside = min(max(column, -first_column), columns - 1)  # independent loads, without a branch each
                     load_one(some, parameter + (first_column + int64(inside)) * PARAMETER)
                     values[j * WIDTH + e] = some[0] if inside == column else FLOAT(0)

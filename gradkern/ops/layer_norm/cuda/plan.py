@@ -12,6 +12,7 @@ from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, s
 from gradkern.cuda.scratch import scratch
 from gradkern.ops.layer_norm.cuda.column_blocks_tiling import with_column_blocks
 from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, LayerNormForm
+from gradkern.ops.layer_norm.cuda.row_form import LINE
 from gradkern.ops.layer_norm.cuda.row_plan import (
     may_go_by_units,
     parameter_width,
@@ -167,13 +168,14 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device:
     residual = call.inputs.get("residual_grad")
     matrices = [data, upstream, *(each for each in (residual, result) if each)]
     steps = list(strides.values())  # in the same order
+    read = steps[: 3 if residual else 2]
     width = vector_width(list(zip(matrices, steps, strict=True)), rows, columns)
     aligned = all(
         each.alignment % 16 == 0 and step % 16 == 0 and columns * each.dtype.itemsize % 16 == 0
-        for each, step in zip(matrices[: 3 if residual else 2], steps, strict=False)
+        for each, step in zip(matrices, read, strict=False)
     )
     packed = all(step == columns * each.dtype.itemsize for each, step in zip(matrices, steps, strict=True))
-    narrowest = width * min(data.dtype.itemsize, upstream.dtype.itemsize)
+    source = source_of_rows(device, width * min(data.dtype.itemsize, upstream.dtype.itemsize))
     parameters = [each for name, each in call.inputs.items() if name in ("scale", "bias")]
     return LayerNormForm(
         operator=call.operator,
@@ -188,8 +190,9 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device:
         vectors=1,
         warp_groups=1,
         scale_width=parameter_width(width, parameters),
-        source=source_of_rows(device, narrowest),
+        source=source,
         aligned=aligned,
+        by_lines=source == "bulk" and any(step % LINE for step in read),
         packed=packed,
         long_rows=max(rows, 16 * columns, *steps) > 1 << 30,
         native_bfloat16=device.capability >= (8, 0),

@@ -15,7 +15,7 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.units import bytes_spanned
-from gradkern.ops.layer_norm.cuda.row_form import RowForm
+from gradkern.ops.layer_norm.cuda.row_form import LINE, RowForm
 
 __all__ = ["row_group", "row_ring"]
 
@@ -42,6 +42,8 @@ def row_ring(form: RowForm) -> tuple[Callable[..., Any], ...]:
     )
     (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = form.pitch, form.slots
     END_TO_END, X_BYTES, D_BYTES = form.end_to_end, form.data_itemsize, form.upstream_itemsize
+    # the bits of an address that tell where a row lies in its stage: whole units of 16 bytes are copied
+    WITHIN, ALIKE = (LINE - 16 if form.in_lines else 0) + (0 if ALIGNED else 15), _alike(form)
     row_address = i.row_address_long if form.long_rows else i.row_address
     wait_for_copies = i.wait_for_copies(form.stages - 1)
 
@@ -61,11 +63,14 @@ def row_ring(form: RowForm) -> tuple[Callable[..., Any], ...]:
         z_at = row_address(Z, own_row, Z_stride)
         if RING:
             x_shift, d_shift, z_shift = int64(0), int64(0), int64(0)
-            if BULK and not ALIGNED:  # whole units of 16 bytes were copied
+            if BULK and WITHIN:
                 start = row if PACKED else own_row
-                x_shift = row_address(X, start, X_stride) & 15
-                d_shift = row_address(Y_grad, start, D_stride) & 15
-                z_shift = row_address(Z, start, Z_stride) & 15
+                x_shift = row_address(X, start, X_stride) & WITHIN
+                d_shift, z_shift = x_shift, x_shift
+                if not ALIKE:
+                    d_shift = row_address(Y_grad, start, D_stride) & WITHIN
+                if not ALIGNED:
+                    z_shift = row_address(Z, start, Z_stride) & WITHIN
             if END_TO_END:
                 x_at = stage + group_row * (columns * X_BYTES) + x_shift
                 d_at = stage + X_SLOT + group_row * (columns * D_BYTES) + d_shift
@@ -136,13 +141,22 @@ def _pad(form: RowForm) -> Callable[..., None]:
     return pad
 
 
+def _alike(form: RowForm) -> bool:
+    """Rows of the other array lie a fixed number of bytes behind those of X, which saves a register: within their lines
+    as those of X do. That is so as a rule, as arrays begin with lines; if not, it is only slower.
+    """
+    return form.aligned and form.data_itemsize == form.upstream_itemsize
+
+
 def _bulk_fetch(form: RowForm) -> Callable[..., None]:
     ALIGNED, PACKED, GROUP_ROWS = form.aligned and not form.by_units, form.packed, form.group_rows
+    STARTS_ALIKE = form.aligned
     SLICED_BY_UNITS = form.by_units and form.slices > 1
     NEEDS_X, NEEDS_D, NEEDS_Z = form.needs_X, form.needs_upstream, form.needs_added
     (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = form.pitch, form.slots
     X_BYTES, D_BYTES = form.data_itemsize, form.upstream_itemsize
     COPIES = 1 if GROUP_ROWS == 1 or PACKED else GROUP_ROWS
+    WITHIN, ALIKE = LINE - 16 if form.in_lines else 0, _alike(form)
     ROW = int64 if form.long_rows else int32
     row_address = i.row_address_long if form.long_rows else i.row_address
     spanned = bytes_spanned()
@@ -153,6 +167,10 @@ def _bulk_fetch(form: RowForm) -> Callable[..., None]:
         if SLICED_BY_UNITS:  # a slice begins with a unit, also where the address is within it
             return (size + 15) & -16
         return size if ALIGNED else spanned(address, size)
+
+    @device_function
+    def copy_units(target: int, address: int, like: int, size: int, barrier: int) -> None:
+        i.bulk_copy(target + int32(like & WITHIN), address & -16, span(address, size), barrier)
 
     @device_function
     def fetch(
@@ -178,14 +196,13 @@ def _bulk_fetch(form: RowForm) -> Callable[..., None]:
             for copy in range(COPIES):
                 if COPIES == 1 or copy < copies:
                     if NEEDS_X:
-                        at = x_from + copy * X_stride
-                        i.bulk_copy(stage + copy * X_PITCH, at & -16, span(at, x_size), barrier)
+                        copy_units(stage + copy * X_PITCH, x_from + copy * X_stride, x_from, x_size, barrier)
                     if NEEDS_D:
-                        at = d_from + copy * D_stride
-                        i.bulk_copy(stage + X_SLOT + copy * D_PITCH, at & -16, span(at, d_size), barrier)
+                        d_at, like = stage + X_SLOT + copy * D_PITCH, x_from if ALIKE else d_from
+                        copy_units(d_at, d_from + copy * D_stride, like, d_size, barrier)
                     if NEEDS_Z:
-                        at = z_from + copy * Z_stride
-                        i.bulk_copy(stage + X_SLOT + D_SLOT + copy * X_PITCH, at & -16, span(at, x_size), barrier)
+                        z_at, like = stage + X_SLOT + D_SLOT + copy * X_PITCH, x_from if STARTS_ALIKE else z_from
+                        copy_units(z_at, z_from + copy * Z_stride, like, x_size, barrier)
 
     return fetch
 

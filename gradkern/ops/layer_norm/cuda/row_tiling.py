@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from gradkern.ops.layer_norm.cuda.row_form import RowForm
+from gradkern.ops.layer_norm.cuda.row_form import LINE, RowForm
 
-__all__ = ["LEAST_SLICE", "SINGLE", "busy", "clusters", "coalesced", "placed", "vectors"]
+__all__ = ["LEAST_SLICE", "SINGLE", "begins_within_lines", "busy", "clusters", "coalesced", "placed", "vectors"]
 
 LEAST_SLICE = 4096  # bytes of a row: of less, blocks of a cluster wait for each other longer than they work
 # which share of an H200's multiprocessors has clusters of so many blocks
@@ -30,6 +30,13 @@ def vectors(
         for values, each in (single if width == 1 and widest == 2 else worth).items():
             if width and values % width == 0:
                 yield width, values, each * share * (_ONE_UNIT if form.by_units and values == width else 1.0)
+
+
+def begins_within_lines(form: RowForm, columns: int) -> bool:
+    """`form.by_lines`, once it is known how many rows a group takes at once: such rows may begin with lines."""
+    sizes = (form.data_itemsize, form.upstream_itemsize)
+    in_lines = form.packed and all(form.group_rows * columns * each % LINE == 0 for each in sizes)
+    return form.by_lines and not in_lines
 
 
 def coalesced(form: RowForm) -> float:

@@ -18,7 +18,14 @@ from dataclasses import replace
 
 from gradkern.cuda.device_code.columns import chunk_of, up
 from gradkern.ops.layer_norm.cuda.form import LayerNormForm
-from gradkern.ops.layer_norm.cuda.row_tiling import LEAST_SLICE, busy, clusters, coalesced, vectors
+from gradkern.ops.layer_norm.cuda.row_tiling import (
+    LEAST_SLICE,
+    begins_within_lines,
+    busy,
+    clusters,
+    coalesced,
+    vectors,
+)
 
 __all__ = ["choose"]
 
@@ -49,7 +56,8 @@ def choose(form: LayerNormForm, columns: int, rows: int, processors: int, shared
         chosen = replace(chosen, warp_groups=min(chosen.warp_groups, _MOST_GROUPS))
     elif chosen.warp_groups % 2 == 0 and chosen.lanes <= 64 and chosen.per_thread == 24:
         chosen = replace(chosen, warp_groups=chosen.warp_groups // 2, blocks_per_processor=2)
-    stage = chosen.warp_groups * chosen.blocks_per_processor * sum(chosen.slots)
+    chosen = replace(chosen, by_lines=begins_within_lines(chosen, columns))
+    stage = chosen.warp_groups * chosen.blocks_per_processor * sum(replace(chosen, by_lines=False).slots)
     stages = max(2 if chosen.refills_early else 3, min(4, _IN_FLIGHT // stage))
     if chosen.invertible and chosen.group_threads == 32 and not few:
         stages = 2
@@ -77,7 +85,7 @@ def choose(form: LayerNormForm, columns: int, rows: int, processors: int, shared
     while chosen.shared_bytes > shared_bytes and chosen.warp_groups > 1:
         chosen = replace(chosen, warp_groups=chosen.warp_groups // 2)
     if chosen.shared_bytes > shared_bytes:
-        chosen = replace(chosen, source="plain")
+        chosen = replace(chosen, source="plain", by_lines=False)
     return chosen
 
 

@@ -47,6 +47,7 @@ def choose_once(
     most = _MOST_BYTES_OF_FEW if rows <= 2 * processors else _MOST_BYTES
     if form.source != "bulk" or form.shifted or rows * columns * form.moved_bytes > most:
         return None
+    form = replace(form, source="plain")
     if rows > _MOST_ROWS_OF_16:
         most_slices = min(most_slices, 8)
     slices = [each for each in _SLICES if each <= min(most_slices, placed(each, processors))]
@@ -72,6 +73,7 @@ def without_ring(form: NormForm, columns: int, threads: int) -> NormForm:
     return replace(
         form,
         source="plain",
+        by_lines=False,
         warp_groups=max(1, threads // form.group_threads),
         stages=2,
         packed=form.packed or form.group_rows == 1,  # which nobody asks about a single row

@@ -13,6 +13,7 @@ from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, s
 from gradkern.cuda.scratch import scratch
 from gradkern.ops.layer_norm.cuda.forward.form import ARGUMENTS, NAMES, NormForm
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
+from gradkern.ops.layer_norm.cuda.row_form import LINE
 from gradkern.ops.layer_norm.cuda.row_plan import (
     may_go_by_units,
     parameter_width,
@@ -112,6 +113,7 @@ def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: 
     read = [name for name in ("X", "skip") if name in tensors]
     starts_of_read, strides_of_read = ([tensors[name].alignment for name in read], [strides[name] for name in read])
     statistic = tensors.get("mean") or tensors.get("inv_std")
+    source = source_of_rows(device, width * X.dtype.itemsize)
     return NormForm(
         operator=call.operator,
         data=X.dtype.name,
@@ -126,8 +128,9 @@ def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: 
         vectors=1,
         warp_groups=1,
         scale_width=parameter_width(width, parameters),
-        source=source_of_rows(device, width * X.dtype.itemsize),
+        source=source,
         aligned=all(each % 16 == 0 for each in (*starts_of_read, *strides_of_read, columns * X.dtype.itemsize)),
+        by_lines=source == "bulk" and any(each % LINE for each in strides_of_read),
         packed=all(each == columns * X.dtype.itemsize for each in strides_of_read),
         long_rows=max(rows, 16 * columns, *strides.values()) > 1 << 30,
         native_bfloat16=device.capability >= (8, 0),

@@ -26,7 +26,14 @@ from gradkern.ops.layer_norm.cuda.forward.once_tiling import (
     staying_time,
     without_ring,
 )
-from gradkern.ops.layer_norm.cuda.row_tiling import LEAST_SLICE, SINGLE, busy, coalesced, vectors
+from gradkern.ops.layer_norm.cuda.row_tiling import (
+    LEAST_SLICE,
+    SINGLE,
+    begins_within_lines,
+    busy,
+    coalesced,
+    vectors,
+)
 
 __all__ = ["choose"]
 
@@ -91,7 +98,8 @@ def _staying(form: NormForm, columns: int, rows: int, processors: int, shared_by
         chosen = replace(chosen, warp_groups=min(chosen.warp_groups, 4))
     chosen = replace(
         chosen,
-        stages=max(2, min(6, _IN_FLIGHT // (chosen.warp_groups * sum(chosen.slots)))),
+        by_lines=begins_within_lines(chosen, columns),
+        stages=max(2, min(6, _IN_FLIGHT // (chosen.warp_groups * sum(replace(chosen, by_lines=False).slots)))),
         packed=chosen.packed or chosen.group_rows == 1,  # which nobody asks about a single row
         certain_vectors=chosen.fewest_vectors(columns),
     )
