@@ -202,11 +202,11 @@ class LayerNormForm(RowForm):
     @property
     def zero_padded(self) -> bool:
         """In the ring zeros follow a row, as far as its threads have vectors: they take them for elements, which change
-        no sum, and need to ask only where they write. By units they make zeros of what is not the row's. Not where rows
-        end anywhere in a stage, nor where scale lies in shared memory, too: it made the loop over rows longer there.
+        no sum, and need to ask only where they write. Not where rows end anywhere in a stage, nor where scale lies in
+        shared memory, too: it made the loop over rows longer there.
         """
-        ends = self.by_units or not (self.end_to_end or self.in_lines)
-        return self.source == "bulk" and self.aligned and ends and self.scale_in_registers
+        anywhere = self.end_to_end or self.in_lines or self.by_units
+        return self.source == "bulk" and self.aligned and not anywhere and self.scale_in_registers
 
     @property
     def scale_in_registers(self) -> bool:

@@ -172,7 +172,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
                       ROW(first_row + stage * step), rows, group_thread, lane, group_row, columns)  # fmt: skip
                 stage = i.unseen(stage + 1)
 
-        if ZERO_PADDED and not BY_UNITS:
+        if ZERO_PADDED:
             pad(ring, lane, group_row, vectors)
 
         m, r = FLOAT(0), FLOAT(0)

@@ -167,6 +167,8 @@ def row_passes(
             cuda.local.array(WIDTH, FLOAT),
             cuda.local.array(WIDTH, FLOAT),
         )
+        if BY_UNITS:  # or the compiler keeps what the first pass has made of it, in as many registers
+            inside = i.unseen(inside)
         k1, k2 = pair[0] * r * minus_mean, pair[1] * r * minus_mean
         if SCALES_SUMS:
             k2 *= r
