@@ -205,7 +205,7 @@ class LayerNormForm(RowForm):
         no sum, and need to ask only where they write. Not where rows end anywhere in a stage, nor where scale lies in
         shared memory, too: it made the loop over rows longer there.
         """
-        anywhere = self.end_to_end or self.in_lines or self.by_units
+        anywhere = self.end_to_end or self.by_lines or self.by_units
         return self.source == "bulk" and self.aligned and not anywhere and self.scale_in_registers
 
     @property

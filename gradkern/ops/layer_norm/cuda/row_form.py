@@ -22,9 +22,9 @@ class RowForm(ByColumns):
     row, and its last may end behind it; what they have of other rows is left out. Rows a `period` apart have one shift;
     a block takes only such rows, so that each of its threads has fixed columns.
 
-    Rows that begin anywhere in memory's lines lie in a stage of the ring as they do there, `by_lines`. Were they put at
-    its start, the copy engine would ask the L2 cache for every line in parts, and for some sectors twice: for rows of
-    1336 columns of 2 bytes 2.2 times as many requests and an eighth more bytes.
+    Rows that begin anywhere in memory's lines, one or several end to end, lie in a stage of the ring as in their lines,
+    `by_lines`. Were they put at its start, the copy engine would ask the L2 cache for every line in parts, and for some
+    sectors twice: for rows of 1336 columns of 2 bytes 2.2 times as many requests and an eighth more bytes.
     """
 
     __slots__ = ()
@@ -138,11 +138,6 @@ class RowForm(ByColumns):
         return self.group_rows > 1 and self.packed and self.source == "bulk"
 
     @property
-    def in_lines(self) -> bool:
-        """A stage has a row, or several end to end, as lines of memory have them."""
-        return self.by_lines and self.source == "bulk" and (self.group_rows == 1 or self.packed)
-
-    @property
     def pitch(self) -> tuple[int, int]:
         """Bytes from row to row in the ring, of X, as of what is added, and of the other array; at most, where rows lie
         end to end.
@@ -159,7 +154,7 @@ class RowForm(ByColumns):
         """
         extra = 0 if self.aligned else 32
         x, d = (up(self.group_rows * each, 16) + extra for each in self.pitch)
-        if self.in_lines:
+        if self.by_lines:
             x, d = up(x + LINE - 16, LINE), up(d + LINE - 16, LINE)
         return x, d if self.needs_upstream else 0, x if self.needs_added else 0
 

@@ -43,7 +43,7 @@ def row_ring(form: RowForm) -> tuple[Callable[..., Any], ...]:
     (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = form.pitch, form.slots
     END_TO_END, X_BYTES, D_BYTES = form.end_to_end, form.data_itemsize, form.upstream_itemsize
     # the bits of an address that tell where a row lies in its stage: whole units of 16 bytes are copied
-    WITHIN, ALIKE = (LINE - 16 if form.in_lines else 0) + (0 if ALIGNED else 15), _alike(form)
+    WITHIN, ALIKE = (LINE - 16 if form.by_lines else 0) + (0 if ALIGNED else 15), _alike(form)
     row_address = i.row_address_long if form.long_rows else i.row_address
     wait_for_copies = i.wait_for_copies(form.stages - 1)
 
@@ -156,7 +156,7 @@ def _bulk_fetch(form: RowForm) -> Callable[..., None]:
     (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = form.pitch, form.slots
     X_BYTES, D_BYTES = form.data_itemsize, form.upstream_itemsize
     COPIES = 1 if GROUP_ROWS == 1 or PACKED else GROUP_ROWS
-    WITHIN, ALIKE = LINE - 16 if form.in_lines else 0, _alike(form)
+    WITHIN, ALIKE = LINE - 16 if form.by_lines else 0, _alike(form)
     ROW = int64 if form.long_rows else int32
     row_address = i.row_address_long if form.long_rows else i.row_address
     spanned = bytes_spanned()

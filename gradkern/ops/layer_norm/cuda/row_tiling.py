@@ -33,10 +33,13 @@ def vectors(
 
 
 def begins_within_lines(form: RowForm, columns: int) -> bool:
-    """`form.by_lines`, once it is known how many rows a group takes at once: such rows may begin with lines."""
+    """`form.by_lines`, once it is known how many rows a group takes at once: end to end they may all begin with a line,
+    and apart they have places of their own.
+    """
+    if form.group_rows == 1 or not form.by_lines:
+        return form.by_lines
     sizes = (form.data_itemsize, form.upstream_itemsize)
-    in_lines = form.packed and all(form.group_rows * columns * each % LINE == 0 for each in sizes)
-    return form.by_lines and not in_lines
+    return form.packed and any(form.group_rows * columns * each % LINE for each in sizes)
 
 
 def coalesced(form: RowForm) -> float:
