@@ -43,7 +43,8 @@ def row_ring(form: RowForm) -> tuple[Callable[..., Any], ...]:
     (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = form.pitch, form.slots
     END_TO_END, X_BYTES, D_BYTES = form.end_to_end, form.data_itemsize, form.upstream_itemsize
     # the bits of an address that tell where a row lies in its stage: whole units of 16 bytes are copied
-    WITHIN, ALIKE = (LINE - 16 if form.by_lines else 0) + (0 if ALIGNED else 15), _alike(form)
+    WITHIN = (LINE - 16 if form.by_lines else 0) + (0 if ALIGNED else 15)
+    D_ALIKE, Z_ALIKE = _alike(form)
     row_address = i.row_address_long if form.long_rows else i.row_address
     wait_for_copies = i.wait_for_copies(form.stages - 1)
 
@@ -67,9 +68,9 @@ def row_ring(form: RowForm) -> tuple[Callable[..., Any], ...]:
                 start = row if PACKED else own_row
                 x_shift = row_address(X, start, X_stride) & WITHIN
                 d_shift, z_shift = x_shift, x_shift
-                if not ALIKE:
+                if not D_ALIKE:
                     d_shift = row_address(Y_grad, start, D_stride) & WITHIN
-                if not ALIGNED:
+                if not Z_ALIKE:
                     z_shift = row_address(Z, start, Z_stride) & WITHIN
             if END_TO_END:
                 x_at = stage + group_row * (columns * X_BYTES) + x_shift
@@ -141,22 +142,22 @@ def _pad(form: RowForm) -> Callable[..., None]:
     return pad
 
 
-def _alike(form: RowForm) -> bool:
-    """Rows of the other array lie a fixed number of bytes behind those of X, which saves a register: within their lines
-    as those of X do. That is so as a rule, as arrays begin with lines; if not, it is only slower.
+def _alike(form: RowForm) -> tuple[bool, bool]:
+    """Whether rows of the other array, and those that are added, are put where X's are within lines: then they lie a
+    fixed number of bytes behind these, which saves registers. As a rule it is their own place, too, as arrays begin
+    with lines; if not, it is only slower.
     """
-    return form.aligned and form.data_itemsize == form.upstream_itemsize
+    return form.aligned and form.data_itemsize == form.upstream_itemsize, form.aligned
 
 
 def _bulk_fetch(form: RowForm) -> Callable[..., None]:
     ALIGNED, PACKED, GROUP_ROWS = form.aligned and not form.by_units, form.packed, form.group_rows
-    STARTS_ALIKE = form.aligned
     SLICED_BY_UNITS = form.by_units and form.slices > 1
     NEEDS_X, NEEDS_D, NEEDS_Z = form.needs_X, form.needs_upstream, form.needs_added
     (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = form.pitch, form.slots
     X_BYTES, D_BYTES = form.data_itemsize, form.upstream_itemsize
     COPIES = 1 if GROUP_ROWS == 1 or PACKED else GROUP_ROWS
-    WITHIN, ALIKE = LINE - 16 if form.by_lines else 0, _alike(form)
+    WITHIN, (D_ALIKE, Z_ALIKE) = LINE - 16 if form.by_lines else 0, _alike(form)
     ROW = int64 if form.long_rows else int32
     row_address = i.row_address_long if form.long_rows else i.row_address
     spanned = bytes_spanned()
@@ -198,10 +199,10 @@ def _bulk_fetch(form: RowForm) -> Callable[..., None]:
                     if NEEDS_X:
                         copy_units(stage + copy * X_PITCH, x_from + copy * X_stride, x_from, x_size, barrier)
                     if NEEDS_D:
-                        d_at, like = stage + X_SLOT + copy * D_PITCH, x_from if ALIKE else d_from
+                        d_at, like = stage + X_SLOT + copy * D_PITCH, x_from if D_ALIKE else d_from
                         copy_units(d_at, d_from + copy * D_stride, like, d_size, barrier)
                     if NEEDS_Z:
-                        z_at, like = stage + X_SLOT + D_SLOT + copy * X_PITCH, x_from if STARTS_ALIKE else z_from
+                        z_at, like = stage + X_SLOT + D_SLOT + copy * X_PITCH, x_from if Z_ALIKE else z_from
                         copy_units(z_at, z_from + copy * Z_stride, like, x_size, barrier)
 
     return fetch
