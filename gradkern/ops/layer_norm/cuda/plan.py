@@ -12,11 +12,11 @@ from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, s
 from gradkern.cuda.scratch import scratch
 from gradkern.ops.layer_norm.cuda.column_blocks_tiling import with_column_blocks
 from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, LayerNormForm
-from gradkern.ops.layer_norm.cuda.row_form import LINE
 from gradkern.ops.layer_norm.cuda.row_plan import (
     may_go_by_units,
     parameter_width,
     plan_name,
+    rows_by_lines,
     source_of_rows,
     vector_width,
 )
@@ -192,7 +192,7 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device:
         scale_width=parameter_width(width, parameters),
         source=source,
         aligned=aligned,
-        by_lines=source == "bulk" and any(step % LINE for step in read),
+        by_lines=rows_by_lines(source, read),
         packed=packed,
         long_rows=max(rows, 16 * columns, *steps) > 1 << 30,
         native_bfloat16=device.capability >= (8, 0),

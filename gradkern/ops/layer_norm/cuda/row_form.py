@@ -148,15 +148,19 @@ class RowForm(ByColumns):
         return (up(sizes[0], 16) + 16, up(sizes[1], 16) + 16)
 
     @property
-    def slots(self) -> tuple[int, int, int]:
-        """Bytes of one stage of the ring: X's part, the other's, and that of what is added; a row that starts anywhere
-        needs 16 more.
+    def filled(self) -> tuple[int, int, int]:
+        """Bytes of one stage of the ring that rows fill: X's part, the other's, and that of what is added; a row that
+        starts anywhere needs 16 more.
         """
         extra = 0 if self.aligned else 32
         x, d = (up(self.group_rows * each, 16) + extra for each in self.pitch)
-        if self.by_lines:
-            x, d = up(x + LINE - 16, LINE), up(d + LINE - 16, LINE)
         return x, d if self.needs_upstream else 0, x if self.needs_added else 0
+
+    @property
+    def slots(self) -> tuple[int, int, int]:
+        """The same with room for rows to lie as in lines."""
+        x, d, z = (up(each + LINE - 16, LINE) if self.by_lines and each else each for each in self.filled)
+        return x, d, z
 
     @property
     def exchange_slots(self) -> int:

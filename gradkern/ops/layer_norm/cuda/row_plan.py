@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable
 
 from gradkern.call import Tensor
 from gradkern.cuda.device import Device
-from gradkern.ops.layer_norm.cuda.row_form import RowForm
+from gradkern.ops.layer_norm.cuda.row_form import LINE, RowForm
 
-__all__ = ["may_go_by_units", "parameter_width", "plan_name", "source_of_rows", "vector_width"]
+__all__ = ["may_go_by_units", "parameter_width", "plan_name", "rows_by_lines", "source_of_rows", "vector_width"]
 
 
 def may_go_by_units(
@@ -53,6 +53,11 @@ def source_of_rows(device: Device, narrowest: int) -> str:
     if device.capability >= (9, 0):
         return "bulk"
     return "async" if device.capability >= (8, 0) and narrowest >= 4 else "plain"
+
+
+def rows_by_lines(source: str, strides: Iterable[int]) -> bool:
+    """Whether rows that reach a block so, so many bytes apart, begin anywhere in memory's lines: see RowForm."""
+    return source == "bulk" and any(each % LINE for each in strides)
 
 
 def plan_name(kind: str, form: RowForm) -> str:

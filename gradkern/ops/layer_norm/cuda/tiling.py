@@ -57,7 +57,7 @@ def choose(form: LayerNormForm, columns: int, rows: int, processors: int, shared
     elif chosen.warp_groups % 2 == 0 and chosen.lanes <= 64 and chosen.per_thread == 24:
         chosen = replace(chosen, warp_groups=chosen.warp_groups // 2, blocks_per_processor=2)
     chosen = replace(chosen, by_lines=begins_within_lines(chosen, columns))
-    stage = chosen.warp_groups * chosen.blocks_per_processor * sum(replace(chosen, by_lines=False).slots)
+    stage = chosen.warp_groups * chosen.blocks_per_processor * sum(chosen.filled)
     stages = max(2 if chosen.refills_early else 3, min(4, _IN_FLIGHT // stage))
     if chosen.invertible and chosen.group_threads == 32 and not few:
         stages = 2

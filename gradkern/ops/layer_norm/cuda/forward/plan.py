@@ -13,11 +13,11 @@ from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, s
 from gradkern.cuda.scratch import scratch
 from gradkern.ops.layer_norm.cuda.forward.form import ARGUMENTS, NAMES, NormForm
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
-from gradkern.ops.layer_norm.cuda.row_form import LINE
 from gradkern.ops.layer_norm.cuda.row_plan import (
     may_go_by_units,
     parameter_width,
     plan_name,
+    rows_by_lines,
     source_of_rows,
     vector_width,
 )
@@ -130,7 +130,7 @@ def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: 
         scale_width=parameter_width(width, parameters),
         source=source,
         aligned=all(each % 16 == 0 for each in (*starts_of_read, *strides_of_read, columns * X.dtype.itemsize)),
-        by_lines=source == "bulk" and any(each % LINE for each in strides_of_read),
+        by_lines=rows_by_lines(source, strides_of_read),
         packed=all(each == columns * X.dtype.itemsize for each in strides_of_read),
         long_rows=max(rows, 16 * columns, *strides.values()) > 1 << 30,
         native_bfloat16=device.capability >= (8, 0),

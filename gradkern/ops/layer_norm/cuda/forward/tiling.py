@@ -99,7 +99,7 @@ def _staying(form: NormForm, columns: int, rows: int, processors: int, shared_by
     chosen = replace(
         chosen,
         by_lines=begins_within_lines(chosen, columns),
-        stages=max(2, min(6, _IN_FLIGHT // (chosen.warp_groups * sum(replace(chosen, by_lines=False).slots)))),
+        stages=max(2, min(6, _IN_FLIGHT // (chosen.warp_groups * sum(chosen.filled)))),
         packed=chosen.packed or chosen.group_rows == 1,  # which nobody asks about a single row
         certain_vectors=chosen.fewest_vectors(columns),
     )
