@@ -103,9 +103,10 @@ def row_passes(
                         some[e] = some[e] + more[e]
                     round_to_data(some)
                 if is_cut(inside, j):
+                    own = i.unseen(inside)  # or the compiler does this for every vector
                     for e in range(WIDTH):
                         more[0] = some[e]
-                        if not inside & (1 << (j * WIDTH + e)):
+                        if not own & (1 << (j * WIDTH + e)):
                             some[e] = FLOAT(0)
                         elif SUM:
                             store_one_sum(sum_at + v * X_VECTOR + e * X_BYTES, more)
@@ -123,12 +124,16 @@ def row_passes(
         for j in range(VECTORS):
             v = lane + j * LANES
             if valid and (not CENTRED or j < CERTAIN_VECTORS or v < vectors):  # a zero's square is zero
-                cut = CENTRED and is_cut(inside, j)
-                for e in range(WIDTH):
-                    off = x[j * WIDTH + e] - mean if CENTRED else x[j * WIDTH + e]
-                    if cut and not inside & (1 << (j * WIDTH + e)):
-                        off = FLOAT(0)
-                    sums[e & 1] += off * off
+                if CENTRED and is_cut(inside, j):
+                    own = i.unseen(inside)  # or the compiler does this for every vector
+                    for e in range(WIDTH):
+                        if own & (1 << (j * WIDTH + e)):
+                            off = x[j * WIDTH + e] - mean
+                            sums[e & 1] += off * off
+                else:
+                    for e in range(WIDTH):
+                        off = x[j * WIDTH + e] - mean if CENTRED else x[j * WIDTH + e]
+                        sums[e & 1] += off * off
         return sums[0] + sums[1]
 
     @device_function
@@ -187,8 +192,9 @@ def row_passes(
                         if BIASED:
                             y[e] = y[e] + (biases[n] if IN_REGISTERS else bias[e])
                 if is_cut(inside, j):
+                    own = i.unseen(inside)
                     for e in range(WIDTH):
-                        if inside & (1 << (j * WIDTH + e)):
+                        if own & (1 << (j * WIDTH + e)):
                             scale[0] = y[e]
                             store_one(y_at + v * Y_VECTOR + e * Y_BYTES, scale)
                 else:
