@@ -63,7 +63,7 @@ def test_a_thread_has_registers_for_what_it_holds(shared_bytes: int, more: tuple
         (LAYER, 250, 20000, "float32", (8, 160, 4, 4, 3)),  # several rows under way in a cluster
         (SIMPLIFIED, 185, 38552, "float32", (16, 160, 4, 4, 3)),
         (SIMPLIFIED, 192, 18688, "float64", (16, 160, 4, 2, 3)),
-        (LAYER, 528, 65536, "bfloat16", (8, 512, 2, 8, 1)),
+        (LAYER, 528, 65536, "bfloat16", (8, 256, 4, 8, 1)),  # one group, of half as many threads with twice the values
     ],
 )
 def test_few_rows_take_few_rounds_and_write_few_rows_of_sums(
