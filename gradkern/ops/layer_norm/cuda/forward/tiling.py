@@ -55,7 +55,7 @@ _WORTH_SKIP = {
 _WORTH_UNITS = {16: 0.8, 24: 0.95, 32: 1.0}  # the same by units of 2-byte elements, without skip
 _SINGLE = {**SINGLE, 8: 1.0}  # the same where an access is of one element of 2 bytes
 _ALL_LANES = 1.01  # the worth of 16 values a thread, where all 512 threads have one row
-_ONCE = {32: 1.0, 24: 0.99, 16: 0.95}  # the worth of values a thread in a block that ends with its first rows
+_ONCE = {32: 1.0, 24: 0.99, 16: 0.95, 12: 0.85}  # the worth of values a thread in a block that ends with its first rows
 _ONCE_IN_FLOAT64 = (8, 10, 12)  # values a thread
 _BY_RING = range(4096, 16384 + 1)  # rows: see _once
 _SAFE = 0.95  # of the time of blocks that stay, so that the others are worth it
@@ -139,9 +139,9 @@ def _once(form: NormForm, columns: int, rows: int) -> NormForm | None:
     if columns <= 1024:
         if form.centred and form.biased and not form.skips and itemsize == 2 and columns > 768 and rows in _BY_RING:
             return None
-        values, lanes, threads = tuple(_ONCE), 32, 64
+        values, lanes, threads = (32, 24, 16), 32, 64
     elif form.data_itemsize == 4:
-        values, lanes, threads = (16,), 256 if form.centred else 512, 256
+        values, lanes, threads = (16, 12), 256 if form.centred else 512, 256
     elif not form.centred and (form.skips or itemsize == 4):
         values, lanes, threads = (32, 24), 512, 256
     else:
