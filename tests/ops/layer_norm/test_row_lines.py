@@ -13,7 +13,7 @@ from gradkern.call import Tensor
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
 from gradkern.dispatch.run import dry_plan_for
 
-NORM = "SimplifiedLayerNormalization"
+NORM = "LayerNormalization"
 h, f, d = "float16", "float32", "float64"
 
 
@@ -23,9 +23,9 @@ def form_of(operator: str, dtype: str, rows: int, columns: int, step: int = 0, c
     data = Tensor(np.dtype(dtype), (rows, columns), ((step or columns) * size, size), 16)
     parameter = Tensor(np.dtype(dtype), (columns,), (size,), 16)
     statistic = Tensor(np.dtype(d if dtype == d else f), (rows, 1), (8 if dtype == d else 4,) * 2, 16)
-    inputs = {"X": data, "scale": parameter}
+    inputs = {"X": data, "Scale": parameter, "B": parameter}
     if operator == GRADIENT:
-        inputs |= {"Y_grad": data, "inv_std_var": statistic}
+        inputs = {"Y_grad": data, "X": data, "scale": parameter, "inv_std_var": statistic}
     with dry_run(DryRunDevice(0, capability, 132, SHARED_MEMORY[capability])) as device:
         dry_plan_for(operator, inputs, "cuda", device="cuda:0")
     (spec,) = device.specs
