@@ -43,6 +43,10 @@ KINDS: list[Kind] = [  # operator, X and Y, scale, columns, width
     (SIMPLIFIED, h, h, 24576, 8),
     (LAYER, h, h, 1280, 8),
     (SIMPLIFIED, f, f, 6144, 4),
+    # narrow rows of float64, in blocks that end with them
+    (SIMPLIFIED, d, d, 192, 2),
+    (SKIP, d, d, 84, 2),
+    (SKIP_SIMPLIFIED, d, d, 637, 1),
 ]
 BY_UNITS: list[Kind] = [  # of memory, which only devices do that copy rows in bulk
     (LAYER, h, h, 11557, 8),
@@ -52,6 +56,8 @@ BY_UNITS: list[Kind] = [  # of memory, which only devices do that copy rows in b
     (SKIP_SIMPLIFIED, f, f, 63521, 4),
     (SKIP_SIMPLIFIED, b, b, 621, 8),
     (SKIP, b, b, 879, 8),
+    (SKIP, h, h, 5809, 8),  # one group, with parameters in registers
+    (LAYER, h, h, 741, 8),
 ]
 
 

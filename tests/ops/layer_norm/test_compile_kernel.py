@@ -83,6 +83,10 @@ BULK = [  # the same, of devices that copy rows in bulk: by units of memory
     (LAYER, b, b, b, 10496, 8),
     (INVERTIBLE, b, b, b, 41536, 8),
     (LAYER, d, d, d, 37620, 2),
+    # one group with 32 values a thread
+    (LAYER, b, b, b, 65536, 8),
+    (INVERTIBLE, h, h, f, 46285, 8, "units"),
+    (LAYER, h, h, h, 27209, 8, "units"),
 ]
 Made = tuple[Any, int, str]  # form, bytes spilled, PTX
 

@@ -125,6 +125,50 @@ def test_rows_have_a_ring_or_blocks_of_their_own_where_that_was_faster(
     assert (form.once, (form.lanes, form.vectors, form.warp_groups)) == (once, shape)
 
 
+@pytest.mark.parametrize(
+    ("operator", "data", "result", "columns", "once"),
+    [
+        (LAYER, "float32", "float32", 3768, True),  # 256 threads: 121 us, 128 through the ring
+        (LAYER, "float32", "float32", 2560, False),  # 160 threads: 39.4, 35.6
+        (LAYER, "float32", "float32", 1216, False),  # 96: 37.4, 33.7
+        (LAYER, "float32", "bfloat16", 1728, False),  # 128, but 2 bytes are written: 111, 105
+        (SIMPLIFIED, "float32", "float32", 2304, False),  # 160: 77.4, 72.8
+        (SKIP, "float32", "float32", 2560, True),
+        (SIMPLIFIED, "float64", "float64", 504, True),  # 75 us, 83 through the ring
+        (SKIP, "float64", "float64", 328, True),  # 58.8, 62.1
+        (SIMPLIFIED, "float64", "float64", 3648, False),  # 47.6, 34.9
+        (SKIP, "float64", "float64", 784, False),  # 28.8, 26.8
+        (LAYER, "float64", "float64", 384, False),
+    ],
+)
+def test_wide_elements_have_a_ring_or_blocks_of_their_own_where_that_was_faster(
+    operator: str, data: str, result: str, columns: int, once: bool
+) -> None:
+    width = 16 // np.dtype(data).itemsize
+    form = replace(FORM, operator=operator, data=data, result=result, parameter="float32", width=width)
+    assert choose(form, columns, 30_000, 132, 232448).once == once
+
+
+@pytest.mark.parametrize(
+    ("operator", "rows", "columns", "units", "parameters"),
+    [
+        (LAYER, 1923, 34608, False, "registers"),  # 87.0 us, 96.5 with these in shared memory
+        (LAYER, 2942, 13528, False, "shared"),  # too many threads for scale and bias beside 32 values
+        (SKIP, 453, 29049, True, "registers"),  # 38.4, 41.3
+        (SKIP_SIMPLIFIED, 1730, 8258, True, "registers"),
+        (LAYER, 94765, 839, True, "shared"),  # several groups, with masks: 91.5 us, 96.3 with these in registers
+        (SKIP_SIMPLIFIED, 33570, 658, True, "registers"),  # no bias
+    ],
+)
+def test_parameters_are_in_registers_where_one_group_is_alone(
+    operator: str, rows: int, columns: int, units: bool, parameters: str
+) -> None:
+    form = replace(FORM, operator=operator, data="float16", result="float16", by_units=units, scale_width=1)
+    form = choose(replace(form, biased=operator != SKIP_SIMPLIFIED), columns, rows, 132, 232448)
+    assert form.ring
+    assert form.parameters == parameters
+
+
 @pytest.mark.parametrize("most", [16, 8, 1])
 def test_rows_are_shared_by_blocks_where_the_device_has_room_for_them(
     most: int, monkeypatch: pytest.MonkeyPatch
