@@ -85,6 +85,7 @@ BULK = [  # the same, of devices that copy rows in bulk: by units of memory
     (LAYER, d, d, d, 37620, 2),
     # one group with 32 values a thread
     (LAYER, b, b, b, 65536, 8),
+    (LAYER, b, b, b, 65536, 8, "residual"),
     (INVERTIBLE, h, h, f, 46285, 8, "units"),
     (LAYER, h, h, h, 27209, 8, "units"),
 ]

@@ -38,7 +38,7 @@ _WORTH = {  # of values a thread, by the bytes of the widest element
     8: {4: 0.9, 8: 1.0, 12: 0.9},
 }
 _FULL = {2: 12288, 4: 14336, 8: 14336}  # bytes of a tensor's rows that threads hold so that a multiprocessor is busy
-_ALONE = range(208, 257)  # lanes of one group that are better than twice as many: see _with_fewer_warps
+_ALONE = (224, 256)  # lanes of one group that are better than twice as many: see _with_fewer_warps
 _FEW = 4  # rows for a multiprocessor
 _MOST_GROUPS = 4  # of a block, where rows are few
 _FEW_WORTH, _FEW_HALVES = 0.95, 0.9  # the least worth of more values than are best; that of vectors half as wide

@@ -151,8 +151,7 @@ def _once(form: NormForm, columns: int, rows: int) -> NormForm | None:
     if not every:
         return None
     best = max(every, key=_worth_once(columns))
-    whole = best.lanes in (128, 256, 512) and form.result_itemsize == 4
-    if columns > 1024 and not form.skips and not whole:
+    if columns > 1024 and not form.skips and (best.lanes not in (128, 256, 512) or form.result_itemsize < 4):
         return None
     chosen = without_ring(best, columns, threads)
     needed = up(chosen.per_thread + (48 if form.skips else 40), 8)
