@@ -34,7 +34,6 @@ Importing it does no work: NumPy, the registry and the kernels are loaded by the
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gradkern.errors import (
@@ -52,6 +51,7 @@ from gradkern.errors import (
     UnknownOperatorError,
 )
 from gradkern.policy import Policy, policy
+from gradkern.system import importing as _importing  # now: else nothing guards the first use's import against a fork
 from gradkern.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -104,8 +104,7 @@ _LATER = {
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'gradkern' has no attribute {name!r}")
-    load = import_module("gradkern.system.importing").load
-    value = globals()[name] = getattr(load(f"gradkern.{_LATER[name]}"), name)
+    value = globals()[name] = getattr(_importing.load(f"gradkern.{_LATER[name]}"), name)
     return value
 
 

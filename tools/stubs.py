@@ -155,11 +155,13 @@ def _overload_by_name(function: str, returned: str) -> Iterator[str]:
 
 
 def _public_imports() -> Iterator[str]:
-    """What gradkern/__init__.py imports from the package, at once or on first use, but for what is typed here."""
+    """What gradkern/__init__.py imports from the package, at once or on first use, but for what is typed here and for
+    names of its own.
+    """
     typed = {"run", "prepare", "operators"}
     for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("gradkern"):
-            node.names = [each for each in node.names if each.name not in typed]
+            node.names = [each for each in node.names if each.name not in typed and each.asname != f"_{each.name}"]
             if node.names:
                 yield ast.unparse(node)
 

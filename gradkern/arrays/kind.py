@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import numpy as np
 
 from gradkern.call import HOST, Tensor
+from gradkern.system.importing import load
 
 __all__ = [
     "HOST",
@@ -117,9 +118,7 @@ def same_memory(one: View, other: View) -> bool:
 
 @cache
 def _bfloat16() -> np.dtype:
-    import ml_dtypes
-
-    return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(load("ml_dtypes").bfloat16)
 
 
 def dtype_of(name: str) -> np.dtype:

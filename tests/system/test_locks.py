@@ -94,6 +94,30 @@ sys.exit(f"{codes}" if any(codes) or not codes else 0)
 """
 
 
+FIRST_USE = """
+import os, signal, sys, threading, time
+import gradkern
+begun = threading.Event()
+
+class Slow:
+    def find_spec(self, *_):
+        if not begun.is_set():
+            begun.set()
+            time.sleep(0.5)
+
+sys.meta_path.insert(0, Slow())
+thread = threading.Thread(target=lambda: gradkern.operators)
+thread.start()
+begun.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    os._exit(0 if gradkern.operators else 1)
+thread.join()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
 LOGGING = """
 import os, sys, threading, time
 from gradkern.system import locks
@@ -120,6 +144,12 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def test_a_fork_waits_for_an_import_before_it_takes_what_the_import_needs() -> None:
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", LOGGING], timeout=60, check=False)
+    assert done.returncode == 0
+
+
+def test_a_fork_waits_for_the_import_of_the_first_use() -> None:
+    """Also for that of what guards imports: a child that was forked in between waited for ever."""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FIRST_USE], timeout=100, check=False)
     assert done.returncode == 0
 
 
