@@ -7,16 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from gradkern.ops.layer_norm.cuda.row_form import LINE, RowForm
 
-__all__ = [
-    "LEAST_SLICE",
-    "SINGLE",
-    "begins_within_lines",
-    "busy",
-    "clusters",
-    "coalesced",
-    "placed",
-    "vectors",
-]
+__all__ = ["LEAST_SLICE", "SINGLE", "begins_within_lines", "busy", "clusters", "coalesced", "placed", "vectors"]
 
 LEAST_SLICE = 4096  # bytes of a row: of less, blocks of a cluster wait for each other longer than they work
 # which share of an H200's multiprocessors has clusters of so many blocks

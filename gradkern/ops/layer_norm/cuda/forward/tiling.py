@@ -15,7 +15,7 @@ Small arrays go so, too, but what they take is another matter: `once_tiling`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from gradkern.cuda.device_code.columns import up
@@ -147,7 +147,7 @@ def _once(form: NormForm, columns: int, rows: int) -> NormForm | None:
         values, lanes, threads = (32, 24), 512, 256
     else:
         return None
-    every = [each for each in (_of_a_row(form, columns, each) for each in values) if each.lanes <= lanes]
+    every = _of_a_row(form, columns, values, lanes)
     if not every:
         return None
     best = max(every, key=_worth_once(columns))
@@ -162,9 +162,8 @@ def _once_in_float64(form: NormForm, columns: int) -> NormForm | None:
     """The same in float64, of rows of two warps at most, without a mean or with skip: 18 random norms of 50 to 500 MB
     had 0.972 of the time on average on an H200 (0.91 to 1.02). Wider rows took up to 1.36 of it; others, as long.
     """
-    every = [_of_a_row(form, columns, each) for each in _ONCE_IN_FLOAT64]
-    every = [each for each in every if each.lanes <= 64]
-    if (form.centred and not form.skips) or not every:
+    every = _of_a_row(form, columns, _ONCE_IN_FLOAT64, lanes=64) if form.skips or not form.centred else []
+    if not every:
         return None
     best = max(every, key=lambda each: coalesced(each) * columns / each.most_columns)
     chosen = without_ring(best, columns, 128 if best.lanes <= 32 else 256)
@@ -174,8 +173,10 @@ def _once_in_float64(form: NormForm, columns: int) -> NormForm | None:
     return replace(chosen, parameters="global" if form.skips else "ahead", blocks_per_processor=most)
 
 
-def _of_a_row(form: NormForm, columns: int, values: int) -> NormForm:
-    return replace(form, lanes=lanes_for(columns, values), vectors=values // form.width)
+def _of_a_row(form: NormForm, columns: int, values: Iterable[int], lanes: int) -> list[NormForm]:
+    """With so many values a thread, those that need no more lanes for a row."""
+    every = (replace(form, lanes=lanes_for(columns, each), vectors=each // form.width) for each in values)
+    return [each for each in every if each.lanes <= lanes]
 
 
 def _worth_once(columns: int) -> Callable[[NormForm], float]:
