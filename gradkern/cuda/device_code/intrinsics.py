@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from numba.cuda import types
@@ -569,6 +569,16 @@ def at_most(native: bool) -> Callable[..., Any]:
 # --- the block: barriers, shuffles -----------------------------------------------------------------------------------
 
 named_barrier = _ptx("named_barrier", None, "int32 int32", "bar.sync $0, $1;")  # (number 1..15, threads)
+
+
+@cache
+def barrier_number(number: int) -> Callable[[int], None]:
+    """wait(threads): the barrier of this number. A block has those that its code names; of named_barrier, all 16."""
+    if SIMULATED:
+        return partial(simulated.named_barrier, number)
+    return _ptx("barrier_number", None, "int32", f"bar.sync {number}, $0;")
+
+
 warp_barrier = _ptx("warp_barrier", None, "", "bar.warp.sync 0xffffffff;")
 shuffle_xor = _ptx("shuffle_xor", "float32", "float32 int32", "shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;")
 shuffle_xor_double = _ptx(

@@ -203,6 +203,16 @@ def test_units_of_several_warps(parameters: str) -> None:
 
 
 @both
+@pytest.mark.parametrize(("width", "columns", "type_"), [(2, 101, b), (4, 201, h), (4, 198, b), (2, 101, f)])
+def test_units_of_less_than_sixteen_bytes(operator: str, width: int, columns: int, type_: str) -> None:
+    form: dict[str, Any] = {**UNITS, "width": width, "aligned": False}
+    check(operator, 37, columns, (type_, b), 4, **form)
+    check(operator, 37, columns, (type_, b), 4, by_lines=True, parameters="shared", **form)
+    form |= {"slices": 2, "by_lines": True, "parameters": "shared"}
+    check(operator, 19, 2 * columns + width // 2, (type_, b), 16, **form)
+
+
+@both
 @pytest.mark.parametrize("slices", [2, 3])
 def test_slices_by_units(operator: str, slices: int) -> None:
     form: dict[str, Any] = {**UNITS, "width": 8, "lanes": 64, "vectors": 1, "slices": slices, "parameters": "shared"}

@@ -264,6 +264,16 @@ def test_units_of_four_elements(operator: str) -> None:
     check(operator, 9, 131, (f, f, f), 4, width=4, **form)
 
 
+@pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, INVERTIBLE])
+@pytest.mark.parametrize(("width", "columns", "type_"), [(2, 101, b), (4, 201, h), (4, 198, b), (2, 101, f)])
+def test_units_of_less_than_sixteen_bytes(operator: str, width: int, columns: int, type_: str) -> None:
+    form: dict[str, Any] = {**UNITS, "width": width, "aligned": False}
+    check(operator, 37, columns, (type_, type_, b), 4, **form)
+    check(operator, 37, columns, (type_, type_, b), 4, by_lines=True, **form)
+    form |= {"slices": 2, "by_lines": True}
+    check(operator, 19, 2 * columns + width // 2, (type_, type_, b), 16, residual=operator != INVERTIBLE, **form)
+
+
 @pytest.mark.parametrize("slices", [2, 3])
 def test_slices_by_units(slices: int) -> None:
     form: dict[str, Any] = {**UNITS, "width": 8, "lanes": 64, "vectors": 1, "slices": slices}

@@ -62,7 +62,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
     MOST_AHEAD, SINGLE_BLOCK = form.most_ahead, form.single_block
     X_BYTES, D_BYTES, OUT_BYTES = form.data_itemsize, form.upstream_itemsize, form.result_itemsize
     STAGE, SLOTS, PAIR = sum(form.slots), form.exchange_slots, 2 * form.itemsize
-    PAIRS_AT, BY_UNITS = form.exchange_at, form.by_units
+    PAIRS_AT, BY_UNITS, UNIT = form.exchange_at, form.by_units, form.vector_bytes
     FLOAT = float32 if form.compute == "float32" else float64
     ROW = int64 if form.long_rows else int32
     row_address = i.row_address_long if form.long_rows else i.row_address
@@ -252,7 +252,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
             if X_GRAD:
                 out_at = row_address(X_grad, own_row, out_stride)
                 if BY_UNITS:
-                    out_at &= -16
+                    out_at &= -UNIT
                 second_pass(
                     pair, xh, g, dx_sum, x_at, d_at, z_at, out_at, m, r, minus_mean, lane, vectors, inside, valid
                 )  # fmt: skip

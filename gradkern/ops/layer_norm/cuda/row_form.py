@@ -122,6 +122,11 @@ class RowForm(ByColumns):
         """After how many rows the shift is the same again; the number of blocks is a multiple."""
         return self.width // min(self.width, columns & -columns) if self.by_units else 1
 
+    @property
+    def vector_bytes(self) -> int:
+        """Of X."""
+        return self.width * self.data_itemsize
+
     def fewest_columns(self, columns: int) -> int:
         """Of any slice, of rows of so many columns."""
         return min(self.slice_columns(columns), columns - (self.slices - 1) * self.slice_columns(columns))

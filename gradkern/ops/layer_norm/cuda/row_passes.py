@@ -62,7 +62,8 @@ def row_passes(
     load_X = i.loader(memory, form.data, WIDTH)
     load_D = i.loader(memory, form.upstream, WIDTH)
     store_X_grad = i.storer("global", form.result, WIDTH, form.native_bfloat16)
-    load_X_words, load_D_words = i.word_loader(memory, 16), i.word_loader(memory, 16)
+    load_X_words, load_D_words = i.word_loader(memory, min(16, X_VECTOR)), i.word_loader(memory, min(16, D_VECTOR))
+    WORDS, ELEMENTS = max(1, X_VECTOR // 4), max(1, 4 // form.data_itemsize)  # of a vector, by units, and of a word
     unpack_X, unpack_D = i.unpacker(form.data, WIDTH), i.unpacker(form.upstream, WIDTH)
     store_one = i.storer("global", form.result, 1, form.native_bfloat16)
     OUT_BYTES, FULL = form.result_itemsize, (1 << WIDTH) - 1
@@ -75,20 +76,20 @@ def row_passes(
     @device_function
     def kept(inside: int, n: int) -> int:
         """The bits to keep of the word that has element n, and perhaps the next."""
-        if WIDTH == 8:
+        if ELEMENTS == 2:
             return int32((-(inside >> n & 1) & 0xFFFF) | -(inside >> n + 1 & 1) << 16)
         return int32(-(inside >> n & 1))
 
     @device_function
     def load_inside(x: Any, d: Any, x_at: int, d_at: int, inside: int, j: int) -> None:
         """Vector j of the thread, zero where it is of another row. Words are cleared: they take fewer registers."""
-        x_words, d_words = cuda.local.array(4, int32), cuda.local.array(4, int32)
+        x_words, d_words = cuda.local.array(WORDS, int32), cuda.local.array(WORDS, int32)
         if NEEDS_X:
             load_X_words(x_words, 0, x_at)
         load_D_words(d_words, 0, d_at)
         if ~inside & (FULL << (j * WIDTH)):
-            for w in range(4):
-                keep = kept(inside, j * WIDTH + w * WIDTH // 4)
+            for w in range(WORDS):
+                keep = kept(inside, j * WIDTH + w * ELEMENTS)
                 if NEEDS_X:
                     x_words[w] &= keep
                 d_words[w] &= keep

@@ -16,6 +16,7 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.units import bytes_spanned
 from gradkern.ops.layer_norm.cuda.row_form import LINE, RowForm
+from gradkern.ops.layer_norm.cuda.row_sums import group_barrier
 
 __all__ = ["row_group", "row_ring"]
 
@@ -43,7 +44,7 @@ def row_ring(form: RowForm) -> tuple[Callable[..., Any], ...]:
     (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = form.pitch, form.slots
     END_TO_END, X_BYTES, D_BYTES = form.end_to_end, form.data_itemsize, form.upstream_itemsize
     # the bits of an address that tell where a row lies in its stage: whole units of 16 bytes are copied
-    WITHIN = (LINE - 16 if form.by_lines else 0) + (0 if ALIGNED else 15)
+    WITHIN = (LINE - 16 if form.by_lines else 0) + (0 if ALIGNED else 16 - form.vector_bytes if form.by_units else 15)
     D_ALIKE, Z_ALIKE = _alike(form)
     row_address = i.row_address_long if form.long_rows else i.row_address
     wait_for_copies = i.wait_for_copies(form.stages - 1)
@@ -95,7 +96,6 @@ def row_group(form: RowForm) -> tuple[Callable[..., Any], ...]:
     """
     STAGES, STAGE, SLOTS, PAIR = form.stages, sum(form.slots), form.exchange_slots, 2 * form.itemsize
     EXCHANGE_BARRIERS, PAIRS_AT, RING_AT = form.exchange_barriers_at, form.exchange_at, form.ring_at
-    GROUP_THREADS, WARPS = form.group_threads, form.group_threads // 32
 
     @device_function
     def places(group: int) -> tuple[int, int, int, int]:
@@ -104,14 +104,7 @@ def row_group(form: RowForm) -> tuple[Callable[..., Any], ...]:
         pairs, ring = shared + PAIRS_AT + group * (2 * SLOTS * PAIR), shared + RING_AT + group * (STAGES * STAGE)
         return arrived, exchanged, pairs, ring
 
-    @device_function
-    def wait(group: int) -> None:
-        if WARPS > 1:
-            i.named_barrier(1 + group, GROUP_THREADS)
-        else:
-            i.warp_barrier()
-
-    return places, wait
+    return places, group_barrier(form)
 
 
 def _pad(form: RowForm) -> Callable[..., None]:
@@ -147,12 +140,13 @@ def _alike(form: RowForm) -> tuple[bool, bool]:
     fixed number of bytes behind these, which saves registers. As a rule it is their own place, too, as arrays begin
     with lines; if not, it is only slower.
     """
-    return form.aligned and form.data_itemsize == form.upstream_itemsize, form.aligned
+    alike = form.aligned or form.by_units
+    return alike and form.data_itemsize == form.upstream_itemsize, alike
 
 
 def _bulk_fetch(form: RowForm) -> Callable[..., None]:
     ALIGNED, PACKED, GROUP_ROWS = form.aligned and not form.by_units, form.packed, form.group_rows
-    SLICED_BY_UNITS = form.by_units and form.slices > 1
+    SLICED_BY_UNITS, UNIT = form.by_units and form.slices > 1, form.vector_bytes
     NEEDS_X, NEEDS_D, NEEDS_Z = form.needs_X, form.needs_upstream, form.needs_added
     (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = form.pitch, form.slots
     X_BYTES, D_BYTES = form.data_itemsize, form.upstream_itemsize
@@ -166,7 +160,7 @@ def _bulk_fetch(form: RowForm) -> Callable[..., None]:
     def span(address: int, size: int) -> int:
         """Bytes to copy of `size` bytes at `address`."""
         if SLICED_BY_UNITS:  # a slice begins with a unit, also where the address is within it
-            return (size + 15) & -16
+            return spanned(address & -UNIT, size)
         return size if ALIGNED else spanned(address, size)
 
     @device_function

@@ -17,7 +17,33 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.form import LayerNormForm
 from gradkern.ops.layer_norm.cuda.row_form import RowForm
 
-__all__ = ["pair_exchange", "row_sums"]
+__all__ = ["group_barrier", "pair_exchange", "row_sums"]
+
+
+def group_barrier(form: RowForm) -> Callable[[int], None]:
+    """The device function wait(group): until all threads of this group of warps, which takes the same rows, are here.
+
+    A multiprocessor has room for few blocks that take all 16 barriers, so those of few groups name theirs.
+    """
+    GROUPS, GROUP_THREADS = form.warp_groups, form.group_threads
+    first, second, third, fourth = (i.barrier_number(1 + number) for number in range(4))
+
+    @device_function
+    def wait(group: int) -> None:
+        if GROUP_THREADS == 32:
+            i.warp_barrier()
+        elif GROUPS > 4:
+            i.named_barrier(1 + group, GROUP_THREADS)
+        elif GROUPS == 1 or group == 0:
+            first(GROUP_THREADS)
+        elif GROUPS == 2 or group == 1:
+            second(GROUP_THREADS)
+        elif GROUPS == 3 or group == 2:
+            third(GROUP_THREADS)
+        else:
+            fourth(GROUP_THREADS)
+
+    return wait
 
 
 def pair_exchange(form: RowForm) -> Callable[..., int]:
@@ -27,7 +53,7 @@ def pair_exchange(form: RowForm) -> Callable[..., int]:
     They go through the exchange buffer `buffer` at address `pairs`; arrived: a cluster's transaction barriers, `parity`
     theirs.
     """
-    SLICES, GROUP_THREADS, WARPS = form.slices, form.group_threads, form.group_threads // 32
+    SLICES, WARPS, wait_for_group = form.slices, form.group_threads // 32, group_barrier(form)
     CLUSTER, SLOTS, PAIR = form.cluster, form.exchange_slots, 2 * form.itemsize
     store_pair = i.storer("shared", form.compute, 2)
     send_pair = i.send_pair_double if form.compute == "float64" else i.send_pair
@@ -61,7 +87,7 @@ def pair_exchange(form: RowForm) -> Callable[..., int]:
         else:
             if warp_lane == 0:
                 store_pair(at + warp * PAIR, pair)
-            i.named_barrier(1 + group, GROUP_THREADS)
+            wait_for_group(group)
         return at
 
     return exchange

@@ -49,7 +49,7 @@ def build(form: NormForm) -> Callable[..., None]:
     ROW_SUMS, APPLY = form.phase == "row_sums", form.phase == "apply"
     EXCHANGE = not APPLY and (WARPS > 1 or CLUSTER)
     GAPS = EXCHANGE and form.exchange_slots > WARPS * (SLICES if CLUSTER else 1)
-    BY_UNITS = form.by_units
+    BY_UNITS, UNIT = form.by_units, form.vector_bytes
     Y_WRITTEN, MEAN, INV_STD = (each in form.written for each in ("Y", "mean", "inv_std"))
     X_BYTES, Y_BYTES, STATISTIC = form.data_itemsize, form.result_itemsize, form.statistic_itemsize
     STAGE, SLOTS, PAIR = sum(form.slots), form.exchange_slots, 2 * form.itemsize
@@ -191,7 +191,7 @@ def build(form: NormForm) -> Callable[..., None]:
             wait_for_rows(barrier, parity)
             sum_at = row_address(sum_, own_row, sum_stride)
             if BY_UNITS:
-                sum_at &= -16
+                sum_at &= -UNIT
             total = take(x, x_at, skip_at, sum_at, shifts, scales, biases,
                          scale, bias, first_column, lane, vectors, inside, valid)  # fmt: skip
 
@@ -232,7 +232,7 @@ def build(form: NormForm) -> Callable[..., None]:
                 if Y_WRITTEN:
                     y_at = row_address(Y, own_row, Y_stride)
                     if BY_UNITS:
-                        y_at &= -16
+                        y_at &= -UNIT
                     store(x, y_at, m, r, scales, biases,
                           scale, bias, first_column, lane, vectors, inside, valid)  # fmt: skip
 
