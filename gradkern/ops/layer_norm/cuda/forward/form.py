@@ -92,10 +92,15 @@ class NormForm(RowForm):
         return ITEMSIZE[self.result]
 
     @property
+    def read_bytes(self) -> int:
+        """Of one element, in all arrays of rows."""
+        return self.data_itemsize * (1 + self.skips)
+
+    @property
     def moved_bytes(self) -> int:
-        """Of one element, in all arrays of rows: read, and written."""
-        data = self.data_itemsize * (1 + self.skips + ("sum" in self.outputs))
-        return data + self.result_itemsize * ("Y" in self.outputs)
+        """The same, read and written."""
+        result = self.result_itemsize * ("Y" in self.outputs)
+        return self.read_bytes + self.data_itemsize * ("sum" in self.outputs) + result
 
     @property
     def centred(self) -> bool:

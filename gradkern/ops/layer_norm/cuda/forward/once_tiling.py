@@ -1,40 +1,35 @@
-"""Blocks that end with their first rows, for arrays that the memory moves in a few microseconds: which threads own
-which columns then, and how long that takes.
+"""Blocks that end with their first rows: which threads own which columns, by a model of times.
 
-Such an array is done before a ring is full, so what counts is how soon every row is on its way: blocks load a row at
-once, ask for scale and bias right behind it, and the device's queue of blocks does the rest. Where rows are few and
+They load their rows at once and ask for scale and bias right behind them, or when they need them; the device's own
+queue of blocks keeps what is under way together, better than blocks that stay and drift apart. Where rows are few and
 wide, the blocks of a cluster share each.
-
-The times are those of a model, fitted to 8,500 forms of 700 shapes (1 to 40,000 rows of 64 to 65,536 columns, every
-type, 0.1 to 50 MB) that were timed on an H200 and an H100 with a cold L2. By the fit the choice, of these forms and of
-blocks that stay (`staying_time`), took 1.4 % longer than the best on average, 23 % at most, and 2.7 % for 36 shapes
-that were left out of it; its time was 4 % off, that of blocks that stay 6 %.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
-from gradkern.cuda.device_code.columns import ITEMSIZE, up
+from gradkern.cuda.device_code.columns import up
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
+from gradkern.ops.layer_norm.cuda.forward.times import blocks_of, ending_time, is_small
 from gradkern.ops.layer_norm.cuda.row_tiling import placed
 
-__all__ = ["choose_once", "lanes_for", "staying_time", "without_ring"]
+__all__ = ["choose_once", "lanes_for"]
 
-_MOST_BYTES = 30_000_000  # read and written; of more others were as fast or faster
-_MOST_BYTES_OF_FEW = 50_000_000  # where rows are two for a multiprocessor at most; more were not timed
 _REGISTERS = 65536  # of a multiprocessor
 _MOST_THREADS = 2048
 _MOST_LANES = 1024
-_MOST_BLOCKS = 16  # of a multiprocessor
+_MOST_COLUMNS = 13_000  # of large arrays
 _VALUES = {2: (8, 16, 24, 32, 48), 4: (4, 8, 16, 24, 32), 8: (2, 4, 8, 12, 16, 24, 32)}  # a thread, by the widest type
+_VALUES_OF_LARGE = {2: (8, 16, 24, 32, 48), 4: (4, 6, 8, 12, 16, 24, 32), 8: (4, 6, 8, 10, 12, 16, 20, 24)}
 _SLICES = (1, 2, 4, 8, 16)
 _LEAST_SLICE = 1500  # bytes of a row
 _MOST_ROWS_OF_16 = 4  # in clusters of 16 blocks, of which there is room for 7
 _THREADS = (1, 128, 256)  # of a block, at least, where multiprocessors have several
+_THREADS_OF_LARGE = (64, 128, 256, 512)
+_MOST_BLOCKS, _MOST_BLOCKS_OF_LARGE = 16, 32  # of a multiprocessor
 
 
 def choose_once(
@@ -44,22 +39,18 @@ def choose_once(
     nothing is known. Width and types are given, and the source of rows, which tells whether the device has clusters.
     most_slices: of a row; more_registers: which a thread needs with the device's assembler.
     """
-    most = _MOST_BYTES_OF_FEW if rows <= 2 * processors else _MOST_BYTES
-    if form.source != "bulk" or form.shifted or rows * columns * form.moved_bytes > most:
+    if form.source != "bulk" or form.shifted or form.by_units:
         return None
     form = replace(form, source="plain")
-    if rows > _MOST_ROWS_OF_16:
-        most_slices = min(most_slices, 8)
-    slices = [each for each in _SLICES if each <= min(most_slices, placed(each, processors))]
-    every = _candidates(form, columns, rows, processors, slices, more_registers)
-    timed = ((_time(each, columns, rows, processors), each) for each in every)
+    if is_small(form, columns, rows, processors):
+        if rows > _MOST_ROWS_OF_16:
+            most_slices = min(most_slices, 8)
+        slices = [each for each in _SLICES if each <= min(most_slices, placed(each, processors))]
+        every = _candidates_of_small(form, columns, rows, processors, slices, more_registers)
+    else:
+        every = _candidates_of_large(form, columns, more_registers)
+    timed = ((ending_time(each, columns, rows, processors), each) for each in every)
     return min(timed, key=lambda each: each[0], default=None)
-
-
-def staying_time(form: NormForm, columns: int, rows: int) -> float:
-    """Microseconds that blocks take which stay, with a ring: what to compare with."""
-    memory = 1.09 * rows * columns * form.moved_bytes / 4e6
-    return 4.6 + memory + 2.36 * (form.slices > 1) + 0.83 * form.centred + 2.14 * form.by_units
 
 
 def lanes_for(columns: int, values: int) -> int:
@@ -68,39 +59,35 @@ def lanes_for(columns: int, values: int) -> int:
     return up(least, 32) if least > 16 else 1 << (least - 1).bit_length()
 
 
-def without_ring(form: NormForm, columns: int, threads: int) -> NormForm:
-    """A block of about so many threads, one group at least, that ends with its first rows."""
-    return replace(
-        form,
-        source="plain",
-        by_lines=False,
-        warp_groups=max(1, threads // form.group_threads),
-        stages=2,
-        packed=form.packed or form.group_rows == 1,  # which nobody asks about a single row
-        certain_vectors=form.fewest_vectors(columns),
-    )
-
-
-def _candidates(
+def _candidates_of_small(
     form: NormForm, columns: int, rows: int, processors: int, slices: Iterable[int], more_registers: int
 ) -> Iterator[NormForm]:
-    for chosen in _with_columns(form, columns, slices):
+    for chosen in _with_columns(form, columns, slices, _VALUES):
         threads = _THREADS if rows > 2 * processors and chosen.slices == 1 else (1,)
-        for block in dict.fromkeys(without_ring(chosen, columns, each) for each in threads):
-            for parameters in ("ahead", "global"):
-                each = replace(block, parameters=parameters)
-                registers = _registers(each) + more_registers
-                held = up(each.threads, 128)  # so many have registers taken: a processor gives them to four warps alike
-                most = min(_MOST_THREADS // held, _REGISTERS // (held * registers))
-                wanted = 1 << (-(-_blocks(each, rows) // processors) - 1).bit_length()  # so that kernels serve many
-                if most and registers < 256:
-                    yield replace(each, blocks_per_processor=min(most, wanted, _MOST_BLOCKS))
+        for each in _with_rows(chosen, columns, threads):
+            most = _most_blocks(each, more_registers)
+            if most:
+                wanted = 1 << (-(-blocks_of(each, rows) // processors) - 1).bit_length()  # so that kernels serve many
+                yield replace(each, blocks_per_processor=min(most, wanted, _MOST_BLOCKS))
 
 
-def _with_columns(form: NormForm, columns: int, slices_of_row: Iterable[int]) -> Iterator[NormForm]:
+def _candidates_of_large(form: NormForm, columns: int, more_registers: int) -> Iterator[NormForm]:
+    widest = max(form.data_itemsize, form.result_itemsize)
+    if columns > _MOST_COLUMNS or (widest == 2 and form.width == 1):
+        return
+    for chosen in _with_columns(form, columns, (1,), _VALUES_OF_LARGE):
+        for each in _with_rows(chosen, columns, _THREADS_OF_LARGE):
+            most = _most_blocks(each, more_registers)
+            if most:
+                yield replace(each, blocks_per_processor=min(most, _MOST_BLOCKS_OF_LARGE))
+
+
+def _with_columns(
+    form: NormForm, columns: int, slices_of_row: Iterable[int], values_of: dict[int, tuple[int, ...]]
+) -> Iterator[NormForm]:
     """The ways to give a row's columns to threads."""
     widest = max(form.data_itemsize, form.result_itemsize)
-    for slices, values in product(slices_of_row, _VALUES[widest]):
+    for slices, values in product(slices_of_row, values_of[widest]):
         slice_columns = replace(form, slices=slices).slice_columns(columns)
         if slices > 1 and (slice_columns * widest < _LEAST_SLICE or slice_columns * (slices - 1) >= columns):
             continue
@@ -112,39 +99,27 @@ def _with_columns(form: NormForm, columns: int, slices_of_row: Iterable[int]) ->
             yield replace(form, slices=slices, lanes=lanes, vectors=values // form.width)
 
 
-def _time(form: NormForm, columns: int, rows: int, processors: int) -> float:
-    """Microseconds. A multiprocessor has its blocks in rounds, of as many as it has room for; the next begin as others
-    end.
-    """
-    blocks, slice_columns = _blocks(form, rows), columns / form.slices
-    room = placed(form.slices, processors)
-    rounds = max(1.0, blocks / (room * form.blocks_per_processor))
-    whole_rounds = -(-blocks // (room * form.blocks_per_processor))
-    memory = rows * columns * form.moved_bytes / 4e6
-    block_bytes = slice_columns * form.warp_groups * form.group_rows * form.moved_bytes
-    parameters = 1 + form.biased
-    parameter_bytes = slice_columns * ITEMSIZE[form.parameter] * parameters * blocks / processors
-    uncoalesced = max(0.0, 64 / (min(32, form.lanes) * form.width * form.data_itemsize) - 1)
-    late = form.per_thread * ITEMSIZE[form.parameter] / 128 * parameters if form.parameters == "global" else 0.0
-    single = form.width * form.data_itemsize == 2  # bytes of an access
-    return (
-        4.14
-        + memory * (0.675 + 0.281 * uncoalesced + 0.434 * single)
-        + 0.482 * -(-blocks // room) * block_bytes / 65536  # of the multiprocessor that has most
-        + 0.696 * parameter_bytes / 65536
-        + 0.38 * max(32, form.lanes) / 512
-        + 0.008 * form.vectors * (1 + form.skips)
-        + 0.071 * (form.lanes > 32)
-        + 0.799 * form.cluster
-        + 0.114 * (form.slices == 16)
-        + (0.324 + 0.064 * (rounds - 1)) * form.centred
-        + 0.883 * math.log2(whole_rounds)
-        + 0.212 * late * whole_rounds
-    )
+def _with_rows(form: NormForm, columns: int, threads: Iterable[int]) -> Iterator[NormForm]:
+    """Blocks of about so many threads, one group at least, and where their parameters are."""
+    for groups in dict.fromkeys(max(1, each // form.group_threads) for each in threads):
+        block = replace(
+            form,
+            by_lines=False,
+            warp_groups=groups,
+            stages=2,
+            packed=form.packed or form.group_rows == 1,  # which nobody asks about a single row
+            certain_vectors=form.fewest_vectors(columns),
+        )
+        for parameters in ("ahead", "global"):
+            yield replace(block, parameters=parameters)
 
 
-def _blocks(form: NormForm, rows: int) -> int:
-    return -(-rows // (form.warp_groups * form.group_rows)) * form.slices
+def _most_blocks(form: NormForm, more_registers: int) -> int:
+    """Of a multiprocessor, by its registers, which it gives to four warps alike; 0 if a thread would need too many."""
+    registers = _registers(form) + more_registers
+    at_once = max(1, 128 // form.threads)
+    held = up(at_once * form.threads, 128)
+    return at_once * min(_MOST_THREADS // held, _REGISTERS // (held * registers)) if registers < 256 else 0
 
 
 def _registers(form: NormForm) -> int:
@@ -158,7 +133,12 @@ def _registers(form: NormForm) -> int:
     if form.parameters == "ahead":
         needed += form.parameter_words * (1 + form.biased)
     exchange = form.cluster or form.lanes > 32
-    rest = 16 + 8 * words * (1 + (exchange or form.lanes < 32) + form.centred) + 8 * form.cluster * form.centred
+    rest = 16 + 8 * words * (1 + (exchange or form.lanes < 32) + form.centred + form.cluster * form.centred)
+    rest += 8 * (form.vectors > 8)
     if form.parameters == "global" and form.per_thread >= 24:
-        rest += 8 + 8 * form.cluster
+        rest += 8 * (exchange or form.vectors > 4) + 8 * form.cluster
+    if form.parameters == "global" and form.centred and needed >= 32 and form.vectors > 4:
+        rest += 16 if form.lanes == 32 else 8
+    if form.skips and form.lanes < 32:
+        rest += 16 * words
     return up(needed + rest, 8)

@@ -5,27 +5,18 @@ The rules say what was measured on an H200 with a cold L2, at 270 to 540 MB: 512
 that a row has few warps, and few slices above all; scale and bias in shared memory where a row has several warps.
 Between the best forms of a shape lie 2 %.
 
-Many rows are faster without a ring: a block for a few rows, which loads them, and scale and bias when it needs them,
-and ends. The device's own queue of blocks keeps what is in flight together better than blocks that stay and drift
-apart: 0.95 of torch.add's bandwidth in place of 0.92 at 768 columns. But no row is on its way while a block's only one
-is added up, so that takes registers that hold enough of other blocks' rows: `_once` says where.
-
-Small arrays go so, too, but what they take is another matter: `once_tiling`.
+Where blocks that end with their first rows are faster (`once_tiling`), these are taken, by models of both times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from gradkern.cuda.device_code.columns import up
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
-from gradkern.ops.layer_norm.cuda.forward.once_tiling import (
-    choose_once,
-    lanes_for,
-    staying_time,
-    without_ring,
-)
+from gradkern.ops.layer_norm.cuda.forward.once_tiling import choose_once, lanes_for
+from gradkern.ops.layer_norm.cuda.forward.times import is_small, staying_time
 from gradkern.ops.layer_norm.cuda.row_tiling import (
     LEAST_SLICE,
     SINGLE,
@@ -55,10 +46,6 @@ _WORTH_SKIP = {
 _WORTH_UNITS = {16: 0.8, 24: 0.95, 32: 1.0}  # the same by units of 2-byte elements, without skip
 _SINGLE = {**SINGLE, 8: 1.0}  # the same where an access is of one element of 2 bytes
 _ALL_LANES = 1.01  # the worth of 16 values a thread, where all 512 threads have one row
-_ONCE = {32: 1.0, 24: 0.99, 16: 0.95, 12: 0.85}  # the worth of values a thread in a block that ends with its first rows
-_ONCE_IN_FLOAT64 = (8, 10, 12)  # values a thread
-_BY_RING = range(4096, 16384 + 1)  # rows: see _once
-_SAFE = 0.95  # of the time of blocks that stay, so that the others are worth it
 _CUT = {1: 1.0, 2: 0.97, 3: 0.94, 4: 0.985, 6: 0.8, 8: 0.79, 16: 0.76}  # what it costs to cut a row into slices
 
 
@@ -74,19 +61,17 @@ def choose(
     """`form` with its threads, slices and stages filled in; width, types and source are given. units: the same by units
     of memory, where rows may go so; most_slices: of a row that a block ends with.
     """
-    small = choose_once(form, columns, rows, processors, most_slices, 8 if shared_bytes < _SMALL else 0)
-    once = _once(form, columns, rows)
-    if once and not small:
-        return once
+    more_registers = 4 * form.itemsize * (1 + form.centred) if shared_bytes < _SMALL else 0
+    once = choose_once(form, columns, rows, processors, most_slices, more_registers)
     staying = _staying(units, columns, rows, processors, shared_bytes) if units else None
     if staying is None or staying.phase != "fused":
         staying = _staying(form, columns, rows, processors, shared_bytes)
-    if small:
-        time, chosen = small
-        alone = rows <= 2 * processors and staying.slices == 1  # blocks have no next row, for which a ring would be
-        if alone or time < _SAFE * staying_time(staying, columns, rows):
-            return chosen
-    return once or staying
+    if once is None:
+        return staying
+    time, ending = once
+    # blocks of small arrays that have no next row need no ring
+    alone = is_small(form, columns, rows, processors) and rows <= 2 * processors and staying.slices == 1
+    return ending if alone or time < staying_time(staying, columns, rows, processors) else staying
 
 
 def _staying(form: NormForm, columns: int, rows: int, processors: int, shared_bytes: int) -> NormForm:
@@ -113,74 +98,6 @@ def _staying(form: NormForm, columns: int, rows: int, processors: int, shared_by
     while chosen.shared_bytes > shared_bytes and chosen.warp_groups > 1:
         chosen = replace(chosen, warp_groups=chosen.warp_groups // 2)
     return chosen
-
-
-def _once(form: NormForm, columns: int, rows: int) -> NormForm | None:
-    """Blocks that end with their first rows, where that is faster.
-
-    While a block adds up its row and normalises it, it loads nothing: other blocks must, as much as they have registers
-    for. So rows of several warps need about 64 bytes a thread and array: 16 values of 4 bytes, 24 or 32 of 2. A mean
-    takes a sum over lanes more, and most such norms add a bias: then only data of 4 bytes and 4096 columns at most.
-    Without a mean rows of 2 bytes an element are faster so if there are two arrays of them; of one alone, wide rows
-    took up to 1.3 times as long as through the ring. One array of 4 bytes is faster so where its rows are of 128, 256
-    or 512 threads: 34 random others of 60 to 500 MB had 0.936 of the time through the ring on average (0.82 to 1.04).
-
-    A row of one warp, of one array, with a mean, a bias and 32 values a thread leaves registers for 14 blocks only: as
-    many rows as were measured take 0.87 to 0.96 of the time through the ring.
-    """
-    itemsize = max(form.data_itemsize, form.result_itemsize)
-    if form.source != "bulk" or form.by_units or form.shifted:
-        return None
-    if itemsize == 8:
-        return _once_in_float64(form, columns)
-    if form.width * itemsize < 16:
-        return None
-    if 128 < columns < 256:  # a warp has four rows, which the ring gets as one piece of memory
-        return None
-    if columns <= 1024:
-        if form.centred and form.biased and not form.skips and itemsize == 2 and columns > 768 and rows in _BY_RING:
-            return None
-        values, lanes, threads = (32, 24, 16), 32, 64
-    elif form.data_itemsize == 4:
-        values, lanes, threads = (16, 12), 256 if form.centred else 512, 256
-    elif not form.centred and (form.skips or itemsize == 4):
-        values, lanes, threads = (32, 24), 512, 256
-    else:
-        return None
-    every = _of_a_row(form, columns, values, lanes)
-    if not every:
-        return None
-    best = max(every, key=_worth_once(columns))
-    if columns > 1024 and not form.skips and (best.lanes not in (128, 256, 512) or form.result_itemsize < 4):
-        return None
-    chosen = without_ring(best, columns, threads)
-    needed = up(chosen.per_thread + (48 if form.skips else 40), 8)
-    return replace(chosen, parameters="global", blocks_per_processor=_REGISTERS // (chosen.threads * needed))
-
-
-def _once_in_float64(form: NormForm, columns: int) -> NormForm | None:
-    """The same in float64, of rows of two warps at most, without a mean or with skip: 18 random norms of 50 to 500 MB
-    had 0.972 of the time on average on an H200 (0.91 to 1.02). Wider rows took up to 1.36 of it; others, as long.
-    """
-    every = _of_a_row(form, columns, _ONCE_IN_FLOAT64, lanes=64) if form.skips or not form.centred else []
-    if not every:
-        return None
-    best = max(every, key=lambda each: coalesced(each) * columns / each.most_columns)
-    chosen = without_ring(best, columns, 128 if best.lanes <= 32 else 256)
-    # registers besides the values, as many as newer assemblers take: most where a warp has several rows
-    rest = 80 if best.lanes < 32 else 64 if form.centred or not form.skips else 56
-    most = _REGISTERS // (chosen.threads * up(2 * chosen.per_thread + rest, 8))
-    return replace(chosen, parameters="global" if form.skips else "ahead", blocks_per_processor=most)
-
-
-def _of_a_row(form: NormForm, columns: int, values: Iterable[int], lanes: int) -> list[NormForm]:
-    """With so many values a thread, those that need no more lanes for a row."""
-    every = (replace(form, lanes=lanes_for(columns, each), vectors=each // form.width) for each in values)
-    return [each for each in every if each.lanes <= lanes]
-
-
-def _worth_once(columns: int) -> Callable[[NormForm], float]:
-    return lambda form: _ONCE[form.per_thread] * coalesced(form) * columns / form.most_columns
 
 
 def _candidates(
