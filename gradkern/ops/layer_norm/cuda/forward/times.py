@@ -17,9 +17,12 @@ import math
 
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
-from gradkern.ops.layer_norm.cuda.row_tiling import placed
+from gradkern.ops.layer_norm.cuda.row_tiling import clusters, placed
 
-__all__ = ["blocks_of", "ending_time", "is_small", "staying_time"]
+__all__ = ["blocks_of", "ending_time", "is_small", "staying_loss", "staying_time"]
+
+# what it costs to cut a row into slices, of each number of them
+_CUT = {1: 0.0, 2: 0.0437, 3: 0.0635, 4: 0.0635, 6: 0.0935, 8: 0.0518, 16: 0.0813}
 
 _MOST_BYTES = 30_000_000  # read and written, of small arrays
 _MOST_BYTES_OF_FEW = 50_000_000  # where rows are two for a multiprocessor at most
@@ -44,6 +47,32 @@ def staying_time(form: NormForm, columns: int, rows: int, processors: int) -> fl
         time = 4.6 + 1.09 * _memory(form, columns, rows)
         return 0.95 * (time + 2.36 * (form.slices > 1) + 0.83 * form.centred + 2.14 * form.by_units)
     return _memory(form, columns, rows) * math.exp(_staying_loss(form, columns, rows, processors))
+
+
+def staying_loss(form: NormForm, columns: int, rows: int, processors: int) -> float:
+    """By which blocks that stay are compared with each other: the logarithm of their time over the memory's, less what
+    all forms of a shape have alike.
+    """
+    room = clusters(form, columns, processors)
+    rounds = rows / (max(1, room) * form.warp_groups * form.group_rows)
+    filled = form.stages * form.warp_groups * form.group_rows * columns / form.slices * form.read_bytes / 1024
+    return (
+        0.0504 * -math.log(max(0.05, room * form.slices / processors))  # multiprocessors that have rows
+        + 0.0845 * min(1.0, math.ceil(rounds) / rounds - 1)
+        + _CUT.get(form.slices, 1.0)
+        + 0.0124 * (form.warp_groups == 1)
+        + 0.0063 * math.log2(form.group_threads / 32) * form.centred
+        + 0.0181 * max(0.0, math.log2(form.threads / 512))
+        + 0.0213 * max(0, 32 - form.per_thread) / 32 * (form.moved_bytes < 8)
+        + 0.0236 * math.log2(16 / _access(form))
+        + 0.1069 * (_access(form) == 2)
+        + (0.0413 + 0.0242 * form.centred + 0.0374 * (form.data_itemsize == 2)) * form.by_units
+        + 0.0315 * (form.slices * form.most_columns / columns - 1)
+        + 0.1849 * _uncoalesced(form)
+        + 0.0906 * max(0.0, 1 - filled / 48)
+        + 0.0069 * (form.stages == 2)
+        + 0.0074 * (form.parameters == "shared")
+    )
 
 
 def blocks_of(form: NormForm, rows: int) -> int:
