@@ -137,8 +137,8 @@ def _registers(form: NormForm) -> int:
     rest += 8 * (form.vectors > 8)
     if form.parameters == "global" and form.per_thread >= 24:
         rest += 8 * (exchange or form.vectors > 4) + 8 * form.cluster
-    if form.parameters == "global" and form.centred and needed >= 32 and form.vectors > 4:
-        rest += 16 if form.lanes == 32 else 8
+    if form.parameters == "global" and form.centred and needed >= 24 and form.vectors > 4:
+        rest += 16 if form.lanes == 32 and needed >= 32 else 8
     if form.skips and form.lanes < 32:
         rest += 16 * words
     return up(needed + rest, 8)

@@ -25,7 +25,7 @@ _IN_FLIGHT, _MOST_IN_FLIGHT = 110 * 1024, 170 * 1024  # bytes of rows on their w
 _MOST_STAGES = 6
 _VALUES = {2: (8, 9, 12, 16, 24, 32), 4: (4, 8, 12, 16, 24, 32), 8: (4, 6, 8, 12, 16)}  # a thread, by the widest type
 _SLICES = (1, 2, 3, 4, 6, 8, 16)
-_MOST_IDLE = 1.4  # columns that threads have room for, over those of a row: of more, only if nothing else is left
+_MOST_IDLE = 1.85  # columns that threads have room for, over those of a row: of more, only if nothing else is left
 
 
 def choose(
@@ -129,6 +129,7 @@ def _registers(form: NormForm, shared_bytes: int) -> int:
     each = 1 + form.shifted + (1 + form.biased if form.parameters == "registers" else 0)
     rest = 24 + 8 * form.itemsize
     if form.by_units:  # with masks
-        rest = 76 if form.per_thread < 32 else 140 if form.centred else 116
-    rest += 8 * form.skips + (24 if shared_bytes < _SMALL else 0)
+        rest = 76 if form.per_thread < 24 else 92 if form.per_thread < 32 else 140 if form.centred else 116
+    rest += 48 if form.vectors > 24 else 0
+    rest += 4 * form.itemsize * form.skips + (24 if shared_bytes < _SMALL else 0)
     return form.per_thread * (form.itemsize // 4) * each + rest

@@ -45,7 +45,9 @@ def staying_time(form: NormForm, columns: int, rows: int, processors: int) -> fl
     """Of blocks that stay, with a ring."""
     if is_small(form, columns, rows, processors):  # less by what makes others worth it
         time = 4.6 + 1.09 * _memory(form, columns, rows)
-        return 0.95 * (time + 2.36 * (form.slices > 1) + 0.83 * form.centred + 2.14 * form.by_units)
+        return 0.95 * (
+            time + 2.36 * (form.slices > 1) + 0.83 * form.centred + 2.14 * (form.by_units or _access(form) < 8)
+        )
     return _memory(form, columns, rows) * math.exp(_staying_loss(form, columns, rows, processors))
 
 
