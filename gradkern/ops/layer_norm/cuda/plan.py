@@ -40,7 +40,7 @@ _NAMES = {  # contract name -> the kernel's
     "X_grad_sum": "bias_or_X_grad_sum",
 }
 _MATRICES = ("X", "Y", "Y_grad", "residual_grad", "X_grad")
-_MOST_SLICES_BY_UNITS = 6  # of a row: with more of them, too many clusters of a device have no rows of one shift
+_MOST_IN_TUPLE = 48  # slices of a row times shifts: with more, too many clusters of a device have no rows of one shift
 _LEAST_BY_UNITS = 385  # columns; of narrower rows a warp has too few vectors
 
 
@@ -106,15 +106,21 @@ def _with_column_blocks(
 
 
 def _by_units(call: Call, form: LayerNormForm, device: Device, rows: int, columns: int) -> LayerNormForm | None:
-    """The form by units (see RowForm), where arrays allow it and where it is faster than narrower vectors."""
+    """The form by units (see RowForm), where arrays allow it and where it is faster than vectors of one element; rows
+    of even numbers of columns were faster in vectors of two. Units of half the size where rows are cut into many
+    slices: fewer rows have shifts of their own then, and fewer multiprocessors no rows.
+    """
     matrices = [tensor for name, tensor in {**call.inputs, **call.outputs}.items() if name in _MATRICES]
-    if not may_go_by_units(form, matrices, device, rows, columns, _LEAST_BY_UNITS):
+    if form.width > 1 or not may_go_by_units(form, matrices, device, rows, columns, _LEAST_BY_UNITS):
         return None
-    form = replace(form, by_units=True, width=16 // form.data_itemsize, scale_width=1, aligned=True)
-    form = choose(form, columns, rows, device.processors, device.shared_bytes)
-    fits = form.phase == "fused" and form.row_in_registers and form.source == "bulk"
-    fits = fits and form.slices <= _MOST_SLICES_BY_UNITS
-    return form if fits else None
+    whole = 16 // form.data_itemsize
+    for width in (whole, whole // 2):
+        units = replace(form, by_units=True, width=width, scale_width=1, aligned=width == whole)
+        units = choose(units, columns, rows, device.processors, device.shared_bytes)
+        fits = units.phase == "fused" and units.row_in_registers and units.source == "bulk"
+        if fits and (units.slices <= 2 or width < whole) and units.slices * units.period(columns) <= _MOST_IN_TUPLE:
+            return units
+    return None
 
 
 def _plan(
