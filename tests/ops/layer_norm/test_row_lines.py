@@ -32,19 +32,20 @@ def form_of(operator: str, dtype: str, rows: int, columns: int, step: int = 0, c
     return spec.constants[0]
 
 
-@pytest.mark.parametrize("operator", [NORM, GRADIENT])
 @pytest.mark.parametrize(
-    ("dtype", "rows", "columns", "step", "within"),
+    ("operator", "dtype", "rows", "columns", "step", "within"),
     [
-        (d, 200_000, 128, 0, False),  # 1024 bytes
-        (d, 40_000, 1192, 0, True),
-        (d, 40_000, 1192, 1200, False),  # rows lie apart, each at the start of a line
-        (h, 30_000, 5000, 0, True),
-        (h, 30_001, 4787, 0, True),  # by units
-        (f, 2_000, 40_008, 0, True),  # in slices
-        (d, 200_000, 104, 0, False),  # two rows at once are 13 lines
-        (d, 200_000, 100, 0, True),
-        (d, 200_000, 104, 108, False),  # two at once, apart
+        (NORM, h, 30_000, 5056, 0, False),  # 79 lines
+        (NORM, h, 30_000, 5000, 5056, False),  # rows lie apart, each at the start of a line
+        (GRADIENT, d, 200_000, 128, 0, False),  # 1024 bytes
+        (GRADIENT, d, 40_000, 1192, 0, True),
+        (GRADIENT, d, 40_000, 1192, 1200, False),
+        *((operator, h, 30_000, 5000, 0, True) for operator in (NORM, GRADIENT)),
+        *((operator, h, 30_001, 4787, 0, True) for operator in (NORM, GRADIENT)),  # by units
+        *((operator, f, 2_000, 40_008, 0, True) for operator in (NORM, GRADIENT)),  # in slices
+        (GRADIENT, d, 200_000, 104, 0, False),  # two rows at once are 13 lines
+        (GRADIENT, d, 200_000, 100, 0, True),
+        (GRADIENT, d, 200_000, 104, 108, False),  # two at once, apart
     ],
 )
 def test_rows_that_begin_within_lines(

@@ -40,7 +40,7 @@ _NAMES = {  # contract name -> the kernel's
     "X_grad_sum": "bias_or_X_grad_sum",
 }
 _MATRICES = ("X", "Y", "Y_grad", "residual_grad", "X_grad")
-_MOST_IN_TUPLE = 48  # slices of a row times shifts: with more, too many clusters of a device have no rows of one shift
+_IN_TUPLE, _MOST_IN_TUPLE = 16, 48  # blocks, one for each slice and shift: of more, too many have no tuple to be in
 _LEAST_BY_UNITS = 385  # columns; of narrower rows a warp has too few vectors
 
 
@@ -107,18 +107,18 @@ def _with_column_blocks(
 
 def _by_units(call: Call, form: LayerNormForm, device: Device, rows: int, columns: int) -> LayerNormForm | None:
     """The form by units (see RowForm), where arrays allow it and where it is faster than vectors of one element; rows
-    of even numbers of columns were faster in vectors of two. Units of half the size where rows are cut into many
-    slices: fewer rows have shifts of their own then, and fewer multiprocessors no rows.
+    of even numbers of columns were faster in vectors of two. Units of half the size, where rows are cut into several
+    slices, have half as many shifts.
     """
     matrices = [tensor for name, tensor in {**call.inputs, **call.outputs}.items() if name in _MATRICES]
     if form.width > 1 or not may_go_by_units(form, matrices, device, rows, columns, _LEAST_BY_UNITS):
         return None
     whole = 16 // form.data_itemsize
-    for width in (whole, whole // 2):
+    for width, most in ((whole, _IN_TUPLE), (whole // 2, _IN_TUPLE), (whole, _MOST_IN_TUPLE)):
         units = replace(form, by_units=True, width=width, scale_width=1, aligned=width == whole)
         units = choose(units, columns, rows, device.processors, device.shared_bytes)
         fits = units.phase == "fused" and units.row_in_registers and units.source == "bulk"
-        if fits and (units.slices <= 2 or width < whole) and units.slices * units.period(columns) <= _MOST_IN_TUPLE:
+        if fits and units.slices * units.period(columns) <= most:
             return units
     return None
 

@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
 
 from gradkern.ops.layer_norm.cuda.row_form import LINE, RowForm
 
-__all__ = ["LEAST_SLICE", "SINGLE", "begins_within_lines", "busy", "clusters", "coalesced", "placed", "vectors"]
+__all__ = ["LEAST_SLICE", "begins_within_lines", "clusters", "coalesced", "placed"]
 
 LEAST_SLICE = 4096  # bytes of a row: of less, blocks of a cluster wait for each other longer than they work
 # which share of an H200's multiprocessors has clusters of so many blocks
 _PLACED = {1: 1.0, 2: 1.0, 3: 0.89, 4: 0.91, 6: 0.78, 8: 0.91, 16: 0.85}
-_HALVES = 0.97  # the worth of vectors half as wide as alignment allows, which may waste fewer lanes
-_ONE_UNIT = 0.7  # that of one vector a thread, where it may hold another row's elements
-SINGLE = {8: 0.9, 9: 0.96, 12: 1.0, 16: 1.0}  # of values a thread, where an access is of one element of 2 bytes
-
-
-def vectors(
-    form: RowForm, widest: int, worth: Mapping[int, float], single: Mapping[int, float] = SINGLE
-) -> Iterator[tuple[int, int, float]]:
-    """Widths of vectors, and how many values a thread may have of a row then, with what that is worth.
-
-    widest: bytes of the widest element; worth: of values a thread; single: the same where an access is of one element
-    of 2 bytes.
-    """
-    halves = form.width // 2 if form.width * widest == 16 and form.width > 1 and not form.by_units else 0
-    for width, share in ((form.width, 1.0), (halves, _HALVES)):
-        for values, each in (single if width == 1 and widest == 2 else worth).items():
-            if width and values % width == 0:
-                yield width, values, each * share * (_ONE_UNIT if form.by_units and values == width else 1.0)
 
 
 def begins_within_lines(form: RowForm, columns: int) -> bool:
@@ -45,13 +26,6 @@ def begins_within_lines(form: RowForm, columns: int) -> bool:
 def coalesced(form: RowForm) -> float:
     """What it costs where a warp has several rows and takes less than 64 bytes of each at a time."""
     return math.sqrt(min(1.0, form.lanes * form.width * min(form.data_itemsize, form.upstream_itemsize) / 64))
-
-
-def busy(form: RowForm, columns: int, processors: int) -> float:
-    """What it costs that some multiprocessors get no rows: clusters lie within one part of the device, and their number
-    is a multiple of the period. The others have more of the memory's bandwidth then, so it is less than their share.
-    """
-    return math.sqrt(clusters(form, columns, processors) * form.slices / processors)
 
 
 def clusters(form: RowForm, columns: int, processors: int) -> int:

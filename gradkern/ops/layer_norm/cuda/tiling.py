@@ -13,19 +13,12 @@ best on average, where the fewest values a thread, at any price, had taken 5 % m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gradkern.cuda.device_code.columns import chunk_of, up
 from gradkern.ops.layer_norm.cuda.form import LayerNormForm
-from gradkern.ops.layer_norm.cuda.row_tiling import (
-    LEAST_SLICE,
-    begins_within_lines,
-    busy,
-    clusters,
-    coalesced,
-    vectors,
-)
+from gradkern.ops.layer_norm.cuda.row_tiling import LEAST_SLICE, begins_within_lines, clusters, coalesced
 
 __all__ = ["choose"]
 
@@ -37,6 +30,9 @@ _WORTH = {  # of values a thread, by the bytes of the widest element
     4: {4: 0.8, 6: 0.9, 8: 1.0, 10: 0.98, 12: 0.99, 14: 0.97, 16: 0.96, 24: 0.9},
     8: {4: 0.9, 8: 1.0, 12: 0.9},
 }
+_HALVES = 0.97  # the worth of vectors half as wide as alignment allows, which may waste fewer lanes
+_ONE_UNIT = 0.7  # that of one vector a thread, where it may hold another row's elements
+_SINGLE = {8: 0.9, 9: 0.96, 12: 1.0, 16: 1.0}  # of values a thread, where an access is of one element of 2 bytes
 _FULL = {2: 12288, 4: 14336, 8: 14336}  # bytes of a tensor's rows that threads hold so that a multiprocessor is busy
 _ALONE = (224, 256)  # lanes of one group that are better than twice as many: see _with_fewer_warps
 _FEW = 4  # rows for a multiprocessor
@@ -111,7 +107,7 @@ def _candidates(
         slice_columns = replace(form, slices=slices).slice_columns(columns)
         if slice_columns * (slices - 1) >= columns or (slices > 1 and slice_columns * widest < LEAST_SLICE):
             continue
-        for width, values, worth in vectors(form, widest, _WORTH[widest]):
+        for width, values, worth in _vectors(form, widest, _WORTH[widest]):
             lanes = -(-slice_columns // values)
             lanes = up(lanes, 32) if lanes > 16 or form.by_units else 1 << (lanes - 1).bit_length()
             lanes = up(lanes, 64) if lanes > 384 and registers == 2 else lanes  # 416 lanes spill registers
@@ -136,7 +132,7 @@ def _candidates(
             full = 0.75 + 0.25 * min(1.0, groups * chosen.group_threads * values * widest / _FULL[widest])
             if widest < 4 and form.width > 1 and groups == 1:  # nobody works while its warps wait for each other
                 full *= 0.95
-            yield used * worth * full * shape * busy(chosen, columns, processors), chosen
+            yield used * worth * full * shape * _busy(chosen, columns, processors), chosen
     if in_clusters:  # too wide to row_in_registers a row in registers: the ring is read twice
         chosen = replace(form, slices=16, lanes=512, row_in_registers=False)
         chosen = replace(chosen, vectors=-(-chosen.slice_columns(columns) // (form.width * 512)))
@@ -151,6 +147,25 @@ def _candidates(
         yield 0.0001, replace(form, slices=slices, lanes=256, vectors=most, phase="apply")
     elif not in_clusters:
         yield 0.0001, replace(form, lanes=256, vectors=most)
+
+
+def _vectors(form: RowForm, widest: int, worth: Mapping[int, float]) -> Iterator[tuple[int, int, float]]:
+    """Widths of vectors, and how many values a thread may have of a row then, with what that is worth.
+
+    widest: bytes of the widest element; worth: of values a thread, where an access is of more than 2 bytes.
+    """
+    halves = form.width // 2 if form.width * widest == 16 and form.width > 1 and not form.by_units else 0
+    for width, share in ((form.width, 1.0), (halves, _HALVES)):
+        for values, each in (_SINGLE if width == 1 and widest == 2 else worth).items():
+            if width and values % width == 0:
+                yield width, values, each * share * (_ONE_UNIT if form.by_units and values == width else 1.0)
+
+
+def _busy(form: RowForm, columns: int, processors: int) -> float:
+    """What it costs that some multiprocessors get no rows: clusters lie within one part of the device, and their number
+    is a multiple of the period. The others have more of the memory's bandwidth then, so it is less than their share.
+    """
+    return math.sqrt(clusters(form, columns, processors) * form.slices / processors)
 
 
 def _with_fewer_warps(form: LayerNormForm, columns: int) -> LayerNormForm:
