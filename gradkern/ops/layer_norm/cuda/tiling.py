@@ -149,7 +149,7 @@ def _candidates(
         yield 0.0001, replace(form, lanes=256, vectors=most)
 
 
-def _vectors(form: RowForm, widest: int, worth: Mapping[int, float]) -> Iterator[tuple[int, int, float]]:
+def _vectors(form: LayerNormForm, widest: int, worth: Mapping[int, float]) -> Iterator[tuple[int, int, float]]:
     """Widths of vectors, and how many values a thread may have of a row then, with what that is worth.
 
     widest: bytes of the widest element; worth: of values a thread, where an access is of more than 2 bytes.
@@ -161,7 +161,7 @@ def _vectors(form: RowForm, widest: int, worth: Mapping[int, float]) -> Iterator
                 yield width, values, each * share * (_ONE_UNIT if form.by_units and values == width else 1.0)
 
 
-def _busy(form: RowForm, columns: int, processors: int) -> float:
+def _busy(form: LayerNormForm, columns: int, processors: int) -> float:
     """What it costs that some multiprocessors get no rows: clusters lie within one part of the device, and their number
     is a multiple of the period. The others have more of the memory's bandwidth then, so it is less than their share.
     """
