@@ -22,6 +22,7 @@ _REGISTERS = 65536  # of a multiprocessor
 _MOST_THREADS = 2048
 _MOST_LANES = 1024
 _MOST_COLUMNS = 13_000  # of large arrays
+_MOST_COMPUTED = 2048  # of these, with a mean, of one array of 2-byte elements: eight of more columns had a ring faster
 _VALUES = {2: (8, 16, 24, 32, 48), 4: (4, 8, 16, 24, 32), 8: (2, 4, 8, 12, 16, 24, 32)}  # a thread, by the widest type
 _VALUES_OF_LARGE = {2: (8, 16, 24, 32, 48), 4: (4, 6, 8, 12, 16, 24, 32), 8: (4, 6, 8, 10, 12, 16, 20, 24)}
 _SLICES = (1, 2, 4, 8, 16)
@@ -74,6 +75,8 @@ def _candidates_of_small(
 def _candidates_of_large(form: NormForm, columns: int, more_registers: int) -> Iterator[NormForm]:
     widest = max(form.data_itemsize, form.result_itemsize)
     if columns > _MOST_COLUMNS or (widest == 2 and form.width == 1):
+        return
+    if widest == 2 and form.centred and not form.skips and columns > _MOST_COMPUTED:
         return
     for chosen in _with_columns(form, columns, (1,), _VALUES_OF_LARGE):
         for each in _with_rows(chosen, columns, _THREADS_OF_LARGE):

@@ -76,8 +76,9 @@ def _staying(forms: list[NormForm], columns: int, rows: int, processors: int, sh
     most = max(1, 16 // (form.itemsize // 4) // form.width)
     slices = -(-columns // (256 * most * form.width))
     form = replace(form, slices=slices, lanes=256, vectors=most, parameters="shared", phase="apply")
-    made = [_with_stages(replace(form, warp_groups=groups), columns, shared_bytes) for groups in (2, 1)]
-    return next((each for each in made if each.shared_bytes <= shared_bytes), made[-1])
+    several = [_with_stages(replace(form, warp_groups=groups), columns, shared_bytes) for groups in (2, 1)]
+    fits = [each for each in several if each.shared_bytes <= shared_bytes and each.threads * form.itemsize <= 2048]
+    return (fits or several[-1:])[0]
 
 
 def _candidates(form: NormForm, columns: int, rows: int, processors: int, shared_bytes: int) -> Iterator[NormForm]:
@@ -98,7 +99,8 @@ def _candidates(form: NormForm, columns: int, rows: int, processors: int, shared
 
 def _with_groups(form: NormForm, columns: int, few: bool, shared_bytes: int) -> Iterator[NormForm]:
     """Blocks of one or several such groups, with scale and bias in registers if these suffice."""
-    for groups in {max(1, threads // form.group_threads) for threads in _THREADS}:
+    computes_much = form.centred and max(form.data_itemsize, form.result_itemsize) == 2
+    for groups in {max(1, threads // form.group_threads) for threads in _THREADS[computes_much:]}:
         if (few and groups > 4) or (groups > 15 and form.lanes > 32):  # of named barriers a block has 15
             continue
         for parameters in ("registers", "shared"):
@@ -129,7 +131,8 @@ def _registers(form: NormForm, shared_bytes: int) -> int:
     each = 1 + form.shifted + (1 + form.biased if form.parameters == "registers" else 0)
     rest = 24 + 8 * form.itemsize
     if form.by_units:  # with masks
-        rest = 76 if form.per_thread < 24 else 92 if form.per_thread < 32 else 140 if form.centred else 116
+        rest = 76 if form.per_thread < 24 else 92 if form.per_thread < 32 else 116
+        rest += (24 + 16 * form.skips) * form.centred if form.per_thread >= 24 else 0
     rest += 48 if form.vectors > 24 else 0
     rest += 4 * form.itemsize * form.skips + (24 if shared_bytes < _SMALL else 0)
     return form.per_thread * (form.itemsize // 4) * each + rest

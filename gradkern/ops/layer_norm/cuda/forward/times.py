@@ -22,7 +22,7 @@ from gradkern.ops.layer_norm.cuda.row_tiling import clusters, placed
 __all__ = ["blocks_of", "ending_time", "is_small", "staying_loss", "staying_time"]
 
 # what it costs to cut a row into slices, of each number of them
-_CUT = {1: 0.0, 2: 0.0437, 3: 0.0635, 4: 0.0635, 6: 0.0935, 8: 0.0518, 16: 0.0813}
+_CUT = {1: 0.0, 2: 0.0428, 3: 0.0357, 4: 0.0357, 6: 0.027, 8: 0.0259, 16: 0.0378}
 
 _MOST_BYTES = 30_000_000  # read and written, of small arrays
 _MOST_BYTES_OF_FEW = 50_000_000  # where rows are two for a multiprocessor at most
@@ -59,21 +59,21 @@ def staying_loss(form: NormForm, columns: int, rows: int, processors: int) -> fl
     rounds = rows / (max(1, room) * form.warp_groups * form.group_rows)
     filled = form.stages * form.warp_groups * form.group_rows * columns / form.slices * form.read_bytes / 1024
     return (
-        0.0504 * -math.log(max(0.05, room * form.slices / processors))  # multiprocessors that have rows
-        + 0.0845 * min(1.0, math.ceil(rounds) / rounds - 1)
+        0.3 * -math.log(max(0.05, room * form.slices / processors))  # multiprocessors that have rows
+        + 0.0887 * min(1.0, math.ceil(rounds) / rounds - 1)
         + _CUT.get(form.slices, 1.0)
-        + 0.0124 * (form.warp_groups == 1)
-        + 0.0063 * math.log2(form.group_threads / 32) * form.centred
-        + 0.0181 * max(0.0, math.log2(form.threads / 512))
-        + 0.0213 * max(0, 32 - form.per_thread) / 32 * (form.moved_bytes < 8)
-        + 0.0236 * math.log2(16 / _access(form))
-        + 0.1069 * (_access(form) == 2)
-        + (0.0413 + 0.0242 * form.centred + 0.0374 * (form.data_itemsize == 2)) * form.by_units
-        + 0.0315 * (form.slices * form.most_columns / columns - 1)
-        + 0.1849 * _uncoalesced(form)
-        + 0.0906 * max(0.0, 1 - filled / 48)
-        + 0.0069 * (form.stages == 2)
-        + 0.0074 * (form.parameters == "shared")
+        + 0.0126 * (form.warp_groups == 1)
+        + 0.0062 * math.log2(form.group_threads / 32) * form.centred
+        + 0.0183 * max(0.0, math.log2(form.threads / 512))
+        + 0.0201 * max(0, 32 - form.per_thread) / 32 * (form.moved_bytes < 8)
+        + 0.0245 * math.log2(16 / _access(form))
+        + 0.1042 * (_access(form) == 2)
+        + (0.026 + 0.0245 * form.centred + 0.0436 * (form.data_itemsize == 2)) * form.by_units
+        + 0.0311 * (form.slices * form.most_columns / columns - 1)
+        + 0.1847 * _uncoalesced(form)
+        + 0.091 * max(0.0, 1 - filled / 48)
+        + 0.0068 * (form.stages == 2)
+        + 0.0067 * (form.parameters == "shared")
     )
 
 
