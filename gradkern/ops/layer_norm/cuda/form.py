@@ -51,7 +51,7 @@ class LayerNormForm(RowForm):
     row_in_registers: bool = True
     aligned: bool = True  # rows of X and Y_grad start at multiples of 16 bytes
     packed: bool = True  # rows of X, of Y_grad and of X_grad lie end to end
-    by_units: bool = False  # vectors lie where memory has units of 16 bytes, not where rows begin: see RowForm
+    by_units: bool = False  # vectors lie where memory has units of their size, not where rows begin: see RowForm
     by_lines: bool = False  # rows lie in the ring as they do in memory's lines: see RowForm
     long_rows: bool = False  # row numbers, or the bytes from row to row, need 64 bits
     native_bfloat16: bool = True

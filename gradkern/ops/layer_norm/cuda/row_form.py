@@ -17,10 +17,10 @@ class RowForm(ByColumns):
     Up to three arrays pass through the ring: X, another one, which a gradient calls upstream, and what is added to its
     result.
 
-    Rows that lie end to end begin anywhere in memory's units of 16 bytes: in all arrays alike, if their elements have
-    one size. `by_units`, vectors are those units: a row's first begins up to width - 1 elements, its shift, before the
-    row, and its last may end behind it; what they have of other rows is left out. Rows a `period` apart have one shift;
-    a block takes only such rows, so that each of its threads has fixed columns.
+    Rows that lie end to end begin anywhere in memory's units of 16 bytes, 8 or 4: in all arrays alike, if their
+    elements have one size. `by_units`, vectors are such units: a row's first begins up to width - 1 elements, its
+    shift, before the row, and its last may end behind it; what they have of other rows is left out. Rows a `period`
+    apart have one shift; a block takes only such rows, so that each of its threads has fixed columns.
 
     Rows that begin anywhere in memory's lines, one or several end to end, lie in a stage of the ring as in their lines,
     `by_lines`. Were they put at its start, the copy engine would ask the L2 cache for every line in parts, and for some

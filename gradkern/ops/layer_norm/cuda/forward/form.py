@@ -66,7 +66,7 @@ class NormForm(RowForm):
     parameters: str = "registers"
     aligned: bool = True  # rows of X start at multiples of 16 bytes
     packed: bool = True  # rows of X lie end to end
-    by_units: bool = False  # vectors lie where memory has units of 16 bytes, not where rows begin: see RowForm
+    by_units: bool = False  # vectors lie where memory has units of their size, not where rows begin: see RowForm
     by_lines: bool = False  # rows lie in the ring as they do in memory's lines: see RowForm
     long_rows: bool = False  # row numbers, or the bytes from row to row, need 64 bits
     native_bfloat16: bool = True
