@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from itertools import cycle, product
 
 import pytest
@@ -184,3 +186,14 @@ def test_no_register_is_spilled_where_fewer_rows_have_a_ring(data: str) -> None:
     made = compile_kernel(build(form), len(ARGUMENTS), HOPPER[0], form.threads, form.blocks_per_processor)
     assert made.spilled == 0
     assert "ld.local" not in made.ptx
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 4])
+def test_few_groups_name_their_barriers(groups: int) -> None:
+    """Of a number that the compiler does not know a block takes all 16; more than four such blocks took as long as four."""
+    from gradkern.cuda.compile import compile_kernel
+    from gradkern.ops.layer_norm.cuda.forward.kernel import build
+
+    form = replace(form_of((SIMPLIFIED, f, f, 1024, 4), HOPPER[0]), lanes=64, vectors=4, warp_groups=groups)
+    made = compile_kernel(build(form), len(ARGUMENTS), HOPPER[0], form.threads, 1)
+    assert set(re.findall(r"bar\.sync\s+([^,;\s]+)", made.ptx)) - {"0"} == {str(1 + group) for group in range(groups)}
