@@ -190,7 +190,7 @@ def test_no_register_is_spilled_where_fewer_rows_have_a_ring(data: str) -> None:
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 4])
 def test_few_groups_name_their_barriers(groups: int) -> None:
-    """Of a number that the compiler does not know a block takes all 16; more than four such blocks took as long as four."""
+    """Of a number that the compiler does not know a block takes all 16, and more than four such blocks gain nothing."""
     from gradkern.cuda.compile import compile_kernel
     from gradkern.ops.layer_norm.cuda.forward.kernel import build
 
