@@ -114,13 +114,16 @@ def _by_units(call: Call, form: LayerNormForm, device: Device, rows: int, column
     if form.width > 1 or not may_go_by_units(form, matrices, device, rows, columns, _LEAST_BY_UNITS):
         return None
     whole = 16 // form.data_itemsize
-    for width, most in ((whole, _IN_TUPLE), (whole // 2, _IN_TUPLE), (whole, _MOST_IN_TUPLE)):
+    found: list[LayerNormForm] = []
+    for width in (whole, whole // 2):
         units = replace(form, by_units=True, width=width, scale_width=1, aligned=width == whole)
         units = choose(units, columns, rows, device.processors, device.shared_bytes)
-        fits = units.phase == "fused" and units.row_in_registers and units.source == "bulk"
-        if fits and units.slices * units.period(columns) <= most:
-            return units
-    return None
+        if units.phase == "fused" and units.row_in_registers and units.source == "bulk":
+            if units.slices * units.period(columns) <= _IN_TUPLE:
+                return units
+            found.append(units)
+    fits = (each for each in found if each.width == whole and each.slices * each.period(columns) <= _MOST_IN_TUPLE)
+    return next(fits, None)
 
 
 def _plan(

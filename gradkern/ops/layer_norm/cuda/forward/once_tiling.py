@@ -30,7 +30,7 @@ _LEAST_SLICE = 1500  # bytes of a row
 _MOST_ROWS_OF_16 = 4  # in clusters of 16 blocks, of which there is room for 7
 _THREADS = (1, 128, 256)  # of a block, at least, where multiprocessors have several
 _THREADS_OF_LARGE = (64, 128, 256, 512)
-_MOST_BLOCKS, _MOST_BLOCKS_OF_LARGE = 16, 32  # of a multiprocessor
+_MOST_BLOCKS = 16  # of a multiprocessor, where arrays are small
 
 
 def choose_once(
@@ -65,11 +65,9 @@ def _candidates_of_small(
 ) -> Iterator[NormForm]:
     for chosen in _with_columns(form, columns, slices, _VALUES):
         threads = _THREADS if rows > 2 * processors and chosen.slices == 1 else (1,)
-        for each in _with_rows(chosen, columns, threads):
-            most = _most_blocks(each, more_registers)
-            if most:
-                wanted = 1 << (-(-blocks_of(each, rows) // processors) - 1).bit_length()  # so that kernels serve many
-                yield replace(each, blocks_per_processor=min(most, wanted, _MOST_BLOCKS))
+        for each in _with_rows(chosen, columns, threads, more_registers):
+            wanted = 1 << (-(-blocks_of(each, rows) // processors) - 1).bit_length()  # so that kernels serve many
+            yield replace(each, blocks_per_processor=min(each.blocks_per_processor, wanted, _MOST_BLOCKS))
 
 
 def _candidates_of_large(form: NormForm, columns: int, more_registers: int) -> Iterator[NormForm]:
@@ -79,10 +77,7 @@ def _candidates_of_large(form: NormForm, columns: int, more_registers: int) -> I
     if widest == 2 and form.centred and not form.skips and columns > _MOST_COMPUTED:
         return
     for chosen in _with_columns(form, columns, (1,), _VALUES_OF_LARGE):
-        for each in _with_rows(chosen, columns, _THREADS_OF_LARGE):
-            most = _most_blocks(each, more_registers)
-            if most:
-                yield replace(each, blocks_per_processor=min(most, _MOST_BLOCKS_OF_LARGE))
+        yield from _with_rows(chosen, columns, _THREADS_OF_LARGE, more_registers)
 
 
 def _with_columns(
@@ -102,8 +97,8 @@ def _with_columns(
             yield replace(form, slices=slices, lanes=lanes, vectors=values // form.width)
 
 
-def _with_rows(form: NormForm, columns: int, threads: Iterable[int]) -> Iterator[NormForm]:
-    """Blocks of about so many threads, one group at least, and where their parameters are."""
+def _with_rows(form: NormForm, columns: int, threads: Iterable[int], more_registers: int) -> Iterator[NormForm]:
+    """Blocks of about so many threads, one group at least, and where their parameters are; as many as have room."""
     for groups in dict.fromkeys(max(1, each // form.group_threads) for each in threads):
         block = replace(
             form,
@@ -114,7 +109,10 @@ def _with_rows(form: NormForm, columns: int, threads: Iterable[int]) -> Iterator
             certain_vectors=form.fewest_vectors(columns),
         )
         for parameters in ("ahead", "global"):
-            yield replace(block, parameters=parameters)
+            made = replace(block, parameters=parameters)
+            most = _most_blocks(made, more_registers)
+            if most:
+                yield replace(made, blocks_per_processor=most)
 
 
 def _most_blocks(form: NormForm, more_registers: int) -> int:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from gradkern.cuda.device_code.columns import up
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
 from gradkern.ops.layer_norm.cuda.forward.once_tiling import choose_once, lanes_for
-from gradkern.ops.layer_norm.cuda.forward.times import is_small, staying_loss, staying_time
+from gradkern.ops.layer_norm.cuda.forward.times import CUT, is_small, staying_loss, staying_time
 from gradkern.ops.layer_norm.cuda.row_tiling import LEAST_SLICE, begins_within_lines, clusters
 
 __all__ = ["choose"]
@@ -24,7 +24,6 @@ _SMALL = 128 * 1024  # bytes of shared memory; of such devices assemblers take a
 _IN_FLIGHT, _MOST_IN_FLIGHT = 110 * 1024, 170 * 1024  # bytes of rows on their way to a multiprocessor
 _MOST_STAGES = 6
 _VALUES = {2: (8, 9, 12, 16, 24, 32), 4: (4, 8, 12, 16, 24, 32), 8: (4, 6, 8, 12, 16)}  # a thread, by the widest type
-_SLICES = (1, 2, 3, 4, 6, 8, 16)
 _MOST_IDLE = 1.85  # columns that threads have room for, over those of a row: of more, only if nothing else is left
 
 
@@ -84,7 +83,7 @@ def _staying(forms: list[NormForm], columns: int, rows: int, processors: int, sh
 def _candidates(form: NormForm, columns: int, rows: int, processors: int, shared_bytes: int) -> Iterator[NormForm]:
     """Every way to give the columns to threads for which there are registers and shared memory."""
     widest = max(form.data_itemsize, form.result_itemsize)
-    for slices in _SLICES if form.source == "bulk" else (1,):
+    for slices in CUT if form.source == "bulk" else (1,):
         slice_columns = replace(form, slices=slices).slice_columns(columns)
         if slice_columns * (slices - 1) >= columns or (slices > 1 and slice_columns * widest < LEAST_SLICE):
             continue

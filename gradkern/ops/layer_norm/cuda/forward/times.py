@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import math
 
-from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
 from gradkern.ops.layer_norm.cuda.row_tiling import clusters, placed
 
-__all__ = ["blocks_of", "ending_time", "is_small", "staying_loss", "staying_time"]
+__all__ = ["CUT", "blocks_of", "ending_time", "is_small", "staying_loss", "staying_time"]
 
-# what it costs to cut a row into slices, of each number of them
-_CUT = {1: 0.0, 2: 0.0428, 3: 0.0357, 4: 0.0357, 6: 0.027, 8: 0.0259, 16: 0.0378}
+# what it costs to cut a row into slices, of each number of them, where blocks stay
+CUT = {1: 0.0, 2: 0.0428, 3: 0.0357, 4: 0.0357, 6: 0.027, 8: 0.0259, 16: 0.0378}
 
 _MOST_BYTES = 30_000_000  # read and written, of small arrays
 _MOST_BYTES_OF_FEW = 50_000_000  # where rows are two for a multiprocessor at most
@@ -63,7 +62,7 @@ def staying_loss(form: NormForm, columns: int, rows: int, processors: int) -> fl
     return (
         0.3 * -math.log(max(0.05, room * form.slices / processors))  # multiprocessors that have rows
         + 0.0887 * min(1.0, math.ceil(rounds) / rounds - 1)
-        + _CUT.get(form.slices, 1.0)
+        + CUT[form.slices]
         + 0.0126 * (form.warp_groups == 1)
         + 0.0062 * math.log2(form.group_threads / 32) * form.centred
         + 0.0183 * max(0.0, math.log2(form.threads / 512))
@@ -162,9 +161,9 @@ def _small_ending_time(form: NormForm, columns: int, rows: int, processors: int)
     whole_rounds = -(-blocks // (room * form.blocks_per_processor))
     block_bytes = slice_columns * form.warp_groups * form.group_rows * form.moved_bytes
     parameters = 1 + form.biased
-    parameter_bytes = slice_columns * ITEMSIZE[form.parameter] * parameters * blocks / processors
+    parameter_bytes = slice_columns * form.parameter_itemsize * parameters * blocks / processors
     uncoalesced = max(0.0, 64 / (min(32, form.lanes) * form.width * form.data_itemsize) - 1)
-    late = form.per_thread * ITEMSIZE[form.parameter] / 128 * parameters if form.parameters == "global" else 0.0
+    late = form.per_thread * form.parameter_itemsize / 128 * parameters if form.parameters == "global" else 0.0
     single = form.width * form.data_itemsize == 2  # bytes of an access
     return (
         4.14
