@@ -66,7 +66,7 @@ def test_one_kernel_serves_slices_of_several_widths(columns: int) -> None:
 
 
 def test_a_team_of_warps_a_row() -> None:
-    check(LAYER, 11, 768, (b, b, f), 1, width=8, lanes=64, vectors=2, warp_groups=1, most_ahead=1, scale_width=4)
+    check(LAYER, 11, 768, (b, b, f), 1, width=8, lanes=64, vectors=2, warp_groups=1, scale_width=4)
 
 
 @pytest.mark.parametrize("strides", [False, True])

@@ -57,7 +57,6 @@ class LayerNormForm(RowForm):
     native_bfloat16: bool = True
     blocks_per_processor: int = 1
     single_block: bool = False  # a block has all rows of its columns, so that its sums are the result
-    most_ahead: int = 0  # how many rounds a block may be ahead of the average; 0: any
     chunk: int = 8  # final sums: threads side by side, of 4 columns each
     residual: bool = False  # a gradient of X's type is added to X_grad
     # not 0: blocks of their own add up scale_grad and bias_grad, each of a stripe of columns that so many threads have
@@ -194,7 +193,6 @@ class LayerNormForm(RowForm):
             chunk=self.chunk,
             single_block=self.single_block,
             by_units=self.by_units,
-            counts_progress=self.most_ahead > 0,
             long=self.long_rows,
             native_bfloat16=self.native_bfloat16,
         )

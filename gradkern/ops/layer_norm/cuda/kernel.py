@@ -59,7 +59,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
     SUMS_APART, STRIPE, STRIPE_BLOCKS = form.sums_apart, form.stripe, form.stripe_blocks
     ROW_TERMS, NEEDS_X, ZERO_PADDED = form.row_terms, form.needs_X, form.zero_padded
     EXCHANGE = ROW_TERMS and not APPLY and (WARPS > 1 or CLUSTER)
-    MOST_AHEAD, SINGLE_BLOCK = form.most_ahead, form.single_block
+    SINGLE_BLOCK = form.single_block
     X_BYTES, D_BYTES, OUT_BYTES = form.data_itemsize, form.upstream_itemsize, form.result_itemsize
     STAGE, SLOTS, PAIR = sum(form.slots), form.exchange_slots, 2 * form.itemsize
     PAIRS_AT, BY_UNITS, UNIT = form.exchange_at, form.by_units, form.vector_bytes
@@ -81,16 +81,6 @@ def build(form: LayerNormForm) -> Callable[..., None]:
     add_columns = column_blocks(form, load_statistics) if SUMS_APART else None
     place_of, elements_inside = row_units(form)
     float_of_bits = i.float_of_bits(form.compute)
-
-    @device_function
-    def wait_for_others(progress: int, seen: int, rounds: int, blocks: int, group: int) -> int:
-        """Who is MOST_AHEAD rounds ahead of the average leaves the memory to others: rows in flight stay neighbours."""
-        expected = int32(blocks * SLICES) * int32(rounds - MOST_AHEAD)
-        while seen < expected:
-            seen = i.look(progress)
-        if group == 0:
-            i.report(progress)
-        return i.look(progress)  # for the next round
 
     def kernel(
         Y_grad: int, X: int, scale: int, bias_or_X_grad_sum: int, mean: int, inv_std: int,
@@ -207,7 +197,6 @@ def build(form: LayerNormForm) -> Callable[..., None]:
             cuda.syncthreads()
 
         stage, parity = int32(0), int32(0)
-        rounds, seen, progress = int32(0), int32(0), counter + 128
         buffer, exchange_parity = int32(0), int32(0)
         while row < rows:
             if WARPS > 1:  # computed again from a number that is new to the compiler, these hold no registers till then
@@ -243,9 +232,6 @@ def build(form: LayerNormForm) -> Callable[..., None]:
                 store_global_pair(sums_of_rows + (int64(own_row) * SLICES + slice_) * PAIR, pair)
 
             refill = ROW(row + STAGES * step)
-            if MOST_AHEAD > 0 and group_thread == 0:
-                seen = wait_for_others(progress, seen, rounds, blocks, group)
-                rounds = int32(rounds + 1)
             if RING and REFILLS_EARLY:
                 fetch(stage_at, barrier, X, Y_grad, residual, X_stride, D_stride, residual_stride, refill, rows,
                       group_thread, lane, group_row, columns)  # fmt: skip

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device, in_turn
@@ -40,7 +42,6 @@ _NAMES = {  # contract name -> the kernel's
     "X_grad_sum": "bias_or_X_grad_sum",
 }
 _MATRICES = ("X", "Y", "Y_grad", "residual_grad", "X_grad")
-_IN_TUPLE, _MOST_IN_TUPLE = 16, 48  # blocks, one for each slice and shift: of more, too many have no tuple to be in
 _LEAST_BY_UNITS = 385  # columns; of narrower rows a warp has too few vectors
 
 
@@ -83,15 +84,13 @@ def plan(call: Call) -> NormPlan | EmptyPlan:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
 
     form = _types(call, rows, columns, strides, device)
-    for better in (_with_column_blocks, _by_units):
-        found = better(call, form, device, rows, columns)
-        if found:
-            try:
-                return _plan(call, found, device, rows, columns, strides)
-            except Refusal:  # the device has too few multiprocessors
-                pass
-    form = choose(form, columns, rows, device.processors, device.shared_bytes)
-    return _plan(call, form, device, rows, columns, strides)
+    units = _by_units(call, form, device, rows, columns)
+    chosen = partial(choose, form, columns, rows, device.processors, device.shared_bytes)
+    for better in (_with_column_blocks(call, form, device, rows, columns), chosen(units) if units else None):
+        if better:
+            with suppress(Refusal):  # the device has too few multiprocessors
+                return _plan(call, better, device, rows, columns, strides)
+    return _plan(call, chosen(), device, rows, columns, strides)
 
 
 def _with_column_blocks(
@@ -105,25 +104,16 @@ def _with_column_blocks(
     return with_column_blocks(form, columns, rows, device.processors)
 
 
-def _by_units(call: Call, form: LayerNormForm, device: Device, rows: int, columns: int) -> LayerNormForm | None:
-    """The form by units (see RowForm), where arrays allow it and where it is faster than vectors of one element; rows
-    of even numbers of columns were faster in vectors of two. Units of half the size, where rows are cut into several
-    slices, have half as many shifts.
+def _by_units(call: Call, form: LayerNormForm, device: Device, rows: int, columns: int) -> list[LayerNormForm]:
+    """The same by units (see RowForm), where arrays allow it and vectors are of one element: rows of even numbers of
+    columns were faster in vectors of two. Units of half the size have half as many shifts.
     """
     matrices = [tensor for name, tensor in {**call.inputs, **call.outputs}.items() if name in _MATRICES]
     if form.width > 1 or not may_go_by_units(form, matrices, device, rows, columns, _LEAST_BY_UNITS):
-        return None
+        return []
     whole = 16 // form.data_itemsize
-    found: list[LayerNormForm] = []
-    for width in (whole, whole // 2):
-        units = replace(form, by_units=True, width=width, scale_width=1, aligned=width == whole)
-        units = choose(units, columns, rows, device.processors, device.shared_bytes)
-        if units.phase == "fused" and units.row_in_registers and units.source == "bulk":
-            if units.slices * units.period(columns) <= _IN_TUPLE:
-                return units
-            found.append(units)
-    fits = (each for each in found if each.width == whole and each.slices * each.period(columns) <= _MOST_IN_TUPLE)
-    return next(fits, None)
+    units = replace(form, by_units=True, scale_width=1)
+    return [replace(units, width=width, aligned=width == whole) for width in (whole, whole // 2)]
 
 
 def _plan(

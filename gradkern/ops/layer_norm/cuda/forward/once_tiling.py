@@ -64,8 +64,10 @@ def _candidates_of_small(
     form: NormForm, columns: int, rows: int, processors: int, slices: Iterable[int], more_registers: int
 ) -> Iterator[NormForm]:
     for chosen in _with_columns(form, columns, slices, _VALUES):
-        threads = _THREADS if rows > 2 * processors and chosen.slices == 1 else (1,)
+        threads = _THREADS if chosen.slices == 1 else (1,)
         for each in _with_rows(chosen, columns, threads, more_registers):
+            if each.warp_groups > 1 and (each.warp_groups - 1) * each.group_rows >= rows:
+                continue
             wanted = 1 << (-(-blocks_of(each, rows) // processors) - 1).bit_length()  # so that kernels serve many
             yield replace(each, blocks_per_processor=min(each.blocks_per_processor, wanted, _MOST_BLOCKS))
 

@@ -1,10 +1,10 @@
 """How many microseconds a form takes: models fitted to measurements with a cold L2, by which forms are compared.
 
 Arrays that the memory moves in a few microseconds are done before a ring is full, so what counts is how soon every row
-is on its way. The model of blocks that end with their first rows is fitted to 8,500 forms of 700 such shapes (1 to
-40,000 rows of 64 to 65,536 columns, every type, 0.1 to 50 MB) on an H200 and an H100. By the fit the choice, of these
-forms and of blocks that stay, took 1.4 % longer than the best on average, 23 % at most, and 2.7 % for 36 shapes that
-were left out of it; its time was 4 % off, that of blocks that stay 6 %.
+is on its way. The model of blocks that end with their first rows is fitted to 2,600 forms of 205 such shapes (1 to
+49,000 rows of 64 to 63,000 columns, every type, 0.3 to 50 MB) on an H200. For shapes left out of the fit the choice
+among these takes 1.8 % longer than the best on average, 17 % at most; its time is 4 % off. The model of blocks that
+stay there, whose time was 6 % off, is older.
 
 Of greater arrays what counts is how many bytes of rows a multiprocessor has on their way, and how long they are. The
 model of blocks that end is fitted to 5,700 forms of 536 shapes of 50 to 800 MB on an H200. For shapes left out the
@@ -160,22 +160,24 @@ def _small_ending_time(form: NormForm, columns: int, rows: int, processors: int)
     rounds = max(1.0, blocks / (room * form.blocks_per_processor))
     whole_rounds = -(-blocks // (room * form.blocks_per_processor))
     block_bytes = slice_columns * form.warp_groups * form.group_rows * form.moved_bytes
-    parameters = 1 + form.biased
-    parameter_bytes = slice_columns * form.parameter_itemsize * parameters * blocks / processors
-    uncoalesced = max(0.0, 64 / (min(32, form.lanes) * form.width * form.data_itemsize) - 1)
-    late = form.per_thread * form.parameter_itemsize / 128 * parameters if form.parameters == "global" else 0.0
-    single = form.width * form.data_itemsize == 2  # bytes of an access
+    parameter_bytes = slice_columns * form.parameter_itemsize * (1 + form.biased) * blocks / processors
     return (
-        4.14
-        + _memory(form, columns, rows) * (0.675 + 0.281 * uncoalesced + 0.434 * single)
-        + 0.482 * -(-blocks // room) * block_bytes / 65536  # of the multiprocessor that has most
-        + 0.696 * parameter_bytes / 65536
-        + 0.38 * max(32, form.lanes) / 512
-        + 0.008 * form.vectors * (1 + form.skips)
-        + 0.071 * (form.lanes > 32)
-        + 0.799 * form.cluster
-        + 0.114 * (form.slices == 16)
-        + (0.324 + 0.064 * (rounds - 1)) * form.centred
-        + 0.883 * math.log2(whole_rounds)
-        + 0.212 * late * whole_rounds
+        3.911
+        + _memory(form, columns, rows)
+        * (
+            0.586
+            + 0.261 * max(0.0, 64 / (min(32, form.lanes) * form.width * form.data_itemsize) - 1)
+            + 0.236 * (_access(form) == 2)
+        )
+        + 0.791 * -(-blocks // room) * block_bytes / 65536  # of the multiprocessor that has most
+        + 0.624 * parameter_bytes / 65536
+        + 0.21 * (form.parameters == "global")
+        + 0.497 * max(32, form.lanes) / 512
+        + (0.01 + 0.008 * form.skips) * form.vectors
+        + 0.089 * (form.lanes > 32)
+        + 0.381 * form.cluster
+        + 0.118 * math.log2(form.slices)
+        + (0.397 + 0.598 * (rounds - 1)) * form.centred
+        + 0.238 * math.log2(whole_rounds)
+        + 0.136 * math.log2(1 + blocks / processors)
     )
