@@ -175,14 +175,15 @@ def _widest(form: LayerNormForm) -> int:
 
 def _registers(form: LayerNormForm, small: bool) -> int:
     """What a thread needs, so that none spills: sums, a row's values and scales, and the rest, which is more where sums
-    go through more than two warps or a warp has several rows, and then still more on a small device. Where vectors are
-    a row's and scales in registers, the compiler makes do with less.
+    go through more than two warps or a warp has several rows, and then still more on a small device. The compiler makes
+    do with less where vectors are a row's, and neither they nor the sums are many.
     """
     each = form.sums + (2 if form.row_in_registers else 0) + (1 if form.scale_in_registers else 0)
     rest = 76 if form.itemsize == 8 and form.per_thread >= 12 else 60
     if form.scale_in_registers:
         rest = 36 if 32 <= form.lanes <= 64 else 52 if small else 44
-        rest -= 0 if form.by_units or form.per_thread > 16 else 8 if form.sums == 3 else 16
+        if form.phase == "fused" and not form.by_units and form.per_thread <= 16 and form.sums < 3:
+            rest -= 16
     rest += 8 if "X_grad_sum" in form.outputs and form.phase == "apply" else 0
     return up(max(form.per_thread * (form.itemsize // 4) * each + rest, 64), 8)
 
