@@ -25,6 +25,7 @@ __all__ = ["CUT", "blocks_of", "ending_time", "is_small", "staying_loss", "stayi
 # what it costs to cut a row into slices, of each number of them, where blocks stay
 CUT = {1: 0.0, 2: 0.0428, 3: 0.0357, 4: 0.0357, 6: 0.027, 8: 0.0259, 16: 0.0378}
 
+_BEGINNING = 12  # blocks of a multiprocessor each microsecond, at most
 _MOST_BYTES = 30_000_000  # read and written, of small arrays
 _MOST_BYTES_OF_FEW = 50_000_000  # where rows are two for a multiprocessor at most
 
@@ -39,7 +40,8 @@ def ending_time(form: NormForm, columns: int, rows: int, processors: int) -> flo
     """Of blocks that end with their first rows."""
     if is_small(form, columns, rows, processors):
         return _small_ending_time(form, columns, rows, processors)
-    return _memory(form, columns, rows) * math.exp(_ending_loss(form, columns))
+    time = _memory(form, columns, rows) * math.exp(_ending_loss(form, columns))
+    return max(time, blocks_of(form, rows) / (processors * _BEGINNING))
 
 
 def staying_time(form: NormForm, columns: int, rows: int, processors: int) -> float:
