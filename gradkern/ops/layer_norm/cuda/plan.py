@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device, in_turn
@@ -84,13 +84,21 @@ def plan(call: Call) -> NormPlan | EmptyPlan:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
 
     form = _types(call, rows, columns, strides, device)
+    for better in _better(call, form, device, rows, columns):
+        with suppress(Refusal):  # the device has too few multiprocessors
+            return _plan(call, better, device, rows, columns, strides)
+    form = choose(form, columns, rows, device.processors, device.shared_bytes)
+    return _plan(call, form, device, rows, columns, strides)
+
+
+def _better(call: Call, form: LayerNormForm, device: Device, rows: int, columns: int) -> Iterator[LayerNormForm]:
+    """Faster forms that not every call or device may have, the best first."""
+    apart = _with_column_blocks(call, form, device, rows, columns)
+    if apart:
+        yield apart
     units = _by_units(call, form, device, rows, columns)
-    chosen = partial(choose, form, columns, rows, device.processors, device.shared_bytes)
-    for better in (_with_column_blocks(call, form, device, rows, columns), chosen(units) if units else None):
-        if better:
-            with suppress(Refusal):  # the device has too few multiprocessors
-                return _plan(call, better, device, rows, columns, strides)
-    return _plan(call, chosen(), device, rows, columns, strides)
+    if units:
+        yield choose(form, columns, rows, device.processors, device.shared_bytes, units)
 
 
 def _with_column_blocks(

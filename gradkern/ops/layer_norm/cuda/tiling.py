@@ -43,9 +43,9 @@ def choose(
     """
     every = [each for given in (*units, form) for each in _with_columns(given, columns, processors, shared_bytes)]
     full = [each for each in every if each.slices * each.most_columns <= _MOST_IDLE * columns]
-    grouped = [grouped for each in full or every for grouped in _with_groups(each, columns, shared_bytes)]
-    for each in sorted(grouped, key=lambda each: staying_loss(each, columns, rows, processors)):
-        chosen = _finished(each, columns, processors, shared_bytes)
+    grouped = [block for each in full or every for block in _with_groups(each, columns, shared_bytes)]
+    for best in sorted(grouped, key=lambda each: staying_loss(each, columns, rows, processors)):
+        chosen = _finished(best, columns, processors, shared_bytes)
         if chosen.shared_bytes <= _of_a_block(chosen, shared_bytes):
             return chosen
     return _finished(_very_wide(form, columns, shared_bytes), columns, processors, shared_bytes)
@@ -131,12 +131,10 @@ def _finished(chosen: LayerNormForm, columns: int, processors: int, shared_bytes
     """A candidate with its stages and final sums."""
     chosen = replace(chosen, by_lines=begins_within_lines(chosen, columns))
     stage = chosen.warp_groups * chosen.blocks_per_processor * sum(chosen.filled)
-    stages = max(2 if chosen.refills_early else 3, min(3, _IN_FLIGHT // stage))
-    if chosen.invertible and chosen.group_threads == 32:
-        stages = 2
+    three = 3 * stage <= _IN_FLIGHT or not chosen.refills_early
     chosen = replace(
         chosen,
-        stages=stages,
+        stages=3 if three and not (chosen.invertible and chosen.group_threads == 32) else 2,
         single_block=chosen.phase == "apply" and 2 * chosen.slices > processors,
         chunk=chunk_of(chosen.sums, chosen.slices * chosen.most_columns, chosen.threads, processors),
         packed=chosen.packed or chosen.group_rows == 1,  # which nobody asks about a single row
