@@ -41,5 +41,4 @@ def staying_loss(form: LayerNormForm, columns: int, rows: int, processors: int) 
         + 0.0377 * form.by_units
         + 0.05 * (form.slices * form.most_columns / columns - 1)
         + 0.021 * max(0.0, 64 / (min(32, form.lanes) * form.width * min(sizes[:2])) - 1)
-        - 0.0013 * (form.blocks_per_processor == 2)
     )
