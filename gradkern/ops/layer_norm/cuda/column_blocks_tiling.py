@@ -15,7 +15,7 @@ from itertools import product
 
 from gradkern.cuda.device_code.columns import up
 from gradkern.ops.layer_norm.cuda.form import ROWS_AHEAD, LayerNormForm
-from gradkern.ops.layer_norm.cuda.row_tiling import coalesced, placed
+from gradkern.ops.layer_norm.cuda.row_tiling import placed, uncoalesced
 
 __all__ = ["with_column_blocks"]
 
@@ -59,7 +59,7 @@ def _candidates(form: LayerNormForm, columns: int, rows: int) -> Iterator[LayerN
 
 def _with_rows(form: LayerNormForm, columns: int) -> Iterator[LayerNormForm]:
     """The ways to give a row's columns to the threads of blocks that have rows."""
-    widest = max(form.data_itemsize, form.upstream_itemsize, form.result_itemsize)
+    widest = form.widest
     stripe_vectors = max(1, 8 // (form.width * widest))  # of single narrow elements a thread has several
     every_slices = _SLICES if form.source == "bulk" else (1,)
     form = replace(form, source="plain", by_lines=False)
@@ -94,10 +94,11 @@ def _time(form: LayerNormForm, columns: int, rows: int, processors: int) -> floa
     not before they have had theirs. What is not theirs is the launch, and the memory's.
     """
     rounds = -(-rows // (form.stripe_rows * form.stripe_blocks))
-    narrow = max(0.0, 64 / (form.stripe_lanes * form.width * form.data_itemsize) - 1)
+    narrow = uncoalesced(form.stripe_lanes, form.width * form.data_itemsize)
     row_block = 0.99 + 1.7 * form.cluster + 0.69 * (not form.scale_in_registers)
     if form.vectors > 1:  # else neighbouring rows make up for it
-        row_block /= coalesced(form)
+        access = form.width * min(form.data_itemsize, form.upstream_itemsize)
+        row_block *= math.sqrt(1 + uncoalesced(form.lanes, access))
     column_block = 2.5 + 0.31 * rounds * (1 + narrow / 3) * (form.threads / 256) ** 0.58
     row_blocks = -(-rows // (form.warp_groups * form.group_rows)) * form.slices
     column_blocks = form.column_blocks(columns)

@@ -87,6 +87,11 @@ class LayerNormForm(RowForm):
         return ITEMSIZE[self.result]
 
     @property
+    def widest(self) -> int:
+        """Bytes of the widest element."""
+        return max(self.data_itemsize, self.upstream_itemsize, self.result_itemsize)
+
+    @property
     def has_mean(self) -> bool:
         return self.operator == "LayerNormalizationGrad"
 

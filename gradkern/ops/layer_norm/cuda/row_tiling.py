@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from gradkern.ops.layer_norm.cuda.row_form import LINE, RowForm
 
-__all__ = ["LEAST_SLICE", "begins_within_lines", "clusters", "coalesced", "placed"]
+__all__ = ["LEAST_SLICE", "begins_within_lines", "clusters", "placed", "uncoalesced"]
 
 LEAST_SLICE = 4096  # bytes of a row: of less, blocks of a cluster wait for each other longer than they work
 # which share of an H200's multiprocessors has clusters of so many blocks
@@ -23,9 +21,11 @@ def begins_within_lines(form: RowForm, columns: int) -> bool:
     return form.packed and any(form.group_rows * columns * each % LINE for each in sizes)
 
 
-def coalesced(form: RowForm) -> float:
-    """What it costs where a warp has several rows and takes less than 64 bytes of each at a time."""
-    return math.sqrt(min(1.0, form.lanes * form.width * min(form.data_itemsize, form.upstream_itemsize) / 64))
+def uncoalesced(lanes: int, access: int) -> float:
+    """0 where neighbouring threads, so many of a row, take 64 bytes of it at a time, of `access` bytes each; else how
+    much more of it than they take is asked for.
+    """
+    return max(0.0, 64 / (lanes * access) - 1)
 
 
 def clusters(form: RowForm, columns: int, processors: int) -> int:

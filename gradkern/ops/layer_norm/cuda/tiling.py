@@ -13,7 +13,7 @@ from dataclasses import replace
 from gradkern.cuda.device_code.columns import chunk_of, up
 from gradkern.ops.layer_norm.cuda.form import LayerNormForm
 from gradkern.ops.layer_norm.cuda.row_tiling import LEAST_SLICE, begins_within_lines, clusters
-from gradkern.ops.layer_norm.cuda.times import SLICES, staying_loss
+from gradkern.ops.layer_norm.cuda.times import CUT, staying_loss
 
 __all__ = ["choose"]
 
@@ -54,9 +54,8 @@ def choose(
 def _with_columns(form: LayerNormForm, columns: int, processors: int, shared_bytes: int) -> Iterator[LayerNormForm]:
     """The ways to give a row's columns to threads for which there are registers and shared memory."""
     registers = form.itemsize // 4  # of one value
-    widest = _widest(form)
-    in_clusters = form.source == "bulk"
-    for slices in SLICES if in_clusters else (1,):
+    widest, in_clusters = form.widest, form.source == "bulk"
+    for slices in CUT if in_clusters else (1,):
         slice_columns = replace(form, slices=slices).slice_columns(columns)
         if slice_columns * (slices - 1) >= columns or (slices > 1 and slice_columns * widest < LEAST_SLICE):
             continue
@@ -82,7 +81,7 @@ def _vectors(form: LayerNormForm) -> Iterator[tuple[int, int]]:
     """Widths of vectors, and how many values a thread may have of a row then; vectors half as wide as alignment allows
     may waste fewer lanes.
     """
-    widest = _widest(form)
+    widest = form.widest
     halves = form.width // 2 if form.width * widest == 16 and form.width > 1 and not form.by_units else 0
     for width in (form.width, halves):
         for values in _SINGLE if width == 1 and widest == 2 else _VALUES[widest]:
@@ -118,7 +117,7 @@ def _with_groups(form: LayerNormForm, columns: int, shared_bytes: int) -> LayerN
     two = replace(form, blocks_per_processor=2)
     if 2 * form.group_threads <= _MOST_THREADS and _has_registers(two, shared_bytes):
         half = _most_groups(two, shared_bytes)
-        if 2 * half >= chosen.warp_groups and (half > 1 or _widest(form) > 2):
+        if 2 * half >= chosen.warp_groups and (half > 1 or form.widest > 2):
             chosen = replace(two, warp_groups=half)
     return _with_fewer_warps(chosen, columns)
 
@@ -159,7 +158,7 @@ def _with_fewer_warps(form: LayerNormForm, columns: int) -> LayerNormForm:
     0.976. Without a mean it is as long; with fewer lanes longer, and in float64, where registers spill.
     """
     alone = form.warp_groups == 1 and form.slices > 1 and form.phase == "fused" and form.row_in_registers
-    if not alone or _widest(form) > 2 or form.per_thread != 16 or not form.centred or form.sums != 2:
+    if not alone or form.widest > 2 or form.per_thread != 16 or not form.centred or form.sums != 2:
         return form
     lanes = up(-(-form.slice_columns(columns) // 32), 32)
     return replace(form, lanes=lanes, vectors=32 // form.width) if lanes in _ALONE else form
@@ -168,11 +167,6 @@ def _with_fewer_warps(form: LayerNormForm, columns: int) -> LayerNormForm:
 def _of_a_block(form: LayerNormForm, shared_bytes: int) -> int:
     """Of a multiprocessor's shared memory, where it has several blocks."""
     return (shared_bytes + _RESERVED) // form.blocks_per_processor - _RESERVED
-
-
-def _widest(form: LayerNormForm) -> int:
-    """Bytes of the widest element."""
-    return max(form.data_itemsize, form.upstream_itemsize, form.result_itemsize)
 
 
 def _registers(form: LayerNormForm, small: bool) -> int:

@@ -9,19 +9,18 @@ from __future__ import annotations
 import math
 
 from gradkern.ops.layer_norm.cuda.form import LayerNormForm
-from gradkern.ops.layer_norm.cuda.row_tiling import clusters
+from gradkern.ops.layer_norm.cuda.row_tiling import clusters, uncoalesced
 
-__all__ = ["SLICES", "staying_loss"]
+__all__ = ["CUT", "staying_loss"]
 
 # what it costs to cut a row into slices, of each number of them
-_CUT = {1: 0.0, 2: 0.0175, 3: 0.0164, 4: 0.0104, 6: 0.0252, 8: 0.0, 16: 0.0123}
-SLICES = tuple(_CUT)
+CUT = {1: 0.0, 2: 0.0175, 3: 0.0164, 4: 0.0104, 6: 0.0252, 8: 0.0, 16: 0.0123}
 
 
 def staying_loss(form: LayerNormForm, columns: int, rows: int, processors: int) -> float:
     """The logarithm of a form's time over the memory's, less what all forms of a shape have alike."""
-    sizes = (form.data_itemsize, form.upstream_itemsize, form.result_itemsize)
-    narrow, access = max(sizes) == 2, form.width * min(sizes)  # access: bytes of the narrowest load or store
+    narrow, load = form.widest == 2, form.width * min(form.data_itemsize, form.upstream_itemsize)
+    access = min(load, form.width * form.result_itemsize)  # bytes of the narrowest load or store
     room = clusters(form, columns, processors)
     at_once = room * form.group_rows
     groups = min(form.blocks_per_processor * form.warp_groups, math.ceil(rows / at_once))  # that have rows
@@ -30,7 +29,7 @@ def staying_loss(form: LayerNormForm, columns: int, rows: int, processors: int) 
     return (
         0.0729 * -math.log(room * form.slices / processors)  # multiprocessors that have rows
         + 0.099 * min(1.0, math.ceil(rounds) / rounds - 1)
-        + _CUT[form.slices]
+        + CUT[form.slices]
         - 0.0094 * math.log2(form.slices) * min(1.0, 4 * processors / rows)
         + 0.0097 * (form.warp_groups == 1) * narrow  # nobody works while its warps wait for each other
         + 0.0094 * max(0.0, math.log2(512 / threads))
@@ -40,5 +39,5 @@ def staying_loss(form: LayerNormForm, columns: int, rows: int, processors: int) 
         + 0.0512 * (access == 2)
         + 0.0377 * form.by_units
         + 0.05 * (form.slices * form.most_columns / columns - 1)
-        + 0.021 * max(0.0, 64 / (min(32, form.lanes) * form.width * min(sizes[:2])) - 1)
+        + 0.021 * uncoalesced(form.lanes, load)
     )

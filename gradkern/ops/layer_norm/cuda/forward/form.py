@@ -88,6 +88,11 @@ class NormForm(RowForm):
         return self.data
 
     @property
+    def widest(self) -> int:
+        """Bytes of the widest element."""
+        return max(self.data_itemsize, self.result_itemsize)
+
+    @property
     def result_itemsize(self) -> int:
         return ITEMSIZE[self.result]
 

@@ -73,7 +73,7 @@ def _candidates_of_small(
 
 
 def _candidates_of_large(form: NormForm, columns: int, more_registers: int) -> Iterator[NormForm]:
-    widest = max(form.data_itemsize, form.result_itemsize)
+    widest = form.widest
     if columns > _MOST_COLUMNS or (widest == 2 and form.width == 1):
         return
     if widest == 2 and form.centred and not form.skips and columns > _MOST_COMPUTED:
@@ -86,7 +86,7 @@ def _with_columns(
     form: NormForm, columns: int, slices_of_row: Iterable[int], values_of: dict[int, tuple[int, ...]]
 ) -> Iterator[NormForm]:
     """The ways to give a row's columns to threads."""
-    widest = max(form.data_itemsize, form.result_itemsize)
+    widest = form.widest
     for slices, values in product(slices_of_row, values_of[widest]):
         slice_columns = replace(form, slices=slices).slice_columns(columns)
         if slices > 1 and (slice_columns * widest < _LEAST_SLICE or slice_columns * (slices - 1) >= columns):

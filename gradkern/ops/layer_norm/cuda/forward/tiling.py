@@ -53,7 +53,7 @@ def choose(
 def _widths(form: NormForm) -> Iterator[NormForm]:
     """Vectors as wide as alignment allows, and half as wide, which may waste fewer lanes."""
     yield form
-    if form.width * max(form.data_itemsize, form.result_itemsize) == 16 and form.width > 1 and not form.by_units:
+    if form.width * form.widest == 16 and form.width > 1 and not form.by_units:
         yield replace(form, width=form.width // 2, scale_width=min(form.scale_width, form.width // 2))
 
 
@@ -82,7 +82,7 @@ def _staying(forms: list[NormForm], columns: int, rows: int, processors: int, sh
 
 def _candidates(form: NormForm, columns: int, rows: int, processors: int, shared_bytes: int) -> Iterator[NormForm]:
     """Every way to give the columns to threads for which there are registers and shared memory."""
-    widest = max(form.data_itemsize, form.result_itemsize)
+    widest = form.widest
     for slices in CUT if form.source == "bulk" else (1,):
         slice_columns = replace(form, slices=slices).slice_columns(columns)
         if slice_columns * (slices - 1) >= columns or (slices > 1 and slice_columns * widest < LEAST_SLICE):
@@ -98,7 +98,7 @@ def _candidates(form: NormForm, columns: int, rows: int, processors: int, shared
 
 def _with_groups(form: NormForm, columns: int, few: bool, shared_bytes: int) -> Iterator[NormForm]:
     """Blocks of one or several such groups, with scale and bias in registers if these suffice."""
-    computes_much = form.centred and max(form.data_itemsize, form.result_itemsize) == 2
+    computes_much = form.centred and form.widest == 2
     for groups in {max(1, threads // form.group_threads) for threads in _THREADS[computes_much:]}:
         if (few and groups > 4) or (groups > 15 and form.lanes > 32):  # of named barriers a block has 15
             continue

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
-from gradkern.ops.layer_norm.cuda.row_tiling import clusters, placed
+from gradkern.ops.layer_norm.cuda.row_tiling import clusters, placed, uncoalesced
 
 __all__ = ["CUT", "blocks_of", "ending_time", "is_small", "staying_loss", "staying_time"]
 
@@ -47,7 +47,7 @@ def ending_time(form: NormForm, columns: int, rows: int, processors: int) -> flo
 def staying_time(form: NormForm, columns: int, rows: int, processors: int) -> float:
     """Of blocks that stay, with a ring."""
     if is_small(form, columns, rows, processors):  # less by what makes others worth it
-        time = 4.6 + 1.09 * _memory(form, columns, rows)
+        time = 4.653 + 1.09 * _memory(form, columns, rows)
         return 0.95 * (
             time + 2.36 * (form.slices > 1) + 0.83 * form.centred + 2.14 * (form.by_units or _access(form) < 8)
         )
@@ -73,7 +73,7 @@ def staying_loss(form: NormForm, columns: int, rows: int, processors: int) -> fl
         + 0.1042 * (_access(form) == 2)
         + (0.026 + 0.0245 * form.centred + 0.0436 * (form.data_itemsize == 2)) * form.by_units
         + 0.0311 * (form.slices * form.most_columns / columns - 1)
-        + 0.1847 * _uncoalesced(form)
+        + 0.1847 * uncoalesced(form.lanes, _access(form))
         + 0.091 * max(0.0, 1 - filled / 48)
         + 0.0068 * (form.stages == 2)
         + 0.0067 * (form.parameters == "shared")
@@ -110,7 +110,7 @@ def _ending_loss(form: NormForm, columns: int) -> float:
         + 0.0085 * max(0.0, math.log2(form.threads / 128))
         + 0.0289 * max(0, form.per_thread * form.itemsize // 4 - 32) / 32
         + 0.0263 * _idle(form, columns)
-        + 0.0604 * _uncoalesced(form)
+        + 0.0604 * uncoalesced(form.lanes, _access(form))
         + 0.0089 * (form.lanes <= 8)
         - 0.0134
     )
@@ -130,7 +130,7 @@ def _staying_loss(form: NormForm, columns: int, rows: int, processors: int) -> f
         + 0.015 * (form.warp_groups == 1)
         + 0.0411 * (form.slices > 1)
         + 0.0841 * (_idle(form, columns) if form.slices == 1 else 0.0)
-        + 0.0899 * _uncoalesced(form)
+        + 0.0899 * uncoalesced(form.lanes, _access(form))
         + 0.0228 * min(1.0, 3 * processors / rows)
         - 0.0406 * (rows * columns * form.moved_bytes < 120e6)
         + 0.0097
@@ -151,10 +151,6 @@ def _idle(form: NormForm, columns: int) -> float:
     return form.most_columns / columns - 1
 
 
-def _uncoalesced(form: NormForm) -> float:
-    return max(0.0, 64 / (min(32, form.lanes) * _access(form)) - 1)
-
-
 def _small_ending_time(form: NormForm, columns: int, rows: int, processors: int) -> float:
     """A multiprocessor has its blocks in rounds, of as many as it has room for; the next begin as others end."""
     blocks, slice_columns = blocks_of(form, rows), columns / form.slices
@@ -164,13 +160,9 @@ def _small_ending_time(form: NormForm, columns: int, rows: int, processors: int)
     block_bytes = slice_columns * form.warp_groups * form.group_rows * form.moved_bytes
     parameter_bytes = slice_columns * form.parameter_itemsize * (1 + form.biased) * blocks / processors
     return (
-        3.911
+        3.961
         + _memory(form, columns, rows)
-        * (
-            0.586
-            + 0.261 * max(0.0, 64 / (min(32, form.lanes) * form.width * form.data_itemsize) - 1)
-            + 0.236 * (_access(form) == 2)
-        )
+        * (0.586 + 0.261 * uncoalesced(form.lanes, form.width * form.data_itemsize) + 0.236 * (_access(form) == 2))
         + 0.791 * -(-blocks // room) * block_bytes / 65536  # of the multiprocessor that has most
         + 0.624 * parameter_bytes / 65536
         + 0.21 * (form.parameters == "global")
