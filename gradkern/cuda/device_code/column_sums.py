@@ -40,7 +40,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums, loads_ahead, up
+from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums, up
 from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["column_sums", "wait_for_grid"]
@@ -76,9 +76,9 @@ def column_sums(
     SLICE_4 = up(spec.most_columns, 4)
     FOLD, FOLDED, CHUNK = spec.fold, spec.fold > 1, spec.chunk
     ACROSS = 4 * CHUNK  # columns that are added up side by side in the last step
-    SUMMERS, BLOCK_WARPS = THREADS // CHUNK, THREADS // 32
-    AHEAD = loads_ahead(SUMMERS)
-    AHEAD_4 = 4 * AHEAD
+    SUMMERS, AHEAD = THREADS // CHUNK, spec.ahead
+    AHEAD_4, IN_WARP = 4 * AHEAD, CHUNK < 32
+    TEAMS = THREADS // 32 if IN_WARP else SUMMERS  # each leaves a sum of every column
     FLOAT = float64 if spec.compute == "float64" else float32
     BYTES, row_address = (int64, i.row_address_long) if spec.long else (int32, i.row_address)
 
@@ -228,6 +228,21 @@ def column_sums(
                 values[e] = one[0]
 
     @device_function
+    def write_column(
+        place: int, item: int, last: int, padded_results: int, results: int, operand: Any,
+        first_result: int, second_result: int, third_result: int,
+    ) -> None:  # fmt: skip
+        """One element of a result, from the sums of all teams."""
+        one, value = cuda.local.array(1, FLOAT), FLOAT(0)
+        for team in range(TEAMS):
+            load_one(one, last + (team * ACROSS + place) * ITEM)
+            value += one[0]
+        column = int64(item) * ACROSS + place
+        part = part_of(column, padded_results)
+        column -= part * padded_results
+        write_sum(part, column, results, value, operand, first_result, second_result, third_result)
+
+    @device_function
     def add_over_grid(
         partial: int, counter: int, operand: Any, first_result: int, second_result: int, third_result: int,
         rows: int, blocks: int, columns: int,
@@ -235,7 +250,7 @@ def column_sums(
         """Over the blocks: wait for all of them, then each adds the partial rows of some columns, in a fixed order."""
         thread = int32(cuda.threadIdx.x)
         shared = i.shared_memory()
-        one, four = cuda.local.array(1, FLOAT), cuda.local.array(4, FLOAT)
+        four = cuda.local.array(4, FLOAT)
         total, ahead = cuda.local.array(4, FLOAT), cuda.local.array(AHEAD_4, FLOAT)
         wait_for_grid(counter)
         if COUNTS_PROGRESS and thread == 0 and cuda.blockIdx.x == 0:
@@ -255,7 +270,7 @@ def column_sums(
             for e in range(4):
                 total[e] = FLOAT(0)
             start = i.unseen(down)
-            while start < partial_rows:
+            while start < partial_rows and down < SUMMERS:
                 for q in range(AHEAD):  # independent loads, so that their latencies overlap
                     from_row = min(int32(start + q * SUMMERS), int32(partial_rows - 1))
                     if not FOLDED:
@@ -274,18 +289,21 @@ def column_sums(
                 for e in range(4):
                     total[e] += shuffle_xor(total[e], distance)
                 distance = int32(distance * 2)
-            if thread % 32 < CHUNK:
+            if not IN_WARP:
+                if down < SUMMERS:
+                    store_4(last + thread * (4 * ITEM), total)
+            elif thread % 32 < CHUNK:
                 store_4(last + (thread // 32 * CHUNK + across) * (4 * ITEM), total)
             cuda.syncthreads()
-            if thread < ACROSS:
-                value = FLOAT(0)
-                for other in range(BLOCK_WARPS):
-                    load_one(one, last + (other * ACROSS + thread) * ITEM)
-                    value += one[0]
-                column = int64(item) * ACROSS + thread
-                part = part_of(column, padded_results)
-                column -= part * padded_results
-                write_sum(part, column, results, value, operand, first_result, second_result, third_result)
+            if ACROSS > THREADS:
+                place = i.unseen(thread)
+                while place < ACROSS:
+                    write_column(place, item, last, padded_results, results, operand,
+                                 first_result, second_result, third_result)  # fmt: skip
+                    place = i.unseen(place + THREADS)
+            elif thread < ACROSS:
+                write_column(thread, item, last, padded_results, results, operand,
+                             first_result, second_result, third_result)  # fmt: skip
             cuda.syncthreads()
 
     return add_over_block, add_over_grid

@@ -57,7 +57,8 @@ class LayerNormForm(RowForm):
     native_bfloat16: bool = True
     blocks_per_processor: int = 1
     single_block: bool = False  # a block has all rows of its columns, so that its sums are the result
-    chunk: int = 8  # final sums: threads side by side, of 4 columns each
+    chunk: int = 8  # and `ahead`: of the final sums, as in ColumnSums
+    ahead: int = 4
     residual: bool = False  # a gradient of X's type is added to X_grad
     # not 0: blocks of their own add up scale_grad and bias_grad, each of a stripe of columns that so many threads have
     stripe_lanes: int = 0
@@ -196,6 +197,7 @@ class LayerNormForm(RowForm):
             result=self.parameter,
             at=self.ring_at,
             chunk=self.chunk,
+            ahead=self.ahead,
             single_block=self.single_block,
             by_units=self.by_units,
             long=self.long_rows,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import log2
 
-from gradkern.cuda.device_code.columns import chunk_of, up
+from gradkern.cuda.device_code.columns import last_step, up
 from gradkern.ops.layer_norm.cuda.form import LayerNormForm
 from gradkern.ops.layer_norm.cuda.row_tiling import LEAST_SLICE, begins_within_lines, clusters
 from gradkern.ops.layer_norm.cuda.times import CUT, staying_loss
@@ -139,10 +140,13 @@ def _finished(chosen: LayerNormForm, columns: int, processors: int, shared_bytes
         chosen,
         stages=3 if three and not (chosen.invertible and chosen.group_threads == 32) else 2,
         single_block=chosen.phase == "apply" and 2 * chosen.slices > processors,
-        chunk=chunk_of(chosen.sums, chosen.slices * chosen.most_columns, chosen.threads, processors),
         packed=chosen.packed or chosen.group_rows == 1,  # which nobody asks about a single row
     )
-    chosen = replace(chosen, certain_vectors=chosen.fewest_vectors(columns))
+    # as of 132 multiprocessors, or 66, 264: so that boards of one architecture take the same kernels
+    blocks = round(132 * 2.0 ** round(log2(processors / 132))) * chosen.blocks_per_processor
+    results = chosen.sums * chosen.slices * chosen.most_columns
+    chunk, ahead = last_step(results, -(-blocks // chosen.slices), chosen.threads, blocks)
+    chosen = replace(chosen, chunk=chunk, ahead=ahead, certain_vectors=chosen.fewest_vectors(columns))
     while chosen.shared_bytes > _of_a_block(chosen, shared_bytes) and chosen.stages > 2:
         chosen = replace(chosen, stages=chosen.stages - 1)
     while chosen.shared_bytes > shared_bytes and chosen.warp_groups > 1:
