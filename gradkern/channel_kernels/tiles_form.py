@@ -37,6 +37,7 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from r
 )
 
 BLOCKS = 2  # of a multiprocessor, where there are sums
+_LAST_STEPS = (16, 6), (4, 4), (1, 4)  # chunk and ahead; few, as each is a kernel
 LINE = 128  # bytes of a cache line
 VECTOR = 16  # bytes, at most
 _LONG_ROW = 16384  # bytes
@@ -248,7 +249,7 @@ def tiles_of_sums(form: Form, columns: int, rows: int, processors: int, threads:
     chosen = _filled(_widened(chosen, columns, rows, processors), rows)
     blocks = BLOCKS * processors
     results, partial_rows = chosen.sums * columns // chosen.fold, chosen.heights(columns, rows, blocks)[0] * chosen.fold
-    chunk, ahead = last_step(results, partial_rows, chosen.threads, blocks)
+    chunk, ahead = last_step(results, partial_rows, chosen.threads, blocks, _LAST_STEPS)
     return replace(chosen, chunk=chunk, ahead=ahead)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
 
@@ -95,10 +96,12 @@ class ColumnSums(ByColumns):
         return max(combine if self.warp_groups > 1 or self.single_block or self.by_units else 0, last)
 
 
-def last_step(results: int, partial_rows: int, threads: int, blocks: int) -> tuple[int, int]:
+def last_step(
+    results: int, partial_rows: int, threads: int, blocks: int, ways: Sequence[tuple[int, int]] = ()
+) -> tuple[int, int]:
     """ColumnSums.chunk and .ahead for so many columns of all results and partial rows, in as many blocks: what takes
-    least. Where each block has many columns and few rows, its threads stand side by side; where it has few columns,
-    they share out the rows.
+    least, of these ways or of all. Where each block has many columns and few rows, its threads stand side by side;
+    where it has few columns, they share out the rows.
 
     The times, in microseconds: what the end of a share takes, a block having one after the other; what it takes until
     loads arrive; and what each of them adds. Fitted to 330 ways of 30 random gradients of layer norms on an H200: the
@@ -112,8 +115,8 @@ def last_step(results: int, partial_rows: int, threads: int, blocks: int) -> tup
         rounds = -(-partial_rows // (threads // chunk * ahead))
         return -(-shares // blocks) * (0.29 + rounds * (0.2 + 0.027 * ahead))
 
-    chunks = [1 << power for power in range(threads.bit_length())]
-    return min(((chunk, ahead) for chunk in chunks for ahead in range(1, _MOST_AHEAD + 1)), key=time)
+    chunks = (1 << power for power in range(threads.bit_length()))
+    return min(ways or [(chunk, ahead) for chunk in chunks for ahead in range(1, _MOST_AHEAD + 1)], key=time)
 
 
 def reciprocal(divisor: int) -> tuple[int, int]:

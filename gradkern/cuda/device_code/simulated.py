@@ -124,6 +124,7 @@ class _Block:
         self.number, self.cluster, self.cluster_barrier = number, cluster, cluster_barrier
         self.memory = np.full(size + 128, 0xFF, np.uint8)  # 0xFFFF is a NaN in every type
         self.base = -(-self.memory.ctypes.data // 128) * 128
+        self.end = self.memory.ctypes.data + self.memory.size
         self.transactions: dict[int, list[int]] = {}  # address -> [expected arrivals, pending, bytes, phase]
         self.at_transactions: dict[int, _Waiting] = {}
         self.barrier = _Barrier(threads, "the block's barrier")
@@ -532,7 +533,7 @@ def send_pair_double(target: int, first: Any, second: Any, barrier: int) -> None
 def _send(target: int, values: tuple[Any, Any], dtype: str, barrier: int) -> None:
     pair = _array(target, dtype, 2)
     pair[:] = values
-    owner = next(each for each in _block().cluster if each.base <= barrier < each.base + each.memory.size)
+    owner = next(each for each in _block().cluster if each.base <= barrier < each.end)
     owner.update(int(barrier), 0, -pair.nbytes)
 
 
