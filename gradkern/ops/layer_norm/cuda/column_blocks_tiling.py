@@ -31,7 +31,7 @@ _THREADS = (256, 512)  # of a block, at most
 _STRIPE_LANES = (2, 4, 8, 16, 32, 64, 128, 256)
 _MOST_ROUNDS = 4  # of more lanes than a warp has, which is for few rows
 _STRIPE_BLOCKS = (1, 2, 4, 8)
-_SAFE = 0.92  # of the time of blocks that have both, so that the choice is worth it
+_SAFE = 0.95  # of the time of blocks that have both: of 90 random arrays for which it was near, best on an H200
 
 
 def with_column_blocks(form: LayerNormForm, columns: int, rows: int, processors: int) -> LayerNormForm | None:
