@@ -69,6 +69,12 @@ def test_a_team_of_warps_a_row() -> None:
     check(LAYER, 11, 768, (b, b, f), 1, width=8, lanes=64, vectors=2, warp_groups=1, scale_width=4)
 
 
+@pytest.mark.parametrize(("lanes", "chunk", "ahead"), [(64, 1, 2), (64, 32, 3), (64, 64, 1), (96, 64, 6)])
+def test_threads_stand_side_by_side_or_share_out_the_rows_at_the_end(lanes: int, chunk: int, ahead: int) -> None:
+    form: dict[str, Any] = {"width": 4, "lanes": lanes, "vectors": 4, "warp_groups": 1, "scale_width": 4}
+    check(LAYER, 11, 904, (b, f, f), 7, chunk=chunk, ahead=ahead, **form)
+
+
 @pytest.mark.parametrize("strides", [False, True])
 def test_rows_that_start_anywhere(strides: bool) -> None:
     run = {"offset": 2, "strides": strides}

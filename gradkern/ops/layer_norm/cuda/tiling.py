@@ -142,18 +142,22 @@ def _finished(chosen: LayerNormForm, columns: int, processors: int, shared_bytes
         single_block=chosen.phase == "apply" and 2 * chosen.slices > processors,
         packed=chosen.packed or chosen.group_rows == 1,  # which nobody asks about a single row
     )
-    # as of 132 multiprocessors, or 66, 264: so that boards of one architecture take the same kernels
-    blocks = round(132 * 2.0 ** round(log2(processors / 132))) * chosen.blocks_per_processor
-    results = chosen.sums * chosen.slices * chosen.most_columns
-    chunk, ahead = last_step(results, -(-blocks // chosen.slices), chosen.threads, blocks)
-    chosen = replace(chosen, chunk=chunk, ahead=ahead, certain_vectors=chosen.fewest_vectors(columns))
+    chosen = _with_last_step(replace(chosen, certain_vectors=chosen.fewest_vectors(columns)), processors)
     while chosen.shared_bytes > _of_a_block(chosen, shared_bytes) and chosen.stages > 2:
         chosen = replace(chosen, stages=chosen.stages - 1)
     while chosen.shared_bytes > shared_bytes and chosen.warp_groups > 1:
-        chosen = replace(chosen, warp_groups=chosen.warp_groups // 2)
+        chosen = _with_last_step(replace(chosen, warp_groups=chosen.warp_groups // 2), processors)
     if chosen.shared_bytes > shared_bytes:
         chosen = replace(chosen, source="plain", by_lines=False)
     return chosen
+
+
+def _with_last_step(form: LayerNormForm, processors: int) -> LayerNormForm:
+    """With its final sums, as of 132 multiprocessors, or 66, or 264: boards of one architecture take the same kernels."""
+    blocks = round(132 * 2.0 ** round(log2(processors / 132))) * form.blocks_per_processor
+    results = form.sums * form.slices * form.most_columns
+    chunk, ahead = last_step(results, -(-blocks // form.slices), form.threads, blocks)
+    return replace(form, chunk=chunk, ahead=ahead)
 
 
 def _with_fewer_warps(form: LayerNormForm, columns: int) -> LayerNormForm:
