@@ -153,7 +153,7 @@ def _finished(chosen: LayerNormForm, columns: int, processors: int, shared_bytes
 
 
 def _with_last_step(form: LayerNormForm, processors: int) -> LayerNormForm:
-    """With its final sums, as of 132 multiprocessors, or 66, or 264: boards of one architecture take the same kernels."""
+    """With its final sums, as of 132 multiprocessors, 66 or 264: boards of one architecture take the same kernels."""
     blocks = round(132 * 2.0 ** round(log2(processors / 132))) * form.blocks_per_processor
     results = form.sums * form.slices * form.most_columns
     chunk, ahead = last_step(results, -(-blocks // form.slices), form.threads, blocks)
