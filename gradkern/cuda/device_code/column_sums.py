@@ -40,7 +40,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums, up
+from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums, loads_ahead, up
 from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["column_sums", "wait_for_grid"]
@@ -76,7 +76,8 @@ def column_sums(
     SLICE_4 = up(spec.most_columns, 4)
     FOLD, FOLDED, CHUNK = spec.fold, spec.fold > 1, spec.chunk
     ACROSS = 4 * CHUNK  # columns that are added up side by side in the last step
-    SUMMERS, AHEAD = THREADS // CHUNK, spec.ahead
+    SUMMERS = THREADS // CHUNK
+    AHEAD = spec.ahead or loads_ahead(SUMMERS)
     AHEAD_4, IN_WARP = 4 * AHEAD, CHUNK < 32
     TEAMS = THREADS // 32 if IN_WARP else SUMMERS  # each leaves a sum of every column
     FLOAT = float64 if spec.compute == "float64" else float32
@@ -270,7 +271,9 @@ def column_sums(
             for e in range(4):
                 total[e] = FLOAT(0)
             start = i.unseen(down)
-            while start < partial_rows and down < SUMMERS:
+            if not IN_WARP and down >= SUMMERS:
+                start = partial_rows
+            while start < partial_rows:
                 for q in range(AHEAD):  # independent loads, so that their latencies overlap
                     from_row = min(int32(start + q * SUMMERS), int32(partial_rows - 1))
                     if not FOLDED:
