@@ -78,8 +78,7 @@ def column_sums(
     ACROSS = 4 * CHUNK  # columns that are added up side by side in the last step
     SUMMERS = THREADS // CHUNK
     AHEAD = spec.ahead or loads_ahead(SUMMERS)
-    AHEAD_4, IN_WARP = 4 * AHEAD, CHUNK < 32
-    TEAMS = THREADS // 32 if IN_WARP else SUMMERS  # each leaves a sum of every column
+    AHEAD_4, IN_WARP, TEAMS = 4 * AHEAD, CHUNK < 32, spec.teams
     FLOAT = float64 if spec.compute == "float64" else float32
     BYTES, row_address = (int64, i.row_address_long) if spec.long else (int32, i.row_address)
 

@@ -97,11 +97,15 @@ class ColumnSums(ByColumns):
         return self.sums * self.padded_columns(columns) * self.itemsize
 
     @property
+    def teams(self) -> int:
+        """Of threads, in the last step: each leaves a sum of every column of a share. A warp adds up its own first."""
+        return self.threads // max(32, self.chunk)
+
+    @property
     def shared_bytes(self) -> int:
         """Shared memory needed from `at` on."""
         combine = self.warp_groups * self.sums * up(self.most_columns, 4) * self.itemsize
-        teams = self.threads // max(32, self.chunk)
-        last = teams * self.chunk * 4 * self.itemsize
+        last = self.teams * self.chunk * 4 * self.itemsize
         return max(combine if self.warp_groups > 1 or self.single_block or self.by_units else 0, last)
 
 

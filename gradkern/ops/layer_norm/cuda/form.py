@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums
+from gradkern.cuda.device_code.columns import ColumnSums
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.ops.layer_norm.cuda.row_form import RowForm
 
@@ -82,15 +82,6 @@ class LayerNormForm(RowForm):
     def compute(self) -> str:
         """The type of all arithmetic."""
         return "float64" if "float64" in (self.data, self.upstream, self.result) else "float32"
-
-    @property
-    def result_itemsize(self) -> int:
-        return ITEMSIZE[self.result]
-
-    @property
-    def widest(self) -> int:
-        """Bytes of the widest element."""
-        return max(self.data_itemsize, self.upstream_itemsize, self.result_itemsize)
 
     @property
     def has_mean(self) -> bool:

@@ -31,6 +31,7 @@ class RowForm(ByColumns):
 
     data: str  # type of X
     upstream: str  # type of the other array
+    result: str  # type of what is made of a row
     parameter: str  # V
     statistic: str  # U
     scale_width: int  # elements of scale, and of bias, that a thread loads at once
@@ -95,6 +96,15 @@ class RowForm(ByColumns):
     @property
     def upstream_itemsize(self) -> int:
         return ITEMSIZE[self.upstream]
+
+    @property
+    def result_itemsize(self) -> int:
+        return ITEMSIZE[self.result]
+
+    @property
+    def widest(self) -> int:
+        """Bytes of the widest element."""
+        return max(self.data_itemsize, self.upstream_itemsize, self.result_itemsize)
 
     @property
     def parameter_itemsize(self) -> int:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.ops.layer_norm.cuda.row_form import RowForm
 
@@ -86,15 +85,6 @@ class NormForm(RowForm):
     @property
     def upstream(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.data
-
-    @property
-    def widest(self) -> int:
-        """Bytes of the widest element."""
-        return max(self.data_itemsize, self.result_itemsize)
-
-    @property
-    def result_itemsize(self) -> int:
-        return ITEMSIZE[self.result]
 
     @property
     def read_bytes(self) -> int:
