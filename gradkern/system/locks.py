@@ -67,11 +67,15 @@ def require_whole_compiler() -> None:
 
 
 def _before() -> None:
-    for each in reversed(_waited_for):
-        (_held if each.acquire(timeout=_PATIENCE) else _missed).append(each)
+    known = 0
+    while known < len(_waited_for):  # an import that was waited for may have brought a lock, which comes before its own
+        _let_go()
+        known = len(_waited_for)
+        for each in reversed(_waited_for[:known]):
+            (_held if each.acquire(timeout=_PATIENCE) else _missed).append(each)
 
 
-def _in_parent() -> None:
+def _let_go() -> None:
     _missed.clear()
     while _held:
         _held.pop().release()
@@ -90,4 +94,4 @@ def _in_child() -> None:
 _REGISTERED_BEFORE = (logging, concurrent.futures.thread)
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+    os.register_at_fork(before=_before, after_in_parent=_let_go, after_in_child=_in_child)

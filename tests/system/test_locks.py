@@ -67,6 +67,28 @@ def test_a_fork_waits_for_what_is_just_being_made(monkeypatch: pytest.MonkeyPatc
     assert lock.acquire(timeout=1)
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_waits_for_what_the_import_that_it_waited_for_has_begun() -> None:
+    """As the first call's import brings the lock under which that call is planned."""
+    importing, held, state = locks.wait_before_fork(locks.reentrant_lock()), threading.Event(), []
+
+    def first_call() -> None:
+        with importing:
+            held.set()
+            time.sleep(0.2)
+            planning = locks.wait_before_fork(locks.reentrant_lock())
+            planning.acquire()
+        time.sleep(0.3)
+        state.append("planned")
+        planning.release()
+
+    thread = threading.Thread(target=first_call)
+    thread.start()
+    held.wait()
+    assert in_child(lambda: state == ["planned"])
+    thread.join()
+
+
 FORKS = """
 import os, sys, threading, time
 import numpy as np
