@@ -24,15 +24,16 @@ __all__ = ["SCALE", "exact_gelu", "exact_gelu_gradient", "fast_gelu", "fast_gelu
 
 _ZERO, _HALF, _ONE, _TWO = (np.float32(value) for value in (0, 0.5, 1, 2))
 
-# Beyond, both gradients are exactly 0 or 1 in float32 and in float64: a bound for |z| that keeps powers of z finite.
+# Beyond, both gradients are exactly 0 or 1: a bound for |z| that keeps powers of z finite, and in float32 the argument
+# of exp from -104, where it is 0, to -130.
 _FLAT = 40.0
-_FLAT32 = np.float32(_FLAT)
+_EXACT_FLAT, _FAST_FLAT = np.float32(16), np.float32(11)
 
 _LOG2_E = np.float32(1.4426950408889634)
 _LN2_HIGH = np.float32(0.693359375)  # 9 bits: its product with a whole number below 2^15 is exact
 _LN2_LOW = np.float32(-2.12194440e-4)
 _ROUNDER = np.float32(1.5 * 2**23)  # adding it leaves no bits for a fraction, and the whole number in the lowest bits
-_SMALLEST = np.float32(-130)  # exp of less makes both gradients 0
+_SMALLEST = np.float32(-130)  # 2^64 exp of it is a normal number
 SCALE = np.float32(2.0**64)  # of exp: gradients are several times exp, and normal numbers where exp is none
 _SHRINK = np.float32(2.0**-64)
 _SCALED_ONE = np.int32((127 + 64) << 23)  # the bits of SCALE
@@ -124,16 +125,22 @@ def fast_gelu_gradient(z: Any) -> Any:
 
 
 @numba.njit(**INLINE)
-def scaled_exp(x: Any) -> Any:
-    """SCALE exp(x) of a float32 x <= 0, relative error at most 1e-7; 0 below -130."""
+def _scaled_exp(x: Any) -> Any:
+    """SCALE exp(x) of a float32 x from -130 to 0, relative error at most 1e-7."""
     # x = n ln2 + r, exp(x) = 2^n exp(r)
     shifted = x * _LOG2_E + _ROUNDER
     n = shifted - _ROUNDER
     r = (x - n * _LN2_HIGH) - n * _LN2_LOW
     tail = _E0 + r * (_E1 + r * (_E2 + r * (_E3 + r * _E4)))
-    mantissa = _ONE + (r + r * r * tail)
+    mantissa = _ONE + r * (_ONE + r * tail)
     power = _from_bits(np.int32(np.int32(_bits(shifted) << 23) + _SCALED_ONE))
-    return _ZERO if x < _SMALLEST else power * mantissa
+    return power * mantissa
+
+
+@numba.njit(**INLINE)
+def scaled_exp(x: Any) -> Any:
+    """SCALE exp(x) of a float32 x <= 0, relative error at most 1e-7; 0 below -130."""
+    return _ZERO if x < _SMALLEST else _scaled_exp(x)
 
 
 @overload(exact_gelu_gradient, jit_options=INLINE)
@@ -150,8 +157,8 @@ def _exact_gelu_gradient(z: Any) -> Any:
     def exact32(z: Any) -> Any:
         # With t = |z| and e = exp(-t^2/2), 1 - Phi(t) = e M and phi(t) = e/sqrt(2 pi): the gradient at -t is
         # e (M - t/sqrt(2 pi)), and at t it is 1 less that.
-        t = _at_most(abs(z), _FLAT32)
-        e = scaled_exp(-_HALF * t * t)
+        t = _at_most(abs(z), _EXACT_FLAT)
+        e = _scaled_exp(-_HALF * t * t)
         v = t / (_ONE + _V * t)
         high = _M5 + v * (_M6 + v * (_M7 + v * _M8))
         m = _M0 + v * (_M1 + v * (_M2 + v * (_M3 + v * (_M4 + v * high))))
@@ -179,9 +186,9 @@ def _fast_gelu_gradient(z: Any) -> Any:
         return fast64
 
     def fast32(z: Any) -> Any:
-        t = _at_most(abs(z), _FLAT32)
+        t = _at_most(abs(z), _FAST_FLAT)
         square = t * t
-        e = scaled_exp(-_TWO * _C32 * t * (_ONE + _A32 * square))
+        e = _scaled_exp(-_TWO * _C32 * t * (_ONE + _A32 * square))
         v = _ONE / (SCALE + e)  # w, divided by SCALE
         gradient = e * (_ONE - t * (_P0 + _P1 * square) * (SCALE * v)) * v
         return gradient if z < _ZERO else _ONE - gradient
@@ -200,14 +207,13 @@ def _exact_gelu(z: Any) -> Any:
         return exact64
 
     def exact32(z: Any) -> Any:
-        # as in the gradient: Phi(-t) is e M
-        z = -_at_most(-z, _FLAT32)
-        t = _at_most(abs(z), _FLAT32)
-        e = scaled_exp(-_HALF * t * t)
+        # as in the gradient: Phi(-t) is e M, so that the result at -t is -t e M, and at t more by t
+        t = _at_most(abs(z), _EXACT_FLAT)
+        e = _scaled_exp(-_HALF * t * t)
         v = t / (_ONE + _V * t)
         high = _M5 + v * (_M6 + v * (_M7 + v * _M8))
         tail = e * (_M0 + v * (_M1 + v * (_M2 + v * (_M3 + v * (_M4 + v * high)))))
-        return z * (tail if z < _ZERO else _ONE - tail)
+        return (_ZERO if z < _ZERO else z) - t * tail
 
     return exact32
 
@@ -227,10 +233,8 @@ def _fast_gelu(z: Any) -> Any:
         return fast64
 
     def fast32(z: Any) -> Any:
-        z = -_at_most(-z, _FLAT32)
-        t = _at_most(abs(z), _FLAT32)
-        e = scaled_exp(-_TWO * _C32 * t * (_ONE + _A32 * (t * t)))
-        v = _ONE / (SCALE + e)
-        return z * (e * v) if z < _ZERO else z * (SCALE * v)
+        t = _at_most(abs(z), _FAST_FLAT)
+        e = _scaled_exp(-_TWO * _C32 * t * (_ONE + _A32 * (t * t)))
+        return (_ZERO if z < _ZERO else z) - t * (e / (SCALE + e))
 
     return fast32

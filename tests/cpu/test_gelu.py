@@ -1,4 +1,4 @@
-"""exp and the GELU gradients of CPU kernels, against the C library in wider arithmetic."""
+"""exp, GELU and its gradients in CPU kernels, against the C library in wider arithmetic."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from scipy.special import expit, ndtr
 
 from gradkern.cpu.compile import Kernel, kernel
 from gradkern.cpu.element_types import array_type, load, store
-from gradkern.cpu.gelu import SCALE, exact_gelu_gradient, fast_gelu_gradient, scaled_exp
+from gradkern.cpu.gelu import SCALE, exact_gelu, exact_gelu_gradient, fast_gelu, fast_gelu_gradient, scaled_exp
 from gradkern.cpu.threads import QUEUE, take
 
 
@@ -32,15 +32,32 @@ def both(queue, z, exact, fast):
         task = take(queue)
 
 
-def computed(z: np.ndarray) -> list[np.ndarray]:
+@kernel
+def gelus(queue, z, exact, fast):
+    task = take(queue)
+    while task >= 0:
+        for index in range(z.size):
+            store(exact, index, exact_gelu(load(z, index)))
+            store(fast, index, fast_gelu(load(z, index)))
+        task = take(queue)
+
+
+def computed(z: np.ndarray, functions: Kernel = both) -> list[np.ndarray]:
     results = [np.empty_like(z) for _ in range(2)]
-    both(QUEUE, *[array_type(z.dtype)] * 3)(np.array((0, 1)), z, *results)
+    functions(QUEUE, *[array_type(z.dtype)] * 3)(np.array((0, 1)), z, *results)
     return results
+
+
+c, a = 0.7978845608028654, 0.044715  # of the fast form
+
+
+def expected_gelus(z: np.ndarray) -> list[np.ndarray]:
+    z = z.astype(np.float64)
+    return [z * ndtr(z), z * expit(2 * c * (z + a * z**3))]
 
 
 def expected(z: np.ndarray) -> list[np.ndarray]:
     z = z.astype(np.float64)
-    c, a = 0.7978845608028654, 0.044715
     w, rest = expit(2 * c * (z + a * z**3)), expit(-2 * c * (z + a * z**3))  # (1 + tanh)/2, (1 - tanh)/2
     return [
         ndtr(z) + z * np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi),
@@ -57,6 +74,15 @@ def test_the_functions_are_right_to_a_few_last_places(dtype: type) -> None:
     z = np.linspace(-14, 14, 1_000_001).astype(dtype)
     for result, reference, limit in zip(computed(z), expected(z), LIMITS[dtype], strict=True):
         assert np.abs(result - reference).max() <= limit
+
+
+@pytest.mark.parametrize("dtype", LIMITS)
+def test_gelus_are_right_to_a_few_last_places(dtype: type) -> None:
+    """Relative to z, which they are nearly where it is positive, and less than elsewhere."""
+    z = np.linspace(-14, 20, 1_000_001).astype(dtype)
+    limit = {np.float32: 1.5e-7, np.float64: 1e-15}[dtype]
+    for result, reference in zip(computed(z, gelus), expected_gelus(z), strict=True):
+        assert (np.abs(result - reference) <= limit * np.abs(z)).all()
 
 
 def test_the_exponential_is_right_where_it_is_subnormal() -> None:
@@ -79,6 +105,27 @@ def test_the_negative_tail_keeps_its_relative_precision_in_float32_to_the_end(
     assert 0 < np.abs(exact).min() < 2.0**-149
     least = np.abs(result[np.abs(exact) > 2.0**-148])
     assert least.min() > 0
+
+
+@pytest.mark.parametrize(("place", "begin", "roundings"), [(0, -14, 1.5), (1, -11, 4)])
+def test_the_negative_tail_of_gelus_keeps_its_relative_precision_in_float32_to_the_end(
+    place: int, begin: float, roundings: float
+) -> None:
+    """As that of their gradients; a factor of the result may be subnormal before it, and z times as far off."""
+    z = np.linspace(begin, -3, 200_001).astype(np.float32)
+    result, exact = computed(z, gelus)[place].astype(np.float64), expected_gelus(z)[place]
+    of_argument = 4e-6 + roundings * 2.0**-24 * -np.log(np.abs(exact))
+    assert (np.abs(result - exact) <= of_argument * np.abs(exact) + np.abs(z) * 2.0**-149).all()
+    assert 0 < np.abs(exact).min() < 2.0**-140
+
+
+@pytest.mark.parametrize("dtype", LIMITS)
+def test_limits_of_gelus_and_nan(dtype: type) -> None:
+    """The last is 0 of 0, with its sign."""
+    z = np.array([np.inf, 1e4, -np.inf, -np.finfo(dtype).max, -1e4, np.nan, 0], dtype)
+    for gelu in computed(z, gelus):
+        np.testing.assert_array_equal(gelu, [np.inf, 1e4, 0, 0, 0, np.nan, 0])
+        assert not np.signbit(gelu[-1])
 
 
 @pytest.mark.parametrize("dtype", LIMITS)
