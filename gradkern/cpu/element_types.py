@@ -28,6 +28,7 @@ __all__ = [
     "arithmetic",
     "arithmetic_type",
     "array_type",
+    "copy_line",
     "destination",
     "kernel_dtype",
     "load",
@@ -100,6 +101,15 @@ def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
     return types.void(array, types.intp, arithmetic_type(array)), generate
 
 
+def copy_line(source: Any, at: int, target: Any, to: int, count: int) -> None:
+    """target[to + j] = source[at + j] for j < count, of arrays that do not overlap and have one arithmetic type.
+
+    For the short lines of images: a loop would be over before its vector code begins. So where nothing is converted,
+    the last vector begins where the line ends with it, and copies again what the one before has copied.
+    """
+    raise NotImplementedError("for kernels only")
+
+
 def real(array: Any, value: float) -> Any:
     """`value` in the arithmetic type of `array`. A bare literal is float64 and would make float32 arithmetic wide."""
     raise NotImplementedError("for kernels only")
@@ -144,6 +154,49 @@ def _destination(output: Any, upstream: Any, data: Any) -> Any:
         return data
 
     return {OVER_UPSTREAM_TYPE: over_upstream, OVER_DATA_TYPE: over_data}.get(output, own)
+
+
+def _copying(count: int) -> Any:
+    """copy(source, at, target, to): so many elements, as one vector."""
+
+    @instruction
+    def copy(typing: Any, source: Any, at: Any, target: Any, to: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            def place(array: Any, index: int) -> Any:
+                first = builder.gep(make_array(array)(context, builder, arguments[index]).data, [arguments[index + 1]])
+                return builder.bitcast(first, ir.VectorType(first.type.pointee, count).as_pointer())
+
+            item = source.dtype.bitwidth // 8
+            builder.store(builder.load(place(source, 0), align=item), place(target, 2), align=item)
+            return context.get_dummy_value()
+
+        return types.void(source, types.intp, target, types.intp), generate
+
+    return copy
+
+
+_copy_4, _copy_8 = _copying(4), _copying(8)
+
+
+@overload(copy_line, jit_options=INLINE)
+def _copy_line(source: Any, at: Any, target: Any, to: Any, count: Any) -> Any:
+    def by_vectors(source: Any, at: Any, target: Any, to: Any, count: Any) -> Any:
+        if count >= 8:
+            for j in range(0, count - 8, 8):
+                _copy_8(source, at + j, target, to + j)
+            _copy_8(source, at + count - 8, target, to + count - 8)
+        elif count >= 4:
+            _copy_4(source, at, target, to)
+            _copy_4(source, at + count - 4, target, to + count - 4)
+        else:
+            for j in range(count):
+                store(target, to + j, load(source, at + j))
+
+    def by_elements(source: Any, at: Any, target: Any, to: Any, count: Any) -> Any:
+        for j in range(count):
+            store(target, to + j, load(source, at + j))
+
+    return by_vectors if source.dtype == target.dtype else by_elements
 
 
 @overload(real, jit_options=INLINE)

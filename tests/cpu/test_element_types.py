@@ -6,14 +6,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from numba import int64
 
 from gradkern.cpu import element_types
 from gradkern.cpu.compile import Kernel
-from gradkern.cpu.element_types import array_type, load, real, store
+from gradkern.cpu.element_types import array_type, copy_line, load, real, store
 from gradkern.cpu.threads import QUEUE, take
 
 HALF, BFLOAT = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
-FLOAT = np.dtype(np.float32)
+FLOAT, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 CODES = np.arange(1 << 16).astype(np.uint16)
 
 
@@ -22,6 +23,15 @@ def copy(queue, source, target):
     while task >= 0:
         for index in range(source.size):
             store(target, index, load(source, index))
+        task = take(queue)
+
+
+def copy_lines(queue, source, target, at, to, counts):
+    """A line for each task, as many elements apart as the longest has and one more."""
+    task = take(queue)
+    while task >= 0:
+        apart = task * (counts.size + 1)
+        copy_line(source, apart + at, target, apart + to, counts[task])
         task = take(queue)
 
 
@@ -39,6 +49,24 @@ def half_conversion(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv("GRADKERN_CACHE_DIR", str(tmp_path))
         monkeypatch.setattr(element_types, "from_half", element_types.half_by_bits)
         monkeypatch.setattr(element_types, "to_half", element_types.round_by_bits)
+
+
+@pytest.mark.parametrize(
+    "types", [(FLOAT, FLOAT), (HALF, FLOAT), (FLOAT, BFLOAT), (np.dtype(np.float64),) * 2], ids=str
+)
+def test_a_line_is_copied_and_nothing_beside_it(types: tuple[np.dtype, np.dtype], rng: np.random.Generator) -> None:
+    counts = np.arange(-1, 45)
+    source = rng.standard_normal(counts.size * (counts.size + 1)).astype(types[0])
+    target = np.full(source.size, 7, types[1])
+    expected = target.copy()
+    for line, count in enumerate(counts):
+        apart = line * (counts.size + 1)
+        for j in range(count):
+            expected[apart + 3 + j] = source[apart + 1 + j]
+    arrays = [array.view(element_types.kernel_dtype(array.dtype)) for array in (source, target)]
+    compiled = Kernel(copy_lines)(QUEUE, *(array_type(each) for each in types), *[int64] * 2, int64[::1])
+    compiled(np.array((0, counts.size)), *arrays, 1, 3, counts)
+    np.testing.assert_array_equal(target, expected)
 
 
 @pytest.mark.usefixtures("half_conversion")

@@ -24,7 +24,7 @@ from numba import njit, types
 from gradkern.call import Call, Refusal
 from gradkern.cpu import threads
 from gradkern.cpu.compile import INLINE, REORDERED, kernel
-from gradkern.cpu.element_types import arithmetic, kernel_dtype, load, real, store, zeros
+from gradkern.cpu.element_types import arithmetic, copy_line, kernel_dtype, load, real, store, zeros
 from gradkern.cpu.threads import take
 from gradkern.ops.conv.cpu.gemm import GemmLaunch
 from gradkern.ops.conv.cpu.im2col import contiguous, spacing_of
@@ -33,6 +33,7 @@ from gradkern.ops.conv.geometry import Geometry
 __all__ = ["TASKS", "DirectLaunch", "Flat", "add_taps", "bring_all_home", "bring_home", "fill", "lay"]
 
 BLOCK = 2048  # positions: three buffers of float32 fill three quarters of a 32 KiB L1 cache
+_SHORT_LINE = 40  # elements: where lines are longer, a plain loop is as fast
 TASKS = 16  # planes of fewer channels than this are shared out by images too
 
 
@@ -242,10 +243,20 @@ def _move_all(
                 at = n * spacing[0] + i0 * spacing[2] + i1 * spacing[3]
                 line = (i0 * strides[0] + begins[0]) * padded[1] + i1 * strides[1] + begins[1]
                 base = n * total + line * padded[2] + begins[2]
-                if spacing[4] == 1 and strides[2] == 1:
+                if spacing[4] == 1 and strides[2] == 1 and size <= _SHORT_LINE:
+                    _copy_line(memory, at, flat, base, size, home)
+                elif spacing[4] == 1 and strides[2] == 1:
                     _move_line(memory, at, 1, flat, base, 1, 0, size, home)
                 else:
                     _move_line(memory, at, spacing[4], flat, base, strides[2], 0, size, home)
+
+
+@njit(**INLINE)
+def _copy_line(memory: Any, at: int, flat: Any, base: int, count: int, home: Any) -> None:
+    if home is not None:
+        copy_line(flat, base, memory, at, count)
+    else:
+        copy_line(memory, at, flat, base, count)
 
 
 @njit(**INLINE)
