@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba import typeof
 from scipy.special import expit, ndtr
 
 from gradkern.cpu.compile import Kernel, kernel
@@ -23,28 +24,23 @@ def exponentials(queue, z, exp):
 
 
 @kernel
-def both(queue, z, exact, fast):
+def both(queue, z, exact, fast, gradient):
+    """The gradients of the exact and the fast form; the functions themselves where gradient is None."""
     task = take(queue)
     while task >= 0:
         for index in range(z.size):
-            store(exact, index, exact_gelu_gradient(load(z, index)))
-            store(fast, index, fast_gelu_gradient(load(z, index)))
+            if gradient is None:
+                store(exact, index, exact_gelu(load(z, index)))
+                store(fast, index, fast_gelu(load(z, index)))
+            else:
+                store(exact, index, exact_gelu_gradient(load(z, index)))
+                store(fast, index, fast_gelu_gradient(load(z, index)))
         task = take(queue)
 
 
-@kernel
-def gelus(queue, z, exact, fast):
-    task = take(queue)
-    while task >= 0:
-        for index in range(z.size):
-            store(exact, index, exact_gelu(load(z, index)))
-            store(fast, index, fast_gelu(load(z, index)))
-        task = take(queue)
-
-
-def computed(z: np.ndarray, functions: Kernel = both) -> list[np.ndarray]:
+def computed(z: np.ndarray, gradient: bool | None = True) -> list[np.ndarray]:
     results = [np.empty_like(z) for _ in range(2)]
-    functions(QUEUE, *[array_type(z.dtype)] * 3)(np.array((0, 1)), z, *results)
+    both(QUEUE, *[array_type(z.dtype)] * 3, typeof(gradient))(np.array((0, 1)), z, *results, gradient)
     return results
 
 
@@ -81,7 +77,7 @@ def test_gelus_are_right_to_a_few_last_places(dtype: type) -> None:
     """Relative to z, which they are nearly where it is positive, and less than elsewhere."""
     z = np.linspace(-14, 20, 1_000_001).astype(dtype)
     limit = {np.float32: 1.5e-7, np.float64: 1e-15}[dtype]
-    for result, reference in zip(computed(z, gelus), expected_gelus(z), strict=True):
+    for result, reference in zip(computed(z, gradient=None), expected_gelus(z), strict=True):
         assert (np.abs(result - reference) <= limit * np.abs(z)).all()
 
 
@@ -113,7 +109,7 @@ def test_the_negative_tail_of_gelus_keeps_its_relative_precision_in_float32_to_t
 ) -> None:
     """As that of their gradients; a factor of the result may be subnormal before it, and z times as far off."""
     z = np.linspace(begin, -3, 200_001).astype(np.float32)
-    result, exact = computed(z, gelus)[place].astype(np.float64), expected_gelus(z)[place]
+    result, exact = computed(z, gradient=None)[place].astype(np.float64), expected_gelus(z)[place]
     of_argument = 4e-6 + roundings * 2.0**-24 * -np.log(np.abs(exact))
     assert (np.abs(result - exact) <= of_argument * np.abs(exact) + np.abs(z) * 2.0**-149).all()
     assert 0 < np.abs(exact).min() < 2.0**-140
@@ -123,7 +119,7 @@ def test_the_negative_tail_of_gelus_keeps_its_relative_precision_in_float32_to_t
 def test_limits_of_gelus_and_nan(dtype: type) -> None:
     """The last is 0 of 0, with its sign."""
     z = np.array([np.inf, 1e4, -np.inf, -np.finfo(dtype).max, -1e4, np.nan, 0], dtype)
-    for gelu in computed(z, gelus):
+    for gelu in computed(z, gradient=None):
         np.testing.assert_array_equal(gelu, [np.inf, 1e4, 0, 0, 0, np.nan, 0])
         assert not np.signbit(gelu[-1])
 
@@ -138,6 +134,6 @@ def test_limits_and_nan(dtype: type) -> None:
 
 def test_float32_functions_are_vector_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GRADKERN_CACHE_DIR", str(tmp_path))  # Numba does not show the code of a kernel from its cache
-    compiled: Any = Kernel(both.function)(QUEUE, *[array_type(np.dtype(np.float32))] * 3)
+    compiled: Any = Kernel(both.function)(QUEUE, *[array_type(np.dtype(np.float32))] * 3, typeof(True))
     (assembly,) = compiled.inspect_asm().values()
     assert "divps" in assembly or "fdiv\tv" in assembly  # one element at a time would be divss, fdiv s
