@@ -40,7 +40,8 @@ _DOUBLING = 0.23  # for every doubling of the slices
 _BANDWIDTH = 4.18e6
 _SHORT_ROWS = 27.5  # bytes that a row's part costs besides its own
 _BLOCK_BANDWIDTH, _STEP = 0.0386e6, 0.117  # of one block: bytes; a row of each thread, whatever its bytes
-_STEP_BY_REGISTERS = 0.17  # not fitted with the others: so much longer each step made 13 arrays of odd channels
+# single elements of 2 bytes, not fitted with the others: of 8 arrays of odd channels in up to 3 partitions each
+_LAUNCH_BY_REGISTERS, _STEP_BY_REGISTERS = 6.7, 0.2
 _STREAMING, _STREAMED = 11.5, 2.55e6  # of the streaming kernel
 
 
@@ -168,12 +169,12 @@ def persistent_time(partition: RowsPartition) -> float:
     form, slices = partition.form, partition.slices
     rounds = -(-partition.items // partition.clusters)
     part = partition.vectors * form.vector  # bytes of a row
-    step = _STEP_BY_REGISTERS if form.by_registers else _STEP
+    launch, step = (_LAUNCH_BY_REGISTERS, _STEP_BY_REGISTERS) if form.by_registers else (_LAUNCH, _STEP)
     moved = 3 * partition.rows * partition.row_bytes
     together = moved / _BANDWIDTH * (1 + _SHORT_ROWS / part)
     alone = rounds * partition.steps * max(3 * partition.at_once * part / _BLOCK_BANDWIDTH, step)
     each = _ROUND + (_EXCHANGE if slices > 1 else 0)
-    return _LAUNCH + _DOUBLING * log2(slices) + rounds * each + (together**4 + alone**4) ** (1 / 4)
+    return launch + _DOUBLING * log2(slices) + rounds * each + (together**4 + alone**4) ** (1 / 4)
 
 
 def streaming_time(partition: RowsPartition) -> float:

@@ -30,7 +30,7 @@ from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["build"]
 
-ROWS_AT_ONCE = 4  # that go through registers
+ROWS_AT_ONCE = 8  # that go through registers
 
 
 def build(form: ChannelsLastForm) -> Callable[..., None]:

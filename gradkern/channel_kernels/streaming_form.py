@@ -53,7 +53,8 @@ class StreamingForm:
     held_arrays: int | None = None  # how many of `reads`, the first, both passes of a launch read; None: all
     passing_arrays: int = 0  # places for those that one pass alone reads, in a ring of `stages` rows
     native_bfloat16: bool = True
-    chunk: int = 8  # as in ColumnSums
+    chunk: int = 8  # and `ahead`: as in ColumnSums
+    ahead: int = 4
 
     @property
     def name(self) -> str:
@@ -177,6 +178,7 @@ class StreamingForm:
             result=self.compute if self.totals else self.parameter,
             at=self.sums_at if self.held_rows else 0,
             chunk=self.chunk,
+            ahead=self.ahead,
             long=self.long,
             native_bfloat16=self.native_bfloat16,
         )

@@ -81,16 +81,12 @@ def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..
 
     @device_function
     def keep_shift(part: int, channel: int, value: Any, operand: Any) -> Any:
-        """Of statistics the totals stay as they are; with them goes what was subtracted, as X may be overwritten.
-
-        Both parts write it, the same number. Where only one did, ptxas of CUDA 13 made code in which a warp
-        that had writers came to the block's next barrier in two halves, each of which counted as the whole: from then
-        on other warps passed barriers without it (compute-sanitizer's synccheck: "divergent threads in warp").
-        """
+        """Of statistics the totals stay as they are; with them goes what was subtracted, as X may be overwritten."""
         X, shift, samples = operand
-        one = cuda.local.array(1, FLOAT)
-        sample(one, X, channel, samples)
-        store_total(shift + int64(channel) * SUM, one)
+        if part == 1:
+            one = cuda.local.array(1, FLOAT)
+            sample(one, X, channel, samples)
+            store_total(shift + int64(channel) * SUM, one)
         return value
 
     @device_function

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from gradkern.channel_kernels.streaming_form import StreamingForm
-from gradkern.cuda.device_code.columns import chunk_of, up
+from gradkern.cuda.device_code.columns import last_step, up
 
 __all__ = ["ARGUMENTS", "Slabs", "Tiling", "best_tiling", "choose_tiling", "fitted"]
 
@@ -125,7 +125,6 @@ def choose_tiling(
 ) -> tuple[StreamingForm, Tiling]:
     """`form` with its threads and stages, and the tiling; types, outputs, width, source and alignment are given."""
     made = _threads(fitted(form, slabs))
-    made = replace(made, chunk=chunk_of(max(1, made.sums), slabs.channels, made.threads, processors))
     while made.shared_bytes * made.blocks_per_processor > shared_bytes:
         if made.stages > 3:
             made = replace(made, stages=made.stages - 1)
@@ -134,6 +133,10 @@ def choose_tiling(
         else:
             made = replace(made, stages=made.stages - 1)
     found = best_tiling(made, slabs, processors * made.blocks_per_processor)
+    chunk, ahead = last_step(max(1, made.sums) * slabs.channels, found.partial_rows, made.threads, processors)
+    with_last = replace(made, chunk=chunk, ahead=ahead)
+    if with_last.shared_bytes * made.blocks_per_processor <= shared_bytes:
+        made = with_last
     return replace(made, nested=prod(found.nest) > 1), found
 
 

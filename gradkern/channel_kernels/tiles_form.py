@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import gcd, hypot, log2
 from typing import Self, TypeVar
 
-from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, ColumnSums, loads_ahead, reciprocal
+from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, ColumnSums, last_step, reciprocal
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 
 __all__ = [
@@ -37,7 +37,7 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from r
 )
 
 BLOCKS = 2  # of a multiprocessor, where there are sums
-_CHUNKS = (16, 4, 1)  # few, as each is a kernel
+_LAST_STEPS = (16, 6), (4, 4), (1, 4)  # chunk and ahead; few, as each is a kernel
 LINE = 128  # bytes of a cache line
 VECTOR = 16  # bytes, at most
 _LONG_ROW = 16384  # bytes
@@ -82,7 +82,8 @@ class TilesForm(ByColumns):
     long_rows: bool = False  # row or column numbers, or the bytes from row to row, need 64 bits
     native_bfloat16: bool = True  # compute capability 8.0 or newer
     blocks_per_processor: int = 1
-    chunk: int = 8  # last sums: threads side by side, of 4 columns each
+    chunk: int = 8  # and `ahead`: of the last sums, as in ColumnSums
+    ahead: int = 4
 
     @property
     def name(self) -> str:
@@ -143,6 +144,7 @@ class TilesForm(ByColumns):
             result=self.parameter,
             at=16,  # the number of the next tile lies before
             chunk=self.chunk,
+            ahead=self.ahead,
             single_block=self.single_block,
             fold=self.fold,
             counts_progress=self.persistent,
@@ -245,7 +247,10 @@ def tiles_of_sums(form: Form, columns: int, rows: int, processors: int, threads:
         return found
     chosen = replace(_with_lanes_of_sums(form, columns, rows, threads), unroll=unroll, blocks_per_processor=BLOCKS)
     chosen = _filled(_widened(chosen, columns, rows, processors), rows)
-    return replace(chosen, chunk=_chunk(chosen, columns, rows, BLOCKS * processors))
+    blocks = BLOCKS * processors
+    results, partial_rows = chosen.sums * columns // chosen.fold, chosen.heights(columns, rows, blocks)[0] * chosen.fold
+    chunk, ahead = last_step(results, partial_rows, chosen.threads, blocks, _LAST_STEPS)
+    return replace(chosen, chunk=chunk, ahead=ahead)
 
 
 def _widened(form: Form, columns: int, rows: int, processors: int) -> Form:
@@ -273,23 +278,6 @@ def _filled(form: Form, rows: int) -> Form:
         return rows / (each.chunks(rows) * each.tile_rows) - 0.3 * fewer / most
 
     return replace(form, warp_groups=most - max(range(min(3, most)), key=filled))
-
-
-def _chunk(form: TilesForm, columns: int, rows: int, blocks: int) -> int:
-    """ColumnSums.chunk for the last sums, which blocks share out by columns: few threads side by side where there are
-    few columns and many partial rows, as then more blocks take part.
-    """
-    partial_rows = form.heights(columns, rows, blocks)[0] * form.fold
-    results = form.sums * columns // form.fold
-    blocks = 1 << round(log2(blocks))  # so that boards of one architecture take the same kernels
-
-    def rounds(chunk: int) -> int:
-        """Of loads, one after another, and about two more for the end of every share."""
-        shares = -(-results // (4 * chunk))
-        summers = form.threads // chunk
-        return -(-shares // blocks) * (-(-partial_rows // (summers * loads_ahead(summers))) + 2)
-
-    return min(_CHUNKS, key=rounds)
 
 
 def fold_of_sums(form: TilesForm, rows: int, columns: int, vectors: int) -> int:

@@ -40,10 +40,23 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums, loads_ahead, up
+from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums, up
 from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["column_sums", "wait_for_grid"]
+
+
+@device_function
+def wait_for_block() -> None:
+    """Wait until all threads of the block are here.
+
+    Warps are brought together first: the block's barrier counts a warp for as many as come to it. ptxas lets the
+    threads of a warp go on apart, behind a loop that they left one by one, where no instruction asks for all of them.
+    Such a warp counted twice, and other warps passed barriers without it: wrong results on an H200 with the assembler
+    of CUDA 13.0 (compute-sanitizer's synccheck: "divergent threads in warp").
+    """
+    i.warp_barrier()
+    cuda.syncthreads()
 
 
 @device_function
@@ -53,13 +66,13 @@ def wait_for_grid(counter: int) -> None:
     The first block turns the counter's top bit once every other has added one: so it is ready for the next time, of
     any grid.
     """
-    cuda.syncthreads()  # thread 0's arrival releases what all threads of the block have written
+    wait_for_block()  # thread 0's arrival releases what all threads of the block have written
     if cuda.threadIdx.x == 0:
         amount = int64(1)
         if cuda.blockIdx.x == 0:
             amount = int64(2147483648) - (cuda.gridDim.x - 1)
         i.grid_wait(counter, i.grid_arrive(counter, amount))
-    cuda.syncthreads()
+    wait_for_block()
 
 
 def column_sums(
@@ -76,8 +89,7 @@ def column_sums(
     SLICE_4 = up(spec.most_columns, 4)
     FOLD, FOLDED, CHUNK = spec.fold, spec.fold > 1, spec.chunk
     ACROSS = 4 * CHUNK  # columns that are added up side by side in the last step
-    SUMMERS = THREADS // CHUNK
-    AHEAD = spec.ahead or loads_ahead(SUMMERS)
+    SUMMERS, AHEAD = THREADS // CHUNK, spec.ahead
     AHEAD_4, IN_WARP, TEAMS = 4 * AHEAD, CHUNK < 32, spec.teams
     FLOAT = float64 if spec.compute == "float64" else float32
     BYTES, row_address = (int64, i.row_address_long) if spec.long else (int32, i.row_address)
@@ -296,7 +308,7 @@ def column_sums(
                     store_4(last + thread * (4 * ITEM), total)
             elif thread % 32 < CHUNK:
                 store_4(last + (thread // 32 * CHUNK + across) * (4 * ITEM), total)
-            cuda.syncthreads()
+            wait_for_block()
             if ACROSS > THREADS:
                 place = i.unseen(thread)
                 while place < ACROSS:
@@ -306,6 +318,6 @@ def column_sums(
             elif thread < ACROSS:
                 write_column(thread, item, last, padded_results, results, operand,
                              first_result, second_result, third_result)  # fmt: skip
-            cuda.syncthreads()
+            wait_for_block()
 
     return add_over_block, add_over_grid

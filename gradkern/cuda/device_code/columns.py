@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
 
-__all__ = [
-    "ITEMSIZE",
-    "ByColumns",
-    "ColumnSums",
-    "chunk_of",
-    "last_step",
-    "loads_ahead",
-    "reciprocal",
-    "time_of_last_step",
-    "up",
-]
+__all__ = ["ITEMSIZE", "ByColumns", "ColumnSums", "last_step", "reciprocal", "up"]
 
 _MOST_AHEAD = 6  # with 8, registers spilled once
 ITEMSIZE = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
@@ -74,7 +65,7 @@ class ColumnSums(ByColumns):
     result: str  # the type of the results in memory
     at: int  # first byte of the block's shared memory that is free once all rows are done; a multiple of 16
     chunk: int = 8  # last step: threads side by side, of 4 columns each: a power of two
-    ahead: int = 0  # last step: partial rows that a thread has under way at once; 0: as loads_ahead says
+    ahead: int = 4  # last step: partial rows that a thread has under way at once
     certain_vectors: int = 0  # so many of a thread's vectors lie within the columns in every thread
     single_block: bool = False  # a block has all rows of its columns, so that its sums are the result
     by_units: bool = False  # a thread's vectors begin at first_column, which may be before column 0: see column_sums
@@ -109,42 +100,27 @@ class ColumnSums(ByColumns):
         return max(combine if self.warp_groups > 1 or self.single_block or self.by_units else 0, last)
 
 
-def chunk_of(sums: int, columns: int, threads: int, processors: int) -> int:
-    """The fewest columns a block takes at a time in the last step, so that every block has some: ColumnSums.chunk of
-    the kernels of channels, to which `last_step` is not fitted. For the power of two next to `processors`, so that
-    boards of one architecture take the same kernels.
-    """
-    processors = 1 << round(log2(processors))
-    for chunk in (4, 8, 16):
-        if sums * columns <= 4 * chunk * processors:
-            return chunk if threads >= 4 * chunk else 8
-    return 32 if threads >= 128 else 8
-
-
-def loads_ahead(summers: int) -> int:
-    """ColumnSums.ahead where so many threads share out the rows, of which most grids have at most 160."""
-    return max(2, min(_MOST_AHEAD, -(-160 // summers)))
-
-
-def last_step(results: int, partial_rows: int, threads: int, blocks: int) -> tuple[int, int]:
+def last_step(
+    results: int, partial_rows: int, threads: int, blocks: int, ways: Sequence[tuple[int, int]] = ()
+) -> tuple[int, int]:
     """ColumnSums.chunk and .ahead for so many columns of all results and partial rows, in as many blocks: what takes
-    least by `time_of_last_step`. Where each block has many columns and few rows, its threads stand side by side; where
-    it has few columns, they share out the rows.
+    least, of these ways or of all. Where each block has many columns and few rows, its threads stand side by side;
+    where it has few columns, they share out the rows.
+
+    The times, in microseconds, for each share of a block, one after the other: what its end takes, what it takes until
+    loads arrive, and what each of them adds. Fitted to 330 ways of 30 random gradients of layer norms on an H200: what
+    it chooses of them took 0.5 % longer than the fastest in the mean.
     """
     blocks = 1 << round(log2(blocks))  # so that boards of one architecture take the same kernels
+
+    def time(way: tuple[int, int]) -> float:
+        chunk, ahead = way
+        shares = -(-results // (4 * chunk))
+        rounds = -(-partial_rows // (threads // chunk * ahead))
+        return -(-shares // blocks) * (0.29 + rounds * (0.2 + 0.027 * ahead))
+
     chunks = (1 << power for power in range(threads.bit_length()))
-    ways = [(chunk, ahead) for chunk in chunks for ahead in range(1, _MOST_AHEAD + 1)]
-    return min(ways, key=lambda way: time_of_last_step(*way, results, partial_rows, threads, blocks))
-
-
-def time_of_last_step(chunk: int, ahead: int, results: int, partial_rows: int, threads: int, blocks: int) -> float:
-    """Microseconds: for each share of a block, one after the other, what its end takes, what it takes until loads
-    arrive, and what each of them adds. Fitted to 330 ways of 30 random gradients of layer norms on an H200: what it
-    chooses of them took 0.5 % longer than the fastest in the mean.
-    """
-    shares = -(-results // (4 * chunk))
-    rounds = -(-partial_rows // (threads // chunk * ahead))
-    return -(-shares // blocks) * (0.29 + rounds * (0.2 + 0.027 * ahead))
+    return min(ways or [(chunk, ahead) for chunk in chunks for ahead in range(1, _MOST_AHEAD + 1)], key=time)
 
 
 def reciprocal(divisor: int) -> tuple[int, int]:

@@ -58,7 +58,7 @@ class LayerNormForm(RowForm):
     blocks_per_processor: int = 1
     single_block: bool = False  # a block has all rows of its columns, so that its sums are the result
     chunk: int = 8  # and `ahead`: of the final sums, as in ColumnSums
-    ahead: int = 0
+    ahead: int = 4
     residual: bool = False  # a gradient of X's type is added to X_grad
     # not 0: blocks of their own add up scale_grad and bias_grad, each of a stripe of columns that so many threads have
     stripe_lanes: int = 0
