@@ -50,10 +50,10 @@ __all__ = ["column_sums", "wait_for_grid"]
 def wait_for_block() -> None:
     """Wait until all threads of the block are here.
 
-    Warps are brought together first: the block's barrier counts a warp for as many as come to it. ptxas lets the
-    threads of a warp go on apart, behind a loop that they left one by one, where no instruction asks for all of them.
-    Such a warp counted twice, and other warps passed barriers without it: wrong results on an H200 with the assembler
-    of CUDA 13.0 (compute-sanitizer's synccheck: "divergent threads in warp").
+    The warp's barrier comes first, as the block's counts warps and wants each of them whole: ptxas does not see to that
+    behind loops that threads of a warp leave one by one. With CUDA 13.0 such a warp came in two parts, counted twice,
+    and others passed that barrier and those after it without it (compute-sanitizer's synccheck: "divergent thread(s) in
+    warp").
     """
     i.warp_barrier()
     cuda.syncthreads()
