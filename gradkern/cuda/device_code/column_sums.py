@@ -50,10 +50,10 @@ __all__ = ["column_sums", "wait_for_grid"]
 def wait_for_block() -> None:
     """Wait until all threads of the block are here.
 
-    The warp's barrier comes first, as the block's counts warps and wants each of them whole: ptxas does not see to that
-    behind loops that threads of a warp leave one by one. With CUDA 13.0 such a warp came in two parts, counted twice,
-    and others passed that barrier and those after it without it (compute-sanitizer's synccheck: "divergent thread(s) in
-    warp").
+    The warp's barrier comes first, for ptxas: the block's alone it takes for a promise that the warp is whole, and
+    behind a branch, or a loop that threads leave one by one, it makes nothing that brings them together (no BSSY and
+    BSYNC). With CUDA 13.0 a warp came in two parts, each of which counted, and others passed this barrier and those
+    after it without it (compute-sanitizer's synccheck: "divergent thread(s) in warp").
     """
     i.warp_barrier()
     cuda.syncthreads()
