@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2
+from typing import Self
 
 from gradkern.channel_kernels.activation_alpha import without_alpha
 from gradkern.cuda.device_code.columns import ITEMSIZE, up
@@ -88,6 +89,12 @@ class ChannelsLastForm:
     @property
     def warps(self) -> int:
         return self.threads // 32
+
+    def with_threads(self) -> Self:
+        """With as many threads as took least on an H200: where elements go through registers, twice as many, with eight
+        elements at once in place of four, took 0.6 to 1.0 of the time.
+        """
+        return replace(self, threads=512) if self.by_registers else self
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import gcd
 
 from gradkern.call import Refusal
@@ -21,8 +20,6 @@ from gradkern.strides import is_dense
 __all__ = ["channels_last_plan", "fitting_partitions"]
 
 _VECTOR = 16  # bytes, at most
-_THREADS = {False: 256, True: 512}  # of a block; the latter where single elements go through registers: 0.6 to 1.0 of
-# the time on an H200, with eight of them at once in place of four
 
 
 def fitting_partitions(tensors: Named, device: Device, activation: str = "none") -> list[RowsPartition]:
@@ -39,8 +36,7 @@ def fitting_partitions(tensors: Named, device: Device, activation: str = "none")
     channels, item = X.shape[1], X.dtype.itemsize
     vector = gcd(_VECTOR, channels * item, *(tensors[name][1].alignment for name in DATA))
     width, memory = vector // item, device.shared_bytes
-    form = ChannelsLastForm(*types_of(tensors), memory, width, activation)
-    form = replace(form, threads=_THREADS[form.by_registers])
+    form = ChannelsLastForm(*types_of(tensors), memory, width, activation).with_threads()
     most = most_slices(device)
     clusters = {slices: resident_clusters(device, slices, form.threads) for slices in SLICES if slices <= most}
     found = channels_last_partitions(form, (X.size // channels, channels), clusters)

@@ -34,7 +34,7 @@ def compiled(kind: Kind, capability: tuple[int, int]) -> tuple[int, str]:
     from gradkern.cuda.compile import compile_kernel
 
     types, width, activation = kind
-    form = ChannelsLastForm(*types, ALL, SHARED_MEMORY[capability], width, activation)
+    form = ChannelsLastForm(*types, ALL, SHARED_MEMORY[capability], width, activation).with_threads()
     made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads)
     return made.spilled, made.ptx
 
