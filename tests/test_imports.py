@@ -33,16 +33,6 @@ def test_importing_the_dispatcher_loads_neither_numba_nor_a_framework() -> None:
     assert not roots_after_import("gradkern.dispatch.run") & {"numba", "llvmlite", "torch", "cuda", "rich"}
 
 
-def test_a_fork_waits_for_what_reading_the_registry_imports() -> None:
-    """A child forked in the middle of an import that no lock guards waited for it for ever."""
-    code = (
-        "import sys; from gradkern.contract import registry; from gradkern.system import importing; seen = []; "
-        "old = importing.load; importing.load = lambda name: seen.append('gradkern.ops' in sys.modules) or old(name); "
-        "registry.operators(); sys.exit(not seen or seen[0])"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 def test_importing_the_command_line_loads_no_arrays() -> None:
     assert not roots_after_import("gradkern.cli") & {"numpy", "numba", "llvmlite", "torch", "cuda"}
 

@@ -19,7 +19,7 @@ from ruamel.yaml.nodes import MappingNode, SequenceNode
 from gradkern.contract.consistency import mistakes
 from gradkern.contract.schema import Operator
 from gradkern.errors import RegistryError
-from gradkern.system import importing
+from gradkern.system import locks
 
 __all__ = ["load", "operators", "path"]
 
@@ -30,6 +30,10 @@ Where = tuple[str | int, ...]
 Lines = dict[Where, int]
 Report = Callable[[Where, str], None]
 
+# A fork waits for the reading: a child forked in its middle waited for ever, for what was half imported or for a lock
+# that pydantic holds while it checks the first entry.
+_reading = locks.wait_before_fork(locks.reentrant_lock())
+
 
 @cache
 def operators() -> Mapping[str, Operator]:
@@ -38,12 +42,13 @@ def operators() -> Mapping[str, Operator]:
     >>> gradkern.operators()["ConvGrad"].inputs[0].name
     'dY'
     """
-    try:
-        text = path().read_text(encoding="utf-8")
-    except OSError as error:
-        hint = "gradkern runs from files in a folder, not from a zip file"
-        raise RegistryError(f"{path()} cannot be read: {error.strerror or error}; {hint}") from error
-    return load(text)
+    with _reading:
+        try:
+            text = path().read_text(encoding="utf-8")
+        except OSError as error:
+            hint = "gradkern runs from files in a folder, not from a zip file"
+            raise RegistryError(f"{path()} cannot be read: {error.strerror or error}; {hint}") from error
+        return load(text)
 
 
 def path() -> Path:
@@ -54,10 +59,7 @@ def path() -> Path:
 
 
 def _has_folder(family: str) -> bool:
-    """Whether a family of operators has code: a package in gradkern/ops. A fork waits for the import of that, which
-    find_spec would make; a child forked in its middle would wait for it for ever.
-    """
-    importing.load("gradkern.ops")
+    """Whether a family of operators has code: a package in gradkern/ops."""
     found = find_spec(f"gradkern.ops.{family}")
     return found is not None and found.origin is not None
 
