@@ -43,6 +43,7 @@ def operators() -> Mapping[str, Operator]:
     'dY'
     """
     with _reading:
+        locks.require_whole(_reading)
         try:
             text = path().read_text(encoding="utf-8")
         except OSError as error:

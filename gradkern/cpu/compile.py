@@ -70,7 +70,8 @@ _OTHERS_COMPILE = 60.0  # seconds that a kernel which another process compiles i
 
 settings: Any = config  # whose names Numba makes at import
 
-_lock = locks.reentrant_lock()
+# A fork waits for it as well as for plans: the kernel of the helpers is compiled when they are first asked.
+_lock = locks.wait_before_fork(locks.reentrant_lock(), innermost=True)
 locks.renew_in_child(cast(Any, global_compiler_lock)._lock)  # Numba's own
 locks.renew_in_child(cast(Any, ffi).lib._lock._lock)  # llvmlite's
 
@@ -117,7 +118,7 @@ class Kernel:
     def _load_or_compile(self, arguments: tuple[Any, ...]) -> Callable[..., None]:
         if settings.DISABLE_JIT:
             raise ProviderError("NUMBA_DISABLE_JIT is set, and the CPU provider is compiled by Numba: unset it")
-        locks.require_whole_compiler()
+        locks.require_whole()
         options: Any = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH, **_WITHOUT_CALLBACK}
         compiled = cast(Any, numba.njit(**options)(self.function))
         path = self.path(*arguments)

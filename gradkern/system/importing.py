@@ -11,9 +11,14 @@ from gradkern.system.interrupts import deferred
 __all__ = ["load"]
 
 _importing = locks.wait_before_fork(locks.reentrant_lock())
+_loaded: set[str] = set()
 
 
 def load(name: str) -> ModuleType:
-    """The module of this name, imported by the first who asks."""
+    """The module of this name, imported by the first who asks. Raises ProviderError as locks.require_whole does."""
     with _importing, deferred():
-        return import_module(name)
+        if name not in _loaded:
+            locks.require_whole(_importing)
+        module = import_module(name)
+        _loaded.add(name)
+        return module

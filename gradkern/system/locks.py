@@ -3,8 +3,8 @@
 A fork copies locks as they are, but not the threads that would let go of them: a child would wait for ever. So every
 lock of gradkern is new in a child, and a fork waits a while for plans that are just being made, so that no import, no
 compilation and no look-up is found half done. A child may then compute on the CPU, whatever its parent's threads did;
-where the wait was too short, it may not compile, and says so. CUDA does not survive a fork: a process that is to use a
-GPU is started with "spawn".
+where the wait was too short, it may neither import nor compile, and says so. CUDA does not survive a fork: a process
+that is to use a GPU is started with "spawn".
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 from gradkern.errors import ProviderError
 
-__all__ = ["lock", "reentrant_lock", "renew_in_child", "require_whole_compiler", "wait_before_fork"]
+__all__ = ["lock", "reentrant_lock", "renew_in_child", "require_whole", "wait_before_fork"]
 
 _PATIENCE = 30.0
 """Seconds that a fork waits: a kernel for the CPU is compiled in a few, a search on a GPU takes minutes."""
@@ -46,29 +46,30 @@ def renew_in_child(lock: Any) -> Any:
     return lock
 
 
-def wait_before_fork(lock: Any) -> Any:
+def wait_before_fork(lock: Any, *, innermost: bool = False) -> Any:
     """Let a fork wait until nobody holds this lock, if that does not take too long.
 
-    For a few locks that live as long as the process; one under which others are taken comes after those.
+    For a few locks that live as long as the process; one under which others are taken comes after those, unless it says
+    that it is innermost: taken under those that came before it, and none of them under it.
     """
-    _waited_for.append(lock)
+    _waited_for.insert(0 if innermost else len(_waited_for), lock)
     return lock
 
 
-def require_whole_compiler() -> None:
-    """Raise ProviderError in a child that was forked while its parent compiled, where Numba's and LLVM's state is what
-    the fork found.
+def require_whole(made_under: Any = None) -> None:
+    """Raise ProviderError in a child whose fork waited in vain for this lock, or for any: a module, the registry or the
+    state of Numba and LLVM is what the fork found, with their own locks held, and the child would wait for ever.
     """
-    if _cut_off:
+    if _cut_off if made_under is None else made_under in _cut_off:
         raise ProviderError(
-            f"this process was forked while its parent had been compiling for more than {_PATIENCE:.0f} s, so it "
-            'cannot compile; fork after the first call, or start processes with "spawn"'
+            f"this process was forked while its parent had been importing or compiling for more than {_PATIENCE:.0f} "
+            's, so it can do neither; fork after the first call, or start processes with "spawn"'
         )
 
 
 def _before() -> None:
     known = 0
-    while known < len(_waited_for):  # an import that was waited for may have brought a lock, which comes before its own
+    while known < len(_waited_for):  # what was waited for may have brought a lock, whose turn was before its own
         _let_go()
         known = len(_waited_for)
         for each in reversed(_waited_for[:known]):

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from gradkern.errors import ProviderError
 from gradkern.system import locks
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
@@ -20,6 +21,15 @@ def in_child(check) -> bool:
         threading.Timer(10, os._exit, (2,)).start()
         os._exit(0 if check() else 1)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def refused(call) -> bool:
+    """Whether this raises what a child that was forked too early has to say."""
+    try:
+        call()
+    except ProviderError as error:
+        return "forked while its parent had been importing or compiling" in str(error)
+    return False
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -86,6 +96,48 @@ def test_a_fork_waits_for_what_the_import_that_it_waited_for_has_begun() -> None
     thread.start()
     held.wait()
     assert in_child(lambda: state == ["planned"])
+    thread.join()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_takes_an_innermost_lock_after_those_that_it_is_taken_under(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of compiling, which comes later than that of plans and is taken under it."""
+    planning, held, state = locks.wait_before_fork(locks.reentrant_lock()), threading.Event(), []
+    compiling = locks.wait_before_fork(locks.reentrant_lock(), innermost=True)
+    monkeypatch.setattr(locks, "_PATIENCE", 5.0)
+
+    def plan() -> None:
+        with planning:
+            held.set()
+            time.sleep(0.3)
+            with compiling:
+                state.append("compiled")
+
+    thread = threading.Thread(target=plan)
+    thread.start()
+    held.wait()
+    assert in_child(lambda: state == ["compiled"] and not locks._cut_off)
+    thread.join()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_waits_for_what_is_compiled_outside_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the kernel of the helpers is: Numba and LLVM have locks that a child would wait for for ever."""
+    from gradkern.cpu.compile import Kernel, kernel
+
+    held, state = threading.Event(), []
+
+    def compiled(self: Kernel, arguments: tuple[object, ...]) -> object:
+        held.set()
+        time.sleep(0.3)
+        state.append("compiled")
+        return self.function
+
+    monkeypatch.setattr(Kernel, "_load_or_compile", compiled)
+    thread = threading.Thread(target=kernel(lambda: None))
+    thread.start()
+    held.wait()
+    assert in_child(lambda: state == ["compiled"])
     thread.join()
 
 
@@ -227,13 +279,6 @@ def test_a_child_of_a_fork_that_waited_in_vain_says_that_it_cannot_compile(monke
         x = np.ones((2, 3), dtype)
         gradkern.run("BiasFastGeluGrad_dX", x, x, x[0])
 
-    def refused() -> bool:
-        try:
-            call(np.float64)
-        except gradkern.ProviderError as error:
-            return "forked while its parent had been compiling" in str(error)
-        return False
-
     monkeypatch.setattr(locks, "_PATIENCE", 0.01)
     monkeypatch.setattr("gradkern.ops.bias_gelu.cpu._rows._compiled", {})
     call(np.float32)
@@ -250,12 +295,44 @@ def test_a_child_of_a_fork_that_waited_in_vain_says_that_it_cannot_compile(monke
     held.wait()
     try:
         assert in_child(lambda: call(np.float32) is None)  # what is there can be called
-        assert in_child(refused)
+        assert in_child(lambda: refused(lambda: call(np.float64)))
     finally:
         done.set()
         thread.join()
         locks._waited_for.remove(planning)
     call(np.float64)  # the parent is as it was
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_of_a_fork_that_waited_in_vain_says_that_it_cannot_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor read the registry: a module that its parent has half imported it would wait for for ever."""
+    from gradkern.contract import registry
+    from gradkern.system import importing
+
+    monkeypatch.setattr(locks, "_PATIENCE", 0.01)
+    importing.load("gradkern.policy")
+    for lock, fits, does_not in (
+        (importing._importing, lambda: importing.load("gradkern.policy"), lambda: importing.load("gradkern.version")),
+        (registry._reading, lambda: importing.load("gradkern.version"), registry.operators.__wrapped__),
+    ):
+        held, done = threading.Event(), threading.Event()
+
+        def hold(lock=lock, held=held, done=done) -> None:
+            with lock:
+                held.set()
+                done.wait()
+
+        monkeypatch.setattr(importing, "_loaded", importing._loaded - {"gradkern.version"})
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        try:
+            assert in_child(lambda fits=fits: fits() is not None)
+            assert in_child(lambda does_not=does_not: refused(does_not))
+        finally:
+            done.set()
+            thread.join()
+        assert does_not() is not None  # the parent is as it was
 
 
 def test_every_lock_of_gradkern_is_one_that_a_child_gets_anew() -> None:
