@@ -26,7 +26,6 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
@@ -36,6 +35,7 @@ from numba import types
 
 from gradkern.cpu.compile import kernel, settings
 from gradkern.cpu.jobs import BEGUN, FAILED, FINISHED, MAILBOX, QUEUE, QUEUE_SIZE, look, take
+from gradkern.system import locks
 
 __all__ = ["QUEUE", "WORTH_A_THREAD", "run", "take", "threads"]
 
@@ -133,16 +133,24 @@ class _Helper:
                 self._asleep = True
 
 
-@cache
+_making = locks.lock()
+_pools: list[_Pool] = []
+"""That of this process, once it was asked for."""
+
+
 def _pool() -> _Pool:
-    return _Pool()
+    if not _pools:
+        with _making:
+            if not _pools:  # else another thread has made it meanwhile
+                _pools.append(_Pool())
+    return _pools[0]
 
 
 @atexit.register  # a thread must not come back from a kernel into an interpreter that is gone
 def _close() -> None:
-    if _pool.cache_info().currsize:
-        _pool().close()
+    for each in _pools:
+        each.close()
 
 
 if hasattr(os, "register_at_fork"):  # threads do not survive a fork: the child makes its own pool
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+    os.register_at_fork(after_in_child=_pools.clear)

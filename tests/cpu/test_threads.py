@@ -33,7 +33,7 @@ def choose_threads(monkeypatch: pytest.MonkeyPatch):
 
     def end_helpers() -> None:
         threads._close()
-        threads._pool.cache_clear()
+        threads._pools.clear()
 
     yield choose
     end_helpers()
@@ -45,7 +45,7 @@ def test_every_task_runs_once(choose_threads, number: int) -> None:
     array = np.zeros(100_000, np.float32)
     threads.run(count(QUEUE, array_type(array.dtype)), array.size, array.nbytes, array)
     np.testing.assert_array_equal(array, 1)
-    assert threads._pool.cache_info().currsize == (number > 1)  # helpers were asked
+    assert len(threads._pools) == (number > 1)  # helpers were asked
 
 
 @kernel
@@ -123,6 +123,20 @@ def test_memory_that_a_kernel_does_not_get_is_an_error_on_any_thread(choose_thre
     array[...] = 0
     threads.run(count(QUEUE, array_type(array.dtype)), size, array.nbytes, array)
     np.testing.assert_array_equal(array, 1)
+
+
+def test_callers_that_begin_together_share_the_helpers(choose_threads) -> None:
+    choose_threads(3)
+    together = threading.Barrier(4)
+
+    def call(_: int) -> object:
+        together.wait()
+        return threads._pool()
+
+    before = threading.active_count()
+    with ThreadPoolExecutor(4) as callers:
+        assert len(set(callers.map(call, range(4)))) == 1
+    assert threading.active_count() == before + 2
 
 
 def test_helpers_sleep_and_are_woken(choose_threads) -> None:
