@@ -139,11 +139,10 @@ _pools: list[_Pool] = []
 
 
 def _pool() -> _Pool:
-    if not _pools:
-        with _making:
-            if not _pools:  # else another thread has made it meanwhile
-                _pools.append(_Pool())
-    return _pools[0]
+    with _making:
+        if not _pools:
+            _pools.append(_Pool())
+        return _pools[0]
 
 
 @atexit.register  # a thread must not come back from a kernel into an interpreter that is gone

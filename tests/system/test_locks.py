@@ -5,6 +5,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -23,6 +25,26 @@ def in_child(check) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@contextmanager
+def held_elsewhere(lock) -> Iterator[None]:
+    """Another thread holds this lock within."""
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
 def refused(call) -> bool:
     """Whether this raises what a child that was forked too early has to say."""
     try:
@@ -35,22 +57,9 @@ def refused(call) -> bool:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("make", [locks.lock, locks.reentrant_lock])
 def test_a_lock_that_another_thread_holds_is_free_in_the_child(make) -> None:
-    lock, done = make(), threading.Event()
-
-    def hold() -> None:
-        with lock:
-            held.set()
-            done.wait()
-
-    held = threading.Event()
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait()
-    try:
+    lock = make()
+    with held_elsewhere(lock):
         assert in_child(lock.acquire)
-    finally:
-        done.set()
-        thread.join()
     assert lock.acquire(timeout=1)  # the parent's own is as it was
 
 
@@ -120,24 +129,42 @@ def test_a_fork_takes_an_innermost_lock_after_those_that_it_is_taken_under(monke
     thread.join()
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_waits_for_what_is_compiled_outside_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the kernel of the helpers is: Numba and LLVM have locks that a child would wait for for ever."""
-    from gradkern.cpu.compile import Kernel, kernel
+def read_the_registry() -> None:
+    from gradkern.contract import registry
 
+    registry.operators.__wrapped__()
+
+
+def compile_a_kernel() -> None:
+    from gradkern.cpu.compile import kernel
+
+    kernel(lambda: None)()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("make", "part"),
+    [
+        (read_the_registry, "gradkern.contract.registry.load"),
+        (compile_a_kernel, "gradkern.cpu.compile.Kernel._load_or_compile"),
+    ],
+)
+def test_a_fork_waits_for_what_is_made_outside_a_plan(make, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the helpers' kernel is. While pydantic checks the registry's first entry, it holds a lock, and so do Numba and
+    LLVM: a child that was forked then waited for it for ever, as for a module that was half imported.
+    """
     held, state = threading.Event(), []
 
-    def compiled(self: Kernel, arguments: tuple[object, ...]) -> object:
+    def slow(*_: object) -> None:
         held.set()
         time.sleep(0.3)
-        state.append("compiled")
-        return self.function
+        state.append("made")
 
-    monkeypatch.setattr(Kernel, "_load_or_compile", compiled)
-    thread = threading.Thread(target=kernel(lambda: None))
+    monkeypatch.setattr(part, slow)
+    thread = threading.Thread(target=make)
     thread.start()
     held.wait()
-    assert in_child(lambda: state == ["compiled"])
+    assert in_child(lambda: state == ["made"])
     thread.join()
 
 
@@ -192,30 +219,6 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-READING = """
-import faulthandler, os, sys, threading, time
-from gradkern.contract import registry
-load, begun, read = registry.load, threading.Event(), []
-
-def slow(text):
-    begun.set()
-    time.sleep(0.5)
-    read.append(load(text))
-    return read[0]
-
-registry.load = slow
-thread = threading.Thread(target=registry.operators)
-thread.start()
-begun.wait()
-child = os.fork()
-if child == 0:
-    faulthandler.dump_traceback_later(60, exit=True)
-    os._exit(0 if read else 1)
-thread.join()
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
 LOGGING = """
 import os, sys, threading, time
 from gradkern.system import locks
@@ -251,14 +254,6 @@ def test_a_fork_waits_for_the_import_of_the_first_use() -> None:
     assert done.returncode == 0
 
 
-def test_a_fork_waits_for_the_reading_of_the_registry() -> None:
-    """While pydantic checks the first entry, it holds a lock, for which a child that was forked then waited for ever;
-    as one does for a module that was half imported.
-    """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", READING], timeout=100, check=False)
-    assert done.returncode == 0
-
-
 @pytest.mark.thorough
 def test_children_forked_during_a_first_call_compute(tmp_path) -> None:
     environment = {**os.environ, "GRADKERN_CACHE_DIR": str(tmp_path)}
@@ -282,23 +277,12 @@ def test_a_child_of_a_fork_that_waited_in_vain_says_that_it_cannot_compile(monke
     monkeypatch.setattr(locks, "_PATIENCE", 0.01)
     monkeypatch.setattr("gradkern.ops.bias_gelu.cpu._rows._compiled", {})
     call(np.float32)
-    held, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with planning:
-            held.set()
-            done.wait()
-
     planning = locks.wait_before_fork(locks.reentrant_lock())
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait()
     try:
-        assert in_child(lambda: call(np.float32) is None)  # what is there can be called
-        assert in_child(lambda: refused(lambda: call(np.float64)))
+        with held_elsewhere(planning):
+            assert in_child(lambda: call(np.float32) is None)  # what is there can be called
+            assert in_child(lambda: refused(lambda: call(np.float64)))
     finally:
-        done.set()
-        thread.join()
         locks._waited_for.remove(planning)
     call(np.float64)  # the parent is as it was
 
@@ -315,23 +299,10 @@ def test_a_child_of_a_fork_that_waited_in_vain_says_that_it_cannot_import(monkey
         (importing._importing, lambda: importing.load("gradkern.policy"), lambda: importing.load("gradkern.version")),
         (registry._reading, lambda: importing.load("gradkern.version"), registry.operators.__wrapped__),
     ):
-        held, done = threading.Event(), threading.Event()
-
-        def hold(lock=lock, held=held, done=done) -> None:
-            with lock:
-                held.set()
-                done.wait()
-
         monkeypatch.setattr(importing, "_loaded", importing._loaded - {"gradkern.version"})
-        thread = threading.Thread(target=hold)
-        thread.start()
-        held.wait()
-        try:
+        with held_elsewhere(lock):
             assert in_child(lambda fits=fits: fits() is not None)
             assert in_child(lambda does_not=does_not: refused(does_not))
-        finally:
-            done.set()
-            thread.join()
         assert does_not() is not None  # the parent is as it was
 
 
