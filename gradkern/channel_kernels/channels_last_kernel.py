@@ -25,6 +25,7 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.channel_kernels.activation import derivative_of
 from gradkern.channel_kernels.channels_last_form import CHANNELS_AT, PARTS, ChannelsLastForm
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 
@@ -243,7 +244,7 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
                     load_parameter(one, bias + channel * PARAMETER)
                     pair[0] = one[0]
                     store_pair(of_channel + 2 * pairs, pair)
-            cuda.syncthreads()
+            wait_for_block()
             load_pairs(means, gains, of_vector)
             if ACTIVE:
                 load_pairs(biases, unused, of_vector + 2 * pairs)
@@ -273,7 +274,7 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
                 for e in range(WIDTH):
                     pair[0], pair[1] = d_sum[e], dh_sum[e]
                     store_pair(of_warps + warp * pairs + (vector * WIDTH + e) * PAIR, pair)
-            cuda.syncthreads()
+            wait_for_block()
             if slices > 1:
                 arrived, blocks = shared + buffer * 8, of_blocks + buffer * (slices * pairs)
                 if thread == 0:
@@ -303,7 +304,7 @@ def build(form: ChannelsLastForm) -> Callable[..., None]:
             if thread < group:
                 pair[0], pair[1] = pair[0] * share, pair[1] * share * r * r
                 store_pair(of_channel + pairs, pair)
-            cuda.syncthreads()
+            wait_for_block()
             load_pairs(shifts, slopes, of_vector + pairs)
 
             # second pass: dX; and copies of the next item

@@ -31,6 +31,7 @@ from gradkern.channel_kernels.inverse_std import inverse_std
 from gradkern.channel_kernels.persistent_form import UNIT, PersistentForm
 from gradkern.channel_kernels.persistent_pass import persistent_passes
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.units import bytes_spanned
@@ -153,7 +154,7 @@ def build(form: PersistentForm) -> Callable[..., None]:
         if CLUSTER:
             i.cluster_barrier()
         else:
-            cuda.syncthreads()
+            wait_for_block()
 
         item, slot = cluster, int32(0)
         if warp == WARPS:

@@ -28,7 +28,8 @@ from gradkern.channel_kernels.streaming_form import StreamingForm
 from gradkern.channel_kernels.streaming_pass import one_pass
 from gradkern.channel_kernels.streaming_statistics import sampler, statistics_writer
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.cuda.device_code.column_sums import column_sums, wait_for_grid
+from gradkern.cuda.device_code.barriers import wait_for_grid
+from gradkern.cuda.device_code.column_sums import column_sums
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 

@@ -10,6 +10,7 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.channel_kernels.streaming_form import StreamingForm
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["divider", "kept_of", "tile_sums"]
@@ -105,7 +106,7 @@ def tile_sums(form: StreamingForm) -> Callable[..., None]:
         to_bias = PLACE(row_of_sums)
         partial_row = PLACE(2 * to_bias) if BOTH else to_bias
         some, one = cuda.local.array(VALUES, FLOAT), cuda.local.array(1, FLOAT)
-        cuda.syncthreads()  # the item before has been added up
+        wait_for_block()  # the item before has been added up
         for j in range(VECTORS):
             to = shared + SUMS_AT + (j * THREADS + thread) * (VALUES * SUM)
             for v in range(VALUES):
@@ -120,7 +121,7 @@ def tile_sums(form: StreamingForm) -> Callable[..., None]:
                     some[v] += bias_sums[j * ADDERS + 1]
             if BIAS_SUM:
                 store_values(to + TO_BIAS, some)
-        cuda.syncthreads()
+        wait_for_block()
 
         whole = tiles == 1  # the row is the tile: it has every channel, `repeats` times
         grains = PLACE(length // GRAIN)  # of a run

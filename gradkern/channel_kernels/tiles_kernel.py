@@ -29,6 +29,7 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.channel_kernels.tiles_form import TilesForm
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.column_sums import column_sums
 from gradkern.cuda.device_code.function import device_function
 
@@ -191,7 +192,7 @@ def tiles_kernel(
             if PERSISTENT:
                 if thread == 0:
                     i.store_word(i.shared_memory(), ticket)
-                cuda.syncthreads()
+                wait_for_block()
                 tile = int32(cuda.gridDim.x + i.load_word(i.shared_memory()))
                 next_chunk = i.divided(tile, multiplier, shift)
                 next_slice = int32(tile - next_chunk * slices)

@@ -13,6 +13,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int64
 
 from gradkern.cuda.device_code import intrinsics
+from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.search.kernel_sizes import MEASURES, THREADS
 
 __all__ = ["compare", "fill"]
@@ -79,7 +80,7 @@ def compare(dtype: str) -> Callable[..., None]:
         shared[thread + 3 * THREADS] = worst
         half = THREADS // 2
         while half > 0:
-            cuda.syncthreads()
+            wait_for_block()
             if thread < half:
                 for m in range(3):
                     shared[thread + m * THREADS] += shared[thread + half + m * THREADS]

@@ -40,39 +40,9 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.barriers import wait_for_block, wait_for_grid
 from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums, up
 from gradkern.cuda.device_code.function import device_function
-
-__all__ = ["column_sums", "wait_for_grid"]
-
-
-@device_function
-def wait_for_block() -> None:
-    """Wait until all threads of the block are here.
-
-    The warp's barrier comes first, for ptxas: the block's alone it takes for a promise that the warp is whole, and
-    behind a branch, or a loop that threads leave one by one, it makes nothing that brings them together (no BSSY and
-    BSYNC). With CUDA 13.0 a warp came in two parts, each of which counted, and others passed this barrier and those
-    after it without it (compute-sanitizer's synccheck: "divergent thread(s) in warp").
-    """
-    i.warp_barrier()
-    cuda.syncthreads()
-
-
-@device_function
-def wait_for_grid(counter: int) -> None:
-    """Wait until all threads of all blocks are here; what they have written can be read then.
-
-    The first block turns the counter's top bit once every other has added one: so it is ready for the next time, of
-    any grid.
-    """
-    wait_for_block()  # thread 0's arrival releases what all threads of the block have written
-    if cuda.threadIdx.x == 0:
-        amount = int64(1)
-        if cuda.blockIdx.x == 0:
-            amount = int64(2147483648) - (cuda.gridDim.x - 1)
-        i.grid_wait(counter, i.grid_arrive(counter, amount))
-    wait_for_block()
 
 
 def column_sums(
@@ -168,8 +138,8 @@ def column_sums(
         # two sides where a group has passed fewer barriers of its own than another (having no row, say). It errs: the
         # machine code has BAR.SYNC 0 of all threads between the store and the load it names, and it reports as well
         # `if (group == 0) bar.sync 1, 64; s[t] = t; __syncthreads(); x = s[127 - t];` in 128 threads.
-        cuda.syncthreads()
-        cuda.syncthreads()
+        wait_for_block()
+        wait_for_block()
         for j in range(VECTORS):
             v = lane + j * LANES
             if group_row == 0 and (j < CERTAIN_VECTORS or v < vectors):
@@ -194,8 +164,8 @@ def column_sums(
                     else:
                         store_global_vector(out_at + (2 * to_second + v * WIDTH) * ITEM, x)
         if BY_UNITS or SINGLE_BLOCK:  # a column a thread, as four results one after another take longer
-            cuda.syncthreads()
-            cuda.syncthreads()
+            wait_for_block()
+            wait_for_block()
             column = i.unseen((max(int32(0), int32(-first_column)) if BY_UNITS else int32(0)) + thread)
             while column < own:
                 for part in range(SUMS):
@@ -210,8 +180,8 @@ def column_sums(
                         store_partial_one(out_at + (part * to_second + column) * ITEM, x)
                 column = i.unseen(column + THREADS)
         elif THROUGH_SHARED:
-            cuda.syncthreads()
-            cuda.syncthreads()
+            wait_for_block()
+            wait_for_block()
             column = i.unseen(4 * thread)
             while column < own:
                 for part in range(SUMS):

@@ -16,6 +16,7 @@ from numba import cuda
 from numba.cuda import int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["build"]
@@ -119,7 +120,7 @@ def build(size: int, turned: bool, read: int, written: int, long: bool) -> Calla
                 for n in range(LOADS):
                     put_rows(words, n * PAIR * IN_WORDS, shared + places[n], pitch)
                 number = int32(number + LOADS * threads)
-            cuda.syncthreads()
+            wait_for_block()
 
         writes, writes_multiplier, writes_shift = int32(writes), int32(writes_multiplier), int32(writes_shift)
         number, all_writes = thread, int32(writes * high)

@@ -21,7 +21,7 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.channel_kernels.inverse_std import inverse_std
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.cuda.device_code.column_sums import wait_for_grid
+from gradkern.cuda.device_code.barriers import wait_for_block, wait_for_grid
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.dml_batch_norm.cuda.planes_form import PlanesForm
@@ -191,7 +191,7 @@ def build(form: PlanesForm) -> Callable[..., None]:
             add_over_warp(sums, 2)
             if lane == 0:
                 store_4(shared + SUMS_AT + warp * (4 * SUM), sums)
-            cuda.syncthreads()
+            wait_for_block()
             if member == 0 and channel < channels:
                 at_channel = int64(channel) * PARAMETER
                 load_parameter(one, variance + at_channel)
@@ -200,7 +200,7 @@ def build(form: PlanesForm) -> Callable[..., None]:
                 if BIAS_SUM:
                     one[0] = sum_of_warps(shared, warp, team, int32(1))
                     store_result(bias_sum + at_channel, one)
-            cuda.syncthreads()
+            wait_for_block()
             base = int32(base + cuda.gridDim.x * teams)
 
     def kernel(
@@ -256,7 +256,7 @@ def build(form: PlanesForm) -> Callable[..., None]:
 
             if thread == 0:
                 i.store_word(shared + 4 * turn, int32((cuda.gridDim.x + ticket) * TILES))
-            cuda.syncthreads()
+            wait_for_block()
             start = i.load_word(shared + 4 * turn)
             first = int32(start + warp * TILE)
             piece_at = start if BY_BLOCK else first
@@ -275,7 +275,7 @@ def build(form: PlanesForm) -> Callable[..., None]:
             piece_before, turn = piece, int32(1 - turn)
 
         if BY_BLOCK:
-            cuda.syncthreads()
+            wait_for_block()
             leave_sums_of_warps(shared, int32(1 - turn), partial, piece_before)
         wait_for_grid(counter)
         if thread == 0 and cuda.blockIdx.x == 0:

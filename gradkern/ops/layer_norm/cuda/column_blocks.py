@@ -12,6 +12,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.cluster_sums import cluster_sums
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.form import ROWS_AHEAD, LayerNormForm
@@ -158,7 +159,7 @@ def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> C
                     for e in range(WIDTH):
                         some[e] = bias_sum[j * WIDTH + e]
                     store_vector(at + (STRIPE + j * ACROSS * WIDTH) * ITEM, some)
-        cuda.syncthreads()
+        wait_for_block()
         if BLOCKS > 1:  # over blocks
             expect(block)
             place = i.unseen(thread)

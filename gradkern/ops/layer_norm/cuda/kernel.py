@@ -31,6 +31,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.column_sums import column_sums
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.column_blocks import column_blocks
@@ -194,7 +195,7 @@ def build(form: LayerNormForm) -> Callable[..., None]:
         if CLUSTER:
             i.cluster_barrier()
         else:
-            cuda.syncthreads()
+            wait_for_block()
 
         stage, parity = int32(0), int32(0)
         buffer, exchange_parity = int32(0), int32(0)

@@ -8,7 +8,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.cuda.device_code.column_sums import wait_for_grid
+from gradkern.cuda.device_code.barriers import wait_for_block, wait_for_grid
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 
@@ -61,7 +61,7 @@ def sums_over_blocks(
                 from_row = i.unseen(from_row + AHEAD * readers)
             one[0] = total
             store_sum(shared + thread * SUM, one)
-            cuda.syncthreads()
+            wait_for_block()
             if thread < columns and number < ALL_TAPS:
                 total = FLOAT(0)
                 other = i.unseen(thread)
@@ -75,7 +75,7 @@ def sums_over_blocks(
                 row = i.quotient(tap, int32(COLUMN_TAPS))
                 place = int64(channel) * FILTER_CHANNEL + int64(row) * FILTER_ROW
                 store_filter(filters + place + int64(tap - row * COLUMN_TAPS) * FILTER_COLUMN, one)
-            cuda.syncthreads()
+            wait_for_block()
             first = int32(first + blocks * columns)
 
     return add

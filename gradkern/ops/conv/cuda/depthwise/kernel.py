@@ -23,6 +23,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.conv.cuda.depthwise.form import ITEMSIZE, DepthwiseForm, SharedTile
 from gradkern.ops.conv.cuda.depthwise.grid_sum import sums_over_blocks
@@ -144,7 +145,7 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
             else:
                 for tap in range(TAPS):
                     taps[tap] = FLOAT(0)
-            cuda.syncthreads()
+            wait_for_block()
 
             unit = chunk
             for ahead in range(STAGES - 1):
@@ -157,7 +158,7 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
                 first_column = int32(tile % TILES_ACROSS * COLUMN_BLOCK - COLUMN_SHIFT)
                 if ASYNC:
                     wait_for_copies()
-                cuda.syncthreads()
+                wait_for_block()
                 if WRITES:
                     for n in range(HELD):
                         held[n] = one[0]
@@ -174,7 +175,7 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
                 else:
                     move_strip(held, strip_at + stage, 0, 0, True)
                     correlate(taps, window, held, window_at + stage)
-                cuda.syncthreads()
+                wait_for_block()
                 if STAGED_OUT:
                     copy_strip(
                         shared + RING, strip + int64(image) * STRIP_IMAGE + int64(first_channel) * STRIP_CHANNEL,
@@ -186,7 +187,7 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
 
             if DW:  # over the block's threads of each channel, in their order
                 store_sums(shared + thread * SUM, taps)
-                cuda.syncthreads()
+                wait_for_block()
                 number = i.unseen(thread)
                 while number < here * TAPS:
                     whose, tap = int32(number // TAPS), int32(number % TAPS)
@@ -198,7 +199,7 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
                     one[0] = total
                     store_partial(partial + (int64(chunk) * ALL_TAPS + first_channel * TAPS + number) * SUM, one)
                     number = i.unseen(number + THREADS)
-            cuda.syncthreads()
+            wait_for_block()
             item = int32(item + cuda.gridDim.x)
 
         if DW:

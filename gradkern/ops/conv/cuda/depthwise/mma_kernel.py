@@ -33,6 +33,7 @@ from numba import cuda
 from numba.cuda import float32, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.conv.cuda.depthwise.grid_sum import sums_over_blocks
 from gradkern.ops.conv.cuda.depthwise.mma_form import BLOCK, OCTET, STAGES, STEP_ROWS, WARP_CHANNELS, WINDOW, MmaForm
@@ -216,7 +217,7 @@ def build(form: MmaForm) -> Callable[..., None]:
     def turn_over(slot: int, moves_X: bool, moves: bool, to: int, raw: int) -> None:
         """What has come to the slot, into the arrays of that number, which all have done with by then."""
         wait_for_copies()
-        cuda.syncthreads()
+        wait_for_block()
         if moves_X and moves:
             turn_X(to + slot * ARRAYS, raw + slot * STAGE)
         elif moves:
@@ -324,7 +325,7 @@ def build(form: MmaForm) -> Callable[..., None]:
                 if step >= last:
                     break
             wait_for_all_copies()  # zeros that nobody needs
-            cuda.syncthreads()
+            wait_for_block()
 
             # the matrices take the arrays' place: sums 0 and 1 are of row `across`, 2 and 3 of the eighth after it
             place = shared + warp * (WARP_CHANNELS * ROW_TAPS * MATRIX) + (across * BLOCK + down * 2) * 4
@@ -333,7 +334,7 @@ def build(form: MmaForm) -> Callable[..., None]:
                     for n in range(2):
                         two[n] = sums[4 * number + 2 * half + n]
                     store_sums(place + (number * MATRIX + half * (MATRIX // 2)), two)
-            cuda.syncthreads()
+            wait_for_block()
             number = i.unseen(thread)
             while number < here * TAPS:
                 row_of_taps = i.quotient(number, int32(COLUMN_TAPS))  # of a channel and a row of taps, one matrix
@@ -346,7 +347,7 @@ def build(form: MmaForm) -> Callable[..., None]:
                 place = int64(chunk) * TOTAL_CHANNELS + first_channel
                 store_partial(partial + (place * TAPS + number) * 4, one)
                 number = i.unseen(number + THREADS)
-            cuda.syncthreads()
+            wait_for_block()
             item = int32(item + cuda.gridDim.x)
         add_over_blocks(dW, partial, counter, chunks, thread, shared)
 

@@ -11,6 +11,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.ops.conv.cuda.gemm.im2col_form import Im2colForm
 from gradkern.ops.conv.cuda.gemm.positions import offset, positions
 
@@ -53,7 +54,7 @@ def build(form: Im2colForm) -> Callable[..., None]:
         if WALKERS > 1:
             one[0] = sum_
             store_shared(shared + int32(cuda.threadIdx.x) * ITEM, one)
-            cuda.syncthreads()
+            wait_for_block()
             if walker == 0:
                 for other in range(1, WALKERS):
                     load_shared(one, shared + int32(other * LANES + lane) * ITEM)

@@ -21,6 +21,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.inverse_root import inverse_root
 from gradkern.ops.layer_norm.cuda.forward.form import NormForm
 from gradkern.ops.layer_norm.cuda.forward.row_passes import row_passes
@@ -157,7 +158,7 @@ def build(form: NormForm) -> Callable[..., None]:
         elif CLUSTER:
             i.cluster_barrier()
         elif GAPS or BULK or SHARED:  # else no thread shares anything with another warp's
-            cuda.syncthreads()
+            wait_for_block()
 
         # of how many elements a warp's pair is, and the pairs that this lane takes of those exchanged: here, since what
         # the compiler does not take out of the loop itself are divisions for every row
