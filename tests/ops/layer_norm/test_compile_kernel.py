@@ -83,6 +83,9 @@ BULK = [  # the same, of devices that copy rows in bulk: by units of memory
     (LAYER, b, b, b, 10496, 8),
     (INVERTIBLE, b, b, b, 41536, 8),
     (LAYER, d, d, d, 37620, 2),
+    # single elements, several rows to a warp
+    (INVERTIBLE, h, h, h, 209, 1),
+    (INVERTIBLE, f, f, f, 229, 1),
     # one group with 32 values a thread
     (LAYER, b, b, b, 65536, 8),
     (LAYER, b, b, b, 65536, 8, "residual"),
