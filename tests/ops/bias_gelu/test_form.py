@@ -95,9 +95,9 @@ def test_few_tiles_one_below_another_are_well_filled() -> None:
 
 @pytest.mark.parametrize(
     ("columns", "slices"),
-    [(8192, 256), (1024, 256), (704, 128), (8712, 512), (2608, 256), (560, 128)],
+    [(8192, 256), (1024, 256), (704, 128), (8712, 512), (2608, 256), (560, 128), (46_528, 1024), (55_895, 1024)],
 )
-def test_slices_are_wider_where_their_edges_share_cache_lines(columns: int, slices: int) -> None:
+def test_slices_are_wider_where_their_edges_share_cache_lines_or_rows_are_very_long(columns: int, slices: int) -> None:
     form, _ = sums_form(20_000, columns)
     assert 2 * form.most_columns == slices  # bytes
 
@@ -167,3 +167,9 @@ def test_a_slices_first_tiles_are_higher_and_small_ones_come_last(rows: int, col
     assert form.chunks(rows) == times * large + small  # no row is anybody's twice, and none is nobody's
     assert small * form.slices(columns) >= 2 * times * 264  # for every block at a time some
     assert form.heights(columns, 2 * form.tile_rows, 264) == (2, 0, times)  # few are all alike
+
+
+@pytest.mark.parametrize(("rows", "columns", "fold"), [(60_000, 260, 1), (60_000, 124, 1), (60_000, 261, 2)])
+def test_in_float64_rows_are_folded_to_whole_vectors_alone(rows: int, columns: int, fold: int) -> None:
+    form = BiasGeluForm(EXACT, "float64", "float64", ("dX", "dB"), 2, parameters_at_once=1)
+    assert fold_of_sums(form, rows, columns, _fold(rows, columns, 8, 2, False)) == fold

@@ -27,6 +27,11 @@ class BiasGeluForm(TilesForm):
         return 1.7
 
     @property
+    def bound_by_arithmetic(self) -> bool:
+        """Five gradients with that of the bias took 0.93 to 1 of the time without more folding on an H200."""
+        return self.compute == "float64"
+
+    @property
     def finest(self) -> str:
         """The type of all outputs; float32 where they have two, or are sums of many numbers that are not rounded."""
         return self.data if "dB" not in self.outputs or self.parameter == self.data else "float32"
