@@ -102,7 +102,10 @@ def _rows(
                     added = load(X, first + column)
                     if shift is not None:
                         added += load(shift, column)
-                    store(line, column, added + load(skip, first + column))
+                    added += load(skip, first + column)
+                    store(line, column, added)
+                    if total is not None:
+                        store(total_target, first + column, added)
             mu = real(X, 0)
             if centred is not None:
                 sum_ = _sum(X, skip, line, first, columns, real(X, 0))
@@ -130,9 +133,6 @@ def _rows(
                     if bias is not None:
                         value += load(bias, column)
                     store(target, first + column, value)
-            if total is not None:
-                for column in range(columns):
-                    store(total_target, first + column, load(line, column))
         task = take(queue)
 
 
