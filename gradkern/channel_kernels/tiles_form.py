@@ -318,14 +318,11 @@ def _with_lanes_of_sums(form: Form, columns: int, rows: int, threads: int) -> Fo
     instructions of GELU take longer than memory.
     """
     lanes, penalty, row_bytes = lanes_of_line(form), 0.02, columns * form.itemsize
-    whole_vectors = form.width * form.itemsize == VECTOR
     if form.compute != "float64":
-        if row_bytes % LINE:
-            penalty = 0.06
-        if rows > _FEW_ROWS and whole_vectors and row_bytes >= _LONGEST_ROW:
-            lanes *= 4
-        elif rows > _FEW_ROWS and whole_vectors and row_bytes >= _LONG_ROW and row_bytes % LINE:
-            lanes *= 2
+        whole_lines = row_bytes % LINE == 0
+        penalty = 0.02 if whole_lines else 0.06
+        if rows > _FEW_ROWS and form.width * form.itemsize == VECTOR:
+            lanes *= 4 if row_bytes >= _LONGEST_ROW else 2 if row_bytes >= _LONG_ROW and not whole_lines else 1
     return with_lanes(form, columns, (2 * lanes, lanes), threads, penalty)
 
 
