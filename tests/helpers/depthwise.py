@@ -18,7 +18,7 @@ from helpers.reference import reference
 
 @dataclass(frozen=True)
 class Depthwise:
-    """What a case is made of; per spatial axis: one or two."""
+    """What a case is made of; per spatial axis: one, two or three."""
 
     gradient: str  # dX, dW or Y
     images: int

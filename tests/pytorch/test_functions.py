@@ -692,7 +692,7 @@ def test_convolutions_that_gradkern_has_no_gradient_of_are_pytorchs() -> None:
         gradkern.torch.conv1d(x, weight)
 
 
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
 def test_the_forward_pass_of_a_depthwise_convolution_is_gradkerns(
     spatial: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -700,30 +700,35 @@ def test_the_forward_pass_of_a_depthwise_convolution_is_gradkerns(
     monkeypatch.setattr(
         convolutions, "_own_forward", lambda x, weight, groups: convolutions.is_depthwise(weight, groups)
     )
-    ours: Any = (gradkern.torch.conv1d, gradkern.torch.conv2d)[spatial - 1]
-    theirs: Any = (functional.conv1d, functional.conv2d)[spatial - 1]
+    ours: Any = (gradkern.torch.conv1d, gradkern.torch.conv2d, gradkern.torch.conv3d)[spatial - 1]
+    theirs: Any = (functional.conv1d, functional.conv2d, functional.conv3d)[spatial - 1]
     for bias in (True, False):
-        leaves = random(2, 3, *(5, 4)[:spatial]), random(3, 1, *(3, 2)[:spatial]), *([random(3)] if bias else [])
+        leaves = random(2, 3, *(5, 4, 3)[:spatial]), random(3, 1, *(3, 2, 2)[:spatial]), *([random(3)] if bias else [])
         given = lambda function: lambda x, w, b=None: function(x, w, b, 2, 1, 1, 3)  # noqa: E731
         same(given(ours), given(theirs), *leaves)
         assert torch.autograd.gradgradcheck(given(ours), leaves)
     seen: list[str] = []
     monkeypatch.setattr(convolutions, "_CONV", lambda *_: seen.append("Conv") or (torch.zeros(()),))
     ours(*leaves[:2], groups=3)
-    ours(leaves[0], random(4, 3, *(3, 2)[:spatial]))
+    ours(leaves[0], random(4, 3, *(3, 2, 2)[:spatial]))
     ours(leaves[0][:0], leaves[1], groups=3)
     assert seen == ["Conv"]
 
 
 def test_accelerate_takes_depthwise_convolutions() -> None:
     model = nn.Sequential(
-        nn.Conv2d(4, 4, 3, groups=4), nn.Conv2d(4, 8, 3, groups=4), nn.Conv1d(4, 4, 3, groups=4), nn.Conv2d(4, 4, 3)
+        nn.Conv2d(4, 4, 3, groups=4),
+        nn.Conv2d(4, 8, 3, groups=4),
+        nn.Conv1d(4, 4, 3, groups=4),
+        nn.Conv2d(4, 4, 3),
+        nn.Conv3d(4, 4, 3, groups=4),
     )
     done = accelerate(model)
-    assert done.replaced == {"0": "Conv2d", "2": "Conv1d"}
-    assert [type(each) for each in model] == [gradkern.torch.Conv2d, nn.Conv2d, gradkern.torch.Conv1d, nn.Conv2d]
+    assert done.replaced == {"0": "Conv2d", "2": "Conv1d", "4": "Conv3d"}
+    ours = gradkern.torch.Conv2d, nn.Conv2d, gradkern.torch.Conv1d, nn.Conv2d, gradkern.torch.Conv3d
+    assert tuple(type(each) for each in model) == ours
     x = torch.randn(2, 4, 5, 5)
     first: Any = model[0]
     torch.testing.assert_close(first(x), functional.conv2d(x, first.weight, first.bias, groups=4))
     done.undo()
-    assert {type(each) for each in model} == {nn.Conv1d, nn.Conv2d}
+    assert {type(each) for each in model} == {nn.Conv1d, nn.Conv2d, nn.Conv3d}

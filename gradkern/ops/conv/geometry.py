@@ -80,6 +80,11 @@ class Geometry:
             pads_end=(*zeros, *self.pads_end),
         )
 
+    def of_axes(self, which: slice) -> Geometry:
+        """With these of its spatial axes alone."""
+        axes = ("spatial", "kernel", "out", "strides", "dilations", "pads_begin", "pads_end")
+        return replace(self, **{name: getattr(self, name)[which] for name in axes})
+
     @property
     def multiplications(self) -> int:
         """Multiply-adds of either gradient, those with padding counted too."""

@@ -105,8 +105,8 @@ def _asked(spatial: int, stride: Any, padding: Any, dilation: Any, groups: int) 
 
 
 def is_depthwise(weight: Tensor, groups: int) -> bool:
-    """Whether each channel has one filter of its own, along one or two axes: what gradkern has kernels for."""
-    return groups > 1 and weight.shape[0] == groups and weight.shape[1] == 1 and weight.dim() < 5
+    """Whether each channel has one filter of its own: what gradkern has kernels for."""
+    return groups > 1 and weight.shape[0] == groups and weight.shape[1] == 1
 
 
 def _own_forward(x: Tensor, weight: Tensor, groups: int) -> bool:

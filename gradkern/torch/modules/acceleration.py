@@ -16,6 +16,7 @@ from gradkern.torch.functional.convolutions import is_depthwise
 from gradkern.torch.modules.layers import (
     Conv1d,
     Conv2d,
+    Conv3d,
     InvertibleLayerNorm,
     LayerNorm,
     LinearGELU,
@@ -27,7 +28,7 @@ from gradkern.torch.sync_batch_norm.module import SyncBatchNorm
 
 __all__ = ["Acceleration", "accelerate"]
 
-_CONVOLUTIONS: dict[type[nn.Module], type[nn.Module]] = {nn.Conv1d: Conv1d, nn.Conv2d: Conv2d}
+_CONVOLUTIONS: dict[type[nn.Module], type[nn.Module]] = {nn.Conv1d: Conv1d, nn.Conv2d: Conv2d, nn.Conv3d: Conv3d}
 _OURS = LayerNorm, RMSNorm, InvertibleLayerNorm
 _PATCHED = "a forward of its own has been put into it"
 Filter = Callable[[nn.Module, str], bool]
@@ -97,7 +98,7 @@ def accelerate(
     Only modules whose class is exactly known, and only what `gradkern.torch.enable` cannot do. In an nn.Sequential
     nn.Linear followed by nn.GELU becomes one function; so do nn.BatchNorm1d, 2d and 3d followed by nn.ReLU or nn.SiLU,
     there and in subclasses that call their children as it does, as torchvision's ConvNormActivation; in torchvision's
-    ResNets the addition with them; and timm's BatchNormAct2d. Depthwise nn.Conv1d and 2d are gradkern's forward, too.
+    ResNets the addition with them; and timm's BatchNormAct2d. Depthwise convolutions are gradkern's forward, too.
     nn.SyncBatchNorm sends one message each way, see SyncBatchNorm; with autocast="input" layer norms and RMSNorms keep
     16 bits under autocast, where PyTorch goes to float32 and back; with invertible=True layer norms keep their outputs
     in place of their inputs, and under autocast the type of those: see `invertible_layer_norm` for when that saves
@@ -139,7 +140,7 @@ def accelerate(
                 done.left[name] = "it has no weight and bias to invert"
             elif autocast is not None:
                 done.replace(module, name, LayerNorm, autocast=autocast)
-        elif isinstance(module, nn.Conv1d | nn.Conv2d) and type(module) in _CONVOLUTIONS:
+        elif isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and type(module) in _CONVOLUTIONS:
             if is_depthwise(module.weight, module.groups):
                 done.replace(module, name, _CONVOLUTIONS[type(module)])
         elif type(module) is nn.RMSNorm and autocast is not None:

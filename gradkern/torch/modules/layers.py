@@ -154,7 +154,10 @@ class Conv2d(nn.Conv2d):
 
 
 class Conv3d(nn.Conv3d):
-    """nn.Conv3d with gradkern's gradients; padding by words or other values than zeros is PyTorch's."""
+    """nn.Conv3d with gradkern's gradients and, where it is depthwise and on a GPU, gradkern's forward pass.
+
+    Padding by words or other values than zeros is PyTorch's.
+    """
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
         if self.padding_mode == "zeros":

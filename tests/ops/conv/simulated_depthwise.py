@@ -37,7 +37,7 @@ def check(
 
 def run(case: Depthwise, form: DepthwiseForm, chunks: int, grid: int) -> DepthwiseForm:
     _, arrays, out, expected = make(case)
-    partial = Guarded((chunks, form.total_channels * form.taps), form.compute)
+    partial = Guarded((chunks, form.total_channels * form.all_taps), form.compute)
     counter = np.zeros(64, np.uint32)
     given = arguments(case, arrays, partial, counter, chunks)
     simulated.launch(build(form), grid, form.threads, 1, form.shared_bytes, given)
@@ -97,6 +97,17 @@ def test_planes_cut_into_tiles() -> None:
 
 
 @pytest.mark.parametrize("gradient", ["dX", "dW", "Y"])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("stages", [1, 2])
+def test_planes_that_follow_each_other_along_depth(gradient: str, last: bool, stages: int) -> None:
+    cut = Depthwise(gradient, 2, 4, (3, 13, 12), (3, 3, 3), pads=(1,) * 6, channels_last=last, biased=gradient == "Y")
+    form = check(cut, (3, 4), (2, 3) if not last else (2, 2), 2, stages, chunks=3)
+    assert (form.depth.taps, form.tiles > 1) == (3, True)
+    whole = Depthwise(gradient, 2, 3, (4, 5, 5), (2, 3, 3), (2, 1, 1), (1, 1, 1), (1,) * 6, h, last, spread=3, offset=1)
+    check(whole, (5, 5), (1, 1), 3, stages, chunks=2)
+
+
+@pytest.mark.parametrize("gradient", ["dX", "dW", "Y"])
 def test_rows_cut_into_tiles(gradient: str) -> None:
     case = Depthwise(gradient, 2, 3, (41,), (4,), pads=(6, 0))
     assert check(case, (1, 3), (1, 5), 1, chunks=2).vectors == (1, 1)
@@ -125,6 +136,18 @@ def test_rows_cut_into_tiles(gradient: str) -> None:
         {"spatial": (6, 5), "kernel": (2, 3), "pads": (4, 9, 3, 8)},
         {"spatial": (1, 1), "kernel": (1, 1)},
         {"spatial": (60,), "kernel": (9,), "dilations": (4,), "pads": (32, 0)},
+        {"spatial": (4, 6, 7), "kernel": (3, 3, 3), "pads": (1,) * 6},
+        {"spatial": (5, 7, 6), "kernel": (1, 1, 1), "strides": (2, 2, 2)},
+        {
+            "spatial": (7, 5, 8),
+            "kernel": (3, 2, 3),
+            "strides": (2, 1, 3),
+            "dilations": (2, 3, 1),
+            "pads": (3, 0, 1, 1, 3, 2),
+        },
+        {"spatial": (2, 4, 4), "kernel": (5, 3, 3), "pads": (4, 1, 1, 2, 1, 1)},
+        {"spatial": (6, 3, 5), "kernel": (2, 3, 3), "strides": (3, 1, 1), "pads": (0, 1, 1, 0, 1, 1)},
+        {"spatial": (1, 5, 6), "kernel": (1, 3, 3), "strides": (2, 1, 1), "pads": (1, 1, 1, 1, 1, 1)},
     ],
     ids=lambda how: "x".join(map(str, how["spatial"])),
 )

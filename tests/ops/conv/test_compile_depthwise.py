@@ -27,6 +27,9 @@ CASES = [
     Depthwise("dX", 2, 32, (30, 30), (3, 3), (2, 2), pads=(1, 1, 1, 1), dtype="float16", channels_last=True),
     Depthwise("dX", 2, 53, (9917,), (3,), (2,), pads=(1, 1)),  # rows that no block can have whole
     Depthwise("dW", 2, 8, (16000,), (31,), pads=(15, 15), dtype="bfloat16"),
+    Depthwise("dX", 2, 54, (16, 56, 56), (3, 3, 3), pads=(1,) * 6, dtype="bfloat16", channels_last=True),
+    Depthwise("dW", 2, 54, (16, 28, 28), (5, 3, 3), (1, 2, 2), pads=(2, 1, 1) * 2, dtype="float16"),
+    Depthwise("Y", 2, 54, (16, 28, 28), (3, 3, 3), pads=(1,) * 6, dtype="float32", biased=True),
 ]
 
 
@@ -77,8 +80,8 @@ def compiled(index: int, capability: tuple[int, int]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("case", "capability"),
     parameters(
-        [*((case, HOPPER[0]) for case in (0, 4, 5, 6, 7, 8)), (3, (12, 0))],
-        [*product(range(len(CASES)), HOPPER), *product((0, 3, 7, 8), OTHERS)],
+        [*((case, HOPPER[0]) for case in (0, 4, 5, 6, 7, 8, 9, 10)), (3, (12, 0))],
+        [*product(range(len(CASES)), HOPPER), *product((0, 3, 7, 8, 10, 11), OTHERS)],
     ),
 )
 def test_strips_taps_and_windows_stay_in_registers_and_copies_are_asynchronous(

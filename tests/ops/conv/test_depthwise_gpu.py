@@ -85,6 +85,11 @@ def test_every_size(gradient: str, last: bool, size: int, kernel: int, dtype: st
         {"spatial": (9917,), "kernel": (3,), "strides": (2,), "pads": (1, 1)},  # rows that no block can have whole
         {"spatial": (16000,), "kernel": (31,), "pads": (15, 15)},
         {"spatial": (3, 6001), "kernel": (3, 5), "strides": (1, 3), "pads": (1, 4, 1, 0)},
+        {"spatial": (10, 18, 18), "kernel": (3, 3, 3), "pads": (1,) * 6},
+        {"spatial": (25, 20, 50), "kernel": (1, 1, 1), "strides": (2, 2, 2)},
+        {"spatial": (9, 14, 30), "kernel": (5, 3, 3), "strides": (2, 1, 3), "dilations": (2, 3, 1), "pads": (4, 1) * 3},
+        {"spatial": (2, 4, 4), "kernel": (5, 3, 3), "pads": (4, 1, 1, 2, 1, 1)},
+        {"spatial": (6, 3, 1025), "kernel": (2, 3, 3), "strides": (3, 1, 1), "pads": (0, 1, 1, 0, 1, 1)},
     ],
     ids=lambda how: "x".join(map(str, how["spatial"])),
 )
@@ -113,6 +118,14 @@ def test_the_same_call_gives_the_same_bits(gradient: str, last: bool) -> None:
     case = Depthwise(gradient, 16, 32, (28, 28), (7, 7), pads=SAME[7], channels_last=last)
     for first, again in zip(run(case), run(case, times=5), strict=True):
         assert first.tobytes() == again.tobytes()
+
+
+@EACH
+@LAYOUTS
+@pytest.mark.parametrize("dtype", [b, h, f, d])
+def test_three_axes_in_every_type(gradient: str, last: bool, dtype: str) -> None:
+    run(Depthwise(gradient, 3, 40, (6, 14, 14), (3, 3, 3), (1, 2, 2), pads=(1,) * 6, dtype=dtype, channels_last=last))
+    run(Depthwise(gradient, 9, 24, (4, 9, 7), (3, 5, 5), pads=(1, 2, 2) * 2, dtype=dtype, channels_last=last), times=3)
 
 
 @pytest.mark.parametrize("dtype", [b, h])

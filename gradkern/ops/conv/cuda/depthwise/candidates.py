@@ -70,14 +70,14 @@ class Depthwise:
         resident = kernel.resident_blocks(form.threads)
         if not resident:
             raise Unfit(f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits")
-        chunks = _chunks(form, self.images * form.tiles, resident, self.device.processors)
+        chunks = _chunks(form, self.images * form.units, resident, self.device.processors)
         sums = not form.writes_strip
         arguments = [{"images": self.images, "chunks": chunks}.get(name, 0) for name in ARGUMENTS]
         if sums:
-            self.workspace = chunks * form.total_channels * form.taps * ITEMSIZE[form.compute]
+            self.workspace = chunks * form.total_channels * form.all_taps * ITEMSIZE[form.compute]
         addresses = range(ARGUMENTS.index("images"))
         self._launch = Launch(
-            kernel, min(form.groups * chunks, resident), form.threads, arguments, addresses, cooperative=sums
+            kernel, min(form.parts * chunks, resident), form.threads, arguments, addresses, cooperative=sums
         )
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
@@ -95,7 +95,7 @@ class Depthwise:
 
 def _chunks(form: DepthwiseForm, units: int, resident: int, processors: int) -> int:
     """Into how many parts to cut the tiles of all images: many enough to fill the device, all ending at one time."""
-    most = min(units, max(1, (4 * resident if form.writes_strip else resident) // form.groups))
+    most = min(units, max(1, (4 * resident if form.writes_strip else resident) // form.parts))
     warps = -(-form.threads // 32)
     ends = _START
     if form.gradient == "dW":  # partial sums are written and read
@@ -103,7 +103,7 @@ def _chunks(form: DepthwiseForm, units: int, resident: int, processors: int) -> 
 
     def seconds(chunks: int) -> float:
         """What the busiest multiprocessor takes, in tiles, the longer the fewer warps it has at once."""
-        blocks = -(-form.groups * chunks // processors)
+        blocks = -(-form.parts * chunks // processors)
         warps_at_once = min(blocks, resident // processors) * warps
         return blocks * (-(-units // chunks) + ends) * (1 + _ALONE / warps_at_once)
 

@@ -7,6 +7,9 @@ one after another, is called the source, and what it reads of it is the thread's
     dX[i] = sum over k, o with o * stride + k * dilation - begin = i of dY[o] * W[k]     strip: dX    source: dY
     dW[k] = sum over o of dY[o] * X[o * stride + k * dilation - begin]                   strip: dY    source: X
     Y[o] = bias + sum over k of W[k] * X[o * stride + k * dilation - begin]              strip: Y     source: X
+
+With three spatial axes the first is walked plane by plane: a plane of the strip's array and a tap along depth meet one
+plane of the source, or none.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import Literal
 from gradkern.cuda.device_code.columns import ITEMSIZE, up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = ["ARGUMENTS", "ITEMSIZE", "Axis", "DepthwiseForm", "SharedTile"]
+__all__ = ["ARGUMENTS", "ITEMSIZE", "Axis", "Depth", "DepthwiseForm", "SharedTile"]
 
 ARGUMENTS = ("source", "strip", "filter", "partial", "counter", "images", "chunks")
 """Addresses, then numbers. Of Y, partial is the address of its bias."""
@@ -114,6 +117,27 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
+class Depth:
+    """The axis along which planes follow each other: how many both arrays have, and how filter taps join them.
+
+    strides  in bytes: from plane to plane of the source and of the strip's array, and from tap to tap of the filter
+    """
+
+    strip: int
+    source: int
+    taps: int
+    stride: int
+    dilation: int
+    begin: int
+    strides: tuple[int, int, int]
+
+    @property
+    def single(self) -> bool:
+        """One plane meets one other: there are two spatial axes."""
+        return self.strip == self.source == self.taps == 1 and self.begin == 0
+
+
+@dataclass(frozen=True, slots=True)
 class SharedTile:
     """A block's part of one array in shared memory: planes of rows (elements), zeros where the array ends.
 
@@ -147,6 +171,7 @@ class DepthwiseForm:
     bias_stride  from channel to channel of Y's bias; None without one
     """
 
+    depth: Depth
     rows: Axis
     columns: Axis
     dtype: str
@@ -167,6 +192,7 @@ class DepthwiseForm:
     def name(self) -> str:
         """In a profiler."""
         taps = f"{self.rows.taps}x{self.columns.taps}"
+        taps = taps if self.depth.single else f"{self.depth.taps}x{taps}"
         return kernel_name("conv_depthwise", self.gradient, self.dtype, self.total_channels, taps)
 
     @property
@@ -202,16 +228,36 @@ class DepthwiseForm:
 
     @property
     def taps(self) -> int:
+        """Of a plane of the filter."""
         return self.rows.taps * self.columns.taps
+
+    @property
+    def all_taps(self) -> int:
+        return self.depth.taps * self.taps
 
     @property
     def groups(self) -> int:
         return -(-self.total_channels // self.channels)
 
     @property
+    def parts(self) -> int:
+        """What blocks share no work of: groups of channels; of dW each plane of their filters."""
+        return self.groups * (1 if self.writes_strip else self.depth.taps)
+
+    @property
+    def turns(self) -> int:
+        """Planes of the source that a block reads in turn for one of its own."""
+        return self.depth.taps if self.writes_strip else 1
+
+    @property
     def tiles(self) -> int:
         """Of one plane; a block takes the same channels of several of them in turn."""
         return self.rows.tiles * self.columns.tiles
+
+    @property
+    def units(self) -> int:
+        """Tiles of the strip's array, of one channel of one image."""
+        return self.depth.strip * self.tiles
 
     @cached_property
     def source(self) -> SharedTile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 from numba import cuda
 from numba.cuda import float32, float64, int32, int64
@@ -18,16 +19,23 @@ AHEAD = 8  # loads of one thread at a time
 
 
 def sums_over_blocks(
-    threads: int, channels: int, taps: tuple[int, int], strides: tuple[int, int, int], dtype: str, native_bfloat16: bool
+    threads: int,
+    channels: int,
+    taps: tuple[int, int, int],
+    strides: tuple[int, int, int, int],
+    dtype: str,
+    native_bfloat16: bool,
 ) -> Callable[..., None]:
     """add(filters, partial, counter, chunks, thread, shared): dW from `chunks` rows of partial sums, once all blocks
     of a cooperative launch have called it.
 
-    A row of partial sums has every tap of every channel; strides are those of dW, in bytes. The order of all additions
-    follows from the grid alone. shared: the address of 8 bytes for each thread.
+    A row of partial sums has every tap of every channel, along depth, rows and columns; strides are those of dW, in
+    bytes, from channel to channel first. The order of all additions follows from the grid alone. shared: the address of
+    8 bytes for each thread.
     """
-    THREADS, TAPS, COLUMN_TAPS, ALL_TAPS = threads, taps[0] * taps[1], taps[1], channels * taps[0] * taps[1]
-    FILTER_CHANNEL, FILTER_ROW, FILTER_COLUMN = strides
+    THREADS, TAPS, PLANE_TAPS, COLUMN_TAPS = threads, prod(taps), taps[1] * taps[2], taps[2]
+    ALL_TAPS = channels * TAPS
+    FILTER_CHANNEL, FILTER_DEPTH, FILTER_ROW, FILTER_COLUMN = strides
     compute = "float64" if dtype == "float64" else "float32"
     SUM, FLOAT = ITEMSIZE[compute], float64 if compute == "float64" else float32
     store_filter = i.storer("global", dtype, 1, native_bfloat16)
@@ -72,8 +80,13 @@ def sums_over_blocks(
                 one[0] = total
                 channel = i.quotient(number, int32(TAPS))
                 tap = int32(number - channel * TAPS)
+                place = int64(channel) * FILTER_CHANNEL
+                if PLANE_TAPS < TAPS:
+                    plane = i.quotient(tap, int32(PLANE_TAPS))
+                    tap = int32(tap - plane * PLANE_TAPS)
+                    place += int64(plane) * FILTER_DEPTH
                 row = i.quotient(tap, int32(COLUMN_TAPS))
-                place = int64(channel) * FILTER_CHANNEL + int64(row) * FILTER_ROW
+                place += int64(row) * FILTER_ROW
                 store_filter(filters + place + int64(tap - row * COLUMN_TAPS) * FILTER_COLUMN, one)
             wait_for_block()
             first = int32(first + blocks * columns)

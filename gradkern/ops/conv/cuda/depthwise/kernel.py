@@ -4,11 +4,17 @@
     dW[k] = sum over images and o of dY[o] * X[o * stride + k * dilation - begin]
     Y[o] = bias + sum over taps k of W[k] * X[o * stride + k * dilation - begin]
 
+with o, i and k of one, two or three axes.
+
 How it goes: a block takes some channels and one tile of their planes through its share of the images. The source (dY
 for dX, else X) reaches shared memory by asynchronous copies, a tile ahead, between zeros that stand for what lies
 outside the array. A thread holds a strip of the other array and all taps of its channel in registers. It reads the
 window's rows, each once, and every element read takes part in up to held columns x taps multiply-adds: enough of them
 for the multiply-adds to be what the kernel waits for, or memory.
+
+Planes of a third axis pass one after another: a plane of dX or Y meets those of the source in turn, one for each tap
+along depth, whose filter a thread loads then; of dW, blocks of their own have each such tap. Neighbouring blocks read
+the same planes at about the same time, so that most come from the L2 cache.
 
 dW at its end: each block adds its threads' sums and writes one row of partial sums, see `grid_sum`. The order
 of all sums is fixed: the same bits every time.
@@ -35,13 +41,16 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
     ROWS, COLUMNS, STRIPS = form.rows, form.columns, form.strips
     CHANNELS, TOTAL_CHANNELS, LAST, THREADS = form.channels, form.total_channels, form.channels_last, form.threads
-    GROUPS, TILES, TILES_ACROSS, ACROSS = form.groups, form.tiles, COLUMNS.tiles, COLUMNS.threads
+    PARTS, TILES, TILES_ACROSS, ACROSS = form.parts, form.tiles, COLUMNS.tiles, COLUMNS.threads
+    UNITS, TURNS, DEPTH_TAPS, DEEP = form.units, form.turns, form.depth.taps, not form.depth.single
+    SOURCE_PLANE, STRIP_PLANE, FILTER_PLANE = form.depth.strides
     WRITES, STAGES, TAPS, HELD = form.writes_strip, form.stages, form.taps, form.held
     STAGE, SOURCE_BYTES, RING, SHARED = form.stage_bytes, form.source_bytes, form.ring_bytes, form.shared_bytes
     ITEM, SUM = form.itemsize, ITEMSIZE[form.compute]
     SOURCE_IMAGE, SOURCE_CHANNEL = form.source_strides[:2]
     STRIP_IMAGE, STRIP_CHANNEL, STRIP_ROW, STRIP_COLUMN = form.strip_strides
-    FILTER_CHANNEL, ALL_TAPS = form.filter_strides[0], form.total_channels * form.taps
+    FILTER_CHANNEL, CHANNEL_TAPS = form.filter_strides[0], form.all_taps
+    ALL_TAPS = form.total_channels * CHANNEL_TAPS
     DW, STAGED_OUT, ASYNC = not WRITES, WRITES and not LAST, form.asynchronous
     BIASED, BIAS_CHANNEL = form.bias_stride is not None, form.bias_stride or 0
     WINDOW = COLUMNS.span
@@ -69,7 +78,12 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
     load_bias = i.loader("global", form.dtype, 1)
     load_sum, store_partial = i.loader("shared", form.compute, 1), i.storer("global", form.compute, 1)
     add_over_blocks = sums_over_blocks(
-        THREADS, TOTAL_CHANNELS, (ROWS.taps, COLUMNS.taps), form.filter_strides, form.dtype, form.native_bfloat16
+        THREADS,
+        TOTAL_CHANNELS,
+        (DEPTH_TAPS, ROWS.taps, COLUMNS.taps),
+        (FILTER_CHANNEL, FILTER_PLANE, *form.filter_strides[1:]),
+        form.dtype,
+        form.native_bfloat16,
     )
     store_zeros = i.storer("shared", "float32", 4)
     wait_for_copies = i.wait_for_copies(STAGES - 1)
@@ -81,25 +95,47 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
     )
     move_strip = _strip(form)
     correlate = _in_turn([_window_row(form, row) for row in sorted(set(ROWS.meets.values()))])
+    plane_met = _plane_met(form)
+
+    @device_function
+    def place_of(unit: int) -> tuple[int, int, int]:
+        """Its image, its plane, and its tile of that."""
+        image, tile = int32(unit // UNITS), int32(unit % UNITS)
+        if not DEEP:
+            return image, int32(0), tile
+        return image, int32(tile // TILES), int32(tile % TILES)
+
+    @device_function
+    def ahead_of(unit: int, tap: int, steps: int, chunks: int) -> tuple[int, int]:
+        """The unit and the tap along depth so many steps later: none, or one of a ring of two stages."""
+        if TURNS == 1:
+            return int32(unit + steps * chunks), int32(tap)
+        tap = int32(tap + steps)
+        if tap >= TURNS:
+            return int32(unit + chunks), int32(tap - TURNS)
+        return int32(unit), tap
 
     @device_function
     def fetch(
-        at: int, unit: int, units: int, source: int, strip: int, thread: int, first_channel: int, here: int
+        at: int, unit: int, tap: int, units: int, source: int, strip: int, thread: int, first_channel: int, here: int
     ) -> None:
-        """One tile of one image of the source, and of dY for dW, on its way to the stage `at`."""
+        """One tile of one plane of the source, and of dY for dW, on its way to the stage `at`."""
         if unit < units:
-            image, tile = int32(unit // TILES), int32(unit % TILES)
+            image, plane, tile = place_of(unit)
             tile_row, tile_column = int32(tile // TILES_ACROSS), int32(tile % TILES_ACROSS)
-            copy_source(
-                at, source + int64(image) * SOURCE_IMAGE + int64(first_channel) * SOURCE_CHANNEL, thread, here,
-                int32(tile_row * ROW_TILE + ROW_ORIGIN), int32(tile_column * COLUMN_TILE + COLUMN_ORIGIN),
-            )  # fmt: skip
-            if DW:
-                copy_strip(
-                    at + SOURCE_BYTES, strip + int64(image) * STRIP_IMAGE + int64(first_channel) * STRIP_CHANNEL,
-                    thread, here,
-                    int32(tile_row * ROW_BLOCK - ROW_SHIFT), int32(tile_column * COLUMN_BLOCK - COLUMN_SHIFT),
+            met = plane_met(plane, tap)
+            if met >= 0:
+                from_image, from_channel = int64(image) * SOURCE_IMAGE, int64(first_channel) * SOURCE_CHANNEL
+                copy_source(
+                    at, source + from_image + int64(met) * SOURCE_PLANE + from_channel, thread, here,
+                    int32(tile_row * ROW_TILE + ROW_ORIGIN), int32(tile_column * COLUMN_TILE + COLUMN_ORIGIN),
                 )  # fmt: skip
+                if DW:
+                    from_image, from_channel = int64(image) * STRIP_IMAGE, int64(first_channel) * STRIP_CHANNEL
+                    copy_strip(
+                        at + SOURCE_BYTES, strip + from_image + int64(plane) * STRIP_PLANE + from_channel, thread, here,
+                        int32(tile_row * ROW_BLOCK - ROW_SHIFT), int32(tile_column * COLUMN_BLOCK - COLUMN_SHIFT),
+                    )  # fmt: skip
         if ASYNC:
             i.commit_copies()
 
@@ -110,7 +146,7 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
         else:
             member, spot = int32(thread // STRIPS), int32(thread % STRIPS)
         down, across = int32(spot // ACROSS), int32(spot % ACROSS)
-        units, chunks = int32(images * TILES), int32(chunks)
+        units, chunks = int32(images * UNITS), int32(chunks)
         shared = i.shared_memory()
         window_at = (
             shared + SOURCE_LEAD + member * MEMBER_BYTES
@@ -125,8 +161,10 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
         window, one, zeros = cuda.local.array(WINDOW, FLOAT), cuda.local.array(1, FLOAT), cuda.local.array(4, float32)
 
         item = int32(cuda.blockIdx.x)
-        while item < GROUPS * chunks:
-            group, chunk = int32(item % GROUPS), int32(item // GROUPS)
+        while item < PARTS * chunks:
+            group, chunk, tap_of_depth = int32(item % PARTS), int32(item // PARTS), int32(0)
+            if DW and DEEP:
+                group, tap_of_depth = int32(group // DEPTH_TAPS), int32(group % DEPTH_TAPS)
             first_channel = int32(group * CHANNELS)
             here = int32(min(CHANNELS, TOTAL_CHANNELS - first_channel))
             channel = int32(first_channel + min(member, here - 1))
@@ -138,7 +176,8 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
                 store_zeros(shared + at * 16, zeros)
                 at = i.unseen(at + THREADS)
             if WRITES:
-                load_filter(taps, filters + int64(channel) * FILTER_CHANNEL)
+                if not DEEP:
+                    load_filter(taps, filters + int64(channel) * FILTER_CHANNEL)
                 one[0] = FLOAT(0)
                 if BIASED:
                     load_bias(one, partial + int64(channel) * BIAS_CHANNEL)
@@ -149,41 +188,50 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
 
             unit = chunk
             for ahead in range(STAGES - 1):
-                fetch(shared + ahead * STAGE, unit + ahead * chunks, units, source, strip, thread, first_channel, here)
+                then, then_tap = ahead_of(unit, tap_of_depth, ahead, chunks)
+                fetch(shared + ahead * STAGE, then, then_tap, units, source, strip, thread, first_channel, here)
             stage, free = int32(0), int32((STAGES - 1) * STAGE)
             while unit < units:
-                fetch(shared + free, unit + (STAGES - 1) * chunks, units, source, strip, thread, first_channel, here)
-                image, tile = int32(unit // TILES), int32(unit % TILES)
+                then, then_tap = ahead_of(unit, tap_of_depth, STAGES - 1, chunks)
+                fetch(shared + free, then, then_tap, units, source, strip, thread, first_channel, here)
+                image, plane, tile = place_of(unit)
+                met = plane_met(plane, tap_of_depth)
+                if WRITES and DEEP and met >= 0:
+                    load_filter(taps, filters + int64(channel) * FILTER_CHANNEL + int64(tap_of_depth) * FILTER_PLANE)
                 first_row = int32(tile // TILES_ACROSS * ROW_BLOCK - ROW_SHIFT)
                 first_column = int32(tile % TILES_ACROSS * COLUMN_BLOCK - COLUMN_SHIFT)
                 if ASYNC:
                     wait_for_copies()
                 wait_for_block()
+                begins, ends = TURNS == 1 or tap_of_depth == 0, TURNS == 1 or tap_of_depth == TURNS - 1
+                strip_plane = strip + int64(image) * STRIP_IMAGE + int64(plane) * STRIP_PLANE
                 if WRITES:
-                    for n in range(HELD):
-                        held[n] = one[0]
-                    correlate(held, window, taps, window_at + stage)
-                    if LAST:
+                    if begins:
+                        for n in range(HELD):
+                            held[n] = one[0]
+                    if met >= 0:
+                        correlate(held, window, taps, window_at + stage)
+                    if ends and LAST:
                         row, column = int32(first_row + down * ROW_HELD), int32(first_column + across * COLUMN_HELD)
                         mine = (
-                            strip + int64(image) * STRIP_IMAGE + int64(channel) * STRIP_CHANNEL
+                            strip_plane + int64(channel) * STRIP_CHANNEL
                             + int64(row) * STRIP_ROW + int64(column) * STRIP_COLUMN
                         )  # fmt: skip
                         move_strip(held, mine, row, column, member < here)
-                    else:
+                    elif ends:
                         move_strip(held, strip_at, 0, 0, True)
-                else:
+                elif met >= 0:
                     move_strip(held, strip_at + stage, 0, 0, True)
                     correlate(taps, window, held, window_at + stage)
                 wait_for_block()
-                if STAGED_OUT:
+                if STAGED_OUT and ends:
                     copy_strip(
-                        shared + RING, strip + int64(image) * STRIP_IMAGE + int64(first_channel) * STRIP_CHANNEL,
+                        shared + RING, strip_plane + int64(first_channel) * STRIP_CHANNEL,
                         thread, here, first_row, first_column,
                     )  # fmt: skip
                 free = stage
                 stage = int32(stage + STAGE) if stage < (STAGES - 1) * STAGE else int32(0)
-                unit = int32(unit + chunks)
+                unit, tap_of_depth = ahead_of(unit, tap_of_depth, 1, chunks)
 
             if DW:  # over the block's threads of each channel, in their order
                 store_sums(shared + thread * SUM, taps)
@@ -197,7 +245,8 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
                         load_sum(one, first + other * ((CHANNELS if LAST else 1) * SUM))
                         total += one[0]
                     one[0] = total
-                    store_partial(partial + (int64(chunk) * ALL_TAPS + first_channel * TAPS + number) * SUM, one)
+                    place = int32((first_channel + whose) * CHANNEL_TAPS + tap_of_depth * TAPS + tap)
+                    store_partial(partial + (int64(chunk) * ALL_TAPS + place) * SUM, one)
                     number = i.unseen(number + THREADS)
             wait_for_block()
             item = int32(item + cuda.gridDim.x)
@@ -206,6 +255,27 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
             add_over_blocks(filters, partial, counter, chunks, thread, shared)
 
     return kernel
+
+
+def _plane_met(form: DepthwiseForm) -> Callable[..., int]:
+    """met(plane, tap): which of the source's planes this one of the strip's array meets at a tap along depth, or -1."""
+    SINGLE, SOURCE, STRIDE = form.depth.single, form.depth.source, form.depth.stride
+    DILATION, BEGIN, DX = form.depth.dilation, form.depth.begin, form.gradient == "dX"
+
+    @device_function
+    def met(plane: int, tap: int) -> int:
+        if SINGLE:
+            return int32(0)
+        if DX:
+            at = int32(plane + BEGIN - tap * DILATION)
+            found = int32(at // STRIDE)
+            inside = at >= 0 and found * STRIDE == at
+        else:
+            found = int32(plane * STRIDE + tap * DILATION - BEGIN)
+            inside = found >= 0
+        return found if inside and found < SOURCE else int32(-1)
+
+    return met
 
 
 def _in_turn(steps: Sequence[Callable[..., None]]) -> Callable[..., None]:

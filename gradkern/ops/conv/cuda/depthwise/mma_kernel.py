@@ -183,8 +183,9 @@ def build(form: MmaForm) -> Callable[..., None]:
     store_partial = i.storer("global", "float32", 1)
     place_X, start_X, fetch_X, turn_X = _mover(form, "X")
     place_dY, start_dY, fetch_dY, turn_dY = _mover(form, "dY")
+    channel, row, column = form.dW_strides
     add_over_blocks = sums_over_blocks(
-        THREADS, TOTAL_CHANNELS, form.taps, form.dW_strides, form.dtype, native_bfloat16=True
+        THREADS, TOTAL_CHANNELS, (1, *form.taps), (channel, 0, row, column), form.dtype, native_bfloat16=True
     )
 
     @device_function

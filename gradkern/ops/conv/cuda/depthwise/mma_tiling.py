@@ -9,7 +9,7 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import up
 from gradkern.ops.conv.cuda.depthwise.mma_form import BLOCK, OCTET, SLOTS, WINDOW, MmaForm
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem, Plane
-from gradkern.ops.conv.cuda.depthwise.tiling import REGISTERS, RESERVED
+from gradkern.ops.conv.cuda.depthwise.tiling import REGISTERS, RESERVED, depth_of
 from gradkern.ops.conv.geometry import Axes
 from gradkern.search.candidate import Unfit
 
@@ -52,6 +52,8 @@ def _unfit(problem: DepthwiseProblem, device: Device) -> str:
     geometry = problem.geometry
     if problem.gradient != "dW" or problem.dtype not in ("float16", "bfloat16") or not problem.channels_last:
         return "tensor cores compute the dW of channels-last arrays of 16-bit types"
+    if not depth_of(problem).single:
+        return "tensor cores take one or two spatial axes"
     if device.capability < (8, 0):
         return "tensor cores of this device do not have these products"
     strides = (*_without_channel(problem.X), *_without_channel(problem.dY))

@@ -1,4 +1,4 @@
-"""A depthwise convolution's dX, dW or Y as its kernels take it: two spatial axes, and strides they can walk."""
+"""A depthwise convolution's dX, dW or Y as its kernels take it: in planes, and with strides that they can walk."""
 
 from __future__ import annotations
 
@@ -15,25 +15,31 @@ __all__ = ["DepthwiseProblem", "Plane"]
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """Where the elements of dY (or Y) or X lie; strides, in bytes, are those of images, channels, rows and columns."""
+    """Where the elements of dY (or Y) or X lie; strides, in bytes, are those of images, channels, rows and columns.
+    apart: bytes from plane to plane of an image, 0 where it has one.
+    """
 
     strides: tuple[int, int, int, int]
     alignment: int
+    apart: int
 
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseProblem:
-    """What is per axis is (rows, columns). W and dW: bytes from channel to channel, and from tap to tap. bias_stride:
+    """geometry is that of a plane: what is per axis is (rows, columns). depth: of the axis along which planes follow
+    each other. W and dW: bytes from channel to channel, and from tap to tap along rows, columns and depth. bias_stride:
     those of Y's bias, from channel to channel.
     """
 
     gradient: Literal["dX", "dW", "Y"]
     dtype: str
     geometry: Geometry
+    depth: Geometry
     channels_last: bool
     dY: Plane
     X: Plane
     W_strides: tuple[int, int, int]
+    W_depth_stride: int
     bias_stride: int | None = None
 
     @classmethod
@@ -42,8 +48,8 @@ class DepthwiseProblem:
         dY, X, W, geometry = problem.dY, problem.X, problem.W, problem.geometry
         if geometry.channels != 1 or geometry.filters != 1:
             raise Unfit("depthwise kernels take one filter for each channel")
-        if geometry.rank > 2:
-            raise Unfit("depthwise kernels take one or two spatial axes")
+        if geometry.rank > 3:
+            raise Unfit("depthwise kernels take one, two or three spatial axes")
         if 0 in X.shape or 0 in dY.shape or 0 in W.shape:
             raise Unfit("depthwise kernels take no empty arrays")
         item = X.dtype.itemsize
@@ -53,15 +59,18 @@ class DepthwiseProblem:
             last = True
         else:
             raise Unfit("depthwise kernels take arrays whose channels or columns lie end to end, all the same way")
-        first, *taps = W.strides[0], *(0,) * (2 - geometry.rank), *W.strides[2:]
+        first, *taps = W.strides[0], *(0,) * (3 - geometry.rank), *W.strides[2:]
+        lifted = geometry.lifted(3)
         return cls(
             problem.gradient,
             problem.dtype,
-            geometry.lifted(2),
+            lifted.of_axes(slice(1, 3)),
+            lifted.of_axes(slice(1)),
             last,
             _plane(dY, last),
             _plane(X, last),
-            (first, taps[0], taps[1]),
+            (first, taps[1], taps[2]),
+            taps[0],
             problem.B.strides[0] if isinstance(problem, ForwardProblem) and problem.B is not None else None,
         )
 
@@ -75,16 +84,16 @@ class DepthwiseProblem:
 
 
 def _plane(tensor: Tensor, last: bool) -> Plane:
-    """With two spatial axes; the stride of an axis of one element is what makes the array contiguous."""
-    missing = 4 - len(tensor.shape)
+    """With three spatial axes; the stride of an axis of one element is what makes the array contiguous."""
+    missing = 5 - len(tensor.shape)
     sizes = (*tensor.shape[:2], *(1,) * missing, *tensor.shape[2:])
     strides = [*tensor.strides[:2], *(0,) * missing, *tensor.strides[2:]]
     expected = tensor.dtype.itemsize
-    for axis in (1, 3, 2, 0) if last else (3, 2, 1, 0):
+    for axis in (1, 4, 3, 2, 0) if last else (4, 3, 2, 1, 0):
         if sizes[axis] == 1:
             strides[axis] = expected
         if strides[axis] < 0:
             raise Unfit("depthwise kernels take arrays whose strides are not negative")
         expected = strides[axis] * sizes[axis]
-    image, channel, row, column = strides
-    return Plane((image, channel, row, column), tensor.alignment)
+    image, channel, plane, row, column = strides
+    return Plane((image, channel, row, column), tensor.alignment, plane if sizes[2] > 1 else 0)

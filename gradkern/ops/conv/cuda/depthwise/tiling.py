@@ -11,14 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from math import gcd
+from typing import Literal
 
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import ITEMSIZE
-from gradkern.ops.conv.cuda.depthwise.form import Axis, DepthwiseForm, SharedTile
+from gradkern.ops.conv.cuda.depthwise.form import Axis, Depth, DepthwiseForm, SharedTile
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem, Plane
+from gradkern.ops.conv.geometry import Geometry
 from gradkern.search.candidate import Unfit
 
-__all__ = ["REGISTERS", "RESERVED", "form_of", "forms"]
+__all__ = ["REGISTERS", "RESERVED", "depth_of", "form_of", "forms"]
 
 REGISTERS = 65536  # of a multiprocessor, from compute capability 7.5 to 12.0
 RESERVED = 1024  # bytes of shared memory that CUDA keeps of each block, from compute capability 8.0 on
@@ -61,8 +63,9 @@ def form_of(
     """The form with these strips, and the widest accesses that the arrays allow."""
     source, strip = _roles(problem)
     made = DepthwiseForm(
-        _axis(problem, 0, held[0], threads[0]),
-        _axis(problem, 1, held[1], threads[1]),
+        depth_of(problem),
+        _axis(problem.geometry, problem.gradient, 0, held[0], threads[0]),
+        _axis(problem.geometry, problem.gradient, 1, held[1], threads[1]),
         problem.dtype,
         problem.channels_last,
         problem.channels,
@@ -89,12 +92,11 @@ def _roles(problem: DepthwiseProblem) -> tuple[Plane, Plane]:
     return (problem.dY, problem.X) if problem.gradient == "dX" else (problem.X, problem.dY)
 
 
-def _axis(problem: DepthwiseProblem, index: int, held: int, threads: int) -> Axis:
-    geometry = problem.geometry
+def _axis(geometry: Geometry, gradient: Literal["dX", "dW", "Y"], index: int, held: int, threads: int) -> Axis:
     data, out = geometry.spatial[index], geometry.out[index]
-    strip, source = (data, out) if problem.gradient == "dX" else (out, data)
+    strip, source = (data, out) if gradient == "dX" else (out, data)
     return Axis(
-        problem.gradient,
+        gradient,
         strip,
         source,
         geometry.kernel[index],
@@ -104,6 +106,13 @@ def _axis(problem: DepthwiseProblem, index: int, held: int, threads: int) -> Axi
         held,
         threads,
     )
+
+
+def depth_of(problem: DepthwiseProblem) -> Depth:
+    """How planes follow each other."""
+    axis, (source, strip) = _axis(problem.depth, problem.gradient, 0, 1, 1), _roles(problem)
+    strides = source.apart, strip.apart, problem.W_depth_stride
+    return Depth(axis.strip, axis.source, axis.taps, axis.stride, axis.dilation, axis.begin, strides)
 
 
 def _vector(
@@ -118,13 +127,13 @@ def _vector(
         size = vector * form.itemsize
         if problem.channels_last:
             whole = problem.channels % vector == form.channels % vector == 0
-            steps = strides[0], *strides[2:]
+            steps = strides[0], plane.apart, *strides[2:]
         elif tile and tile.flat:
             whole = problem.channels % form.channels == 0 or tile.plane % vector == 0
-            steps = strides[0], strides[1] * form.channels
+            steps = strides[0], plane.apart, strides[1] * form.channels
         else:
             cut = form.columns.tiles > 1
-            whole, steps = columns % vector == 0 and not (cut and apart % vector), strides[:3]
+            whole, steps = columns % vector == 0 and not (cut and apart % vector), (plane.apart, *strides[:3])
         if whole and plane.alignment % size == 0 and all(step % size == 0 for step in steps):
             return vector
         vector //= 2
@@ -149,9 +158,11 @@ def _strips(problem: DepthwiseProblem, words: int) -> Iterator[_Strip]:
     ]
     convert = 2 if ITEMSIZE[problem.dtype] == 2 else 1
     for held in product(*lengths):
-        axes = [_axis(problem, index, each, 1) for index, each in enumerate(held)]
+        axes = [_axis(geometry, problem.gradient, index, each, 1) for index, each in enumerate(held)]
         threads = [axis.tiles for axis in axes]
-        rows, columns = (_axis(problem, index, each, threads[index]) for index, each in enumerate(held))
+        rows, columns = (
+            _axis(geometry, problem.gradient, index, each, threads[index]) for index, each in enumerate(held)
+        )
         used = len(set(columns.meets.values()))
         registers = words * (held[0] * held[1] + geometry.taps + used) + _OTHER_REGISTERS
         if registers > _MOST_REGISTERS:
@@ -175,7 +186,7 @@ def _ways(columns: Axis, words: int) -> float:
 
 def _blocks(problem: DepthwiseProblem, strip: _Strip, device: Device) -> Iterator[tuple[float, DepthwiseForm]]:
     """How many strips and channels a block may take, and how many tiles wait in shared memory: (cost, form)."""
-    axes = [_axis(problem, index, each, 1) for index, each in enumerate(strip.held)]
+    axes = [_axis(problem.geometry, problem.gradient, index, each, 1) for index, each in enumerate(strip.held)]
     whole = axes[0].tiles, axes[1].tiles
     resident = min(_MOST_RESIDENT, REGISTERS // max(64, strip.registers + 8) // 32 * 32)
     for (threads, channels), stages in product(_threads(problem, whole), (2, 1)):
