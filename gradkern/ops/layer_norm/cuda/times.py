@@ -31,7 +31,8 @@ _ELEMENTS = {
     "invertible": {1: 0.146, 4: 0.134, 8: 0.122},
 }
 _SINGLE_IN_CLUSTERS = 0.071  # more for each row of single elements, each time its slices double
-_PARTS_OF_SECTORS = 0.085  # more for 1024 elements of which a row's threads together write half a sector of 32 bytes
+# more for 1024 elements of which a row's threads together write half a sector of 32 bytes
+_PARTS_OF_SECTORS = {"layer": 0.13, "simplified": 0.13, "invertible": 0.068}
 _BYTES = 31400  # that the memory moves for each multiprocessor in a microsecond
 _AROUND = 6  # microseconds that are not the rows'
 
@@ -64,7 +65,7 @@ def staying_loss(form: LayerNormForm, columns: int, rows: int, processors: int) 
     memory = moved / (processors * _BYTES)
     operator = "invertible" if form.invertible else "layer" if form.centred else "simplified"
     row = _ROW[operator] + _SINGLE_IN_CLUSTERS * math.log2(form.slices) * (form.width == 1)
-    element = _ELEMENTS[operator][form.width] + _PARTS_OF_SECTORS * (form.lanes == 8)
+    element = _ELEMENTS[operator][form.width] + _PARTS_OF_SECTORS[operator] * (form.lanes == 8)
     elements = element * threads * form.per_thread / 1024
     instructions = _AROUND + rounds * (row + elements)
     return math.log(_greater(_AROUND + memory * math.exp(loss), instructions) / memory)
