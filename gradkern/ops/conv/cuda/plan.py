@@ -2,7 +2,8 @@
 stream or two.
 
 Every result is a problem of its own: its candidates are cuDNN's engines, matrix products by cuBLAS, and kernels of
-gradkern's own for depthwise convolutions and for dB. They are one search's; whether two streams gain is another's.
+gradkern's own for depthwise convolutions, for dW of few channels and for dB. They are one search's; whether two streams
+gain is another's.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.rows import device_of
+from gradkern.ops.conv.cuda.few_channels.candidates import has_few_channels
 from gradkern.ops.conv.cuda.problem import BiasProblem, ForwardProblem, Problem
 from gradkern.ops.conv.cuda.reference import elements
 from gradkern.ops.conv.geometry import Geometry
@@ -37,6 +39,7 @@ _MODULES = {  # by the name under which the store keeps what is in them
     "cudnn": "cudnn",
     "depthwise": "depthwise.candidates",
     "depthwise_mma": "depthwise.mma_candidates",
+    "few_channels": "few_channels.candidates",
     "gemm": "gemm.candidates",
     "channels_last": "channels_last",
 }
@@ -163,7 +166,8 @@ def _sources(problem: Problem | BiasProblem, device: Device) -> tuple[Source, ..
         if problem.gradient == "Y":
             names = names[1:]
     else:
-        names = ["cudnn", "gemm", *["channels_last"] * (problem.channels_last != problem)]
+        names = [*["few_channels"] * has_few_channels(problem), "cudnn", "gemm"]
+        names += ["channels_last"] * (problem.channels_last != problem)
     return tuple(ModuleSource(name, f"gradkern.ops.conv.cuda.{_MODULES[name]}", problem, device) for name in names)
 
 

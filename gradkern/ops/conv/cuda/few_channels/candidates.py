@@ -1,0 +1,140 @@
+"""Candidates for the dW of a convolution of few channels on tensor cores, see `kernel` for how they go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gradkern.call import Tensor
+from gradkern.cuda.device import Device
+from gradkern.cuda.device_code.columns import up
+from gradkern.cuda.launch import Launch, kernel_of_form
+from gradkern.cuda.scratch import scratch
+from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
+from gradkern.ops.conv.cuda.depthwise.tiling import REGISTERS, RESERVED
+from gradkern.ops.conv.cuda.few_channels.form import OCTET, FewChannelsForm
+from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.ops.conv.geometry import Axes
+from gradkern.search.candidate import Note, Unfit
+
+__all__ = ["OWN_KERNELS", "FewChannels", "candidates", "form_of", "has_few_channels", "rebuild"]
+
+OWN_KERNELS = True
+_MOST_ROW_TAPS, _MOST_PLACE_TILES = 8, 5
+_SMALL = 128 * 1024  # bytes of shared memory; assemblers for devices with less take more registers
+_MOST_BLOCKS = 8  # of a multiprocessor
+_OTHER_REGISTERS = 44  # of a thread, beside its sums and what it reads
+
+
+def has_few_channels(problem: Problem) -> bool:
+    """Whether there may be a kernel: dW of arrays of 16-bit types of two axes, whose channels are no vector of 8."""
+    geometry = problem.geometry
+    few = geometry.group == 1 and geometry.channels < OCTET and geometry.rank == 2
+    return few and problem.gradient == "dW" and problem.dtype in ("float16", "bfloat16")
+
+
+def candidates(problem: Problem, device: Device) -> Iterator[FewChannels]:
+    """The kernel for this problem; raises Unfit where it has none."""
+    yield FewChannels(form_of(problem, device), device, problem.geometry.images)
+
+
+def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> FewChannels:
+    """The candidate: there is one."""
+    return next(candidates(problem, device))
+
+
+def form_of(problem: Problem, device: Device) -> FewChannelsForm:
+    """Raises Unfit where there is none."""
+    reason = _unfit(problem, device)
+    if reason:
+        raise Unfit(reason)
+    geometry, X, dY, W = problem.geometry, problem.X, problem.dY, problem.W
+    form = FewChannelsForm(
+        problem.dtype,
+        geometry.filters,
+        geometry.channels,
+        _pair(geometry.spatial),
+        _pair(geometry.out),
+        _pair(geometry.kernel),
+        _pair(geometry.strides),
+        _pair(geometry.pads_begin),
+        (X.strides[0], X.strides[2]),
+        (dY.strides[0], dY.strides[2], dY.strides[3]),
+        (W.strides[0], W.strides[2], W.strides[3], W.strides[1]),
+    )
+    if form.place_tiles > _MOST_PLACE_TILES:
+        raise Unfit(f"a row of {form.places} taps and channels has no room in registers")
+    if form.shared_bytes > device.shared_bytes:
+        raise Unfit("its rows have no room in shared memory")
+    other = _OTHER_REGISTERS + (16 if device.shared_bytes < _SMALL else 0)
+    registers = up(form.sums + 2 * form.place_tiles + 8 * form.dY_vectors + 2 * form.X_each + other, 8)
+    blocks = min(_MOST_BLOCKS, device.shared_bytes // (form.shared_bytes + RESERVED))
+    while blocks > 1 and up(blocks * form.threads, 128) * registers > REGISTERS:  # they are given to four warps alike
+        blocks -= 1
+    return form.resident(max(1, blocks))
+
+
+def _unfit(problem: Problem, device: Device) -> str:
+    """Why there is no form; nothing where there may be one."""
+    geometry, X, dY = problem.geometry, problem.X, problem.dY
+    if not has_few_channels(problem):
+        return "tensor cores compute the dW of few channels of 16-bit types in two axes, of one group"
+    if device.capability < (8, 0):
+        return "tensor cores of this device do not have these products"
+    if 0 in X.shape or 0 in dY.shape or 0 in problem.W.shape:
+        return "tensor cores take no empty arrays"
+    if geometry.dilations != (1, 1) or geometry.kernel[0] > _MOST_ROW_TAPS:
+        return f"tensor cores take no dilation, and up to {_MOST_ROW_TAPS} rows of taps"
+    if not _last(X) or not _last(dY) or X.strides[3] != X.shape[1] * 2:
+        return "tensor cores take channels-last arrays, X's columns end to end"
+    if geometry.filters % OCTET or dY.alignment % 16 or any(dY.strides[axis] % 16 for axis in (0, 2, 3)):
+        return "tensor cores take filters in vectors of 8, at multiples of 16 bytes"
+    if any(each < 0 for each in (*X.strides, *dY.strides)) or X.strides[2] % 2:
+        return "tensor cores take arrays whose strides are not negative"
+    return ""
+
+
+def _last(tensor: Tensor) -> bool:
+    return tensor.shape[1] == 1 or tensor.strides[1] == tensor.dtype.itemsize
+
+
+def _pair(values: Axes) -> tuple[int, int]:
+    rows, columns = values
+    return rows, columns
+
+
+class FewChannels:
+    """One launch, whose blocks take filters and a run of the rows of all images."""
+
+    origin = "gradkern few channels"
+    name = "few_channels"
+    notes: frozenset[Note] = frozenset({"compiles_once"})
+    recipe: Mapping[str, Any] = {}
+
+    def __init__(self, form: FewChannelsForm, device: Device, images: int) -> None:
+        self.form, self.device, self.images = form, device, images
+        self.workspace = 0
+        self._launch: Launch | None = None
+
+    def prepare(self) -> None:
+        if self._launch is not None:
+            return
+        form = self.form
+        builder = "gradkern.ops.conv.cuda.few_channels.kernel:build"
+        kernel = kernel_of_form(self.device, builder, form, arguments=len(ARGUMENTS))
+        resident = kernel.resident_blocks(form.threads)
+        if not resident:
+            raise Unfit(f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits")
+        chunks = form.chunks(self.images, resident)
+        arguments = [{"images": self.images, "chunks": chunks}.get(name, 0) for name in ARGUMENTS]
+        self.workspace = 4 * chunks * form.filters * form.all_taps
+        addresses = range(ARGUMENTS.index("images"))
+        self._launch = Launch(
+            kernel, min(form.groups * chunks, resident), form.threads, arguments, addresses, cooperative=True
+        )
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
+        if self._launch is None:
+            raise RuntimeError("prepare has not been called")
+        (dY, X), (dW,) = inputs, outputs
+        self._launch((X, dY, dW, workspace, scratch(self.device, stream, 0)[0]), stream)

@@ -1,0 +1,67 @@
+"""The kernel for few channels, its own source under the CUDA simulator; test_simulated runs this file by itself."""
+
+from __future__ import annotations
+
+import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
+import numpy as np
+import pytest
+from helpers.few_channels import FewChannels, make
+from helpers.guarded import Guarded
+from helpers.tolerance import assert_close
+
+from gradkern.cuda.device import Device
+from gradkern.cuda.device_code import simulated
+from gradkern.ops.conv.cuda.few_channels.candidates import form_of
+from gradkern.ops.conv.cuda.few_channels.form import FewChannelsForm
+from gradkern.ops.conv.cuda.few_channels.kernel import build
+
+DEVICE = Device(0, (9, 0), 132, 232448)
+b, h = "bfloat16", "float16"
+
+
+def check(case: FewChannels, chunks: int = 1, grid: int | None = None) -> FewChannelsForm:
+    """dW in so many runs of rows, by so many blocks: as many as there are runs and groups, or fewer."""
+    problem, arrays, out, expected = make(case)
+    form = form_of(problem, DEVICE)
+    partial = Guarded((chunks, form.filters * form.all_taps), "float32")
+    counter = np.zeros(64, np.uint32)
+    addresses = (*(arrays[name].address for name in ("X", "dY", "W")), partial.address, counter.ctypes.data)
+    given = tuple(np.int64(each) for each in (*addresses, case.images, chunks))
+    blocks = form.groups * chunks if grid is None else grid
+    simulated.launch(build(form), blocks, form.threads, 1, form.shared_bytes, given)
+    for each in (*arrays.values(), partial):
+        each.check()
+    assert_close("ConvGrad", "dW", out, expected)
+    return form
+
+
+def test_three_channels_seven_taps_and_a_stride() -> None:
+    form = check(FewChannels(2, 3, 16, (9, 34), (7, 7), (2, 2), (3, 3, 3, 3), h))
+    assert (form.place_tiles, form.column_tiles) == (3, 2)
+
+
+def test_columns_that_do_not_fill_the_last_product_an_odd_number_of_them() -> None:
+    check(FewChannels(1, 3, 8, (4, 11), (3, 3), (1, 1), (1, 1, 1, 1), b))
+
+
+@pytest.mark.parametrize("channels", [1, 2, 5, 7])
+def test_every_number_of_channels(channels: int) -> None:
+    check(FewChannels(2, channels, 24, (5, 6), (2, 3), (1, 1), (0, 1, 1, 0), h))
+
+
+def test_strides_beyond_the_taps_and_pads_beyond_the_array() -> None:
+    check(FewChannels(2, 3, 16, (13, 13), (2, 2), (3, 4), (0, 0, 0, 0), h))
+    check(FewChannels(1, 4, 16, (2, 3), (5, 4), (1, 1), (4, 3, 4, 3), b))
+
+
+def test_patches() -> None:
+    check(FewChannels(2, 3, 40, (8, 12), (4, 4), (4, 4), (0, 0, 0, 0), b))
+
+
+def test_more_filters_than_a_block_takes_in_runs_that_end_within_images() -> None:
+    form = check(FewChannels(3, 3, 72, (5, 6), (3, 3), (2, 1), (1, 1, 1, 1), h), chunks=4, grid=3)
+    assert form.groups == 2
+
+
+def test_images_and_rows_apart_in_a_filter_of_another_order() -> None:
+    check(FewChannels(3, 3, 16, (4, 8), (3, 3), (1, 1), (1, 1, 1, 1), h, spread=8, filters_last=False))
