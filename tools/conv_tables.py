@@ -130,4 +130,6 @@ def _winner(row: Row) -> str:
     engine = re.match(r"(channels_last_)?cudnn_.*?eng(\d+)", name)
     if engine:
         return f"cuDNN {engine[2]}{' on copies' if engine[1] else ''}"
+    if name == "few_channels":
+        return "few channels"
     return "GEMM" if name.startswith("gemm") else name.split("_")[0]
