@@ -176,6 +176,20 @@ def test_kernels_for_depthwise_convolutions_are_tried_first_and_only_there(searc
     assert names == [["depthwise_mma", "depthwise", "cudnn", "gemm"], others, others]
 
 
+def test_a_kernel_for_few_channels_is_tried_first_where_there_may_be_one(search: Search) -> None:
+    few, filters, out = (
+        tensor((2, 3, 6, 5), "float16"),
+        tensor((8, 3, 3, 3), "float16"),
+        tensor((2, 8, 4, 3), "float16"),
+    )
+    changes = {"X": few, "W": filters, "dY": out, "dX": few, "dW": filters}
+    conv.plan(call(X=(2, 3, 6, 5), W=(8, 3, 3, 3), outputs=("dX", "dW"), changes=changes))
+    conv.plan(call(X=(2, 3, 6, 5), W=(8, 3, 3, 3), outputs=("dW",)))
+    conv.plan(call(X=(2, 8, 6, 5), W=(8, 8, 3, 3), outputs=("dW",), changes={"dY": out}))
+    first = [task.sources[0].name for task in search.tasks if not task.kind.endswith("streams")]
+    assert first == ["cudnn", "few_channels", "cudnn", "cudnn"]
+
+
 def test_the_key_tells_apart_all_that_a_gradient_depends_on(search: Search) -> None:
     different = [
         call(),

@@ -17,7 +17,6 @@ from typing import Any
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.rows import device_of
-from gradkern.ops.conv.cuda.few_channels.candidates import has_few_channels
 from gradkern.ops.conv.cuda.problem import BiasProblem, ForwardProblem, Problem
 from gradkern.ops.conv.cuda.reference import elements
 from gradkern.ops.conv.geometry import Geometry
@@ -166,7 +165,7 @@ def _sources(problem: Problem | BiasProblem, device: Device) -> tuple[Source, ..
         if problem.gradient == "Y":
             names = names[1:]
     else:
-        names = [*["few_channels"] * has_few_channels(problem), "cudnn", "gemm"]
+        names = [*["few_channels"] * problem.of_few_channels, "cudnn", "gemm"]
         names += ["channels_last"] * (problem.channels_last != problem)
     return tuple(ModuleSource(name, f"gradkern.ops.conv.cuda.{_MODULES[name]}", problem, device) for name in names)
 

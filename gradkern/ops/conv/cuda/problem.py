@@ -38,6 +38,15 @@ class Problem:
         return (self.dY, self.W if self.gradient == "dX" else self.X)
 
     @property
+    def of_few_channels(self) -> bool:
+        """A dW of 16-bit types for which there may be a kernel of our own: of two axes, one group and fewer channels
+        than a vector has elements, which cuDNN's engines for tensor cores fill with zeros.
+        """
+        geometry = self.geometry
+        few = geometry.group == 1 and geometry.channels < 8 and geometry.rank == 2
+        return few and self.gradient == "dW" and self.dtype in ("float16", "bfloat16")
+
+    @property
     def channels_last(self) -> Self:
         """The same with every array channels-last, where tensor cores have kernels of their own for that."""
         if self.geometry.rank > 3 or self.dtype == "float64":

@@ -17,20 +17,13 @@ from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Axes
 from gradkern.search.candidate import Note, Unfit
 
-__all__ = ["OWN_KERNELS", "FewChannels", "candidates", "form_of", "has_few_channels", "rebuild"]
+__all__ = ["OWN_KERNELS", "FewChannels", "candidates", "form_of", "rebuild"]
 
 OWN_KERNELS = True
 _MOST_ROW_TAPS, _MOST_PLACE_TILES = 8, 5
 _SMALL = 128 * 1024  # bytes of shared memory; assemblers for devices with less take more registers
 _MOST_BLOCKS = 8  # of a multiprocessor
 _OTHER_REGISTERS = 44  # of a thread, beside its sums and what it reads
-
-
-def has_few_channels(problem: Problem) -> bool:
-    """Whether there may be a kernel: dW of arrays of 16-bit types of two axes, whose channels are no vector of 8."""
-    geometry = problem.geometry
-    few = geometry.group == 1 and geometry.channels < OCTET and geometry.rank == 2
-    return few and problem.gradient == "dW" and problem.dtype in ("float16", "bfloat16")
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[FewChannels]:
@@ -77,7 +70,7 @@ def form_of(problem: Problem, device: Device) -> FewChannelsForm:
 def _unfit(problem: Problem, device: Device) -> str:
     """Why there is no form; nothing where there may be one."""
     geometry, X, dY = problem.geometry, problem.X, problem.dY
-    if not has_few_channels(problem):
+    if not problem.of_few_channels:
         return "tensor cores compute the dW of few channels of 16-bit types in two axes, of one group"
     if device.capability < (8, 0):
         return "tensor cores of this device do not have these products"
