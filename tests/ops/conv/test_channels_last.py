@@ -173,3 +173,18 @@ def test_a_dry_run_asks_for_the_kernels_of_the_copies() -> None:
         (candidate,) = channels_last.candidates(problem, device)
         candidate.prepare()
     assert {each.module for each in device.specs} == {"gradkern.cuda.device_code.strided_copy"}
+
+
+def test_a_kernel_for_few_channels_stands_between_copies_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is made again from its recipe, and by its name."""
+    monkeypatch.setattr(channels_last.cudnn, "candidates", lambda problem, device: iter(()))
+    problem = Case("dW", Geometry((2, 3, 12, 12), (8, 3, 3, 3)), "float16").problem()
+    (candidate,) = channels_last.candidates(problem, DEVICE)
+    assert candidate.name == "channels_last_few_channels"
+    rebuilt = channels_last.rebuild(problem, DEVICE, candidate.recipe)
+    for again in (rebuilt, channels_last.named(problem, DEVICE, candidate.name)):
+        assert isinstance(again, ChannelsLastCandidate)
+        inside: list[Any] = [again.inner, candidate.inner]
+        assert (again.name, inside[0].form) == (candidate.name, inside[1].form)
+    other = Case("dW", Geometry((2, 3, 12, 12), (20, 3, 3, 3)), "float16").problem()  # no vectors of 8 filters
+    assert list(channels_last.candidates(other, DEVICE)) == []

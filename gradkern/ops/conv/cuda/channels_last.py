@@ -1,13 +1,14 @@
-"""A convolution and its gradients by cuDNN's engines for channels-last arrays, on copies of arrays that lie otherwise.
+"""A convolution and its gradients by what takes channels-last arrays, on copies of arrays that lie otherwise.
 
 Tensor cores want the channels of a position beside one another. cuDNN's engines for other orders bring the arrays into
 that order themselves, or do without tensor cores; our copies go at the rate of memory, so that an engine which is made
-for the order may gain more than they cost.
+for the order may gain more than they cost, and so may our own kernel for few channels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -19,6 +20,7 @@ from gradkern.cuda.dry_run import DryRunDevice
 from gradkern.cuda.launch import Launch
 from gradkern.ops.conv.cuda import cudnn
 from gradkern.ops.conv.cuda.cudnn import version
+from gradkern.ops.conv.cuda.few_channels import candidates as few_channels
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.search.candidate import Candidate, Note, Unfit
 from gradkern.search.dry_run import Untried
@@ -73,13 +75,16 @@ class ChannelsLastCandidate:
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[ChannelsLastCandidate]:
-    """Those of cuDNN's engines for tensor cores that promise most. Raises Unfit where nothing would be copied, or
-    tensor cores have no such type.
+    """Our own kernel, where there is one, and those of cuDNN's engines for tensor cores that promise most. Raises Unfit
+    where nothing would be copied, or tensor cores have no such type.
     """
     laid = _laid(problem)
     if isinstance(device, DryRunDevice):  # which asks for the copies' kernels, where cuDNN need not be
         yield ChannelsLastCandidate(problem, device, Untried())
         return
+    if laid.of_few_channels:
+        with suppress(Unfit):
+            yield ChannelsLastCandidate(problem, device, few_channels.candidate(laid, device))
     found = cudnn.candidates(laid, device)
     if problem.dtype == "float32":
         found = (each for each in found if "tf32" in each.notes)
@@ -87,15 +92,19 @@ def candidates(problem: Problem, device: Device) -> Iterator[ChannelsLastCandida
 
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> ChannelsLastCandidate:
-    """A candidate from its recipe, which is cuDNN's. Raises Unfit where this cuDNN or this device does not take it."""
-    return ChannelsLastCandidate(problem, device, cudnn.rebuild(_laid(problem), device, recipe))
+    """A candidate from the recipe of what is inside. Raises Unfit where this cuDNN or this device does not take it."""
+    module = few_channels if "kernel" in recipe else cudnn
+    return ChannelsLastCandidate(problem, device, module.rebuild(_laid(problem), device, recipe))
 
 
 def named(problem: Problem, device: Device, name: str) -> ChannelsLastCandidate | None:
     """A candidate by its name. Raises Unfit where this cuDNN or this device does not take it."""
     if not name.startswith(_PREFIX):
         return None
-    inner = cudnn.named(_laid(problem), device, name.removeprefix(_PREFIX))
+    inside = name.removeprefix(_PREFIX)
+    if inside == few_channels.FewChannels.name:
+        return ChannelsLastCandidate(problem, device, few_channels.candidate(_laid(problem), device))
+    inner = cudnn.named(_laid(problem), device, inside)
     return None if inner is None else ChannelsLastCandidate(problem, device, inner)
 
 
