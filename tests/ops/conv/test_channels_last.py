@@ -186,5 +186,9 @@ def test_a_kernel_for_few_channels_stands_between_copies_too(monkeypatch: pytest
         assert isinstance(again, ChannelsLastCandidate)
         inside: list[Any] = [again.inner, candidate.inner]
         assert (again.name, inside[0].form) == (candidate.name, inside[1].form)
+    with dry_run(DryRunDevice(0, (9, 0), 132, 232448)) as device:
+        for each in channels_last.candidates(problem, device):
+            each.prepare()
+    assert "gradkern.ops.conv.cuda.few_channels.kernel" in {each.module for each in device.specs}
     other = Case("dW", Geometry((2, 3, 12, 12), (20, 3, 3, 3)), "float16").problem()  # no vectors of 8 filters
     assert list(channels_last.candidates(other, DEVICE)) == []

@@ -79,12 +79,12 @@ def candidates(problem: Problem, device: Device) -> Iterator[ChannelsLastCandida
     where nothing would be copied, or tensor cores have no such type.
     """
     laid = _laid(problem)
-    if isinstance(device, DryRunDevice):  # which asks for the copies' kernels, where cuDNN need not be
-        yield ChannelsLastCandidate(problem, device, Untried())
-        return
     if laid.of_few_channels:
         with suppress(Unfit):
             yield ChannelsLastCandidate(problem, device, few_channels.candidate(laid, device))
+    if isinstance(device, DryRunDevice):  # which asks for the copies' kernels, where cuDNN need not be
+        yield ChannelsLastCandidate(problem, device, Untried())
+        return
     found = cudnn.candidates(laid, device)
     if problem.dtype == "float32":
         found = (each for each in found if "tf32" in each.notes)
