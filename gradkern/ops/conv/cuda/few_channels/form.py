@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from gradkern.cuda.device_code.columns import up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = ["COLUMNS", "OCTET", "PLACES", "FewChannelsForm"]
+__all__ = ["COLUMNS", "FILTERS", "OCTET", "PLACES", "FewChannelsForm"]
 
 OCTET = 8  # filters that one access of 16 bytes moves
 FILTERS, COLUMNS, PLACES = 16, 16, 8  # of one product of matrices: of dY, and of X
