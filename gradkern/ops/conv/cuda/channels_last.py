@@ -102,7 +102,7 @@ def named(problem: Problem, device: Device, name: str) -> ChannelsLastCandidate 
     if not name.startswith(_PREFIX):
         return None
     inside = name.removeprefix(_PREFIX)
-    if inside == few_channels.FewChannels.name:
+    if inside == few_channels.NAME:
         return ChannelsLastCandidate(problem, device, few_channels.candidate(_laid(problem), device))
     inner = cudnn.named(_laid(problem), device, inside)
     return None if inner is None else ChannelsLastCandidate(problem, device, inner)

@@ -64,6 +64,11 @@ class MmaForm:
         return self.taps[0] * self.taps[1]
 
     @property
+    def weights(self) -> int:
+        """Elements of dW."""
+        return self.total_channels * self.all_taps
+
+    @property
     def blocks(self) -> int:
         """Of columns, in a row of dY."""
         return -(-self.dY[1] // BLOCK)

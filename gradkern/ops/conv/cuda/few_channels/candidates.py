@@ -8,18 +8,17 @@ from typing import Any
 from gradkern.call import Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import up
-from gradkern.cuda.launch import Launch, kernel_of_form
-from gradkern.cuda.scratch import scratch
-from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
 from gradkern.ops.conv.cuda.depthwise.tiling import REGISTERS, RESERVED
 from gradkern.ops.conv.cuda.few_channels.form import OCTET, FewChannelsForm
+from gradkern.ops.conv.cuda.mma_candidate import MmaCandidate
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Axes
-from gradkern.search.candidate import Note, Unfit
+from gradkern.search.candidate import Unfit
 
-__all__ = ["OWN_KERNELS", "FewChannels", "candidate", "candidates", "form_of", "rebuild"]
+__all__ = ["NAME", "OWN_KERNELS", "FewChannels", "candidate", "candidates", "form_of", "rebuild"]
 
 OWN_KERNELS = True
+NAME = "few_channels"
 _MOST_ROW_TAPS, _MOST_PLACE_TILES = 8, 5
 _SMALL = 128 * 1024  # bytes of shared memory; assemblers for devices with less take more registers
 _MOST_BLOCKS = 8  # of a multiprocessor
@@ -33,7 +32,7 @@ def candidates(problem: Problem, device: Device) -> Iterator[FewChannels]:
 
 def candidate(problem: Problem, device: Device) -> FewChannels:
     """The kernel for this problem; raises Unfit where it has none."""
-    return FewChannels(form_of(problem, device), device, problem.geometry.images)
+    return FewChannels(form_of(problem, device), device, problem.geometry.images, NAME, {"kernel": NAME})
 
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> FewChannels:
@@ -101,38 +100,8 @@ def _pair(values: Axes) -> tuple[int, int]:
     return rows, columns
 
 
-class FewChannels:
-    """One launch, whose blocks take filters and a run of the rows of all images."""
+class FewChannels(MmaCandidate):
+    """Blocks take filters and a run of the rows of all images."""
 
+    builder = "gradkern.ops.conv.cuda.few_channels.kernel:build"
     origin = "gradkern few channels"
-    name = "few_channels"
-    notes: frozenset[Note] = frozenset({"compiles_once"})
-    recipe: Mapping[str, Any] = {"kernel": "few_channels"}
-
-    def __init__(self, form: FewChannelsForm, device: Device, images: int) -> None:
-        self.form, self.device, self.images = form, device, images
-        self.workspace = 0
-        self._launch: Launch | None = None
-
-    def prepare(self) -> None:
-        if self._launch is not None:
-            return
-        form = self.form
-        builder = "gradkern.ops.conv.cuda.few_channels.kernel:build"
-        kernel = kernel_of_form(self.device, builder, form, arguments=len(ARGUMENTS))
-        resident = kernel.resident_blocks(form.threads)
-        if not resident:
-            raise Unfit(f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits")
-        chunks = form.chunks(self.images, resident)
-        arguments = [{"images": self.images, "chunks": chunks}.get(name, 0) for name in ARGUMENTS]
-        self.workspace = 4 * chunks * form.filters * form.all_taps
-        addresses = range(ARGUMENTS.index("images"))
-        self._launch = Launch(
-            kernel, min(form.groups * chunks, resident), form.threads, arguments, addresses, cooperative=True
-        )
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
-        if self._launch is None:
-            raise RuntimeError("prepare has not been called")
-        (dY, X), (dW,) = inputs, outputs
-        self._launch((X, dY, dW, workspace, scratch(self.device, stream, 0)[0]), stream)

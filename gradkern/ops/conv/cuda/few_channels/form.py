@@ -88,6 +88,11 @@ class FewChannelsForm:
         return self.taps[0] * self.places
 
     @property
+    def weights(self) -> int:
+        """Elements of dW."""
+        return self.filters * self.all_taps
+
+    @property
     def sums(self) -> int:
         """Of a thread."""
         return self.filter_tiles * self.place_tiles * 4

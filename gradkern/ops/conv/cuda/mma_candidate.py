@@ -1,0 +1,65 @@
+"""What the candidates that compute a dW on tensor cores, by kernels of our own, have alike: their launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
+
+from gradkern.cuda.device import Device
+from gradkern.cuda.launch import Form, Launch, kernel_of_form
+from gradkern.cuda.scratch import scratch
+from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
+from gradkern.search.candidate import Note, Unfit
+
+__all__ = ["MmaCandidate"]
+
+
+class _RunsForm(Form, Protocol):
+    """Blocks have a group of channels or filters each, and a run of the rows of all images."""
+
+    @property
+    def groups(self) -> int: ...
+
+    @property
+    def weights(self) -> int:
+        """Elements of dW."""
+        ...
+
+    def chunks(self, images: int, blocks: int) -> int:
+        """Into how many runs to cut the rows, where there are so many blocks."""
+        ...
+
+
+class MmaCandidate:
+    """One launch, whose blocks leave a row of partial sums for each run and add these up. builder: of its kernel."""
+
+    builder: ClassVar[str]
+    origin: ClassVar[str]
+    notes: frozenset[Note] = frozenset({"compiles_once"})
+
+    def __init__(self, form: _RunsForm, device: Device, images: int, name: str, recipe: Mapping[str, Any]) -> None:
+        self.form, self.device, self.images, self.name, self.recipe = form, device, images, name, recipe
+        self.workspace = 0
+        self._launch: Launch | None = None
+
+    def prepare(self) -> None:
+        if self._launch is not None:
+            return
+        form = self.form
+        kernel = kernel_of_form(self.device, self.builder, form, arguments=len(ARGUMENTS))
+        resident = kernel.resident_blocks(form.threads)
+        if resident < form.groups:
+            raise Unfit(f"{form.groups} blocks of {form.shared_bytes} bytes of shared memory do not fit")
+        chunks = form.chunks(self.images, resident)
+        arguments = [{"images": self.images, "chunks": chunks}.get(name, 0) for name in ARGUMENTS]
+        self.workspace = 4 * chunks * form.weights
+        addresses = range(ARGUMENTS.index("images"))
+        self._launch = Launch(
+            kernel, min(form.groups * chunks, resident), form.threads, arguments, addresses, cooperative=True
+        )
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
+        if self._launch is None:
+            raise RuntimeError("prepare has not been called")
+        (dY, X), (dW,) = inputs, outputs
+        self._launch((X, dY, dW, workspace, scratch(self.device, stream, 0)[0]), stream)
