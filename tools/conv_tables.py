@@ -127,9 +127,11 @@ def _kernel(row: Row) -> str:
 def _winner(row: Row) -> str:
     """Where the candidate that computes the only output comes from."""
     name = row["kernel"].partition(": ")[2]
-    engine = re.match(r"(channels_last_)?cudnn_.*?eng(\d+)", name)
+    inside = name.removeprefix("channels_last_")
+    copies = "" if inside == name else " on copies"
+    engine = re.match(r"cudnn_.*?eng(\d+)", inside)
     if engine:
-        return f"cuDNN {engine[2]}{' on copies' if engine[1] else ''}"
-    if name == "few_channels":
-        return "few channels"
+        return f"cuDNN {engine[1]}{copies}"
+    if inside == "few_channels":
+        return f"few channels{copies}"
     return "GEMM" if name.startswith("gemm") else name.split("_")[0]

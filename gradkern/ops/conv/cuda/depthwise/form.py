@@ -22,7 +22,7 @@ from typing import Literal
 from gradkern.cuda.device_code.columns import ITEMSIZE, up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = ["ARGUMENTS", "ITEMSIZE", "Axis", "Depth", "DepthwiseForm", "SharedTile"]
+__all__ = ["ARGUMENTS", "ITEMSIZE", "Axis", "DepthwiseForm", "SharedTile"]
 
 ARGUMENTS = ("source", "strip", "filter", "partial", "counter", "images", "chunks")
 """Addresses, then numbers. Of Y, partial is the address of its bias."""
@@ -111,30 +111,14 @@ class Axis:
         return (self.threads - 1) * self.step + self.span
 
     @property
+    def single(self) -> bool:
+        """One element meets one other, as if there were no such axis."""
+        return self.strip == self.source == self.taps == 1 and self.begin == 0
+
+    @property
     def exact(self) -> bool:
         """No strip reaches outside its array."""
         return self.shift == 0 and self.strip % self.block == 0
-
-
-@dataclass(frozen=True, slots=True)
-class Depth:
-    """The axis along which planes follow each other: how many both arrays have, and how filter taps join them.
-
-    strides  in bytes: from plane to plane of the source and of the strip's array, and from tap to tap of the filter
-    """
-
-    strip: int
-    source: int
-    taps: int
-    stride: int
-    dilation: int
-    begin: int
-    strides: tuple[int, int, int]
-
-    @property
-    def single(self) -> bool:
-        """One plane meets one other: there are two spatial axes."""
-        return self.strip == self.source == self.taps == 1 and self.begin == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +147,8 @@ class SharedTile:
 class DepthwiseForm:
     """All that is bound when the kernel is compiled; the number of images and how they are cut are arguments.
 
+    depth       along which planes follow each other, one at a time
+    plane_strides  from plane to plane of the source and of the strip's array, and from tap to tap of the filter
     channels    of a block. Threads lie channel by channel in channels-last arrays, strip by strip in others
     stages      of the ring in shared memory through which images reach the block
     strides     in bytes, from image to image, channel to channel, row to row and column to column
@@ -171,7 +157,8 @@ class DepthwiseForm:
     bias_stride  from channel to channel of Y's bias; None without one
     """
 
-    depth: Depth
+    depth: Axis
+    plane_strides: tuple[int, int, int]
     rows: Axis
     columns: Axis
     dtype: str

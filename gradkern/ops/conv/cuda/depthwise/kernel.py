@@ -43,7 +43,7 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
     CHANNELS, TOTAL_CHANNELS, LAST, THREADS = form.channels, form.total_channels, form.channels_last, form.threads
     PARTS, TILES, TILES_ACROSS, ACROSS = form.parts, form.tiles, COLUMNS.tiles, COLUMNS.threads
     UNITS, TURNS, DEPTH_TAPS, DEEP = form.units, form.turns, form.depth.taps, not form.depth.single
-    SOURCE_PLANE, STRIP_PLANE, FILTER_PLANE = form.depth.strides
+    SOURCE_PLANE, STRIP_PLANE, FILTER_PLANE = form.plane_strides
     WRITES, STAGES, TAPS, HELD = form.writes_strip, form.stages, form.taps, form.held
     STAGE, SOURCE_BYTES, RING, SHARED = form.stage_bytes, form.source_bytes, form.ring_bytes, form.shared_bytes
     ITEM, SUM = form.itemsize, ITEMSIZE[form.compute]

@@ -15,7 +15,7 @@ from typing import Literal
 
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import ITEMSIZE
-from gradkern.ops.conv.cuda.depthwise.form import Axis, Depth, DepthwiseForm, SharedTile
+from gradkern.ops.conv.cuda.depthwise.form import Axis, DepthwiseForm, SharedTile
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem, Plane
 from gradkern.ops.conv.geometry import Geometry
 from gradkern.search.candidate import Unfit
@@ -64,6 +64,7 @@ def form_of(
     source, strip = _roles(problem)
     made = DepthwiseForm(
         depth_of(problem),
+        (source.apart, strip.apart, problem.W_depth_stride),
         _axis(problem.geometry, problem.gradient, 0, held[0], threads[0]),
         _axis(problem.geometry, problem.gradient, 1, held[1], threads[1]),
         problem.dtype,
@@ -108,11 +109,9 @@ def _axis(geometry: Geometry, gradient: Literal["dX", "dW", "Y"], index: int, he
     )
 
 
-def depth_of(problem: DepthwiseProblem) -> Depth:
+def depth_of(problem: DepthwiseProblem) -> Axis:
     """How planes follow each other."""
-    axis, (source, strip) = _axis(problem.depth, problem.gradient, 0, 1, 1), _roles(problem)
-    strides = source.apart, strip.apart, problem.W_depth_stride
-    return Depth(axis.strip, axis.source, axis.taps, axis.stride, axis.dilation, axis.begin, strides)
+    return _axis(problem.depth, problem.gradient, 0, 1, 1)
 
 
 def _vector(

@@ -21,6 +21,7 @@ OWN_KERNELS = True
 NAME = "few_channels"
 _MOST_ROW_TAPS, _MOST_PLACE_TILES = 8, 5
 _SMALL = 128 * 1024  # bytes of shared memory; assemblers for devices with less take more registers
+_MOST_REGISTERS = 248  # of a thread; the hardware has 255
 _MOST_BLOCKS = 8  # of a multiprocessor
 _OTHER_REGISTERS = 44  # of a thread, beside its sums and what it reads
 
@@ -65,6 +66,8 @@ def form_of(problem: Problem, device: Device) -> FewChannelsForm:
         raise Unfit("its rows have no room in shared memory")
     other = _OTHER_REGISTERS + (16 if device.shared_bytes < _SMALL else 0)
     registers = up(form.sums + 2 * form.place_tiles + 8 * form.dY_vectors + 2 * form.X_each + other, 8)
+    if registers > _MOST_REGISTERS:
+        raise Unfit("what a thread moves of its rows has no room in registers")
     blocks = min(_MOST_BLOCKS, device.shared_bytes // (form.shared_bytes + RESERVED))
     while blocks > 1 and up(blocks * form.threads, 128) * registers > REGISTERS:  # they are given to four warps alike
         blocks -= 1
