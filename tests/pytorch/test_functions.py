@@ -685,9 +685,12 @@ def test_convolutions_that_gradkern_has_no_gradient_of_are_pytorchs() -> None:
             weight,
         )
     same(gradkern.torch.conv2d, functional.conv2d, random(3, 5, 4), weight)
-    wrong: Any = 1.5
-    with pytest.raises(gradkern.ArgumentError, match=r"^conv2d: stride is 1.5; expected an integer, or a tuple of 2"):
-        gradkern.torch.conv2d(x, weight, stride=wrong)
+    wrong: Any
+    for wrong, shown in ((1.5, r"1.5"), ((1.5, 2), r"\(1.5, 2\)"), ("ab", r"\('a', 'b'\)")):
+        with pytest.raises(
+            gradkern.ArgumentError, match=f"^conv2d: stride is {shown}; expected an integer, or a tuple"
+        ):
+            gradkern.torch.conv2d(x, weight, stride=wrong)
     with pytest.raises(RuntimeError, match="Expected 2D"):
         gradkern.torch.conv1d(x, weight)
 

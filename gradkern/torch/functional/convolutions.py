@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from numbers import Integral
+from operator import index
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -91,14 +92,25 @@ def _of_axes(spatial: int, name: str, value: Any) -> Any:
     try:
         return tuple(value)
     except TypeError:
-        expected = f"an integer, or a tuple of {spatial}"
-        raise ArgumentError(f"conv{spatial}d: {name} is {value!r}; expected {expected}") from None
+        raise _no_sizes(spatial, name, value) from None
+
+
+def _integers(spatial: int, name: str, value: Any) -> tuple[int, ...]:
+    try:
+        return tuple(map(index, (value,) if isinstance(value, Integral) else value))
+    except TypeError:
+        raise _no_sizes(spatial, name, value) from None
+
+
+def _no_sizes(spatial: int, name: str, value: Any) -> ArgumentError:
+    return ArgumentError(f"conv{spatial}d: {name} is {value!r}; expected an integer, or a tuple of {spatial}")
 
 
 @lru_cache(maxsize=1024)
 def _asked(spatial: int, stride: Any, padding: Any, dilation: Any, groups: int) -> tuple[tuple[Any, ...], Any]:
     """What aten is told, and the attributes of the registry's operators. One number is one for every axis."""
-    sizes = [tuple(map(int, (n,) if isinstance(n, Integral) else n)) for n in (stride, padding, dilation)]
+    given = ("stride", stride), ("padding", padding), ("dilation", dilation)
+    sizes = [_integers(spatial, *each) for each in given]
     strides, pads, dilations = (n * spatial if len(n) == 1 else n for n in sizes)
     attributes = ("strides", strides), ("pads", (*pads, *pads)), ("dilations", dilations), ("group", groups)
     return (strides, pads, dilations, False, (0,) * spatial, groups), attributes
