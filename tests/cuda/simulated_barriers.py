@@ -87,3 +87,16 @@ def test_an_error_says_in_which_thread_it_was() -> None:
     with pytest.raises(ValueError, match="misaligned") as raised:
         simulated.launch(kernel, GRID, THREADS, 1, 0, (np.int64(1 << 20),))
     assert raised.value.__notes__ == ["in thread 40 of block 2"]
+
+
+@pytest.mark.parametrize("size", [64, 72])
+def test_a_write_beyond_shared_memory_is_an_error(size: int) -> None:
+    zeros = i.storer("shared", "float32", 4)
+
+    def kernel(values: np.ndarray) -> None:
+        if cuda.threadIdx.x < 5:
+            zeros(i.shared_memory() + cuda.threadIdx.x * 16, values)
+
+    with pytest.raises(RuntimeError, match="block 0 wrote byte 0 after its shared memory"):
+        simulated.launch(kernel, 1, THREADS, 1, size, (np.zeros(4, np.float32),))
+    simulated.launch(kernel, 1, THREADS, 1, 80, (np.zeros(4, np.float32),))

@@ -117,13 +117,17 @@ def _let_others_run() -> None:
     _launch.let_go_on()
 
 
+_BEYOND = 128  # bytes after a block's shared memory, which no one may write
+
+
 class _Block:
     """What the threads of one block share."""
 
     def __init__(self, number: int, cluster: list[_Block], cluster_barrier: _Barrier, size: int, threads: int) -> None:
         self.number, self.cluster, self.cluster_barrier = number, cluster, cluster_barrier
-        self.memory = np.full(size + 128, 0xFF, np.uint8)  # 0xFFFF is a NaN in every type
+        self.memory = np.full(size + 128 + _BEYOND, 0xFF, np.uint8)  # 0xFFFF is a NaN in every type
         self.base = -(-self.memory.ctypes.data // 128) * 128
+        self.beyond = self.memory[self.base + size - self.memory.ctypes.data :][:_BEYOND]
         self.end = self.memory.ctypes.data + self.memory.size
         self.transactions: dict[int, list[int]] = {}  # address -> [expected arrivals, pending, bytes, phase]
         self.at_transactions: dict[int, _Waiting] = {}
@@ -602,3 +606,5 @@ def launch(
     if stuck:
         waiting = "; ".join(sorted({f"block {each.block.number}: {each.waits_for}" for each in stuck}))
         raise RuntimeError(f"{len(stuck)} threads wait for ever: {waiting}")
+    for block in {thread.block for thread in everyone}:
+        block.check()
