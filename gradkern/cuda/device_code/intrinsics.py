@@ -17,6 +17,8 @@ from typing import Any
 from numba.cuda import types
 from numba.cuda.core import config
 
+from gradkern.cuda.device_code.columns import reciprocal
+
 SIMULATED = bool(config.ENABLE_CUDASIM)
 if SIMULATED:
     from gradkern.cuda.device_code import simulated
@@ -376,6 +378,32 @@ def matrix_product(dtype: str) -> Callable[..., Any]:
     return intrinsic(declare)
 
 
+if SIMULATED:
+    load_turned = simulated.load_turned
+else:
+
+    @intrinsic
+    def load_turned(_typing: Any, words: Any, address: Any) -> Any:
+        """Four 8 x 8 matrices of 16-bit numbers in shared memory, turned over, into words[0:4] of a warp's lanes, as
+        matrix_product takes them: ldmatrix.x4.trans.
+
+        Lane 8 n + r gives the address of row r of matrix n, a multiple of 16. Lane 4 g + q gets of each matrix column
+        g of the rows 2 q and 2 q + 1.
+        """
+
+        def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
+            kind = ir.FunctionType(ir.LiteralStructType([_WORD] * 4), [_WORD])
+            text = "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {$0,$1,$2,$3}, [$4];"
+            load = ir.InlineAsm(kind, text, "=r,=r,=r,=r,r,~{memory}", True)
+            result = builder.call(load, [values[1]], attrs=("convergent",))
+            for n in range(4):
+                builder.store(builder.extract_value(result, n), builder.gep(array, [_WORD(n)]))
+            return context.get_dummy_value()
+
+        return types.void(words, types.int32), lower
+
+
 def _load_words(builder: Any, space: str, address: Any, offset: int, size: int) -> list[Any]:
     """The words at `address` + `offset`: one load of 2, 4, 8 or 16 bytes (2 bytes come as one 16-bit word)."""
     pointer = "r" if space.startswith("shared") else "l"
@@ -509,6 +537,7 @@ def float_of_bits(compute: str) -> Callable[..., Any]:
 
 low_halves = _ptx("low_halves", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x5410;", pure=True)  # of both, in order
 high_halves = _ptx("high_halves", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x7632;", pure=True)
+low_and_high = _ptx("low_and_high", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x7610;", pure=True)
 high_and_low = _ptx("high_and_low", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x5432;", pure=True)
 
 # --- arithmetic ------------------------------------------------------------------------------------------------------
@@ -543,6 +572,19 @@ times_power_of_2 = _ptx(
 
 # Both not negative. Numba divides in 64 bits, which takes a subroutine, and a cold launch waits for its instructions.
 quotient = _ptx("quotient", "int32", "int32 int32", "div.u32 $0, $1, $2;", pure=True)
+
+
+@cache
+def quotient_by(divisor: int) -> Callable[..., Any]:
+    """A device function quotient(value), value // divisor of 0 <= value < 2^31: three instructions, where `quotient`
+    takes about fifteen even when the assembler sees the divisor.
+    """
+    if SIMULATED:
+        return simulated.quotient_by(divisor)
+    multiplier, shift = reciprocal(divisor)
+    text = f"{{ .reg .b32 t; shl.b32 t, $1, 1; mul.hi.u32 t, t, {multiplier}; shr.u32 $0, t, {shift}; }}"
+    return _ptx("quotient_by", "int32", "int32", text, pure=True)
+
 
 # base + row * stride. Written out, one factor is widened outside the loop and the product takes all 64 bits.
 row_address = _ptx("row_address", "int64", "int64 int32 int32", "mad.wide.s32 $0, $2, $3, $1;", pure=True)
@@ -644,9 +686,17 @@ def async_copy(size: int) -> Callable[..., Any]:
     return _ptx("async_copy", None, "int32 int64", f"cp.async.{cached}.shared.global [$0], [$1], {size};")
 
 
-copy_or_zeros = _ptx(  # (shared destination, global source, bytes): 16 bytes, those after the first so many are zeros
-    "copy_or_zeros", None, "int32 int64 int32", "cp.async.cg.shared.global [$0], [$1], 16, $2;"
-)
+@cache
+def copy_or_zeros(size: int) -> Callable[..., Any]:
+    """The same, copy(shared destination, global source, bytes), of so many bytes: those after them are zeros. Those of
+    16 have the L2 fetch 128 from memory: what is beside them is often read soon, by another block.
+    """
+    if SIMULATED:
+        return simulated.copy_or_zeros(size)
+    cached = "cg.shared.global.L2::128B" if size == 16 else "ca.shared.global"
+    return _ptx("copy_or_zeros", None, "int32 int64 int32", f"cp.async.{cached} [$0], [$1], {size}, $2;")
+
+
 commit_copies = _ptx("commit_copies", None, "", "cp.async.commit_group;")
 
 

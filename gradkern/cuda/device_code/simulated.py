@@ -136,6 +136,12 @@ class _Block:
         self.warps = [_Warp(min(32, threads - first)) for first in range(0, threads, 32)]
         self.arrays = FakeCUDAShared(0)
 
+    def check(self) -> None:
+        """Raise where something was written beyond the block's shared memory."""
+        written = np.flatnonzero(self.beyond != 0xFF)
+        if written.size:
+            raise RuntimeError(f"block {self.number} wrote byte {written[0]} after its shared memory")
+
     def update(self, barrier: int, arrivals: int, size: int) -> None:
         place = barrier - self.base
         state = self.transactions[place]
@@ -321,6 +327,16 @@ def matrix_product(dtype: str) -> Callable[..., None]:
     return multiply
 
 
+def load_turned(words: Any, address: int) -> None:
+    of_lanes = _exchanged(int(address))
+    if any(each % 16 for each in of_lanes.values()):
+        raise ValueError("rows of matrices are not at multiples of 16 bytes")
+    column, pair = divmod(_thread().thread_id % 32, 4)
+    for n in range(4):
+        rows = [_array(of_lanes[8 * n + 2 * pair + half], "uint16", 8) for half in range(2)]
+        words[n] = np.array([each[column] for each in rows], np.uint16).view(np.int32)[0]
+
+
 def _halves(first: int, second: int, device: list[int]) -> np.int32:
     return np.array([first, second], np.int32).view(np.uint16)[device].copy().view(np.int32)[0]
 
@@ -331,6 +347,10 @@ def low_halves(first: int, second: int) -> np.int32:
 
 def high_halves(first: int, second: int) -> np.int32:
     return _halves(first, second, [1, 3])
+
+
+def low_and_high(first: int, second: int) -> np.int32:
+    return _halves(first, second, [0, 3])
 
 
 def high_and_low(first: int, second: int) -> np.int32:
@@ -434,6 +454,10 @@ def row_address(base: int, row: int, stride: int) -> int:
 row_address_long = row_address
 
 
+def quotient_by(divisor: int) -> Callable[..., int]:
+    return lambda value: value // divisor
+
+
 def divided(value: int, multiplier: int, shift: int) -> int:
     assert 0 <= value < 1 << 31
     return np.int32((2 * int(value) * (int(multiplier) & 0xFFFFFFFF) >> 32) >> int(shift))
@@ -491,10 +515,14 @@ def async_copy(size: int) -> Callable[..., None]:
     return copy
 
 
-def copy_or_zeros(target: int, source: int, size: int) -> None:
-    ctypes.memset(int(target), 0, 16)
-    if size:
-        async_copy(16)(target, source)
+def copy_or_zeros(size: int) -> Callable[..., None]:
+    def copy(target: int, source: int, given: int) -> None:
+        if int(target) % size or (given and int(source) % size):
+            raise ValueError(f"asynchronous copy of {size} bytes from {source} to {target}: misaligned")
+        ctypes.memset(int(target), 0, size)
+        ctypes.memmove(int(target), int(source), int(given))
+
+    return copy
 
 
 def commit_copies() -> None:

@@ -40,6 +40,22 @@ def test_three_channels_seven_taps_and_a_stride() -> None:
     assert (form.place_tiles, form.column_tiles) == (3, 2)
 
 
+@pytest.mark.parametrize(("columns", "vector"), [(16, 16), (12, 8), (10, 4), (9, 2)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_rows_of_X_are_copied_by_the_widest_vectors_that_lie_right(columns: int, vector: int, stride: int) -> None:
+    """With pads of an odd number of elements before them."""
+    form = check(FewChannels(2, 3, 8, (6, columns), (3, 3), (stride, stride), (1, 1, 1, 1), h))
+    assert form.X_vector == vector
+
+
+@pytest.mark.parametrize(("channels", "stride", "apart"), [(3, 2, 2), (3, 4, 1), (4, 1, 1), (1, 1, 2)])
+def test_pairs_of_columns_in_the_order_in_which_lanes_read_different_banks(
+    channels: int, stride: int, apart: int
+) -> None:
+    form = check(FewChannels(1, channels, 32, (5, 35 * stride), (3, 3), (1, stride), (1, 1, 1, 1), b))
+    assert form.pairs_apart == apart
+
+
 def test_columns_that_do_not_fill_the_last_product_an_odd_number_of_them() -> None:
     check(FewChannels(1, 3, 8, (4, 11), (3, 3), (1, 1), (1, 1, 1, 1), b))
 

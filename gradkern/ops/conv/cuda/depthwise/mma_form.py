@@ -162,10 +162,20 @@ class MmaForm:
         """What the threads have on its way, each four vectors a stage."""
         return STAGES * self.threads * 64
 
+    # Sums in shared memory at the end, in words: channel | row of taps | column of dY | column of X
+    @property
+    def sums_pitch(self) -> int:
+        """Words from a column of dY to the next: those that threads write together are in different banks."""
+        return WINDOW + 4
+
+    @property
+    def matrix(self) -> int:
+        """Words from a row of taps to the next: those that threads read together follow each other in the banks."""
+        return BLOCK * self.sums_pitch + self.taps[1]
+
     @property
     def sums_bytes(self) -> int:
-        """At the end, of all channels."""
-        return self.channels * self.taps[0] * WINDOW * BLOCK * 4
+        return self.channels * self.taps[0] * self.matrix * 4
 
     @property
     def shared_bytes(self) -> int:

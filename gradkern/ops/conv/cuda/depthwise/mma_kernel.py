@@ -63,7 +63,7 @@ def _mover(form: MmaForm, array: Literal["X", "dY"]) -> tuple[Callable[..., Any]
     FAR = -(-(form.warm_steps * STEP_ROWS + max(0, -AHEAD)) // PERIOD)
     PAD, RAW, TWOS = 4 * form.octet_pad, 16 * THREADS, (COLUMNS + 1) // 2
     ACROSS, ODD = SIDES * TWOS, COLUMNS % 2 == 1
-    load_vector, store_two = i.word_loader("shared", 16), i.word_storer("shared", 8)
+    copy, load_vector, store_two = i.copy_or_zeros(16), i.word_loader("shared", 16), i.word_storer("shared", 8)
 
     @device_function
     def place(number: int) -> Any:
@@ -95,7 +95,7 @@ def _mover(form: MmaForm, array: Literal["X", "dY"]) -> tuple[Callable[..., Any]
             there = start + int64(image) * IMAGE + int64(row) * ROW
             for m in range(2):
                 size = int32(16) if inside and (m == 0 or not ODD or column + 1 < COLUMNS) else int32(0)
-                i.copy_or_zeros(raw + (2 * n + m) * RAW, there + m * COLUMN, size)
+                copy(raw + (2 * n + m) * RAW, there + m * COLUMN, size)
         i.commit_copies()
 
     @device_function
@@ -171,7 +171,7 @@ def build(form: MmaForm) -> Callable[..., None]:
     X_CHANNEL, DY_CHANNEL = 4 * form.X_channel, 4 * form.dY_channel
     X_SIDE, DY_SIDE, SHIFT = 4 * form.X_side, 4 * form.dY_side, 4 * (form.lead - form.begins[1])
     PAIRS, ROW_TAPS, COLUMN_TAPS, TAPS = form.pairs, form.taps[0], form.taps[1], form.all_taps
-    WARM_STEPS, MATRIX = form.warm_steps, WINDOW * BLOCK * 4
+    WARM_STEPS, MATRIX, PITCH = form.warm_steps, 4 * form.matrix, 4 * form.sums_pitch
     WORDS, SUMS = WARP_CHANNELS * PAIRS * 4, WARP_CHANNELS * ROW_TAPS * 4
     TURNS = STEP_ROWS % PAIRS  # of the window, after the STEP_ROWS pairs of two steps
 
@@ -179,7 +179,7 @@ def build(form: MmaForm) -> Callable[..., None]:
     store_zeros = i.storer("shared", "float32", 4)
     rows = [_rows(form, number) for number in range(STEP_ROWS)]  # two by two: those of an even step, then an odd one's
     multiply_even, multiply_odd = _in_turn(rows[: STEP_ROWS // 2]), _in_turn(rows[STEP_ROWS // 2 :])
-    store_sums, load_sum = i.storer("shared", "float32", 2), i.loader("shared", "float32", 1)
+    store_sum, load_sum = i.storer("shared", "float32", 1), i.loader("shared", "float32", 1)
     store_partial = i.storer("global", "float32", 1)
     place_X, start_X, fetch_X, turn_X = _mover(form, "X")
     place_dY, start_dY, fetch_dY, turn_dY = _mover(form, "dY")
@@ -260,7 +260,7 @@ def build(form: MmaForm) -> Callable[..., None]:
                 dY_of[n] += SIDES * DY_SIDE
 
         window, sums = cuda.local.array(WORDS, int32), cuda.local.array(SUMS, float32)
-        zeros, one, two = cuda.local.array(4, float32), cuda.local.array(1, float32), cuda.local.array(2, float32)
+        zeros, one = cuda.local.array(4, float32), cuda.local.array(1, float32)
         for n in range(4):
             zeros[n] = float32(0)
 
@@ -329,20 +329,20 @@ def build(form: MmaForm) -> Callable[..., None]:
             wait_for_block()
 
             # the matrices take the arrays' place: sums 0 and 1 are of row `across`, 2 and 3 of the eighth after it
-            place = shared + warp * (WARP_CHANNELS * ROW_TAPS * MATRIX) + (across * BLOCK + down * 2) * 4
+            place = shared + warp * (WARP_CHANNELS * ROW_TAPS * MATRIX) + (down * 2 * PITCH + across * 4)
             for number in range(WARP_CHANNELS * ROW_TAPS):
                 for half in range(2):
                     for n in range(2):
-                        two[n] = sums[4 * number + 2 * half + n]
-                    store_sums(place + (number * MATRIX + half * (MATRIX // 2)), two)
+                        one[0] = sums[4 * number + 2 * half + n]
+                        store_sum(place + (number * MATRIX + n * PITCH + half * (WINDOW // 2 * 4)), one)
             wait_for_block()
             number = i.unseen(thread)
             while number < here * TAPS:
                 row_of_taps = i.quotient(number, int32(COLUMN_TAPS))  # of a channel and a row of taps, one matrix
-                at = shared + row_of_taps * MATRIX + (number - row_of_taps * COLUMN_TAPS) * (BLOCK * 4)
+                at = shared + row_of_taps * MATRIX + (number - row_of_taps * COLUMN_TAPS) * 4
                 total = float32(0)
                 for n in range(BLOCK):
-                    load_sum(one, at + n * ((BLOCK + 1) * 4))
+                    load_sum(one, at + n * (PITCH + 4))
                     total += one[0]
                 one[0] = total
                 place = int64(chunk) * TOTAL_CHANNELS + first_channel

@@ -9,7 +9,7 @@ from gradkern.call import Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import up
 from gradkern.ops.conv.cuda.depthwise.tiling import REGISTERS, RESERVED
-from gradkern.ops.conv.cuda.few_channels.form import OCTET, FewChannelsForm
+from gradkern.ops.conv.cuda.few_channels.form import FILTERS, OCTET, FewChannelsForm
 from gradkern.ops.conv.cuda.mma_candidate import MmaCandidate
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Axes
@@ -20,9 +20,11 @@ __all__ = ["NAME", "OWN_KERNELS", "FewChannels", "candidate", "candidates", "for
 OWN_KERNELS = True
 NAME = "few_channels"
 _MOST_ROW_TAPS, _MOST_PLACE_TILES = 8, 5
+_MOST_FILTERS, _ENOUGH_FILTERS = 64, 32  # of a block; with fewer, X is read and made into words too often
+_VECTORS = (16, 8, 4, 2)  # bytes that a row of X is copied by
 _SMALL = 128 * 1024  # bytes of shared memory; assemblers for devices with less take more registers
-_MOST_REGISTERS = 248  # of a thread; the hardware has 255
 _MOST_BLOCKS = 8  # of a multiprocessor
+_THREADS = 384  # of a multiprocessor, that keep it busy
 _OTHER_REGISTERS = 44  # of a thread, beside its sums and what it reads
 
 
@@ -46,32 +48,45 @@ def form_of(problem: Problem, device: Device) -> FewChannelsForm:
     reason = _unfit(problem, device)
     if reason:
         raise Unfit(reason)
-    geometry, X, dY, W = problem.geometry, problem.X, problem.dY, problem.W
-    form = FewChannelsForm(
-        problem.dtype,
-        geometry.filters,
-        geometry.channels,
-        _pair(geometry.spatial),
-        _pair(geometry.out),
-        _pair(geometry.kernel),
-        _pair(geometry.strides),
-        _pair(geometry.pads_begin),
-        (X.strides[0], X.strides[2]),
-        (dY.strides[0], dY.strides[2], dY.strides[3]),
-        (W.strides[0], W.strides[2], W.strides[3], W.strides[1]),
-    )
-    if form.place_tiles > _MOST_PLACE_TILES:
-        raise Unfit(f"a row of {form.places} taps and channels has no room in registers")
-    if form.shared_bytes > device.shared_bytes:
+    forms = [_resident(made, device) for made in _by_filters(problem) if made.shared_bytes <= device.shared_bytes]
+    if not forms:
         raise Unfit("its rows have no room in shared memory")
+    if forms[0].place_tiles > _MOST_PLACE_TILES:
+        raise Unfit(f"a row of {forms[0].places} taps and channels has no room in registers")
+    busy = (made for made in forms if made.blocks_per_processor * made.threads >= _THREADS)
+    return next((made for made in busy if made.block_filters >= _ENOUGH_FILTERS), forms[0])
+
+
+def _resident(form: FewChannelsForm, device: Device) -> FewChannelsForm:
+    """With as many blocks of a multiprocessor as have room for their shared memory and registers."""
     other = _OTHER_REGISTERS + (16 if device.shared_bytes < _SMALL else 0)
-    registers = up(form.sums + 2 * form.place_tiles + 8 * form.dY_vectors + 2 * form.X_each + other, 8)
-    if registers > _MOST_REGISTERS:
-        raise Unfit("what a thread moves of its rows has no room in registers")
+    registers = up(form.sums + 2 * form.place_tiles + other, 8)
     blocks = min(_MOST_BLOCKS, device.shared_bytes // (form.shared_bytes + RESERVED))
     while blocks > 1 and up(blocks * form.threads, 128) * registers > REGISTERS:  # they are given to four warps alike
         blocks -= 1
     return form.resident(max(1, blocks))
+
+
+def _by_filters(problem: Problem) -> Iterator[FewChannelsForm]:
+    """The forms for this problem, with the most filters of a block first."""
+    geometry, X, dY, W = problem.geometry, problem.X, problem.dY, problem.W
+    most = min(_MOST_FILTERS, up(geometry.filters, FILTERS))
+    for filters in (most, *(each for each in (_ENOUGH_FILTERS, FILTERS) if each < most)):
+        yield FewChannelsForm(
+            problem.dtype,
+            geometry.filters,
+            geometry.channels,
+            _pair(geometry.spatial),
+            _pair(geometry.out),
+            _pair(geometry.kernel),
+            _pair(geometry.strides),
+            _pair(geometry.pads_begin),
+            (X.strides[0], X.strides[2]),
+            (dY.strides[0], dY.strides[2], dY.strides[3]),
+            (W.strides[0], W.strides[2], W.strides[3], W.strides[1]),
+            next(each for each in _VECTORS if not (X.alignment % each or X.strides[0] % each or X.strides[2] % each)),
+            filters,
+        )
 
 
 def _unfit(problem: Problem, device: Device) -> str:

@@ -20,8 +20,8 @@ __all__ = ["COLUMNS", "FILTERS", "OCTET", "PLACES", "FewChannelsForm"]
 
 OCTET = 8  # filters that one access of 16 bytes moves
 FILTERS, COLUMNS, PLACES = 16, 16, 8  # of one product of matrices: of dY, and of X
-_MOST_FILTERS = 64  # of a block
-_PAD = 8  # words from pair to pair of dY beyond its filters: threads that read together are in different banks
+_STAGES = 2  # rows of dY in shared memory: one to multiply, one on its way
+_BANKS = 32
 _MOST_PRODUCTS = 8192  # in one sum: tensor cores cut off where others round
 
 
@@ -30,7 +30,9 @@ class FewChannelsForm:
     """X, dY and taps are (rows, columns), strides of arrays in bytes, from image to image and row to row; in dW from
     filter to filter, tap to tap along rows and columns, and channel to channel.
 
-    begins  pads before the first row and column of X
+    begins         pads before the first row and column of X
+    block_filters  of a block
+    X_vector       bytes that one access to X may take
     """
 
     dtype: str
@@ -44,6 +46,8 @@ class FewChannelsForm:
     X_strides: tuple[int, int]
     dY_strides: tuple[int, int, int]
     dW_strides: tuple[int, int, int, int]
+    X_vector: int
+    block_filters: int
     blocks_per_processor: int = 1
 
     @property
@@ -60,10 +64,6 @@ class FewChannelsForm:
     def threads(self) -> int:
         """A warp for each row of taps."""
         return 32 * self.taps[0]
-
-    @property
-    def block_filters(self) -> int:
-        return min(_MOST_FILTERS, up(self.filters, FILTERS))
 
     @property
     def groups(self) -> int:
@@ -102,24 +102,9 @@ class FewChannelsForm:
         return -(-self.dY[1] // COLUMNS)
 
     @property
-    def pairs(self) -> int:
-        """Of columns of dY in shared memory, with those of zeros that fill the last product."""
-        return self.column_tiles * COLUMNS // 2
-
-    @property
     def step(self) -> int:
         """Elements of X from a column of dY to the next."""
         return self.steps[1] * self.channels
-
-    # Shared memory, in words of two columns of dY: dY, pair | filter, then X, row of taps | element
-    @property
-    def dY_pitch(self) -> int:
-        return self.block_filters + _PAD
-
-    @property
-    def X_words(self) -> int:
-        """Of one row: each element with the one a column of dY further on."""
-        return 2 * self.step * (self.pairs - 1) + PLACES * self.place_tiles
 
     @property
     def rows_at_once(self) -> int:
@@ -127,23 +112,87 @@ class FewChannelsForm:
         return min(self.taps[0], self.steps[0])
 
     @property
-    def X_each(self) -> int:
-        """Words of them that a thread moves."""
-        return -(-self.rows_at_once * self.X_words // self.threads)
+    def held_rows(self) -> int:
+        """Of X in shared memory: those that a row of dY meets, and those that come with the next."""
+        return self.taps[0] + self.rows_at_once
+
+    # Which of the eight pairs of columns of a product a lane has, is free: any order will do, if dY and X have the same
+    @property
+    def pairs_apart(self) -> int:
+        """From the pairs of columns of four lanes to those of the next four: so that they read words of X in different
+        banks.
+        """
+        return min((1, 2), key=self._conflicts)
 
     @property
-    def dY_vectors(self) -> int:
-        """Of two columns of a row of dY, that a thread moves."""
-        return -(-(-(-self.dY[1] // 2) * self.block_filters // OCTET) // self.threads)
+    def later_pair(self) -> int:
+        """From a lane's first pair of columns to its second."""
+        return 4 if self.pairs_apart == 1 else 1
+
+    def _conflicts(self, apart: int) -> int:
+        """How many words of one bank a warp asks for at most, where it reads X."""
+        banks = [(down * apart * 2 * self.step + across) % _BANKS for down in range(4) for across in range(8)]
+        return max(banks.count(bank) for bank in banks)
+
+    # Shared memory: rows of dY, column | filter; rows of X as they are; rows of X in words of two elements, a column of
+    # dY apart. All in bytes
+    @property
+    def dY_pitch(self) -> int:
+        """From column to column: eight of them that are read together are in different banks."""
+        return 2 * (self.block_filters + OCTET)
+
+    @property
+    def eights_apart(self) -> int:
+        """More, after every eight columns, for the same where those read together are not neighbours."""
+        return 0 if self.pairs_apart == 1 else 32
+
+    @property
+    def dY_tile(self) -> int:
+        return COLUMNS * self.dY_pitch + COLUMNS // 8 * self.eights_apart
+
+    @property
+    def dY_bytes(self) -> int:
+        """Of a row, with columns of zeros that fill the last product."""
+        return self.column_tiles * self.dY_tile
+
+    @property
+    def lead(self) -> int:
+        """Elements of zeros before a row of X, so that its vectors lie on multiples of their size."""
+        return up(self.begins[1] * self.channels, max(2, self.X_vector // 2))
+
+    @property
+    def first(self) -> int:
+        """The element that the first column of dY meets at the first tap."""
+        return self.lead - self.begins[1] * self.channels
+
+    @property
+    def X_words(self) -> int:
+        """Of one row, from the even element before the first on."""
+        last = 2 * self.step * (self.column_tiles * COLUMNS // 2 - 1) + PLACES * self.place_tiles
+        return up(self.first % 2 + last, 2)
+
+    @property
+    def X_bytes(self) -> int:
+        """Of a row as it is, with zeros on both sides."""
+        copied = self.lead + up(self.X[1] * self.channels, OCTET)
+        return 2 * up(max(copied, self.first + self.X_words + self.step + 1), OCTET)
 
     @property
     def X_at(self) -> int:
-        return 4 * self.pairs * self.dY_pitch
+        return _STAGES * self.dY_bytes
+
+    @property
+    def words_at(self) -> int:
+        return self.X_at + self.held_rows * self.X_bytes
 
     @property
     def shared_bytes(self) -> int:
-        rows, sums = self.X_at + 4 * self.taps[0] * self.X_words, self.threads * self.sums * 4
-        return max(rows, sums, 8 * self.threads)  # of which the last is what adding over blocks takes
+        rows, sums = self.words_at + 4 * self.held_rows * self.X_words, self.block_filters * self._places_of_filter * 4
+        return up(max(rows, sums, 8 * self.threads), 16)  # of which the last is what adding over blocks takes
+
+    @property
+    def _places_of_filter(self) -> int:
+        return self.taps[0] * self.place_tiles * PLACES
 
     def chunks(self, images: int, blocks: int) -> int:
         """Into how many runs to cut the rows of all images, where so many blocks take filters `groups` at a time."""

@@ -1,9 +1,11 @@
 """The kernel of the dW of a convolution of few channels, on tensor cores. `build(form)` binds its constants.
 
-How it goes: a block takes some filters and a run of the rows of dY, a row at a time, through shared memory. There two
-columns of dY that follow each other make a word, as products take them, and so do the two elements of X that they meet
-at the same tap. Rows of X stay until others need their places; those that come next are on their way to registers while
-a row is multiplied. Each warp has a row of taps, and all the block's filters.
+How it goes: a block takes some filters and a run of the rows of dY, a row at a time. While a row is multiplied the next
+one of dY, and the rows of X that come after those which it meets, are on their way to shared memory as they are. Of dY
+products take it from there, turned over on the way (ldmatrix). Of X they need words of two elements that meet the same
+tap, from two columns of dY that follow each other: each row of X is made into words once, while the row of dY before
+the first that needs them is multiplied. One barrier a row is enough for all that. Each warp has a row of taps, and all
+the block's filters.
 
 What lies outside the arrays is zero in shared memory: an infinity in X may make NaN of other taps of its filter. Tensor
 cores cut off where others round; a run has so few rows that it does not count. At the end each run's sums are a row of
@@ -26,21 +28,25 @@ from gradkern.ops.conv.cuda.few_channels.form import COLUMNS, FILTERS, OCTET, PL
 
 __all__ = ["build"]
 
+_AHEAD = 8  # loads of one thread at a time, of rows too odd for copies
+
 
 def build(form: FewChannelsForm) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
     THREADS, GROUPS, ALL_FILTERS, BLOCK_FILTERS = form.threads, form.groups, form.filters, form.block_filters
     ROW_TAPS, ROWS, STEP_ROWS, AT_ONCE = form.taps[0], form.dY[0], form.steps[0], form.rows_at_once
     NEXT_ROWS = max(ROW_TAPS, STEP_ROWS)  # from the first row of X that a row of dY meets to the first that it does not
-    X_WORDS, DY_WORDS, HALVES = form.X_words, 8 * form.dY_vectors, 2 * form.X_each
     TAPS, RUN, TILES, PLACE_TILES = form.all_taps, form.places, form.filter_tiles, form.place_tiles
-    COLUMN_TILES, SUMS, PAIR_BYTES, NEXT = form.column_tiles, form.sums, 4 * form.dY_pitch, 8 * form.step
-    PLACES_OF_ROW = PLACES * PLACE_TILES
-    X_AT, X_ROW, SHARED = form.X_at, 4 * form.X_words, form.shared_bytes
+    COLUMN_TILES, SUMS, NEXT = form.column_tiles, form.sums, 8 * form.step
+    DY_TILE, APART, LATER_PAIR = form.dY_tile, form.pairs_apart, form.later_pair
+    PLACES_OF_ROW, ODD = PLACES * PLACE_TILES, form.first % 2
+    DY_ROW, WORDS_AT, X_ROW, SHARED = form.dY_bytes, form.words_at, 4 * form.X_words, form.shared_bytes
     load_word, multiply = i.word_loader("shared", 4), i.matrix_product(form.dtype)
-    store_zero, store_partial = i.storer("shared", "float32", 1), i.storer("global", "float32", 1)
+    store_zeros, store_partial = i.storer("shared", "float32", 4), i.storer("global", "float32", 1)
     store_sums, load_sum = i.storer("shared", "float32", 2), i.loader("shared", "float32", 1)
-    (load_dY, store_dY), (load_X, store_X) = _dY_row(form), _X_rows(form)
+    wait_for_older, wait_for_all = i.wait_for_copies(1), i.wait_for_copies(0)
+    place_of, in_ring = _place_of(form), _in_ring(form)
+    fetch_dY, fetch_X, make_words = _fetch_dY(form), _fetch_X(form), _make_words(form)
     filter_, row, column, channel = form.dW_strides
     add_over_blocks = sums_over_blocks(
         THREADS, ALL_FILTERS, (*form.taps, form.channels), (filter_, row, column, channel), form.dtype, True
@@ -48,20 +54,17 @@ def build(form: FewChannelsForm) -> Callable[..., None]:
 
     @device_function
     def multiply_row(sums: Any, dY: int, X: int) -> None:
-        """A row of dY times the row of X that the warp's row of taps meets; where this thread's words of both begin."""
+        """A row of dY times the row of X that the warp's row of taps meets; where this thread's part of both begins."""
         left, right = cuda.local.array(4, int32), cuda.local.array(2, int32)
         of_X = cuda.local.array(PLACE_TILES * 2, int32)
         tile = i.unseen(0)
         while tile < COLUMN_TILES:
-            dY_at, X_at = dY + tile * (COLUMNS // 2 * PAIR_BYTES), X + tile * (COLUMNS // 2 * NEXT)
+            dY_at, X_at = dY + tile * DY_TILE, X + tile * (COLUMNS // 2 * NEXT)
             for place in range(PLACE_TILES):
                 for half in range(2):  # of the columns
-                    load_word(of_X, place * 2 + half, X_at + (half * 4 * NEXT + place * (PLACES * 4)))
+                    load_word(of_X, place * 2 + half, X_at + (half * LATER_PAIR * NEXT + place * (PLACES * 4)))
             for n in range(TILES):
-                for half in range(2):
-                    at = dY_at + (half * 4 * PAIR_BYTES + n * (FILTERS * 4))
-                    load_word(left, 2 * half, at)
-                    load_word(left, 2 * half + 1, at + FILTERS // 2 * 4)
+                i.load_turned(left, dY_at + n * (FILTERS * 2))
                 for place in range(PLACE_TILES):
                     right[0], right[1] = of_X[place * 2], of_X[place * 2 + 1]
                     multiply(sums, (n * PLACE_TILES + place) * 4, left, right)
@@ -69,57 +72,60 @@ def build(form: FewChannelsForm) -> Callable[..., None]:
 
     def kernel(X: int, dY: int, dW: int, partial: int, counter: int, images: int, chunks: int) -> None:
         thread, shared = int32(cuda.threadIdx.x), i.shared_memory()
-        warp, across, down = int32(thread >> 5), int32(thread >> 2 & 7), int32(thread & 3)
+        warp, lane = int32(thread >> 5), int32(thread & 31)
+        across, down = int32(lane >> 2), int32(lane & 3)
         rows = int32(images * ROWS)
         share = i.quotient(int32(rows + chunks - 1), int32(chunks))
-        own_dY, own_X = shared + down * PAIR_BYTES + across * 4, shared + X_AT + down * NEXT + across * 4
+        # which column of dY, and which eight filters of it, this lane names; which pairs of columns it has words of
+        column = int32((lane >> 1 & 3) * (2 * APART) + (lane & 1) + (lane >> 4) * (2 * LATER_PAIR))
+        own_dY = shared + place_of(column) + (lane >> 3 & 1) * 16
+        own_words = shared + WORDS_AT + down * (APART * NEXT) + (across + ODD) * 4
         own_sums = shared + ((across * ROW_TAPS + warp) * PLACES_OF_ROW + down * 2) * 4
-        of_dY, of_X = cuda.local.array(DY_WORDS, int32), cuda.local.array(HALVES, int32)
         sums, one, two = (cuda.local.array(SUMS, float32), cuda.local.array(1, float32), cuda.local.array(2, float32))
+        zeros = cuda.local.array(4, float32)
+        for n in range(4):
+            zeros[n] = float32(0)
 
         item = int32(cuda.blockIdx.x)
         while item < GROUPS * chunks:
             chunk = i.quotient(item, int32(GROUPS))
             first_filter = int32((item - chunk * GROUPS) * BLOCK_FILTERS)
             here = int32(min(BLOCK_FILTERS, ALL_FILTERS - first_filter))
-            one[0] = float32(0)
-            at = i.unseen(thread * 4)
+            at = i.unseen(thread * 16)
             while at < SHARED:  # what no row ever fills
-                store_zero(shared + at, one)
-                at = i.unseen(at + THREADS * 4)
+                store_zeros(shared + at, zeros)
+                at = i.unseen(at + THREADS * 16)
             for n in range(SUMS):
                 sums[n] = float32(0)
             number = int32(chunk * share)
             last = int32(min(number + share, rows))
             image = i.quotient(number, int32(ROWS))
-            row, begins = int32(number - image * ROWS), True
+            row, begins, stage, held = int32(number - image * ROWS), True, i.unseen(0), i.unseen(0)
+            wait_for_block()
             while number < last:
                 begin = int32(row * STEP_ROWS)  # of X, with the pads
-                if begins:  # a run, or an image: all rows of X that it meets
-                    load_dY(of_dY, dY, image, row, first_filter, here, thread)
+                if begins:  # a run, or an image: all rows of X that this row of dY meets
+                    held = i.unseen(0)
+                    fetch_X(X, shared, image, begin, held, i.unseen(ROW_TAPS), thread)
+                    i.commit_copies()
+                    fetch_dY(dY, shared + stage, image, row, first_filter, here, thread)
+                    fetch_X(X, shared, image, int32(begin + NEXT_ROWS), i.unseen(ROW_TAPS), i.unseen(AT_ONCE), thread)
+                    i.commit_copies()
+                    wait_for_older()
                     wait_for_block()
-                    store_dY(of_dY, shared, thread)
-                    met = i.unseen(0)
-                    while met < ROW_TAPS:
-                        words = int32(min(AT_ONCE, ROW_TAPS - met) * X_WORDS)
-                        load_X(of_X, X, image, int32(begin + met), words, thread)
-                        store_X(of_X, shared + X_AT, int32(begin + met), words, thread)
-                        met = i.unseen(met + AT_ONCE)
-                    wait_for_block()
-                # the next rows are on their way while these are multiplied
+                    make_words(shared, held, i.unseen(ROW_TAPS), thread)
+                wait_for_all()
+                wait_for_block()
                 begins = number + 1 == last or row + 1 == ROWS
                 if not begins:
-                    load_dY(of_dY, dY, image, int32(row + 1), first_filter, here, thread)
-                    load_X(of_X, X, image, int32(begin + NEXT_ROWS), AT_ONCE * X_WORDS, thread)
-                met = int32(begin + warp)
-                place = int32(met - i.quotient(met, int32(ROW_TAPS)) * ROW_TAPS)
-                multiply_row(sums, own_dY, own_X + place * X_ROW)
-                if not begins:
-                    wait_for_block()
-                    store_dY(of_dY, shared, thread)
-                    store_X(of_X, shared + X_AT, int32(begin + NEXT_ROWS), AT_ONCE * X_WORDS, thread)
-                    wait_for_block()
+                    after = int32(begin + STEP_ROWS + NEXT_ROWS)
+                    fetch_dY(dY, shared + (DY_ROW - stage), image, int32(row + 1), first_filter, here, thread)
+                    fetch_X(X, shared, image, after, held, i.unseen(AT_ONCE), thread)
+                    i.commit_copies()
+                    make_words(shared, in_ring(int32(held + ROW_TAPS)), i.unseen(AT_ONCE), thread)
+                multiply_row(sums, own_dY + stage, own_words + in_ring(int32(held + warp)) * X_ROW)
                 number, row = int32(number + 1), int32(row + 1)
+                stage, held = int32(DY_ROW - stage), in_ring(int32(held + AT_ONCE))
                 if row == ROWS:
                     image, row = int32(image + 1), int32(0)
 
@@ -132,8 +138,8 @@ def build(form: FewChannelsForm) -> Callable[..., None]:
             wait_for_block()
             number = i.unseen(thread)
             while number < here * TAPS:
-                row_of_taps = i.quotient(number, int32(RUN))  # of one filter
-                place = int32(row_of_taps * PLACES_OF_ROW + number - row_of_taps * RUN)
+                of_filters = i.quotient(number, int32(RUN))  # rows of taps
+                place = int32(of_filters * PLACES_OF_ROW + number - of_filters * RUN)
                 load_sum(one, shared + place * 4)
                 store_partial(partial + ((int64(chunk) * ALL_FILTERS + first_filter) * TAPS + number) * 4, one)
                 number = i.unseen(number + THREADS)
@@ -144,81 +150,128 @@ def build(form: FewChannelsForm) -> Callable[..., None]:
     return kernel
 
 
-def _dY_row(form: FewChannelsForm) -> tuple[Callable[..., None], Callable[..., None]]:
-    """load(words, dY, image, row, first filter, filters, thread): a thread's vectors of a row of dY, two columns each.
-    store(words, shared, thread): in shared memory a word has both columns.
-    """
-    THREADS, OCTETS, COLUMNS_OF_DY = form.threads, form.block_filters // OCTET, form.dY[1]
+def _in_ring(form: FewChannelsForm) -> Callable[..., int]:
+    """in_ring(number): the row of shared memory that has this number, of those held and as many again."""
+    HELD = form.held_rows
+
+    @device_function
+    def in_ring(number: int) -> int:
+        return int32(number - HELD if number >= HELD else number)
+
+    return in_ring
+
+
+def _place_of(form: FewChannelsForm) -> Callable[..., int]:
+    """place_of(column): where a column of dY lies in a row of shared memory, in bytes."""
+    PITCH, APART = form.dY_pitch, form.eights_apart
+
+    @device_function
+    def place_of(column: int) -> int:
+        return int32(column * PITCH + (column >> 3) * APART)
+
+    return place_of
+
+
+def _fetch_dY(form: FewChannelsForm) -> Callable[..., None]:
+    """fetch(dY, to, image, row, first filter, filters, thread): a row of dY on its way to shared memory."""
+    THREADS, OCTETS = form.threads, form.block_filters // OCTET
     IMAGE, ROW, COLUMN = form.dY_strides
-    PAIR_BYTES, VECTORS, EACH = 4 * form.dY_pitch, (COLUMNS_OF_DY + 1) // 2 * OCTETS, form.dY_vectors
-    load_vector, store_four = i.word_loader("global", 16), i.word_storer("shared", 16)
+    VECTORS, place_of = form.dY[1] * OCTETS, _place_of(form)
+    copy, by_octets = i.async_copy(16), i.quotient_by(OCTETS)
 
     @device_function
-    def load(words: Any, dY: int, image: int, row: int, first: int, here: int, thread: int) -> None:
+    def fetch(dY: int, to: int, image: int, row: int, first: int, here: int, thread: int) -> None:
         there = dY + int64(image) * IMAGE + int64(row) * ROW + first * 2
-        for n in range(EACH):
-            pair = i.quotient(int32(thread + n * THREADS), int32(OCTETS))
-            octet = int32(thread + n * THREADS - pair * OCTETS)
-            at = there + int64(pair) * (2 * COLUMN) + octet * (2 * OCTET)
-            for word in range(8):
-                words[8 * n + word] = int32(0)
-            if octet * OCTET < here and pair * 2 < COLUMNS_OF_DY:
-                load_vector(words, 8 * n, at)
-                if pair * 2 + 1 < COLUMNS_OF_DY:
-                    load_vector(words, 8 * n + 4, at + COLUMN)
+        number = i.unseen(thread)
+        while number < VECTORS:
+            column = by_octets(number)
+            octet = int32(number - column * OCTETS)
+            if octet * OCTET < here:
+                copy(to + place_of(column) + octet * 16, there + int64(column) * COLUMN + octet * 16)
+            number = i.unseen(number + THREADS)
 
-    @device_function
-    def store(words: Any, shared: int, thread: int) -> None:
-        four = cuda.local.array(4, int32)
-        for n in range(EACH):
-            pair = i.quotient(int32(thread + n * THREADS), int32(OCTETS))
-            to = shared + pair * PAIR_BYTES + (thread + n * THREADS - pair * OCTETS) * (OCTET * 4)
-            if thread + n * THREADS < VECTORS:
-                for half in range(2):
-                    for word in range(2):
-                        left, right = words[8 * n + 2 * half + word], words[8 * n + 4 + 2 * half + word]
-                        four[2 * word], four[2 * word + 1] = i.low_halves(left, right), i.high_halves(left, right)
-                    store_four(to + half * 16, four)
-
-    return load, store
+    return fetch
 
 
-def _X_rows(form: FewChannelsForm) -> tuple[Callable[..., None], Callable[..., None]]:
-    """load(halves, X, image, first, words, thread): a thread's part of so many words, from row `first` of X on, which
-    is counted with the pads before it. store(halves, shared, first, words, thread): to the places of their rows.
+def _fetch_X(form: FewChannelsForm) -> Callable[..., None]:
+    """fetch(X, shared, image, first, held, rows, thread): so many rows of X, from row `first` on, which is counted with
+    the pads before it, on their way to the rows of shared memory from number `held` on; zeros for those outside.
     """
-    THREADS, WORDS, ROW_TAPS, BEGIN = form.threads, form.X_words, form.taps[0], form.begins[0]
-    LEAD, STEP, ELEMENTS, ROWS = form.begins[1] * form.channels, form.step, form.X[1] * form.channels, form.X[0]
+    THREADS, ROWS, BEGIN = form.threads, form.X[0], form.begins[0]
     IMAGE, ROW = form.X_strides
-    EACH = form.X_each
-    load_half, store_word = i.word_loader("global", 2), i.word_storer("shared", 4)
+    BYTES, TO, LEAD, SIZE = 2 * form.X[1] * form.channels, form.X_at, 2 * form.lead, form.X_bytes
+    VECTOR = form.X_vector
+    VECTORS = -(-BYTES // VECTOR)
+    in_ring, by_vectors = _in_ring(form), i.quotient_by(VECTORS)
+    copy = i.copy_or_zeros(VECTOR) if VECTOR > 2 else None
+    load_half, store_half = i.word_loader("global", 2), i.word_storer("shared", 2)
 
     @device_function
-    def load(halves: Any, X: int, image: int, first: int, words: int, thread: int) -> None:
+    def place(number: int, first: int, held: int) -> Any:
+        """Of a vector: its row in X, where it lies in it, and where it goes to."""
+        row = by_vectors(number)
+        at = int32((number - row * VECTORS) * VECTOR)
+        return int32(first + row - BEGIN), at, int32(in_ring(int32(held + row)) * SIZE + TO + LEAD + at)
+
+    @device_function
+    def fetch(X: int, shared: int, image: int, first: int, held: int, rows: int, thread: int) -> None:
         there = X + int64(image) * IMAGE
-        for n in range(EACH):
-            number = int32(thread + n * THREADS)
-            row = i.quotient(number, int32(WORDS))
-            element = int32(number - row * WORDS - LEAD)
-            row = int32(first + row - BEGIN)
-            inside = number < words and row >= 0 and row < ROWS
-            at = there + int64(row) * ROW + int64(element) * 2
-            for half in range(2):
-                halves[2 * n + half] = int32(0)
-                if inside and element + half * STEP >= 0 and element + half * STEP < ELEMENTS:
-                    load_half(halves, 2 * n + half, at + half * (2 * STEP))
+        number = i.unseen(thread)
+        vectors = int32(rows * VECTORS)
+        while number < vectors:
+            row, at, to = place(number, first, held)
+            size = int32(min(int32(VECTOR), int32(BYTES - at))) if row >= 0 and row < ROWS else int32(0)
+            copy(shared + to, there + int64(row) * ROW + at, size)
+            number = i.unseen(number + THREADS)
 
     @device_function
-    def store(halves: Any, shared: int, first: int, words: int, thread: int) -> None:
-        one = cuda.local.array(1, int32)
-        for n in range(EACH):
-            number = int32(thread + n * THREADS)
-            row = i.quotient(number, int32(WORDS))
-            word = int32(number - row * WORDS)
-            row = int32(first + row)
-            place = int32(row - i.quotient(row, int32(ROW_TAPS)) * ROW_TAPS)
-            if number < words:
-                one[0] = i.low_halves(halves[2 * n], halves[2 * n + 1])
-                store_word(shared + (place * WORDS + word) * 4, one)
+    def fetch_halves(X: int, shared: int, image: int, first: int, held: int, rows: int, thread: int) -> None:
+        halves, one, tos = cuda.local.array(_AHEAD, int32), cuda.local.array(1, int32), cuda.local.array(_AHEAD, int32)
+        there = X + int64(image) * IMAGE
+        number = i.unseen(thread)
+        vectors = int32(rows * VECTORS)
+        while number < vectors:
+            for n in range(_AHEAD):
+                row, at, tos[n] = place(int32(number + n * THREADS), first, held)
+                halves[n] = int32(0)
+                if number + n * THREADS < vectors and row >= 0 and row < ROWS:
+                    load_half(halves, n, there + int64(row) * ROW + at)
+            for n in range(_AHEAD):
+                one[0] = halves[n]
+                if number + n * THREADS < vectors:
+                    store_half(shared + tos[n], one)
+            number = i.unseen(number + _AHEAD * THREADS)
 
-    return load, store
+    return fetch if VECTOR > 2 else fetch_halves
+
+
+def _make_words(form: FewChannelsForm) -> Callable[..., None]:
+    """make(shared, held, rows, thread): so many rows of X in shared memory, from number `held` on, become words."""
+    THREADS, SIZE, TO = form.threads, form.X_bytes, form.words_at
+    FROM, STEP, TWOS = form.X_at + 2 * (form.first - form.first % 2), 2 * form.step, form.X_words // 2
+    EVEN = form.step % 2 == 0
+    in_ring, by_twos = _in_ring(form), i.quotient_by(TWOS)
+    load_word, store_two = i.word_loader("shared", 4), i.word_storer("shared", 8)
+
+    @device_function
+    def make(shared: int, held: int, rows: int, thread: int) -> None:
+        near, far, two = cuda.local.array(1, int32), cuda.local.array(2, int32), cuda.local.array(2, int32)
+        number = i.unseen(thread)
+        twos = int32(rows * TWOS)
+        while number < twos:
+            row = by_twos(number)
+            at = int32(number - row * TWOS)
+            row = in_ring(int32(held + row))
+            from_ = shared + FROM + row * SIZE + at * 4
+            load_word(near, 0, from_)
+            if EVEN:
+                load_word(far, 0, from_ + STEP)
+                two[0], two[1] = i.low_halves(near[0], far[0]), i.high_halves(near[0], far[0])
+            else:
+                load_word(far, 0, from_ + (STEP - 2))
+                load_word(far, 1, from_ + (STEP + 2))
+                two[0], two[1] = i.low_and_high(near[0], far[0]), i.high_and_low(near[0], far[1])
+            store_two(shared + TO + row * (8 * TWOS) + at * 8, two)
+            number = i.unseen(number + THREADS)
+
+    return make
