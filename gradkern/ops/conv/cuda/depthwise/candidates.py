@@ -24,7 +24,9 @@ _ALONE = 3  # with so many warps a multiprocessor does half of what it can
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[Depthwise]:
-    """The kernel for this problem, in the two forms that promise most; raises Unfit where it has none."""
+    """The kernel for this problem, in the two forms that promise most, and a third of a dW; raises Unfit where it has
+    none.
+    """
     depthwise = DepthwiseProblem.of(problem)
     for form in forms(depthwise, device, most=2):
         yield Depthwise(form, device, depthwise.images)

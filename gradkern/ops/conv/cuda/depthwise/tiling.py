@@ -34,7 +34,9 @@ _CUTS = 4  # of a row that no block can have whole, the longest parts
 
 
 def forms(problem: DepthwiseProblem, device: Device, most: int = 1) -> Iterator[DepthwiseForm]:
-    """The most promising forms, the best first, each with other strips than those before."""
+    """The most promising forms, the best first, each with other strips than those before. Of several for a dW, one has
+    a tile on its way while another is computed, be it after them: that this pays is more than the weights can tell.
+    """
     words = ITEMSIZE[problem.dtype] // 4 or 1
     strips = sorted(_strips(problem, words), key=lambda each: each.cost)[:_STRIPS]
     if not strips:
@@ -49,7 +51,10 @@ def forms(problem: DepthwiseProblem, device: Device, most: int = 1) -> Iterator[
         best.setdefault((form.rows.held, form.columns.held), form)
     if not best:
         raise Unfit("no tile of this array fits a block's threads and shared memory")
-    yield from islice(best.values(), most)
+    found = list(islice(best.values(), most))
+    yield from found
+    if most > 1 and problem.gradient == "dW" and all(form.stages == 1 for form in found):
+        yield from islice((form for _, form in ranked if form.stages > 1), 1)
 
 
 def form_of(
