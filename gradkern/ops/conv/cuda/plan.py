@@ -165,8 +165,8 @@ def _sources(problem: Problem | BiasProblem, device: Device) -> tuple[Source, ..
         if problem.gradient == "Y":
             names = names[1:]
     else:
-        names = [*["few_channels"] * problem.of_few_channels, "cudnn", "gemm"]
-        names += ["channels_last"] * (problem.channels_last != problem)
+        names, copies = ["cudnn", "gemm"], ["channels_last"] * (problem.channels_last != problem)
+        names = ["few_channels", *copies, *names] if problem.of_few_channels else [*names, *copies]
     return tuple(ModuleSource(name, f"gradkern.ops.conv.cuda.{_MODULES[name]}", problem, device) for name in names)
 
 
