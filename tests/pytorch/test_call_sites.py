@@ -56,6 +56,7 @@ CALLS: dict[str, Callable[[], tuple[Any, ...]]] = {
         *(image(), image(), random(4, 1, 3, 3)),
         *([1, 1], [1, 1], [1, 1], [True, True, False]),
     ),
+    "conv_weight_gradient": lambda: (image(), image(), random(4, 4, 3, 3), [1, 1], [1, 1], [1, 1], 1),
     "add_layer_norm_forward": lambda: (random(6, 8), random(6, 8), torch.rand(8), torch.rand(8), 1e-6),
     "add_rms_norm_forward": lambda: (random(6, 8), random(6, 8), torch.rand(8), 1e-6),
     "add_layer_norm_backward": lambda: (

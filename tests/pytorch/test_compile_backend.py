@@ -22,6 +22,7 @@ from gradkern.torch.compile_backend.operators import add_norm as add_norm_operat
 from gradkern.torch.compile_backend.operators import batch_norm as batch_norm_operators
 from gradkern.torch.compile_backend.operators import bias_gelu as bias_gelu_operators
 from gradkern.torch.compile_backend.operators import depthwise_conv as depthwise_conv_operators
+from gradkern.torch.compile_backend.operators.conv_weight_gradient import CONV_WEIGHT_GRADIENT
 from gradkern.torch.direct import Direct
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
@@ -333,6 +334,10 @@ def test_the_operators_keep_pytorchs_rules_also_of_inputs_with_gaps() -> None:
         (add_norm_operators.RMS_NORM, (tokens, tokens.detach(), of_width, 1e-5)),
         (bias_gelu_operators.BIAS_GELU, (tokens, of_width, "none")),
         (depthwise_conv_operators.DEPTHWISE_CONV, (half, images(4, 1, 3, 3), of_channels, [1, 1], [1, 1], [1, 1])),
+        (
+            CONV_WEIGHT_GRADIENT,
+            (half.detach(), half.detach(), images(4, 4, 3, 3), [1, 1], [1, 1], [1, 1], 1),
+        ),
         (torch.ops.gradkern.BiasGelu, (tokens.detach(), of_width)),
     ]
     for operator, arguments in calls:

@@ -20,8 +20,10 @@ that no pattern need be found in a backward pass.
 Stages 2 and 3, inductor_graphs: around those operators, sums of two gradients (stage 2, gradient_sums.py), the sums of
 a norm's gradient that are gradients of biases (stage 2, bias_gradients.py) and copies of running statistics (stage 3,
 in_place_statistics.py) become part of them, and what Inductor computes for a batch norm's gradient lies as its input
-does (stage 3, layouts.py). Beside them, small tables of costly functions, such as the cosines of rotary embeddings, are
-computed once, where Inductor would do it in every element that reads them (stage 3, tables.py).
+does (stage 3, layouts.py). The gradient of the filters of a network's first convolution, which has few channels, is
+gradkern's where 16 bits make PyTorch's slow (stage 3, few_channels.py). Beside them, small tables of costly functions,
+such as the cosines of rotary embeddings, are computed once, where Inductor would do it in every element that reads them
+(stage 3, tables.py).
 
 Inductor's code calls the operators without PyTorch's dispatcher (generated_code.py, call_sites.py). All else is
 Inductor's, and so is what gates.py holds to be too small.

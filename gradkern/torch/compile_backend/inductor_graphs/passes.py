@@ -20,6 +20,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass  # pyright: ignore
 from gradkern.torch.compile_backend.gates import Gates
 from gradkern.torch.compile_backend.inductor_graphs import (
     bias_gradients,
+    few_channels,
     gradient_sums,
     in_place_statistics,
     layouts,
@@ -38,6 +39,7 @@ def _with_what_gradients_have(graph: fx.Graph, gates: Gates) -> None:
 
 def _as_kernels_want_it(graph: fx.Graph, gates: Gates) -> None:
     layouts.agree(graph)
+    few_channels.take(graph, gates)
     in_place_statistics.replace(graph)
     operators.leave_gradients(graph)
     tables.keep(graph, gates)

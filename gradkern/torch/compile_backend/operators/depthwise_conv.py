@@ -10,32 +10,33 @@ from gradkern.torch.compile_backend.operators.definition import Asked, define, d
 from gradkern.torch.direct import Attributes, Direct
 from gradkern.torch.operators import new_like
 
-__all__ = ["DEPTHWISE_CONV"]
+__all__ = ["CONV_GRAD", "DEPTHWISE_CONV", "SIZES", "Sizes", "conv_attributes"]
 
 Tensor = torch.Tensor
 Sizes = list[int]
 
 _CONV = Direct("Conv", ("Y",), searched=True)
-_CONV_GRAD = Direct("ConvGrad", ("dX", "dW", "dB"), searched=True)
+CONV_GRAD = Direct("ConvGrad", ("dX", "dW", "dB"), searched=True)
 
 
-def _attributes(weight: Tensor, stride: Sizes, padding: Sizes, dilation: Sizes) -> Attributes:
+def conv_attributes(groups: int, stride: Sizes, padding: Sizes, dilation: Sizes) -> Attributes:
+    """Those of Conv and ConvGrad."""
     pads = (*padding, *padding)
-    return ("strides", tuple(stride)), ("pads", pads), ("dilations", tuple(dilation)), ("group", weight.shape[0])
+    return ("strides", tuple(stride)), ("pads", pads), ("dilations", tuple(dilation)), ("group", groups)
 
 
 def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Sizes) -> Asked:
-    return Asked(_CONV, (True,), (x, weight, bias), _attributes(weight, *sizes))
+    return Asked(_CONV, (True,), (x, weight, bias), conv_attributes(weight.shape[0], *sizes))
 
 
 def _fake_forward(x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Sizes) -> Tensor:
-    return torch.ops.gradkern.Conv(x, weight, bias, **dict(_attributes(weight, *sizes)))
+    return torch.ops.gradkern.Conv(x, weight, bias, **dict(conv_attributes(weight.shape[0], *sizes)))
 
 
 def _backward(
     grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes, dilation: Sizes, mask: list[bool]
 ) -> Asked:
-    return Asked(_CONV_GRAD, tuple(mask), (grad, x, weight), _attributes(weight, stride, padding, dilation))
+    return Asked(CONV_GRAD, tuple(mask), (grad, x, weight), conv_attributes(weight.shape[0], stride, padding, dilation))
 
 
 def _fake_backward(grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> tuple[Tensor, ...]:
@@ -43,12 +44,12 @@ def _fake_backward(grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> tuple
     return given(tuple([each if asked else None for each, asked in zip(made, rest[-1], strict=True)]), x)
 
 
-_SIZES = "int[] stride, int[] padding, int[] dilation"
+SIZES = "int[] stride, int[] padding, int[] dilation"
 DEPTHWISE_CONV = define(
-    f"depthwise_conv(Tensor input, Tensor weight, Tensor? bias, {_SIZES}) -> Tensor", _forward, _fake_forward
+    f"depthwise_conv(Tensor input, Tensor weight, Tensor? bias, {SIZES}) -> Tensor", _forward, _fake_forward
 )
 _BACKWARD = define(
-    f"depthwise_conv_backward(Tensor grad, Tensor input, Tensor weight, {_SIZES}, bool[3] output_mask) -> "
+    f"depthwise_conv_backward(Tensor grad, Tensor input, Tensor weight, {SIZES}, bool[3] output_mask) -> "
     "(Tensor, Tensor, Tensor)",
     _backward,
     _fake_backward,
