@@ -102,8 +102,7 @@ def test_other_types_are_left_to_pytorch() -> None:
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_whole_backend_on_a_gpu(last: bool, bias: bool) -> None:
     torch.manual_seed(0)
-    stem = nn.Conv2d(3, 64, 7, 2, 3, bias=bias), nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 32, 3)
-    model: Any = nn.Sequential(*stem).cuda()
+    model: Any = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=bias), nn.Conv2d(64, 32, 3)).cuda()
     x = torch.randn(16, 3, 96, 96, device="cuda")
     if last:
         model, x = model.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
@@ -119,5 +118,4 @@ def test_the_whole_backend_on_a_gpu(last: bool, bias: bool) -> None:
     names = [each.name for each in profile.events() or ()]
     assert any("gradkern_conv_few_channels_dW" in name for name in names), names
     found, wanted = model[0].weight.grad, exact[0].weight.grad
-    # bfloat16 loses that much in this model: PyTorch's own gradient, in eager mode on a CPU, is 0.056 to 0.06 away
-    assert (found - wanted).norm() <= 0.1 * wanted.norm()
+    assert (found - wanted).norm() <= 1e-2 * wanted.norm()  # PyTorch's own, in eager mode on a CPU, is 0.004 away

@@ -718,6 +718,20 @@ def test_the_forward_pass_of_a_depthwise_convolution_is_gradkerns(
     assert seen == ["Conv"]
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+def test_depthwise_convolutions_of_every_rank_on_a_gpu(spatial: int, last: bool) -> None:
+    ours: Any = (gradkern.torch.conv1d, gradkern.torch.conv2d, gradkern.torch.conv3d)[spatial - 1]
+    theirs: Any = (functional.conv1d, functional.conv2d, functional.conv3d)[spatial - 1]
+    sizes = (4, 16, *(9, 10, 11)[:spatial]), (16, 1, *(3, 2, 3)[:spatial]), (16,)
+    x, *parameters = (torch.randn(size, device="cuda") for size in sizes)
+    x = x.movedim(1, -1).contiguous().movedim(-1, 1) if last else x
+    leaves = x.requires_grad_(), *[each.requires_grad_() for each in parameters]
+    exact = lambda x, w, b: theirs(x.double(), w.double(), b.double(), 2, 1, 1, 16)  # noqa: E731
+    same(lambda x, w, b: ours(x, w, b, 2, 1, 1, 16), exact, *leaves, rtol=1e-4, atol=1e-4)
+
+
 def test_accelerate_takes_depthwise_convolutions() -> None:
     model = nn.Sequential(
         nn.Conv2d(4, 4, 3, groups=4),
