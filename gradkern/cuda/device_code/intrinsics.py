@@ -573,6 +573,8 @@ times_power_of_2 = _ptx(
 # Both not negative. Numba divides in 64 bits, which takes a subroutine, and a cold launch waits for its instructions.
 quotient = _ptx("quotient", "int32", "int32 int32", "div.u32 $0, $1, $2;", pure=True)
 
+_DIVIDED = "{ .reg .b32 t; shl.b32 t, $1, 1; mul.hi.u32 t, t, %s; shr.u32 $0, t, %s; }"  # multiplier, shift
+
 
 @cache
 def quotient_by(divisor: int) -> Callable[..., Any]:
@@ -582,8 +584,7 @@ def quotient_by(divisor: int) -> Callable[..., Any]:
     if SIMULATED:
         return simulated.quotient_by(divisor)
     multiplier, shift = reciprocal(divisor)
-    text = f"{{ .reg .b32 t; shl.b32 t, $1, 1; mul.hi.u32 t, t, {multiplier}; shr.u32 $0, t, {shift}; }}"
-    return _ptx("quotient_by", "int32", "int32", text, pure=True)
+    return _ptx("quotient_by", "int32", "int32", _DIVIDED % (multiplier, shift), pure=True)
 
 
 # base + row * stride. Written out, one factor is widened outside the loop and the product takes all 64 bits.
@@ -592,13 +593,7 @@ row_address_long = _ptx("row_address_long", "int64", "int64 int64 int64", "mad.l
 
 # value // divisor of 0 <= value < 2^31, with the two numbers of columns.reciprocal(divisor): for many divisions by one
 # number, which is not known when the kernel is compiled, but takes no longer than if it were.
-divided = _ptx(
-    "divided",
-    "int32",
-    "int32 int32 int32",
-    "{ .reg .b32 t; shl.b32 t, $1, 1; mul.hi.u32 t, t, $2; shr.u32 $0, t, $3; }",
-    pure=True,
-)
+divided = _ptx("divided", "int32", "int32 int32 int32", _DIVIDED % ("$2", "$3"), pure=True)
 
 
 @cache

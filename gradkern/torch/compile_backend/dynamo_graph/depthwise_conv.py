@@ -10,7 +10,7 @@ from torch import fx  # pyright: ignore[reportMissingImports]
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
 from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, value
 from gradkern.torch.compile_backend.operators.definition import unregistered
-from gradkern.torch.compile_backend.operators.depthwise_conv import DEPTHWISE_CONV
+from gradkern.torch.compile_backend.operators.depthwise_conv import DEPTHWISE_CONV, of_each_axis
 from gradkern.torch.functional.convolutions import is_depthwise
 
 __all__ = ["fuse"]
@@ -30,7 +30,7 @@ def fuse(graph: fx.Graph, fusion: Fusion) -> None:
             fusion.left(_NAME, node, x, reason)
             continue
         fusion.taken(_NAME, node, x)
-        sizes = [_each(call[name], weight.dim() - 2) for name in ("stride", "padding", "dilation")]
+        sizes = [of_each_axis(call[name], weight.dim() - 2) for name in ("stride", "padding", "dilation")]
         with graph.inserting_before(node):
             tensors = [_cast(graph, call[name], y.dtype) for name in ("input", "weight", "bias")]
             made = graph.call_function(DEPTHWISE_CONV, (*tensors, *sizes))
@@ -49,19 +49,13 @@ def _reason(y: torch.Tensor | None, x: torch.Tensor | None, weight: torch.Tensor
         return "it is not of a batch"
     if not y.requires_grad:
         return "no gradient of it is wanted"
-    numbers = [each for name in ("stride", "padding", "dilation") for each in _each(call[name], 1)]
+    numbers = [each for name in ("stride", "padding", "dilation") for each in of_each_axis(call[name], 1)]
     if not all(type(each) is int for each in numbers):
         return "its padding is no number"
     return unregistered("Conv", y.device, T=y.dtype)
 
 
 _ON_EVERY_DEVICE = False  # for tests: on a CPU PyTorch's are faster
-
-
-def _each(sizes: Any, spatial: int) -> list[Any]:
-    """One for each axis; PyTorch takes one for all."""
-    given = list(sizes) if isinstance(sizes, list | tuple) else [sizes]
-    return given * spatial if len(given) == 1 else given
 
 
 def _cast(graph: fx.Graph, node: Any, dtype: torch.dtype) -> Any:

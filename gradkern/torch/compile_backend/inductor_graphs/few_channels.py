@@ -1,7 +1,7 @@
 """Stage 3, in the backward graph: dW of a convolution of few channels in 16 bits, as the first of a network is.
 
 It is wanted alone, as images need no gradient, and gradkern has a kernel of its own for it, where tensor cores want
-more channels than there are. All other convolutions are PyTorch's in both directions: cuDNN's are the fastest there.
+more channels than there are. All others but depthwise ones are PyTorch's in both directions: cuDNN's are fast there.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from torch import fx  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.gates import Gates
 from gradkern.torch.compile_backend.operators.conv_weight_gradient import CONV_WEIGHT_GRADIENT
+from gradkern.torch.compile_backend.operators.depthwise_conv import of_each_axis
+from gradkern.torch.operators import new_like
 
 __all__ = ["take"]
 
@@ -29,9 +31,10 @@ def take(graph: fx.Graph, gates: Gates) -> None:
         grad, x, weight, _, *sizes, transposed, _, groups, mask = node.args
         if transposed or groups != 1 or list(mask) != [False, True, False] or not _fits(x, weight, sizes, gates):
             continue
+        both = [of_each_axis(each, 2) for each in sizes]
         with graph.inserting_before(node):
-            made = graph.call_function(CONV_WEIGHT_GRADIENT, (grad, x, weight, *map(_of_both_axes, sizes), groups))
-        made.meta["val"] = torch.empty_like(weight.meta["val"])
+            made = graph.call_function(CONV_WEIGHT_GRADIENT, (grad, x, weight, *both, groups))
+        made.meta["val"] = new_like(weight.meta["val"])
         for user in list(node.users):
             if user.target is operator.getitem and user.args[1] == 1:
                 user.replace_all_uses_with(made)
@@ -46,7 +49,3 @@ def _fits(x: fx.Node, weight: fx.Node, sizes: Any, gates: Gates) -> bool:
     channels, dilation = filters.shape[1], sizes[2]
     few = channels < _VECTOR and filters.shape[0] % _VECTOR == 0 and all(each == 1 for each in dilation)
     return few and not gates.reason(_NAME, image)
-
-
-def _of_both_axes(given: Any) -> list[int]:
-    return list(given) * 2 if len(given) == 1 else list(given)

@@ -10,13 +10,19 @@ from gradkern.torch.compile_backend.operators.definition import Asked, define, d
 from gradkern.torch.direct import Attributes, Direct
 from gradkern.torch.operators import new_like
 
-__all__ = ["CONV_GRAD", "DEPTHWISE_CONV", "SIZES", "Sizes", "conv_attributes"]
+__all__ = ["CONV_GRAD", "DEPTHWISE_CONV", "SIZES", "Sizes", "conv_attributes", "of_each_axis"]
 
 Tensor = torch.Tensor
 Sizes = list[int]
 
 _CONV = Direct("Conv", ("Y",), searched=True)
 CONV_GRAD = Direct("ConvGrad", ("dX", "dW", "dB"), searched=True)
+
+
+def of_each_axis(sizes: Any, spatial: int) -> list[Any]:
+    """One for each axis; PyTorch takes one for all."""
+    given = list(sizes) if isinstance(sizes, list | tuple) else [sizes]
+    return given * spatial if len(given) == 1 else given
 
 
 def conv_attributes(groups: int, stride: Sizes, padding: Sizes, dilation: Sizes) -> Attributes:

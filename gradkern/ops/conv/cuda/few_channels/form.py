@@ -130,7 +130,7 @@ class FewChannelsForm:
         return 4 if self.pairs_apart == 1 else 1
 
     def _conflicts(self, apart: int) -> int:
-        """How many words of one bank a warp asks for at most, where it reads X."""
+        """How many lanes of a warp read X from one bank at most, be it the same word."""
         banks = [(down * apart * 2 * self.step + across) % _BANKS for down in range(4) for across in range(8)]
         return max(banks.count(bank) for bank in banks)
 
