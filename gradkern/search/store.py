@@ -34,10 +34,10 @@ __all__ = [
     "write",
 ]
 
-SCHEMA = 2
+SCHEMA = 3
 """Raised with every change of what a file says. It is part of the key: files of other schemas are not looked at."""
 SUFFIX = ".json"
-_MAGIC = b"gradkern search 2\n"
+_MAGIC = b"gradkern search 3\n"
 
 
 @dataclass(frozen=True, slots=True)

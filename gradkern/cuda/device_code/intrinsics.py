@@ -248,16 +248,46 @@ def gatherer(space: str, dtype: str, offsets: tuple[int, ...]) -> Callable[..., 
 
 
 @cache
-def scatterer(space: str, dtype: str, offsets: tuple[int, ...], native_bfloat16: bool = True) -> Callable[..., Any]:
-    """A device function scatter(address, values): the element at address + offsets[n] is values[n], as storers do."""
+def gatherer_from(dtype: str, places: tuple[tuple[int, int], ...], width: int = 1) -> Callable[..., Any]:
+    """A device function gather(values, addresses), places being pairs (which, offset): values has the `width` elements
+    of shared memory at each addresses[which] + offset, in their order. addresses: a local array of int64.
+    """
     if SIMULATED:
-        return simulated.scatterer(dtype, offsets)
+        return simulated.gatherer_from(dtype, places, width)
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array, addresses = (
+            cgutils.create_struct_proxy(kind)(context, builder, value).data
+            for kind, value in zip(signature.args, values, strict=True)
+        )
+        for index, (which, offset) in enumerate(places):
+            address = builder.trunc(builder.load(builder.gep(addresses, [_WORD(which)])), ir.IntType(32))
+            words = _load_words(builder, "shared", address, offset, width * _ITEMSIZE[dtype])
+            for which, element in enumerate(_from_words(builder, words, dtype, width)):
+                builder.store(element, builder.gep(array, [_WORD(width * index + which)]))
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, values: Any, addresses: Any) -> Any:
+        return types.void(values, addresses), lower
+
+    return intrinsic(declare)
+
+
+@cache
+def scatterer(
+    space: str, dtype: str, offsets: tuple[int, ...], native_bfloat16: bool = True, width: int = 1
+) -> Callable[..., Any]:
+    """A device function scatter(address, values): values are the `width` elements at each address + offset, in their
+    order, as storers do.
+    """
+    if SIMULATED:
+        return simulated.scatterer(dtype, offsets, width)
 
     def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         array = cgutils.create_struct_proxy(signature.args[1])(context, builder, values[1]).data
         for index, offset in enumerate(offsets):
-            element = builder.load(builder.gep(array, [_WORD(index)]))
-            words = _to_words(builder, [element], dtype, native_bfloat16)
+            elements = [builder.load(builder.gep(array, [_WORD(width * index + which)])) for which in range(width)]
+            words = _to_words(builder, elements, dtype, native_bfloat16)
             _store_words(builder, space, values[0], offset, words)
         return context.get_dummy_value()
 
@@ -269,16 +299,22 @@ def scatterer(space: str, dtype: str, offsets: tuple[int, ...], native_bfloat16:
 
 @cache
 def clipped_scatterer(
-    dtype: str, sizes: tuple[int, int], steps: tuple[int, int], limits: tuple[int, int], native_bfloat16: bool = True
+    dtype: str,
+    sizes: tuple[int, int],
+    steps: tuple[int, int],
+    limits: tuple[int, int],
+    native_bfloat16: bool = True,
+    width: int = 1,
 ) -> Callable[..., Any]:
-    """A device function scatter(address, values, row, column): a tile of `sizes` elements to global memory.
+    """A device function scatter(address, values, row, column): a tile of `sizes` places, each of `width` elements and
+    at most 8 bytes, to global memory.
 
-    The tile's first element is at `address` and at (row, column) of an array of `limits` elements; `steps` are the
+    The tile's first element is at `address` and at (row, column) of an array of `limits` places; `steps` are the
     bytes from row to row and column to column. What lies outside the array is left out, without a branch for each.
     """
     if SIMULATED:
-        return simulated.clipped_scatterer(dtype, sizes, steps, limits)
-    bits = 8 * _ITEMSIZE[dtype]
+        return simulated.clipped_scatterer(dtype, sizes, steps, limits, width)
+    bits = 8 * _ITEMSIZE[dtype] * width
     letter = {16: "h", 32: "r", 64: "l"}[bits]
     text = "{{ .reg .pred p; setp.ne.s32 p, $2, 0; @p st.global.b{bits} [$0+{offset}], $1; }}"
 
@@ -290,11 +326,15 @@ def clipped_scatterer(
         ]
         for row in range(sizes[0]):
             for column in range(sizes[1]):
-                element = builder.load(builder.gep(array, [_WORD(row * sizes[1] + column)]))
+                first = width * (row * sizes[1] + column)
+                elements = [builder.load(builder.gep(array, [_WORD(first + which)])) for which in range(width)]
                 if dtype == "float64":
-                    word = builder.bitcast(element, ir.IntType(64))
+                    word = builder.bitcast(elements[0], ir.IntType(64))
                 else:
-                    word = _to_words(builder, [element], dtype, native_bfloat16)[0]
+                    word, *more = _to_words(builder, elements, dtype, native_bfloat16)
+                    if more:
+                        high = builder.shl(builder.zext(more[0], ir.IntType(64)), ir.IntType(64)(32))
+                        word = builder.or_(builder.zext(word, ir.IntType(64)), high)
                 within = builder.zext(builder.and_(inside[0][row], inside[1][column]), _WORD)
                 kind = ir.FunctionType(ir.VoidType(), [values[0].type, word.type, _WORD])
                 line = text.format(bits=bits, offset=row * steps[0] + column * steps[1])

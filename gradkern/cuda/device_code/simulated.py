@@ -273,26 +273,36 @@ def gatherer(dtype: str, offsets: tuple[int, ...]) -> Callable[..., None]:
     return gather
 
 
-def scatterer(dtype: str, offsets: tuple[int, ...]) -> Callable[..., None]:
-    store = storer(dtype, 1)
+def gatherer_from(dtype: str, places: tuple[tuple[int, int], ...], width: int) -> Callable[..., None]:
+    load = loader(dtype, width)
+
+    def gather(values: Any, addresses: Any) -> None:
+        for index, (which, offset) in enumerate(places):
+            load(values[width * index :], int(addresses[which]) + offset)
+
+    return gather
+
+
+def scatterer(dtype: str, offsets: tuple[int, ...], width: int) -> Callable[..., None]:
+    store = storer(dtype, width)
 
     def scatter(address: int, values: Any) -> None:
         for index, offset in enumerate(offsets):
-            store(address + offset, [values[index]])
+            store(address + offset, values[width * index :])
 
     return scatter
 
 
 def clipped_scatterer(
-    dtype: str, sizes: tuple[int, int], steps: tuple[int, int], limits: tuple[int, int]
+    dtype: str, sizes: tuple[int, int], steps: tuple[int, int], limits: tuple[int, int], width: int
 ) -> Callable[..., None]:
-    store = storer(dtype, 1)
+    store = storer(dtype, width)
 
     def scatter(address: int, values: Any, row: int, column: int) -> None:
         for y in range(sizes[0]):
             for x in range(sizes[1]):
                 if 0 <= row + y < limits[0] and 0 <= column + x < limits[1]:
-                    store(address + y * steps[0] + x * steps[1], [values[y * sizes[1] + x]])
+                    store(address + y * steps[0] + x * steps[1], values[width * (y * sizes[1] + x) :])
 
     return scatter
 

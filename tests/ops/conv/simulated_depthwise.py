@@ -30,9 +30,11 @@ def check(
     chunks: int = 1,
     grid: int = 2,
     device: Device = DEVICE,
+    width: int = 1,
 ) -> DepthwiseForm:
     problem, _, _, _ = make(case)
-    return run(case, form_of(DepthwiseProblem.of(problem), held, threads, channels, stages, device), chunks, grid)
+    form = form_of(DepthwiseProblem.of(problem), held, threads, channels, stages, device, width)
+    return run(case, form, chunks, grid)
 
 
 def run(case: Depthwise, form: DepthwiseForm, chunks: int, grid: int) -> DepthwiseForm:
@@ -108,6 +110,45 @@ def test_planes_that_follow_each_other_along_depth(gradient: str, last: bool, st
 
 
 @pytest.mark.parametrize("gradient", ["dX", "dW", "Y"])
+@pytest.mark.parametrize(
+    ("channels", "dtype", "shifts", "how"),
+    [
+        (5, h, 8, {}),
+        (9, b, 8, {"offset": 3, "spread": 1}),
+        (6, b, 4, {"offset": 1, "spread": 7}),
+        (12, h, 2, {"strides": (1, 2)}),
+        (8, h, 1, {"offset": 3}),
+        (5, f, 4, {"offset": 1, "strides": (2, 1)}),
+        (3, d, 2, {"offset": 1}),
+    ],
+)
+def test_whole_vectors_around_channels_that_make_none(
+    gradient: str, channels: int, dtype: str, shifts: int, how: dict[str, Any]
+) -> None:
+    case = Depthwise(gradient, 2, channels, (7, 9), (3, 3), pads=(1, 1, 1, 1), dtype=dtype, channels_last=True, **how)
+    strip = tuple(2 * stride if gradient == "dX" else 2 for stride in case.strides or (1, 1))
+    tiles, whole = check(case, strip, (2, 2), 4, chunks=2), check(case, strip, (4, 5), 4, stages=1)
+    for form in tiles, whole:
+        assert form.source.shifts == shifts
+        assert gradient != "dW" or (form.strip and form.strip.shifts == shifts)
+    assert tiles.tiles > 1 == whole.tiles
+
+
+@pytest.mark.parametrize("gradient", ["dX", "dW", "Y"])
+@pytest.mark.parametrize("channels", [16, 10, 12])
+@pytest.mark.parametrize("dtype", [b, h])
+def test_two_channels_of_a_thread(gradient: str, channels: int, dtype: str) -> None:
+    how = {"pads": (1, 1, 1, 1), "dtype": dtype, "channels_last": True, "biased": gradient == "Y"}
+    whole = check(Depthwise(gradient, 3, channels, (6, 8), (3, 3), **how), (3, 4), (2, 2), 8, chunks=2, width=2)
+    assert (whole.lanes, whole.threads) == (4, 16)
+    how |= {"offset": 2, "spread": 2}
+    form = check(Depthwise(gradient, 2, channels, (7, 9), (3, 2), **how), (2, 4), (2, 2), 8, stages=1, width=2)
+    assert form.source.shifts in (1, 2, 4)
+    deep = Depthwise(gradient, 2, channels, (3, 4, 5), (3, 3, 3), **how | {"pads": (1,) * 6})
+    check(deep, (2, 5), (1, 1), 8, chunks=2, width=2)
+
+
+@pytest.mark.parametrize("gradient", ["dX", "dW", "Y"])
 def test_rows_cut_into_tiles(gradient: str) -> None:
     case = Depthwise(gradient, 2, 3, (41,), (4,), pads=(6, 0))
     assert check(case, (1, 3), (1, 5), 1, chunks=2).vectors == (1, 1)
@@ -152,6 +193,7 @@ def test_rows_cut_into_tiles(gradient: str) -> None:
     ids=lambda how: "x".join(map(str, how["spatial"])),
 )
 def test_the_blocks_that_are_chosen(gradient: str, last: bool, how: dict[str, Any]) -> None:
-    case = Depthwise(gradient, 2, 5, dtype=h, channels_last=last, biased=gradient == "Y", **how)
-    for form in forms(DepthwiseProblem.of(make(case)[0]), DEVICE, 2):
-        run(case, form, chunks=2, grid=2)
+    for channels in (5, 34) if last and how["kernel"] == (3, 3, 3) else (5,):
+        case = Depthwise(gradient, 2, channels, dtype=h, channels_last=last, biased=gradient == "Y", **how)
+        for form in forms(DepthwiseProblem.of(make(case)[0]), DEVICE, 2):
+            run(case, form, chunks=2, grid=2)

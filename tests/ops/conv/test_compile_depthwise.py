@@ -30,6 +30,10 @@ CASES = [
     Depthwise("dX", 2, 54, (16, 56, 56), (3, 3, 3), pads=(1,) * 6, dtype="bfloat16", channels_last=True),
     Depthwise("dW", 2, 54, (16, 28, 28), (5, 3, 3), (1, 2, 2), pads=(2, 1, 1) * 2, dtype="float16"),
     Depthwise("Y", 2, 54, (16, 28, 28), (3, 3, 3), pads=(1,) * 6, dtype="float32", biased=True),
+    Depthwise("dX", 2, 101, (28, 28), (3, 3), pads=(1,) * 4, dtype="bfloat16", channels_last=True),  # no vectors
+    Depthwise("dW", 2, 101, (56, 56), (5, 5), pads=(2,) * 4, dtype="float32", channels_last=True),
+    Depthwise("dX", 2, 144, (56, 56), (3, 3), pads=(1,) * 4, dtype="float16", channels_last=True),  # two of a thread
+    Depthwise("dW", 2, 102, (28, 28), (3, 3), pads=(1,) * 4, dtype="bfloat16", channels_last=True),
 ]
 
 
@@ -72,7 +76,7 @@ def compiled(index: int, capability: tuple[int, int]) -> dict[str, Any]:
         "spilled": made.spilled,
         "multiply_adds": made.ptx.count("fma.rn"),
         "expected": form.multiply_adds,
-        "asynchronous": form.asynchronous and max(form.vectors) * form.itemsize >= 4,
+        "asynchronous": form.asynchronous and (any(form.shifted) or max(form.vectors) * form.itemsize >= 4),
         "ptx": made.ptx,
     }
 
@@ -80,8 +84,8 @@ def compiled(index: int, capability: tuple[int, int]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("case", "capability"),
     parameters(
-        [*((case, HOPPER[0]) for case in (0, 4, 5, 6, 7, 8, 9, 10)), (3, (12, 0))],
-        [*product(range(len(CASES)), HOPPER), *product((0, 3, 7, 8, 10, 11), OTHERS)],
+        [*((case, HOPPER[0]) for case in (0, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15)), (3, (12, 0))],
+        [*product(range(len(CASES)), HOPPER), *product((0, 3, 7, 8, 10, 11, 12, 13, 14, 15), OTHERS)],
     ),
 )
 def test_strips_taps_and_windows_stay_in_registers_and_copies_are_asynchronous(

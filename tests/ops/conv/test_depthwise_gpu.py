@@ -27,9 +27,7 @@ def run(case: Depthwise, times: int = 1, on_tensor_cores: bool = False) -> list[
     results = []
     device = get_device(0)
     module = mma_candidates if on_tensor_cores else candidates
-    for index, candidate in enumerate(module.candidates(make(case)[0], device)):
-        if index == 2:
-            break
+    for candidate in module.candidates(make(case)[0], device):
         _, arrays, out, expected = make(case)
         output = {"dX": "X", "dW": "W", "Y": "dY"}[case.gradient]
         with activate(device):
@@ -102,6 +100,34 @@ def test_every_geometry(gradient: str, last: bool, how: dict[str, Any]) -> None:
 @pytest.mark.parametrize("channels", [1, 17, 96])
 def test_any_number_of_channels(gradient: str, last: bool, channels: int) -> None:
     run(Depthwise(gradient, 4, channels, (14, 14), (7, 7), pads=SAME[7], dtype=h, channels_last=last))
+
+
+@EACH
+@pytest.mark.parametrize("dtype", [b, f, d])
+@pytest.mark.parametrize(("channels", "size", "kernel"), [(101, 28, 3), (102, 56, 3), (75, 14, 5), (13, 57, 3)])
+def test_channels_that_make_no_vectors(gradient: str, dtype: str, channels: int, size: int, kernel: int) -> None:
+    how = {"pads": SAME[kernel], "dtype": dtype, "channels_last": True, "biased": gradient == "Y"}
+    run(Depthwise(gradient, 3, channels, (size, size), (kernel,) * 2, **how), times=2)
+    run(Depthwise(gradient, 2, channels, (size, size), (kernel,) * 2, (2, 2), offset=1, spread=3, **how))
+
+
+@EACH
+@pytest.mark.parametrize("dtype", [b, h])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"channels": 96, "spatial": (56, 56), "kernel": (3, 3), "pads": SAME[3]},
+        {"channels": 104, "spatial": (28, 28), "kernel": (3, 3), "pads": SAME[3], "spread": 6},
+        {"channels": 34, "spatial": (19, 19), "kernel": (3, 3), "pads": (0, 1, 2, 0), "offset": 2},
+        {"channels": 576, "spatial": (7, 7), "kernel": (3, 3), "dilations": (2, 3), "pads": (2, 3, 2, 3)},
+        {"channels": 50, "spatial": (150,), "kernel": (9,), "pads": (4, 4), "offset": 4},
+        {"channels": 70, "spatial": (5, 12, 14), "kernel": (3, 3, 3), "pads": (1,) * 6},
+    ],
+    ids=lambda how: f"{how['channels']}x{'x'.join(map(str, how['spatial']))}",
+)
+def test_two_channels_a_thread(gradient: str, dtype: str, how: dict[str, Any]) -> None:
+    case = Depthwise(gradient, 3, dtype=dtype, channels_last=True, biased=gradient == "Y", **how)
+    run(case, times=2)
 
 
 @EACH

@@ -24,7 +24,7 @@ _ALONE = 3  # with so many warps a multiprocessor does half of what it can
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[Depthwise]:
-    """The kernel for this problem, in the two forms that promise most, and a third of a dW; raises Unfit where it has
+    """The kernel for this problem, in the two forms that promise most, and at times a third; raises Unfit where it has
     none.
     """
     depthwise = DepthwiseProblem.of(problem)
@@ -36,7 +36,16 @@ def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> Dept
     """The candidate that had this recipe."""
     depthwise = DepthwiseProblem.of(problem)
     (rows, columns), (down, across) = recipe["held"], recipe["threads"]
-    form = form_of(depthwise, (rows, columns), (down, across), recipe["channels"], recipe["stages"], device)
+    form = form_of(
+        depthwise,
+        (rows, columns),
+        (down, across),
+        recipe["channels"],
+        recipe["stages"],
+        device,
+        recipe["width"],
+        recipe["around"],
+    )
     return Depthwise(form.resident(recipe["blocks"]), device, depthwise.images)
 
 
@@ -52,13 +61,16 @@ class Depthwise:
         self._launch: Launch | None = None
         rows, columns = form.rows, form.columns
         self.name = (
-            f"depthwise_{rows.held}x{columns.held}_threads{form.channels}x{rows.threads}x{columns.threads}"
-            f"_stages{form.stages}"
+            f"depthwise_{rows.held}x{columns.held}{f'x{form.width}' if form.width > 1 else ''}"
+            f"_threads{form.lanes}x{rows.threads}x{columns.threads}_stages{form.stages}"
+            f"{'_around' if any(form.shifted) else ''}"
         )
         self.recipe = {
             "held": [rows.held, columns.held],
             "threads": [rows.threads, columns.threads],
             "channels": form.channels,
+            "width": form.width,
+            "around": any(form.shifted),
             "stages": form.stages,
             "blocks": form.blocks_per_processor,
         }

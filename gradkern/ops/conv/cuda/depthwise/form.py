@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from math import prod
+from math import gcd, prod
 from typing import Literal
 
 from gradkern.cuda.device_code.columns import ITEMSIZE, up
@@ -125,18 +125,26 @@ class Axis:
 class SharedTile:
     """A block's part of one array in shared memory: planes of rows (elements), zeros where the array ends.
 
-    lead: columns before the first, so that the array's vectors lie on multiples of `vector` elements. flat: the planes
-    of a block are one run of memory, copied as it is.
+    lead: columns before the first, so that the array's vectors lie on multiples of `vector` elements. step: elements
+    from column to column. flat: the planes of a block are one run of memory, copied as it is. shifts: 0 where the
+    channels of a position begin with a vector. Else whole vectors of 16 bytes around them are copied, the first channel
+    lies as far from a multiple of 16 bytes as it does in the array, and an image has so many such distances.
     """
 
     planes: int
     rows: int
     columns: int
     lead: int
+    step: int
     pitch: int
     plane: int
     vector: int
     flat: bool
+    shifts: int = 0
+
+    def shift(self, row_bytes: int) -> int:
+        """Which of the shifts a position has that is so many bytes further in the array than one with the first."""
+        return row_bytes % 16 * self.shifts // 16
 
     @property
     def elements(self) -> int:
@@ -153,8 +161,10 @@ class DepthwiseForm:
     stages      of the ring in shared memory through which images reach the block
     strides     in bytes, from image to image, channel to channel, row to row and column to column
     vectors     elements that one access to global memory may take, of the source and of the strip's array
+    shifted     whether whole vectors around the channels of a position are copied instead, of both
     asynchronous  copies go to shared memory without passing through registers
     bias_stride  from channel to channel of Y's bias; None without one
+    width       channels of a thread, which lie next to each other
     """
 
     depth: Axis
@@ -170,10 +180,12 @@ class DepthwiseForm:
     strip_strides: tuple[int, int, int, int]
     filter_strides: tuple[int, int, int]
     vectors: tuple[int, int]
+    shifted: tuple[bool, bool] = (False, False)
     asynchronous: bool = True
     native_bfloat16: bool = True
     blocks_per_processor: int = 1
     bias_stride: int | None = None
+    width: int = 1
 
     @property
     def name(self) -> str:
@@ -206,8 +218,13 @@ class DepthwiseForm:
         return self.rows.threads * self.columns.threads
 
     @property
+    def lanes(self) -> int:
+        """Threads of one place."""
+        return self.channels // self.width
+
+    @property
     def threads(self) -> int:
-        return self.channels * self.strips
+        return self.lanes * self.strips
 
     @property
     def held(self) -> int:
@@ -252,6 +269,8 @@ class DepthwiseForm:
         rows, columns = self.rows, self.columns
         contiguous = self._contiguous(self.source_strides, rows.source, columns.source)
         flat = rows.alone and columns.alone and contiguous
+        if self.channels_last:
+            return self._channels_last(rows.window, columns.window, 0)
         return self._shared(rows.window, columns.window, columns.origin, rows.step, columns.step, self.vectors[0], flat)
 
     @cached_property
@@ -260,23 +279,32 @@ class DepthwiseForm:
         if self.channels_last and self.writes_strip:
             return None
         rows, columns = self.rows, self.columns
+        if self.channels_last:
+            return self._channels_last(rows.block, columns.block, 1)
         whole = rows.exact and columns.exact and self.tiles == 1
         flat = whole and self._contiguous(self.strip_strides, rows.strip, columns.strip)
         return self._shared(rows.block, columns.block, -columns.shift, rows.held, columns.held, self.vectors[1], flat)
 
     def _contiguous(self, strides: tuple[int, int, int, int], rows: int, columns: int) -> bool:
         packed = (rows * columns * self.itemsize, columns * self.itemsize, self.itemsize)
-        return not self.channels_last and strides[1:] == packed
+        return strides[1:] == packed
+
+    def _channels_last(self, rows: int, columns: int, which: int) -> SharedTile:
+        """Of the source, 0, or of the strip's array, 1."""
+        step, vector, shifts = self.channels, self.vectors[which], 0
+        if self.shifted[which]:
+            step = up(self.channels * self.itemsize + 16 - self.itemsize, 16) // self.itemsize
+            strides = (self.source_strides, self.strip_strides)[which]
+            shifts = 16 // gcd(16, *strides[2:])
+            vector = 16 // self.itemsize
+        plane = rows * columns * step
+        return SharedTile(1, rows, columns, 0, step, columns * step, plane, vector, False, shifts)
 
     def _shared(
         self, rows: int, columns: int, first: int, row_step: int, column_step: int, vector: int, flat: bool
     ) -> SharedTile:
-        if self.channels_last:
-            return SharedTile(
-                1, rows, columns, 0, columns * self.channels, rows * columns * self.channels, vector, False
-            )
         if flat:
-            return SharedTile(self.channels, rows, columns, 0, columns, rows * columns, vector, True)
+            return SharedTile(self.channels, rows, columns, 0, 1, columns, rows * columns, vector, True)
         lead = first % vector
         least = up(lead + columns, vector)
         across, strips, item = self.columns.threads, self.strips, self.itemsize
@@ -286,7 +314,7 @@ class DepthwiseForm:
             for pitch in range(least, least + 8 * vector, vector)
             for plane in range(up(rows * pitch, vector), rows * pitch + 8 * vector, vector)
         )
-        return SharedTile(self.channels, rows, columns, lead, best[2], best[1], vector, False)
+        return SharedTile(self.channels, rows, columns, lead, 1, best[2], best[1], vector, False)
 
     # Shared memory: a ring of stages (source, and for dW the strip) | else the strip; dW's sums reuse it at the end
     @property
@@ -309,7 +337,7 @@ class DepthwiseForm:
     def shared_bytes(self) -> int:
         if self.writes_strip:
             return self.ring_bytes + self.strip_bytes
-        return max(self.ring_bytes, max(self.taps, 1) * self.threads * ITEMSIZE[self.compute])
+        return max(self.ring_bytes, max(self.taps, 1) * self.channels * self.strips * ITEMSIZE[self.compute])
 
     def resident(self, blocks: int) -> DepthwiseForm:
         """The same, compiled so that a multiprocessor has registers for `blocks` blocks."""
@@ -318,7 +346,7 @@ class DepthwiseForm:
     @property
     def multiply_adds(self) -> int:
         """Of one thread and image."""
-        return len(self.rows.meets) * len(self.columns.meets)
+        return len(self.rows.meets) * len(self.columns.meets) * self.width
 
     @property
     def window_loads(self) -> int:

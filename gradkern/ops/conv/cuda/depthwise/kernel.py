@@ -12,6 +12,14 @@ outside the array. A thread holds a strip of the other array and all taps of its
 window's rows, each once, and every element read takes part in up to held columns x taps multiply-adds: enough of them
 for the multiply-adds to be what the kernel waits for, or memory.
 
+Channels that make no vectors, those of channels-last arrays of 101 channels for instance: whole vectors around them are
+copied, so that a position's first channel lies in shared memory as far from a vector's begin as it does in the array.
+How far follows from its address. An image has at most eight such distances, so a thread computes the place of its
+window for each of them, once a tile, and an element is read from the place of its own distance.
+
+A thread may have two channels of 16 bits (form.width): one access moves both. Then all of its arrays hold the two side
+by side.
+
 Planes of a third axis pass one after another: a plane of dX or Y meets those of the source in turn, one for each tap
 along depth, whose filter a thread loads then; of dW, blocks of their own have each such tap. Neighbouring blocks read
 the same planes at about the same time, so that most come from the L2 cache.
@@ -42,12 +50,13 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
     ROWS, COLUMNS, STRIPS = form.rows, form.columns, form.strips
     CHANNELS, TOTAL_CHANNELS, LAST, THREADS = form.channels, form.total_channels, form.channels_last, form.threads
     PARTS, TILES, TILES_ACROSS, ACROSS = form.parts, form.tiles, COLUMNS.tiles, COLUMNS.threads
+    WIDTH, LANES = form.width, form.lanes
     UNITS, TURNS, DEPTH_TAPS, DEEP = form.units, form.turns, form.depth.taps, not form.depth.single
     SOURCE_PLANE, STRIP_PLANE, FILTER_PLANE = form.plane_strides
     WRITES, STAGES, TAPS, HELD = form.writes_strip, form.stages, form.taps, form.held
     STAGE, SOURCE_BYTES, RING, SHARED = form.stage_bytes, form.source_bytes, form.ring_bytes, form.shared_bytes
     ITEM, SUM = form.itemsize, ITEMSIZE[form.compute]
-    SOURCE_IMAGE, SOURCE_CHANNEL = form.source_strides[:2]
+    SOURCE_IMAGE, SOURCE_CHANNEL, SOURCE_ROW, SOURCE_COLUMN = form.source_strides
     STRIP_IMAGE, STRIP_CHANNEL, STRIP_ROW, STRIP_COLUMN = form.strip_strides
     FILTER_CHANNEL, CHANNEL_TAPS = form.filter_strides[0], form.all_taps
     ALL_TAPS = form.total_channels * CHANNEL_TAPS
@@ -57,11 +66,16 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
     FLOAT = float64 if form.compute == "float64" else float32
 
     source, strip = form.source, form.strip
-    ROW_BYTES, COLUMN_BYTES = source.pitch * ITEM, (CHANNELS if LAST else 1) * ITEM
+    strip_shifts = strip.shifts if strip else 0
+    WINDOW_SHIFTED, STRIP_SHIFTED = source.shifts > 0, strip_shifts > 0
+    PLACES, STRIP_PLACES = max(1, source.shifts), max(1, strip_shifts)
+    ROW_BYTES, COLUMN_BYTES = source.pitch * ITEM, source.step * ITEM
     MEMBER_BYTES = ITEM if LAST else source.plane * ITEM
     SOURCE_LEAD = source.lead * ITEM
-    STRIP_MEMBER, STRIP_PITCH, STRIP_LEAD = (
-        (ITEM if LAST else strip.plane * ITEM, strip.pitch * ITEM, strip.lead * ITEM) if strip else (0, 0, 0)
+    STRIP_MEMBER, STRIP_PITCH, STRIP_STEP, STRIP_LEAD = (
+        (ITEM if LAST else strip.plane * ITEM, strip.pitch * ITEM, strip.step * ITEM, strip.lead * ITEM)
+        if strip
+        else (0, 0, 0, 0)
     )
     ROW_STEP, COLUMN_STEP, ROW_ORIGIN, COLUMN_ORIGIN = ROWS.step, COLUMNS.step, ROWS.origin, COLUMNS.origin
     ROW_TILE, COLUMN_TILE = ROWS.threads * ROWS.step, COLUMNS.threads * COLUMNS.step
@@ -69,13 +83,16 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
     ROW_SHIFT, COLUMN_SHIFT = ROWS.shift, COLUMNS.shift
 
     filter_offsets = tuple(
-        row * form.filter_strides[1] + column * form.filter_strides[2]
+        row * form.filter_strides[1] + column * form.filter_strides[2] + channel * FILTER_CHANNEL
         for row in range(ROWS.taps)
         for column in range(COLUMNS.taps)
+        for channel in range(WIDTH)
     )
     load_filter = i.gatherer("global", form.dtype, filter_offsets)
-    store_sums = i.scatterer("shared", form.compute, tuple(tap * THREADS * SUM for tap in range(TAPS)))
-    load_bias = i.loader("global", form.dtype, 1)
+    store_sums = i.scatterer(
+        "shared", form.compute, tuple(tap * THREADS * WIDTH * SUM for tap in range(TAPS)), width=WIDTH
+    )
+    load_bias = i.gatherer("global", form.dtype, tuple(channel * BIAS_CHANNEL for channel in range(WIDTH)))
     load_sum, store_partial = i.loader("shared", form.compute, 1), i.storer("global", form.compute, 1)
     add_over_blocks = sums_over_blocks(
         THREADS,
@@ -93,7 +110,8 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
     copy_strip = _copy(
         form, strip or source, form.strip_strides, ROWS.strip, COLUMNS.strip, -COLUMNS.shift, -ROWS.shift, inward=DW
     )
-    move_strip = _strip(form)
+    read_strip, write_strip = _strip_reader(form), _strip_writer(form)
+    find_window, find_strip = _places(source.shifts), _places(strip_shifts)
     correlate = _in_turn([_window_row(form, row) for row in sorted(set(ROWS.meets.values()))])
     plane_met = _plane_met(form)
 
@@ -142,7 +160,7 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
     def kernel(source: int, strip: int, filters: int, partial: int, counter: int, images: int, chunks: int) -> None:
         thread = int32(cuda.threadIdx.x)
         if LAST:
-            member, spot = int32(thread % CHANNELS), int32(thread // CHANNELS)
+            member, spot = int32(thread % LANES * WIDTH), int32(thread // LANES)
         else:
             member, spot = int32(thread // STRIPS), int32(thread % STRIPS)
         down, across = int32(spot // ACROSS), int32(spot % ACROSS)
@@ -154,11 +172,13 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
         )  # fmt: skip
         strip_at = (
             shared + (RING if WRITES else SOURCE_BYTES) + STRIP_LEAD
-            + member * STRIP_MEMBER + down * (ROW_HELD * STRIP_PITCH) + across * (COLUMN_HELD * COLUMN_BYTES)
+            + member * STRIP_MEMBER + down * (ROW_HELD * STRIP_PITCH) + across * (COLUMN_HELD * STRIP_STEP)
         )  # fmt: skip
 
-        held, taps = cuda.local.array(HELD, FLOAT), cuda.local.array(TAPS, FLOAT)
-        window, one, zeros = cuda.local.array(WINDOW, FLOAT), cuda.local.array(1, FLOAT), cuda.local.array(4, float32)
+        held, taps = cuda.local.array(HELD * WIDTH, FLOAT), cuda.local.array(TAPS * WIDTH, FLOAT)
+        window, bias = cuda.local.array(WINDOW * WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        one, zeros = cuda.local.array(1, FLOAT), cuda.local.array(4, float32)
+        window_places, strip_places = cuda.local.array(PLACES, int64), cuda.local.array(STRIP_PLACES, int64)
 
         item = int32(cuda.blockIdx.x)
         while item < PARTS * chunks:
@@ -167,7 +187,7 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
                 group, tap_of_depth = int32(group // DEPTH_TAPS), int32(group % DEPTH_TAPS)
             first_channel = int32(group * CHANNELS)
             here = int32(min(CHANNELS, TOTAL_CHANNELS - first_channel))
-            channel = int32(first_channel + min(member, here - 1))
+            channel = int32(first_channel + min(member, here - WIDTH))
 
             for n in range(4):
                 zeros[n] = float32(0)
@@ -178,11 +198,12 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
             if WRITES:
                 if not DEEP:
                     load_filter(taps, filters + int64(channel) * FILTER_CHANNEL)
-                one[0] = FLOAT(0)
+                for n in range(WIDTH):
+                    bias[n] = FLOAT(0)
                 if BIASED:
-                    load_bias(one, partial + int64(channel) * BIAS_CHANNEL)
+                    load_bias(bias, partial + int64(channel) * BIAS_CHANNEL)
             else:
-                for tap in range(TAPS):
+                for tap in range(TAPS * WIDTH):
                     taps[tap] = FLOAT(0)
             wait_for_block()
 
@@ -205,24 +226,40 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
                 wait_for_block()
                 begins, ends = TURNS == 1 or tap_of_depth == 0, TURNS == 1 or tap_of_depth == TURNS - 1
                 strip_plane = strip + int64(image) * STRIP_IMAGE + int64(plane) * STRIP_PLANE
+                window_from, strip_from = int64(0), int64(0)  # where its first elements lie, as far as it counts
+                if WINDOW_SHIFTED:
+                    row = int64(tile // TILES_ACROSS * ROW_TILE + ROW_ORIGIN + down * ROW_STEP)
+                    column = int64(tile % TILES_ACROSS * COLUMN_TILE + COLUMN_ORIGIN + across * COLUMN_STEP)
+                    from_image, from_channel = int64(image) * SOURCE_IMAGE, int64(first_channel) * SOURCE_CHANNEL
+                    window_from = (
+                        source + from_image + int64(met) * SOURCE_PLANE + from_channel
+                        + row * SOURCE_ROW + column * SOURCE_COLUMN
+                    )  # fmt: skip
+                if STRIP_SHIFTED:
+                    row, column = int64(first_row + down * ROW_HELD), int64(first_column + across * COLUMN_HELD)
+                    from_channel = int64(first_channel) * STRIP_CHANNEL
+                    strip_from = strip_plane + from_channel + row * STRIP_ROW + column * STRIP_COLUMN
                 if WRITES:
                     if begins:
-                        for n in range(HELD):
-                            held[n] = one[0]
+                        for n in range(HELD * WIDTH):
+                            held[n] = bias[n % WIDTH]
                     if met >= 0:
-                        correlate(held, window, taps, window_at + stage)
+                        find_window(window_places, window_at + stage, window_from)
+                        correlate(held, window, taps, window_places)
                     if ends and LAST:
                         row, column = int32(first_row + down * ROW_HELD), int32(first_column + across * COLUMN_HELD)
                         mine = (
                             strip_plane + int64(channel) * STRIP_CHANNEL
                             + int64(row) * STRIP_ROW + int64(column) * STRIP_COLUMN
                         )  # fmt: skip
-                        move_strip(held, mine, row, column, member < here)
+                        write_strip(held, mine, row, column, member < here)
                     elif ends:
-                        move_strip(held, strip_at, 0, 0, True)
+                        write_strip(held, strip_at, 0, 0, True)
                 elif met >= 0:
-                    move_strip(held, strip_at + stage, 0, 0, True)
-                    correlate(taps, window, held, window_at + stage)
+                    find_strip(strip_places, strip_at + stage, strip_from)
+                    read_strip(held, strip_places)
+                    find_window(window_places, window_at + stage, window_from)
+                    correlate(taps, window, held, window_places)
                 wait_for_block()
                 if STAGED_OUT and ends:
                     copy_strip(
@@ -234,12 +271,12 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
                 unit, tap_of_depth = ahead_of(unit, tap_of_depth, 1, chunks)
 
             if DW:  # over the block's threads of each channel, in their order
-                store_sums(shared + thread * SUM, taps)
+                store_sums(shared + thread * (WIDTH * SUM), taps)
                 wait_for_block()
                 number = i.unseen(thread)
                 while number < here * TAPS:
                     whose, tap = int32(number // TAPS), int32(number % TAPS)
-                    first = shared + (tap * THREADS + (whose if LAST else whose * STRIPS)) * SUM
+                    first = shared + (tap * (THREADS * WIDTH) + (whose if LAST else whose * STRIPS)) * SUM
                     total = FLOAT(0)
                     for other in range(STRIPS):
                         load_sum(one, first + other * ((CHANNELS if LAST else 1) * SUM))
@@ -300,13 +337,21 @@ def _in_turn(steps: Sequence[Callable[..., None]]) -> Callable[..., None]:
 
 
 def _window_row(form: DepthwiseForm, row: int) -> Callable[..., None]:
-    """Read one row of the window, and add up all that it takes part in: step(sums, window, factors, address)."""
+    """Read one row of the window, and add up all that it takes part in: step(sums, window, factors, places)."""
     rows, columns, source = form.rows, form.columns, form.source
-    across = form.channels if form.channels_last else 1
     used = sorted(set(columns.meets.values()))
     where = {column: index for index, column in enumerate(used)}
-    read = i.gatherer(
-        "shared", form.dtype, tuple((row * source.pitch + column * across) * form.itemsize for column in used)
+    width, (row_step, column_step) = form.width, form.source_strides[2:]
+    read = i.gatherer_from(
+        form.dtype,
+        tuple(
+            (
+                source.shift(row * row_step + column * column_step),
+                (row * source.pitch + column * source.step) * form.itemsize,
+            )
+            for column in used
+        ),
+        form.width,
     )
     table = []
     for (strip_row, tap_row), window_row in rows.meets.items():
@@ -315,47 +360,79 @@ def _window_row(form: DepthwiseForm, row: int) -> Callable[..., None]:
                 strip = strip_row * columns.held + strip_column
                 tap = tap_row * columns.taps + tap_column
                 sums, factor = (strip, tap) if form.writes_strip else (tap, strip)
-                table.append((sums, where[column], factor))
+                for channel in range(width):
+                    at = where[column] * width + channel
+                    table.append((sums * width + channel, at, factor * width + channel))
     add = i.multiply_adds(tuple(sorted(table, key=lambda each: (each[2], each[1]))))
 
     @device_function
-    def step(sums: Any, window: Any, factors: Any, address: int) -> None:
-        read(window, address)
+    def step(sums: Any, window: Any, factors: Any, places: Any) -> None:
+        read(window, places)
         add(sums, window, factors)
 
     return step
 
 
-def _strip(form: DepthwiseForm) -> Callable[..., None]:
-    """move(values, address, row, column, mine): a thread's strip, read for dW, else written."""
+def _places(shifts: int) -> Callable[..., None]:
+    """find(places, address, there): the address in shared memory of what lies `there` in the array, and those it would
+    have with each other shift that its neighbours may have; `address` is the one without a shift.
+    """
+    SHIFTS, APART = shifts, 16 // max(1, shifts)
+
+    @device_function
+    def find(places: Any, address: int, there: int) -> None:
+        if SHIFTS == 0:
+            places[0] = int64(address)
+        else:
+            first = int32(there & 15)
+            for n in range(SHIFTS):
+                places[n] = int64(address + ((first + n * APART) & 15))
+
+    return find
+
+
+def _strip_offsets(form: DepthwiseForm, row_step: int, column_step: int) -> tuple[int, ...]:
+    return tuple(
+        row * row_step + column * column_step for row in range(form.rows.held) for column in range(form.columns.held)
+    )
+
+
+def _strip_reader(form: DepthwiseForm) -> Callable[..., None]:
+    """read(values, places): a thread's strip of dY, for dW."""
+    tile = form.strip or form.source
+    offsets = _strip_offsets(form, tile.pitch * form.itemsize, tile.step * form.itemsize)
+    further = _strip_offsets(form, *form.strip_strides[2:])
+    return i.gatherer_from(form.dtype, tuple(zip(map(tile.shift, further), offsets, strict=True)), form.width)
+
+
+def _strip_writer(form: DepthwiseForm) -> Callable[..., None]:
+    """write(values, address, row, column, mine): a thread's strip of dX or Y."""
     rows, columns = form.rows, form.columns
-    WRITE, STAGED = form.writes_strip, form.strip is not None
+    STAGED = form.strip is not None
     if form.strip:
-        steps = form.strip.pitch * form.itemsize, (form.channels if form.channels_last else 1) * form.itemsize
+        steps = form.strip.pitch * form.itemsize, form.strip.step * form.itemsize
     else:
         steps = form.strip_strides[2:]
-    offsets = tuple(row * steps[0] + column * steps[1] for row in range(rows.held) for column in range(columns.held))
-    gather = i.gatherer("shared", form.dtype, offsets)
-    scatter = i.scatterer("shared" if STAGED else "global", form.dtype, offsets, form.native_bfloat16)
+    scatter = i.scatterer(
+        "shared" if STAGED else "global", form.dtype, _strip_offsets(form, *steps), form.native_bfloat16, form.width
+    )
     CLIPPED = not (STAGED or (rows.exact and columns.exact))
+    limits = rows.strip, columns.strip
     scatter_inside = i.clipped_scatterer(
-        form.dtype, (rows.held, columns.held), steps, (rows.strip, columns.strip), form.native_bfloat16
+        form.dtype, (rows.held, columns.held), steps, limits, form.native_bfloat16, form.width
     )
 
     @device_function
-    def move(values: Any, address: int, row: int, column: int, mine: bool) -> None:
-        if WRITE:
-            if STAGED:
+    def write(values: Any, address: int, row: int, column: int, mine: bool) -> None:
+        if STAGED:
+            scatter(address, values)
+        elif mine:
+            if CLIPPED:
+                scatter_inside(address, values, row, column)
+            else:
                 scatter(address, values)
-            elif mine:
-                if CLIPPED:
-                    scatter_inside(address, values, row, column)
-                else:
-                    scatter(address, values)
-        else:
-            gather(values, address)
 
-    return move
+    return write
 
 
 def _copy(
@@ -369,14 +446,15 @@ def _copy(
     tile to tile, what lies outside is overwritten by zeros; else the zeros of the start last. Where columns are cut,
     too, the first slot of every tile lies at a whole vector of the array.
     """
-    VECTOR, ITEM, THREADS, CHANNELS, LAST = tile.vector, form.itemsize, form.threads, form.channels, form.channels_last
+    VECTOR, ITEM, THREADS, LAST = tile.vector, form.itemsize, form.threads, form.channels_last
     BYTES, FLAT, INWARD = tile.vector * form.itemsize, tile.flat, inward
     ASYNC, ZEROS = inward and form.asynchronous and BYTES >= 4, inward and form.tiles > 1
+    SHIFTED = tile.shifts > 0
     _, CHANNEL, ROW, COLUMN = strides
-    PITCH, PLANE, PLANES = tile.pitch * ITEM, tile.plane * ITEM, tile.planes
+    STEP, PITCH, PLANE, PLANES = tile.step * ITEM, tile.pitch * ITEM, tile.plane * ITEM, tile.planes
     LAST_ROW, LAST_COLUMN = rows, columns
     # the slots of a line: vectors of channels at each column, or vectors of the columns that lie inside
-    PARTS = CHANNELS // VECTOR if LAST else 1
+    PARTS = tile.step // VECTOR if LAST else 1
     BEFORE = first_column - tile.lead  # the column of the tile's first slot
     INSIDE = max(0, BEFORE), min(columns, first_column + tile.columns)
     FIRST_SLOT, FIRST_BYTE = (INSIDE[0] - BEFORE) // VECTOR, INSIDE[0] * ITEM
@@ -398,9 +476,17 @@ def _copy(
     RUN = rows * columns
     EVERY = PLANES * RUN // VECTOR
     FLOAT = float64 if form.compute == "float64" else float32
-    copy_ahead = i.async_copy(BYTES) if ASYNC else None
+    copy_ahead = i.async_copy(BYTES) if ASYNC and not SHIFTED else None
+    copy_around = i.copy_or_zeros(16) if SHIFTED else None
     load = i.loader("global" if inward else "shared", form.dtype, VECTOR)
     store = i.storer("shared" if inward else "global", form.dtype, VECTOR, form.native_bfloat16)
+
+    @device_function
+    def around(shared: int, there: int, part: int, here: int, inside: bool) -> None:
+        """One of the vectors around the channels that lie `there`; what comes before and after them is nobody's."""
+        shift = int32(there & 15)
+        wanted = int32(shift + here * ITEM - part * 16) if inside else int32(0)
+        copy_around(shared, there - shift + part * 16, max(int32(0), min(int32(16), wanted)))
 
     @device_function
     def one_vector(shared: int, there: int, values: Any) -> None:
@@ -431,9 +517,9 @@ def _copy(
                 if LAST:
                     part, column = int32(slot % PARTS), int32(slot // PARTS)
                     x = first_column + column
-                    across = x >= 0 and x < LAST_COLUMN and part * VECTOR < here
-                    to = shared + column * (CHANNELS * ITEM) + part * BYTES
-                    there = start + int64(x) * COLUMN + part * BYTES
+                    across = x >= 0 and x < LAST_COLUMN and (SHIFTED or part * VECTOR < here)
+                    to = shared + column * STEP + part * BYTES
+                    there = start + int64(x) * COLUMN + (0 if SHIFTED else part * BYTES)
                 elif CUT:
                     x = first_column - LEAD + slot * VECTOR
                     across = x >= 0 and x < LAST_COLUMN
@@ -451,7 +537,12 @@ def _copy(
                             for step in range(STEPS):
                                 y = first_row + row + step * AT_ONCE
                                 if row + step * AT_ONCE < END:
-                                    if across and y >= 0 and y < LAST_ROW:
+                                    if SHIFTED:
+                                        around(
+                                            to + step * (AT_ONCE * PITCH), there + step * (AT_ONCE * ROW),
+                                            part, here, across and y >= 0 and y < LAST_ROW,
+                                        )  # fmt: skip
+                                    elif across and y >= 0 and y < LAST_ROW:
                                         one_vector(
                                             to + plane * PLANE + step * (AT_ONCE * PITCH),
                                             there + plane * CHANNEL + step * (AT_ONCE * ROW),

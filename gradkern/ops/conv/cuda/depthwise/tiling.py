@@ -30,31 +30,42 @@ _OTHER_REGISTERS = 32  # beside strip, taps and window
 _MOST_REGISTERS = 240  # of a thread; the hardware has 255, and the assembler needs some
 _STRIP_START = 300  # instructions of a thread and tile, whatever its strip
 _STRIPS = 3  # of which every way to make blocks is looked at
+_PAIR_TAPS = 9  # of a plane, where a thread may have two channels: more leave their sums no registers
+_IDLE = 1.2  # threads for each that has a channel, from which other numbers of channels are tried
 _CUTS = 4  # of a row that no block can have whole, the longest parts
 
 
 def forms(problem: DepthwiseProblem, device: Device, most: int = 1) -> Iterator[DepthwiseForm]:
-    """The most promising forms, the best first, each with other strips than those before. Of several for a dW, one has
-    a tile on its way while another is computed, be it after them: that this pays is more than the weights can tell.
+    """The most promising forms, the best first, each with other strips than those before. Of several there is one more
+    where it may pay what the weights cannot tell: for dW, a tile on its way while another is computed, be it after
+    them; for an output, to copy the narrow accesses themselves where the others copy whole vectors around them.
     """
     words = ITEMSIZE[problem.dtype] // 4 or 1
-    strips = sorted(_strips(problem, words), key=lambda each: each.cost)[:_STRIPS]
+    strips = [
+        strip
+        for width in _widths(problem)
+        for strip in sorted(_strips(problem, words, width), key=lambda each: each.cost)[:_STRIPS]
+    ]
     if not strips:
         rows, columns = problem.geometry.kernel
         raise Unfit(f"a filter of {rows}x{columns} taps has no room in registers")
-    ranked = sorted(
-        (each for strip in strips for each in _blocks(problem, strip, device)),
-        key=lambda each: each[0],
-    )
-    best: dict[tuple[int, int], DepthwiseForm] = {}
-    for _, form in ranked:
-        best.setdefault((form.rows.held, form.columns.held), form)
+
+    def ranked(around: bool) -> list[DepthwiseForm]:
+        found = [each for strip in strips for each in _blocks(problem, strip, device, around)]
+        return [form for _, form in sorted(found, key=lambda each: each[0])]
+
+    best: dict[tuple[int, int, int], DepthwiseForm] = {}
+    every = ranked(around=True)
+    for form in every:
+        best.setdefault((form.rows.held, form.columns.held, form.width), form)
     if not best:
         raise Unfit("no tile of this array fits a block's threads and shared memory")
     found = list(islice(best.values(), most))
     yield from found
     if most > 1 and problem.gradient == "dW" and all(form.stages == 1 for form in found):
-        yield from islice((form for _, form in ranked if form.stages > 1), 1)
+        yield from islice((form for form in every if form.stages > 1), 1)
+    elif most > 1 and problem.gradient != "dW" and found[0].source.shifts:
+        yield from islice(ranked(around=False), 1)
 
 
 def form_of(
@@ -64,8 +75,12 @@ def form_of(
     channels: int,
     stages: int,
     device: Device,
+    width: int = 1,
+    around: bool = True,
 ) -> DepthwiseForm:
-    """The form with these strips, and the widest accesses that the arrays allow."""
+    """The form with these strips, and the widest accesses that the arrays allow; around: where these are narrow, whole
+    vectors around them.
+    """
     source, strip = _roles(problem)
     made = DepthwiseForm(
         depth_of(problem),
@@ -84,13 +99,17 @@ def form_of(
         asynchronous=device.capability >= (8, 0),
         native_bfloat16=device.capability >= (8, 0),
         bias_stride=problem.bias_stride,
+        width=width,
     )
     columns = made.columns
     vectors = (
         _vector(problem, made, made.source, source, columns.source, columns.threads * columns.step),
         _vector(problem, made, made.strip, strip, columns.strip, gcd(columns.block, columns.shift)),
     )
-    return replace(made, vectors=vectors)
+    around = around and made.asynchronous and problem.channels_last
+    narrow = [around and vector * made.itemsize < 16 for vector in vectors]
+    shifted = narrow[0], narrow[1] and problem.gradient == "dW"  # an output is not copied
+    return replace(made, vectors=vectors, shifted=shifted)
 
 
 def _roles(problem: DepthwiseProblem) -> tuple[Plane, Plane]:
@@ -150,9 +169,21 @@ class _Strip:
     cost: float  # the same for all threads of a plane
     held: tuple[int, int]
     registers: int
+    width: int
 
 
-def _strips(problem: DepthwiseProblem, words: int) -> Iterator[_Strip]:
+def _widths(problem: DepthwiseProblem) -> tuple[int, ...]:
+    """How many channels a thread may take: two of 16 bits, where there are enough for most threads of a warp to have
+    some of one position, and where that is faster.
+    """
+    geometry, arrays = problem.geometry, (problem.dY, problem.X)
+    words = problem.channels_last and ITEMSIZE[problem.dtype] == 2 and problem.channels % 2 == 0
+    steps = [step for each in arrays for step in (each.alignment, each.strides[0], *each.strides[2:], each.apart)]
+    faster = problem.channels > 32 and geometry.taps <= _PAIR_TAPS and geometry.strides == (1, 1)
+    return (1, 2) if words and all(step % 4 == 0 for step in steps) and faster else (1,)
+
+
+def _strips(problem: DepthwiseProblem, words: int, width: int) -> Iterator[_Strip]:
     """Every strip a thread may hold."""
     geometry = problem.geometry
     units, sizes = (geometry.strides, geometry.spatial) if problem.gradient == "dX" else ((1, 1), geometry.out)
@@ -168,17 +199,16 @@ def _strips(problem: DepthwiseProblem, words: int) -> Iterator[_Strip]:
             _axis(geometry, problem.gradient, index, each, threads[index]) for index, each in enumerate(held)
         )
         used = len(set(columns.meets.values()))
-        registers = words * (held[0] * held[1] + geometry.taps + used) + _OTHER_REGISTERS
+        registers = words * width * (held[0] * held[1] + geometry.taps + used) + _OTHER_REGISTERS
         if registers > _MOST_REGISTERS:
             continue
-        loads = used * len(set(rows.meets.values())) * convert
+        loads = used * len(set(rows.meets.values())) * (convert + width - 1)
         if not problem.channels_last:
             loads *= _ways(columns, words)
-        multiply_adds = len(rows.meets) * len(columns.meets) * (2 if words == 2 else 1)
+        multiply_adds = len(rows.meets) * len(columns.meets) * (2 if words == 2 else 1) * width
         each = multiply_adds + loads + 3 * convert * held[0] * held[1] + _STRIP_START
-        yield _Strip(
-            each, each * threads[0] * threads[1] * _few(REGISTERS // (32 * registers)), (held[0], held[1]), registers
-        )
+        cost = each * threads[0] * threads[1] / width * _few(REGISTERS // (32 * registers))
+        yield _Strip(each, cost, (held[0], held[1]), registers, width)
 
 
 def _ways(columns: Axis, words: int) -> float:
@@ -188,13 +218,15 @@ def _ways(columns: Axis, words: int) -> float:
     return max(banks.count(bank) for bank in banks)
 
 
-def _blocks(problem: DepthwiseProblem, strip: _Strip, device: Device) -> Iterator[tuple[float, DepthwiseForm]]:
+def _blocks(
+    problem: DepthwiseProblem, strip: _Strip, device: Device, around: bool
+) -> Iterator[tuple[float, DepthwiseForm]]:
     """How many strips and channels a block may take, and how many tiles wait in shared memory: (cost, form)."""
     axes = [_axis(problem.geometry, problem.gradient, index, each, 1) for index, each in enumerate(strip.held)]
     whole = axes[0].tiles, axes[1].tiles
     resident = min(_MOST_RESIDENT, REGISTERS // max(64, strip.registers + 8) // 32 * 32)
-    for (threads, channels), stages in product(_threads(problem, whole), (2, 1)):
-        form = form_of(problem, strip.held, threads, channels, stages, device)
+    for (threads, channels), stages in product(_threads(problem, whole, strip.width, around), (2, 1)):
+        form = form_of(problem, strip.held, threads, channels, stages, device, strip.width, around)
         blocks = min(
             device.shared_bytes // (form.shared_bytes + RESERVED), max(1, resident // form.threads), _MOST_BLOCKS
         )
@@ -205,12 +237,12 @@ def _blocks(problem: DepthwiseProblem, strip: _Strip, device: Device) -> Iterato
         for index, axis in enumerate((form.rows, form.columns)):
             used *= whole[index] / (axis.tiles * axis.threads)
         copies = sum(_copies(form, each) for each in (form.source, form.strip) if each)
-        waiting = (0.5 if stages == 1 else 0.3) / blocks
+        copying, waiting = (1, (0.5, 0.3)) if strip.width == 1 else (0.5, (0.8, 0.2))
         scattered = 1.0
         if problem.channels_last:  # the channels of a position are one run of bytes, and whole rows of strips are best
             scattered = 1 + 16 / (channels * form.itemsize) + (0.5 if form.columns.tiles > 1 else 0)
-        passing = _few(blocks * warps) + waiting
-        cost = strip.cost * (1 + copies / strip.instructions) / used * passing * scattered
+        passing = _few(blocks * warps) + waiting[stages - 1] / blocks
+        cost = strip.cost * (1 + copying * copies / strip.instructions) / used * passing * scattered
         yield cost, form.resident(max(1, min(blocks, resident // form.threads)))
 
 
@@ -218,7 +250,7 @@ def _copies(form: DepthwiseForm, tile: SharedTile) -> float:
     """Instructions with which a thread copies its part of a tile between global and shared memory."""
     if tile.flat:
         return 10 * tile.elements / tile.vector / form.threads
-    line = max(1, tile.columns * (form.channels if form.channels_last else 1) // tile.vector)
+    line = max(1, tile.columns * tile.step // tile.vector)
     steps = -(-tile.rows * tile.planes // max(1, form.threads // line)) * -(-line // form.threads)
     return steps * (14 if form.tiles > 1 else 7) * (1 if tile.vector * form.itemsize >= 4 else 2)
 
@@ -228,12 +260,14 @@ def _few(warps: int) -> float:
     return 1 + 3 / max(1, warps)
 
 
-def _threads(problem: DepthwiseProblem, whole: tuple[int, int]) -> Iterator[tuple[tuple[int, int], int]]:
+def _threads(
+    problem: DepthwiseProblem, whole: tuple[int, int], width: int, around: bool
+) -> Iterator[tuple[tuple[int, int], int]]:
     """(rows, columns) of strips and channels that a block may have."""
     if problem.channels_last:
-        for channels in (32, 16) if problem.channels > 16 else (_power(problem.channels),):
+        for channels in _channels(problem, width, around):
             for down, across in product(_parts(whole[0]), _parts(whole[1])):
-                if channels * down * across <= 2 * _MOST_THREADS:
+                if channels // width * down * across <= 2 * _MOST_THREADS:
                     yield (down, across), channels
         return
     rows = [whole[1]]
@@ -247,6 +281,22 @@ def _threads(problem: DepthwiseProblem, whole: tuple[int, int]) -> Iterator[tupl
         for channels in range(1, most + 1):
             if channels == most or problem.channels % channels == 0:
                 yield (down, across), channels
+
+
+def _channels(problem: DepthwiseProblem, width: int, around: bool) -> list[int]:
+    """Of a block, where they are the last axis: whole vectors and warps. Where vectors go around them any number is as
+    good, and what these would leave idle counts.
+    """
+    channels = problem.channels
+    if channels <= 16:
+        return [_power(channels)]
+    found = [32, 16] if width == 1 else [64]
+    if around and channels * ITEMSIZE[problem.dtype] % 16:
+        for most in tuple(found):
+            groups = -(-channels // most)
+            if groups * most > _IDLE * channels:
+                found.append(width * -(-channels // (width * groups)))
+    return sorted(set(found), reverse=True)
 
 
 def _parts(count: int) -> list[int]:
