@@ -116,10 +116,9 @@ def test_planes_that_follow_each_other_along_depth(gradient: str, last: bool, st
         (5, h, 8, {}),
         (9, b, 8, {"offset": 3, "spread": 1}),
         (6, b, 4, {"offset": 1, "spread": 7}),
-        (12, h, 2, {"strides": (1, 2)}),
         (8, h, 1, {"offset": 3}),
         (5, f, 4, {"offset": 1, "strides": (2, 1)}),
-        (3, d, 2, {"offset": 1}),
+        (18, h, 4, {"strides": (1, 2)}),
     ],
 )
 def test_whole_vectors_around_channels_that_make_none(
@@ -132,6 +131,15 @@ def test_whole_vectors_around_channels_that_make_none(
         assert form.source.shifts == shifts
         assert gradient != "dW" or (form.strip and form.strip.shifts == shifts)
     assert tiles.tiles > 1 == whole.tiles
+
+
+@pytest.mark.parametrize(("gradient", "shifts"), [("dX", 0), ("dW", 2), ("Y", 0)])
+def test_accesses_of_8_bytes_are_left_as_they_are_but_for_dW(gradient: str, shifts: int) -> None:
+    how = {"strides": (1, 2), "pads": (1, 1, 1, 1), "channels_last": True}
+    form = check(Depthwise(gradient, 2, 12, (7, 9), (3, 3), dtype=h, **how), (2, 4), (2, 2), 4, chunks=2)
+    assert form.source.shifts == shifts
+    form = check(Depthwise(gradient, 2, 3, (7, 9), (3, 3), dtype=d, **how), (2, 4), (2, 2), 4, chunks=2)
+    assert form.source.shifts == 0
 
 
 @pytest.mark.parametrize("gradient", ["dX", "dW", "Y"])

@@ -113,8 +113,14 @@ def test_candidates_are_made_again_from_what_the_store_keeps_of_them() -> None:
     from gradkern.ops.conv.cuda.depthwise import candidates, mma_candidates
     from gradkern.search.candidate import Unfit
 
-    problem, device = make(MMA_CASES[1])[0], Device(0, (9, 0), 132, SHARED_MEMORY[9, 0])
-    for module, number in ((candidates, 3), (mma_candidates, 2)):
+    device = Device(0, (9, 0), 132, SHARED_MEMORY[9, 0])
+    around, pairs, problem = (make(case)[0] for case in (CASES[12], CASES[14], MMA_CASES[1]))
+    for problem, module, number in (
+        (around, candidates, 3),  # one of them without vectors around channels
+        (pairs, candidates, 2),
+        (problem, candidates, 3),
+        (problem, mma_candidates, 2),
+    ):
         found = list(module.candidates(problem, device))
         assert len({each.name for each in found}) == number
         for each in found:

@@ -30,6 +30,7 @@ _OTHER_REGISTERS = 32  # beside strip, taps and window
 _MOST_REGISTERS = 240  # of a thread; the hardware has 255, and the assembler needs some
 _STRIP_START = 300  # instructions of a thread and tile, whatever its strip
 _STRIPS = 3  # of which every way to make blocks is looked at
+_MOST_PAIRS = 384  # threads of a block with two channels each, which may be the only one of its multiprocessor
 _PAIR_TAPS = 9  # of a plane, where a thread may have two channels: more leave their sums no registers
 _IDLE = 1.2  # threads for each that has a channel, from which other numbers of channels are tried
 _CUTS = 4  # of a row that no block can have whole, the longest parts
@@ -106,9 +107,11 @@ def form_of(
         _vector(problem, made, made.source, source, columns.source, columns.threads * columns.step),
         _vector(problem, made, made.strip, strip, columns.strip, gcd(columns.block, columns.shift)),
     )
+    # bytes of an access up to which copying whole vectors around it was measured to be faster
+    narrow = 8 if made.itemsize == 2 and (width > 1 or problem.gradient == "dW") else 4
     around = around and made.asynchronous and problem.channels_last
-    narrow = [around and vector * made.itemsize < 16 for vector in vectors]
-    shifted = narrow[0], narrow[1] and problem.gradient == "dW"  # an output is not copied
+    source_around, strip_around = (around and vector * made.itemsize <= narrow for vector in vectors)
+    shifted = source_around, strip_around and problem.gradient == "dW"  # an output is not copied
     return replace(made, vectors=vectors, shifted=shifted)
 
 
@@ -266,8 +269,9 @@ def _threads(
     """(rows, columns) of strips and channels that a block may have."""
     if problem.channels_last:
         for channels in _channels(problem, width, around):
+            most = 2 * _MOST_THREADS if width == 1 else _MOST_PAIRS
             for down, across in product(_parts(whole[0]), _parts(whole[1])):
-                if channels // width * down * across <= 2 * _MOST_THREADS:
+                if channels // width * down * across <= most:
                     yield (down, across), channels
         return
     rows = [whole[1]]
