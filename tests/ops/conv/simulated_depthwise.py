@@ -125,7 +125,8 @@ def test_whole_vectors_around_channels_that_make_none(
     gradient: str, channels: int, dtype: str, shifts: int, how: dict[str, Any]
 ) -> None:
     case = Depthwise(gradient, 2, channels, (7, 9), (3, 3), pads=(1, 1, 1, 1), dtype=dtype, channels_last=True, **how)
-    strip = tuple(2 * stride if gradient == "dX" else 2 for stride in case.strides or (1, 1))
+    down, across = case.strides if case.strides and gradient == "dX" else (1, 1)
+    strip = 2 * down, 2 * across
     tiles, whole = check(case, strip, (2, 2), 4, chunks=2), check(case, strip, (4, 5), 4, stages=1)
     for form in tiles, whole:
         assert form.source.shifts == shifts
@@ -146,7 +147,7 @@ def test_accesses_of_8_bytes_are_left_as_they_are_but_for_dW(gradient: str, shif
 @pytest.mark.parametrize("channels", [16, 10, 12])
 @pytest.mark.parametrize("dtype", [b, h])
 def test_two_channels_of_a_thread(gradient: str, channels: int, dtype: str) -> None:
-    how = {"pads": (1, 1, 1, 1), "dtype": dtype, "channels_last": True, "biased": gradient == "Y"}
+    how: dict[str, Any] = {"pads": (1, 1, 1, 1), "dtype": dtype, "channels_last": True, "biased": gradient == "Y"}
     whole = check(Depthwise(gradient, 3, channels, (6, 8), (3, 3), **how), (3, 4), (2, 2), 8, chunks=2, width=2)
     assert (whole.lanes, whole.threads) == (4, 16)
     how |= {"offset": 2, "spread": 2}

@@ -114,13 +114,13 @@ def test_candidates_are_made_again_from_what_the_store_keeps_of_them() -> None:
     from gradkern.search.candidate import Unfit
 
     device = Device(0, (9, 0), 132, SHARED_MEMORY[9, 0])
-    around, pairs, problem = (make(case)[0] for case in (CASES[12], CASES[14], MMA_CASES[1]))
-    for problem, module, number in (
-        (around, candidates, 3),  # one of them without vectors around channels
-        (pairs, candidates, 2),
-        (problem, candidates, 3),
-        (problem, mma_candidates, 2),
+    for case, module, number in (
+        (CASES[12], candidates, 3),  # one of them without vectors around channels
+        (CASES[14], candidates, 2),
+        (MMA_CASES[1], candidates, 3),
+        (MMA_CASES[1], mma_candidates, 2),
     ):
+        problem = make(case)[0]
         found = list(module.candidates(problem, device))
         assert len({each.name for each in found}) == number
         for each in found:
