@@ -153,7 +153,8 @@ def test_two_channels_of_a_thread(gradient: str, channels: int, dtype: str) -> N
     how |= {"offset": 2, "spread": 2}
     form = check(Depthwise(gradient, 2, channels, (7, 9), (3, 2), **how), (2, 4), (2, 2), 8, stages=1, width=2)
     assert form.source.shifts in (1, 2, 4)
-    deep = Depthwise(gradient, 2, channels, (3, 4, 5), (3, 3, 3), **how | {"pads": (1,) * 6})
+    how["pads"] = (1,) * 6
+    deep = Depthwise(gradient, 2, channels, (3, 4, 5), (3, 3, 3), **how)
     check(deep, (2, 5), (1, 1), 8, chunks=2, width=2)
 
 
