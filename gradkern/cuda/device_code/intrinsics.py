@@ -263,8 +263,8 @@ def gatherer_from(dtype: str, places: tuple[tuple[int, int], ...], width: int = 
         for index, (which, offset) in enumerate(places):
             address = builder.trunc(builder.load(builder.gep(addresses, [_WORD(which)])), ir.IntType(32))
             words = _load_words(builder, "shared", address, offset, width * _ITEMSIZE[dtype])
-            for which, element in enumerate(_from_words(builder, words, dtype, width)):
-                builder.store(element, builder.gep(array, [_WORD(width * index + which)]))
+            for n, element in enumerate(_from_words(builder, words, dtype, width)):
+                builder.store(element, builder.gep(array, [_WORD(width * index + n)]))
         return context.get_dummy_value()
 
     def declare(_typing: Any, values: Any, addresses: Any) -> Any:
@@ -286,7 +286,7 @@ def scatterer(
     def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         array = cgutils.create_struct_proxy(signature.args[1])(context, builder, values[1]).data
         for index, offset in enumerate(offsets):
-            elements = [builder.load(builder.gep(array, [_WORD(width * index + which)])) for which in range(width)]
+            elements = [builder.load(builder.gep(array, [_WORD(width * index + n)])) for n in range(width)]
             words = _to_words(builder, elements, dtype, native_bfloat16)
             _store_words(builder, space, values[0], offset, words)
         return context.get_dummy_value()
@@ -306,8 +306,8 @@ def clipped_scatterer(
     native_bfloat16: bool = True,
     width: int = 1,
 ) -> Callable[..., Any]:
-    """A device function scatter(address, values, row, column): a tile of `sizes` places, each of `width` elements and
-    at most 8 bytes, to global memory.
+    """A device function scatter(address, values, row, column): a tile of `sizes` places to global memory, each an
+    element or two of 16 bits.
 
     The tile's first element is at `address` and at (row, column) of an array of `limits` places; `steps` are the
     bytes from row to row and column to column. What lies outside the array is left out, without a branch for each.
@@ -327,14 +327,11 @@ def clipped_scatterer(
         for row in range(sizes[0]):
             for column in range(sizes[1]):
                 first = width * (row * sizes[1] + column)
-                elements = [builder.load(builder.gep(array, [_WORD(first + which)])) for which in range(width)]
+                elements = [builder.load(builder.gep(array, [_WORD(first + n)])) for n in range(width)]
                 if dtype == "float64":
                     word = builder.bitcast(elements[0], ir.IntType(64))
                 else:
-                    word, *more = _to_words(builder, elements, dtype, native_bfloat16)
-                    if more:
-                        high = builder.shl(builder.zext(more[0], ir.IntType(64)), ir.IntType(64)(32))
-                        word = builder.or_(builder.zext(word, ir.IntType(64)), high)
+                    word = _to_words(builder, elements, dtype, native_bfloat16)[0]
                 within = builder.zext(builder.and_(inside[0][row], inside[1][column]), _WORD)
                 kind = ir.FunctionType(ir.VoidType(), [values[0].type, word.type, _WORD])
                 line = text.format(bits=bits, offset=row * steps[0] + column * steps[1])
