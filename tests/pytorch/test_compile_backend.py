@@ -368,8 +368,11 @@ def test_gates_are_told_apart_from_mistakes() -> None:
     assert gates_of(True).reason("linear + gelu", x[:0]) == "it is empty"
     with pytest.raises(ArgumentError, match=r"option gradkern has 'batchnorm' \(did you mean batch_norm "):
         gates_of({"batchnorm": 1})
-    with pytest.raises(ArgumentError, match="option gradkern has -1 for 'batch_norm'; expected bytes, True or False"):
-        gates_of(-1)
+    with pytest.raises(ArgumentError, match=r"option gradkern has -1 for 'batch_norm'; expected bytes, True or False$"):
+        gates_of({"batch_norm": -1})
+    for wrong in (-1, ["batch_norm"], 0.5):
+        with pytest.raises(ArgumentError, match=r"option gradkern is .*; expected bytes, True or False, or a dict of"):
+            gates_of(wrong)
 
 
 @pytest.mark.thorough

@@ -89,15 +89,17 @@ def gates_of(change: Any) -> Gates:
     least: dict[str, int | None] = {name: gate.least for name, gate in GATES.items()}
     if change is None:
         return Gates(least)
-    if not isinstance(change, Mapping):
+    by_fusion = isinstance(change, Mapping)
+    if not by_fusion:
         change = dict.fromkeys(GATES, change)
     for name, value in change.items():
         if name not in GATES:
             hint = nearest(name, GATES) if isinstance(name, str) else ""
             raise ArgumentError(f"torch.compile: option gradkern has {name!r}{hint}; expected {', '.join(GATES)}")
         if not isinstance(value, int) or value < 0:
-            raise ArgumentError(
-                f"torch.compile: option gradkern has {value!r} for {name!r}; expected bytes, True or False"
+            whose, more = (
+                (f"has {value!r} for {name!r}", "") if by_fusion else (f"is {value!r}", ", or a dict of these")
             )
+            raise ArgumentError(f"torch.compile: option gradkern {whose}; expected bytes, True or False{more}")
         least[name] = (0 if value else None) if isinstance(value, bool) else value
     return Gates(least, change.keys())
