@@ -37,7 +37,7 @@ __all__ = [
 SCHEMA = 3
 """Raised with every change of what a file says. It is part of the key: files of other schemas are not looked at."""
 SUFFIX = ".json"
-_MAGIC = b"gradkern search 3\n"
+_MAGIC = f"gradkern search {SCHEMA}\n".encode()
 
 
 @dataclass(frozen=True, slots=True)

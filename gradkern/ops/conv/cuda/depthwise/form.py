@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from math import gcd, prod
+from math import gcd
 from typing import Literal
 
 from gradkern.cuda.device_code.columns import ITEMSIZE, up
@@ -142,9 +142,9 @@ class SharedTile:
     flat: bool
     shifts: int = 0
 
-    def shift(self, row_bytes: int) -> int:
+    def shift(self, further: int) -> int:
         """Which of the shifts a position has that is so many bytes further in the array than one with the first."""
-        return row_bytes % 16 * self.shifts // 16
+        return further % 16 * self.shifts // 16
 
     @property
     def elements(self) -> int:
@@ -267,10 +267,10 @@ class DepthwiseForm:
     def source(self) -> SharedTile:
         """The window's array in shared memory."""
         rows, columns = self.rows, self.columns
-        contiguous = self._contiguous(self.source_strides, rows.source, columns.source)
-        flat = rows.alone and columns.alone and contiguous
         if self.channels_last:
             return self._channels_last(rows.window, columns.window, 0)
+        contiguous = self._contiguous(self.source_strides, rows.source, columns.source)
+        flat = rows.alone and columns.alone and contiguous
         return self._shared(rows.window, columns.window, columns.origin, rows.step, columns.step, self.vectors[0], flat)
 
     @cached_property
@@ -347,11 +347,6 @@ class DepthwiseForm:
     def multiply_adds(self) -> int:
         """Of one thread and image."""
         return len(self.rows.meets) * len(self.columns.meets) * self.width
-
-    @property
-    def window_loads(self) -> int:
-        """Of one thread and image, from shared memory."""
-        return prod(len(set(axis.meets.values())) for axis in (self.rows, self.columns))
 
 
 @lru_cache(1 << 16)

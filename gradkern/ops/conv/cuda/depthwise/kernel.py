@@ -226,7 +226,7 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
                 wait_for_block()
                 begins, ends = TURNS == 1 or tap_of_depth == 0, TURNS == 1 or tap_of_depth == TURNS - 1
                 strip_plane = strip + int64(image) * STRIP_IMAGE + int64(plane) * STRIP_PLANE
-                window_from, strip_from = int64(0), int64(0)  # where its first elements lie, as far as it counts
+                window_from, strip_from = int64(0), int64(0)  # where the thread's first elements lie, if shifts matter
                 if WINDOW_SHIFTED:
                     row = int64(tile // TILES_ACROSS * ROW_TILE + ROW_ORIGIN + down * ROW_STEP)
                     column = int64(tile % TILES_ACROSS * COLUMN_TILE + COLUMN_ORIGIN + across * COLUMN_STEP)
@@ -444,7 +444,8 @@ def _copy(
     `global` is the address of the image's first channel here; only what lies inside the array is copied. A thread
     keeps its columns and walks down the rows, so that an access costs little more than itself. Where a block goes from
     tile to tile, what lies outside is overwritten by zeros; else the zeros of the start last. Where columns are cut,
-    too, the first slot of every tile lies at a whole vector of the array.
+    too, the first slot of every tile lies at a whole vector of the array. Of a tile with shifts the vectors are those
+    around a position's channels.
     """
     VECTOR, ITEM, THREADS, LAST = tile.vector, form.itemsize, form.threads, form.channels_last
     BYTES, FLAT, INWARD = tile.vector * form.itemsize, tile.flat, inward
@@ -476,7 +477,7 @@ def _copy(
     RUN = rows * columns
     EVERY = PLANES * RUN // VECTOR
     FLOAT = float64 if form.compute == "float64" else float32
-    copy_ahead = i.async_copy(BYTES) if ASYNC and not SHIFTED else None
+    copy_ahead = i.async_copy(BYTES) if ASYNC else None
     copy_around = i.copy_or_zeros(16) if SHIFTED else None
     load = i.loader("global" if inward else "shared", form.dtype, VECTOR)
     store = i.storer("shared" if inward else "global", form.dtype, VECTOR, form.native_bfloat16)

@@ -240,6 +240,7 @@ def _blocks(
         for index, axis in enumerate((form.rows, form.columns)):
             used *= whole[index] / (axis.tiles * axis.threads)
         copies = sum(_copies(form, each) for each in (form.source, form.strip) if each)
+        # two channels of a thread have more to do for what a block copies, and wait longer where nothing is ahead
         copying, waiting = (1, (0.5, 0.3)) if strip.width == 1 else (0.5, (0.8, 0.2))
         scattered = 1.0
         if problem.channels_last:  # the channels of a position are one run of bytes, and whole rows of strips are best
