@@ -415,30 +415,35 @@ def matrix_product(dtype: str) -> Callable[..., Any]:
     return intrinsic(declare)
 
 
-if SIMULATED:
-    load_turned = simulated.load_turned
-else:
+def _matrix_loader(turned: bool) -> Callable[..., Any]:
+    """Four 8 x 8 matrices of 16-bit numbers in shared memory into words[0:4] of a warp's lanes: load(words, address),
+    which is ldmatrix.x4.
+
+    Lane 8 n + r gives the address of row r of matrix n, a multiple of 16. Lane 4 g + q gets of each matrix the columns
+    2 q and 2 q + 1 of row g; turned, column g of the rows 2 q and 2 q + 1.
+    """
+    if SIMULATED:
+        return simulated.load_turned if turned else simulated.load_matrices
 
     @intrinsic
-    def load_turned(_typing: Any, words: Any, address: Any) -> Any:
-        """Four 8 x 8 matrices of 16-bit numbers in shared memory, turned over, into words[0:4] of a warp's lanes, as
-        matrix_product takes them: ldmatrix.x4.trans.
-
-        Lane 8 n + r gives the address of row r of matrix n, a multiple of 16. Lane 4 g + q gets of each matrix column
-        g of the rows 2 q and 2 q + 1.
-        """
-
+    def load(_typing: Any, words: Any, address: Any) -> Any:
         def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
             kind = ir.FunctionType(ir.LiteralStructType([_WORD] * 4), [_WORD])
-            text = "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {$0,$1,$2,$3}, [$4];"
-            load = ir.InlineAsm(kind, text, "=r,=r,=r,=r,r,~{memory}", True)
-            result = builder.call(load, [values[1]], attrs=("convergent",))
+            how = ".trans" if turned else ""
+            text = f"ldmatrix.sync.aligned.m8n8.x4{how}.shared.b16 {{$0,$1,$2,$3}}, [$4];"
+            asked = ir.InlineAsm(kind, text, "=r,=r,=r,=r,r,~{memory}", True)
+            result = builder.call(asked, [values[1]], attrs=("convergent",))
             for n in range(4):
                 builder.store(builder.extract_value(result, n), builder.gep(array, [_WORD(n)]))
             return context.get_dummy_value()
 
         return types.void(words, types.int32), lower
+
+    return load
+
+
+load_matrices, load_turned = _matrix_loader(turned=False), _matrix_loader(turned=True)
 
 
 def _load_words(builder: Any, space: str, address: Any, offset: int, size: int) -> list[Any]:

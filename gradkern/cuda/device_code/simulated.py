@@ -337,10 +337,22 @@ def matrix_product(dtype: str) -> Callable[..., None]:
     return multiply
 
 
-def load_turned(words: Any, address: int) -> None:
+def load_matrices(words: Any, address: int) -> None:
+    of_lanes = _rows_of_matrices(address)
+    row, pair = divmod(_thread().thread_id % 32, 4)
+    for n in range(4):
+        words[n] = _array(of_lanes[8 * n + row], "int32", 4)[pair]
+
+
+def _rows_of_matrices(address: int) -> dict[int, int]:
     of_lanes = _exchanged(int(address))
     if any(each % 16 for each in of_lanes.values()):
         raise ValueError("rows of matrices are not at multiples of 16 bytes")
+    return of_lanes
+
+
+def load_turned(words: Any, address: int) -> None:
+    of_lanes = _rows_of_matrices(address)
     column, pair = divmod(_thread().thread_id % 32, 4)
     for n in range(4):
         rows = [_array(of_lanes[8 * n + 2 * pair + half], "uint16", 8) for half in range(2)]

@@ -1,0 +1,158 @@
+"""The constants one kernel of a depthwise dX or Y on tensor cores is made for, and where things lie in shared memory.
+
+dX and Y are sums of one kind, in which dY and X change roles: see mma_output_kernel. The array that is read is called
+the source. As for dW (mma_form) the images stand one above another, with rows of zeros between them, and narrow ones
+side by side as well; a block takes some channels of a run of output rows, a few at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gradkern.cuda.device_code.columns import up
+from gradkern.cuda.device_code.kernel_name import kernel_name
+
+__all__ = ["BLOCK", "OCTET", "SLOTS", "STAGES", "UNIT", "WARP_CHANNELS", "WINDOW", "MmaOutputForm"]
+
+WARP_CHANNELS = 2  # of one warp, whose sums are in its registers
+STAGES = 2  # steps whose copies are on their way
+OCTET = 8  # channels that one access of 16 bytes moves
+UNIT = 4  # columns that a thread turns over together
+SLOTS = 16  # blocks of BLOCK output columns that one product of matrices takes
+BLOCK, WINDOW = 8, 16  # output columns, and those of the source that they meet: of one product of matrices
+_OUT_PITCH = 18  # words from a place of the output to the next: what a warp stores together is in different banks
+
+
+@dataclass(frozen=True)
+class MmaOutputForm:
+    """Sizes are (rows, columns), strides of arrays in bytes: from image to image, row to row and column to column.
+
+    begins   how far before an output's own row and column those of the source begin that it meets
+    turned   the filter is read from its end: of dX
+    filter_strides, bias_stride  in bytes, from channel to channel, row to row and column to column
+    rows     of the output, between two barriers
+    """
+
+    gradient: Literal["dX", "Y"]
+    dtype: str
+    total_channels: int
+    channels: int
+    source: tuple[int, int]
+    output: tuple[int, int]
+    taps: tuple[int, int]
+    begins: tuple[int, int]
+    source_strides: tuple[int, int, int]
+    output_strides: tuple[int, int, int]
+    filter_strides: tuple[int, int, int]
+    bias_stride: int | None
+    rows: int
+    blocks_per_processor: int = 1
+
+    @property
+    def name(self) -> str:
+        """In a profiler."""
+        taps = f"{self.taps[0]}x{self.taps[1]}"
+        return kernel_name(f"conv_depthwise_mma_{self.gradient}", self.dtype, self.total_channels, taps)
+
+    @property
+    def threads(self) -> int:
+        return self.channels // WARP_CHANNELS * 32
+
+    @property
+    def octets(self) -> int:
+        return self.channels // OCTET
+
+    @property
+    def groups(self) -> int:
+        return -(-self.total_channels // self.channels)
+
+    @property
+    def blocks(self) -> int:
+        """Of columns, in a row of the output."""
+        return -(-self.output[1] // BLOCK)
+
+    @property
+    def sides(self) -> int:
+        """Images side by side."""
+        return SLOTS // self.blocks
+
+    @property
+    def period(self) -> int:
+        """Rows from one image to the next below it: so far that no output row meets another image's source."""
+        begin = self.begins[0]
+        return max(self.source[0] + begin, self.output[0] + self.taps[0] - 1 - begin, self.output[0], self.rows)
+
+    @property
+    def ahead(self) -> int:
+        """The source's row that comes with an output's row: the last that this meets."""
+        return self.taps[0] - 1 - self.begins[0]
+
+    @property
+    def warm_steps(self) -> int:
+        """Before a block's first, for the rows that its first output rows meet."""
+        return -(-(self.taps[0] - 1) // self.rows)
+
+    def steps(self, images: int) -> int:
+        """Of all images."""
+        stacks = -(-images // self.sides)
+        return -(-((stacks - 1) * self.period + self.output[0]) // self.rows)
+
+    # The source in shared memory, in words of two columns: channel | row | image at a side | columns from -begin on
+    @property
+    def units(self) -> int:
+        """Of UNIT columns, that the windows of one row and side reach."""
+        return (BLOCK * (self.blocks - 1) + WINDOW) // UNIT
+
+    @property
+    def moved(self) -> int:
+        """Units of eight channels that a block moves in a step."""
+        return self.rows * self.sides * self.units * self.octets
+
+    @property
+    def side(self) -> int:
+        """Words from side to side: rows of matrices that are read together lie in different banks, as far as may be."""
+        least = self.units * UNIT // 2
+
+        def conflicts(pitch: int) -> int:
+            places = [slot // self.blocks * pitch + slot % self.blocks * (BLOCK // 2) for slot in range(8)]
+            banks = [place // 4 % 8 for place in places]
+            return max(banks.count(bank) for bank in banks)
+
+        return min(range(least, least + 17, 4), key=lambda pitch: (conflicts(pitch), pitch))
+
+    @property
+    def row(self) -> int:
+        return self.sides * self.side
+
+    @property
+    def channel(self) -> int:
+        return self.rows * self.row
+
+    @property
+    def octet_pad(self) -> int:
+        """Words between octets of channels, so that those which threads write together are in different banks."""
+        return 32 // self.octets
+
+    @property
+    def source_bytes(self) -> int:
+        return up(4 * (self.channels * self.channel + self.octets * self.octet_pad), 16)
+
+    @property
+    def raw_bytes(self) -> int:
+        """What the threads have on its way, each a unit of four vectors a stage."""
+        return STAGES * self.threads * UNIT * 16
+
+    # The output in shared memory, in words of two columns: row | slot | pair of columns | channel
+    @property
+    def place(self) -> int:
+        return _OUT_PITCH
+
+    @property
+    def output_bytes(self) -> int:
+        return up(4 * self.rows * SLOTS * (BLOCK // 2) * self.place, 16)
+
+    @property
+    def shared_bytes(self) -> int:
+        """On its way | source of even and odd steps | output of even and odd steps."""
+        return self.raw_bytes + 2 * (self.source_bytes + self.output_bytes)

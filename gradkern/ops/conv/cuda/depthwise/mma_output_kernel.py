@@ -1,0 +1,301 @@
+"""The kernel of a depthwise convolution's dX or Y on tensor cores. `build(form)` binds its constants; see
+MmaOutputForm.
+
+    O[h, w] = bias + sum over rows k and columns l of taps of F[k, l] * S[h + k - begin, w + l - begin]
+
+Of Y, S is X and F the filter; of dX, S is dY and F the filter read from its end. A channel by itself has no matrices,
+but blocks of 8 columns make some. With all blocks j of a row, of images side by side too, as the rows of a matrix,
+
+    O[h][j, n] = sum over k and c of S[h + k - begin][j, c] * T_k[c, n]     T_k[c, n] = F[k, c - n], zero elsewhere
+
+where S[..][j, c] is column 8 j + c - begin, c from 0 to 15, and n from 0 to 7: a product of 16 x 16 by 16 x 8 for each
+row of taps. T_k does not change, and a thread holds its part of it in two registers.
+
+How it goes: a block takes some channels of a run of output rows of all images, a few at a time. Threads copy vectors of
+8 channels to shared memory, each to a place of its own, some steps ahead; then they turn them over, so that two columns
+of one channel make a word. A warp walks down its channels with as many rows of sums as there are rows of taps: a row of
+the source is read once and takes part in all of them. A row of sums that is complete goes to shared memory, from where
+threads take vectors of 8 channels again. One barrier a step is enough, as there are two of everything.
+
+What lies outside the arrays is zero in shared memory: an infinity in S may make NaN of columns next to those that meet
+it. Sums are in float32; tensor cores cut off where others round, of as few products as a filter has taps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, int32, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.barriers import wait_for_block
+from gradkern.cuda.device_code.function import device_function
+from gradkern.ops.conv.cuda.depthwise.mma_output_form import (
+    BLOCK,
+    OCTET,
+    SLOTS,
+    STAGES,
+    UNIT,
+    WARP_CHANNELS,
+    MmaOutputForm,
+)
+
+__all__ = ["build"]
+
+
+def _mover(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
+    """How the source reaches shared memory: three device functions.
+
+    place(number)   of that thread: octet of channels, row of a step, image at a side, first column; where its unit goes
+    fetch(raw, start, y, image, column, images, mine)   a unit on its way to `raw`, zeros for what lies outside or is
+                    not mine; start: the address of its channels in the first image
+    turn(to, raw)   four columns of eight channels become two words of each channel
+    """
+    OCTETS, SIDES, UNITS, THREADS = form.octets, form.sides, form.units, form.threads
+    ROWS, COLUMNS = form.source
+    IMAGE, ROW, COLUMN = form.source_strides
+    BEGIN, RAW, CHANNEL = form.begins[1], 16 * THREADS, 4 * form.channel
+    OCTET_BYTES, ROW_BYTES, SIDE_BYTES = OCTET * CHANNEL + 4 * form.octet_pad, 4 * form.row, 4 * form.side
+    copy, load_vector, store_two = i.copy_or_zeros(16), i.word_loader("shared", 16), i.word_storer("shared", 8)
+
+    @device_function
+    def place(number: int) -> Any:
+        rest = i.quotient(number, int32(OCTETS))
+        octet = int32(number - rest * OCTETS)
+        line = i.quotient(rest, int32(UNITS))
+        unit = int32(rest - line * UNITS)
+        row = i.quotient(line, int32(SIDES))
+        side = int32(line - row * SIDES)
+        to = int32(octet * OCTET_BYTES + row * ROW_BYTES + side * SIDE_BYTES + unit * (2 * UNIT))
+        return octet, row, side, int32(unit * UNIT - BEGIN), to
+
+    @device_function
+    def fetch(raw: int, start: int, y: int, image: int, column: int, images: int, mine: bool) -> None:
+        raw = i.unseen(raw)
+        inside = mine and y < ROWS and image >= 0 and image < images
+        there = start + int64(image) * IMAGE + int64(y) * ROW + int64(column) * COLUMN
+        for n in range(UNIT):
+            x = int32(column + n)
+            size = int32(16) if inside and x >= 0 and x < COLUMNS else int32(0)
+            copy(raw + n * RAW, there + n * COLUMN, size)
+        i.commit_copies()
+
+    @device_function
+    def turn(to: int, raw: int) -> None:
+        words, two = cuda.local.array(16, int32), cuda.local.array(2, int32)
+        to, raw = i.unseen(to), i.unseen(raw)
+        for n in range(UNIT):
+            load_vector(words, 4 * n, raw + n * RAW)
+        for n in range(4):
+            two[0], two[1] = i.low_halves(words[n], words[4 + n]), i.low_halves(words[8 + n], words[12 + n])
+            store_two(to + 2 * n * CHANNEL, two)
+            two[0], two[1] = i.high_halves(words[n], words[4 + n]), i.high_halves(words[8 + n], words[12 + n])
+            store_two(to + (2 * n + 1) * CHANNEL, two)
+
+    return place, fetch, turn
+
+
+def _writer(form: MmaOutputForm) -> Callable[..., None]:
+    """write(shared, start, thread, first row, images, here): a step's rows from shared memory to the output.
+
+    start: the address of the block's first channel in the first image; first row: of the step, all images in one.
+    """
+    ROWS, COLUMNS = form.output
+    IMAGE, ROW, COLUMN = form.output_strides
+    OCTETS, BLOCKS, SIDES, PERIOD, STEP_ROWS = form.octets, form.blocks, form.sides, form.period, form.rows
+    PAIRS, PLACE = BLOCK // 2, 4 * form.place
+    THREADS = form.threads
+    TURNS = -(-STEP_ROWS * SLOTS * PAIRS * OCTETS // THREADS)
+    ODD = COLUMNS % 2 == 1
+    load_two, store_vector = i.word_loader("shared", 8), i.word_storer("global", 16)
+
+    @device_function
+    def write(shared: int, start: int, thread: int, first_row: int, images: int, here: int) -> None:
+        words, vector = cuda.local.array(8, int32), cuda.local.array(4, int32)
+        for turn in range(TURNS):
+            number = i.unseen(thread + turn * THREADS)
+            rest = i.quotient(number, int32(OCTETS))
+            octet = int32(number - rest * OCTETS)
+            pair = int32(rest & (PAIRS - 1))
+            slot = int32(rest >> 2 & (SLOTS - 1))
+            row = int32(rest >> 6)
+            side = i.quotient(slot, int32(BLOCKS))
+            column = int32((slot - side * BLOCKS) * BLOCK + 2 * pair)
+            tall = int32(first_row + row)
+            stack = i.quotient(tall, int32(PERIOD))
+            y = int32(tall - stack * PERIOD)
+            image = int32(stack * SIDES + side)
+            inside = row < STEP_ROWS and side < SIDES and y < ROWS and image < images and octet * OCTET < here
+            if inside and column < COLUMNS:
+                at = shared + rest * PLACE + octet * (4 * OCTET)
+                for n in range(4):
+                    load_two(words, 2 * n, at + 8 * n)
+                there = start + int64(image) * IMAGE + int64(y) * ROW + int64(column) * COLUMN + octet * (2 * OCTET)
+                for n in range(4):
+                    vector[n] = i.low_halves(words[2 * n], words[2 * n + 1])
+                store_vector(there, vector)
+                if not ODD or column + 1 < COLUMNS:
+                    for n in range(4):
+                        vector[n] = i.high_halves(words[2 * n], words[2 * n + 1])
+                    store_vector(there + COLUMN, vector)
+
+    return write
+
+
+def build(form: MmaOutputForm) -> Callable[..., None]:
+    """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
+    GROUPS, CHANNELS, TOTAL_CHANNELS, THREADS = form.groups, form.channels, form.total_channels, form.threads
+    SIDES, PERIOD, OUT_ROWS, BLOCKS, ROWS = form.sides, form.period, form.output[0], form.blocks, form.rows
+    STAGE, SOURCE_AT, SOURCE, OUT = UNIT * 16 * THREADS, form.raw_bytes, form.source_bytes, form.output_bytes
+    OUT_AT, SHARED = form.raw_bytes + 2 * SOURCE, form.shared_bytes
+    ROW_TAPS, COLUMN_TAPS = form.taps
+    CHANNEL, ROW_BYTES, SIDE_BYTES = 4 * form.channel, 4 * form.row, 4 * form.side
+    OCTET_BYTES = OCTET * CHANNEL + 4 * form.octet_pad
+    AHEAD, WARM_STEPS, MOVED = form.ahead, form.warm_steps, form.moved
+    FAR = -(-(WARM_STEPS * ROWS + max(0, -AHEAD)) // PERIOD)
+    FILTER_CHANNEL, FILTER_ROW, FILTER_COLUMN = form.filter_strides
+    TURNED = form.gradient == "dX"
+    BIASED, BIAS = form.bias_stride is not None, form.bias_stride or 0
+    LIVE = ROW_TAPS - 1 + ROWS  # rows of sums of a step, not all at a time
+    PLACE, OUT_ROW = 4 * form.place, 4 * form.place * SLOTS * (BLOCK // 2)
+
+    wait_for_copies, wait_for_all_copies = i.wait_for_copies(STAGES - 1), i.wait_for_copies(0)
+    store_zeros = i.storer("shared", "float32", 4)
+    load_half, load_bias = i.word_loader("global", 2), i.loader("global", form.dtype, 1)
+    multiply, store_four = i.matrix_product(form.dtype), i.storer("shared", form.dtype, 4)
+    place, fetch, turn = _mover(form)
+    write = _writer(form)
+
+    @device_function
+    def load_filter(right: Any, filters: int, channel: int, across: int, pair: int) -> None:
+        """A thread's part of the matrices of a channel: of row k, words 2 k and 2 k + 1."""
+        one = cuda.local.array(2, int32)
+        for row in range(ROW_TAPS):
+            for n in range(2):
+                for half in range(2):
+                    column = int32(2 * pair + half + 8 * n - across)
+                    one[half] = int32(0)
+                    if column >= 0 and column < COLUMN_TAPS:
+                        tap = int32(COLUMN_TAPS - 1 - column) if TURNED else column
+                        from_row = (ROW_TAPS - 1 - row) * FILTER_ROW if TURNED else row * FILTER_ROW
+                        load_half(
+                            one, half, filters + int64(channel) * FILTER_CHANNEL + from_row + int64(tap) * FILTER_COLUMN
+                        )
+                right[2 * row + n] = i.low_halves(one[0], one[1])
+
+    @device_function
+    def rows_of_step(sums: Any, right: Any, bias: Any, source: int, out: int) -> None:
+        """source: the address of this lane's row of a matrix; out: that of its first place."""
+        left, two, four = cuda.local.array(4, int32), cuda.local.array(2, int32), cuda.local.array(4, float32)
+        for row in range(ROWS):
+            for channel in range(WARP_CHANNELS):
+                i.load_matrices(left, source + row * ROW_BYTES + channel * CHANNEL)
+                for tap in range(ROW_TAPS):
+                    two[0] = right[(channel * ROW_TAPS + tap) * 2]
+                    two[1] = right[(channel * ROW_TAPS + tap) * 2 + 1]
+                    multiply(sums, (channel * LIVE + row + ROW_TAPS - 1 - tap) * 4, left, two)
+            for half in range(2):
+                for channel in range(WARP_CHANNELS):
+                    for n in range(2):
+                        four[2 * channel + n] = sums[(channel * LIVE + row) * 4 + 2 * half + n] + bias[channel]
+                store_four(out + row * OUT_ROW + half * (SLOTS // 2 * (BLOCK // 2) * PLACE), four)
+        for channel in range(WARP_CHANNELS):
+            for n in range(4 * (ROW_TAPS - 1)):
+                sums[channel * LIVE * 4 + n] = sums[(channel * LIVE + ROWS) * 4 + n]
+            for n in range(4 * ROWS):
+                sums[(channel * LIVE + ROW_TAPS - 1) * 4 + n] = float32(0)
+
+    def kernel(source: int, output: int, filters: int, bias: int, counter: int, images: int, chunks: int) -> None:
+        thread, images = int32(cuda.threadIdx.x), int32(images)
+        shared = i.shared_memory()
+        stacks = i.quotient(int32(images + SIDES - 1), int32(SIDES))
+        steps = i.quotient(int32((stacks - 1) * PERIOD + OUT_ROWS + ROWS - 1), int32(ROWS))
+        share = i.quotient(int32(steps + chunks - 1), int32(chunks))
+
+        octet, row, side, column, to = place(thread)
+        moves = thread < MOVED
+        raw, arrays, outs = shared + thread * 16, shared + SOURCE_AT, shared + OUT_AT
+
+        warp, lane = int32(thread >> 5), int32(thread & 31)
+        across, pair = int32(lane >> 2), int32(lane & 3)
+        first = int32(warp * WARP_CHANNELS)
+        first_octet = i.quotient(first, int32(OCTET))
+        own = int32(first_octet * OCTET_BYTES + (first - first_octet * OCTET) * CHANNEL + (lane >> 4) * 16)
+        slot = int32((lane & 7) + (lane >> 3 & 1) * 8)
+        slot_side = i.quotient(slot, int32(BLOCKS))
+        if slot < SIDES * BLOCKS:  # else the first's, for sums that nobody reads
+            own += slot_side * SIDE_BYTES + (slot - slot_side * BLOCKS) * (2 * BLOCK)
+        own_out = int32((across * (BLOCK // 2) + pair) * PLACE + first * 4)
+
+        right = cuda.local.array(WARP_CHANNELS * ROW_TAPS * 2, int32)
+        of_channel = cuda.local.array(ROW_TAPS * 2, int32)
+        sums, added = cuda.local.array(WARP_CHANNELS * LIVE * 4, float32), cuda.local.array(WARP_CHANNELS, float32)
+        one, zeros = cuda.local.array(1, float32), cuda.local.array(4, float32)
+        for n in range(4):
+            zeros[n] = float32(0)
+
+        item = int32(cuda.blockIdx.x)
+        while item < GROUPS * chunks:
+            chunk = i.quotient(item, int32(GROUPS))
+            group = int32(item - chunk * GROUPS)
+            first_channel = int32(group * CHANNELS)
+            here = int32(min(CHANNELS, TOTAL_CHANNELS - first_channel))
+            mine = moves and octet * OCTET < here
+            start = source + int64(first_channel + octet * OCTET) * 2
+            out_start = output + int64(first_channel) * 2
+            first_step = int32(chunk * share)
+            last_step = int32(min(first_step + share, steps))
+
+            begin = int32(first_step - WARM_STEPS)
+            tall = int32(begin * ROWS + row + AHEAD + FAR * PERIOD)  # not negative
+            stack = i.quotient(tall, int32(PERIOD))
+            y, image = int32(tall - stack * PERIOD), int32((stack - FAR) * SIDES + side)
+            asked = begin
+            for slot_of in range(STAGES):
+                fetch(raw + slot_of * STAGE, start, y, image, column, images, mine and asked < last_step)
+                y, asked = int32(y + ROWS), int32(asked + 1)
+                if y >= PERIOD:
+                    y, image = int32(y - PERIOD), int32(image + SIDES)
+            for channel in range(WARP_CHANNELS):
+                of = int32(min(first_channel + first + channel, TOTAL_CHANNELS - 1))
+                load_filter(of_channel, filters, of, across, pair)
+                for n in range(ROW_TAPS * 2):
+                    right[channel * ROW_TAPS * 2 + n] = of_channel[n]
+                added[channel] = float32(0)
+                if BIASED:
+                    load_bias(one, bias + int64(of) * BIAS)
+                    added[channel] = one[0]
+            at = i.unseen(SOURCE_AT + thread * 16)
+            while at < SHARED:  # what no unit covers
+                store_zeros(shared + at, zeros)
+                at = i.unseen(at + THREADS * 16)
+            for n in range(WARP_CHANNELS * LIVE * 4):
+                sums[n] = float32(0)
+
+            # the turning over is one step ahead of the products, the writing one behind: two of each, in turns
+            odd = int32(0)  # of the step that is turned over, from the block's first on
+            step = int32(begin - 1)
+            while step <= last_step:
+                wait_for_copies()
+                wait_for_block()
+                if moves:
+                    turn(arrays + odd * SOURCE + to, raw + odd * STAGE)
+                fetch(raw + odd * STAGE, start, y, image, column, images, mine and asked < last_step)
+                y, asked = int32(y + ROWS), int32(asked + 1)
+                if y >= PERIOD:
+                    y, image = int32(y - PERIOD), int32(image + SIDES)
+                even = int32(1 - odd)
+                if step >= begin and step < last_step:
+                    rows_of_step(
+                        sums, right, added, i.unseen(arrays + even * SOURCE + own), i.unseen(outs + even * OUT + own_out)
+                    )
+                if step > first_step:
+                    write(outs + odd * OUT, out_start, thread, int32((step - 1) * ROWS), images, here)
+                odd, step = even, int32(step + 1)
+            wait_for_all_copies()  # zeros that nobody needs
+            wait_for_block()
+            item = int32(item + cuda.gridDim.x)
+
+    return kernel
