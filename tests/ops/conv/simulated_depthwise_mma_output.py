@@ -23,8 +23,21 @@ def form_of(case: Depthwise, channels: int = 16, rows: int = 2) -> MmaOutputForm
     sizes = (g.out, g.spatial) if case.gradient == "dX" else (g.spatial, g.out)
     begins = tuple(k - 1 - begin if case.gradient == "dX" else begin for k, begin in zip(g.kernel, g.pads_begin))
     drop = lambda plane: (plane.strides[0], *plane.strides[2:])
-    return MmaOutputForm(case.gradient, p.dtype, p.channels, channels, tuple(sizes[0]), tuple(sizes[1]), tuple(g.kernel), begins,
-        drop(source), drop(output), p.W_strides, p.bias_stride, rows)
+    return MmaOutputForm(
+        case.gradient,
+        p.dtype,
+        p.channels,
+        channels,
+        tuple(sizes[0]),
+        tuple(sizes[1]),
+        tuple(g.kernel),
+        begins,
+        drop(source),
+        drop(output),
+        p.W_strides,
+        p.bias_stride,
+        rows,
+    )
 
 
 def check(case: Depthwise, chunks: int = 1, grid: int | None = None, rows: int = 2) -> MmaOutputForm:
@@ -44,7 +57,9 @@ def check(case: Depthwise, chunks: int = 1, grid: int | None = None, rows: int =
 
 def same(g: str, taps: int, images: int, channels: int, size: tuple[int, int], dtype: str = h) -> Depthwise:
     pads = (taps // 2,) * 4
-    return Depthwise(g, images, channels, size, (taps, taps), pads=pads, dtype=dtype, channels_last=True, biased=g == "Y")
+    return Depthwise(
+        g, images, channels, size, (taps, taps), pads=pads, dtype=dtype, channels_last=True, biased=g == "Y"
+    )
 
 
 @pytest.mark.parametrize("g", ["dX", "Y"])

@@ -38,6 +38,7 @@ _MODULES = {  # by the name under which the store keeps what is in them
     "cudnn": "cudnn",
     "depthwise": "depthwise.candidates",
     "depthwise_mma": "depthwise.mma_candidates",
+    "depthwise_mma_output": "depthwise.mma_output_candidates",
     "few_channels": "few_channels.candidates",
     "gemm": "gemm.candidates",
     "channels_last": "channels_last",
@@ -161,9 +162,10 @@ def _sources(problem: Problem | BiasProblem, device: Device) -> tuple[Source, ..
     if isinstance(problem, BiasProblem):
         names = ["bias"]
     elif problem.geometry.group > 1 and problem.geometry.channels == 1:  # each channel has filters of its own
-        names = ["depthwise_mma", "depthwise", "cudnn", "gemm"]
-        if problem.gradient == "Y":
-            names = names[1:]
+        on_tensor_cores = ["depthwise_mma"] if problem.gradient == "dW" else []
+        names = [*on_tensor_cores, "depthwise", "depthwise_mma_output", "cudnn", "gemm"]
+        if problem.gradient == "dW":
+            names.remove("depthwise_mma_output")
     else:
         names, copies = ["cudnn", "gemm"], ["channels_last"] * (problem.channels_last != problem)
         names = ["few_channels", *copies, *names] if problem.of_few_channels else [*names, *copies]

@@ -289,7 +289,11 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
                 even = int32(1 - odd)
                 if step >= begin and step < last_step:
                     rows_of_step(
-                        sums, right, added, i.unseen(arrays + even * SOURCE + own), i.unseen(outs + even * OUT + own_out)
+                        sums,
+                        right,
+                        added,
+                        i.unseen(arrays + even * SOURCE + own),
+                        i.unseen(outs + even * OUT + own_out),
                     )
                 if step > first_step:
                     write(outs + odd * OUT, out_start, thread, int32((step - 1) * ROWS), images, here)

@@ -1,0 +1,81 @@
+"""Candidates for a depthwise convolution and its dX on tensor cores, see `mma_output_kernel` for how they go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gradkern.cuda.device import Device
+from gradkern.cuda.launch import Launch, kernel_of_form
+from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
+from gradkern.ops.conv.cuda.depthwise.mma_output_form import MmaOutputForm
+from gradkern.ops.conv.cuda.depthwise.mma_output_tiling import forms
+from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
+from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.search.candidate import Note, Unfit
+
+__all__ = ["OWN_KERNELS", "DepthwiseMmaOutput", "candidates", "rebuild"]
+
+OWN_KERNELS = True
+
+_START = 3  # what a run's start and end cost, in steps
+_WAVES = 4  # of blocks, at most
+
+
+def candidates(problem: Problem, device: Device) -> Iterator[DepthwiseMmaOutput]:
+    """The kernel with more and with fewer rows between two barriers; raises Unfit where it has no form."""
+    depthwise = DepthwiseProblem.of(problem)
+    for form in forms(depthwise, device):
+        yield DepthwiseMmaOutput(form, device, depthwise.images)
+
+
+def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> DepthwiseMmaOutput:
+    """The candidate that had this recipe."""
+    for candidate in candidates(problem, device):
+        if candidate.recipe == recipe:
+            return candidate
+    raise Unfit(f"no kernel takes {recipe['rows']} rows at a time here")
+
+
+class DepthwiseMmaOutput:
+    """One launch, whose blocks take channels and a run of the output rows of all images."""
+
+    origin = "gradkern depthwise outputs on tensor cores"
+    notes: frozenset[Note] = frozenset({"compiles_once"})
+    workspace = 0
+
+    def __init__(self, form: MmaOutputForm, device: Device, images: int) -> None:
+        self.form, self.device, self.images = form, device, images
+        self.name, self.recipe = f"depthwise_mma_{form.rows}_rows", {"rows": form.rows}
+        self._launch: Launch | None = None
+
+    def prepare(self) -> None:
+        if self._launch is not None:
+            return
+        form = self.form
+        builder = "gradkern.ops.conv.cuda.depthwise.mma_output_kernel:build"
+        kernel = kernel_of_form(self.device, builder, form, arguments=len(ARGUMENTS))
+        resident = kernel.resident_blocks(form.threads)
+        if not resident:
+            raise Unfit(f"no block of {form.shared_bytes} bytes of shared memory fits")
+        chunks = _chunks(form, self.images, resident)
+        arguments = [{"images": self.images, "chunks": chunks}.get(name, 0) for name in ARGUMENTS]
+        addresses = range(ARGUMENTS.index("images"))
+        self._launch = Launch(kernel, form.groups * chunks, form.threads, arguments, addresses)
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
+        if self._launch is None:
+            raise RuntimeError("prepare has not been called")
+        (source, filters, *bias), (output,) = inputs, outputs
+        self._launch((source, output, filters, bias[0] if bias else 0, 0), stream)
+
+
+def _chunks(form: MmaOutputForm, images: int, resident: int) -> int:
+    """Into how many runs to cut the rows: all blocks together take as few steps as may be."""
+    steps = form.steps(images)
+
+    def taken(chunks: int) -> int:
+        waves = -(-form.groups * chunks // resident)
+        return waves * (-(-steps // chunks) + form.warm_steps + _START)
+
+    return min(range(1, min(steps, max(1, _WAVES * resident // form.groups)) + 1), key=taken)
