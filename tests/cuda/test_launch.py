@@ -199,7 +199,7 @@ def builders() -> list[str]:
 
 
 def test_every_builder_that_is_named_exists() -> None:
-    assert len(builders()) == 15
+    assert len(builders()) == 16
     for each in builders():
         assert callable(resolve_name(each))
 

@@ -1,4 +1,6 @@
-"""The tensor-core kernel of dX and Y, its own source under the CUDA simulator."""
+"""The tensor-core kernel of dX and Y, its own source under the CUDA simulator; test_simulated runs this file in its own
+process.
+"""
 
 from __future__ import annotations
 
@@ -8,77 +10,98 @@ from helpers.depthwise import Depthwise, arguments, make
 from helpers.guarded import Guarded
 from helpers.tolerance import assert_close
 
+from gradkern.cuda.device import Device
 from gradkern.cuda.device_code import simulated
 from gradkern.ops.conv.cuda.depthwise.mma_output_form import MmaOutputForm
 from gradkern.ops.conv.cuda.depthwise.mma_output_kernel import build
+from gradkern.ops.conv.cuda.depthwise.mma_output_tiling import forms
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
+from gradkern.search.candidate import Unfit
 
+DEVICE = Device(0, (9, 0), 132, 232448)
+EACH = pytest.mark.parametrize("gradient", ["dX", "Y"])
 b, h = "bfloat16", "float16"
 
 
-def form_of(case: Depthwise, channels: int = 16, rows: int = 2) -> MmaOutputForm:
-    p = DepthwiseProblem.of(make(case)[0])
-    g = p.geometry
-    source, output = (p.dY, p.X) if case.gradient == "dX" else (p.X, p.dY)
-    sizes = (g.out, g.spatial) if case.gradient == "dX" else (g.spatial, g.out)
-    begins = tuple(k - 1 - begin if case.gradient == "dX" else begin for k, begin in zip(g.kernel, g.pads_begin))
-    drop = lambda plane: (plane.strides[0], *plane.strides[2:])
-    return MmaOutputForm(
-        case.gradient,
-        p.dtype,
-        p.channels,
-        channels,
-        tuple(sizes[0]),
-        tuple(sizes[1]),
-        tuple(g.kernel),
-        begins,
-        drop(source),
-        drop(output),
-        p.W_strides,
-        p.bias_stride,
-        rows,
-    )
+def made(case: Depthwise) -> list[MmaOutputForm]:
+    return list(forms(DepthwiseProblem.of(make(case)[0]), DEVICE))
 
 
-def check(case: Depthwise, chunks: int = 1, grid: int | None = None, rows: int = 2) -> MmaOutputForm:
-    form = form_of(case, rows=rows)
-    form = form if form.moved <= form.threads else form_of(case, rows=2)
-    _, arrays, out, expected = make(case)
-    partial = Guarded((1, 1), "float32")
-    counter = np.zeros(64, np.uint32)
-    given = arguments(case, arrays, partial, counter, chunks)
-    blocks = form.groups * chunks if grid is None else grid
-    simulated.launch(build(form), blocks, form.threads, 1, form.shared_bytes, given)
-    for each in arrays.values():
-        each.check()
-    assert_close("ConvGrad", case.gradient, out, expected)
-    return form
+def check(case: Depthwise, chunks: int = 1, grid: int | None = None) -> MmaOutputForm:
+    """Every form, in so many runs of rows, by so many blocks: as many as there are runs and groups, or fewer. The last
+    of them.
+    """
+    found = made(case)
+    for form in found:
+        _, arrays, out, expected = make(case)
+        none, counter = Guarded((1, 1), "float32"), np.zeros(64, np.uint32)
+        given = arguments(case, arrays, none, counter, chunks)
+        blocks = form.groups * chunks if grid is None else grid
+        simulated.launch(build(form), blocks, form.threads, 1, form.shared_bytes, given)
+        for each in arrays.values():
+            each.check()
+        assert_close("ConvGrad", case.gradient, out, expected)
+    return found[-1]
 
 
-def same(g: str, taps: int, images: int, channels: int, size: tuple[int, int], dtype: str = h) -> Depthwise:
-    pads = (taps // 2,) * 4
+def same(gradient: str, taps: int, images: int, channels: int, size: tuple[int, int], dtype: str = h) -> Depthwise:
+    pads, biased = (taps // 2,) * 4, gradient == "Y"
     return Depthwise(
-        g, images, channels, size, (taps, taps), pads=pads, dtype=dtype, channels_last=True, biased=g == "Y"
+        gradient, images, channels, size, (taps, taps), pads=pads, dtype=dtype, channels_last=True, biased=biased
     )
 
 
-@pytest.mark.parametrize("g", ["dX", "Y"])
-@pytest.mark.parametrize("rows", [2, 4])
-class TestBoth:
-    def test_narrow_images_side_by_side_and_below(self, g, rows) -> None:
-        assert check(same(g, 7, 17, 8, (2, 7)), rows=rows if rows == 2 else 2).sides == 16
+@EACH
+def test_sixteen_narrow_images_side_by_side_and_one_below_them(gradient: str) -> None:
+    assert check(same(gradient, 7, 17, 8, (2, 7))).sides == 16
 
-    def test_four_sides(self, g, rows) -> None:
-        assert check(same(g, 5, 6, 8, (3, 28), b), rows=2).sides == 4
 
-    def test_seven_blocks(self, g, rows) -> None:
-        assert check(same(g, 3, 3, 16, (5, 56)), rows=rows).blocks == 7
+@EACH
+def test_four_images_side_by_side_and_two_below_them(gradient: str) -> None:
+    assert check(same(gradient, 5, 6, 8, (3, 28), b)).sides == 4
 
-    def test_runs(self, g, rows) -> None:
-        check(same(g, 3, 2, 24, (9, 60), b), chunks=3, grid=2, rows=rows)
-        check(same(g, 7, 1, 16, (13, 100), b), chunks=2, rows=rows)
 
-    def test_pads_on_one_side(self, g, rows) -> None:
-        check(Depthwise(g, 2, 8, (5, 70), (4, 9), pads=(3, 0, 0, 8), dtype=h, channels_last=True, spread=8), rows=rows)
-        check(Depthwise(g, 2, 8, (5, 71), (2, 3), pads=(0, 2, 1, 0), dtype=b, channels_last=True), rows=rows)
-        check(Depthwise(g, 3, 8, (3, 65), (1, 1), dtype=b, channels_last=True), rows=rows)
+@EACH
+def test_rows_of_seven_blocks_leave_two_slots(gradient: str) -> None:
+    assert check(same(gradient, 3, 3, 16, (5, 56))).blocks == 7
+
+
+@EACH
+def test_runs_of_rows_that_begin_within_an_image_and_blocks_that_take_several(gradient: str) -> None:
+    check(same(gradient, 3, 2, 24, (9, 60), b), chunks=3, grid=2)
+    check(same(gradient, 7, 1, 16, (13, 100), b), chunks=2)
+
+
+@EACH
+@pytest.mark.parametrize("taps", [(8, 9), (1, 1), (2, 4)])
+def test_every_window_and_pads_on_one_side_and_images_apart(gradient: str, taps: tuple[int, int]) -> None:
+    pads = (taps[0] - 1, 0, 0, taps[1] - 1)
+    check(Depthwise(gradient, 2, 8, (5, 71), taps, pads=pads, dtype=h, channels_last=True, spread=8), chunks=2)
+    check(Depthwise(gradient, 3, 8, (9, 20), taps, dtype=b, channels_last=True))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Depthwise("dW", 2, 8, (6, 6), (3, 3), dtype=h, channels_last=True),
+        Depthwise("dX", 2, 8, (6, 6), (3, 3), channels_last=True),
+        Depthwise("dX", 2, 8, (6, 6), (3, 3), dtype=h),
+        Depthwise("Y", 2, 12, (6, 6), (3, 3), dtype=h, channels_last=True),
+        Depthwise("Y", 2, 8, (6, 6), (3, 3), dtype=h, channels_last=True, offset=4),
+        Depthwise("dX", 2, 8, (6, 6), (3, 3), dtype=h, channels_last=True, spread=4),
+        Depthwise("dX", 2, 8, (6, 6), (3, 3), (2, 2), dtype=h, channels_last=True),
+        Depthwise("dX", 2, 8, (6, 6), (2, 2), (1, 1), (2, 1), dtype=h, channels_last=True),
+        Depthwise("Y", 2, 8, (6, 16), (3, 10), pads=(0, 4, 0, 5), dtype=h, channels_last=True),
+        Depthwise("Y", 2, 8, (20, 6), (9, 3), dtype=h, channels_last=True),
+        Depthwise("Y", 2, 8, (6, 130), (3, 3), pads=(1,) * 4, dtype=h, channels_last=True),
+        Depthwise("dX", 2, 8, (6, 6), (3, 3), pads=(3, 0, 0, 0), dtype=h, channels_last=True),
+        Depthwise("dX", 2, 8, (3, 6, 6), (3, 3, 3), dtype=h, channels_last=True),
+    ],
+    ids=str,
+)
+def test_what_it_does_not_take_is_refused(case: Depthwise) -> None:
+    with pytest.raises(Unfit, match="tensor cores"):
+        made(case)
+    older = Device(0, (7, 5), 40, 65536)
+    with pytest.raises(Unfit, match="tensor cores"):
+        next(forms(DepthwiseProblem.of(make(same("dX", 3, 2, 8, (6, 6)))[0]), older))

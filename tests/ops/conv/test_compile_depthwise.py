@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -62,6 +63,31 @@ def compiled_mma(index: int, capability: tuple[int, int]) -> dict[str, Any]:
     }
 
 
+OUTPUT_CASES = [
+    Depthwise("dX", 2, 96, (56, 56), (7, 7), pads=(3, 3, 3, 3), dtype="float16", channels_last=True),
+    Depthwise("Y", 2, 240, (28, 28), (5, 5), pads=(2,) * 4, dtype="bfloat16", channels_last=True, biased=True),
+]
+
+
+def compiled_output(index: int, capability: tuple[int, int]) -> dict[str, Any]:
+    from gradkern.cuda.compile import compile_kernel
+    from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
+    from gradkern.ops.conv.cuda.depthwise.mma_output_form import WARP_CHANNELS
+    from gradkern.ops.conv.cuda.depthwise.mma_output_kernel import build
+    from gradkern.ops.conv.cuda.depthwise.mma_output_tiling import forms
+    from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
+
+    problem = DepthwiseProblem.of(make(OUTPUT_CASES[index])[0])
+    form = next(forms(problem, Device(0, capability, 132, SHARED_MEMORY[capability])))
+    made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
+    return {
+        "spilled": made.spilled,
+        "products": made.ptx.count("mma.sync"),
+        "expected": form.rows * WARP_CHANNELS * form.taps[0],  # of one step
+        "ptx": made.ptx,
+    }
+
+
 def compiled(index: int, capability: tuple[int, int]) -> dict[str, Any]:
     from gradkern.cuda.compile import compile_kernel
     from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
@@ -98,11 +124,12 @@ def test_strips_taps_and_windows_stay_in_registers_and_copies_are_asynchronous(
     assert ("cp.async." in made["ptx"]) == made["asynchronous"], "where the device can"
 
 
+@pytest.mark.parametrize("make_it", [compiled_mma, compiled_output])
 @pytest.mark.parametrize(("case", "capability"), parameters([(0, (9, 0))], [(1, (8, 0)), (1, (12, 0))]))
-def test_on_tensor_cores_every_product_of_two_steps_is_one_instruction_and_all_stays_in_registers(
-    case: int, capability: tuple[int, int]
+def test_on_tensor_cores_every_product_is_one_instruction_and_all_stays_in_registers(
+    case: int, capability: tuple[int, int], make_it: Callable[[int, tuple[int, int]], dict[str, Any]]
 ) -> None:
-    made = compiled_mma(case, capability)
+    made = make_it(case, capability)
     assert "ld.local" not in made["ptx"]
     assert made["spilled"] <= 64
     assert made["products"] == made["expected"]
@@ -110,7 +137,7 @@ def test_on_tensor_cores_every_product_of_two_steps_is_one_instruction_and_all_s
 
 def test_candidates_are_made_again_from_what_the_store_keeps_of_them() -> None:
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
-    from gradkern.ops.conv.cuda.depthwise import candidates, mma_candidates
+    from gradkern.ops.conv.cuda.depthwise import candidates, mma_candidates, mma_output_candidates
     from gradkern.search.candidate import Unfit
 
     device = Device(0, (9, 0), 132, SHARED_MEMORY[9, 0])
@@ -118,6 +145,7 @@ def test_candidates_are_made_again_from_what_the_store_keeps_of_them() -> None:
         (CASES[12], candidates, 3),  # one of them without vectors around channels
         (CASES[14], candidates, 2),
         (MMA_CASES[1], candidates, 3),
+        (OUTPUT_CASES[0], mma_output_candidates, 2),
         (MMA_CASES[1], mma_candidates, 2),
     ):
         problem = make(case)[0]

@@ -22,11 +22,13 @@ def run(case: Depthwise, times: int = 1, on_tensor_cores: bool = False) -> list[
     """The output of every candidate, each checked."""
     from gradkern.cuda.device import activate, get_device
     from gradkern.cuda.scratch import scratch
-    from gradkern.ops.conv.cuda.depthwise import candidates, mma_candidates
+    from gradkern.ops.conv.cuda.depthwise import candidates, mma_candidates, mma_output_candidates
 
     results = []
     device = get_device(0)
-    module = mma_candidates if on_tensor_cores else candidates
+    module = candidates
+    if on_tensor_cores:
+        module = mma_candidates if case.gradient == "dW" else mma_output_candidates
     for candidate in module.candidates(make(case)[0], device):
         _, arrays, out, expected = make(case)
         output = {"dX": "X", "dW": "W", "Y": "dY"}[case.gradient]
@@ -214,3 +216,42 @@ def test_tensor_cores_leave_other_channels_alone_where_one_has_an_infinity() -> 
     others = [channel for channel in range(32) if channel != 5]
     assert not torch.isfinite(dW[5]).all()
     assert (dW[others].double() - exact[others]).norm() <= 3e-4 * exact[others].norm()
+
+
+@pytest.mark.parametrize("gradient", ["dX", "Y"])
+@pytest.mark.parametrize("dtype", [b, h])
+@pytest.mark.parametrize(
+    ("images", "channels", "size", "kernel"),
+    [
+        (5, 96, (56, 56), 7),
+        (9, 40, (28, 28), 7),
+        (64, 64, (14, 14), 7),
+        (65, 48, (7, 7), 7),
+        (3, 240, (28, 28), 5),
+        (33, 72, (14, 14), 5),
+        (2, 32, (112, 112), 3),
+        (3, 24, (9, 128), 3),
+    ],
+)
+def test_outputs_on_tensor_cores(
+    gradient: str, dtype: str, images: int, channels: int, size: tuple[int, int], kernel: int
+) -> None:
+    how = {"pads": SAME[kernel], "dtype": dtype, "channels_last": True, "biased": gradient == "Y"}
+    case = Depthwise(gradient, images, channels, size, (kernel,) * 2, **how)
+    run(case, times=3, on_tensor_cores=True)
+
+
+@pytest.mark.parametrize("gradient", ["dX", "Y"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"spatial": (19, 23), "kernel": (3, 5), "pads": (1, 0, 1, 4)},
+        {"spatial": (1, 8), "kernel": (1, 2), "pads": (0, 1, 0, 1)},
+        {"spatial": (30, 50), "kernel": (8, 9), "pads": (7, 8, 0, 0)},
+        {"spatial": (100,), "kernel": (9,), "pads": (4, 4)},
+        {"spatial": (10, 10), "kernel": (3, 3), "pads": (1, 1, 1, 1), "spread": 8},
+    ],
+    ids=lambda how: "x".join(map(str, how["spatial"])),
+)
+def test_outputs_on_tensor_cores_on_every_geometry(gradient: str, how: dict[str, Any]) -> None:
+    run(Depthwise(gradient, 7, 24, dtype=h, channels_last=True, **how), on_tensor_cores=True)
