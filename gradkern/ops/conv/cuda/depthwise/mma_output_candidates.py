@@ -34,7 +34,7 @@ def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> Dept
     for candidate in candidates(problem, device):
         if candidate.recipe == recipe:
             return candidate
-    raise Unfit(f"no kernel takes {recipe['rows']} rows at a time here")
+    raise Unfit(f"no kernel takes {recipe['channels']} channels and {recipe['rows']} rows at a time here")
 
 
 class DepthwiseMmaOutput:
@@ -46,7 +46,8 @@ class DepthwiseMmaOutput:
 
     def __init__(self, form: MmaOutputForm, device: Device, images: int) -> None:
         self.form, self.device, self.images = form, device, images
-        self.name, self.recipe = f"depthwise_mma_{form.rows}_rows", {"rows": form.rows}
+        self.name = f"depthwise_mma_{form.channels}_channels_{form.rows}_rows"
+        self.recipe = {"channels": form.channels, "rows": form.rows}
         self._launch: Launch | None = None
 
     def prepare(self) -> None:

@@ -21,7 +21,8 @@ OCTET = 8  # channels that one access of 16 bytes moves
 UNIT = 4  # columns that a thread turns over together
 SLOTS = 16  # blocks of BLOCK output columns that one product of matrices takes
 BLOCK, WINDOW = 8, 16  # output columns, and those of the source that they meet: of one product of matrices
-_OUT_PITCH = 18  # words from a place of the output to the next: what a warp stores together is in different banks
+_BANKS = 32  # of shared memory, each a word wide
+_PLACE = 10  # words from a place of the output to the next: what a warp stores together is in different banks
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,12 @@ class MmaOutputForm:
         stacks = -(-images // self.sides)
         return -(-((stacks - 1) * self.period + self.output[0]) // self.rows)
 
-    # The source in shared memory, in words of two columns: channel | row | image at a side | columns from -begin on
+    @property
+    def side_slots(self) -> int:
+        """Slots of an image at a side; as many as it has blocks, or a few more, which nobody reads."""
+        return SLOTS // self.sides
+
+    # The source in shared memory, in words of two columns: channel | image at a side | row | columns from -begin on
     @property
     def units(self) -> int:
         """Of UNIT columns, that the windows of one row and side reach."""
@@ -110,29 +116,34 @@ class MmaOutputForm:
         return self.rows * self.sides * self.units * self.octets
 
     @property
-    def side(self) -> int:
-        """Words from side to side: rows of matrices that are read together lie in different banks, as far as may be."""
-        least = self.units * UNIT // 2
-
-        def conflicts(pitch: int) -> int:
-            places = [slot // self.blocks * pitch + slot % self.blocks * (BLOCK // 2) for slot in range(8)]
-            banks = [place // 4 % 8 for place in places]
-            return max(banks.count(bank) for bank in banks)
-
-        return min(range(least, least + 17, 4), key=lambda pitch: (conflicts(pitch), pitch))
+    def row(self) -> int:
+        return self.units * UNIT // 2
 
     @property
-    def row(self) -> int:
-        return self.sides * self.side
+    def side(self) -> int:
+        """Words from side to side: rows of matrices that are read together are in different banks, where they can."""
+        least = self.rows * self.row
+
+        def conflicts(pitch: int) -> int:
+            return max(self._conflicts(pitch, first) for first in range(0, SLOTS, 8))
+
+        return min(range(least, least + _BANKS, 4), key=lambda pitch: (conflicts(pitch), pitch))
+
+    def _conflicts(self, pitch: int, first: int) -> int:
+        """How many of eight slots' rows of a matrix, of 16 bytes each, want the same banks."""
+        slots = [divmod(slot, self.side_slots) for slot in range(first, first + 8)]
+        places = {min(side, self.sides - 1) * pitch + min(block, self.blocks - 1) * (BLOCK // 2) for side, block in slots}
+        banks = [place % _BANKS for place in places]
+        return max(banks.count(bank) for bank in banks)
 
     @property
     def channel(self) -> int:
-        return self.rows * self.row
+        return self.sides * self.side
 
     @property
     def octet_pad(self) -> int:
         """Words between octets of channels, so that those which threads write together are in different banks."""
-        return 32 // self.octets
+        return _BANKS // self.octets
 
     @property
     def source_bytes(self) -> int:
@@ -143,14 +154,22 @@ class MmaOutputForm:
         """What the threads have on its way, each a unit of four vectors a stage."""
         return STAGES * self.threads * UNIT * 16
 
-    # The output in shared memory, in words of two columns: row | slot | pair of columns | channel
+    # The output in shared memory, in words of two columns: octet | row | slot | pair of columns | channel
     @property
     def place(self) -> int:
-        return _OUT_PITCH
+        return _PLACE
+
+    @property
+    def output_row(self) -> int:
+        return SLOTS * (BLOCK // 2) * self.place
+
+    @property
+    def output_octet(self) -> int:
+        return self.rows * self.output_row + self.octet_pad
 
     @property
     def output_bytes(self) -> int:
-        return up(4 * self.rows * SLOTS * (BLOCK // 2) * self.place, 16)
+        return up(4 * self.octets * self.output_octet, 16)
 
     @property
     def shared_bytes(self) -> int:

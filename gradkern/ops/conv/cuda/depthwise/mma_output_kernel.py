@@ -48,12 +48,12 @@ __all__ = ["build"]
 def _mover(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
     """How the source reaches shared memory: three device functions.
 
-    place(number)   of that thread: octet of channels, row of a step, image at a side, first column; where its unit goes
+    place(number)   of that thread: octet of channels, image at a side, row of a step, first column; where its unit goes
     fetch(raw, start, y, image, column, images, mine)   a unit on its way to `raw`, zeros for what lies outside or is
                     not mine; start: the address of its channels in the first image
     turn(to, raw)   four columns of eight channels become two words of each channel
     """
-    OCTETS, SIDES, UNITS, THREADS = form.octets, form.sides, form.units, form.threads
+    OCTETS, STEP_ROWS, UNITS, THREADS = form.octets, form.rows, form.units, form.threads
     ROWS, COLUMNS = form.source
     IMAGE, ROW, COLUMN = form.source_strides
     BEGIN, RAW, CHANNEL = form.begins[1], 16 * THREADS, 4 * form.channel
@@ -66,10 +66,10 @@ def _mover(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
         octet = int32(number - rest * OCTETS)
         line = i.quotient(rest, int32(UNITS))
         unit = int32(rest - line * UNITS)
-        row = i.quotient(line, int32(SIDES))
-        side = int32(line - row * SIDES)
+        side = i.quotient(line, int32(STEP_ROWS))
+        row = int32(line - side * STEP_ROWS)
         to = int32(octet * OCTET_BYTES + row * ROW_BYTES + side * SIDE_BYTES + unit * (2 * UNIT))
-        return octet, row, side, int32(unit * UNIT - BEGIN), to
+        return octet, side, row, int32(unit * UNIT - BEGIN), to
 
     @device_function
     def fetch(raw: int, start: int, y: int, image: int, column: int, images: int, mine: bool) -> None:
@@ -104,9 +104,8 @@ def _writer(form: MmaOutputForm) -> Callable[..., None]:
     """
     ROWS, COLUMNS = form.output
     IMAGE, ROW, COLUMN = form.output_strides
-    OCTETS, BLOCKS, SIDES, PERIOD, STEP_ROWS = form.octets, form.blocks, form.sides, form.period, form.rows
-    PAIRS, PLACE = BLOCK // 2, 4 * form.place
-    THREADS = form.threads
+    OCTETS, SIDES, SIDE_SLOTS, PERIOD, STEP_ROWS = form.octets, form.sides, form.side_slots, form.period, form.rows
+    PAIRS, PLACE, OUT_OCTET, THREADS = BLOCK // 2, 4 * form.place, 4 * form.output_octet, form.threads
     TURNS = -(-STEP_ROWS * SLOTS * PAIRS * OCTETS // THREADS)
     ODD = COLUMNS % 2 == 1
     load_two, store_vector = i.word_loader("shared", 8), i.word_storer("global", 16)
@@ -121,15 +120,15 @@ def _writer(form: MmaOutputForm) -> Callable[..., None]:
             pair = int32(rest & (PAIRS - 1))
             slot = int32(rest >> 2 & (SLOTS - 1))
             row = int32(rest >> 6)
-            side = i.quotient(slot, int32(BLOCKS))
-            column = int32((slot - side * BLOCKS) * BLOCK + 2 * pair)
+            side = i.quotient(slot, int32(SIDE_SLOTS))
+            column = int32((slot - side * SIDE_SLOTS) * BLOCK + 2 * pair)
             tall = int32(first_row + row)
             stack = i.quotient(tall, int32(PERIOD))
             y = int32(tall - stack * PERIOD)
             image = int32(stack * SIDES + side)
             inside = row < STEP_ROWS and side < SIDES and y < ROWS and image < images and octet * OCTET < here
             if inside and column < COLUMNS:
-                at = shared + rest * PLACE + octet * (4 * OCTET)
+                at = shared + octet * OUT_OCTET + rest * PLACE
                 for n in range(4):
                     load_two(words, 2 * n, at + 8 * n)
                 there = start + int64(image) * IMAGE + int64(y) * ROW + int64(column) * COLUMN + octet * (2 * OCTET)
@@ -147,7 +146,8 @@ def _writer(form: MmaOutputForm) -> Callable[..., None]:
 def build(form: MmaOutputForm) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
     GROUPS, CHANNELS, TOTAL_CHANNELS, THREADS = form.groups, form.channels, form.total_channels, form.threads
-    SIDES, PERIOD, OUT_ROWS, BLOCKS, ROWS = form.sides, form.period, form.output[0], form.blocks, form.rows
+    SIDES, SIDE_SLOTS, BLOCKS = form.sides, form.side_slots, form.blocks
+    PERIOD, OUT_ROWS, ROWS = form.period, form.output[0], form.rows
     STAGE, SOURCE_AT, SOURCE, OUT = UNIT * 16 * THREADS, form.raw_bytes, form.source_bytes, form.output_bytes
     OUT_AT, SHARED = form.raw_bytes + 2 * SOURCE, form.shared_bytes
     ROW_TAPS, COLUMN_TAPS = form.taps
@@ -159,7 +159,7 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
     TURNED = form.gradient == "dX"
     BIASED, BIAS = form.bias_stride is not None, form.bias_stride or 0
     LIVE = ROW_TAPS - 1 + ROWS  # rows of sums of a step, not all at a time
-    PLACE, OUT_ROW = 4 * form.place, 4 * form.place * SLOTS * (BLOCK // 2)
+    PLACE, OUT_ROW, OUT_OCTET = 4 * form.place, 4 * form.output_row, 4 * form.output_octet
 
     wait_for_copies, wait_for_all_copies = i.wait_for_copies(STAGES - 1), i.wait_for_copies(0)
     store_zeros = i.storer("shared", "float32", 4)
@@ -214,7 +214,7 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
         steps = i.quotient(int32((stacks - 1) * PERIOD + OUT_ROWS + ROWS - 1), int32(ROWS))
         share = i.quotient(int32(steps + chunks - 1), int32(chunks))
 
-        octet, row, side, column, to = place(thread)
+        octet, side, row, column, to = place(thread)
         moves = thread < MOVED
         raw, arrays, outs = shared + thread * 16, shared + SOURCE_AT, shared + OUT_AT
 
@@ -222,12 +222,14 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
         across, pair = int32(lane >> 2), int32(lane & 3)
         first = int32(warp * WARP_CHANNELS)
         first_octet = i.quotient(first, int32(OCTET))
-        own = int32(first_octet * OCTET_BYTES + (first - first_octet * OCTET) * CHANNEL + (lane >> 4) * 16)
+        in_octet = int32(first - first_octet * OCTET)
         slot = int32((lane & 7) + (lane >> 3 & 1) * 8)
-        slot_side = i.quotient(slot, int32(BLOCKS))
-        if slot < SIDES * BLOCKS:  # else the first's, for sums that nobody reads
-            own += slot_side * SIDE_BYTES + (slot - slot_side * BLOCKS) * (2 * BLOCK)
-        own_out = int32((across * (BLOCK // 2) + pair) * PLACE + first * 4)
+        slot_side = i.quotient(slot, int32(SIDE_SLOTS))
+        block = int32(min(slot - slot_side * SIDE_SLOTS, BLOCKS - 1))  # the last one's, for sums that nobody reads
+        slot_side = int32(min(slot_side, SIDES - 1))
+        own = int32(first_octet * OCTET_BYTES + in_octet * CHANNEL + (lane >> 4) * 16)
+        own += slot_side * SIDE_BYTES + block * (2 * BLOCK)
+        own_out = int32(first_octet * OUT_OCTET + (across * (BLOCK // 2) + pair) * PLACE + in_octet * 4)
 
         right = cuda.local.array(WARP_CHANNELS * ROW_TAPS * 2, int32)
         of_channel = cuda.local.array(ROW_TAPS * 2, int32)

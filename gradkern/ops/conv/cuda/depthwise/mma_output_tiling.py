@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 from gradkern.cuda.device import Device
 from gradkern.ops.conv.cuda.depthwise.mma_output_form import BLOCK, OCTET, SLOTS, WINDOW, MmaOutputForm
@@ -15,7 +16,6 @@ from gradkern.search.candidate import Unfit
 __all__ = ["forms"]
 
 _REGISTERS = 128  # of a thread, at most
-_CHANNELS = 16  # of a block
 
 
 def forms(problem: DepthwiseProblem, device: Device) -> Iterator[MmaOutputForm]:
@@ -27,12 +27,12 @@ def forms(problem: DepthwiseProblem, device: Device) -> Iterator[MmaOutputForm]:
     source, output = (problem.dY, problem.X) if of_dX else (problem.X, problem.dY)
     out, data = _pair(geometry.out), _pair(geometry.spatial)
     found = False
-    for rows in (4, 2):
+    for channels, rows in product((32, 16), (4, 3, 2)):
         made = MmaOutputForm(
             "dX" if of_dX else "Y",
             problem.dtype,
             problem.channels,
-            _CHANNELS,
+            channels,
             out if of_dX else data,
             data if of_dX else out,
             _pair(geometry.kernel),
