@@ -132,7 +132,8 @@ class MmaOutputForm:
     def _conflicts(self, pitch: int, first: int) -> int:
         """How many of eight slots' rows of a matrix, of 16 bytes each, want the same banks."""
         slots = [divmod(slot, self.side_slots) for slot in range(first, first + 8)]
-        places = {min(side, self.sides - 1) * pitch + min(block, self.blocks - 1) * (BLOCK // 2) for side, block in slots}
+        slots = [(min(side, self.sides - 1), min(block, self.blocks - 1)) for side, block in slots]
+        places = {side * pitch + block * (BLOCK // 2) for side, block in slots}
         banks = [place % _BANKS for place in places]
         return max(banks.count(bank) for bank in banks)
 

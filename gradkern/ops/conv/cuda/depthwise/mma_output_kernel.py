@@ -221,6 +221,7 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
         warp, lane = int32(thread >> 5), int32(thread & 31)
         across, pair = int32(lane >> 2), int32(lane & 3)
         first = int32(warp * WARP_CHANNELS)
+        early = (warp >> 2 & 1) == 0
         first_octet = i.quotient(first, int32(OCTET))
         in_octet = int32(first - first_octet * OCTET)
         slot = int32((lane & 7) + (lane >> 3 & 1) * 8)
@@ -282,23 +283,21 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
             while step <= last_step:
                 wait_for_copies()
                 wait_for_block()
+                even = int32(1 - odd)
+                products = step >= begin and step < last_step
+                own_source, own_place = i.unseen(arrays + even * SOURCE + own), i.unseen(outs + even * OUT + own_out)
+                if products and early:
+                    rows_of_step(sums, right, added, own_source, own_place)
                 if moves:
                     turn(arrays + odd * SOURCE + to, raw + odd * STAGE)
                 fetch(raw + odd * STAGE, start, y, image, column, images, mine and asked < last_step)
                 y, asked = int32(y + ROWS), int32(asked + 1)
                 if y >= PERIOD:
                     y, image = int32(y - PERIOD), int32(image + SIDES)
-                even = int32(1 - odd)
-                if step >= begin and step < last_step:
-                    rows_of_step(
-                        sums,
-                        right,
-                        added,
-                        i.unseen(arrays + even * SOURCE + own),
-                        i.unseen(outs + even * OUT + own_out),
-                    )
                 if step > first_step:
                     write(outs + odd * OUT, out_start, thread, int32((step - 1) * ROWS), images, here)
+                if products and not early:
+                    rows_of_step(sums, right, added, own_source, own_place)
                 odd, step = even, int32(step + 1)
             wait_for_all_copies()  # zeros that nobody needs
             wait_for_block()
