@@ -59,14 +59,15 @@ def _mover(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
     BEGIN, RAW, CHANNEL = form.begins[1], 16 * THREADS, 4 * form.channel
     OCTET_BYTES, ROW_BYTES, SIDE_BYTES = OCTET * CHANNEL + 4 * form.octet_pad, 4 * form.row, 4 * form.side
     copy, load_vector, store_two = i.copy_or_zeros(16), i.word_loader("shared", 16), i.word_storer("shared", 8)
+    by_octets, by_units, by_rows = i.quotient_by(OCTETS), i.quotient_by(UNITS), i.quotient_by(STEP_ROWS)
 
     @device_function
     def place(number: int) -> Any:
-        rest = i.quotient(number, int32(OCTETS))
+        rest = by_octets(number)
         octet = int32(number - rest * OCTETS)
-        line = i.quotient(rest, int32(UNITS))
+        line = by_units(rest)
         unit = int32(rest - line * UNITS)
-        side = i.quotient(line, int32(STEP_ROWS))
+        side = by_rows(line)
         row = int32(line - side * STEP_ROWS)
         to = int32(octet * OCTET_BYTES + row * ROW_BYTES + side * SIDE_BYTES + unit * (2 * UNIT))
         return octet, side, row, int32(unit * UNIT - BEGIN), to
@@ -97,59 +98,64 @@ def _mover(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
     return place, fetch, turn
 
 
-def _writer(form: MmaOutputForm) -> Callable[..., None]:
-    """write(shared, start, thread, first row, images, here): a step's rows from shared memory to the output.
+def _writer(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
+    """How a step's rows go from shared memory to the output: two device functions.
 
-    start: the address of the block's first channel in the first image; first row: of the step, all images in one.
+    place(number)   of that thread: octet of channels, the first row of a step that it writes, image at a side, whether
+                    there is one, first of two columns; where these lie in shared memory
+    write(from_, there, row, y, image, images, second)   its columns of every other row of the step, the second too if
+                    there is one; y, image: of its first row; there: the address of its columns in the first image
     """
-    ROWS, COLUMNS = form.output
+    ROWS = form.output[0]
     IMAGE, ROW, COLUMN = form.output_strides
-    OCTETS, SIDES, SIDE_SLOTS, PERIOD, STEP_ROWS = form.octets, form.sides, form.side_slots, form.period, form.rows
-    PAIRS, PLACE, OUT_OCTET, THREADS = BLOCK // 2, 4 * form.place, 4 * form.output_octet, form.threads
-    TURNS = -(-STEP_ROWS * SLOTS * PAIRS * OCTETS // THREADS)
-    ODD = COLUMNS % 2 == 1
+    SIDES, PERIOD, STEP_ROWS = form.sides, form.period, form.rows
+    PAIRS, PLACE, OUT_ROW, OUT_OCTET = BLOCK // 2, 4 * form.place, 4 * form.output_row, 4 * form.output_octet
+    AT_ONCE = form.threads // (SLOTS * PAIRS * form.octets)  # rows
+    OCTETS, by_octets, by_slots = form.octets, i.quotient_by(form.octets), i.quotient_by(form.side_slots)
+    SIDE_SLOTS = form.side_slots
     load_two, store_vector = i.word_loader("shared", 8), i.word_storer("global", 16)
 
     @device_function
-    def write(shared: int, start: int, thread: int, first_row: int, images: int, here: int) -> None:
+    def place(number: int) -> Any:
+        rest = by_octets(number)
+        octet = int32(number - rest * OCTETS)
+        pair, slot, row = int32(rest & (PAIRS - 1)), int32(rest >> 2 & (SLOTS - 1)), int32(rest >> 6)
+        side = by_slots(slot)
+        column = int32((slot - side * SIDE_SLOTS) * BLOCK + 2 * pair)
+        return octet, row, side, column, int32(octet * OUT_OCTET + rest * PLACE)
+
+    @device_function
+    def write(from_: int, there: int, row: int, y: int, image: int, images: int, second: bool) -> None:
         words, vector = cuda.local.array(8, int32), cuda.local.array(4, int32)
-        for turn in range(TURNS):
-            number = i.unseen(thread + turn * THREADS)
-            rest = i.quotient(number, int32(OCTETS))
-            octet = int32(number - rest * OCTETS)
-            pair = int32(rest & (PAIRS - 1))
-            slot = int32(rest >> 2 & (SLOTS - 1))
-            row = int32(rest >> 6)
-            side = i.quotient(slot, int32(SIDE_SLOTS))
-            column = int32((slot - side * SIDE_SLOTS) * BLOCK + 2 * pair)
-            tall = int32(first_row + row)
-            stack = i.quotient(tall, int32(PERIOD))
-            y = int32(tall - stack * PERIOD)
-            image = int32(stack * SIDES + side)
-            inside = row < STEP_ROWS and side < SIDES and y < ROWS and image < images and octet * OCTET < here
-            if inside and column < COLUMNS:
-                at = shared + octet * OUT_OCTET + rest * PLACE
+        from_ = i.unseen(from_)
+        for turn in range(0, STEP_ROWS, AT_ONCE):
+            if turn > 0:
+                y = int32(y + AT_ONCE)
+                if y >= PERIOD:
+                    y, image = int32(y - PERIOD), int32(image + SIDES)
+            if row + turn < STEP_ROWS and y < ROWS and image < images:
                 for n in range(4):
-                    load_two(words, 2 * n, at + 8 * n)
-                there = start + int64(image) * IMAGE + int64(y) * ROW + int64(column) * COLUMN + octet * (2 * OCTET)
+                    load_two(words, 2 * n, from_ + (turn * OUT_ROW + 8 * n))
+                to = there + int64(image) * IMAGE + int64(y) * ROW
                 for n in range(4):
                     vector[n] = i.low_halves(words[2 * n], words[2 * n + 1])
-                store_vector(there, vector)
-                if not ODD or column + 1 < COLUMNS:
+                store_vector(to, vector)
+                if second:
                     for n in range(4):
                         vector[n] = i.high_halves(words[2 * n], words[2 * n + 1])
-                    store_vector(there + COLUMN, vector)
+                    store_vector(to + COLUMN, vector)
 
-    return write
+    return place, write
 
 
 def build(form: MmaOutputForm) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
     GROUPS, CHANNELS, TOTAL_CHANNELS, THREADS = form.groups, form.channels, form.total_channels, form.threads
     SIDES, SIDE_SLOTS, BLOCKS = form.sides, form.side_slots, form.blocks
-    PERIOD, OUT_ROWS, ROWS = form.period, form.output[0], form.rows
+    PERIOD, (OUT_ROWS, COLUMNS), ROWS = form.period, form.output, form.rows
+    (_, _, COLUMN), ODD = form.output_strides, form.output[1] % 2 == 1
     STAGE, SOURCE_AT, SOURCE, OUT = UNIT * 16 * THREADS, form.raw_bytes, form.source_bytes, form.output_bytes
-    OUT_AT, SHARED = form.raw_bytes + 2 * SOURCE, form.shared_bytes
+    OUT_AT = form.raw_bytes + 2 * SOURCE
     ROW_TAPS, COLUMN_TAPS = form.taps
     CHANNEL, ROW_BYTES, SIDE_BYTES = 4 * form.channel, 4 * form.row, 4 * form.side
     OCTET_BYTES = OCTET * CHANNEL + 4 * form.octet_pad
@@ -162,11 +168,12 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
     PLACE, OUT_ROW, OUT_OCTET = 4 * form.place, 4 * form.output_row, 4 * form.output_octet
 
     wait_for_copies, wait_for_all_copies = i.wait_for_copies(STAGES - 1), i.wait_for_copies(0)
-    store_zeros = i.storer("shared", "float32", 4)
     load_half, load_bias = i.word_loader("global", 2), i.loader("global", form.dtype, 1)
     multiply, store_four = i.matrix_product(form.dtype), i.storer("shared", form.dtype, 4)
     place, fetch, turn = _mover(form)
-    write = _writer(form)
+    out_place, write = _writer(form)
+    by_groups, by_rows, by_period = i.quotient_by(GROUPS), i.quotient_by(ROWS), i.quotient_by(PERIOD)
+    by_sides, by_slots = i.quotient_by(SIDES), i.quotient_by(SIDE_SLOTS)
 
     @device_function
     def load_filter(right: Any, filters: int, channel: int, across: int, pair: int) -> None:
@@ -199,7 +206,8 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
             for half in range(2):
                 for channel in range(WARP_CHANNELS):
                     for n in range(2):
-                        four[2 * channel + n] = sums[(channel * LIVE + row) * 4 + 2 * half + n] + bias[channel]
+                        total = sums[(channel * LIVE + row) * 4 + 2 * half + n]
+                        four[2 * channel + n] = total + bias[channel] if BIASED else total
                 store_four(out + row * OUT_ROW + half * (SLOTS // 2 * (BLOCK // 2) * PLACE), four)
         for channel in range(WARP_CHANNELS):
             for n in range(4 * (ROW_TAPS - 1)):
@@ -210,8 +218,8 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
     def kernel(source: int, output: int, filters: int, bias: int, counter: int, images: int, chunks: int) -> None:
         thread, images = int32(cuda.threadIdx.x), int32(images)
         shared = i.shared_memory()
-        stacks = i.quotient(int32(images + SIDES - 1), int32(SIDES))
-        steps = i.quotient(int32((stacks - 1) * PERIOD + OUT_ROWS + ROWS - 1), int32(ROWS))
+        stacks = by_sides(int32(images + SIDES - 1))
+        steps = by_rows(int32((stacks - 1) * PERIOD + OUT_ROWS + ROWS - 1))
         share = i.quotient(int32(steps + chunks - 1), int32(chunks))
 
         octet, side, row, column, to = place(thread)
@@ -222,38 +230,39 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
         across, pair = int32(lane >> 2), int32(lane & 3)
         first = int32(warp * WARP_CHANNELS)
         early = (warp >> 2 & 1) == 0
-        first_octet = i.quotient(first, int32(OCTET))
+        first_octet = int32(first >> 3)
         in_octet = int32(first - first_octet * OCTET)
         slot = int32((lane & 7) + (lane >> 3 & 1) * 8)
-        slot_side = i.quotient(slot, int32(SIDE_SLOTS))
+        slot_side = by_slots(slot)
         block = int32(min(slot - slot_side * SIDE_SLOTS, BLOCKS - 1))  # the last one's, for sums that nobody reads
         slot_side = int32(min(slot_side, SIDES - 1))
         own = int32(first_octet * OCTET_BYTES + in_octet * CHANNEL + (lane >> 4) * 16)
         own += slot_side * SIDE_BYTES + block * (2 * BLOCK)
+        out_octet, out_row, out_side, out_column, from_ = out_place(thread)
         own_out = int32(first_octet * OUT_OCTET + (across * (BLOCK // 2) + pair) * PLACE + in_octet * 4)
 
         right = cuda.local.array(WARP_CHANNELS * ROW_TAPS * 2, int32)
         of_channel = cuda.local.array(ROW_TAPS * 2, int32)
         sums, added = cuda.local.array(WARP_CHANNELS * LIVE * 4, float32), cuda.local.array(WARP_CHANNELS, float32)
-        one, zeros = cuda.local.array(1, float32), cuda.local.array(4, float32)
-        for n in range(4):
-            zeros[n] = float32(0)
+        one = cuda.local.array(1, float32)
 
         item = int32(cuda.blockIdx.x)
         while item < GROUPS * chunks:
-            chunk = i.quotient(item, int32(GROUPS))
+            chunk = by_groups(item)
             group = int32(item - chunk * GROUPS)
             first_channel = int32(group * CHANNELS)
             here = int32(min(CHANNELS, TOTAL_CHANNELS - first_channel))
             mine = moves and octet * OCTET < here
             start = source + int64(first_channel + octet * OCTET) * 2
-            out_start = output + int64(first_channel) * 2
+            there = output + int64(out_column) * COLUMN + int64(first_channel + out_octet * OCTET) * 2
+            writes = out_side < SIDES and out_column < COLUMNS and out_octet * OCTET < here
+            second = not ODD or out_column + 1 < COLUMNS
             first_step = int32(chunk * share)
             last_step = int32(min(first_step + share, steps))
 
             begin = int32(first_step - WARM_STEPS)
             tall = int32(begin * ROWS + row + AHEAD + FAR * PERIOD)  # not negative
-            stack = i.quotient(tall, int32(PERIOD))
+            stack = by_period(tall)
             y, image = int32(tall - stack * PERIOD), int32((stack - FAR) * SIDES + side)
             asked = begin
             for slot_of in range(STAGES):
@@ -261,6 +270,9 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
                 y, asked = int32(y + ROWS), int32(asked + 1)
                 if y >= PERIOD:
                     y, image = int32(y - PERIOD), int32(image + SIDES)
+            tall = int32(first_step * ROWS + out_row)
+            stack = by_period(tall)
+            out_y, out_image = int32(tall - stack * PERIOD), int32(stack * SIDES + out_side)
             for channel in range(WARP_CHANNELS):
                 of = int32(min(first_channel + first + channel, TOTAL_CHANNELS - 1))
                 load_filter(of_channel, filters, of, across, pair)
@@ -270,10 +282,6 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
                 if BIASED:
                     load_bias(one, bias + int64(of) * BIAS)
                     added[channel] = one[0]
-            at = i.unseen(SOURCE_AT + thread * 16)
-            while at < SHARED:  # what no unit covers
-                store_zeros(shared + at, zeros)
-                at = i.unseen(at + THREADS * 16)
             for n in range(WARP_CHANNELS * LIVE * 4):
                 sums[n] = float32(0)
 
@@ -295,7 +303,11 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
                 if y >= PERIOD:
                     y, image = int32(y - PERIOD), int32(image + SIDES)
                 if step > first_step:
-                    write(outs + odd * OUT, out_start, thread, int32((step - 1) * ROWS), images, here)
+                    if writes:
+                        write(outs + odd * OUT + from_, there, out_row, out_y, out_image, images, second)
+                    out_y = int32(out_y + ROWS)
+                    if out_y >= PERIOD:
+                        out_y, out_image = int32(out_y - PERIOD), int32(out_image + SIDES)
                 if products and not early:
                     rows_of_step(sums, right, added, own_source, own_place)
                 odd, step = even, int32(step + 1)
