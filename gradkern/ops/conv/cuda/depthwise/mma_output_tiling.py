@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
 
 from gradkern.cuda.device import Device
+from gradkern.cuda.device_code.columns import up
 from gradkern.ops.conv.cuda.depthwise.mma_output_form import BLOCK, OCTET, SLOTS, WINDOW, MmaOutputForm
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem, Plane
 from gradkern.ops.conv.cuda.depthwise.tiling import REGISTERS, RESERVED, depth_of
@@ -16,41 +16,54 @@ from gradkern.search.candidate import Unfit
 __all__ = ["forms"]
 
 _REGISTERS = 128  # of a thread, at most
+_WIDE, _WIDE_ROWS = 32, (4, 3, 2)
+_NARROW, _NARROW_ROWS = 16, (3, 2)
 
 
 def forms(problem: DepthwiseProblem, device: Device) -> Iterator[MmaOutputForm]:
-    """Those that fit, with many rows between barriers first. Raises Unfit where there is none."""
+    """Those that fit, what is expected to be fast first. Raises Unfit where there is none."""
     reason = _unfit(problem, device)
     if reason:
         raise Unfit(reason)
     geometry, of_dX = problem.geometry, problem.gradient == "dX"
     source, output = (problem.dY, problem.X) if of_dX else (problem.X, problem.dY)
     out, data = _pair(geometry.out), _pair(geometry.spatial)
+    made = MmaOutputForm(
+        "dX" if of_dX else "Y",
+        problem.dtype,
+        problem.channels,
+        _WIDE,
+        out if of_dX else data,
+        data if of_dX else out,
+        _pair(geometry.kernel),
+        _begins(problem),
+        _without_channel(source),
+        _without_channel(output),
+        problem.W_strides,
+        problem.bias_stride,
+        _WIDE_ROWS[0],
+    )
     found = False
-    for channels, rows in product((32, 16), (4, 3, 2)):
-        made = MmaOutputForm(
-            "dX" if of_dX else "Y",
-            problem.dtype,
-            problem.channels,
-            channels,
-            out if of_dX else data,
-            data if of_dX else out,
-            _pair(geometry.kernel),
-            _begins(problem),
-            _without_channel(source),
-            _without_channel(output),
-            problem.W_strides,
-            problem.bias_stride,
-            rows,
-        )
-        if made.moved <= made.threads and made.shared_bytes <= device.shared_bytes:
-            blocks = min(
-                device.shared_bytes // (made.shared_bytes + RESERVED), REGISTERS // (_REGISTERS * made.threads)
-            )
-            found = True
-            yield replace(made, blocks_per_processor=max(1, blocks))
+    for channels, most_rows in _in_order(problem.channels):
+        for rows in most_rows:
+            form = replace(made, channels=channels, rows=rows)
+            if form.moved <= form.threads and form.shared_bytes <= device.shared_bytes:
+                blocks = min(
+                    device.shared_bytes // (form.shared_bytes + RESERVED), REGISTERS // (_REGISTERS * form.threads)
+                )
+                found = True
+                yield replace(form, blocks_per_processor=max(1, blocks))
+                break
     if not found:
         raise Unfit("its rows have no room in shared memory")
+
+
+def _in_order(channels: int) -> list[tuple[int, tuple[int, ...]]]:
+    """Channels of a block, and the rows that it may take at a time, the most first. Many channels make long accesses,
+    few leave fewer of the last block without any.
+    """
+    wide, narrow = (_WIDE, _WIDE_ROWS), (_NARROW, _NARROW_ROWS)
+    return [wide, narrow] if 7 * up(channels, _WIDE) <= 8 * up(channels, _NARROW) else [narrow, wide]
 
 
 def _unfit(problem: DepthwiseProblem, device: Device) -> str:
