@@ -34,7 +34,7 @@ __all__ = [
     "write",
 ]
 
-SCHEMA = 3
+SCHEMA = 4
 """Raised with every change of what a file says. It is part of the key: files of other schemas are not looked at."""
 SUFFIX = ".json"
 _MAGIC = f"gradkern search {SCHEMA}\n".encode()

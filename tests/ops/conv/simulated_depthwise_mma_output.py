@@ -14,7 +14,7 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.device_code import simulated
 from gradkern.ops.conv.cuda.depthwise.mma_output_form import MmaOutputForm
 from gradkern.ops.conv.cuda.depthwise.mma_output_kernel import build
-from gradkern.ops.conv.cuda.depthwise.mma_output_tiling import forms
+from gradkern.ops.conv.cuda.depthwise.mma_tiling import output_forms
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 from gradkern.search.candidate import Unfit
 
@@ -24,7 +24,7 @@ b, h = "bfloat16", "float16"
 
 
 def made(case: Depthwise) -> list[MmaOutputForm]:
-    return list(forms(DepthwiseProblem.of(make(case)[0]), DEVICE))
+    return list(output_forms(DepthwiseProblem.of(make(case)[0]), DEVICE))
 
 
 def check(case: Depthwise, chunks: int = 1, grid: int | None = None) -> MmaOutputForm:
@@ -104,4 +104,4 @@ def test_what_it_does_not_take_is_refused(case: Depthwise) -> None:
         made(case)
     older = Device(0, (7, 5), 40, 65536)
     with pytest.raises(Unfit, match="tensor cores"):
-        next(forms(DepthwiseProblem.of(make(same("dX", 3, 2, 8, (6, 6)))[0]), older))
+        next(output_forms(DepthwiseProblem.of(make(same("dX", 3, 2, 8, (6, 6)))[0]), older))

@@ -44,48 +44,43 @@ MMA_CASES = [
 ]
 
 
-def compiled_mma(index: int, capability: tuple[int, int]) -> dict[str, Any]:
-    from gradkern.cuda.compile import compile_kernel
-    from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
-    from gradkern.ops.conv.cuda.depthwise.mma_form import STEP_ROWS, WARP_CHANNELS
-    from gradkern.ops.conv.cuda.depthwise.mma_kernel import build
-    from gradkern.ops.conv.cuda.depthwise.mma_tiling import forms
-    from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
-
-    problem = DepthwiseProblem.of(make(MMA_CASES[index])[0])
-    form = next(forms(problem, Device(0, capability, 132, SHARED_MEMORY[capability])))
-    made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
-    return {
-        "spilled": made.spilled,
-        "products": made.ptx.count("mma.sync"),
-        "expected": STEP_ROWS * WARP_CHANNELS * form.taps[0],  # of two steps
-        "ptx": made.ptx,
-    }
-
-
 OUTPUT_CASES = [
     Depthwise("dX", 2, 96, (56, 56), (7, 7), pads=(3, 3, 3, 3), dtype="float16", channels_last=True),
     Depthwise("Y", 2, 240, (28, 28), (5, 5), pads=(2,) * 4, dtype="bfloat16", channels_last=True, biased=True),
 ]
 
 
-def compiled_output(index: int, capability: tuple[int, int]) -> dict[str, Any]:
+def compiled_mma(index: int, capability: tuple[int, int]) -> dict[str, Any]:
+    """expected: of products, of two steps, and once more as half of the warps make them at another time."""
+    from gradkern.ops.conv.cuda.depthwise.mma_form import STEP_ROWS, WARP_CHANNELS
+    from gradkern.ops.conv.cuda.depthwise.mma_kernel import build
+    from gradkern.ops.conv.cuda.depthwise.mma_tiling import forms
+
+    form, made = first_form(MMA_CASES[index], capability, forms, build)
+    return {**made, "expected": 2 * STEP_ROWS * WARP_CHANNELS * form.taps[0]}
+
+
+def compiled_mma_output(index: int, capability: tuple[int, int]) -> dict[str, Any]:
+    """expected: of products, of a step, and once more as half of the warps make them at another time."""
+    from gradkern.ops.conv.cuda.depthwise.mma_form import WARP_CHANNELS
+    from gradkern.ops.conv.cuda.depthwise.mma_output_kernel import build
+    from gradkern.ops.conv.cuda.depthwise.mma_tiling import output_forms
+
+    form, made = first_form(OUTPUT_CASES[index], capability, output_forms, build)
+    return {**made, "expected": 2 * form.rows * WARP_CHANNELS * form.taps[0]}
+
+
+def first_form(
+    case: Depthwise, capability: tuple[int, int], forms: Callable[..., Any], build: Callable[..., Any]
+) -> tuple[Any, dict[str, Any]]:
     from gradkern.cuda.compile import compile_kernel
     from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
-    from gradkern.ops.conv.cuda.depthwise.mma_output_form import WARP_CHANNELS
-    from gradkern.ops.conv.cuda.depthwise.mma_output_kernel import build
-    from gradkern.ops.conv.cuda.depthwise.mma_output_tiling import forms
     from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 
-    problem = DepthwiseProblem.of(make(OUTPUT_CASES[index])[0])
+    problem = DepthwiseProblem.of(make(case)[0])
     form = next(forms(problem, Device(0, capability, 132, SHARED_MEMORY[capability])))
     made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
-    return {
-        "spilled": made.spilled,
-        "products": made.ptx.count("mma.sync"),
-        "expected": form.rows * WARP_CHANNELS * form.taps[0],  # of one step
-        "ptx": made.ptx,
-    }
+    return form, {"spilled": made.spilled, "products": made.ptx.count("mma.sync"), "ptx": made.ptx}
 
 
 def compiled(index: int, capability: tuple[int, int]) -> dict[str, Any]:
@@ -124,7 +119,7 @@ def test_strips_taps_and_windows_stay_in_registers_and_copies_are_asynchronous(
     assert ("cp.async." in made["ptx"]) == made["asynchronous"], "where the device can"
 
 
-@pytest.mark.parametrize("make_it", [compiled_mma, compiled_output])
+@pytest.mark.parametrize("make_it", [compiled_mma, compiled_mma_output])
 @pytest.mark.parametrize(("case", "capability"), parameters([(0, (9, 0))], [(1, (8, 0)), (1, (12, 0))]))
 def test_on_tensor_cores_every_product_is_one_instruction_and_all_stays_in_registers(
     case: int, capability: tuple[int, int], make_it: Callable[[int, tuple[int, int]], dict[str, Any]]

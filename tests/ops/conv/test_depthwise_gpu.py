@@ -255,3 +255,21 @@ def test_outputs_on_tensor_cores(
 )
 def test_outputs_on_tensor_cores_on_every_geometry(gradient: str, how: dict[str, Any]) -> None:
     run(Depthwise(gradient, 7, 24, dtype=h, channels_last=True, **how), on_tensor_cores=True)
+
+
+def test_outputs_on_tensor_cores_beside_an_infinity_are_what_they_were() -> None:
+    """In other channels, images, and rows and columns that are farther away than a window."""
+    import torch
+
+    import gradkern
+
+    X, W = torch.randn(3, 32, 20, 60, device="cuda").half(), torch.randn(32, 1, 7, 7, device="cuda").half()
+    X = X.to(memory_format=torch.channels_last)
+    settings = {"pads": [3] * 4, "group": 32, "policy": {"kernel": "depthwise_mma_32_channels_4_rows"}}
+    before = gradkern.run("Conv", X, W, **settings).Y
+    X[1, 5, 10, 30] = float("inf")
+    after = gradkern.run("Conv", X, W, **settings).Y
+    near = torch.zeros_like(after, dtype=torch.bool)
+    near[1, 5, 7:14, 30 - 15 : 30 + 16] = True
+    assert not torch.isfinite(after[1, 5, 7:14, 27:34]).any()
+    assert torch.equal(after[~near], before[~near])

@@ -168,12 +168,31 @@ def test_only_what_is_wanted_is_searched(search: Search) -> None:
 
 
 def test_kernels_for_depthwise_convolutions_are_tried_first_and_only_there(search: Search) -> None:
-    conv.plan(call(W=(8, 1, 3, 3), group=4, outputs=("dX",)))
+    conv.plan(call(W=(8, 1, 3, 3), group=4, outputs=("dX", "dW")))
     conv.plan(call(W=(8, 2, 3, 3), group=2, outputs=("dX",)))
     conv.plan(call(X=(2, 1, 6, 5), W=(8, 1, 3, 3), outputs=("dX",)))
-    names = [[source.name for source in task.sources] for task in search.tasks]
-    others = ["cudnn", "gemm", "channels_last"]
-    assert names == [["depthwise_mma", "depthwise", "cudnn", "gemm"], others, others]
+    names = [[source.name for source in task.sources] for task in search.tasks if task.kind != "ConvGrad streams"]
+    others = ["cudnn", "gemm"]
+    dX, dW = ["depthwise", "depthwise_mma_output", *others], ["depthwise_mma", "depthwise", *others]
+    assert names == [dX, dW, [*others, "channels_last"], [*others, "channels_last"]]
+
+
+@pytest.mark.parametrize(
+    ("images", "size", "taps", "first"),
+    [
+        (64, 56, 7, "depthwise_mma_output"),
+        (64, 28, 5, "depthwise_mma_output"),
+        (64, 28, 3, "depthwise"),
+        (64, 7, 7, "depthwise"),
+        (1, 28, 5, "depthwise"),
+    ],
+)
+def test_depthwise_kernels_on_tensor_cores_are_first_for_many_taps_of_wide_rows_where_there_is_much_to_do(
+    search: Search, images: int, size: int, taps: int, first: str
+) -> None:
+    X, W = (images, 96, size, size), (96, 1, taps, taps)
+    conv.plan(call(X, W, ("dX",), group=96, pads=(taps // 2,) * 4))
+    assert search.tasks[0].sources[0].name == first
 
 
 def test_a_kernel_for_few_channels_is_tried_first_where_there_may_be_one(search: Search) -> None:
@@ -352,7 +371,8 @@ def test_a_forward_pass_is_one_problem_of_its_inputs_with_or_without_a_bias(sear
     assert [task.kind for task in search.tasks] == kinds
     assert [task.terms for task in search.tasks] == [37, 37]
     conv.plan(forward(True, W=(4, 1, 3, 3), group=4))
-    assert [each.name for each in search.tasks[-1].sources] == ["depthwise", "cudnn", "gemm"]
+    names = ["depthwise", "depthwise_mma_output", "cudnn", "gemm"]
+    assert [each.name for each in search.tasks[-1].sources] == names
 
 
 def test_a_forward_pass_of_no_channels_is_zero_and_refused_with_a_bias(

@@ -162,10 +162,11 @@ def _sources(problem: Problem | BiasProblem, device: Device) -> tuple[Source, ..
     if isinstance(problem, BiasProblem):
         names = ["bias"]
     elif problem.geometry.group > 1 and problem.geometry.channels == 1:  # each channel has filters of its own
-        on_tensor_cores = ["depthwise_mma"] if problem.gradient == "dW" else []
-        names = [*on_tensor_cores, "depthwise", "depthwise_mma_output", "cudnn", "gemm"]
+        names = ["depthwise", "cudnn", "gemm"]
         if problem.gradient == "dW":
-            names.remove("depthwise_mma_output")
+            names = ["depthwise_mma", *names]
+        else:
+            names.insert(0 if problem.of_many_taps else 1, "depthwise_mma_output")
     else:
         names, copies = ["cudnn", "gemm"], ["channels_last"] * (problem.channels_last != problem)
         names = ["few_channels", *copies, *names] if problem.of_few_channels else [*names, *copies]

@@ -47,6 +47,15 @@ class Problem:
         return few and self.gradient == "dW" and self.dtype in ("float16", "bfloat16")
 
     @property
+    def of_many_taps(self) -> bool:
+        """A depthwise dX or Y that tensor cores are expected to compute faster than others, where they can: measured on
+        an H200. With few taps, short rows or little to do, what they do beside products takes longer.
+        """
+        geometry = self.geometry
+        columns = (geometry.spatial if self.gradient == "dX" else geometry.out)[-1]
+        return geometry.taps >= 25 and columns > 8 and geometry.multiplications >= 100_000_000
+
+    @property
     def channels_last(self) -> Self:
         """The same with every array channels-last, where tensor cores have kernels of their own for that."""
         if self.geometry.rank > 3 or self.dtype == "float64":

@@ -16,7 +16,8 @@ copy vectors of 8 channels to shared memory, each to a place of its own, some st
 that two rows of one channel make a word, as products take them. A warp walks down its channels. Of X it holds the pairs
 of rows that a pair of dY meets, (0, 1), (2, 3) and so on; for each pair of dY it reads one more, and makes those
 between, (1, 2), (3, 4), from them: six words are read for seven products. One barrier a step is enough, as there are
-two of everything: a step's products and the turning over of the next lie between the same barriers.
+two of everything: a step's products and the turning over of the next lie between the same barriers. Half of the warps
+multiply first, so that memory and tensor cores are busy at the same time.
 
 What lies outside the arrays is zero in shared memory: an infinity in X may make NaN of any tap of its channel. Tensor
 cores cut off where others round; a run has so few rows that it does not count.
@@ -161,6 +162,21 @@ def _in_turn(steps: Sequence[Callable[..., None]]) -> Callable[..., None]:
     return both
 
 
+def _of_step(rows: Sequence[Callable[..., None]]) -> Callable[..., None]:
+    """multiply(sums, window, arrays, X_of, dY_of): what `rows` do, of the step whose arrays lie there; X_of, dY_of: the
+    places in them where a thread's columns begin, of the first four blocks and of the last four.
+    """
+    multiply = _in_turn(rows)
+
+    @device_function
+    def of_step(sums: Any, window: Any, arrays: int, X_of: Any, dY_of: Any) -> None:
+        x, later_x = i.unseen(arrays + X_of[0]), i.unseen(arrays + X_of[1])
+        dy, later_dy = i.unseen(arrays + dY_of[0]), i.unseen(arrays + dY_of[1])
+        multiply(sums, window, x, later_x, dy, later_dy)
+
+    return of_step
+
+
 def build(form: MmaForm) -> Callable[..., None]:
     """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
     GROUPS, CHANNELS, TOTAL_CHANNELS, THREADS = form.groups, form.channels, form.total_channels, form.threads
@@ -178,7 +194,7 @@ def build(form: MmaForm) -> Callable[..., None]:
     wait_for_copies, wait_for_all_copies = i.wait_for_copies(STAGES - 1), i.wait_for_copies(0)
     store_zeros = i.storer("shared", "float32", 4)
     rows = [_rows(form, number) for number in range(STEP_ROWS)]  # two by two: those of an even step, then an odd one's
-    multiply_even, multiply_odd = _in_turn(rows[: STEP_ROWS // 2]), _in_turn(rows[STEP_ROWS // 2 :])
+    multiply_even, multiply_odd = _of_step(rows[: STEP_ROWS // 2]), _of_step(rows[STEP_ROWS // 2 :])
     store_sum, load_sum = i.storer("shared", "float32", 1), i.loader("shared", "float32", 1)
     store_partial = i.storer("global", "float32", 1)
     place_X, start_X, fetch_X, turn_X = _mover(form, "X")
@@ -217,8 +233,6 @@ def build(form: MmaForm) -> Callable[..., None]:
     @device_function
     def turn_over(slot: int, moves_X: bool, moves: bool, to: int, raw: int) -> None:
         """What has come to the slot, into the arrays of that number, which all have done with by then."""
-        wait_for_copies()
-        wait_for_block()
         if moves_X and moves:
             turn_X(to + slot * ARRAYS, raw + slot * STAGE)
         elif moves:
@@ -242,6 +256,7 @@ def build(form: MmaForm) -> Callable[..., None]:
 
         # what it multiplies: column `across` of the blocks `down` and `down` + 4
         warp, across, down = int32(thread >> 5), int32(thread >> 2 & 7), int32(thread & 3)
+        early = warp & 4 == 0  # half of those that one scheduler has
         first_octet = i.quotient(int32(warp * WARP_CHANNELS), int32(OCTET))
         in_octet = int32(warp * WARP_CHANNELS - first_octet * OCTET)
         X_of, dY_of = cuda.local.array(2, int32), cuda.local.array(2, int32)
@@ -297,31 +312,33 @@ def build(form: MmaForm) -> Callable[..., None]:
                 window[n] = int32(0)
             step = int32(begin - 1)
             while True:
+                wait_for_copies()
+                wait_for_block()
+                if early and step >= begin:  # the first time there is nothing yet
+                    multiply_odd(sums, window, arrays + ARRAYS, X_of, dY_of)
                 turn_over(0, moves_X, moves, arrays + to, raw)
                 asked_row, asked_image, asked = ask(
                     0, moves_X, mine, raw, start, column, images,
                     asked_row, asked_image, asked, first, last,
                 )  # fmt: skip
-                if step >= begin:  # the first time there is nothing yet
-                    at = arrays + ARRAYS
-                    multiply_odd(
-                        sums, window, i.unseen(at + X_of[0]), i.unseen(at + X_of[1]),
-                        i.unseen(at + dY_of[0]), i.unseen(at + dY_of[1]),
-                    )  # fmt: skip
-                    for _ in range(TURNS):
-                        turn_window(window)
+                if not early and step >= begin:
+                    multiply_odd(sums, window, arrays + ARRAYS, X_of, dY_of)
+                for _ in range(TURNS):
+                    turn_window(window)
                 step = int32(step + 1)
                 if step >= last:
                     break
+                wait_for_copies()
+                wait_for_block()
+                if early:
+                    multiply_even(sums, window, arrays, X_of, dY_of)
                 turn_over(1, moves_X, moves, arrays + to, raw)
                 asked_row, asked_image, asked = ask(
                     1, moves_X, mine, raw, start, column, images,
                     asked_row, asked_image, asked, first, last,
                 )  # fmt: skip
-                multiply_even(
-                    sums, window, i.unseen(arrays + X_of[0]), i.unseen(arrays + X_of[1]),
-                    i.unseen(arrays + dY_of[0]), i.unseen(arrays + dY_of[1]),
-                )  # fmt: skip
+                if not early:
+                    multiply_even(sums, window, arrays, X_of, dY_of)
                 step = int32(step + 1)
                 if step >= last:
                     break

@@ -9,7 +9,7 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, kernel_of_form
 from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
 from gradkern.ops.conv.cuda.depthwise.mma_output_form import MmaOutputForm
-from gradkern.ops.conv.cuda.depthwise.mma_output_tiling import forms
+from gradkern.ops.conv.cuda.depthwise.mma_tiling import output_forms
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.search.candidate import Note, Unfit
@@ -23,9 +23,9 @@ _WAVES = 4  # of blocks, at most
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[DepthwiseMmaOutput]:
-    """The kernel with more and with fewer rows between two barriers; raises Unfit where it has no form."""
+    """The kernel with many and with few channels in a block; raises Unfit where it has no form."""
     depthwise = DepthwiseProblem.of(problem)
-    for form in forms(depthwise, device):
+    for form in output_forms(depthwise, device):
         yield DepthwiseMmaOutput(form, device, depthwise.images)
 
 

@@ -12,15 +12,12 @@ from typing import Literal
 
 from gradkern.cuda.device_code.columns import up
 from gradkern.cuda.device_code.kernel_name import kernel_name
+from gradkern.ops.conv.cuda.depthwise.mma_form import BLOCK, OCTET, STAGES, WARP_CHANNELS, WINDOW
 
-__all__ = ["BLOCK", "OCTET", "SLOTS", "STAGES", "UNIT", "WARP_CHANNELS", "WINDOW", "MmaOutputForm"]
+__all__ = ["SLOTS", "UNIT", "MmaOutputForm"]
 
-WARP_CHANNELS = 2  # of one warp, whose sums are in its registers
-STAGES = 2  # steps whose copies are on their way
-OCTET = 8  # channels that one access of 16 bytes moves
 UNIT = 4  # columns that a thread turns over together
 SLOTS = 16  # blocks of BLOCK output columns that one product of matrices takes
-BLOCK, WINDOW = 8, 16  # output columns, and those of the source that they meet: of one product of matrices
 _BANKS = 32  # of shared memory, each a word wide
 _PLACE = 10  # words from a place of the output to the next: what a warp stores together is in different banks
 

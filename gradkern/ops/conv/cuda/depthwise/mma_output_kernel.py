@@ -15,7 +15,9 @@ How it goes: a block takes some channels of a run of output rows of all images, 
 8 channels to shared memory, each to a place of its own, some steps ahead; then they turn them over, so that two columns
 of one channel make a word. A warp walks down its channels with as many rows of sums as there are rows of taps: a row of
 the source is read once and takes part in all of them. A row of sums that is complete goes to shared memory, from where
-threads take vectors of 8 channels again. One barrier a step is enough, as there are two of everything.
+threads take vectors of 8 channels again. One barrier a step is enough, as there are two of everything: its products,
+the turning over of the next step and the writing of the last lie between the same barriers. Half of the warps multiply
+first, so that memory and tensor cores are busy at the same time.
 
 What lies outside the arrays is zero in shared memory: an infinity in S may make NaN of columns next to those that meet
 it. Sums are in float32; tensor cores cut off where others round, of as few products as a filter has taps.
@@ -32,17 +34,24 @@ from numba.cuda import float32, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
-from gradkern.ops.conv.cuda.depthwise.mma_output_form import (
-    BLOCK,
-    OCTET,
-    SLOTS,
-    STAGES,
-    UNIT,
-    WARP_CHANNELS,
-    MmaOutputForm,
-)
+from gradkern.ops.conv.cuda.depthwise.mma_form import BLOCK, OCTET, STAGES, WARP_CHANNELS
+from gradkern.ops.conv.cuda.depthwise.mma_output_form import SLOTS, UNIT, MmaOutputForm
 
 __all__ = ["build"]
+
+
+def _descent(form: MmaOutputForm) -> Callable[..., Any]:
+    """down(y, image, rows): the row and the image so many rows, at most a period, below those."""
+    PERIOD, SIDES = form.period, form.sides
+
+    @device_function
+    def down(y: int, image: int, rows: int) -> Any:
+        y = int32(y + rows)
+        if y >= PERIOD:
+            y, image = int32(y - PERIOD), int32(image + SIDES)
+        return y, image
+
+    return down
 
 
 def _mover(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
@@ -101,18 +110,17 @@ def _mover(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
 def _writer(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
     """How a step's rows go from shared memory to the output: two device functions.
 
-    place(number)   of that thread: octet of channels, the first row of a step that it writes, image at a side, whether
-                    there is one, first of two columns; where these lie in shared memory
-    write(from_, there, row, y, image, images, second)   its columns of every other row of the step, the second too if
-                    there is one; y, image: of its first row; there: the address of its columns in the first image
+    place(number)   of that thread: octet of channels, the first row of a step that it writes, image at a side, first of
+                    two columns; where these lie in shared memory
+    write(from_, there, row, y, image, images, second)   its columns of this row of the step and those some rows below,
+                    the second column if there is one; there: the address of its columns in the first image
     """
     ROWS = form.output[0]
     IMAGE, ROW, COLUMN = form.output_strides
-    SIDES, PERIOD, STEP_ROWS = form.sides, form.period, form.rows
-    PAIRS, PLACE, OUT_ROW, OUT_OCTET = BLOCK // 2, 4 * form.place, 4 * form.output_row, 4 * form.output_octet
-    AT_ONCE = form.threads // (SLOTS * PAIRS * form.octets)  # rows
-    OCTETS, by_octets, by_slots = form.octets, i.quotient_by(form.octets), i.quotient_by(form.side_slots)
-    SIDE_SLOTS = form.side_slots
+    OCTETS, SIDE_SLOTS, STEP_ROWS, PAIRS = form.octets, form.side_slots, form.rows, BLOCK // 2
+    PLACE, OUT_ROW, OUT_OCTET = 4 * form.place, 4 * form.output_row, 4 * form.output_octet
+    AT_ONCE = form.threads // (SLOTS * PAIRS * OCTETS)  # rows
+    down, by_octets, by_slots = _descent(form), i.quotient_by(OCTETS), i.quotient_by(SIDE_SLOTS)
     load_two, store_vector = i.word_loader("shared", 8), i.word_storer("global", 16)
 
     @device_function
@@ -130,9 +138,7 @@ def _writer(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
         from_ = i.unseen(from_)
         for turn in range(0, STEP_ROWS, AT_ONCE):
             if turn > 0:
-                y = int32(y + AT_ONCE)
-                if y >= PERIOD:
-                    y, image = int32(y - PERIOD), int32(image + SIDES)
+                y, image = down(y, image, AT_ONCE)
             if row + turn < STEP_ROWS and y < ROWS and image < images:
                 for n in range(4):
                     load_two(words, 2 * n, from_ + (turn * OUT_ROW + 8 * n))
@@ -170,10 +176,10 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
     wait_for_copies, wait_for_all_copies = i.wait_for_copies(STAGES - 1), i.wait_for_copies(0)
     load_half, load_bias = i.word_loader("global", 2), i.loader("global", form.dtype, 1)
     multiply, store_four = i.matrix_product(form.dtype), i.storer("shared", form.dtype, 4)
-    place, fetch, turn = _mover(form)
+    down, (place, fetch, turn) = _descent(form), _mover(form)
     out_place, write = _writer(form)
     by_groups, by_rows, by_period = i.quotient_by(GROUPS), i.quotient_by(ROWS), i.quotient_by(PERIOD)
-    by_sides, by_slots = i.quotient_by(SIDES), i.quotient_by(SIDE_SLOTS)
+    by_sides, by_slots, by_octet = i.quotient_by(SIDES), i.quotient_by(SIDE_SLOTS), i.quotient_by(OCTET)
 
     @device_function
     def load_filter(right: Any, filters: int, channel: int, across: int, pair: int) -> None:
@@ -229,8 +235,8 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
         warp, lane = int32(thread >> 5), int32(thread & 31)
         across, pair = int32(lane >> 2), int32(lane & 3)
         first = int32(warp * WARP_CHANNELS)
-        early = (warp >> 2 & 1) == 0
-        first_octet = int32(first >> 3)
+        early = warp & 4 == 0  # half of those that one scheduler has
+        first_octet = by_octet(first)
         in_octet = int32(first - first_octet * OCTET)
         slot = int32((lane & 7) + (lane >> 3 & 1) * 8)
         slot_side = by_slots(slot)
@@ -267,9 +273,8 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
             asked = begin
             for slot_of in range(STAGES):
                 fetch(raw + slot_of * STAGE, start, y, image, column, images, mine and asked < last_step)
-                y, asked = int32(y + ROWS), int32(asked + 1)
-                if y >= PERIOD:
-                    y, image = int32(y - PERIOD), int32(image + SIDES)
+                asked = int32(asked + 1)
+                y, image = down(y, image, ROWS)
             tall = int32(first_step * ROWS + out_row)
             stack = by_period(tall)
             out_y, out_image = int32(tall - stack * PERIOD), int32(stack * SIDES + out_side)
@@ -299,15 +304,12 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
                 if moves:
                     turn(arrays + odd * SOURCE + to, raw + odd * STAGE)
                 fetch(raw + odd * STAGE, start, y, image, column, images, mine and asked < last_step)
-                y, asked = int32(y + ROWS), int32(asked + 1)
-                if y >= PERIOD:
-                    y, image = int32(y - PERIOD), int32(image + SIDES)
+                asked = int32(asked + 1)
+                y, image = down(y, image, ROWS)
                 if step > first_step:
                     if writes:
                         write(outs + odd * OUT + from_, there, out_row, out_y, out_image, images, second)
-                    out_y = int32(out_y + ROWS)
-                    if out_y >= PERIOD:
-                        out_y, out_image = int32(out_y - PERIOD), int32(out_image + SIDES)
+                    out_y, out_image = down(out_y, out_image, ROWS)
                 if products and not early:
                     rows_of_step(sums, right, added, own_source, own_place)
                 odd, step = even, int32(step + 1)

@@ -1,4 +1,4 @@
-"""Which forms of the depthwise kernel on tensor cores fit a problem and a device."""
+"""Which forms of the depthwise kernels on tensor cores fit a problem and a device: those for dW, those for dX and Y."""
 
 from __future__ import annotations
 
@@ -8,67 +8,115 @@ from dataclasses import replace
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import up
 from gradkern.ops.conv.cuda.depthwise.mma_form import BLOCK, OCTET, SLOTS, WINDOW, MmaForm
+from gradkern.ops.conv.cuda.depthwise.mma_output_form import SLOTS as OUTPUT_SLOTS
+from gradkern.ops.conv.cuda.depthwise.mma_output_form import MmaOutputForm
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem, Plane
 from gradkern.ops.conv.cuda.depthwise.tiling import REGISTERS, RESERVED, depth_of
 from gradkern.ops.conv.geometry import Axes
 from gradkern.search.candidate import Unfit
 
-__all__ = ["forms"]
+__all__ = ["forms", "output_forms"]
 
+_NO_ROOM = "its rows have no room in shared memory"
 _REGISTERS = 128  # of a thread, at most
+_MANY, _FEW = 32, 16  # channels of a block
+_ROWS = {_MANY: (4, 3, 2), _FEW: (3, 2)}
+"""Rows of an output that such a block may take at a time, what is fastest first."""
 
 
 def forms(problem: DepthwiseProblem, device: Device) -> Iterator[MmaForm]:
-    """Those that fit, with many channels in a block first. Raises Unfit where there is none."""
-    reason = _unfit(problem, device)
-    if reason:
-        raise Unfit(reason)
-    geometry, found = problem.geometry, False
-    for channels in (32, 16):
-        made = MmaForm(
-            problem.dtype,
-            problem.channels,
-            channels,
-            _pair(geometry.spatial),
-            _pair(geometry.out),
-            _pair(geometry.kernel),
-            _pair(geometry.pads_begin),
-            _without_channel(problem.X),
-            _without_channel(problem.dY),
-            problem.W_strides,
-        )
-        if made.shared_bytes <= device.shared_bytes:
-            blocks = min(
-                device.shared_bytes // (made.shared_bytes + RESERVED), REGISTERS // (_REGISTERS * made.threads)
-            )
-            found = True
-            yield replace(made, blocks_per_processor=max(1, blocks))
+    """Those for dW that fit, with many channels in a block first. Raises Unfit where there is none."""
+    geometry, across = problem.geometry, SLOTS * BLOCK
+    sides = SLOTS // -(-geometry.out[1] // BLOCK) if geometry.out[1] <= across else 0
+    if problem.gradient != "dW":
+        raise Unfit("tensor cores compute dW here")
+    _check(problem, device)
+    if not sides or sides * up(geometry.spatial[1], 2) > across or geometry.pads_begin[1] > across:
+        raise Unfit(f"tensor cores take rows of up to {across} columns")
+    made = MmaForm(
+        problem.dtype,
+        problem.channels,
+        _MANY,
+        _pair(geometry.spatial),
+        _pair(geometry.out),
+        _pair(geometry.kernel),
+        _pair(geometry.pads_begin),
+        _without_channel(problem.X),
+        _without_channel(problem.dY),
+        problem.W_strides,
+    )
+    found = [form for channels in (_MANY, _FEW) if _fits(form := replace(made, channels=channels), device)]
     if not found:
-        raise Unfit("its rows have no room in shared memory")
+        raise Unfit(_NO_ROOM)
+    yield from (replace(form, blocks_per_processor=_resident(form, device)) for form in found)
 
 
-def _unfit(problem: DepthwiseProblem, device: Device) -> str:
-    """Why there is no form; nothing where there may be one."""
+def output_forms(problem: DepthwiseProblem, device: Device) -> Iterator[MmaOutputForm]:
+    """Those for dX or Y that fit, what is expected to be fastest first. Raises Unfit where there is none."""
+    geometry, of_dX = problem.geometry, problem.gradient == "dX"
+    if problem.gradient == "dW":
+        raise Unfit("tensor cores compute dX and Y here")
+    _check(problem, device)
+    out, data, kernel, pads = map(_pair, (geometry.out, geometry.spatial, geometry.kernel, geometry.pads_begin))
+    begins = (kernel[0] - 1 - pads[0], kernel[1] - 1 - pads[1]) if of_dX else pads
+    if any(not 0 <= begin < taps for begin, taps in zip(begins, kernel, strict=True)):
+        raise Unfit("tensor cores take pads smaller than the filter")
+    if (data if of_dX else out)[1] > OUTPUT_SLOTS * BLOCK:
+        raise Unfit(f"tensor cores take rows of up to {OUTPUT_SLOTS * BLOCK} columns")
+    X, dY = _without_channel(problem.X), _without_channel(problem.dY)
+    made = MmaOutputForm(
+        "dX" if of_dX else "Y",
+        problem.dtype,
+        problem.channels,
+        _MANY,
+        out if of_dX else data,
+        data if of_dX else out,
+        kernel,
+        begins,
+        dY if of_dX else X,
+        X if of_dX else dY,
+        problem.W_strides,
+        problem.bias_stride,
+        _ROWS[_MANY][0],
+    )
+    # many channels make long accesses, few leave less of the last block without any
+    few_first = 7 * up(problem.channels, _MANY) > 8 * up(problem.channels, _FEW)
+    found: list[MmaOutputForm] = []
+    for channels in (_FEW, _MANY) if few_first else (_MANY, _FEW):
+        each = (replace(made, channels=channels, rows=rows) for rows in _ROWS[channels])
+        found += [form for form in each if form.moved <= form.threads and _fits(form, device)][:1]
+    if not found:
+        raise Unfit(_NO_ROOM)
+    yield from (replace(form, blocks_per_processor=_resident(form, device)) for form in found)
+
+
+def _fits(form: MmaForm | MmaOutputForm, device: Device) -> bool:
+    return form.shared_bytes <= device.shared_bytes
+
+
+def _resident(form: MmaForm | MmaOutputForm, device: Device) -> int:
+    """How many blocks a multiprocessor has at a time."""
+    by_memory = device.shared_bytes // (form.shared_bytes + RESERVED)
+    return max(1, min(by_memory, REGISTERS // (_REGISTERS * form.threads)))
+
+
+def _check(problem: DepthwiseProblem, device: Device) -> None:
+    """Raises Unfit for what no kernel on tensor cores takes."""
     geometry = problem.geometry
-    if problem.gradient != "dW" or problem.dtype not in ("float16", "bfloat16") or not problem.channels_last:
-        return "tensor cores compute the dW of channels-last arrays of 16-bit types"
+    if problem.dtype not in ("float16", "bfloat16") or not problem.channels_last:
+        raise Unfit("tensor cores take channels-last arrays of 16-bit types")
     if not depth_of(problem).single:
-        return "tensor cores take one or two spatial axes"
+        raise Unfit("tensor cores take one or two spatial axes")
     if device.capability < (8, 0):
-        return "tensor cores of this device do not have these products"
+        raise Unfit("tensor cores of this device do not have these products")
     strides = (*_without_channel(problem.X), *_without_channel(problem.dY))
     aligned = min(problem.X.alignment, problem.dY.alignment) >= 16
     if problem.channels % OCTET or not aligned or any(each % 16 for each in strides):
-        return "tensor cores take channels in vectors of 8, at multiples of 16 bytes"
+        raise Unfit("tensor cores take channels in vectors of 8, at multiples of 16 bytes")
     if geometry.strides != (1, 1) or geometry.dilations != (1, 1):
-        return "tensor cores take no stride and no dilation"
+        raise Unfit("tensor cores take no stride and no dilation")
     if geometry.kernel[1] > WINDOW - BLOCK + 1 or geometry.kernel[0] > 8:
-        return f"tensor cores take up to 8x{WINDOW - BLOCK + 1} taps"
-    across = SLOTS * BLOCK
-    sides = SLOTS // -(-geometry.out[1] // BLOCK) if geometry.out[1] <= across else 0
-    if not sides or sides * up(geometry.spatial[1], 2) > across or geometry.pads_begin[1] > across:
-        return f"tensor cores take rows of up to {across} columns"
-    return ""
+        raise Unfit(f"tensor cores take up to 8x{WINDOW - BLOCK + 1} taps")
 
 
 def _pair(values: Axes) -> tuple[int, int]:
