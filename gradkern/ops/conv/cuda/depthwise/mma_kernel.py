@@ -65,14 +65,16 @@ def _mover(form: MmaForm, array: Literal["X", "dY"]) -> tuple[Callable[..., Any]
     PAD, RAW, TWOS = 4 * form.octet_pad, 16 * THREADS, (COLUMNS + 1) // 2
     ACROSS, ODD = SIDES * TWOS, COLUMNS % 2 == 1
     copy, load_vector, store_two = i.copy_or_zeros(16), i.word_loader("shared", 16), i.word_storer("shared", 8)
+    by_octets, by_period = i.quotient_by(OCTETS), i.quotient_by(PERIOD)
+    by_across, by_twos = i.quotient_by(ACROSS), i.quotient_by(TWOS)
 
     @device_function
     def place(number: int) -> Any:
-        rest = i.quotient(number, int32(OCTETS))
+        rest = by_octets(number)
         octet = int32(number - rest * OCTETS)
-        pair = i.quotient(rest, int32(ACROSS))
+        pair = by_across(rest)
         rest = int32(rest - pair * ACROSS)
-        side = i.quotient(rest, int32(TWOS))
+        side = by_twos(rest)
         column = int32(2 * (rest - side * TWOS))
         to = int32(octet * (OCTET * CHANNEL + PAD) + pair * PITCH + side * SIDE + LEAD + column * 4)
         from_ = int32(octet * (OCTET * 2) + column * COLUMN)
@@ -81,7 +83,7 @@ def _mover(form: MmaForm, array: Literal["X", "dY"]) -> tuple[Callable[..., Any]
     @device_function
     def start(step: int, row: int, side: int) -> Any:
         tall = int32(step * STEP_ROWS + row + AHEAD + FAR * PERIOD)  # not negative
-        stack = i.quotient(tall, int32(PERIOD))
+        stack = by_period(tall)
         return int32(tall - stack * PERIOD), int32((stack - FAR) * SIDES + side)
 
     @device_function
@@ -192,6 +194,8 @@ def build(form: MmaForm) -> Callable[..., None]:
     TURNS = STEP_ROWS % PAIRS  # of the window, after the STEP_ROWS pairs of two steps
 
     wait_for_copies, wait_for_all_copies = i.wait_for_copies(STAGES - 1), i.wait_for_copies(0)
+    by_groups, by_sides, by_blocks = i.quotient_by(GROUPS), i.quotient_by(SIDES), i.quotient_by(BLOCKS)
+    by_step, by_octet, by_taps = i.quotient_by(STEP_ROWS), i.quotient_by(OCTET), i.quotient_by(COLUMN_TAPS)
     store_zeros = i.storer("shared", "float32", 4)
     rows = [_rows(form, number) for number in range(STEP_ROWS)]  # two by two: those of an even step, then an odd one's
     multiply_even, multiply_odd = _of_step(rows[: STEP_ROWS // 2]), _of_step(rows[STEP_ROWS // 2 :])
@@ -241,8 +245,8 @@ def build(form: MmaForm) -> Callable[..., None]:
     def kernel(X: int, dY: int, dW: int, partial: int, counter: int, images: int, chunks: int) -> None:
         thread, images = int32(cuda.threadIdx.x), int32(images)
         shared = i.shared_memory()
-        stacks = i.quotient(int32(images + SIDES - 1), int32(SIDES))
-        steps = i.quotient(int32((stacks - 1) * PERIOD + DY_ROWS + STEP_ROWS - 1), int32(STEP_ROWS))
+        stacks = by_sides(int32(images + SIDES - 1))
+        steps = by_step(int32((stacks - 1) * PERIOD + DY_ROWS + STEP_ROWS - 1))
         share = i.quotient(int32(steps + chunks - 1), int32(chunks))
 
         # the first half of the block moves X, the other dY
@@ -257,14 +261,14 @@ def build(form: MmaForm) -> Callable[..., None]:
         # what it multiplies: column `across` of the blocks `down` and `down` + 4
         warp, across, down = int32(thread >> 5), int32(thread >> 2 & 7), int32(thread & 3)
         early = warp & 4 == 0  # half of those that one scheduler has
-        first_octet = i.quotient(int32(warp * WARP_CHANNELS), int32(OCTET))
+        first_octet = by_octet(int32(warp * WARP_CHANNELS))
         in_octet = int32(warp * WARP_CHANNELS - first_octet * OCTET)
         X_of, dY_of = cuda.local.array(2, int32), cuda.local.array(2, int32)
         own_X = int32(first_octet * (OCTET * X_CHANNEL + PAD) + in_octet * X_CHANNEL + across * 4)
         own_dY = int32(first_octet * (OCTET * DY_CHANNEL + PAD) + in_octet * DY_CHANNEL + across * 4)
         for n in range(2):
             slot = int32(down + 4 * n)
-            slot_side = i.quotient(slot, int32(BLOCKS))
+            slot_side = by_blocks(slot)
             block = int32(slot - slot_side * BLOCKS)
             X_of[n], dY_of[n] = own_X, int32(own_dY + X_BYTES)
             if slot < SIDES * BLOCKS:
@@ -281,7 +285,7 @@ def build(form: MmaForm) -> Callable[..., None]:
 
         item = int32(cuda.blockIdx.x)
         while item < GROUPS * chunks:
-            chunk = i.quotient(item, int32(GROUPS))
+            chunk = by_groups(item)
             group = int32(item - chunk * GROUPS)
             first_channel = int32(group * CHANNELS)
             here = int32(min(CHANNELS, TOTAL_CHANNELS - first_channel))
@@ -355,7 +359,7 @@ def build(form: MmaForm) -> Callable[..., None]:
             wait_for_block()
             number = i.unseen(thread)
             while number < here * TAPS:
-                row_of_taps = i.quotient(number, int32(COLUMN_TAPS))  # of a channel and a row of taps, one matrix
+                row_of_taps = by_taps(number)  # of a channel and a row of taps, one matrix
                 at = shared + row_of_taps * MATRIX + (number - row_of_taps * COLUMN_TAPS) * 4
                 total = float32(0)
                 for n in range(BLOCK):
