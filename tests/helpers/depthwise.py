@@ -82,6 +82,23 @@ def make(case: Depthwise) -> tuple[Problem, dict[str, Guarded], np.ndarray, np.n
     return problem, held, arrays[output], reference(operator, wide, attributes)[case.gradient]
 
 
+def refused_on_tensor_cores(gradient: str) -> list[Depthwise]:
+    """What no depthwise kernel on tensor cores takes, for reasons of types, layouts and attributes."""
+    usual: dict[str, Any] = {"dtype": "float16", "channels_last": True}
+    return [
+        Depthwise(gradient, 2, 8, (6, 6), (3, 3), channels_last=True),
+        Depthwise(gradient, 2, 8, (6, 6), (3, 3), dtype="float16"),
+        Depthwise(gradient, 2, 12, (6, 6), (3, 3), **usual),
+        Depthwise(gradient, 2, 8, (6, 6), (3, 3), **usual, offset=4),
+        Depthwise(gradient, 2, 8, (6, 6), (3, 3), **usual, spread=4),
+        Depthwise(gradient, 2, 8, (6, 6), (3, 3), (2, 2), **usual),
+        Depthwise(gradient, 2, 8, (6, 6), (2, 2), (1, 1), (2, 1), **usual),
+        Depthwise(gradient, 2, 8, (6, 16), (3, 10), pads=(0, 4, 0, 5), **usual),
+        Depthwise(gradient, 2, 8, (20, 6), (9, 3), **usual),
+        Depthwise(gradient, 2, 8, (3, 6, 6), (3, 3, 3), **usual),
+    ]
+
+
 def arguments(
     case: Depthwise, arrays: dict[str, Guarded], partial: Guarded, counter: np.ndarray, chunks: int
 ) -> tuple[np.int64, ...]:

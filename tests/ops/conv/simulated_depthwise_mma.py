@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.depthwise import Depthwise, arguments, make
+from helpers.depthwise import Depthwise, arguments, make, refused_on_tensor_cores
 from helpers.guarded import Guarded
 from helpers.tolerance import assert_close
 
@@ -83,16 +83,8 @@ def test_planes_of_two_columns() -> None:
 @pytest.mark.parametrize(
     "case",
     [
+        *refused_on_tensor_cores("dW"),
         Depthwise("dX", 2, 8, (6, 6), (3, 3), dtype=h, channels_last=True),
-        Depthwise("dW", 2, 8, (6, 6), (3, 3), channels_last=True),
-        Depthwise("dW", 2, 8, (6, 6), (3, 3), dtype=h),
-        Depthwise("dW", 2, 12, (6, 6), (3, 3), dtype=h, channels_last=True),
-        Depthwise("dW", 2, 8, (6, 6), (3, 3), dtype=h, channels_last=True, offset=4),
-        Depthwise("dW", 2, 8, (6, 6), (3, 3), dtype=h, channels_last=True, spread=4),
-        Depthwise("dW", 2, 8, (6, 6), (3, 3), (2, 2), dtype=h, channels_last=True),
-        Depthwise("dW", 2, 8, (6, 6), (2, 2), (1, 1), (2, 1), dtype=h, channels_last=True),
-        Depthwise("dW", 2, 8, (6, 16), (3, 10), pads=(0, 4, 0, 5), dtype=h, channels_last=True),
-        Depthwise("dW", 2, 8, (20, 6), (9, 3), dtype=h, channels_last=True),
         Depthwise("dW", 2, 8, (6, 70), (3, 3), dtype=h, channels_last=True),
     ],
     ids=str,

@@ -11,19 +11,60 @@ from dataclasses import dataclass
 from gradkern.cuda.device_code.columns import up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = ["BLOCK", "OCTET", "SLOTS", "STAGES", "STEP_ROWS", "WARP_CHANNELS", "WINDOW", "MmaForm"]
+__all__ = [
+    "BANKS",
+    "BLOCK",
+    "OCTET",
+    "SLOTS",
+    "STAGES",
+    "STEP_ROWS",
+    "WARP_CHANNELS",
+    "WINDOW",
+    "MmaForm",
+    "OfChannels",
+]
 
 WARP_CHANNELS = 2  # of one warp, whose sums are in its registers
 STEP_ROWS = 4  # of dY, between two barriers
 STAGES = 2  # steps whose copies are on their way
+BANKS = 32  # of shared memory, each a word wide
 OCTET = 8  # channels that one access of 16 bytes moves
 SLOTS = 8  # blocks of BLOCK columns of dY that one product of matrices takes
 BLOCK, WINDOW = 8, 16  # columns of dY, and those of X that they meet: of one product of matrices
 _MOST_PRODUCTS = 512  # in one sum: tensor cores cut off where others round
 
 
+class OfChannels:
+    """What follows from the channels of a block, for the kernels on tensor cores: this, and mma_output_form."""
+
+    total_channels: int
+    channels: int
+
+    @property
+    def threads(self) -> int:
+        return self.channels // WARP_CHANNELS * 32
+
+    @property
+    def octets(self) -> int:
+        return self.channels // OCTET
+
+    @property
+    def groups(self) -> int:
+        return -(-self.total_channels // self.channels)
+
+    @property
+    def octet_pad(self) -> int:
+        """Words between octets of channels, so that those which threads write together lie in different banks."""
+        return BANKS // self.octets
+
+    @property
+    def raw_bytes(self) -> int:
+        """What the threads have on its way, each four vectors a stage."""
+        return STAGES * self.threads * 64
+
+
 @dataclass(frozen=True)
-class MmaForm:
+class MmaForm(OfChannels):
     """Sizes are (rows, columns), strides of arrays in bytes: from image to image, row to row and column to column.
 
     channels  of a block
@@ -46,18 +87,6 @@ class MmaForm:
         """In a profiler."""
         taps = f"{self.taps[0]}x{self.taps[1]}"
         return kernel_name("conv_depthwise_mma_dW", self.dtype, self.total_channels, taps)
-
-    @property
-    def threads(self) -> int:
-        return self.channels // WARP_CHANNELS * 32
-
-    @property
-    def octets(self) -> int:
-        return self.channels // OCTET
-
-    @property
-    def groups(self) -> int:
-        return -(-self.total_channels // self.channels)
 
     @property
     def all_taps(self) -> int:
@@ -145,22 +174,12 @@ class MmaForm:
         return up(STEP_ROWS // 2 * self.dY_pitch, 4)
 
     @property
-    def octet_pad(self) -> int:
-        """Words between octets of channels, so that those which threads write together lie in different banks."""
-        return 32 // self.octets
-
-    @property
     def X_bytes(self) -> int:
         return 4 * (self.channels * self.X_channel + self.octets * self.octet_pad)
 
     @property
     def dY_bytes(self) -> int:
         return 4 * (self.channels * self.dY_channel + self.octets * self.octet_pad)
-
-    @property
-    def raw_bytes(self) -> int:
-        """What the threads have on its way, each four vectors a stage."""
-        return STAGES * self.threads * 64
 
     # Sums in shared memory at the end, in words: channel | row of taps | column of dY | column of X
     @property

@@ -38,6 +38,7 @@ from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.conv.cuda.depthwise.grid_sum import sums_over_blocks
 from gradkern.ops.conv.cuda.depthwise.mma_form import BLOCK, OCTET, STAGES, STEP_ROWS, WARP_CHANNELS, WINDOW, MmaForm
+from gradkern.ops.conv.cuda.depthwise.turn_over import turner
 
 __all__ = ["build"]
 
@@ -64,8 +65,7 @@ def _mover(form: MmaForm, array: Literal["X", "dY"]) -> tuple[Callable[..., Any]
     FAR = -(-(form.warm_steps * STEP_ROWS + max(0, -AHEAD)) // PERIOD)
     PAD, RAW, TWOS = 4 * form.octet_pad, 16 * THREADS, (COLUMNS + 1) // 2
     ACROSS, ODD = SIDES * TWOS, COLUMNS % 2 == 1
-    copy, load_vector, store_two = i.copy_or_zeros(16), i.word_loader("shared", 16), i.word_storer("shared", 8)
-    by_octets, by_period = i.quotient_by(OCTETS), i.quotient_by(PERIOD)
+    copy, by_octets, by_period = i.copy_or_zeros(16), i.quotient_by(OCTETS), i.quotient_by(PERIOD)
     by_across, by_twos = i.quotient_by(ACROSS), i.quotient_by(TWOS)
 
     @device_function
@@ -101,19 +101,7 @@ def _mover(form: MmaForm, array: Literal["X", "dY"]) -> tuple[Callable[..., Any]
                 copy(raw + (2 * n + m) * RAW, there + m * COLUMN, size)
         i.commit_copies()
 
-    @device_function
-    def turn(to: int, raw: int) -> None:
-        words, two = cuda.local.array(16, int32), cuda.local.array(2, int32)
-        to, raw = i.unseen(to), i.unseen(raw)
-        for n in range(4):
-            load_vector(words, 4 * n, raw + n * RAW)
-        for n in range(4):
-            two[0], two[1] = i.low_halves(words[n], words[8 + n]), i.low_halves(words[4 + n], words[12 + n])
-            store_two(to + 2 * n * CHANNEL, two)
-            two[0], two[1] = i.high_halves(words[n], words[8 + n]), i.high_halves(words[4 + n], words[12 + n])
-            store_two(to + (2 * n + 1) * CHANNEL, two)
-
-    return place, start, fetch, turn
+    return place, start, fetch, turner(RAW, CHANNEL, partner=2)
 
 
 def _rows(form: MmaForm, number: int) -> Callable[..., None]:

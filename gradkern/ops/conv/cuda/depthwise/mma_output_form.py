@@ -12,18 +12,17 @@ from typing import Literal
 
 from gradkern.cuda.device_code.columns import up
 from gradkern.cuda.device_code.kernel_name import kernel_name
-from gradkern.ops.conv.cuda.depthwise.mma_form import BLOCK, OCTET, STAGES, WARP_CHANNELS, WINDOW
+from gradkern.ops.conv.cuda.depthwise.mma_form import BANKS, BLOCK, WINDOW, OfChannels
 
 __all__ = ["SLOTS", "UNIT", "MmaOutputForm"]
 
 UNIT = 4  # columns that a thread turns over together
 SLOTS = 16  # blocks of BLOCK output columns that one product of matrices takes
-_BANKS = 32  # of shared memory, each a word wide
 _PLACE = 10  # words from a place of the output to the next: what a warp stores together is in different banks
 
 
 @dataclass(frozen=True)
-class MmaOutputForm:
+class MmaOutputForm(OfChannels):
     """Sizes are (rows, columns), strides of arrays in bytes: from image to image, row to row and column to column.
 
     begins   how far before an output's own row and column those of the source begin that it meets
@@ -52,18 +51,6 @@ class MmaOutputForm:
         """In a profiler."""
         taps = f"{self.taps[0]}x{self.taps[1]}"
         return kernel_name(f"conv_depthwise_mma_{self.gradient}", self.dtype, self.total_channels, taps)
-
-    @property
-    def threads(self) -> int:
-        return self.channels // WARP_CHANNELS * 32
-
-    @property
-    def octets(self) -> int:
-        return self.channels // OCTET
-
-    @property
-    def groups(self) -> int:
-        return -(-self.total_channels // self.channels)
 
     @property
     def blocks(self) -> int:
@@ -124,14 +111,14 @@ class MmaOutputForm:
         def conflicts(pitch: int) -> int:
             return max(self._conflicts(pitch, first) for first in range(0, SLOTS, 8))
 
-        return min(range(least, least + _BANKS, 4), key=lambda pitch: (conflicts(pitch), pitch))
+        return min(range(least, least + BANKS, 4), key=lambda pitch: (conflicts(pitch), pitch))
 
     def _conflicts(self, pitch: int, first: int) -> int:
         """How many of eight slots' rows of a matrix, of 16 bytes each, want the same banks."""
         slots = [divmod(slot, self.side_slots) for slot in range(first, first + 8)]
         slots = [(min(side, self.sides - 1), min(block, self.blocks - 1)) for side, block in slots]
         places = {side * pitch + block * (BLOCK // 2) for side, block in slots}
-        banks = [place % _BANKS for place in places]
+        banks = [place % BANKS for place in places]
         return max(banks.count(bank) for bank in banks)
 
     @property
@@ -139,18 +126,8 @@ class MmaOutputForm:
         return self.sides * self.side
 
     @property
-    def octet_pad(self) -> int:
-        """Words between octets of channels, so that those which threads write together are in different banks."""
-        return _BANKS // self.octets
-
-    @property
     def source_bytes(self) -> int:
         return up(4 * (self.channels * self.channel + self.octets * self.octet_pad), 16)
-
-    @property
-    def raw_bytes(self) -> int:
-        """What the threads have on its way, each a unit of four vectors a stage."""
-        return STAGES * self.threads * UNIT * 16
 
     # The output in shared memory, in words of two columns: octet | row | slot | pair of columns | channel
     @property

@@ -36,6 +36,7 @@ from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.conv.cuda.depthwise.mma_form import BLOCK, OCTET, STAGES, WARP_CHANNELS
 from gradkern.ops.conv.cuda.depthwise.mma_output_form import SLOTS, UNIT, MmaOutputForm
+from gradkern.ops.conv.cuda.depthwise.turn_over import turner
 
 __all__ = ["build"]
 
@@ -67,8 +68,8 @@ def _mover(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
     IMAGE, ROW, COLUMN = form.source_strides
     BEGIN, RAW, CHANNEL = form.begins[1], 16 * THREADS, 4 * form.channel
     OCTET_BYTES, ROW_BYTES, SIDE_BYTES = OCTET * CHANNEL + 4 * form.octet_pad, 4 * form.row, 4 * form.side
-    copy, load_vector, store_two = i.copy_or_zeros(16), i.word_loader("shared", 16), i.word_storer("shared", 8)
     by_octets, by_units, by_rows = i.quotient_by(OCTETS), i.quotient_by(UNITS), i.quotient_by(STEP_ROWS)
+    copy = i.copy_or_zeros(16)
 
     @device_function
     def place(number: int) -> Any:
@@ -92,19 +93,7 @@ def _mover(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
             copy(raw + n * RAW, there + n * COLUMN, size)
         i.commit_copies()
 
-    @device_function
-    def turn(to: int, raw: int) -> None:
-        words, two = cuda.local.array(16, int32), cuda.local.array(2, int32)
-        to, raw = i.unseen(to), i.unseen(raw)
-        for n in range(UNIT):
-            load_vector(words, 4 * n, raw + n * RAW)
-        for n in range(4):
-            two[0], two[1] = i.low_halves(words[n], words[4 + n]), i.low_halves(words[8 + n], words[12 + n])
-            store_two(to + 2 * n * CHANNEL, two)
-            two[0], two[1] = i.high_halves(words[n], words[4 + n]), i.high_halves(words[8 + n], words[12 + n])
-            store_two(to + (2 * n + 1) * CHANNEL, two)
-
-    return place, fetch, turn
+    return place, fetch, turner(RAW, CHANNEL, partner=1)
 
 
 def _writer(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
