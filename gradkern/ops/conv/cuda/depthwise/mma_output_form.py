@@ -14,21 +14,22 @@ from gradkern.cuda.device_code.columns import up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.ops.conv.cuda.depthwise.mma_form import BANKS, BLOCK, WINDOW, OfChannels
 
-__all__ = ["SLOTS", "UNIT", "MmaOutputForm"]
+__all__ = ["PLACE", "SLOTS", "UNIT", "MmaOutputForm"]
 
 UNIT = 4  # columns that a thread turns over together
 SLOTS = 16  # blocks of BLOCK output columns that one product of matrices takes
-_PLACE = 10  # words from a place of the output to the next: what a warp stores together is in different banks
+PLACE = 10  # words from a place of the output to the next: what a warp stores together is in different banks
 
 
 @dataclass(frozen=True)
 class MmaOutputForm(OfChannels):
     """Sizes are (rows, columns), strides of arrays in bytes: from image to image, row to row and column to column.
 
-    begins   how far before an output's own row and column those of the source begin that it meets
-    turned   the filter is read from its end: of dX
-    filter_strides, bias_stride  in bytes, from channel to channel, row to row and column to column
-    rows     of the output, between two barriers
+    channels  of a block
+    source    the array that is read: dY of dX, X of Y
+    begins    how far before an output's own row and column those of the source begin that it meets
+    filter_strides, bias_stride  from channel to channel, row to row and column to column
+    rows      of the output, between two barriers
     """
 
     gradient: Literal["dX", "Y"]
@@ -131,12 +132,8 @@ class MmaOutputForm(OfChannels):
 
     # The output in shared memory, in words of two columns: octet | row | slot | pair of columns | channel
     @property
-    def place(self) -> int:
-        return _PLACE
-
-    @property
     def output_row(self) -> int:
-        return SLOTS * (BLOCK // 2) * self.place
+        return SLOTS * (BLOCK // 2) * PLACE
 
     @property
     def output_octet(self) -> int:

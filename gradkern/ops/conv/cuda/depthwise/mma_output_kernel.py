@@ -35,7 +35,7 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.conv.cuda.depthwise.mma_form import BLOCK, OCTET, STAGES, WARP_CHANNELS
-from gradkern.ops.conv.cuda.depthwise.mma_output_form import SLOTS, UNIT, MmaOutputForm
+from gradkern.ops.conv.cuda.depthwise.mma_output_form import PLACE, SLOTS, UNIT, MmaOutputForm
 from gradkern.ops.conv.cuda.depthwise.turn_over import turner
 
 __all__ = ["build"]
@@ -107,7 +107,7 @@ def _writer(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
     ROWS = form.output[0]
     IMAGE, ROW, COLUMN = form.output_strides
     OCTETS, SIDE_SLOTS, STEP_ROWS, PAIRS = form.octets, form.side_slots, form.rows, BLOCK // 2
-    PLACE, OUT_ROW, OUT_OCTET = 4 * form.place, 4 * form.output_row, 4 * form.output_octet
+    OUT_PLACE, OUT_ROW, OUT_OCTET = 4 * PLACE, 4 * form.output_row, 4 * form.output_octet
     AT_ONCE = form.threads // (SLOTS * PAIRS * OCTETS)  # rows
     down, by_octets, by_slots = _descent(form), i.quotient_by(OCTETS), i.quotient_by(SIDE_SLOTS)
     load_two, store_vector = i.word_loader("shared", 8), i.word_storer("global", 16)
@@ -119,7 +119,7 @@ def _writer(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
         pair, slot, row = int32(rest & (PAIRS - 1)), int32(rest >> 2 & (SLOTS - 1)), int32(rest >> 6)
         side = by_slots(slot)
         column = int32((slot - side * SIDE_SLOTS) * BLOCK + 2 * pair)
-        return octet, row, side, column, int32(octet * OUT_OCTET + rest * PLACE)
+        return octet, row, side, column, int32(octet * OUT_OCTET + rest * OUT_PLACE)
 
     @device_function
     def write(from_: int, there: int, row: int, y: int, image: int, images: int, second: bool) -> None:
@@ -160,7 +160,7 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
     TURNED = form.gradient == "dX"
     BIASED, BIAS = form.bias_stride is not None, form.bias_stride or 0
     LIVE = ROW_TAPS - 1 + ROWS  # rows of sums of a step, not all at a time
-    PLACE, OUT_ROW, OUT_OCTET = 4 * form.place, 4 * form.output_row, 4 * form.output_octet
+    OUT_PLACE, OUT_ROW, OUT_OCTET = 4 * PLACE, 4 * form.output_row, 4 * form.output_octet
 
     wait_for_copies, wait_for_all_copies = i.wait_for_copies(STAGES - 1), i.wait_for_copies(0)
     load_half, load_bias = i.word_loader("global", 2), i.loader("global", form.dtype, 1)
@@ -203,7 +203,7 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
                     for n in range(2):
                         total = sums[(channel * LIVE + row) * 4 + 2 * half + n]
                         four[2 * channel + n] = total + bias[channel] if BIASED else total
-                store_four(out + row * OUT_ROW + half * (SLOTS // 2 * (BLOCK // 2) * PLACE), four)
+                store_four(out + row * OUT_ROW + half * (SLOTS // 2 * (BLOCK // 2) * OUT_PLACE), four)
         for channel in range(WARP_CHANNELS):
             for n in range(4 * (ROW_TAPS - 1)):
                 sums[channel * LIVE * 4 + n] = sums[(channel * LIVE + ROWS) * 4 + n]
@@ -234,7 +234,7 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
         own = int32(first_octet * OCTET_BYTES + in_octet * CHANNEL + (lane >> 4) * 16)
         own += slot_side * SIDE_BYTES + block * (2 * BLOCK)
         out_octet, out_row, out_side, out_column, from_ = out_place(thread)
-        own_out = int32(first_octet * OUT_OCTET + (across * (BLOCK // 2) + pair) * PLACE + in_octet * 4)
+        own_out = int32(first_octet * OUT_OCTET + (across * (BLOCK // 2) + pair) * OUT_PLACE + in_octet * 4)
 
         right = cuda.local.array(WARP_CHANNELS * ROW_TAPS * 2, int32)
         of_channel = cuda.local.array(ROW_TAPS * 2, int32)
