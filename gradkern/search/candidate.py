@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Protocol, TypeVar
 
-__all__ = ["Candidate", "Note", "Unfit"]
+__all__ = ["Candidate", "Note", "Unfit", "with_recipe"]
 
 Note = Literal["nondeterministic", "tf32", "reduced_precision", "compiles", "compiles_once"]
 
@@ -45,3 +45,14 @@ class Candidate(Protocol):
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         """Enqueue on `stream`, by addresses. The device's context is current; nothing is allocated or waited for."""
         ...
+
+
+Some = TypeVar("Some", bound=Candidate)
+
+
+def with_recipe(candidates: Iterable[Some], recipe: Mapping[str, Any], missing: str) -> Some:
+    """The one of this recipe. Raises Unfit, which says what is missing, where there is none."""
+    for candidate in candidates:
+        if candidate.recipe == recipe:
+            return candidate
+    raise Unfit(missing)

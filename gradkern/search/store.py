@@ -35,7 +35,9 @@ __all__ = [
 ]
 
 SCHEMA = 4
-"""Raised with every change of what a file says. It is part of the key: files of other schemas are not looked at."""
+"""Raised with every change of what a file says, and where what was found is to be searched again. It is part of the
+key: files of other schemas are not looked at.
+"""
 SUFFIX = ".json"
 _MAGIC = f"gradkern search {SCHEMA}\n".encode()
 

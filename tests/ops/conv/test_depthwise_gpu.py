@@ -156,16 +156,21 @@ def test_three_axes_in_every_type(gradient: str, last: bool, dtype: str) -> None
     run(Depthwise(gradient, 9, 24, (4, 9, 7), (3, 5, 5), pads=(1, 2, 2) * 2, dtype=dtype, channels_last=last), times=3)
 
 
+NETWORK_LAYERS = [  # images, channels, rows and columns, rows and columns of taps
+    (5, 96, (56, 56), 7),
+    (9, 40, (28, 28), 7),
+    (64, 64, (14, 14), 7),
+    (65, 48, (7, 7), 7),
+    (3, 240, (28, 28), 5),
+    (33, 72, (14, 14), 5),
+]
+
+
 @pytest.mark.parametrize("dtype", [b, h])
 @pytest.mark.parametrize(
     ("images", "channels", "size", "kernel"),
     [
-        (5, 96, (56, 56), 7),
-        (9, 40, (28, 28), 7),
-        (64, 64, (14, 14), 7),
-        (65, 48, (7, 7), 7),
-        (3, 240, (28, 28), 5),
-        (33, 72, (14, 14), 5),
+        *NETWORK_LAYERS,
         (4, 16, (13, 21), 3),
         (2, 8, (31, 63), 3),
         (1, 8, (5, 3), 3),
@@ -223,12 +228,7 @@ def test_tensor_cores_leave_other_channels_alone_where_one_has_an_infinity() -> 
 @pytest.mark.parametrize(
     ("images", "channels", "size", "kernel"),
     [
-        (5, 96, (56, 56), 7),
-        (9, 40, (28, 28), 7),
-        (64, 64, (14, 14), 7),
-        (65, 48, (7, 7), 7),
-        (3, 240, (28, 28), 5),
-        (33, 72, (14, 14), 5),
+        *NETWORK_LAYERS,
         (2, 32, (112, 112), 3),
         (3, 24, (9, 128), 3),
     ],

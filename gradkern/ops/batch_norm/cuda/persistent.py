@@ -16,7 +16,7 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.launch import LaunchPlan
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.sync import NAMES
-from gradkern.search.candidate import Note, Unfit
+from gradkern.search.candidate import Note, Unfit, with_recipe
 
 __all__ = ["OWN_KERNELS", "PersistentCandidate", "candidates", "comes_first", "rebuild"]
 
@@ -46,10 +46,7 @@ def comes_first(problem: Problem, device: Device) -> bool:
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> PersistentCandidate:
     """The candidate that had this recipe."""
-    for candidate in _fitting(problem, device):
-        if candidate.recipe == recipe:
-            return candidate
-    raise Unfit(f"no channel fits {recipe['slices']} blocks")
+    return with_recipe(_fitting(problem, device), recipe, f"no channel fits {recipe['slices']} blocks")
 
 
 class PersistentCandidate:

@@ -10,7 +10,7 @@ from gradkern.ops.conv.cuda.depthwise.mma_tiling import forms
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 from gradkern.ops.conv.cuda.mma_candidate import MmaCandidate
 from gradkern.ops.conv.cuda.problem import Problem
-from gradkern.search.candidate import Unfit
+from gradkern.search.candidate import with_recipe
 
 __all__ = ["OWN_KERNELS", "DepthwiseMma", "candidates", "rebuild"]
 
@@ -27,10 +27,7 @@ def candidates(problem: Problem, device: Device) -> Iterator[DepthwiseMma]:
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> DepthwiseMma:
     """The candidate that had this recipe."""
-    for candidate in candidates(problem, device):
-        if candidate.recipe == recipe:
-            return candidate
-    raise Unfit(f"no kernel takes {recipe['channels']} channels here")
+    return with_recipe(candidates(problem, device), recipe, f"no kernel takes {recipe['channels']} channels here")
 
 
 class DepthwiseMma(MmaCandidate):

@@ -22,6 +22,8 @@ __all__ = [
     "WINDOW",
     "MmaForm",
     "OfChannels",
+    "period",
+    "steps",
 ]
 
 WARP_CHANNELS = 2  # of one warp, whose sums are in its registers
@@ -61,6 +63,19 @@ class OfChannels:
     def raw_bytes(self) -> int:
         """What the threads have on its way, each four vectors a stage."""
         return STAGES * self.threads * 64
+
+
+def period(source: int, grid: int, taps: int, begin: int, step: int) -> int:
+    """Rows from one image to the next below it: so far that none of the grid's, that of the convolution's output or of
+    dX, meets another image's of the source; no fewer than a step's.
+    """
+    return max(source + begin, grid - 1 + taps - begin, grid, step)
+
+
+def steps(images: int, sides: int, period: int, grid: int, step: int) -> int:
+    """How many the grid's rows of all images take, `sides` of which are side by side."""
+    stacks = -(-images // sides)
+    return -(-((stacks - 1) * period + grid) // step)
 
 
 @dataclass(frozen=True)
@@ -109,9 +124,8 @@ class MmaForm(OfChannels):
 
     @property
     def period(self) -> int:
-        """Rows from one image to the next below it: so far that no row of dY meets another image's of X."""
-        begin = self.begins[0]
-        return max(self.X[0] + begin, self.dY[0] - 1 + self.taps[0] - begin, self.dY[0], STEP_ROWS)
+        """Rows from one image to the next below it."""
+        return period(self.X[0], self.dY[0], self.taps[0], self.begins[0], STEP_ROWS)
 
     @property
     def pairs(self) -> int:
@@ -130,8 +144,7 @@ class MmaForm(OfChannels):
 
     def steps(self, images: int) -> int:
         """Of all images."""
-        stacks = -(-images // self.sides)
-        return -(-((stacks - 1) * self.period + self.dY[0]) // STEP_ROWS)
+        return steps(images, self.sides, self.period, self.dY[0], STEP_ROWS)
 
     def chunks(self, images: int, blocks: int) -> int:
         """Into how many runs of steps to cut them, where so many blocks take channels `groups` at a time."""

@@ -12,7 +12,7 @@ from gradkern.ops.conv.cuda.depthwise.mma_output_form import MmaOutputForm
 from gradkern.ops.conv.cuda.depthwise.mma_tiling import output_forms
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 from gradkern.ops.conv.cuda.problem import Problem
-from gradkern.search.candidate import Note, Unfit
+from gradkern.search.candidate import Note, Unfit, with_recipe
 
 __all__ = ["OWN_KERNELS", "DepthwiseMmaOutput", "candidates", "rebuild"]
 
@@ -31,10 +31,8 @@ def candidates(problem: Problem, device: Device) -> Iterator[DepthwiseMmaOutput]
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> DepthwiseMmaOutput:
     """The candidate that had this recipe."""
-    for candidate in candidates(problem, device):
-        if candidate.recipe == recipe:
-            return candidate
-    raise Unfit(f"no kernel takes {recipe['channels']} channels and {recipe['rows']} rows at a time here")
+    missing = f"no kernel takes {recipe['channels']} channels and {recipe['rows']} rows at a time here"
+    return with_recipe(candidates(problem, device), recipe, missing)
 
 
 class DepthwiseMmaOutput:

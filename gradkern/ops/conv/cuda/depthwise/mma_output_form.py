@@ -12,7 +12,7 @@ from typing import Literal
 
 from gradkern.cuda.device_code.columns import up
 from gradkern.cuda.device_code.kernel_name import kernel_name
-from gradkern.ops.conv.cuda.depthwise.mma_form import BANKS, BLOCK, WINDOW, OfChannels
+from gradkern.ops.conv.cuda.depthwise.mma_form import BANKS, BLOCK, WINDOW, OfChannels, period, steps
 
 __all__ = ["PLACE", "SLOTS", "UNIT", "MmaOutputForm"]
 
@@ -65,9 +65,8 @@ class MmaOutputForm(OfChannels):
 
     @property
     def period(self) -> int:
-        """Rows from one image to the next below it: so far that no output row meets another image's source."""
-        begin = self.begins[0]
-        return max(self.source[0] + begin, self.output[0] + self.taps[0] - 1 - begin, self.output[0], self.rows)
+        """Rows from one image to the next below it."""
+        return period(self.source[0], self.output[0], self.taps[0], self.begins[0], self.rows)
 
     @property
     def ahead(self) -> int:
@@ -81,8 +80,7 @@ class MmaOutputForm(OfChannels):
 
     def steps(self, images: int) -> int:
         """Of all images."""
-        stacks = -(-images // self.sides)
-        return -(-((stacks - 1) * self.period + self.output[0]) // self.rows)
+        return steps(images, self.sides, self.period, self.output[0], self.rows)
 
     @property
     def side_slots(self) -> int:

@@ -171,8 +171,8 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
     by_sides, by_slots, by_octet = i.quotient_by(SIDES), i.quotient_by(SIDE_SLOTS), i.quotient_by(OCTET)
 
     @device_function
-    def load_filter(right: Any, filters: int, channel: int, across: int, pair: int) -> None:
-        """A thread's part of the matrices of a channel: of row k, words 2 k and 2 k + 1."""
+    def load_filter(right: Any, word: int, filters: int, channel: int, across: int, pair: int) -> None:
+        """A thread's part of the matrices of a channel, from this word on: two words for each row of taps."""
         one = cuda.local.array(2, int32)
         for row in range(ROW_TAPS):
             for n in range(2):
@@ -185,7 +185,7 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
                         load_half(
                             one, half, filters + int64(channel) * FILTER_CHANNEL + from_row + int64(tap) * FILTER_COLUMN
                         )
-                right[2 * row + n] = i.low_halves(one[0], one[1])
+                right[word + 2 * row + n] = i.low_halves(one[0], one[1])
 
     @device_function
     def rows_of_step(sums: Any, right: Any, bias: Any, source: int, out: int) -> None:
@@ -227,7 +227,7 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
         early = warp & 4 == 0  # half of those that one scheduler has
         first_octet = by_octet(first)
         in_octet = int32(first - first_octet * OCTET)
-        slot = int32((lane & 7) + (lane >> 3 & 1) * 8)
+        slot = int32(lane & (SLOTS - 1))
         slot_side = by_slots(slot)
         block = int32(min(slot - slot_side * SIDE_SLOTS, BLOCKS - 1))  # the last one's, for sums that nobody reads
         slot_side = int32(min(slot_side, SIDES - 1))
@@ -237,7 +237,6 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
         own_out = int32(first_octet * OUT_OCTET + (across * (BLOCK // 2) + pair) * OUT_PLACE + in_octet * 4)
 
         right = cuda.local.array(WARP_CHANNELS * ROW_TAPS * 2, int32)
-        of_channel = cuda.local.array(ROW_TAPS * 2, int32)
         sums, added = cuda.local.array(WARP_CHANNELS * LIVE * 4, float32), cuda.local.array(WARP_CHANNELS, float32)
         one = cuda.local.array(1, float32)
 
@@ -269,9 +268,7 @@ def build(form: MmaOutputForm) -> Callable[..., None]:
             out_y, out_image = int32(tall - stack * PERIOD), int32(stack * SIDES + out_side)
             for channel in range(WARP_CHANNELS):
                 of = int32(min(first_channel + first + channel, TOTAL_CHANNELS - 1))
-                load_filter(of_channel, filters, of, across, pair)
-                for n in range(ROW_TAPS * 2):
-                    right[channel * ROW_TAPS * 2 + n] = of_channel[n]
+                load_filter(right, channel * ROW_TAPS * 2, filters, of, across, pair)
                 added[channel] = float32(0)
                 if BIASED:
                     load_bias(one, bias + int64(of) * BIAS)

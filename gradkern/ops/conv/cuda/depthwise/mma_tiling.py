@@ -27,12 +27,9 @@ _ROWS = {_MANY: (4, 3, 2), _FEW: (3, 2)}
 def forms(problem: DepthwiseProblem, device: Device) -> Iterator[MmaForm]:
     """Those for dW that fit, with many channels in a block first. Raises Unfit where there is none."""
     geometry, across = problem.geometry, SLOTS * BLOCK
-    sides = SLOTS // -(-geometry.out[1] // BLOCK) if geometry.out[1] <= across else 0
     if problem.gradient != "dW":
         raise Unfit("tensor cores compute dW here")
     _check(problem, device)
-    if not sides or sides * up(geometry.spatial[1], 2) > across or geometry.pads_begin[1] > across:
-        raise Unfit(f"tensor cores take rows of up to {across} columns")
     made = MmaForm(
         problem.dtype,
         problem.channels,
@@ -45,6 +42,8 @@ def forms(problem: DepthwiseProblem, device: Device) -> Iterator[MmaForm]:
         _without_channel(problem.dY),
         problem.W_strides,
     )
+    if not made.sides or made.sides * up(made.X[1], 2) > across or made.begins[1] > across:
+        raise Unfit(f"tensor cores take rows of up to {across} columns")
     found = [form for channels in (_MANY, _FEW) if _fits(form := replace(made, channels=channels), device)]
     if not found:
         raise Unfit(_NO_ROOM)
@@ -61,8 +60,6 @@ def output_forms(problem: DepthwiseProblem, device: Device) -> Iterator[MmaOutpu
     begins = (kernel[0] - 1 - pads[0], kernel[1] - 1 - pads[1]) if of_dX else pads
     if any(not 0 <= begin < taps for begin, taps in zip(begins, kernel, strict=True)):
         raise Unfit("tensor cores take pads smaller than the filter")
-    if (data if of_dX else out)[1] > OUTPUT_SLOTS * BLOCK:
-        raise Unfit(f"tensor cores take rows of up to {OUTPUT_SLOTS * BLOCK} columns")
     X, dY = _without_channel(problem.X), _without_channel(problem.dY)
     made = MmaOutputForm(
         "dX" if of_dX else "Y",
@@ -79,6 +76,8 @@ def output_forms(problem: DepthwiseProblem, device: Device) -> Iterator[MmaOutpu
         problem.bias_stride,
         _ROWS[_MANY][0],
     )
+    if not made.sides:
+        raise Unfit(f"tensor cores take rows of up to {OUTPUT_SLOTS * BLOCK} columns")
     # many channels make long accesses, few leave less of the last block without any
     few_first = 7 * up(problem.channels, _MANY) > 8 * up(problem.channels, _FEW)
     found: list[MmaOutputForm] = []
