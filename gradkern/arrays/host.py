@@ -95,7 +95,9 @@ class _Torch:
     def maker(self, tensor: Tensor) -> Maker:
         torch = sys.modules["torch"]
         strides = tuple(stride // tensor.dtype.itemsize for stride in tensor.strides)
-        make = partial(torch.empty_strided, tensor.shape, strides, dtype=getattr(torch, tensor.dtype.name))
+        # the device by name: torch.device(...) as a context, and torch.set_default_device, choose another
+        dtype = getattr(torch, tensor.dtype.name)
+        make = partial(torch.empty_strided, tensor.shape, strides, dtype=dtype, device="cpu")
 
         def new(stream: int | None) -> tuple[Any, np.ndarray]:
             array = make()

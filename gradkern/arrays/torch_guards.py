@@ -114,18 +114,19 @@ def _guards() -> Any:
         return None
     try:
         guards = torch._C._dynamo.guards.TensorGuards
-        model = torch.empty(2, 3, device="cpu")
+        kind = {"dtype": torch.float32, "device": "cpu"}  # whatever the defaults are
+        model = torch.empty(2, 3, **kind)
         guard = guards(model, dynamic_dims_sizes=None, dynamic_dims_strides=None)
         others = [
-            torch.empty(3, 3, device="cpu"),
-            torch.empty(3, 2, device="cpu").t(),
-            torch.empty(2, 3, device="cpu", dtype=torch.float64),
-            torch.empty(2, 3, device="meta"),
-            torch.empty(2, 3, device="cpu", requires_grad=True),
+            torch.empty(3, 3, **kind),
+            torch.empty(3, 2, **kind).t(),
+            torch.empty(2, 3, dtype=torch.float64, device="cpu"),
+            torch.empty(2, 3, dtype=torch.float32, device="meta"),
+            torch.empty(2, 3, **kind, requires_grad=True),
             torch.nn.Parameter(model, requires_grad=False),
         ]
         with torch.no_grad():
-            right = guard.check(torch.empty(2, 3, device="cpu")) and not any(map(guard.check, others))
+            right = guard.check(torch.empty(2, 3, **kind)) and not any(map(guard.check, others))
     except Exception:
         return None
     return guards if right else None

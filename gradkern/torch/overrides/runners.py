@@ -102,7 +102,7 @@ def _picks(sources: tuple[Source, ...]) -> list[int]:
 
 @cache
 def _constant(constant: Constant) -> torch.Tensor:
-    return torch.full(constant.shape, constant.value, dtype=constant.dtype)
+    return torch.full(constant.shape, constant.value, dtype=constant.dtype, device="cpu")
 
 
 def _address(constant: Constant, device: str) -> int:

@@ -62,7 +62,7 @@ def _call(node: fx.Node) -> dict[str, Any]:
     return arguments(node, "input", running_mean=None, running_var=None, **defaults)
 
 
-_FILLS = {"weight": torch.ones, "bias": torch.zeros}
+_FILLS = {"weight": 1.0, "bias": 0.0}
 
 
 def _end(node: fx.Node, x: fx.Node) -> tuple[fx.Node, str, float]:
@@ -115,8 +115,8 @@ def _wide(x: torch.Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
 
 
-def _parameter(graph: fx.Graph, given: Any, x: torch.Tensor, fill: Any) -> Any:
-    return given or graph.call_function(fill, (x.shape[1],), {"dtype": _wide(x), "device": x.device})
+def _parameter(graph: fx.Graph, given: Any, x: torch.Tensor, fill: float) -> Any:
+    return given or graph.call_function(torch.full, ((x.shape[1],), fill), {"dtype": _wide(x), "device": x.device})
 
 
 def _replace(graph: fx.Graph, made: fx.Node, node: fx.Node) -> None:
