@@ -75,7 +75,7 @@ PEERS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "local": lambda model: model,
     "torch": nn.SyncBatchNorm.convert_sync_batchnorm,
     "apex": _apex,
-    "gradkern": SyncBatchNorm.convert_sync_batchnorm,
+    "gradkern": partial(SyncBatchNorm.convert_sync_batchnorm, symmetric_memory=False),
     SYMMETRIC: partial(SyncBatchNorm.convert_sync_batchnorm, symmetric_memory=True),
 }
 """By name, what makes a model's batch norms synchronise. PyTorch's and Apex's need GPUs."""

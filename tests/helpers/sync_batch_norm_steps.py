@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradkern.torch
 from gradkern.torch import SyncBatchNorm
+from gradkern.torch.sync_batch_norm.exchange import reads_by_nvlink
 from helpers import processes
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
@@ -70,7 +71,7 @@ CASES = {
 }
 
 SYMMETRIC = ("two, float32", "two, bfloat16, channels last, one empty")
-"""Of the cases, those that send their messages through symmetric memory, too, where there is some."""
+"""Of the cases, those that send their messages by collectives and through symmetric memory, where there is some."""
 
 
 def values(seed: int, *shape: int) -> torch.Tensor:
@@ -176,6 +177,7 @@ WITHOUT_WAITING: dict[str, dict[str, Any]] = {
     "waits for nothing": {},
     "waits for no average": {"momentum": None},
     "waits for nothing, symmetric": {"symmetric_memory": True},
+    "waits for nothing, collectives": {"symmetric_memory": False},
 }
 
 
@@ -236,7 +238,9 @@ def main(rank: int, size: int, folder: Path, device: str = "cpu") -> None:
         if len(case.parts) <= size:
             found[name] = of_case(case, groups, rank, device)
     for name in SYMMETRIC:
-        found[f"{name}, symmetric"] = of_case(CASES[name], groups, rank, device, symmetric_memory=True)
+        for way in (True, False):
+            found[f"{name}, {way}"] = of_case(CASES[name], groups, rank, device, symmetric_memory=way)
+    found["by NVLink"] = reads_by_nvlink(dist.group.WORLD, torch.device(device, rank))
     if size == 4:
         found["second derivatives"] = second_derivatives(rank, device)
         halves = [dist.new_group(each) for each in ([0, 1], [2, 3])]

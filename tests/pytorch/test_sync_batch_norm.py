@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import nn
 import gradkern.torch
 from gradkern.arrays.host import torch_as_numpy
 from gradkern.torch import SyncBatchNorm
+from gradkern.torch.sync_batch_norm import exchange
 
 pytestmark = pytest.mark.torch
 
@@ -45,7 +47,7 @@ def results(request: pytest.FixtureRequest) -> Found:
 
 def of_case(name: str, results: Found) -> list[Steps]:
     """What the processes that have a part found."""
-    parts = len(CASES[name].parts)
+    parts = len(CASES[name.removesuffix(", True").removesuffix(", False")].parts)
     if parts > len(results):
         pytest.skip(f"needs {parts} GPUs")
     return [each[name] for each in results[:parts]]
@@ -111,9 +113,15 @@ def test_the_bits_are_the_same_in_every_run(name: str, results: Found) -> None:
 @pytest.mark.parametrize("name", SYMMETRIC)
 def test_messages_through_symmetric_memory_give_the_same_bits(name: str, results: Found) -> None:
     """On the CPU, which has none, they go as ever."""
-    for plain, symmetric in zip(of_case(name, results), (each[f"{name}, symmetric"] for each in results), strict=False):
+    for plain, symmetric in zip(of_case(f"{name}, False", results), of_case(f"{name}, True", results), strict=True):
         for one, other in zip(plain, symmetric, strict=True):
             assert all(torch.equal(other[each], one[each]) for each in one)
+
+
+def test_all_processes_send_messages_the_same_way(results: Found) -> None:
+    """By symmetric memory where NVLink joins their GPUs."""
+    found = [each["by NVLink"] for each in results]
+    assert found == [found[0]] * len(results)
 
 
 def test_second_derivatives_are_those_of_the_whole_batch(results: Found) -> None:
@@ -229,9 +237,40 @@ def test_another_number_of_channels_is_refused() -> None:
         SyncBatchNorm(3)(torch.randn(4, 5, 2))
 
 
+HERE, THERE = ("a host", "one boot"), ("a host", "another boot")
+SWITCHED = [[0, 18, 18], [18, 0, 18], [18, 18, 0]]
+PAIRED = [[0, 4, 0], [4, 0, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("links", "places", "linked"),
+    [
+        (SWITCHED, [(HERE, "gpu 0"), (HERE, "gpu 1"), (HERE, "gpu 2")], True),
+        (PAIRED, [(HERE, "gpu 0"), (HERE, "gpu 1")], True),
+        (PAIRED, [(HERE, "gpu 0"), (HERE, "gpu 2")], False),
+        (SWITCHED, [(HERE, "gpu 0"), (THERE, "gpu 1")], False),
+        (SWITCHED, [(HERE, "gpu 0"), (HERE, "gpu 7")], False),  # which this process cannot see
+        (SWITCHED, [(HERE, "gpu 0"), (HERE, "gpu 0")], False),  # two processes on a GPU
+        (None, [(HERE, "gpu 0"), (HERE, "gpu 1")], False),
+    ],
+)
+def test_gpus_read_each_others_memory_where_nvlink_joins_them(
+    links: Any, places: Any, linked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def detect(*_: Any) -> Any:
+        if links is None:
+            raise RuntimeError("no detector")
+        return SimpleNamespace(matrix=links)
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda n: SimpleNamespace(uuid=f"gpu {n}"))
+    monkeypatch.setattr("torch._C._distributed_c10d._detect_dma_connectivity", detect)
+    assert exchange._linked(torch.device("cuda", 0), places[0], places) is linked
+
+
 def test_symmetric_memory_is_a_flag_and_nothing_is_converted_by_another() -> None:
     model = nn.Sequential(nn.BatchNorm1d(3))
     for make in (SyncBatchNorm, lambda _, **how: SyncBatchNorm.convert_sync_batchnorm(model, **how)):
-        with pytest.raises(TypeError, match="symmetric_memory is 'yes'; expected True or False"):
+        with pytest.raises(TypeError, match="symmetric_memory is 'yes'; expected True, False or None"):
             make(3, symmetric_memory="yes")  # pyright: ignore[reportArgumentType]  wrong on purpose
     assert type(model[0]) is nn.BatchNorm1d

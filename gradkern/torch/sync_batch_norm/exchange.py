@@ -10,10 +10,12 @@ reads.
 
 from __future__ import annotations
 
+import platform
 import weakref
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -26,7 +28,7 @@ from gradkern.call import Tensor as Described
 from gradkern.strides import c_strides
 from gradkern.torch.direct import is_eager
 
-__all__ = ["Exchange", "added", "exchange", "gathered", "group_of"]
+__all__ = ["Exchange", "added", "exchange", "gathered", "group_of", "reads_by_nvlink"]
 
 Tensor = torch.Tensor
 _MOST_BYTES = 1 << 20
@@ -140,6 +142,7 @@ class _BySymmetricMemory(Exchange):
         self._memory, self._place = memory, (memory.own, memory.own.data_ptr())
 
     def place(self) -> tuple[Tensor, int]:
+        self._memory.claim()
         return self._place
 
     def send(self, message: Tensor) -> tuple[Tensor, int]:
@@ -150,15 +153,24 @@ class _BySymmetricMemory(Exchange):
 # --- symmetric memory -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Memory:
     """What the others read of this process: its message; or a row for each process's, all but its own zeros."""
 
     whole: Tensor
     own: Tensor
     group: str
+    stream: int | None
+
+    def claim(self) -> None:
+        """Wait for the exchanges of another stream, which may still use this memory."""
+        stream = _current_stream(self.whole)
+        if stream != self.stream and not torch.cuda.is_current_stream_capturing():
+            torch.cuda.synchronize(self.whole.device)
+        self.stream = stream
 
     def exchanged(self, message: Tensor) -> Tensor:
+        self.claim()
         self.own.copy_(message)
         return self.sum()
 
@@ -166,6 +178,48 @@ class _Memory:
         """Of what everybody has."""
         add: Any = torch.ops.symm_mem.one_shot_all_reduce.default
         return add(self.whole, "sum", self.group)  # begins when all are there, and ends when all have read
+
+
+_by_nvlink: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+
+
+def reads_by_nvlink(group: Any, device: torch.device) -> bool:
+    """Whether each GPU of a process group reads the memory of every other by NVLink: one machine, a GPU a process, all
+    of them visible to all. The first call of a group exchanges this between its processes, so that they agree.
+    """
+    if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+        return False
+    if group not in _by_nvlink:
+        mine = _machine(), str(torch.cuda.get_device_properties(device).uuid)
+        linked = _linked(device, mine, _of_all(mine, group))
+        _by_nvlink[group] = all(_of_all(linked, group))
+    return _by_nvlink[group]
+
+
+def _of_all(mine: Any, group: Any) -> list[Any]:
+    found: list[Any] = [None] * group.size()
+    dist.all_gather_object(found, mine, group)
+    return found
+
+
+def _machine() -> tuple[str, str]:
+    """Its name and, as names of containers repeat, which start of its kernel this is."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return platform.node(), boot.read_text() if boot.exists() else ""
+
+
+def _linked(device: torch.device, mine: tuple[Any, str], places: list[tuple[Any, str]]) -> bool:
+    """Whether this GPU has NVLink to all others of these places, each a machine and a GPU's UUID."""
+    visible = {str(torch.cuda.get_device_properties(n).uuid): n for n in range(torch.cuda.device_count())}
+    if len(set(places)) < len(places) or any(machine != mine[0] or uuid not in visible for machine, uuid in places):
+        return False
+    try:
+        library: Any = import_module("torch._C._distributed_c10d")
+        kind: Any = import_module("torch._C._autograd").DeviceType.CUDA
+        links = library._detect_dma_connectivity(kind, "nvlink").matrix[device.index]
+    except (ImportError, AttributeError, RuntimeError, IndexError):  # a build or a machine without it
+        return False
+    return all(links[visible[uuid]] > 0 for place, uuid in places if (place, uuid) != mine)
 
 
 _memories: WeakKeyDictionary[Any, dict[tuple[str, int, torch.device], _Memory]] = WeakKeyDictionary()
@@ -198,10 +252,14 @@ def _made(rows: int, numbers: int, device: torch.device, group: Any) -> _Memory:
         _symmetric_memory.rendezvous(whole, group)
     except (ImportError, AttributeError, RuntimeError) as error:
         raise RuntimeError(
-            f"SyncBatchNorm: symmetric_memory=True, but the GPUs of process group {group.group_name!r} cannot read each"
-            f" other's memory: {error}"
+            f"SyncBatchNorm: the GPUs of process group {group.group_name!r} cannot read each other's memory: {error};"
+            " symmetric_memory=False sends the messages by collectives"
         ) from error
     torch.cuda.synchronize(device)  # zeros before anybody reads them
     dist.barrier(group)
     first = group.rank() * numbers if rows > 1 else 0
-    return _Memory(whole, whole[first : first + numbers], group.group_name)
+    return _Memory(whole, whole[first : first + numbers], group.group_name, _current_stream(whole))
+
+
+def _current_stream(tensor: Tensor) -> int | None:
+    return device_arrays().torch_kind(tensor.get_device()).stream()

@@ -25,7 +25,7 @@ from gradkern.torch.constants import filled
 from gradkern.torch.direct import Direct
 from gradkern.torch.functional.arguments import require_tensor
 from gradkern.torch.sync_batch_norm import steps
-from gradkern.torch.sync_batch_norm.exchange import added, gathered
+from gradkern.torch.sync_batch_norm.exchange import added, gathered, reads_by_nvlink
 from gradkern.torch.sync_batch_norm.steps import Ways
 
 __all__ = ["SyncBatchNorm"]
@@ -47,15 +47,16 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
     processes of the group call it equally often, in one order.
 
     symmetric_memory   send float32 messages through memory that the GPUs of one machine read from each other, in place
-                       of NCCL: less of the host's time, and of the device's for few channels. Every process must say
-                       the same. What torch.compile traces sends them by NCCL all the same.
+                       of NCCL: less of the host's time, and of the device's for few channels. None, the default: where
+                       NVLink joins all GPUs of the group. Every process must say the same. What torch.compile traces
+                       sends them by NCCL all the same.
 
     It is no nn.SyncBatchNorm to isinstance, as DistributedDataParallel refuses those on the CPU.
 
     >>> model = gradkern.torch.SyncBatchNorm.convert_sync_batchnorm(model)
     """
 
-    symmetric_memory = False
+    symmetric_memory: bool | None = None
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         device: Any = None,
         dtype: Any = None,
         *,
-        symmetric_memory: bool = False,
+        symmetric_memory: bool | None = None,
         **more: Any,  # bias, where PyTorch has it
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype, **more)
@@ -95,12 +96,15 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
             if isinstance(momentum, Tensor):
                 momentum = float(momentum)
             return functional.batch_norm(input, mean, variance, self.weight, self.bias, training, momentum, self.eps)
-        ways = group.group_name, group.size(), self.symmetric_memory
+        symmetric = self.symmetric_memory
+        if symmetric is None:
+            symmetric = not torch.compiler.is_compiling() and reads_by_nvlink(group, input.device)
+        ways = group.group_name, group.size(), symmetric
         return _sync_batch_norm(input, mean, variance, self.weight, self.bias, momentum, self.eps, ways)
 
     @classmethod
     def convert_sync_batchnorm(
-        cls, module: nn.Module, process_group: Any = None, *, symmetric_memory: bool = False
+        cls, module: nn.Module, process_group: Any = None, *, symmetric_memory: bool | None = None
     ) -> nn.Module:
         """Every batch norm in the module as one of these, with its parameters and buffers; the module itself if it is
         one. As nn.SyncBatchNorm's.
@@ -121,9 +125,9 @@ def _refused(shape: tuple[int, ...], channels: int) -> str:
     return f"{came}: {shape[1]} channels; expected {channels}"
 
 
-def _flag(symmetric_memory: Any) -> bool:
-    if not isinstance(symmetric_memory, bool):
-        raise ArgumentError(f"SyncBatchNorm: symmetric_memory is {symmetric_memory!r}; expected True or False")
+def _flag(symmetric_memory: Any) -> bool | None:
+    if symmetric_memory is not None and not isinstance(symmetric_memory, bool):
+        raise ArgumentError(f"SyncBatchNorm: symmetric_memory is {symmetric_memory!r}; expected True, False or None")
     return symmetric_memory
 
 
