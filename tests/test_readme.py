@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -101,7 +102,7 @@ def test_what_all_operators_share_is_said_once(monkeypatch: pytest.MonkeyPatch) 
     del known["BatchNormalizationMergeStatistics"]  # which has statistics in place of data
     assert "types of the data float32" in readme.operators().splitlines()[-1]
     first = next(iter(known))
-    known[first] = known[first].model_copy(update={"combinations": known[first].combinations[:1]})
+    known[first] = replace(known[first], combinations=known[first].combinations[:1])
     head, _, line, *_, last = readme.operators().splitlines()
     assert head.endswith("| types of the data |")
     assert line.endswith("| float32 |")

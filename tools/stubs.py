@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Write the types of gradkern's public names, as editors and type checkers see them, from registry.yaml.
+"""Write what is made from registry.yaml: its contracts, checked, and the types of gradkern's public names, as editors
+and type checkers see them.
 
-    tools/stubs.py            write gradkern/__init__.pyi and gradkern/results.pyi
+    tools/stubs.py            write gradkern/contract/checked.py, gradkern/__init__.pyi and gradkern/results.pyi
     tools/stubs.py --check    exit with 1 where a file is not what it would be made
 
 `run` and `prepare` get an overload for every operator, with its inputs, attributes and outputs, and one for the names
@@ -15,16 +16,22 @@ import ast
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, fields
+from functools import cache
 from pathlib import Path
+from typing import Any, cast
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import gradkern
-from gradkern.contract.schema import Attribute, Input, Operator, Output
+from gradkern.contract import registry
+from gradkern.contract.reading import read
+from gradkern.contract.schema import Attribute, Entry, Flat, Input, Ones, Operator, Output
 
 PACKAGE = ROOT / "gradkern"
+_TEXT = registry.path().read_bytes()
 WIDTH = 112
 MADE = "# Made by tools/stubs.py from registry.yaml."
 OPTIONS = {
@@ -43,9 +50,10 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where something would change")
     options = parser.parse_args()
     old: list[str] = []
-    for name, text in {"__init__.pyi": public(), "results.pyi": results()}.items():
+    files = {"contract/checked.py": contracts()}
+    files |= {name: _formatted(text) for name, text in (("__init__.pyi", public()), ("results.pyi", results()))}
+    for name, made in files.items():
         path = PACKAGE / name
-        made = _formatted(text)
         if not path.exists() or path.read_text(encoding="utf-8") != made:
             old.append(f"gradkern/{name}")
             if not options.check:
@@ -56,9 +64,56 @@ def main() -> int:
     return 0
 
 
+def contracts() -> str:
+    """gradkern/contract/checked.py: the contracts that `reading` makes of registry.yaml, and the digest of its text."""
+    kinds = ", ".join(sorted(kind.__name__ for kind in Entry.__subclasses__()))
+    return (
+        '"""The contracts of registry.yaml, checked. Made by tools/stubs.py."""\n\n# ruff: noqa: E501\n# fmt: off\n'
+        f"from gradkern.contract.schema import {kinds}\n\n"
+        f"DIGEST = {registry.digest(_TEXT)!r}\nOPERATORS = {_source(_operators())}\n"
+    )
+
+
+def _source(value: Any, indent: str = "") -> str:
+    """What makes this value, of an entry without the fields that are as by default; what holds entries has lines."""
+    inner = f"{indent}    "
+    if isinstance(value, Entry):
+        given = [(each, getattr(value, each.name)) for each in fields(value)]
+        parts = [f"{field.name}={_source(each, inner)}" for field, each in given if each != _default(field)]
+        return f"{type(value).__name__}({_joined(parts, inner if isinstance(value, Operator) else '')})"
+    if isinstance(value, Mapping):
+        named = cast(Mapping[str, Any], value)
+        parts = [f"{key!r}: {_source(each, inner)}" for key, each in named.items()]
+        return f"{{{_joined(parts, inner if any(isinstance(each, Entry) for each in named.values()) else '')}}}"
+    if isinstance(value, tuple):
+        items = cast(tuple[Any, ...], value)
+        parts = [_source(each, inner) for each in items]
+        lines = any(isinstance(each, Entry | Mapping) for each in items) and not any(map(_is_token, items))
+        return f"({_joined(parts, inner if lines else '')}{',' if len(parts) == 1 and not lines else ''})"
+    return repr(value)
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _is_token(value: Any) -> bool:
+    return isinstance(value, str | Flat | Ones)
+
+
+def _joined(parts: list[str], indent: str) -> str:
+    return "".join(f"\n{indent}{each}," for each in parts) if indent else ", ".join(parts)
+
+
+@cache
+def _operators() -> Mapping[str, Operator]:
+    """Not `gradkern.operators()`, which may be what is to be made anew."""
+    return read(_TEXT.decode())
+
+
 def results() -> str:
     """gradkern/results.pyi: what an array is, and a named tuple for every operator."""
-    operators = gradkern.operators()
+    operators = _operators()
     variables = {variable for each in operators.values() for variable in _variables(each)}
     return "\n".join(
         [
@@ -105,7 +160,7 @@ def _result(name: str, operator: Operator) -> Iterator[str]:
 
 def public() -> str:
     """gradkern/__init__.pyi: the names of gradkern/__init__.py, with `run` and `prepare` for every operator."""
-    operators = gradkern.operators()
+    operators = _operators()
     used = {variable for each in operators.values() for variable in _variables(each)}
     shapes = "\n".join(line for name, operator in operators.items() for line in _names(name, operator))
     plans = "\n".join(line for name, operator in operators.items() for line in _plan(name, operator))

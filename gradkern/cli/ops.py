@@ -8,12 +8,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from pydantic import BaseModel
-
 from gradkern import __version__
 from gradkern.cli import DONE, FAILED, JSON_SCHEMA
 from gradkern.contract import registry
-from gradkern.contract.schema import Attribute, Flat, Input, Ones, Operator, Output, Shape
+from gradkern.contract.schema import Attribute, Entry, Flat, Input, Ones, Operator, Output, Shape, names_of
 from gradkern.errors import nearest
 from gradkern.system.providers import unavailable
 
@@ -167,8 +165,8 @@ def _attribute(each: Attribute) -> str:
 
 def _plain(value: Any) -> Any:
     """Contract data as JSON has it."""
-    if isinstance(value, BaseModel):
-        return {key: _plain(getattr(value, key)) for key in type(value).model_fields}
+    if isinstance(value, Entry):
+        return {key: _plain(getattr(value, key)) for key in names_of(type(value))}
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in cast(Mapping[str, Any], value).items()}
     return [_plain(each) for each in cast(tuple[Any, ...], value)] if isinstance(value, tuple) else value

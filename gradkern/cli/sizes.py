@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-import pydantic
-
 from gradkern.arrays.kind import dtype_of
 from gradkern.call import Tensor
 from gradkern.contract import registry
@@ -87,11 +85,13 @@ def find(name: str) -> Operator:
 
 def example_of(name: str, operator: Operator, axes: Mapping[str, Any], attributes: Mapping[str, Any]) -> Example:
     """One size of the problem, from JSON; refused where it does not fit the operator's axes."""
+    from gradkern.contract import reading  # not before: what it loads takes longer than all else here
+
     try:
-        example = Example(axes=_tuples(axes), attributes=_tuples(attributes))
-    except pydantic.ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise ArgumentError(f"{name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        example = reading.checked(Example, {"axes": _tuples(axes), "attributes": _tuples(attributes)})
+    except reading.EntryError as error:
+        where, reason = error.mistakes[0]
+        raise ArgumentError(f"{name}: {'.'.join(map(str, where))}: {reason}") from None
     for path, reason in example_mistakes(operator, example):
         raise ArgumentError(f"{name}: {'.'.join(map(str, path))}: {reason}")
     return example

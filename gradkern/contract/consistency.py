@@ -9,11 +9,13 @@ import keyword
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
-from gradkern.contract.schema import RESERVED, Example, Operator, Shape, axis_of
+from gradkern.contract.schema import RESERVED, Axis, Example, Operator, Shape, axis_of
 
 __all__ = ["example_mistakes", "mistakes"]
 
 Path = tuple[str | int, ...]
+_OF_GROUPS = ("as_many_as", "begins_at", "broadcasts_to", "least", "most")
+_PLAIN = Axis(doc="an axis")
 
 
 def mistakes(operator: Operator) -> Iterator[tuple[Path, str]]:
@@ -111,9 +113,9 @@ def _axes(operator: Operator) -> Iterator[tuple[Path, str]]:
             axis.begins_at not in operator.attributes or operator.attributes[axis.begins_at].axis_of is None
         ):
             yield ("axes", name, "begins_at"), f"{axis.begins_at!r} is no attribute with axis_of"
-        own = axis.model_fields_set & {"least", "most", "as_many_as", "begins_at", "broadcasts_to"}
+        own = [key for key in sorted(_OF_GROUPS) if getattr(axis, key) != getattr(_PLAIN, key)]
         if own and not axis.group:
-            yield ("axes", name), f"{_list(sorted(own))} is for a group; this is a single axis"
+            yield ("axes", name), f"{_list(own)} is for a group; this is a single axis"
         if axis.most is not None and axis.most < axis.least:
             yield ("axes", name, "most"), f"is less than least, {axis.least}"
     inputs = {each.name for each in operator.inputs}

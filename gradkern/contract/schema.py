@@ -1,89 +1,106 @@
-"""What one entry of registry.yaml may say: the contract of an operator, as frozen read-only data."""
+"""What one entry of registry.yaml may say: the contract of an operator, as frozen read-only data.
+
+This module needs nothing but the standard library, so that a process whose registry was checked before loads no more.
+What an annotation of type Check asks for is checked, with the types, when a registry is read: see `reading`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WrapValidator
-from pydantic_core import PydanticCustomError
+from gradkern.system.importing import load
 
-__all__ = ["Attribute", "Axis", "Example", "Input", "Operator", "Output", "Token", "axis_of"]
+__all__ = ["Attribute", "Axis", "Entry", "Example", "Input", "Operator", "Output", "Token", "axis_of", "names_of"]
+
+
+class Check:
+    """What pydantic checks of a value beside its type: one of the CHECKS in `reading` by its name, with arguments."""
+
+    def __init__(self, name: str, *arguments: Any) -> None:
+        self._name, self._arguments = name, arguments
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return load("gradkern.contract.reading").CHECKS[self._name](handler(source), *self._arguments)
+
 
 TypeName = Literal["float16", "bfloat16", "float32", "float64"]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
-Module = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$")]
-Text = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, Check("matches", r"^[A-Za-z][A-Za-z0-9_]*$")]
+Module = Annotated[str, Check("matches", r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$")]
+Text = Annotated[str, Check("min_length", 1)]
+AtLeast0 = Annotated[int, Check("at_least", 0)]
+AtLeast1 = Annotated[int, Check("at_least", 1)]
 Path = tuple[str | int, ...]
 RESERVED = frozenset({"op", "outputs", "out", "provider", "stream", "policy", "domain", "version"})
 """Keyword parameters of `gradkern.run`, which no input or attribute may be called."""
 
-frozen_mapping = AfterValidator(MappingProxyType)
 
-
-def _choice(expected: str) -> WrapValidator:
-    """Refuses what is no member of a union in one sentence, where pydantic has one for every member."""
-
-    def choose(value: Any, handler: Any) -> Any:
-        try:
-            return handler(value)
-        except ValidationError:
-            raise PydanticCustomError("choice", "expected {expected}", {"expected": expected}) from None
-
-    return WrapValidator(choose)
-
-
-def _some(value: Any) -> Any:
-    if not value:
-        raise PydanticCustomError("empty", "needs at least one")
-    return value
-
-
-some = AfterValidator(_some)
-"""For a list or mapping that may not be empty; min_length counts only the valid items and complains twice."""
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return MappingProxyType({key: _frozen(each) for key, each in cast(Mapping[str, Any], value).items()})
+    return tuple(map(_frozen, cast(tuple[Any, ...], value))) if isinstance(value, tuple) else value
 
 
 def _thawed(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _thawed(each) for key, each in cast(Mapping[str, Any], value).items()}
-    if isinstance(value, tuple):
-        return tuple(map(_thawed, cast(tuple[Any, ...], value)))
-    return value
+    return tuple(map(_thawed, cast(tuple[Any, ...], value))) if isinstance(value, tuple) else value
 
 
-class Model(BaseModel):
-    """Strict and frozen: an unknown key, a wrong type and a later change are all errors."""
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A part of the registry: a frozen dataclass whose mappings are read-only, too."""
 
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False
-    )
+    # When a registry is read, an unknown key and a value of another type are errors.
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        schema = handler(source)
+        handler.resolve_ref_schema(schema)["strict"] = False  # the entry itself is made of a mapping
+        return schema
+
+    def __post_init__(self) -> None:
+        for name in names_of(type(self)):
+            value = getattr(self, name)
+            if isinstance(value, dict | tuple):
+                object.__setattr__(self, name, _frozen(value))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as what it was made of: Python cannot pickle read-only mappings."""
-        values = {name: _thawed(getattr(self, name)) for name in type(self).model_fields}
-        return type(self).model_validate, (values,)
+        return partial(type(self), **{name: _thawed(getattr(self, name)) for name in names_of(type(self))}), ()
 
 
-class Axis(Model):
+def names_of(kind: type[Entry]) -> tuple[str, ...]:
+    """The names of an entry's fields, which are keys in registry.yaml."""
+    return tuple(each.name for each in fields(kind))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis(Entry):
     """A dimension, or with group=True any number of them."""
 
     doc: Text
     group: bool = False
-    least: Annotated[int, Field(ge=0)] = 0
-    most: Annotated[int, Field(ge=1)] | None = None
+    least: AtLeast0 = 0
+    most: AtLeast1 | None = None
     as_many_as: Name | None = None
     begins_at: Name | None = None
     broadcasts_to: Name | None = None
 
 
-class Ones(Model):
+@dataclass(frozen=True, kw_only=True)
+class Ones(Entry):
     """A dimension of size 1 for every dimension of a group."""
 
     ones: Name
 
 
-class Flat(Model):
+@dataclass(frozen=True, kw_only=True)
+class Flat(Entry):
     """A group of axes folded into one dimension."""
 
     flat: Name
@@ -94,11 +111,12 @@ def axis_of(token: str | Ones | Flat) -> str:
     return token if isinstance(token, str) else token.ones if isinstance(token, Ones) else token.flat
 
 
-Token = Annotated[Name | Ones | Flat, _choice("the name of an axis, {ones: GROUP} or {flat: GROUP}")]
+Token = Annotated[Name | Ones | Flat, Check("one_of", "the name of an axis, {ones: GROUP} or {flat: GROUP}")]
 Shape = tuple[Token, ...]
 
 
-class Input(Model):
+@dataclass(frozen=True, kw_only=True)
+class Input(Entry):
     name: Name
     type: Name
     shape: Shape
@@ -114,7 +132,8 @@ class Input(Model):
         return (self.shape, *self.also)
 
 
-class Output(Model):
+@dataclass(frozen=True, kw_only=True)
+class Output(Entry):
     name: Name
     type: Name
     like: Name | None = None
@@ -126,49 +145,51 @@ class Output(Model):
     doc: Text
 
 
-class Attribute(Model):
+@dataclass(frozen=True, kw_only=True)
+class Attribute(Entry):
     type: Literal["int", "float", "string", "ints", "type"]
     required: bool = False
-    default: Annotated[int | float | str, _choice("a number or text")] | None = None
-    allowed: tuple[Annotated[Name | int, _choice("a name or a whole number")], ...] = ()
-    minimum: Annotated[int | float, _choice("a number")] | None = None
+    default: Annotated[int | float | str, Check("one_of", "a number or text")] | None = None
+    allowed: tuple[Annotated[Name | int, Check("one_of", "a name or a whole number")], ...] = ()
+    minimum: Annotated[int | float, Check("one_of", "a number")] | None = None
     per: Name | None = None
-    times: Annotated[int, Field(ge=1)] = 1
+    times: AtLeast1 = 1
     axis_of: Name | None = None
     binds: Name | None = None
     doc: Text
 
 
-Size = Annotated[int, Field(ge=0)]
-Sizes = Annotated[Size | tuple[Size, ...], _choice("a size or a list of sizes, 0 or more")]
-Value = Annotated[int | float | str | tuple[int, ...], _choice("a number, text or a list of ints")]
+Sizes = Annotated[AtLeast0 | tuple[AtLeast0, ...], Check("one_of", "a size or a list of sizes, 0 or more")]
+Value = Annotated[int | float | str | tuple[int, ...], Check("one_of", "a number, text or a list of ints")]
 
 
-class Example(Model):
+@dataclass(frozen=True, kw_only=True)
+class Example(Entry):
     """One size of the problem: every axis, and the attributes that are not at their default."""
 
-    axes: Annotated[dict[Name, Sizes], frozen_mapping]
-    attributes: Annotated[dict[Name, Value], frozen_mapping] = Field(default={}, validate_default=True)
+    axes: dict[Name, Sizes]
+    attributes: dict[Name, Value] = field(default_factory=dict[str, Any])
 
 
-class Operator(Model):
+@dataclass(frozen=True, kw_only=True)
+class Operator(Entry):
     """The contract of one operator."""
 
     domain: Text
-    since_version: Annotated[int, Field(ge=1)]
-    until_version: Annotated[int, Field(ge=1)] | None = None
+    since_version: AtLeast1
+    until_version: AtLeast1 | None = None
     family: Name
     doc: Text
-    types: Annotated[dict[Name, Text], frozen_mapping]
-    combinations: Annotated[tuple[Annotated[dict[Name, TypeName], frozen_mapping], ...], some]
-    axes: Annotated[dict[Name, Axis], frozen_mapping]
-    inputs: Annotated[tuple[Input, ...], some]
-    outputs: Annotated[tuple[Output, ...], some]
-    attributes: Annotated[dict[Name, Attribute], frozen_mapping]
-    in_place: tuple[Annotated[dict[Name, Name], frozen_mapping], ...] = ()
-    providers: Annotated[dict[Name, Annotated[tuple[Module, ...], some]], some, frozen_mapping]
-    examples: Annotated[tuple[Example, ...], some]
-    benchmarks: Annotated[tuple[Example, ...], some]
+    types: dict[Name, Text]
+    combinations: Annotated[tuple[dict[Name, TypeName], ...], Check("some")]
+    axes: dict[Name, Axis]
+    inputs: Annotated[tuple[Input, ...], Check("some")]
+    outputs: Annotated[tuple[Output, ...], Check("some")]
+    attributes: dict[Name, Attribute]
+    in_place: tuple[dict[Name, Name], ...] = ()
+    providers: Annotated[dict[Name, Annotated[tuple[Module, ...], Check("some")]], Check("some")]
+    examples: Annotated[tuple[Example, ...], Check("some")]
+    benchmarks: Annotated[tuple[Example, ...], Check("some")]
 
     @property
     def in_place_pairs(self) -> frozenset[tuple[str, str]]:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -155,7 +156,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, bandwidth: float) -> dict[str, Any
 
 def test_arrays_are_described_as_new_ones_on_the_first_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     name, fake = "BiasGeluGrad_dX", FakeProvider()
-    operator = OPERATORS[name].model_copy(update={"providers": {"cuda": ("cuda.plan",)}})
+    operator = replace(OPERATORS[name], providers={"cuda": ("cuda.plan",)})
     monkeypatch.setitem(request._binders, name, Binder(name, operator))
     monkeypatch.setattr(planner, "unavailable", lambda provider: None)
     monkeypatch.setitem(sys.modules, "gradkern.ops.bias_gelu.cuda.plan", fake)
@@ -221,7 +222,7 @@ ROWS = "; ".join(", ".join(f"{key}={value}" for key, value in row.items()) for r
         ),
         (
             [LN, "--axes", '{"rows": [3], "columns": ["4"]}'],
-            f"{LN}: axes.columns: expected a size or a list of sizes, 0 or more\n",
+            f"{LN}: axes.columns: expected a size or a list of sizes, 0 or more, got ('4',)\n",
         ),
         ([LN, "--axes", AXES, "--attributes", '{"axs": 1}'], f"{LN}: attributes.axs: no attribute 'axs'; attributes "),
         ([LN, "--axes", AXES, "--attributes", '{"axis": 7}'], f"{LN}: attribute axis is 7, but input X has rank 2; "),

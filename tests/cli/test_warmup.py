@@ -138,7 +138,7 @@ GOOD: dict[str, Any] = {"op": GELU, "axes": {"rows": [7], "columns": 5}}
         (json.dumps({**GOOD, "op": "Gelu"}), "unknown operator 'Gelu'"),
         (json.dumps({**GOOD, "op": ["Gelu"]}), "op is ['Gelu']; expected a name"),
         (json.dumps({**GOOD, "axes": {"rows": [7]}}), f"{GELU}: axes: gives no size to 'columns'"),
-        (json.dumps({**GOOD, "axes": [7]}), f"{GELU}: axes: Input should be a valid dictionary"),
+        (json.dumps({**GOOD, "axes": [7]}), f"{GELU}: axes: input should be a valid dictionary, got [7]"),
         (json.dumps({**GOOD, "types": "int8"}), f"{GELU}: no registered combination has the types int8; "),
         (json.dumps({**GOOD, "types": 8}), f"{GELU}: types is 8; expected a type, or types by variable"),
         (json.dumps({**GOOD, "strides": [4]}), f"{GELU}: strides is [4]; expected an object"),
@@ -244,7 +244,7 @@ def test_operators_without_the_provider_are_left_out(
 ) -> None:
     assert cli.main(["warmup", "--provider", "tpu"]) == 1
     assert capsys.readouterr().err == NOTHING
-    changed = OPERATORS[GELU].model_copy(update={"providers": {"tpu": ("tpu",)}})
+    changed = replace(OPERATORS[GELU], providers={"tpu": ("tpu",)})
     monkeypatch.setattr("gradkern.contract.registry.operators", lambda: {**OPERATORS, GELU: changed})
     assert show()[0] == 0
     assert {call.operator for call in provider.calls} == OPERATORS.keys() - {GELU}

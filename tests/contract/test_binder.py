@@ -1,5 +1,6 @@
 """Who is who in a call: names, positions, wanted outputs; and the text of every refusal."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -219,8 +220,6 @@ def test_an_output_that_is_not_optional_cannot_be_left_out() -> None:
     from gradkern.contract.binder import Binder
 
     contract = OPERATORS[GELU]
-    always = contract.model_copy(
-        update={"outputs": tuple(each.model_copy(update={"optional": False}) for each in contract.outputs)}
-    )
+    always = replace(contract, outputs=tuple(replace(each, optional=False) for each in contract.outputs))
     expected = f"{GELU}: output dX is not optional; outputs leaves it out"
     assert message(ArgumentError, Binder(GELU, always).wanted, ["dB"], None) == expected

@@ -1,10 +1,12 @@
 """registry.yaml: what it holds, that code and list agree, and where it is found."""
 
 import ast
+import pickle
 import shutil
 import subprocess
 import sys
 import zipfile
+from dataclasses import FrozenInstanceError
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +18,7 @@ from helpers.calls import FakeProvider, prepare_any
 from helpers.checkout import ROOT
 
 import gradkern
-from gradkern.contract import registry
+from gradkern.contract import checked, reading, registry
 from gradkern.contract.axes import shape_of
 
 OPERATORS = gradkern.operators()
@@ -54,10 +56,9 @@ def test_contracts_are_read_only_all_the_way_down() -> None:
     operators: Any = OPERATORS
     with pytest.raises(TypeError, match="does not support item assignment"):
         operators["ConvGrad"] = conv
-    with pytest.raises(ValueError, match="frozen"):
-        conv.domain = "x"
-    with pytest.raises(ValueError, match="frozen"):
-        conv.inputs[0].name = "x"
+    for each, name in ((conv, "domain"), (conv.inputs[0], "name")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(each, name, "x")
     for mapping in (
         conv.types,
         conv.axes,
@@ -73,6 +74,56 @@ def test_contracts_are_read_only_all_the_way_down() -> None:
 
 def test_the_registry_is_read_once() -> None:
     assert gradkern.operators() is gradkern.operators()
+
+
+def test_contracts_can_be_pickled() -> None:
+    for operator in OPERATORS.values():
+        assert pickle.loads(pickle.dumps(operator)) == operator
+        assert isinstance(pickle.loads(pickle.dumps(operator)).axes, MappingProxyType)
+
+
+# --- made before -----------------------------------------------------------------------------------------------------
+
+
+def test_the_contracts_that_were_made_before_are_those_of_registry_yaml() -> None:
+    data = registry.path().read_bytes()
+    assert registry.digest(data) == checked.DIGEST
+    assert dict(reading.read(data.decode())) == checked.OPERATORS == dict(OPERATORS)
+
+
+@pytest.mark.parametrize("code", ["gradkern.operators()", "from gradkern import cli; cli.main(['ops', 'ConvGrad'])"])
+def test_the_registry_is_neither_parsed_nor_checked_again(code: str) -> None:
+    done = subprocess.run([sys.executable, "-c", loaded_by(code)], capture_output=True, text=True, check=True)
+    assert done.stderr.split() == []
+
+
+def test_a_call_parses_and_checks_no_registry() -> None:
+    code = (
+        "import numpy; x = numpy.ones((2, 3), 'f4');"
+        "gradkern.run('SimplifiedLayerNormalizationGrad', x, x, x[0], x[:, 0])"
+    )
+    done = subprocess.run([sys.executable, "-c", loaded_by(code)], capture_output=True, text=True, check=True)
+    assert done.stderr.split() == ["numpy"]
+
+
+def loaded_by(code: str) -> str:
+    found = "sorted({'pydantic', 'ruamel.yaml', 'numpy'} & {*sys.modules})"
+    return f"import sys, gradkern; {code}; print(*{found}, file=sys.stderr)"
+
+
+def test_a_changed_registry_is_read_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = registry.path().read_text()
+    (tmp_path / "registry.yaml").write_text(f"{text}# a remark\n")
+    monkeypatch.setattr(registry, "path", lambda: tmp_path / "registry.yaml")
+    found = registry.operators.__wrapped__()
+    assert found["ConvGrad"] is not OPERATORS["ConvGrad"]
+    assert dict(found) == dict(OPERATORS)
+    (tmp_path / "registry.yaml").write_text(text.replace("family: conv", "familie: conv"))
+    with pytest.raises(gradkern.RegistryError, match=r"operators\.Conv\.familie: unknown key"):
+        registry.operators.__wrapped__()
+    (tmp_path / "registry.yaml").write_bytes(b"schema: 1\n# \xff\n")
+    with pytest.raises(gradkern.RegistryError, match=r"^registry\.yaml:2: registry: is no UTF-8: invalid start byte$"):
+        registry.operators.__wrapped__()
 
 
 @pytest.mark.parametrize("name", list(OPERATORS))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from gradkern import cli
-from gradkern.contract import registry
+from gradkern.contract import reading, registry
 from gradkern.contract.binder import Binder
 from gradkern.contract.schema import Operator
 from gradkern.errors import RegistryError
@@ -30,7 +30,7 @@ bounded = settings(deadline=timedelta(seconds=10))
 
 def assert_refused_cleanly_or_usable(text: str) -> None:
     try:
-        loaded = registry.load(text)
+        loaded = reading.read(text)
     except RegistryError as error:
         for line in str(error).split("\n"):
             match = MISTAKE.fullmatch(line)
@@ -172,7 +172,7 @@ def test_any_depth_is_refused_cleanly(opened: str, closed: str, depth: int) -> N
     assert_refused_cleanly_or_usable(text)
     if depth == 3000:
         with pytest.raises(RegistryError, match=r"^registry\.yaml:1: registry: is nested too deeply$"):
-            registry.load(text)
+            reading.read(text)
 
 
 @pytest.mark.parametrize(

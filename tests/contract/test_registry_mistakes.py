@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gradkern.contract import registry
+from gradkern.contract import reading
 from gradkern.errors import RegistryError
 
 MINIMAL = """\
@@ -47,7 +47,7 @@ operators:
 
 def load(text: str, name: str = "registry.yaml") -> Any:
     """As the registry is read where there is code for one family."""
-    return registry.load(text, name, has_folder=lambda family: family == "sums")
+    return reading.read(text, name, has_folder=lambda family: family == "sums")
 
 
 def mistakes(text: str) -> list[str]:
@@ -102,7 +102,7 @@ BAD = {
     "operators as a list": (MINIMAL, "schema: 1\noperators: [Sum]", "2: operators: expected a mapping of operators, at least one"),
     "a bad operator name": ("  Sum:", "  a sum:", "3: operators.a sum: an operator's name is letters, digits and _, and no word of Python"),
     "a word of Python as operator": ("  Sum:", "  class:", "3: operators.class: an operator's name is letters, digits and _, and no word of Python"),
-    "an operator that is no mapping": (MINIMAL, "schema: 1\noperators:\n  Sum: 3", "3: operators.Sum: input should be a valid dictionary or instance of Operator, got 3"),
+    "an operator that is no mapping": (MINIMAL, "schema: 1\noperators:\n  Sum: 3", "3: operators.Sum: expected a mapping, got 3"),
     # keys
     "an unknown key": ("    family: sums", "    family: sums\n    familiy: sums", "7: operators.Sum.familiy: unknown key"),
     "an unknown key deep inside": (X, X.replace("doc: data", "doc: data, docs: x"), "16: operators.Sum.inputs.0.docs: unknown key"),

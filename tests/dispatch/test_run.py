@@ -2,6 +2,7 @@
 
 import sys
 import weakref
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,8 +54,8 @@ def test_a_call_describes_itself_completely(provider: FakeProvider) -> None:
 
 def test_an_optional_input_may_be_left_out(provider: FakeProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     contract = OPERATORS[LAYER]
-    optional = [each.model_copy(update={"optional": each.optional or each.name == "mean"}) for each in contract.inputs]
-    binder = Binder(LAYER, contract.model_copy(update={"inputs": tuple(optional)}))
+    optional = [replace(each, optional=each.optional or each.name == "mean") for each in contract.inputs]
+    binder = Binder(LAYER, replace(contract, inputs=tuple(optional)))
     monkeypatch.setitem(request._binders, LAYER, binder)
     given = arguments(LAYER, mean=None)
     plan = gradkern.prepare(LAYER, **given)
@@ -208,7 +209,7 @@ def test_a_provider_that_is_not_there_is_refused(provider: FakeProvider, named: 
 
 def providing(monkeypatch: pytest.MonkeyPatch, **modules: Any) -> None:
     """Let the CPU provider of an operator have these modules; None is one that is not there."""
-    contract = OPERATORS[GELU].model_copy(update={"providers": {"cpu": tuple(modules), "cuda": ("cuda",)}})
+    contract = replace(OPERATORS[GELU], providers={"cpu": tuple(modules), "cuda": ("cuda",)})
     monkeypatch.setitem(request._binders, GELU, Binder(GELU, contract))
     for name, plan in modules.items():
         if plan is not None:

@@ -145,7 +145,7 @@ def compile_a_kernel() -> None:
 @pytest.mark.parametrize(
     ("make", "part"),
     [
-        (read_the_registry, "gradkern.contract.registry.load"),
+        (read_the_registry, "gradkern.contract.registry._contracts"),
         (compile_a_kernel, "gradkern.cpu.compile.Kernel._load_or_compile"),
     ],
 )
