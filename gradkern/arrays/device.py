@@ -87,7 +87,10 @@ def of_torch(value: Any, where: str) -> View:
     if name not in _TORCH_TYPES:
         raise ArgumentError(f"{where} is a tensor of type {value.dtype}, which NumPy does not have")
     dtype = dtype_of(name)
-    strides = tuple(step * dtype.itemsize for step in value.stride())
+    if value.is_contiguous():  # of axes of one element it says as little as a light look does, see of_tensors
+        strides = c_strides(tuple(value.shape), dtype.itemsize)
+    else:
+        strides = tuple(step * dtype.itemsize for step in value.stride())
     kind = torch_kind(value.get_device())
     return View(Tensor(dtype, tuple(value.shape), strides, alignment(address)), address, kind.device, kind)
 

@@ -43,8 +43,11 @@ class Guard:
         return None if any(map(self._is_neg, values)) else addresses
 
 
-def guard_of(values: tuple[Any, ...]) -> Guard | None:
-    """A guard that recognises tensors like these; None for other arrays, and where it would not recognise them."""
+def guard_of(values: tuple[Any, ...], keys: tuple[Any, ...] | None = None) -> Guard | None:
+    """A guard that recognises tensors like these; None for other arrays, and where it would not recognise them.
+
+    keys   what `of_tensors` has read of them: tensors that another thread has changed since have no guard
+    """
     guards = _guards() if "torch" in sys.modules else None
     if guards is None or len(set(map(id, values))) < len(values):  # one tensor given twice fits no guard
         return None
@@ -53,7 +56,8 @@ def guard_of(values: tuple[Any, ...]) -> Guard | None:
         return None
     made = guards(*values, dynamic_dims_sizes=None, dynamic_dims_strides=None)  # None: all sizes and strides count
     guard = Guard(made.check, torch.is_grad_enabled if any(each.requires_grad for each in values) else None)
-    return None if guard.addresses(values) is None else guard
+    found = None if guard.addresses(values) is None else of_tensors(values)
+    return None if found is None or keys not in (None, found[0]) else guard
 
 
 def note_written(arrays: Iterable[Any]) -> None:

@@ -28,7 +28,7 @@ def view(value: Any, where: str) -> View:
     Raises ArgumentError for what is no array, or an array that cannot be read as it is.
     """
     if type(value) is np.ndarray:
-        return of_numpy(value, NUMPY)
+        return of_numpy(value.view(), NUMPY)  # which keeps its shape when somebody sets that of the array
     try:
         return _view(value, where)
     except (GradkernError, MemoryError):
@@ -51,7 +51,7 @@ def _view(value: Any, where: str) -> View:
         return device_arrays().of_cuda_interface(value, where)
     if hasattr(value, "__array_interface__"):
         try:
-            return of_numpy(np.asarray(value), NUMPY)
+            return of_numpy(np.asarray(value).view(np.ndarray), NUMPY)
         except (TypeError, ValueError, AttributeError) as error:
             raise ArgumentError(f"{where} has an __array_interface__ that NumPy refuses: {error}") from error
     raise ArgumentError(
@@ -109,7 +109,7 @@ def _of_dlpack(value: Any, where: str) -> View:
             raise ArgumentError(
                 f"{where} is a {type_name(value)} that DLPack cannot hand to NumPy: {refused}"
             ) from refused
-        return of_numpy(np.asarray(value), kind)._replace(writable=False)
+        return of_numpy(np.asarray(value).view(np.ndarray), kind)._replace(writable=False)
 
 
 @cache

@@ -1,5 +1,8 @@
 """The arrays of one call: what its signature holds of them, where they lie, and which are the same memory.
 
+Each array is looked at once. The signature, the plan and what is executed come from this look: another thread may set
+an array's shape meanwhile, and an object of the caller's may describe itself otherwise the next time.
+
 Done at every call, so the arrays that matter most are looked at as lightly as they allow: NumPy arrays, and plain
 tensors on a GPU. All others are looked at through their views.
 """
@@ -13,16 +16,19 @@ from typing import Any
 import numpy as np
 
 from gradkern.arrays.host import NUMPY
-from gradkern.arrays.kind import Kind, View, may_overlap, overlap, same_memory
+from gradkern.arrays.kind import Kind, View, dtype_of, may_overlap, overlap, same_memory
 from gradkern.arrays.torch_guards import of_tensors
 from gradkern.arrays.view import device_arrays, view
+from gradkern.call import Tensor
 from gradkern.contract.binder import Binder
 from gradkern.contract.request import Pairs, Views
 from gradkern.errors import DeviceError, OutputError
+from gradkern.strides import c_strides
 
 __all__ = ["Operands", "out_names", "read", "views_of"]
 
 _NONE: Pairs = frozenset()
+_ndarray = np.ndarray
 
 
 Operands = tuple[tuple[Any, ...], tuple[Any, ...], Kind, tuple[str, ...], tuple[Any, ...], Pairs]
@@ -46,40 +52,38 @@ def read(binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] | None)
     if missing is not None:
         binder.require(arrays)
     described: list[Any] = []
+    seen: list[Any] = []
     for array in given:
-        if type(array) is not np.ndarray:
+        if type(array) is not _ndarray:
             break
+        array = array.view()
+        seen.append(array)
         dtype = array.dtype
         described.append((dtype, array.shape, array.strides, dtype.itemsize if array.flags.aligned else 1))
     else:
         keys = tuple(described) if missing is None else _with_gaps(tuple(described), missing)
         if out:
-            return _with_out(binder, arrays, keys, given, NUMPY, out)
-        return keys, given, NUMPY, (), (), _NONE
+            return _with_out(binder, keys, tuple(seen), NUMPY, out)
+        return keys, tuple(seen), NUMPY, (), (), _NONE
     torch = sys.modules.get("torch")
-    if torch is not None and type(arrays[0]) is torch.Tensor and arrays[0].is_cuda:
+    if torch is not None and type(arrays[0]) in (torch.Tensor, torch.nn.Parameter) and arrays[0].is_cuda:
         operands = _of_tensors(binder, arrays, given, missing, out)
         if operands is not None:
             return operands
     binder.require(arrays)
-    views = input_views(binder, arrays)
+    views = _input_views(binder, arrays)
     keys = tuple([None if each is None else each.tensor for each in views])
     there = [each for each in views if each is not None]
     buffers, kind = tuple([each.buffer for each in there]), there[0].kind
     if out:
-        return _with_out(binder, arrays, keys, buffers, kind, out)
+        return _with_out(binder, keys, buffers, kind, out)
     return keys, buffers, kind, (), (), _NONE
 
 
 def _with_out(
-    binder: Binder,
-    arrays: tuple[Any, ...],
-    keys: tuple[Any, ...],
-    buffers: tuple[Any, ...],
-    kind: Kind,
-    out: Mapping[str, Any],
+    binder: Binder, keys: tuple[Any, ...], buffers: tuple[Any, ...], kind: Kind, out: Mapping[str, Any]
 ) -> Operands:
-    given, in_place = out_views(binder, arrays, keys, buffers, kind.device, out)
+    given, in_place = _out_views(binder, keys, buffers, kind, out)
     names = out_names(binder, given)
     if len(names) != len(given):
         binder.wanted(names, out)  # raises, naming the one that is no output
@@ -130,7 +134,7 @@ def _with_gaps(keys: tuple[Any, ...], missing: tuple[bool, ...]) -> tuple[Any, .
     return (*[None if each else next(rest) for each in missing], *rest)
 
 
-def input_views(binder: Binder, arrays: tuple[Any, ...]) -> tuple[View | None, ...]:
+def _input_views(binder: Binder, arrays: tuple[Any, ...]) -> tuple[View | None, ...]:
     """Views of the inputs, in contract order, all on one device; None for an optional one not given."""
     views: list[Any] = []
     places: set[str] = set()
@@ -146,15 +150,39 @@ def input_views(binder: Binder, arrays: tuple[Any, ...]) -> tuple[View | None, .
     return tuple(views)
 
 
-def views_of(binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] | None) -> Views:
-    """Views of the inputs and of `out`: what a plan is made from."""
-    views = input_views(binder, arrays)
-    inputs = {name: each for name, each in zip(binder.inputs, views, strict=True) if each is not None}
-    if not out:
-        return Views(inputs, {}, _NONE)
-    given = inputs.values()
-    keys, buffers = tuple(each.tensor for each in given), tuple(each.buffer for each in given)
-    return Views(inputs, *out_views(binder, arrays, keys, buffers, next(iter(given)).device, out))
+def views_of(binder: Binder, operands: Operands) -> Views:
+    """Views of the inputs and of `out`: what a plan is made from. Raises OutputError where an `out` array overlaps
+    another array that it may not.
+    """
+    keys, buffers, kind, names, out_buffers, _ = operands
+    inputs = _views(binder, keys, buffers, kind)
+    out: dict[str, View] = {}
+    pairs: list[tuple[str, str]] = []
+    for name, key, buffer in zip(names, keys[len(binder.inputs) :], out_buffers, strict=True):
+        one = View(_tensor(key), buffer, kind.device, kind)
+        pairs += _pairs(binder, name, one, inputs, out)
+        out[name] = one
+    return Views(inputs, out, frozenset(pairs))
+
+
+def _views(binder: Binder, keys: tuple[Any, ...], buffers: tuple[Any, ...], kind: Kind) -> dict[str, View]:
+    """Of the inputs that are given."""
+    named = [(name, key) for name, key in zip(binder.inputs, keys, strict=False) if key is not None]
+    return {
+        name: View(_tensor(key), buffer, kind.device, kind) for (name, key), buffer in zip(named, buffers, strict=True)
+    }
+
+
+def _tensor(key: tuple[Any, ...]) -> Tensor:
+    """What a key describes: it is a Tensor, or says as much of one of PyTorch's."""
+    if isinstance(key, Tensor):
+        return key
+    dtype, shape, strides, alignment = key
+    if isinstance(dtype, np.dtype):
+        return Tensor(*key)
+    dtype, shape = dtype_of(str(dtype).removeprefix("torch.")), tuple(shape)
+    strides = c_strides(shape, dtype.itemsize) if strides is None else tuple([x * dtype.itemsize for x in strides])
+    return Tensor(dtype, shape, strides, alignment)
 
 
 def out_names(binder: Binder, out: Mapping[str, Any]) -> tuple[str, ...]:
@@ -162,13 +190,8 @@ def out_names(binder: Binder, out: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple([name for name in binder.outputs if name in out])
 
 
-def out_views(
-    binder: Binder,
-    arrays: tuple[Any, ...],
-    keys: tuple[Any, ...],
-    buffers: tuple[Any, ...],
-    device: str,
-    out: Mapping[str, Any],
+def _out_views(
+    binder: Binder, keys: tuple[Any, ...], buffers: tuple[Any, ...], kind: Kind, out: Mapping[str, Any]
 ) -> tuple[dict[str, View], Pairs]:
     """Views of the `out` arrays, and the (input, output) pairs that are one array. Any other overlap is an error.
 
@@ -179,26 +202,28 @@ def out_views(
     pairs: list[tuple[str, str]] = []
     for name, array in out.items():
         one = view(array, f"{binder.name}: out {name}")
-        if one.device != device:
+        if one.device != kind.device:
             first = binder.inputs[0]
-            raise DeviceError(f"{binder.name}: out {name} is on {one.device}, but input {first} on {device}")
+            raise DeviceError(f"{binder.name}: out {name} is on {one.device}, but input {first} on {kind.device}")
         if not one.writable:
             raise OutputError(f"{binder.name}: out {name} is read-only")
-        if any(may_overlap(one.tensor, one.buffer, key, buffer) for key, buffer in inputs):
-            pairs += _shared(binder, name, one, input_views(binder, arrays))
-        for other, each in found.items():
-            if overlap(one, each):
-                raise OutputError(f"{binder.name}: out {name} overlaps out {other}")
+        near = any(may_overlap(one.tensor, one.buffer, key, buffer) for key, buffer in inputs)
+        if near or found:
+            pairs += _pairs(binder, name, one, _views(binder, keys, buffers, kind) if near else {}, found)
         found[name] = one
     return found, frozenset(pairs)
 
 
-def _shared(binder: Binder, name: str, one: View, views: tuple[View | None, ...]) -> list[tuple[str, str]]:
-    """The pairs of an `out` array with the inputs that are the same array, where that is permitted."""
+def _pairs(
+    binder: Binder, name: str, one: View, inputs: Mapping[str, View], others: Mapping[str, View]
+) -> list[tuple[str, str]]:
+    """The pairs of an `out` array with the inputs that are the same array, where that is permitted. Raises OutputError
+    where it overlaps another array, one of `others` in `out` for instance.
+    """
     pairs: list[tuple[str, str]] = []
     permitted = binder.operator.in_place_pairs
-    for source, each in zip(binder.inputs, views, strict=True):
-        if each is None or not overlap(one, each):
+    for source, each in inputs.items():
+        if not overlap(one, each):
             continue
         if not same_memory(one, each):
             raise OutputError(f"{binder.name}: out {name} overlaps input {source} without being that array")
@@ -207,4 +232,7 @@ def _shared(binder: Binder, name: str, one: View, views: tuple[View | None, ...]
             may = f"it may be that of {' or '.join(allowed)}" if allowed else "it may be that of no input"
             raise OutputError(f"{binder.name}: out {name} is the array of input {source}; {may}")
         pairs.append((source, name))
+    for other, each in others.items():
+        if overlap(one, each):
+            raise OutputError(f"{binder.name}: out {name} overlaps out {other}")
     return pairs

@@ -55,15 +55,18 @@ class Slot(Generic[Entry]):
 class PlanCache(Generic[Entry]):
     """A mapping from signature to plan that holds at most `bound` of them; the least recently used leaves first.
 
-    A hit takes no lock: it draws a tick, which is when the entry was last used and, less the ticks that were not drawn
-    by hits, how many hits there were. `planning` is the lock under which plans are made: a search that times kernels
-    must have the device to itself.
+    No lock guards it: a signal handler, or a finalizer that the garbage collector runs, may call gradkern in the middle
+    of any of these methods, and would wait for its own thread. Each of them is right whatever others do between its
+    steps. A hit draws a tick, which is when the entry was last used and, less the ticks that were not drawn by hits,
+    how many hits there were.
+
+    `planning` is the lock under which plans are made, by one thread at a time: a search that times kernels must have
+    the device to itself. A handler or finalizer that runs in this thread meanwhile may plan, too.
     """
 
     def __init__(self, bound: int) -> None:
         self._bound = bound
         self._slots: dict[Hashable, Slot[Entry]] = {}
-        self._lock = locks.lock()
         self._ticks = count()
         self._other_ticks = self._misses = 0
         self.planning = locks.wait_before_fork(locks.reentrant_lock())
@@ -71,11 +74,13 @@ class PlanCache(Generic[Entry]):
     def get(self, signature: Hashable) -> Entry | None:
         """The plan of a signature, counted as a hit, or None, counted as a miss."""
         slot = self._slots.get(signature)
-        entry = None if slot is None else self.use(slot)
-        if entry is None:
-            with self._lock:
-                self._misses += 1
-        return entry
+        if slot is not None:
+            entry = slot.entry
+            if entry is not None:
+                slot.used = next(self._ticks)
+                return entry
+        self._misses += 1
+        return None
 
     def use(self, slot: Slot[Entry]) -> Entry | None:
         """The plan in a slot, counted as a hit; None, not counted, once the cache has dropped it."""
@@ -95,40 +100,41 @@ class PlanCache(Generic[Entry]):
 
     def put(self, signature: Hashable, entry: Entry) -> None:
         """Hold a plan."""
-        with self._lock:
-            self._drop(signature)
-            self._slots[signature] = Slot(entry, self._tick())
-            while len(self._slots) > self._bound:
-                self._drop(min(self._slots, key=lambda each: self._slots[each].used))
+        self._drop(signature)
+        self._slots[signature] = Slot(entry, self._tick())
+        surplus = len(self._slots) - self._bound
+        if surplus > 0:
+            for oldest in sorted(self._slots, key=self._used)[:surplus]:
+                self._drop(oldest)
 
     def clear(self) -> None:
         """Drop every plan and set the statistics to zero."""
-        with self._lock:
-            for signature in list(self._slots):
-                self._drop(signature)
-            self._other_ticks = self._tick() + 1
-            self._misses = 0
+        for signature in list(self._slots):
+            self._drop(signature)
+        self._other_ticks = self._tick() + 1
+        self._misses = 0
 
     def entries(self) -> list[Entry]:
         """The plans, those used longest ago first."""
-        with self._lock:
-            slots = sorted(self._slots.values(), key=lambda each: each.used)
-            return [each.entry for each in slots if each.entry is not None]
+        slots = sorted(self._slots.values(), key=lambda each: each.used)
+        return [each.entry for each in slots if each.entry is not None]
 
     def statistics(self) -> Statistics:
-        """Hits, misses, size and bound, all of one moment."""
-        with self._lock:
-            hits = self._tick() - self._other_ticks + 1
-            return Statistics(hits, self._misses, len(self._slots), self._bound)
+        """Hits, misses, size and bound."""
+        hits = self._tick() - self._other_ticks + 1
+        return Statistics(hits, self._misses, len(self._slots), self._bound)
 
     def _drop(self, signature: Hashable) -> None:
-        """Taken under the lock."""
         slot = self._slots.pop(signature, None)
         if slot is not None:
             slot.entry = None
 
+    def _used(self, signature: Hashable) -> int:
+        slot = self._slots.get(signature)
+        return -1 if slot is None else slot.used
+
     def _tick(self) -> int:
-        """A tick that is no hit's. Taken under the lock."""
+        """A tick that is no hit's."""
         self._other_ticks += 1
         return next(self._ticks)
 
@@ -207,12 +213,14 @@ class Shortcuts:
         same = [(sources[place], name) for name, place in zip(names, places, strict=True) if place < len(given)]
         if in_place != frozenset(same):  # an array in place of another tensor of the same memory
             return
-        guard = guard_of(tensors)
+        shown = [each for each in keys[: len(arrays)] if each is not None]
+        shown += [each for each, place in zip(keys[len(arrays) :], places, strict=True) if place >= len(given)]
+        guard = guard_of(tensors, tuple(shown))
         if guard is None:
             return
         policy = effective(policy)
         policy_key = None if policy is DEFAULT else policy
-        key = (binder.name, wanted, attributes, missing, out_key, provider, policy_key, given[0].shape)
+        key = (binder.name, wanted, attributes, missing, out_key, provider, policy_key, shown[0][1])
         if len(self._rows) >= self._bound:
             self._rows.clear()
         others = [row for row in self._rows.get(key, ()) if row[1].entry is not None]

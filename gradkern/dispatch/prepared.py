@@ -11,7 +11,7 @@ from gradkern.arrays.view import device_arrays
 from gradkern.call import HOST, Call, Launching, Plan, Provisional, Tensor, execution
 from gradkern.contract.binder import Binder
 from gradkern.contract.request import Pairs
-from gradkern.dispatch.operands import read, views_of
+from gradkern.dispatch.operands import Operands, read, views_of
 from gradkern.errors import ArgumentError, GradkernError
 from gradkern.results import result_type
 
@@ -106,16 +106,17 @@ class Prepared:
                 buffers, out_buffers = addresses[: len(given)], addresses[len(given) :]
                 if not out or self.disjoint(buffers, out_buffers):
                     return self.execute(buffers, kind, out, out_buffers, stream)
-        keys, buffers, kind, out_names, out_buffers, in_place = read(self._binder, arrays, out)
+        operands = keys, buffers, kind, out_names, out_buffers, in_place = read(self._binder, arrays, out)
         fits = (keys, out_names, in_place, kind)
         if fits != self._fits:
-            self._check(arrays, out)
+            self._check(operands)
             self._fits = fits
             if self.call.device != HOST and not in_place:
                 given, missing = self._binder.given(arrays)
-                guard = guard_of((*given, *[out[name] for name in out_names]) if out else given)
+                tensors = (*given, *[out[name] for name in out_names]) if out else given
+                guard = guard_of(tensors, tuple([each for each in keys if each is not None]))
                 self._guard = None if guard is None else (guard, kind, missing)
-        self.refuse_overlap(arrays, buffers, out, out_buffers)
+        self.refuse_overlap(operands)
         return self.execute(buffers, kind, out, out_buffers, stream)
 
     @property
@@ -207,12 +208,10 @@ class Prepared:
         )
         return self._makers[kind]
 
-    def refuse_overlap(
-        self, arrays: tuple[Any, ...], buffers: tuple[Any, ...], out: Mapping[str, Any] | None, out_buffers: Any
-    ) -> None:
+    def refuse_overlap(self, operands: Operands) -> None:
         """Refuse `out` arrays on a GPU that overlap; on the host, where not the span counts, `read` has done it."""
-        if self._written and not self.disjoint(buffers, out_buffers):
-            views_of(self._binder, arrays, out)  # raises, naming the arrays
+        if self._written and not self.disjoint(operands[1], operands[4]):
+            views_of(self._binder, operands)  # raises, naming the arrays
 
     def disjoint(self, read: tuple[int, ...], written: tuple[int, ...]) -> bool:
         """Whether no array in `out` has a byte of another or, but where the plan is in place, of an input."""
@@ -231,9 +230,9 @@ class Prepared:
         self._disjoint.add(addresses)
         return True
 
-    def _check(self, arrays: tuple[Any, ...], out: Mapping[str, Any] | None) -> None:
+    def _check(self, operands: Operands) -> None:
         """Refuse arrays that are not of the plan's signature."""
-        views = views_of(self._binder, arrays, out)
+        views = views_of(self._binder, operands)
         given = (views.inputs.get(name) for name in self._binder.inputs)
         inputs = tuple(None if each is None else each.tensor for each in given)
         if inputs != self._inputs or views.in_place != self.call.in_place or views.device != self.call.device:

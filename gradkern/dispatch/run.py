@@ -61,8 +61,6 @@ def run(
     """
     request = request_of(op, inputs, named, outputs, out, provider, policy, domain, version)
     plan, buffers, kind, out_buffers = _find(request, stream)
-    if out:
-        plan.refuse_overlap(request.arrays, buffers, out, out_buffers)
     return plan.execute(buffers, kind, out, out_buffers, stream)
 
 
@@ -177,9 +175,11 @@ def _find(request: Request, stream: Any) -> tuple[Prepared, tuple[Any, ...], Kin
     if plan is None:
         on_host = kind.device == HOST
         permit = None if on_host else partial(device_arrays().refuse_capture, binder.name, kind, stream)
-        plan = planner.plan(request, views_of(binder, arrays, out), signature, permit)
+        plan = planner.plan(request, views_of(binder, operands), signature, permit)
     elif kind.device != HOST:
         shortcuts.add(request, operands, plan_cache.slot(signature))
+    if out:
+        plan.refuse_overlap(operands)
     return plan, buffers, kind, out_buffers
 
 

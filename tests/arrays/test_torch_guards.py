@@ -217,3 +217,13 @@ def test_without_a_guard_no_tensors_are_recognised(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(("address", "expected"), [(0, 16), (1 << 40, 16), (24, 8), (20, 4), (6, 2), (7, 1)])
 def test_alignment_is_the_power_of_two_that_divides_an_address(address: int, expected: int) -> None:
     assert alignment(address) == expected
+
+
+def test_tensors_that_were_changed_after_they_were_read_have_no_guard() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.zeros(20, 30)
+    keys, *_ = of_tensors((x,))  # pyright: ignore[reportGeneralTypeIssues]
+    assert guard_of((x,), keys) is not None
+    x.resize_(30, 20)
+    assert guard_of((x,), keys) is None
+    assert guard_of((x,)) is not None

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from gradkern.arrays import device
-from gradkern.arrays.kind import View
-from gradkern.contract.request import Views
 from gradkern.dispatch import operands, run
 from gradkern.dispatch import planner as making
 from gradkern.dispatch.plan_cache import Shortcuts
@@ -70,7 +68,7 @@ def take_for_a_gpus(monkeypatch: pytest.MonkeyPatch) -> Planner:
     """Take tensors on the CPU for a GPU's in this test. Returns what plans their calls."""
     torch = pytest.importorskip("torch")
     made, kind = Planner(), Elsewhere(torch)
-    read, views_of = operands.read, operands.views_of
+    read = operands.read
 
     def elsewhere(binder: Any, arrays: Any, out: Any) -> Any:
         made.reads += 1
@@ -78,18 +76,9 @@ def take_for_a_gpus(monkeypatch: pytest.MonkeyPatch) -> Planner:
         found = operands._of_tensors(binder, arrays, given, missing, out) if arrays[0].is_cpu else None
         return found or read(binder, arrays, out)
 
-    def views(binder: Any, arrays: Any, out: Any) -> Any:
-        inputs, written, in_place = views_of(binder, arrays, out)
-        moved = [
-            {name: View(each.tensor, each.buffer, kind.device, kind) for name, each in some.items()}
-            for some in (inputs, written)
-        ]
-        return Views(moved[0], moved[1], in_place)
-
     monkeypatch.setattr(run, "shortcuts", Shortcuts(1024, 16))
     monkeypatch.setattr(run, "read", elsewhere)
     monkeypatch.setattr(operands, "device_arrays", lambda: SimpleNamespace(torch_kind=lambda index: kind))
-    monkeypatch.setattr(run, "views_of", views)
     monkeypatch.setattr(making, "unavailable", lambda provider: None)
     monkeypatch.setattr(device, "refuse_capture", lambda *_: None)  # which asks the driver
     monkeypatch.setattr(making, "_ask", lambda binder, provider, call: made.plan(binder, provider.name, call))
