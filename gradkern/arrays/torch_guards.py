@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Guard", "alignment", "guard_of", "note_written", "of_tensors", "tensor_guards"]
+__all__ = ["Guard", "alignment", "guard_of", "is_cut_off", "note_written", "of_tensors", "tensor_guards"]
 
 _TRIED = "2.11", "2.13"  # of PyTorch, the first and the last: called in a way it does not know, the guard may crash
 
@@ -78,8 +78,8 @@ def of_tensors(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...
     """Of plain tensors on one device, keys that say what View.tensor does, the addresses, and the number of the device.
 
     The first of them is known to be a plain tensor. None where another needs a closer look: a subclass, one that
-    requires grad while operations are recorded, one with a lazy sign, on another device, without memory, or of a layout
-    without strides.
+    requires grad while operations are recorded, one with a lazy sign, on another device, without (all of) its memory,
+    or of a layout without strides.
     """
     torch = sys.modules["torch"]
     plain, recording = _plain(torch), torch.is_grad_enabled()
@@ -93,7 +93,7 @@ def of_tensors(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...
             if each.is_neg() or each.get_device() != index:
                 return None
             address = each.data_ptr()
-            if not address:
+            if not address or is_cut_off(each):
                 return None
             order = None if each.is_contiguous() else each.stride()
             keys.append((each.dtype, each.shape, order, alignment(address)))
@@ -101,6 +101,18 @@ def of_tensors(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...
     except RuntimeError:  # what has no memory or no strides raises when asked for them
         return None
     return tuple(keys), tuple(addresses), index
+
+
+def is_cut_off(tensor: Any) -> bool:
+    """Whether elements of a tensor with strides are behind the end of its storage, which was resized: PyTorch reads on
+    there. An empty tensor has none.
+    """
+    if tensor.is_contiguous():
+        used = tensor.numel()
+    else:
+        used = 1 + sum([(size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True)])
+    end = (tensor.storage_offset() + used) * tensor.element_size()
+    return used > 0 and end > tensor.untyped_storage().nbytes()
 
 
 @cache

@@ -15,6 +15,7 @@ import numpy as np
 from gradkern.arrays.host import NUMPY, TORCH, dlpack_kind, of_numpy, torch_as_numpy
 from gradkern.arrays.kind import Kind, View, type_name
 from gradkern.arrays.torch_compile import tell
+from gradkern.arrays.torch_guards import is_cut_off
 from gradkern.errors import ArgumentError, GradkernError
 
 __all__ = ["device_arrays", "view"]
@@ -79,6 +80,11 @@ def _of_torch(value: Any, where: str, torch: Any) -> View:
         address = 0
     if not address and value.numel():
         raise ArgumentError(f"{where} is a tensor without memory: of a function transform, fake, or zero by definition")
+    if is_cut_off(value):
+        raise ArgumentError(
+            f"{where} is a tensor of shape {tuple(value.shape)} whose storage was resized to "
+            f"{value.untyped_storage().nbytes()} bytes; expected all of its elements there"
+        )
     if value.is_cuda:
         return device_arrays().of_torch(value, where)
     try:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
+from torch.autograd import forward_ad  # pyright: ignore[reportMissingImports]
 
 from gradkern.arrays.torch_guards import of_tensors
 from gradkern.contract.binder import AttributeKey, attribute_key
@@ -19,7 +20,7 @@ from gradkern.policy import DEFAULT, Policy, current
 from gradkern.torch.flags import flags, policy_of
 from gradkern.torch.operators import IN_FORCE, define
 
-__all__ = ["Attributes", "Direct", "Tensors", "is_eager", "is_transformed"]
+__all__ = ["Attributes", "Direct", "Tensors", "is_eager", "needs_pytorch"]
 
 Tensors = tuple[torch.Tensor | None, ...]
 Attributes = tuple[tuple[str, Any], ...]
@@ -28,6 +29,8 @@ _MOST, _MOST_ALIKE = 256, 8
 _is_compiling = torch.compiler.is_compiling
 _count_modes = torch._C._len_torch_dispatch_stack
 _is_transforming = torch._C._are_functorch_transforms_active
+_trace: Callable[[], Any] = torch._C._get_tracing_state
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 def is_eager() -> bool:
@@ -35,9 +38,21 @@ def is_eager() -> bool:
     return not (_is_compiling() or _count_modes())
 
 
-def is_transformed() -> bool:
-    """Whether torch.func or vmap transforms what runs now: they take no autograd function that is as cheap as ours."""
-    return not _is_compiling() and _is_transforming()
+def needs_pytorch(*tensors: torch.Tensor | None) -> bool:
+    """Whether a function has to be PyTorch's whole, as our autograd functions have no rule for it: transforms of
+    torch.func, forward-mode AD, torch.jit.trace, and tensors of other classes (nested, distributed, quantized ones),
+    layouts or devices.
+    """
+    for each in tensors:
+        if each is not None and (
+            type(each) not in _PLAIN
+            or each.layout is not torch.strided
+            or not (each.is_cuda or each.is_cpu or each.is_meta)
+        ):
+            return True
+    if _is_compiling():
+        return False
+    return _is_transforming() or forward_ad._current_level >= 0 or _trace() is not None
 
 
 def _in_force() -> Policy | None:

@@ -149,6 +149,26 @@ def test_a_tensor_without_memory_is_refused_in_words(kind: str) -> None:
         view(getattr(Odd, kind)(torch), "ConvGrad: input W")
 
 
+@pytest.mark.parametrize("order", ["contiguous", "strided", "of a slice"])
+def test_a_tensor_that_is_cut_off_is_refused_in_words(order: str) -> None:
+    """Its storage was resized, as sharded parameters' are, below what its shape needs."""
+    import torch
+
+    x, _ = pair(torch)
+    tensor = {"contiguous": torch.randn(4, 8), "strided": torch.randn(8, 4).t(), "of a slice": torch.randn(9, 8)[5:]}
+    value = tensor[order]
+    storage = value.untyped_storage()
+    size = storage.nbytes()
+    assert of_tensors((x, value)) is not None
+    storage.resize_(size - 1)
+    assert of_tensors((x, value)) is None
+    text = rf"^GELU: input X is a tensor of shape \(4, 8\) whose storage was resized to {size - 1} bytes; expected all"
+    with pytest.raises(ArgumentError, match=text):
+        view(value, "GELU: input X")
+    storage.resize_(size)
+    assert view(value, "GELU: input X").tensor.shape == (4, 8)
+
+
 def test_one_tensor_given_twice_is_read() -> None:
     import torch
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import re
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 from helpers.calls import run_any
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn import functional
 
 import gradkern
@@ -157,6 +159,79 @@ def test_functions_are_transformed_as_pytorchs_are(name: str) -> None:
         lambda f: torch.func.jvp(lambda x: f(x, *parameters), (x,), (torch.ones_like(x),))[1],
     ):
         torch.testing.assert_close(transformed(ours), transformed(theirs))
+
+
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node")  # torch.func.linearize's own
+@pytest.mark.filterwarnings("ignore:.torch.jit.(script|trace). is deprecated")
+@pytest.mark.filterwarnings("ignore:Converting a tensor to a Python boolean::torch.nn.functional")  # batch_norm's own
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_functions_have_forward_mode_derivatives_and_are_traced_as_pytorchs_are(name: str) -> None:
+    ours, theirs, make = TRANSFORMED[name]
+    x, *parameters = [each.detach() for each in make()]
+
+    def dual(f: Any) -> Any:
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(f(forward_ad.make_dual(x, x.cos()), *parameters)).tangent
+
+    def linearized(f: Any) -> torch.Tensor:
+        return torch.func.linearize(lambda x: f(x, *parameters), x)[1](x.cos())
+
+    torch.testing.assert_close(dual(ours), dual(theirs))
+    torch.testing.assert_close(linearized(ours), linearized(theirs))
+    traced: Any = torch.jit.trace(ours, (x, *parameters))
+    assert "PythonOp" not in str(traced.graph)
+    torch.testing.assert_close(traced(2 * x, *parameters), theirs(2 * x, *parameters))
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_functions_of_tensors_that_stand_for_others_are_pytorchs(name: str) -> None:
+    """Of two tensors at once, as DTensor is of a part: an operator without a rule for the class would fail."""
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    ours, theirs, make = TRANSFORMED[name]
+    x, *parameters = make()
+    found = ours(TwoTensor(x.detach(), 2 * x.detach()).requires_grad_(), *parameters)
+    torch.testing.assert_close(found.a, theirs(x, *parameters))
+    torch.testing.assert_close(found.b, theirs(2 * x, *parameters))
+    upstream = torch.randn_like(found.a)
+    grads = torch.autograd.grad(found, parameters, TwoTensor(upstream, upstream))
+    exact = torch.autograd.grad(theirs(x, *parameters), parameters, upstream)
+    torch.testing.assert_close([each.a for each in grads], list(exact))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
+@pytest.mark.parametrize("kind", ["function", "module", "sum"])
+def test_layer_norms_of_jagged_tensors_are_pytorchs(kind: str) -> None:
+    parts, w, b = [random(3, 8), random(5, 8)], random(8), random(8)
+    x: Any = torch.nested.nested_tensor([each.detach() for each in parts], layout=torch.jagged, requires_grad=True)
+    module = LayerNorm(8).double()
+    module.weight, module.bias = nn.Parameter(w), nn.Parameter(b)
+    ours = {
+        "function": lambda x: gradkern.torch.layer_norm(x, (8,), w, b),
+        "module": module,
+        "sum": lambda x: gradkern.torch.layer_norm(x, (8,), w, b, residual=x.detach())[0],
+    }[kind]
+    y: Any = ours(x)
+    y.values().sin().sum().backward()
+    rows = torch.cat(parts)
+    functional.layer_norm(rows if kind != "sum" else rows + rows.detach(), (8,), w, b).sin().sum().backward()
+    torch.testing.assert_close(x.grad.values(), torch.cat([each.grad for each in parts if each.grad is not None]))
+
+
+def test_a_tensor_whose_storage_was_resized_is_refused_and_nothing_read() -> None:
+    x, w, b = random(64, 32, dtype=torch.bfloat16), random(32, dtype=torch.float32), random(32, dtype=torch.float32)
+    x.untyped_storage().resize_(64)
+    with pytest.raises(gradkern.ArgumentError, match="storage was resized to 64 bytes"):
+        gradkern.torch.layer_norm(x, (32,), w, b)
+
+
+@pytest.mark.parametrize("norm", [gradkern.torch.batch_norm, gradkern.torch.batch_norm_act])
+@pytest.mark.parametrize(("shape", "training"), [((), True), ((3,), True), ((), False)])
+def test_batch_norms_of_tensors_without_channels_are_refused(norm: Any, shape: Any, training: bool) -> None:
+    with pytest.raises(
+        gradkern.ShapeError, match=rf"^{norm.__name__}: input has shape {re.escape(str(shape))}; expected"
+    ):
+        norm(torch.ones(shape), torch.zeros(3), torch.ones(3), torch.ones(3), torch.ones(3), training=training)
 
 
 def test_exported_modules_are_saved_and_compute_the_same() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 from typing import Any
 
@@ -20,9 +21,13 @@ def require_tensor(function: str, argument: str, value: Any) -> None:
         raise ArgumentError(f"{function}: {argument} is a {type(value).__name__}; expected a tensor")
 
 
-def require_floats(function: str, **tensors: Any) -> None:
-    """Raise ArgumentError for what is no tensor, and DTypeError for one of integers or complex numbers."""
-    for argument, value in tensors.items():
+def require_floats(function: str, optional: Mapping[str, Any] | None = None, **tensors: Any) -> None:
+    """Raise ArgumentError for what is no tensor, and DTypeError for one of integers or complex numbers.
+
+    optional   tensors, or None in their place
+    """
+    given = {name: each for name, each in (optional or {}).items() if each is not None}
+    for argument, value in (tensors | given).items():
         require_tensor(function, argument, value)
         if value.dtype not in _FLOATS:
             raise DTypeError(
@@ -52,8 +57,6 @@ def require_least(function: str, least: Any) -> None:
 
 def norm_shape(function: str, x: Any, normalized_shape: Any, **parameters: Any) -> tuple[int, ...]:
     """normalized_shape, if it is the shape of all parameters that are given and of the input's last dimensions."""
-    given = {name: each for name, each in parameters.items() if each is not None}
-    require_floats(function, input=x, **given)
     if not isinstance(normalized_shape, (tuple, list)):
         raise ArgumentError(f"{function}: normalized_shape is {normalized_shape!r}; expected a tuple of sizes")
     shape = tuple(normalized_shape)
@@ -61,8 +64,9 @@ def norm_shape(function: str, x: Any, normalized_shape: Any, **parameters: Any) 
         raise ShapeError(
             f"{function}: normalized_shape is {shape}; expected the last dimensions of input, {tuple(x.shape)}"
         )
-    for name, each in given.items():
-        require_shape(function, name, each, shape, "normalized_shape")
+    for name, each in parameters.items():
+        if each is not None:
+            require_shape(function, name, each, shape, "normalized_shape")
     return shape
 
 

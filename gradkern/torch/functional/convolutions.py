@@ -17,13 +17,13 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.errors import ArgumentError
-from gradkern.torch.direct import Direct, is_transformed
+from gradkern.errors import ArgumentError, ShapeError
+from gradkern.torch.direct import Direct, needs_pytorch
 from gradkern.torch.flags import autocast, is_autocast
 from gradkern.torch.functional.arguments import require_tensor
 from gradkern.torch.operators import registered
 
-__all__ = ["batch_norm", "conv1d", "conv2d", "conv3d", "is_depthwise", "require_values"]
+__all__ = ["batch_norm", "conv1d", "conv2d", "conv3d", "is_depthwise", "require_channels", "require_values"]
 
 Tensor = torch.Tensor
 Numbers = int | Sequence[int]
@@ -80,7 +80,9 @@ def _conv(spatial: int, x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: 
     kind = x.device.type
     if is_autocast(kind):
         x, weight, bias = autocast(kind, x, weight, bias)
-    if torch.compiler.is_compiling() or is_transformed():  # a backend sees a convolution, and has operators of its own
+    if torch.compiler.is_compiling() or needs_pytorch(
+        x, weight, bias
+    ):  # a backend sees a convolution, and has operators of its own
         return _PYTORCHS[spatial](x, weight, bias, *of_axes, groups)
     return _Conv.apply(x, weight, bias, _asked(spatial, *of_axes, groups))  # pyright: ignore[reportReturnType]
 
@@ -160,13 +162,28 @@ def batch_norm(
     """functional.batch_norm. In training its backward pass is gradkern's; with running statistics, and of an empty
     batch, PyTorch's.
 
-    Raises ArgumentError for what is no tensor, and ValueError in training for a batch of one value in each channel.
+    Raises ArgumentError for what is no tensor, ShapeError for one without channels, and ValueError in training for a
+    batch of one value in each channel.
     """
-    require_tensor("batch_norm", "input", input)
-    if not training or weight is None or bias is None or not input.numel() or not eps > 0 or is_transformed():
+    require_channels("batch_norm", input)
+    if (
+        not training
+        or weight is None
+        or bias is None
+        or needs_pytorch(input, weight, bias, running_mean, running_var)
+        or not input.numel()
+        or not eps > 0
+    ):
         return functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     require_values(input)
     return _BatchNorm.apply(input, weight, bias, running_mean, running_var, momentum, eps)  # pyright: ignore[reportReturnType]
+
+
+def require_channels(function: str, x: Any) -> None:
+    """Raise ArgumentError for what is no tensor, and ShapeError for one of fewer than two axes."""
+    require_tensor(function, "input", x)
+    if x.dim() < 2:
+        raise ShapeError(f"{function}: input has shape {tuple(x.shape)}; expected (N, C, ...)")
 
 
 def require_values(x: Tensor) -> None:

@@ -3,7 +3,7 @@
 Each is PyTorch's forward pass and one operator of torch.ops.gradkern behind it, in an autograd.Function, so that
 torch.compile traces and fuses the forward pass. Where PyTorch's would be several passes, as with two types, and nothing
 traces it, training's is the registry's operator. Second derivatives go through PyTorch's own differentiable formulas,
-and what torch.func or vmap transform is all PyTorch's.
+and what our autograd functions have no rule for, such as transforms of torch.func, is all PyTorch's.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import AttributeValueError, ShapeError
 from gradkern.torch.constants import filled
-from gradkern.torch.direct import Direct, is_eager, is_transformed
+from gradkern.torch.direct import Direct, is_eager, needs_pytorch
 from gradkern.torch.flags import autocast, is_autocast
+from gradkern.torch.functional import second_derivatives
 from gradkern.torch.functional.arguments import norm_shape, require_floats, require_least, require_shape, require_type
 from gradkern.torch.functional.residual_norms import added_norm, fits
 from gradkern.torch.functional.second_derivatives import differentiable
@@ -54,22 +55,21 @@ def linear_gelu(
     """
     if approximate not in _GELU_GRAD:
         raise AttributeValueError(f'linear_gelu: approximate is {approximate!r}; expected "none" or "tanh"')
-    require_floats("linear_gelu", input=input, weight=weight)
+    require_floats("linear_gelu", {"bias": bias}, input=input, weight=weight)
+    if needs_pytorch(input, weight, bias):
+        return functional.gelu(functional.linear(input, weight, bias), approximate=approximate)
     if weight.dim() != 2 or input.shape[-1:] != weight.shape[1:]:
         raise ShapeError(
             f"linear_gelu: weight has shape {tuple(weight.shape)}; expected two dimensions, of which the second is the "
             f"last of input, {tuple(input.shape)}"
         )
     bias = weight.new_zeros(weight.shape[0]) if bias is None else bias
-    require_floats("linear_gelu", bias=bias)
     require_shape("linear_gelu", "bias", bias, (weight.shape[0],), "a value for each row of weight")
     kind = input.device.type
     if is_autocast(kind):
         input, weight, bias = autocast(kind, input, weight, bias)  # noqa: A001
     require_type("linear_gelu", "weight", weight, input.dtype)
     require_type("linear_gelu", "bias", bias, input.dtype)
-    if is_transformed():
-        return functional.gelu(functional.linear(input, weight, bias), approximate=approximate)
     return _LinearGelu.apply(input, weight, bias, approximate)  # pyright: ignore[reportReturnType]
 
 
@@ -138,17 +138,20 @@ def layer_norm(
 
     Raises ArgumentError, DTypeError and ShapeError for what does not fit.
     """
+    require_floats("layer_norm", {"weight": weight, "bias": bias, "residual": residual}, input=input)
+    weight, bias = _beside(input, weight), _beside(input, bias)
+    if needs_pytorch(input, weight, bias, residual):
+        total = input if residual is None else input + residual
+        y = second_derivatives.layer_norm(total, tuple(normalized_shape), weight, bias, eps)
+        return y if residual is None else (y, total)
     shape = norm_shape("layer_norm", input, normalized_shape, weight=weight, bias=bias)
-    weight = input.new_ones(shape) if weight is None else _beside(input, weight)
-    bias = torch.zeros_like(weight) if bias is None else _beside(input, bias)
+    weight = input.new_ones(shape) if weight is None else weight
+    bias = torch.zeros_like(weight) if bias is None else bias
     if residual is not None:
-        require_floats("layer_norm", residual=residual)
         if fits(input, residual, weight):
             return added_norm(input, residual, shape, weight, bias, eps)
         total = input + residual
         return layer_norm(total, shape, weight, bias, eps), total
-    if is_transformed():
-        return _reference(input, shape, weight, bias, eps)
     return _LayerNorm.apply(input, shape, weight, bias, eps)  # pyright: ignore[reportReturnType]
 
 
@@ -173,15 +176,17 @@ class _LayerNorm(torch.autograd.Function):
         of_x, _, of_weight, of_bias, _ = ctx.needs_input_grad
         needs = of_x, of_weight, of_bias
         if torch.is_grad_enabled():
-            y = _reference(x, ctx.shape, weight, bias, ctx.eps)
+            y = second_derivatives.layer_norm(x, ctx.shape, weight, bias, ctx.eps)
             dx, dweight, dbias = differentiable(y, (x, weight, bias), needs, grad)
         else:
             dx, dweight, dbias = _LAYER_NORM_GRAD(needs, (grad, x, weight, mean, inv_std), ctx.attributes)
         return dx, None, dweight, dbias, None
 
 
-def _beside(x: Tensor, parameter: Tensor) -> Tensor:
+def _beside(x: Tensor, parameter: Tensor | None) -> Tensor | None:
     """A norm's parameter in the input's type, unless one of both is float32 and the other of 16 bits."""
+    if parameter is None:
+        return None
     types = x.dtype, parameter.dtype
     if types[0] is types[1] or (torch.float32 in types and torch.float64 not in types):
         return parameter
@@ -222,11 +227,6 @@ def _normalized(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float)
     return y.to(x.dtype), mean, inv_std
 
 
-def _reference(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    wide = x.dtype if x.dtype == weight.dtype else torch.float32
-    return functional.layer_norm(x.to(wide), shape, weight.to(wide), bias.to(wide), eps).to(x.dtype)
-
-
 @overload
 def rms_norm(
     input: Tensor,
@@ -262,17 +262,20 @@ def rms_norm(
 
     Raises ArgumentError, DTypeError and ShapeError for what does not fit.
     """
-    shape = norm_shape("rms_norm", input, normalized_shape, weight=weight)
-    weight = input.new_ones(shape) if weight is None else _beside(input, weight)
+    require_floats("rms_norm", {"weight": weight, "residual": residual}, input=input)
+    weight = _beside(input, weight)
     eps = torch.finfo(_wide(input)).eps if eps is None else eps
+    if needs_pytorch(input, weight, residual):
+        total = input if residual is None else input + residual
+        y = second_derivatives.rms_norm(total, tuple(normalized_shape), weight, eps)
+        return y if residual is None else (y, total)
+    shape = norm_shape("rms_norm", input, normalized_shape, weight=weight)
+    weight = input.new_ones(shape) if weight is None else weight
     if residual is not None:
-        require_floats("rms_norm", residual=residual)
         if fits(input, residual, weight):
             return added_norm(input, residual, shape, weight, None, eps)
         total = input + residual
         return rms_norm(total, shape, weight, eps), total
-    if is_transformed():
-        return _root_mean_squared(input, shape, weight, eps)[0]
     return _RmsNorm.apply(input, shape, weight, eps)  # pyright: ignore[reportReturnType]
 
 
@@ -327,14 +330,14 @@ def invertible_layer_norm(
 
     Raises ArgumentError, DTypeError, ShapeError and AttributeValueError for what does not fit.
     """
-    require_floats("invertible_layer_norm", weight=weight, bias=bias)
-    shape = norm_shape("invertible_layer_norm", input, normalized_shape, weight=weight, bias=bias)
+    require_floats("invertible_layer_norm", input=input, weight=weight, bias=bias)
     require_least("invertible_layer_norm", least)
     weight, bias = weight.to(input.dtype), bias.to(input.dtype)
     away = torch.where(weight < 0, -least, least).to(weight.dtype)
     weight = torch.where(weight.abs() < least, away + (weight - weight.detach()), weight)
-    if is_transformed():
-        return _reference(input, shape, weight, bias, eps)
+    if needs_pytorch(input, weight, bias):
+        return second_derivatives.layer_norm(input, tuple(normalized_shape), weight, bias, eps)
+    shape = norm_shape("invertible_layer_norm", input, normalized_shape, weight=weight, bias=bias)
     return _InvertibleLayerNorm.apply(input, shape, weight, bias, eps)  # pyright: ignore[reportReturnType]
 
 

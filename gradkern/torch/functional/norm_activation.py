@@ -3,8 +3,8 @@
 In training the forward and the backward pass are BatchNormalization and BatchNormalizationGrad; the mask of relu, the
 residual's gradient and the sums come out of one reading of the gradient. All else is PyTorch's own functions one after
 the other: with running statistics, of types that the contract does not have, of nothing, for second derivatives, under
-a dispatch mode, whose tensors may be fake, under transforms of torch.func, and under torch.compile, whose backend sees
-norm, addition and activation and joins them itself.
+a dispatch mode, whose tensors may be fake, where our autograd functions have no rule (`needs_pytorch`), and under
+torch.compile, whose backend sees norm, addition and activation and joins them itself.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import ArgumentError, AttributeValueError
 from gradkern.ops.batch_norm import TOLD_BY_SIGN
-from gradkern.torch.direct import Direct, is_eager, is_transformed
+from gradkern.torch.direct import Direct, is_eager, needs_pytorch
 from gradkern.torch.functional.arguments import require_tensor
-from gradkern.torch.functional.convolutions import require_values
+from gradkern.torch.functional.convolutions import require_channels, require_values
 from gradkern.torch.functional.second_derivatives import differentiable
 from gradkern.torch.operators import registered
 
@@ -74,11 +74,12 @@ def batch_norm_act(
     In training the running statistics are updated in place, as functional.batch_norm does. Under autocast too the
     result has the type of input and residual, as theirs has.
 
-    Raises ArgumentError for what is no tensor or number, and ValueError for another activation, and in training for a
+    Raises ArgumentError for what is no tensor or number, ShapeError for a tensor without channels, and ValueError for
+    another activation, and in training for a
     batch of one value in each channel.
     """
     require_activation("batch_norm_act", activation)
-    require_tensor("batch_norm_act", "input", input)
+    require_channels("batch_norm_act", input)
     if residual is not None:
         require_tensor("batch_norm_act", "residual", residual)
     for name, value in (("momentum", momentum), ("eps", eps), ("activation_alpha", activation_alpha)):
@@ -86,7 +87,8 @@ def batch_norm_act(
             raise ArgumentError(f"batch_norm_act: {name} is {value!r}; expected a number")
     parameters = (weight, bias, running_mean, running_var)
     how = residual, activation, activation_alpha
-    if not training or not is_eager() or is_transformed() or not _fits(input, *parameters, *how):
+    own = training and is_eager() and not needs_pytorch(input, *parameters, residual)
+    if not own or not _fits(input, *parameters, *how):
         t = functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
         return ACTIVATIONS[activation](t if residual is None else t + residual, activation_alpha)
     require_values(input)
@@ -107,7 +109,7 @@ def _fits(
     """Whether the operators compute it: on this device, of these types, with this gradient."""
     if activation == "leaky_relu" and not is_alpha(alpha):
         return False
-    if weight is None or bias is None or (running_mean is None) != (running_var is None) or x.dim() < 2:
+    if weight is None or bias is None or (running_mean is None) != (running_var is None):
         return False
     if residual is not None and (activation == "silu" or residual.shape != x.shape or residual.dtype != x.dtype):
         return False

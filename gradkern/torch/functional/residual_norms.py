@@ -9,10 +9,9 @@ from math import prod
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
-from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.direct import Direct, is_transformed
-from gradkern.torch.functional.second_derivatives import differentiable
+from gradkern.torch.direct import Direct
+from gradkern.torch.functional.second_derivatives import differentiable, layer_norm, rms_norm
 from gradkern.torch.operators import registered
 
 __all__ = ["added_norm", "fits"]
@@ -25,8 +24,8 @@ _RMS_NORM_GRAD = Direct("SimplifiedLayerNormalizationGrad", ("X_grad", "scale_gr
 
 
 def fits(x: Tensor, residual: Tensor, weight: Tensor) -> bool:
-    """Whether the operators compute it: of these types, on this device, neither traced nor transformed."""
-    if torch.compiler.is_compiling() or is_transformed():
+    """Whether the operators compute it: of these types, on this device, not compiled."""
+    if torch.compiler.is_compiling():
         return False
     alike = (residual.shape, residual.dtype, residual.device) == (x.shape, x.dtype, x.device)
     return alike and registered("SkipLayerNormalization", x.device.type, T=x.dtype, V=weight.dtype)
@@ -73,7 +72,10 @@ class _AddedNorm(torch.autograd.Function):
             return past, past, None, None, None, None
         needed = (needs[0] or needs[1], needs[2], needs[3])
         if torch.is_grad_enabled():
-            y = _norm(total, ctx.shape, weight, bias, ctx.eps)
+            if bias is None:
+                y = rms_norm(total, ctx.shape, weight, ctx.eps)
+            else:
+                y = layer_norm(total, ctx.shape, weight, bias, ctx.eps)
             dx, dweight, dbias = differentiable(y, (total, weight, bias), needed, grad)
             dx = dx if past is None or dx is None else dx + past
         else:
@@ -86,11 +88,3 @@ class _AddedNorm(torch.autograd.Function):
                 inputs = (grad, total, weight, mean, inv_std, past)
                 dx, dweight, dbias = _LAYER_NORM_GRAD(needed, inputs, ctx.attributes)
         return dx if needs[0] else None, dx if needs[1] else None, dweight, dbias, None, None
-
-
-def _norm(total: Tensor, shape: tuple[int, ...], weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
-    """By PyTorch's own functions, which have derivatives."""
-    wide = torch.promote_types(total.dtype, weight.dtype)
-    if bias is None:
-        return functional.rms_norm(total.to(wide), shape, weight.to(wide), eps).to(total.dtype)
-    return functional.layer_norm(total.to(wide), shape, weight.to(wide), bias.to(wide), eps).to(total.dtype)
