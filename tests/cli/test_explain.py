@@ -183,9 +183,9 @@ def test_a_launch_and_the_bound_are_shown(monkeypatch: pytest.MonkeyPatch, provi
 
 def test_plans_of_gradkerns_own_kernels_tell_their_launches() -> None:
     pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
-    from gradkern.channel_kernels.streaming_plan import StreamingPlan
-    from gradkern.channel_kernels.tiles_plan import TilesPlan
     from gradkern.cuda.launch import LaunchPlan
+    from gradkern.kernels.channels.streaming_plan import StreamingPlan
+    from gradkern.kernels.channels.tiles_plan import TilesPlan
     from gradkern.ops.batch_norm.cuda.plan import BatchNormPlan
 
     one, two, device = (cast(Any, SimpleNamespace()) for _ in range(3))

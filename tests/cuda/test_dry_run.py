@@ -96,7 +96,7 @@ def test_the_kernel_is_that_which_a_call_on_such_a_device_compiles(monkeypatch: 
 def test_where_a_search_would_be_made_all_of_gradkerns_own_candidates_are_asked_for() -> None:
     found = builders(BATCH_NORM)
     own = {"streaming", "persistent"}
-    assert {f"gradkern.channel_kernels.{each}_kernel:build" for each in own} < found
+    assert {f"gradkern.kernels.channels.{each}_kernel:build" for each in own} < found
     assert {"gradkern.search.kernels:fill", "gradkern.search.kernels:compare"} < found
     assert {"gradkern.ops.conv.cuda.depthwise.kernel:build"} < builders(POINTWISE)
 
@@ -127,13 +127,13 @@ def test_a_search_knows_what_it_will_compile_before_it_begins() -> None:
     )
     bench = {"gradkern.search.kernels:fill", "gradkern.search.kernels:compare"}
     found = {each.builder for each in specs_of(task, device)}
-    assert found == {"gradkern.channel_kernels.streaming_kernel:build", *bench}
+    assert found == {"gradkern.kernels.channels.streaming_kernel:build", *bench}
     assert {each.builder for each in specs_of(replace(task, sources=task.sources[1:]), device)} == bench
 
 
 def test_without_a_search_it_is_the_first_candidates_kernel() -> None:
     (spec,) = specs({**BATCH_NORM, "policy": {"search": "default"}})
-    assert spec.builder == "gradkern.channel_kernels.persistent_kernel:build"
+    assert spec.builder == "gradkern.kernels.channels.persistent_kernel:build"
     pinned = specs({**BATCH_NORM, "policy": {"kernel": "streaming_2_launches"}})
     assert len(pinned) == 2
 

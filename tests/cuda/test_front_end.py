@@ -31,7 +31,7 @@ from gradkern.cuda import compile as compiling
 if sys.argv[1] == "other release":
     compiling.TESTED = "0.29."
 from dataclasses import replace
-from gradkern.channel_kernels.tiles_form import ARGUMENTS
+from gradkern.kernels.channels.tiles_form import ARGUMENTS
 from gradkern.ops.bias_gelu.cuda import form as gelu
 from gradkern.ops.bias_gelu.cuda.kernel import build
 FORM = gelu.{form}

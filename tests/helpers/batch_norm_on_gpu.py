@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gradkern.call import Call, Tensor
-from gradkern.channel_kernels.activation_alpha import with_alpha
+from gradkern.kernels.channels.activation_alpha import with_alpha
 from gradkern.policy import Policy
 from helpers.batch_norm import INPUTS, OUTPUTS, Case
 from helpers.batch_norm_activation import Backward

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from gradkern.channel_kernels.streaming_form import StreamingForm, second_pass
-from gradkern.channel_kernels.streaming_kernel import build
-from gradkern.channel_kernels.streaming_tiling import ARGUMENTS, Slabs, Tiling, best_tiling, fitted
 from gradkern.cuda.device_code import simulated
+from gradkern.kernels.channels.streaming_form import StreamingForm, second_pass
+from gradkern.kernels.channels.streaming_kernel import build
+from gradkern.kernels.channels.streaming_tiling import ARGUMENTS, Slabs, Tiling, best_tiling, fitted
 from gradkern.ops.batch_norm.cuda.sync import NAMES
 from gradkern.strides import merged_axes
 from helpers.batch_norm import OUTPUTS, Case

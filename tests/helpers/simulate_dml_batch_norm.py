@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from gradkern.channel_kernels.streaming_form import StreamingForm
-from gradkern.channel_kernels.streaming_kernel import build
-from gradkern.channel_kernels.streaming_tiling import ARGUMENTS, Slabs, Tiling, best_tiling, fitted
 from gradkern.cuda.device_code import simulated
+from gradkern.kernels.channels.streaming_form import StreamingForm
+from gradkern.kernels.channels.streaming_kernel import build
+from gradkern.kernels.channels.streaming_tiling import ARGUMENTS, Slabs, Tiling, best_tiling, fitted
 from gradkern.ops.dml_batch_norm.cuda.plan import NAMES
 from gradkern.strides import merged_axes
 from helpers.dml_batch_norm import EPSILON, OUTPUTS, Case

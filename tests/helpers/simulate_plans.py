@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from gradkern.call import Tensor
-from gradkern.channel_kernels import streaming_candidate as channel_candidate
-from gradkern.channel_kernels import streaming_plan
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code import simulated
 from gradkern.cuda.launch import Form
+from gradkern.kernels.channels import streaming_candidate as channel_candidate
+from gradkern.kernels.channels import streaming_plan
 from helpers.guarded import Guarded
 
 __all__ = ["addresses", "arrays", "device_in_python", "tensors"]

@@ -16,8 +16,8 @@ from helpers.guarded import Guarded
 from helpers.simulate_plans import addresses, arrays, device_in_python, tensors
 
 from gradkern.call import Call
-from gradkern.channel_kernels.activation_alpha import with_alpha
 from gradkern.cuda.device import Device
+from gradkern.kernels.channels.activation_alpha import with_alpha
 from gradkern.ops.batch_norm.cuda import forward as forward_plan
 from gradkern.ops.batch_norm.cuda import forward_streaming, streaming
 from gradkern.ops.batch_norm.cuda.problem import Problem

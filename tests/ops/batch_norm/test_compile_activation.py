@@ -14,9 +14,9 @@ from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, made_of, parameters
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.call import Tensor
-from gradkern.channel_kernels.activation_alpha import with_alpha
 from gradkern.cuda.device import Device
 from gradkern.cuda.dry_run import dry_run
+from gradkern.kernels.channels.activation_alpha import with_alpha
 from gradkern.ops.batch_norm.cuda import forward_streaming, streaming
 from gradkern.ops.batch_norm.cuda.problem import ForwardProblem, Problem
 from gradkern.strides import c_strides

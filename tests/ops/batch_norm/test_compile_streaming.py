@@ -10,9 +10,9 @@ from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, parameters
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-from gradkern.channel_kernels import streaming_tiling
-from gradkern.channel_kernels.streaming_form import StreamingForm, second_pass, with_largest_ring
 from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.kernels.channels import streaming_tiling
+from gradkern.kernels.channels.streaming_form import StreamingForm, second_pass, with_largest_ring
 
 pytestmark = pytest.mark.thorough
 
@@ -65,8 +65,8 @@ def passes(kind: Kind, capability: tuple[int, int]) -> tuple[Passes, ...]:
 
 
 def compiled(kind: Kind, capability: tuple[int, int]) -> list[Made]:
-    from gradkern.channel_kernels.streaming_kernel import build
     from gradkern.cuda.compile import compile_kernel
+    from gradkern.kernels.channels.streaming_kernel import build
 
     made = []
     for forms in passes(kind, capability):

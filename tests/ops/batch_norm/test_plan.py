@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.channel_kernels import channels_last_plan, streaming_plan
-from gradkern.channel_kernels.streaming_plan import StreamingPlan
 from gradkern.cuda.device import Device, in_turn
+from gradkern.kernels.channels import channels_last_plan, streaming_plan
+from gradkern.kernels.channels.streaming_plan import StreamingPlan
 from gradkern.ops.batch_norm.cuda import plan as batch_norm
 from gradkern.ops.batch_norm.cuda import streaming
 from gradkern.policy import Policy

@@ -11,7 +11,7 @@ from helpers import batch_norm_activation as cases
 from helpers.reference import reference
 
 from gradkern.call import Tensor
-from gradkern.channel_kernels.activation_alpha import with_alpha
+from gradkern.kernels.channels.activation_alpha import with_alpha
 from gradkern.ops.batch_norm.cuda import forward_reference
 from gradkern.ops.batch_norm.cuda.problem import ForwardProblem, Problem
 from gradkern.ops.batch_norm.cuda.reference import elements

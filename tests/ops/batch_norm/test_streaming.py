@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.call import Call, Tensor
-from gradkern.channel_kernels import streaming_candidate as channel_candidate
-from gradkern.channel_kernels import streaming_plan
 from gradkern.cuda.device import Device
 from gradkern.cuda.rows import EmptyPlan
+from gradkern.kernels.channels import streaming_candidate as channel_candidate
+from gradkern.kernels.channels import streaming_plan
 from gradkern.ops.batch_norm.cuda import streaming, sync
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.policy import Policy

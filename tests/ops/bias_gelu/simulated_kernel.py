@@ -9,8 +9,8 @@ import pytest
 from helpers.bias_gelu import EXACT, FAST, FORWARD, assert_right, operands
 from helpers.guarded import Guarded
 
-from gradkern.channel_kernels.tiles_form import ARGUMENTS
 from gradkern.cuda.device_code import simulated
+from gradkern.kernels.channels.tiles_form import ARGUMENTS
 from gradkern.ops.bias_gelu.cuda.form import BiasGeluForm
 from gradkern.ops.bias_gelu.cuda.kernel import build
 

@@ -17,9 +17,9 @@ from gradkern.strides import c_strides
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-from gradkern.channel_kernels.tiles_form import ARGUMENTS
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
+from gradkern.kernels.channels.tiles_form import ARGUMENTS
 from gradkern.ops.bias_gelu.cuda.form import BiasGeluForm, choose
 from gradkern.ops.bias_gelu.cuda.plan import plan
 

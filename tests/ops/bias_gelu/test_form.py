@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from helpers.bias_gelu import EXACT
 
-from gradkern.channel_kernels.tiles_form import fold_of_sums, one_tile
 from gradkern.cuda.device_code.columns import reciprocal
+from gradkern.kernels.channels.tiles_form import fold_of_sums, one_tile
 from gradkern.ops.bias_gelu.cuda.form import BiasGeluForm, choose
 from gradkern.ops.bias_gelu.cuda.plan import _fold
 

@@ -12,10 +12,10 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 from helpers.conv_problems import conv_problem
 
 from gradkern.call import Tensor
-from gradkern.channel_kernels import streaming_plan
-from gradkern.channel_kernels.streaming_tiling import ARGUMENTS
 from gradkern.cuda.compile import compile_kernel
 from gradkern.cuda.device import Device
+from gradkern.kernels.channels import streaming_plan
+from gradkern.kernels.channels.streaming_tiling import ARGUMENTS
 from gradkern.ops.conv.cuda import bias
 from gradkern.ops.conv.cuda.problem import BiasProblem
 from gradkern.search.candidate import Unfit
@@ -33,7 +33,7 @@ class _Launched:
     """Stands for a launch, on a machine without a device: the kernel is compiled, and the call is kept."""
 
     def __init__(self, form: Any, given: list[str]) -> None:
-        from gradkern.channel_kernels.streaming_kernel import build
+        from gradkern.kernels.channels.streaming_kernel import build
 
         self.compiled = compile_kernel(build(form), len(ARGUMENTS), (9, 0), form.threads, form.blocks_per_processor)
         self.given = given

@@ -12,7 +12,7 @@ import pytest
 from helpers.dml_batch_norm import DML, EPSILON, OUTPUTS, Case, case
 from helpers.simulate_dml_batch_norm import launch
 
-from gradkern.channel_kernels.tiles_form import ARGUMENTS
+from gradkern.kernels.channels.tiles_form import ARGUMENTS
 from gradkern.ops.dml_batch_norm.cuda.form import DmlBatchNormForm
 from gradkern.ops.dml_batch_norm.cuda.kernel import build
 from gradkern.ops.dml_batch_norm.cuda.plan import NAMES_OF_TILES

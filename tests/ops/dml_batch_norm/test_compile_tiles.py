@@ -51,4 +51,4 @@ def test_no_register_is_spilled_and_16_bytes_move_at_a_time(kind: Kind, capabili
 )
 def test_what_the_tiles_cannot_do_better_is_streamed(sizes: tuple[int, int], changes: dict[str, Any]) -> None:
     _, kernel = planned(call_of(sizes, h, **changes))
-    assert kernel.module == "gradkern.channel_kernels.streaming_kernel"
+    assert kernel.module == "gradkern.kernels.channels.streaming_kernel"

@@ -12,9 +12,9 @@ from helpers.layer_norm import ALL_OUTPUTS, INVERTIBLE, LAYER, SIMPLIFIED
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-from gradkern.channel_kernels import streaming_tiling
-from gradkern.channel_kernels.streaming_form import StreamingForm
 from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.kernels.channels import streaming_tiling
+from gradkern.kernels.channels.streaming_form import StreamingForm
 from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, LayerNormForm
 from gradkern.ops.layer_norm.cuda.row_form import LINE
 from gradkern.ops.layer_norm.cuda.tiling import choose
@@ -100,8 +100,8 @@ def compiled(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
 
 
 def batch_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
-    from gradkern.channel_kernels.streaming_kernel import build
     from gradkern.cuda.compile import compile_kernel
+    from gradkern.kernels.channels.streaming_kernel import build
 
     _, dtype, nest, reps, inner, length, width = kind
     slabs = streaming_tiling.Slabs(nest, reps, inner, length)

@@ -10,9 +10,9 @@ from math import inf
 from typing import Any
 
 from gradkern.call import Call, Refusal
-from gradkern.channel_kernels.activation_alpha import with_alpha
 from gradkern.cuda.device import Device, activate, check
 from gradkern.cuda.rows import device_of
+from gradkern.kernels.channels.activation_alpha import with_alpha
 from gradkern.ops.batch_norm.cuda.forward_reference import elements
 from gradkern.ops.batch_norm.cuda.plan import BatchNormPlan
 from gradkern.ops.batch_norm.cuda.problem import ForwardProblem

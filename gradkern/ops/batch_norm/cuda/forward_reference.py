@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gradkern.channel_kernels.activation_alpha import without_alpha
+from gradkern.kernels.channels.activation_alpha import without_alpha
 from gradkern.ops.batch_norm.cuda.problem import ForwardProblem
 
 __all__ = ["elements"]

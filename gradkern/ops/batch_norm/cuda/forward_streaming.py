@@ -6,8 +6,8 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gradkern.channel_kernels.streaming_candidate import StreamingCandidate
 from gradkern.cuda.device import Device
+from gradkern.kernels.channels.streaming_candidate import StreamingCandidate
 from gradkern.ops.batch_norm.cuda.problem import ForwardProblem
 
 __all__ = ["OWN_KERNELS", "candidates", "rebuild"]

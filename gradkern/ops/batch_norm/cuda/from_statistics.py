@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gradkern.call import Call
-from gradkern.channel_kernels import streaming_plan
-from gradkern.channel_kernels.streaming_plan import StreamingPlan
 from gradkern.cuda.rows import EmptyPlan
+from gradkern.kernels.channels import streaming_plan
+from gradkern.kernels.channels.streaming_plan import StreamingPlan
 
 __all__ = ["plan"]
 

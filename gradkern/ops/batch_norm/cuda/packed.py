@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gradkern.call import Call, Tensor
-from gradkern.channel_kernels.streaming_plan import StreamingPlan
 from gradkern.cuda.launch import Launch
+from gradkern.kernels.channels.streaming_plan import StreamingPlan
 
 __all__ = ["PackedPlan", "unpacked"]
 

@@ -1,4 +1,4 @@
-"""Candidates of gradkern's own that read memory once: see channel_kernels/persistent_kernel.py, for arrays in C order,
+"""Candidates of gradkern's own that read memory once: see kernels/channels/persistent_kernel.py, for arrays in C order,
 and channels_last_kernel.py.
 """
 
@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from gradkern.call import Refusal
-from gradkern.channel_kernels.channels_last_form import RowsPartition, persistent_time, streaming_time
-from gradkern.channel_kernels.channels_last_plan import channels_last_plan, fitting_partitions
-from gradkern.channel_kernels.persistent_plan import Named, persistent_plan, resident_forms
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import LaunchPlan
+from gradkern.kernels.channels.channels_last_form import RowsPartition, persistent_time, streaming_time
+from gradkern.kernels.channels.channels_last_plan import channels_last_plan, fitting_partitions
+from gradkern.kernels.channels.persistent_plan import Named, persistent_plan, resident_forms
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.sync import NAMES
 from gradkern.search.candidate import Note, Unfit, with_recipe

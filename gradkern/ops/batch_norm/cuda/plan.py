@@ -10,12 +10,12 @@ from dataclasses import replace
 from functools import partial
 
 from gradkern.call import Call, Plan, Refusal
-from gradkern.channel_kernels import streaming_plan
-from gradkern.channel_kernels.activation_alpha import with_alpha, without_alpha
-from gradkern.channel_kernels.streaming_plan import StreamingPlan
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, LaunchPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
+from gradkern.kernels.channels import streaming_plan
+from gradkern.kernels.channels.activation_alpha import with_alpha, without_alpha
+from gradkern.kernels.channels.streaming_plan import StreamingPlan
 from gradkern.ops.batch_norm.cuda import persistent
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.reference import elements

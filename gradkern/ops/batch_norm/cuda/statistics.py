@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gradkern.call import Call
-from gradkern.channel_kernels import streaming_plan
-from gradkern.channel_kernels.streaming_plan import StreamingPlan
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
+from gradkern.kernels.channels import streaming_plan
+from gradkern.kernels.channels.streaming_plan import StreamingPlan
 from gradkern.ops.batch_norm.cuda.packed import PackedPlan, unpacked
 
 __all__ = ["plan"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gradkern.channel_kernels.streaming_candidate import StreamingCandidate
 from gradkern.cuda.device import Device
+from gradkern.kernels.channels.streaming_candidate import StreamingCandidate
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.sync import NAMES
 

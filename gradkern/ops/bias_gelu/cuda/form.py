@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gradkern.channel_kernels.tiles_form import TilesForm, tiles_of_sums, with_lanes
+from gradkern.kernels.channels.tiles_form import TilesForm, tiles_of_sums, with_lanes
 
 __all__ = ["BiasGeluForm", "choose"]
 

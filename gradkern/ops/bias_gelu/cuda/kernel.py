@@ -15,10 +15,10 @@ from typing import Any
 from numba import cuda
 from numba.cuda import float32, float64, int64
 
-from gradkern.channel_kernels.tiles_kernel import tiles_kernel
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.channels.tiles_kernel import tiles_kernel
 from gradkern.ops.bias_gelu.cuda.form import BiasGeluForm
 from gradkern.ops.bias_gelu.cuda.gelu_derivative import gelu_of, slope_of
 

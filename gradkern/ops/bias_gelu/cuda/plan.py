@@ -6,10 +6,10 @@ from dataclasses import replace
 from math import gcd
 
 from gradkern.call import Call
-from gradkern.channel_kernels.tiles_form import LINE, VECTOR, with_fold
-from gradkern.channel_kernels.tiles_plan import TilesPlan, has_long_rows, parameters_at_once, tiles_plan
 from gradkern.cuda.device import Device
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
+from gradkern.kernels.channels.tiles_form import LINE, VECTOR, with_fold
+from gradkern.kernels.channels.tiles_plan import TilesPlan, has_long_rows, parameters_at_once, tiles_plan
 from gradkern.ops.bias_gelu.cuda.form import BiasGeluForm, choose
 
 __all__ = ["plan"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gradkern.channel_kernels.streaming_candidate import StreamingCandidate
 from gradkern.cuda.device import Device
+from gradkern.kernels.channels.streaming_candidate import StreamingCandidate
 from gradkern.ops.conv.cuda.problem import BiasProblem, Problem
 from gradkern.search.candidate import Unfit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradkern.channel_kernels.tiles_form import TilesForm
+from gradkern.kernels.channels.tiles_form import TilesForm
 
 __all__ = ["DmlBatchNormForm"]
 

@@ -14,11 +14,11 @@ from typing import Any
 from numba import cuda
 from numba.cuda import float32, float64, int64
 
-from gradkern.channel_kernels.inverse_std import inverse_std
-from gradkern.channel_kernels.tiles_kernel import tiles_kernel
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.channels.inverse_std import inverse_std
+from gradkern.kernels.channels.tiles_kernel import tiles_kernel
 from gradkern.ops.dml_batch_norm.cuda.form import DmlBatchNormForm
 
 __all__ = ["build"]

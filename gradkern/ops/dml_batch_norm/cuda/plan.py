@@ -7,15 +7,15 @@ from dataclasses import replace
 from math import lcm
 
 from gradkern.call import Call, Refusal
-from gradkern.channel_kernels import persistent_plan, streaming_plan
-from gradkern.channel_kernels.persistent_plan import DATA, Named
-from gradkern.channel_kernels.streaming_plan import StreamingPlan
-from gradkern.channel_kernels.streaming_tiling import Slabs
-from gradkern.channel_kernels.tiles_form import LINE, VECTOR, tiles_of_sums, with_fold
-from gradkern.channel_kernels.tiles_plan import TilesPlan, has_long_rows, parameters_at_once, tiles_plan
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of_form, named
 from gradkern.cuda.rows import EmptyPlan, device_of
+from gradkern.kernels.channels import persistent_plan, streaming_plan
+from gradkern.kernels.channels.persistent_plan import DATA, Named
+from gradkern.kernels.channels.streaming_plan import StreamingPlan
+from gradkern.kernels.channels.streaming_tiling import Slabs
+from gradkern.kernels.channels.tiles_form import LINE, VECTOR, tiles_of_sums, with_fold
+from gradkern.kernels.channels.tiles_plan import TilesPlan, has_long_rows, parameters_at_once, tiles_plan
 from gradkern.ops.dml_batch_norm.cuda import planes_form
 from gradkern.ops.dml_batch_norm.cuda.form import DmlBatchNormForm
 from gradkern.ops.dml_batch_norm.cuda.planes_form import PlanesForm

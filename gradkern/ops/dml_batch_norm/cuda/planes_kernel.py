@@ -19,11 +19,11 @@ from typing import Any
 from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
-from gradkern.channel_kernels.inverse_std import inverse_std
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block, wait_for_grid
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.channels.inverse_std import inverse_std
 from gradkern.ops.dml_batch_norm.cuda.planes_form import PlanesForm
 
 __all__ = ["build"]

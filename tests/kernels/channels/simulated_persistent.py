@@ -13,9 +13,9 @@ from helpers import dml_batch_norm as constant
 from helpers.batch_norm import OUTPUTS, Case, case
 from helpers.simulate_persistent import launch
 
-from gradkern.channel_kernels import persistent_form
-from gradkern.channel_kernels.persistent_form import ARGUMENTS, PersistentForm, resident_partitions
-from gradkern.channel_kernels.persistent_kernel import build
+from gradkern.kernels.channels import persistent_form
+from gradkern.kernels.channels.persistent_form import ARGUMENTS, PersistentForm, resident_partitions
+from gradkern.kernels.channels.persistent_kernel import build
 from gradkern.ops.batch_norm.cuda.sync import NAMES
 from gradkern.ops.dml_batch_norm.cuda.plan import NAMES as CONSTANT_NAMES
 

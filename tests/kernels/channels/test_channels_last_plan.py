@@ -13,17 +13,17 @@ from gradkern.strides import c_strides, end_to_end
 
 pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
 
-from gradkern.channel_kernels import channels_last_plan
-from gradkern.channel_kernels.channels_last_form import (
+from gradkern.cuda.device import Device
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.dry_run import DryRunDevice, dry_run
+from gradkern.cuda.launch import resident_clusters
+from gradkern.kernels.channels import channels_last_plan
+from gradkern.kernels.channels.channels_last_form import (
     ChannelsLastForm,
     RowsPartition,
     channels_last_partitions,
     persistent_time,
 )
-from gradkern.cuda.device import Device
-from gradkern.cuda.device_code.columns import ITEMSIZE
-from gradkern.cuda.dry_run import DryRunDevice, dry_run
-from gradkern.cuda.launch import resident_clusters
 from gradkern.ops.batch_norm.cuda import persistent
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.search.candidate import Unfit

@@ -23,15 +23,15 @@ from typing import Any
 from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
-from gradkern.channel_kernels.inverse_std import inverse_std
-from gradkern.channel_kernels.streaming_form import StreamingForm
-from gradkern.channel_kernels.streaming_pass import one_pass
-from gradkern.channel_kernels.streaming_statistics import sampler, statistics_writer
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_grid
 from gradkern.cuda.device_code.column_sums import column_sums
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.channels.inverse_std import inverse_std
+from gradkern.kernels.channels.streaming_form import StreamingForm
+from gradkern.kernels.channels.streaming_pass import one_pass
+from gradkern.kernels.channels.streaming_statistics import sampler, statistics_writer
 
 __all__ = ["build"]
 

@@ -10,8 +10,8 @@ from helpers.compiled import HOPPER, SHARED_MEMORY, parameters
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-from gradkern.channel_kernels.channels_last_form import ARGUMENTS, ChannelsLastForm
 from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.kernels.channels.channels_last_form import ARGUMENTS, ChannelsLastForm
 
 pytestmark = pytest.mark.thorough
 
@@ -30,8 +30,8 @@ KINDS: list[Kind] = [
 @lru_cache
 def compiled(kind: Kind, capability: tuple[int, int]) -> tuple[int, str]:
     """Bytes spilled, PTX."""
-    from gradkern.channel_kernels.channels_last_kernel import build
     from gradkern.cuda.compile import compile_kernel
+    from gradkern.kernels.channels.channels_last_kernel import build
 
     types, width, activation = kind
     form = ChannelsLastForm(*types, ALL, SHARED_MEMORY[capability], width, activation).with_threads()

@@ -27,14 +27,14 @@ from typing import Any
 from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
-from gradkern.channel_kernels.inverse_std import inverse_std
-from gradkern.channel_kernels.persistent_form import UNIT, PersistentForm
-from gradkern.channel_kernels.persistent_pass import persistent_passes
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.units import bytes_spanned
+from gradkern.kernels.channels.inverse_std import inverse_std
+from gradkern.kernels.channels.persistent_form import UNIT, PersistentForm
+from gradkern.kernels.channels.persistent_pass import persistent_passes
 
 __all__ = ["build"]
 

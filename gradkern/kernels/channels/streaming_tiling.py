@@ -24,8 +24,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
-from gradkern.channel_kernels.streaming_form import StreamingForm
 from gradkern.cuda.device_code.columns import last_step, up
+from gradkern.kernels.channels.streaming_form import StreamingForm
 
 __all__ = ["ARGUMENTS", "Slabs", "Tiling", "best_tiling", "choose_tiling", "fitted"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from math import log2
 from typing import Self
 
-from gradkern.channel_kernels.activation_alpha import without_alpha
 from gradkern.cuda.device_code.columns import ITEMSIZE, up
 from gradkern.cuda.device_code.kernel_name import kernel_name
+from gradkern.kernels.channels.activation_alpha import without_alpha
 
 __all__ = [
     "ARGUMENTS",

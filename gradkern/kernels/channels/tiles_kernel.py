@@ -27,11 +27,11 @@ from typing import Any
 from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
-from gradkern.channel_kernels.tiles_form import TilesForm
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.column_sums import column_sums
 from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.channels.tiles_form import TilesForm
 
 __all__ = ["tiles_kernel"]
 

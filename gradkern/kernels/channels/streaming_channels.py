@@ -15,11 +15,11 @@ from typing import Any
 from numba import cuda
 from numba.cuda import float32, float64
 
-from gradkern.channel_kernels.streaming_form import StreamingForm
-from gradkern.channel_kernels.streaming_statistics import sampler, statistics_of_sums
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.channels.streaming_form import StreamingForm
+from gradkern.kernels.channels.streaming_statistics import sampler, statistics_of_sums
 
 __all__ = ["at_once", "channel_loader"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradkern.channel_kernels.activation_alpha import with_alpha, without_alpha
+from gradkern.kernels.channels.activation_alpha import with_alpha, without_alpha
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.0, 1e-30, 0.1 + 0.2, 1])

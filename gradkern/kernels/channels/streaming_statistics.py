@@ -15,11 +15,11 @@ from typing import Any
 from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
-from gradkern.channel_kernels.streaming_form import StreamingForm
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.inverse_root import inverse_root
+from gradkern.kernels.channels.streaming_form import StreamingForm
 
 __all__ = ["sampler", "statistics_of_sums", "statistics_writer"]
 

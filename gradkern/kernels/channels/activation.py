@@ -10,9 +10,9 @@ from typing import Any
 
 from numba.cuda import float32, float64
 
-from gradkern.channel_kernels.activation_alpha import without_alpha
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.channels.activation_alpha import without_alpha
 
 __all__ = ["activation_of", "derivative_of"]
 

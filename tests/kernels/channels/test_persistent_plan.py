@@ -14,9 +14,9 @@ from gradkern.strides import c_strides
 pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
 
 from gradkern.call import Call
-from gradkern.channel_kernels.persistent_form import PersistentForm, resident_partitions, single_pass_partition
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.kernels.channels.persistent_form import PersistentForm, resident_partitions, single_pass_partition
 from gradkern.ops.batch_norm.cuda import persistent
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.dml_batch_norm.cuda import plan as dml
@@ -192,7 +192,7 @@ def test_directml_takes_it_where_channels_are_the_second_axis_and_it_is_the_fast
 ) -> None:
     monkeypatch.setattr("gradkern.ops.dml_batch_norm.cuda.plan.device_of", lambda call: H200)
     monkeypatch.setattr(
-        "gradkern.channel_kernels.persistent_plan.persistent_plan",
+        "gradkern.kernels.channels.persistent_plan.persistent_plan",
         lambda form, partition, device, given: ("whole", given),
     )
     monkeypatch.setattr(dml, "_tiles_plan", refused)

@@ -11,9 +11,9 @@ from helpers.batch_norm import OUTPUTS, Case, case
 from helpers.batch_norm_activation import Backward, backward
 from helpers.simulate_persistent import launch
 
-from gradkern.channel_kernels.activation_alpha import with_alpha
-from gradkern.channel_kernels.channels_last_form import ARGUMENTS, ChannelsLastForm, RowsPartition
-from gradkern.channel_kernels.channels_last_kernel import build
+from gradkern.kernels.channels.activation_alpha import with_alpha
+from gradkern.kernels.channels.channels_last_form import ARGUMENTS, ChannelsLastForm, RowsPartition
+from gradkern.kernels.channels.channels_last_kernel import build
 from gradkern.ops.batch_norm.cuda.sync import NAMES
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"

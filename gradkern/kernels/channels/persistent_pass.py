@@ -13,10 +13,10 @@ from typing import Any
 from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
-from gradkern.channel_kernels.persistent_form import UNIT, PersistentForm
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.channels.persistent_form import UNIT, PersistentForm
 
 __all__ = ["persistent_passes"]
 

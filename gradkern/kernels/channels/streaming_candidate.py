@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.channel_kernels.streaming_plan import StreamingPlan, plan
 from gradkern.cuda.device import Device
 from gradkern.cuda.scratch import scratch
+from gradkern.kernels.channels.streaming_plan import StreamingPlan, plan
 from gradkern.policy import Policy
 from gradkern.search.candidate import Note, Unfit
 

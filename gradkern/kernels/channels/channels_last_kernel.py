@@ -22,12 +22,12 @@ from typing import Any
 from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
-from gradkern.channel_kernels.activation import derivative_of
-from gradkern.channel_kernels.channels_last_form import CHANNELS_AT, PARTS, ChannelsLastForm
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.channels.activation import derivative_of
+from gradkern.kernels.channels.channels_last_form import CHANNELS_AT, PARTS, ChannelsLastForm
 
 __all__ = ["build"]
 

@@ -9,7 +9,9 @@ from math import prod
 from typing import Any
 
 from gradkern.call import Refusal, Tensor
-from gradkern.channel_kernels.persistent_form import (
+from gradkern.cuda.device import Device
+from gradkern.cuda.launch import Kernel, Launch, LaunchPlan, kernel_of_form
+from gradkern.kernels.channels.persistent_form import (
     ARGUMENTS,
     Partition,
     PersistentForm,
@@ -17,8 +19,6 @@ from gradkern.channel_kernels.persistent_form import (
     resident_partitions,
     single_pass_partition,
 )
-from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Kernel, Launch, LaunchPlan, kernel_of_form
 from gradkern.strides import is_dense
 
 __all__ = [
@@ -66,7 +66,7 @@ def single_pass_plan(tensors: Named, device: Device, epsilon: float, most_time: 
 
 def persistent_plan(form: PersistentForm, partition: Partition, device: Device, given: list[str]) -> LaunchPlan:
     """given: the kernel's names of the tensors, in the order in which their addresses will come."""
-    builder = "gradkern.channel_kernels.persistent_kernel:build"
+    builder = "gradkern.kernels.channels.persistent_kernel:build"
     kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS), cluster=form.slices)
     name = f"persistent_{form.slices}x{form.group}x{form.width}"
     return persistent_launch(name, kernel, ARGUMENTS, partition, form.slices, form.threads, given)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import gcd
 
 from gradkern.call import Refusal, Tensor
-from gradkern.channel_kernels.tiles_form import ARGUMENTS, BLOCKS, TilesForm
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, kernel_of_form, named
 from gradkern.cuda.scratch import scratch
+from gradkern.kernels.channels.tiles_form import ARGUMENTS, BLOCKS, TilesForm
 
 __all__ = ["TilesPlan", "has_long_rows", "parameters_at_once", "tiles_plan"]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from math import gcd
 
 from gradkern.call import Refusal
-from gradkern.channel_kernels.channels_last_form import (
+from gradkern.cuda.device import Device
+from gradkern.cuda.launch import LaunchPlan, kernel_of_form, resident_clusters
+from gradkern.kernels.channels.channels_last_form import (
     ARGUMENTS,
     SLICES,
     ChannelsLastForm,
     RowsPartition,
     channels_last_partitions,
 )
-from gradkern.channel_kernels.persistent_plan import DATA, Named, most_slices, persistent_launch, types_of
-from gradkern.cuda.device import Device
-from gradkern.cuda.launch import LaunchPlan, kernel_of_form, resident_clusters
+from gradkern.kernels.channels.persistent_plan import DATA, Named, most_slices, persistent_launch, types_of
 from gradkern.strides import is_dense
 
 __all__ = ["channels_last_plan", "fitting_partitions"]
@@ -48,7 +48,7 @@ def fitting_partitions(tensors: Named, device: Device, activation: str = "none")
 def channels_last_plan(partition: RowsPartition, device: Device, given: list[str]) -> LaunchPlan:
     """given: the kernel's names of the tensors, in the order in which their addresses will come."""
     form, slices = partition.form, partition.slices
-    builder = "gradkern.channel_kernels.channels_last_kernel:build"
+    builder = "gradkern.kernels.channels.channels_last_kernel:build"
     kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS), cluster=most_slices(device))
     name = f"persistent_{slices}x{partition.vectors}x{form.width}"
     return persistent_launch(name, kernel, ARGUMENTS, partition, slices, form.threads, given)

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.channel_kernels.streaming_form import StreamingForm, second_pass, sharing_ring, with_largest_ring
-from gradkern.channel_kernels.streaming_tiling import ARGUMENTS, Slabs, Tiling, choose_tiling
 from gradkern.cuda.device import Device, in_turn
 from gradkern.cuda.device_code.columns import up
 from gradkern.cuda.launch import Launch, kernel_of_form, named
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.cuda.scratch import scratch
+from gradkern.kernels.channels.streaming_form import StreamingForm, second_pass, sharing_ring, with_largest_ring
+from gradkern.kernels.channels.streaming_tiling import ARGUMENTS, Slabs, Tiling, choose_tiling
 from gradkern.strides import is_dense, memory_order, merged_axes
 
 __all__ = ["StreamingPlan", "plan", "slabs_of"]
@@ -218,7 +218,7 @@ def _launch(
     settings: Mapping[str, int],
     then: StreamingForm | None = None,
 ) -> Launch:
-    builder = "gradkern.channel_kernels.streaming_kernel:build"
+    builder = "gradkern.kernels.channels.streaming_kernel:build"
     kernel = kernel_of_form(device, builder, form, then, arguments=len(ARGUMENTS))
     resident = min(kernel.resident_blocks(form.threads), device.processors * form.blocks_per_processor)
     if not resident:

@@ -12,14 +12,14 @@ from typing import Any
 from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
-from gradkern.channel_kernels.activation import activation_of, derivative_of
-from gradkern.channel_kernels.streaming_channels import at_once, channel_loader
-from gradkern.channel_kernels.streaming_form import StreamingForm
-from gradkern.channel_kernels.streaming_rows import fetcher, loader, rounder, storer
-from gradkern.channel_kernels.streaming_tile import divider, kept_of, tile_sums
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.channels.activation import activation_of, derivative_of
+from gradkern.kernels.channels.streaming_channels import at_once, channel_loader
+from gradkern.kernels.channels.streaming_form import StreamingForm
+from gradkern.kernels.channels.streaming_rows import fetcher, loader, rounder, storer
+from gradkern.kernels.channels.streaming_tile import divider, kept_of, tile_sums
 
 __all__ = ["one_pass"]
 

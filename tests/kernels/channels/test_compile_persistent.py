@@ -10,13 +10,13 @@ from helpers.compiled import HOPPER, SHARED_MEMORY, parameters
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-from gradkern.channel_kernels.persistent_form import (
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.kernels.channels.persistent_form import (
     ARGUMENTS,
     PersistentForm,
     resident_partitions,
     single_pass_partition,
 )
-from gradkern.cuda.device_code.columns import ITEMSIZE
 
 pytestmark = pytest.mark.thorough
 
@@ -42,8 +42,8 @@ Made = tuple[PersistentForm, int, str]  # form, bytes spilled, PTX
 
 
 def compiled(kind: Kind, capability: tuple[int, int]) -> list[Made]:
-    from gradkern.channel_kernels.persistent_kernel import build
     from gradkern.cuda.compile import compile_kernel
+    from gradkern.kernels.channels.persistent_kernel import build
 
     types, sizes = kind
     most = 16 if capability[0] < 12 else 8

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gradkern.channel_kernels.streaming_form import StreamingForm
-from gradkern.channel_kernels.streaming_tiling import Slabs, Tiling, best_tiling, choose_tiling, fitted
+from gradkern.kernels.channels.streaming_form import StreamingForm
+from gradkern.kernels.channels.streaming_tiling import Slabs, Tiling, best_tiling, choose_tiling, fitted
 from gradkern.strides import merged_axes
 
 PROCESSORS, SHARED = 132, 232448

@@ -8,10 +8,10 @@ from typing import Any
 from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
-from gradkern.channel_kernels.streaming_form import StreamingForm
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.channels.streaming_form import StreamingForm
 
 __all__ = ["divider", "kept_of", "tile_sums"]
 

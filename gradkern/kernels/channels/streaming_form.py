@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gradkern.channel_kernels.activation_alpha import without_alpha
 from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums
 from gradkern.cuda.device_code.kernel_name import kernel_name
+from gradkern.kernels.channels.activation_alpha import without_alpha
 
 __all__ = ["StreamingForm", "second_pass", "sharing_ring", "with_largest_ring"]
 
