@@ -52,6 +52,7 @@ __all__ = [
     "run",
     "tune",
 ]
+_G = TypeVar("_G", bound=_Array)
 _T = TypeVar("_T", bound=_Array)
 _T1 = TypeVar("_T1", bound=_Array)
 _T2 = TypeVar("_T2", bound=_Array)
@@ -77,10 +78,14 @@ _DmlBatchNormalizationGradOutput: TypeAlias = Literal["OutputGradient", "OutputS
 _InvertibleLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad"]
 _LayerNormalizationOutput: TypeAlias = Literal["Y", "Mean", "InvStdDev"]
 _LayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad", "X_grad_sum"]
+_LogSoftmaxGradOutput: TypeAlias = Literal["dX"]
+_LogSoftmaxGrad_13Output: TypeAlias = Literal["dX"]
 _SimplifiedLayerNormalizationOutput: TypeAlias = Literal["Y", "inv_std_var"]
 _SimplifiedLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "X_grad_sum"]
 _SkipLayerNormalizationOutput: TypeAlias = Literal["output", "mean", "inv_std_var", "input_skip_bias_sum"]
 _SkipSimplifiedLayerNormalizationOutput: TypeAlias = Literal["output", "inv_std_var", "input_skip_bias_sum"]
+_SoftmaxGradOutput: TypeAlias = Literal["dX"]
+_SoftmaxGrad_13Output: TypeAlias = Literal["dX"]
 
 class _Name(str):
     """The name of an operator, when it is not written out: to type checkers, what `operators()` gives."""
@@ -267,6 +272,16 @@ class _LayerNormalizationGradPlan(Prepared):
         stream: Any = None,
     ) -> _results.LayerNormalizationGrad[_T, _V]: ...
 
+class _LogSoftmaxGradPlan(Prepared):
+    def __call__(
+        self, dY: _G, X: _G, *, out: Mapping[_LogSoftmaxGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.LogSoftmaxGrad[_G]: ...
+
+class _LogSoftmaxGrad_13Plan(Prepared):
+    def __call__(
+        self, dY: _G, X: _G, *, out: Mapping[_LogSoftmaxGrad_13Output, _Array] | None = None, stream: Any = None
+    ) -> _results.LogSoftmaxGrad_13[_G]: ...
+
 class _SimplifiedLayerNormalizationPlan(Prepared):
     def __call__(
         self,
@@ -314,6 +329,16 @@ class _SkipSimplifiedLayerNormalizationPlan(Prepared):
         out: Mapping[_SkipSimplifiedLayerNormalizationOutput, _Array] | None = None,
         stream: Any = None,
     ) -> _results.SkipSimplifiedLayerNormalization[_T]: ...
+
+class _SoftmaxGradPlan(Prepared):
+    def __call__(
+        self, dY: _G, Y: _G, *, out: Mapping[_SoftmaxGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.SoftmaxGrad[_G]: ...
+
+class _SoftmaxGrad_13Plan(Prepared):
+    def __call__(
+        self, dY: _G, Y: _G, *, out: Mapping[_SoftmaxGrad_13Output, _Array] | None = None, stream: Any = None
+    ) -> _results.SoftmaxGrad_13[_G]: ...
 
 @overload
 def run(
@@ -889,6 +914,60 @@ def run(
 
 @overload
 def run(
+    op: Literal["LogSoftmaxGrad"],
+    dY: _G,
+    X: _G,
+    *,
+    axis: int = 1,
+    dX_type: Any = None,
+    outputs: _LogSoftmaxGradOutput | Iterable[_LogSoftmaxGradOutput] | None = None,
+    out: Mapping[_LogSoftmaxGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.LogSoftmaxGrad[_G]:
+    """Gradient of the logarithm of softmax as ONNX had it before version 13, over all dimensions from `axis` on.
+
+      dY: gradient of the output
+      X: logarithms of the probabilities: output of the forward pass
+      axis: first dimension of a row
+      dX_type: type of dX; without it the type of an `out` array for dX, else that of dY
+
+    Returns
+      dX: gradient of the input
+    """
+
+@overload
+def run(
+    op: Literal["LogSoftmaxGrad_13"],
+    dY: _G,
+    X: _G,
+    *,
+    axis: int = -1,
+    dX_type: Any = None,
+    outputs: _LogSoftmaxGrad_13Output | Iterable[_LogSoftmaxGrad_13Output] | None = None,
+    out: Mapping[_LogSoftmaxGrad_13Output, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.LogSoftmaxGrad_13[_G]:
+    """Gradient of the logarithm of softmax over one dimension.
+
+      dY: gradient of the output
+      X: logarithms of the probabilities: output of the forward pass
+      axis: the dimension
+      dX_type: type of dX; without it the type of an `out` array for dX, else that of dY
+
+    Returns
+      dX: gradient of the input
+    """
+
+@overload
+def run(
     op: Literal["SimplifiedLayerNormalization"],
     X: _T,
     scale: _Array,
@@ -1018,6 +1097,60 @@ def run(
       output: sum * inv_std_var * gamma
       inv_std_var: 1 / sqrt(mean of squares + epsilon) of each row of the sum; 0 of a row of nothing
       input_skip_bias_sum: input + skip + bias, rounded to T; the rest is of this rounded sum
+    """
+
+@overload
+def run(
+    op: Literal["SoftmaxGrad"],
+    dY: _G,
+    Y: _G,
+    *,
+    axis: int = 1,
+    dX_type: Any = None,
+    outputs: _SoftmaxGradOutput | Iterable[_SoftmaxGradOutput] | None = None,
+    out: Mapping[_SoftmaxGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.SoftmaxGrad[_G]:
+    """Gradient of softmax as ONNX had it before version 13, over all dimensions from `axis` on.
+
+      dY: gradient of the output
+      Y: probabilities: output of the forward pass
+      axis: first dimension of a row
+      dX_type: type of dX; without it the type of an `out` array for dX, else that of dY
+
+    Returns
+      dX: gradient of the input
+    """
+
+@overload
+def run(
+    op: Literal["SoftmaxGrad_13"],
+    dY: _G,
+    Y: _G,
+    *,
+    axis: int = -1,
+    dX_type: Any = None,
+    outputs: _SoftmaxGrad_13Output | Iterable[_SoftmaxGrad_13Output] | None = None,
+    out: Mapping[_SoftmaxGrad_13Output, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.SoftmaxGrad_13[_G]:
+    """Gradient of softmax over one dimension.
+
+      dY: gradient of the output
+      Y: probabilities: output of the forward pass
+      axis: the dimension
+      dX_type: type of dX; without it the type of an `out` array for dX, else that of dY
+
+    Returns
+      dX: gradient of the input
     """
 
 @overload
@@ -1378,6 +1511,42 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["LogSoftmaxGrad"],
+    dY: _Array,
+    X: _Array,
+    *,
+    axis: int = 1,
+    dX_type: Any = None,
+    outputs: _LogSoftmaxGradOutput | Iterable[_LogSoftmaxGradOutput] | None = None,
+    out: Mapping[_LogSoftmaxGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _LogSoftmaxGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["LogSoftmaxGrad_13"],
+    dY: _Array,
+    X: _Array,
+    *,
+    axis: int = -1,
+    dX_type: Any = None,
+    outputs: _LogSoftmaxGrad_13Output | Iterable[_LogSoftmaxGrad_13Output] | None = None,
+    out: Mapping[_LogSoftmaxGrad_13Output, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _LogSoftmaxGrad_13Plan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["SimplifiedLayerNormalization"],
     X: _Array,
     scale: _Array,
@@ -1453,6 +1622,42 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _SkipSimplifiedLayerNormalizationPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["SoftmaxGrad"],
+    dY: _Array,
+    Y: _Array,
+    *,
+    axis: int = 1,
+    dX_type: Any = None,
+    outputs: _SoftmaxGradOutput | Iterable[_SoftmaxGradOutput] | None = None,
+    out: Mapping[_SoftmaxGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _SoftmaxGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["SoftmaxGrad_13"],
+    dY: _Array,
+    Y: _Array,
+    *,
+    axis: int = -1,
+    dX_type: Any = None,
+    outputs: _SoftmaxGrad_13Output | Iterable[_SoftmaxGrad_13Output] | None = None,
+    out: Mapping[_SoftmaxGrad_13Output, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _SoftmaxGrad_13Plan:
     """The plan for such a call of `run`, without making it."""
 
 @overload

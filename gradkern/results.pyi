@@ -17,6 +17,7 @@ class _CudaArrayInterface(Protocol):
 Array: TypeAlias = _Dlpack | _ArrayInterface | _CudaArrayInterface
 """What is taken as an array: NumPy's, PyTorch's, CuPy's, JAX's and whatever else has one of these."""
 
+_G = TypeVar("_G", bound=Array, default=Any)
 _T = TypeVar("_T", bound=Array, default=Any)
 _T1 = TypeVar("_T1", bound=Array, default=Any)
 _T2 = TypeVar("_T2", bound=Array, default=Any)
@@ -183,6 +184,18 @@ class LayerNormalizationGrad(NamedTuple, Generic[_T, _V]):
     def X_grad_sum(self) -> _V | Any:
         """sum of X_grad over rows, unrounded: the gradient of a bias that is added to X; where it was asked for"""
 
+class LogSoftmaxGrad(NamedTuple, Generic[_G]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _G | Any
+    """gradient of the input"""
+
+class LogSoftmaxGrad_13(NamedTuple, Generic[_G]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _G | Any
+    """gradient of the input"""
+
 class SimplifiedLayerNormalization(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
@@ -223,3 +236,15 @@ class SkipSimplifiedLayerNormalization(NamedTuple, Generic[_T]):
     """1 / sqrt(mean of squares + epsilon) of each row of the sum; 0 of a row of nothing"""
     input_skip_bias_sum: _T | Any
     """input + skip + bias, rounded to T; the rest is of this rounded sum"""
+
+class SoftmaxGrad(NamedTuple, Generic[_G]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _G | Any
+    """gradient of the input"""
+
+class SoftmaxGrad_13(NamedTuple, Generic[_G]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _G | Any
+    """gradient of the input"""

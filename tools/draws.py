@@ -52,7 +52,7 @@ def _types(random: Random, contract: Operator) -> Mapping[str, str]:
 
 
 def _rows(random: Random, kind: str, operator: str, types: Mapping[str, str], wanted: float) -> Draw | None:
-    """A matrix, and what is made of its rows: the layer norms and GELU."""
+    """A matrix, and what is made of its rows: the layer norms, GELU and softmax."""
     contract = gradkern.operators()[operator]
     columns = _width(random, 64, 65536)
     rows = round(wanted / (columns * _bytes_of_data(contract, types)))
@@ -64,6 +64,22 @@ def _rows(random: Random, kind: str, operator: str, types: Mapping[str, str], wa
     width = columns if not contract.axes["columns"].group else (columns,)
     example = Example(axes={"rows": (rows,), "columns": width}, attributes=attributes)
     return Draw(kind, operator, types, example, outputs)
+
+
+def _across(random: Random, kind: str, operator: str, types: Mapping[str, str], wanted: float) -> Draw | None:
+    """Rows across memory: softmax over an axis that is not the last."""
+    columns, inner = _width(random, 4, 4096), _width(random, 8, 65536)
+    rows = round(wanted / (columns * inner * _bytes_of_data(gradkern.operators()[operator], types)))
+    if rows < 1:
+        return None
+    attributes: dict[str, Any] = {"axis": 1, "dX_type": types["T"]}
+    return Draw(
+        kind,
+        operator,
+        types,
+        Example(axes={"rows": (rows,), "columns": (columns, inner)}, attributes=attributes),
+        ("dX",),
+    )
 
 
 def _channels(random: Random, kind: str, operator: str, types: Mapping[str, str], wanted: float) -> Draw | None:
@@ -144,11 +160,14 @@ class Kind:
 _FORWARD = tuple(f"{kind}LayerNormalization" for kind in ("", "Simplified", "Skip", "SkipSimplified"))
 _NORMS = ("LayerNormalizationGrad", "SimplifiedLayerNormalizationGrad", "InvertibleLayerNormalizationGrad")
 _GELU = ("BiasGeluGrad_dX", "BiasFastGeluGrad_dX")
+_SOFTMAX = ("SoftmaxGrad_13", "LogSoftmaxGrad_13")
 KINDS: Mapping[str, Kind] = {
     "norm": Kind(_NORMS, _rows),
     "norm-forward": Kind(_FORWARD, _rows),
     "gelu": Kind(_GELU, _rows),
     "gelu-bias": Kind(_GELU, _rows),
+    "softmax": Kind(_SOFTMAX, _rows),
+    "softmax-inner": Kind(_SOFTMAX, _across),
     "batch-norm": Kind(("BatchNormalizationGrad",), _channels, floor=0.6),
     "dml-batch-norm": Kind(("DmlBatchNormalizationGrad",), _channels),
     "conv": Kind(("ConvGrad",), _convolution),

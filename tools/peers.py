@@ -198,6 +198,23 @@ def _bias_gelu_forward(approximate: str) -> Any:
     return make
 
 
+def _softmax(function: str, single: bool) -> Any:
+    def make(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]) -> Peer:
+        import torch  # pyright: ignore[reportMissingImports]
+
+        dY, output = t.values()
+        shape, axis = output.shape, attributes.get("axis", -1 if single else 1) % output.ndim
+        if not single:
+            dY, output = (each.flatten(axis) for each in (dY, output))
+        dtype = getattr(torch, attributes.get("dX_type", str(output.dtype).removeprefix("torch.")))
+        gradient = getattr(aten, function)
+        if dtype in (output.dtype, torch.float16):
+            return lambda: gradient(dY, output, axis, dtype).reshape(shape)
+        return lambda: gradient(dY, output, axis, output.dtype).reshape(shape).to(dtype)
+
+    return make
+
+
 def _batch_norm(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]) -> Peer:
     mask = [name in outputs for name in ("dX", "dScale", "dBias")]
     mean, inv_std = t["saved_mean"], t["saved_inv_std"]
@@ -258,6 +275,10 @@ _TORCH: dict[str, Any] = {
     "BiasFastGelu": _bias_gelu_forward("tanh"),
     "BiasGeluGrad_dX": _bias_gelu("none"),
     "BiasFastGeluGrad_dX": _bias_gelu("tanh"),
+    "SoftmaxGrad": _softmax("_softmax_backward_data", single=False),
+    "SoftmaxGrad_13": _softmax("_softmax_backward_data", single=True),
+    "LogSoftmaxGrad": _softmax("_log_softmax_backward_data", single=False),
+    "LogSoftmaxGrad_13": _softmax("_log_softmax_backward_data", single=True),
     "BatchNormalizationGrad": _batch_norm,
     "DmlBatchNormalizationGrad": _dml_batch_norm,
     "Conv": _conv_forward,

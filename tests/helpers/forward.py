@@ -1,7 +1,7 @@
 """The forward passes whose gradients gradkern computes, in float64 and the fewest words: the origin of every proof.
 
-Sources: the ONNX operators Conv, Gelu, LayerNormalization and BatchNormalization (training mode), ONNX Runtime's
-BiasGelu, FastGelu and SimplifiedLayerNormalization, and DirectML's DML_OPERATOR_BATCH_NORMALIZATION.
+Sources: the ONNX operators Conv, Gelu, Softmax, LayerNormalization and BatchNormalization (training mode), ONNX
+Runtime's BiasGelu, FastGelu and SimplifiedLayerNormalization, and DirectML's DML_OPERATOR_BATCH_NORMALIZATION.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ __all__ = [
     "layer_norm",
     "moments",
     "rms_norm",
+    "softmax",
     "taps",
 ]
 
@@ -57,6 +58,11 @@ def batch_norm(X: Array, Scale: Array, Bias: Array, epsilon: float) -> Array:
 def dml_batch_norm(Input: Array, Mean: Array, Variance: Array, Scale: Array, Bias: Array, Epsilon: float) -> Array:
     """The statistics are given: constants, whatever Input is."""
     return (Input - Mean) / np.sqrt(Variance + Epsilon) * Scale + Bias
+
+
+def softmax(X: Array, axes: tuple[int, ...]) -> Array:
+    e = np.exp(X - X.max(axes, keepdims=True))
+    return e / e.sum(axes, keepdims=True)
 
 
 def bias_gelu(X: Array, B: Array) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -171,6 +172,20 @@ def _gelu(inputs: Arrays, gelu: Callable[[Array, Array], Array]) -> ForwardPass:
     return ForwardPass(lambda p: gelu(p["X"], p["B"]), parameters, {"X": "dX", "B": "dB"}, _exact(inputs["dY"]))
 
 
+def _softmax(inputs: Arrays, *, single: bool, log: bool = False, axis: int | None = None) -> ForwardPass:
+    name = "X" if log else "Y"  # of the output, which is drawn as the input is
+    X = _exact(inputs[name])
+    first = (axis if axis is not None else -1 if single else 1) % X.ndim
+    axes = (first,) if single else tuple(range(first, X.ndim))
+
+    def run(p: Mapping[str, Array]) -> Array:
+        Y = forward.softmax(p["X"], axes)
+        return np.log(Y) if log else Y
+
+    _store(inputs, **{name: run({"X": X})})
+    return ForwardPass(run, {"X": X}, {"X": "dX"}, _exact(inputs["dY"]))
+
+
 def _conv(inputs: Arrays, **attributes: Any) -> ForwardPass:
     X, W = _exact(inputs["X"]), _exact(inputs["W"])
     return ForwardPass(
@@ -192,4 +207,8 @@ FORWARD_PASSES: dict[str, Callable[..., ForwardPass]] = {  # of (inputs, **attri
     "BiasGeluGrad_dX": _bias_gelu,
     "BiasFastGeluGrad_dX": _bias_fast_gelu,
     "DmlBatchNormalizationGrad": _dml_batch_norm,
+    "SoftmaxGrad": partial(_softmax, single=False),
+    "SoftmaxGrad_13": partial(_softmax, single=True),
+    "LogSoftmaxGrad": partial(_softmax, single=False, log=True),
+    "LogSoftmaxGrad_13": partial(_softmax, single=True, log=True),
 }

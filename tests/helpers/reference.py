@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -390,6 +391,33 @@ def _conv_forward(X: Array, W: Array, B: Array | None = None, **attributes: Any)
     return {"Y": conv(X, W, B, **attributes)}
 
 
+def _softmax(
+    dY: Array,
+    Y: Array,
+    *,
+    axis: int = 1,
+    over: Callable[[Array, int], Array],
+    dX_type: str | None = None,  # a rounding, which has no place here
+) -> Gradients:
+    return {"dX": Y * (dY - over(dY * Y, axis))}
+
+
+def _log_softmax(
+    dY: Array, X: Array, *, axis: int = 1, over: Callable[[Array, int], Array], dX_type: str | None = None
+) -> Gradients:
+    """X is the forward pass's output."""
+    return {"dX": dY - np.exp(X) * over(dY, axis)}
+
+
+def _over_axis(array: Array, axis: int) -> Array:
+    return array.sum(axis, keepdims=True)
+
+
+def _over_axes(array: Array, axis: int) -> Array:
+    """Over this axis and all behind it."""
+    return array.sum(tuple(range(axis % array.ndim, array.ndim)), keepdims=True)
+
+
 FORMULAS: dict[str, Callable[..., Gradients]] = {
     "BiasGelu": _bias_gelu_forward,
     "BiasFastGelu": _bias_fast_gelu_forward,
@@ -412,6 +440,10 @@ FORMULAS: dict[str, Callable[..., Gradients]] = {
     "BiasGeluGrad_dX": _bias_gelu,
     "BiasFastGeluGrad_dX": _bias_fast_gelu,
     "DmlBatchNormalizationGrad": _dml_batch_norm,
+    "SoftmaxGrad": partial(_softmax, over=_over_axes),
+    "SoftmaxGrad_13": partial(_softmax, over=_over_axis, axis=-1),
+    "LogSoftmaxGrad": partial(_log_softmax, over=_over_axes),
+    "LogSoftmaxGrad_13": partial(_log_softmax, over=_over_axis, axis=-1),
 }
 
 

@@ -77,6 +77,23 @@ def _gelu(dY: Array, X: Array, B: Array) -> Gradients:
     return {"dX": dY, "dB": dY.sum(tuple(range(dY.ndim - 1)))}
 
 
+def _softmax(dY: Array, Y: Array, axis: int = 1, **_: Any) -> Gradients:
+    return _softmax_13(dY, Y, tuple(range(axis % Y.ndim, Y.ndim)))
+
+
+def _softmax_13(dY: Array, Y: Array, axis: Any = -1, **_: Any) -> Gradients:
+    return {"dX": Y * (dY + (dY * Y).sum(axis, keepdims=True))}
+
+
+def _log_softmax(dY: Array, X: Array, axis: int = 1, **_: Any) -> Gradients:
+    return _log_softmax_13(dY, X, tuple(range(axis % X.ndim, X.ndim)))
+
+
+def _log_softmax_13(dY: Array, X: Array, axis: Any = -1, **_: Any) -> Gradients:
+    """X is a logarithm of at most 1, whose absolute value is given."""
+    return {"dX": dY + np.exp(-X) * dY.sum(axis, keepdims=True)}
+
+
 _TERMS: dict[str, Callable[..., Gradients]] = {
     "BatchNormalizationGrad": _batch_norm,
     "LayerNormalizationGrad": _layer_norm,
@@ -86,4 +103,8 @@ _TERMS: dict[str, Callable[..., Gradients]] = {
     "BiasGeluGrad_dX": _gelu,
     "BiasFastGeluGrad_dX": _gelu,
     "DmlBatchNormalizationGrad": _dml_batch_norm,
+    "SoftmaxGrad": _softmax,
+    "SoftmaxGrad_13": _softmax_13,
+    "LogSoftmaxGrad": _log_softmax,
+    "LogSoftmaxGrad_13": _log_softmax_13,
 }

@@ -42,6 +42,7 @@ def in_float64(name: str, dtypes: Any) -> Any:
 
     def original(keys: Any, *args: Any, **named: Any) -> Any:
         results = FORMULAS.get(name, getattr(torch.ops.aten, name))(*map(wide, args), **named)
+        results = results if isinstance(results, tuple) else (results,)
         types = dtypes(*args)
         return tuple(None if each is None else each.to(dtype) for each, dtype in zip(results, types, strict=True))
 
@@ -390,6 +391,58 @@ def test_gelus_of_arrays_in_any_dense_order() -> None:
     check(kernel_of("gelu_backward"), torch.randn_like(x), x)
 
 
+# --- softmax ----------------------------------------------------------------------------------------------------------
+
+SOFTMAXES = {"_softmax_backward_data": torch.softmax, "_log_softmax_backward_data": torch.log_softmax}
+
+
+def softmax_arguments(name: str, shape: tuple[int, ...], dim: int, dtype: Any = F32) -> tuple[Any, ...]:
+    output = SOFTMAXES[name](torch.randn(shape, dtype=F64), dim).to(dtype)
+    return normal(*shape, dtype=dtype), output, dim, dtype
+
+
+@pytest.mark.parametrize("name", SOFTMAXES)
+@pytest.mark.parametrize("shape", [(7,), (5, 9), (3, 4, 5), (2, 3, 4, 5)])
+def test_softmaxes_over_every_dimension(name: str, shape: tuple[int, ...]) -> None:
+    for dim in range(-len(shape), len(shape)):
+        check(kernel_of(name), *softmax_arguments(name, shape, dim))
+
+
+@pytest.mark.parametrize("name", SOFTMAXES)
+@pytest.mark.parametrize("dtype", [F64, F16, BF16])
+def test_softmaxes_of_every_type(name: str, dtype: Any) -> None:
+    check(kernel_of(name), *softmax_arguments(name, (6, 40), 1, dtype))
+
+
+@pytest.mark.parametrize("name", SOFTMAXES)
+@pytest.mark.parametrize("dtype", [F16, BF16])
+def test_the_gradient_of_a_softmax_that_widens_its_input_has_the_inputs_type(name: str, dtype: Any) -> None:
+    original = in_float64(name, lambda *args: (dtype,))
+    kernel = kernel_of(name, lambda keys, *args: original(keys, *args)[0])
+    args = (*softmax_arguments(name, (6, 40), 1)[:3], dtype)
+    first = kernel.answer(KEYS, *args)
+    second = kernel.answer(KEYS, *args)
+    assert kernel.signatures()[0].taken.value == 1
+    assert first.dtype == second.dtype == dtype
+    torch.testing.assert_close(first, second, rtol=2**-7, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", SOFTMAXES)
+def test_softmaxes_of_arrays_in_any_order(name: str) -> None:
+    for dim in range(4):
+        grad, output, *rest = softmax_arguments(name, (2, 3, 4, 5), dim)
+        last = torch.channels_last
+        check(kernel_of(name), grad.to(memory_format=last), output.to(memory_format=last), *rest)
+        check(kernel_of(name), grad.to(memory_format=last), output, *rest)
+
+
+def test_a_softmax_without_dimensions_is_pytorchs() -> None:
+    kernel = kernel_of("_softmax_backward_data")
+    kernel.options = Options.of(None, ("cpu",), 0, "torch", "now")
+    kernel.answer(KEYS, torch.tensor(2.0), torch.tensor(1.0), 0, F32)
+    assert kernel.signatures()[0].reason
+
+
 # --- all --------------------------------------------------------------------------------------------------------------
 
 ARGUMENTS = {
@@ -402,6 +455,8 @@ ARGUMENTS = {
     ),
     "convolution_backward": lambda: conv_arguments("2-D"),
     "gelu_backward": lambda: (normal(6, 40), normal(6, 40)),
+    "_softmax_backward_data": lambda: softmax_arguments("_softmax_backward_data", (6, 40), 1),
+    "_log_softmax_backward_data": lambda: softmax_arguments("_log_softmax_backward_data", (6, 40), 0),
 }
 
 

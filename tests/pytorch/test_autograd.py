@@ -35,6 +35,8 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]]] = {
         lambda: (random(2, 2, 3), random(2, 3, 2), random(3)),
     ),
     "gelu": (functional.gelu, lambda: (random(3, 4),)),
+    "softmax": (lambda x: functional.softmax(x, 1), lambda: (random(3, 4),)),
+    "log softmax": (lambda x: functional.log_softmax(x, 0), lambda: (random(3, 4),)),
     "fast gelu": (lambda x: functional.gelu(x, approximate="tanh"), lambda: (random(3, 4),)),
 }
 MEAN, VARIANCE = torch.tensor([0.3, -0.2]).double(), torch.tensor([0.7, 2.0]).double()

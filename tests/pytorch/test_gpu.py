@@ -91,6 +91,19 @@ def test_gelu(dtype: Any, approximate: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax(dtype: Any, name: str) -> None:
+    for dim in range(3):
+        check(f"_{name}", lambda x, dim=dim: getattr(functional, name)(x, dim), random(6, 40, 64, dtype=dtype))
+    check(f"_{name}", lambda x: getattr(functional, name)(x, 1), random(5, 333, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_softmax_that_widens_its_input(dtype: Any) -> None:
+    check("", lambda x: functional.softmax(x, 1, dtype=F32), random(64, 333, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
 @pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("parameters", ["same", F32])
 def test_batch_norm_by_whichever_of_its_kernels(dtype: Any, order: Any, parameters: Any) -> None:

@@ -10,13 +10,17 @@ from gradkern.errors import ArgumentError, nearest
 
 __all__ = ["GROUPS", "Options"]
 
-GROUPS = ("layer_norm", "rms_norm", "batch_norm", "conv", "gelu")
+GROUPS = ("layer_norm", "rms_norm", "batch_norm", "conv", "gelu", "softmax")
 """What users call the operators that can be taken over."""
 
 _DECOMPOSED = ("layer_norm", "rms_norm", "batch_norm", "gelu")
 """Those that Inductor takes apart unless it is told not to."""
 
-MIN_BYTES = {"layer_norm": 1 << 20, "rms_norm": 1 << 20, "batch_norm": 1 << 20, "conv": 0, "gelu": 1 << 22}
+MIN_BYTES = {
+    **dict.fromkeys(("layer_norm", "rms_norm", "batch_norm", "softmax"), 1 << 20),
+    "conv": 0,
+    "gelu": 1 << 22,
+}
 """Of the input. Under these the host's time is what counts, and PyTorch's own kernels cost it less. Estimated from the
 times of single operators, not measured in training steps.
 """

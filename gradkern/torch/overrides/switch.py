@@ -51,7 +51,7 @@ def enable(
 ) -> None:
     """Let gradkern answer aten's backward kernels, for every model, thread and stream of the process.
 
-    ops         which: any of "layer_norm", "rms_norm", "batch_norm", "conv", "gelu"; by default all
+    ops         which: any of "layer_norm", "rms_norm", "batch_norm", "conv", "gelu", "softmax"; by default all
     devices     "cuda", "cpu" or both
     min_bytes   inputs of fewer bytes are PyTorch's: one number, or by operator; by default where the kernel's time is
                 likely to outweigh the host's

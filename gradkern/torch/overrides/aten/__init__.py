@@ -13,6 +13,7 @@ from gradkern.torch.overrides.aten.batch_norm import (
 from gradkern.torch.overrides.aten.conv import conv, gainless_conv, split_conv
 from gradkern.torch.overrides.aten.gelu import gelu, split_gelu
 from gradkern.torch.overrides.aten.layer_norm import layer_norm, rms_norm, split_layer_norm, split_rms_norm
+from gradkern.torch.overrides.aten.softmax import log_softmax, softmax, split_softmax
 from gradkern.torch.overrides.aten.sync_batch_norm import (
     batch_norm_from_sums,
     batch_norm_sums,
@@ -33,5 +34,7 @@ TRANSLATIONS = (
     Translation("batch_norm_backward_elemt", "batch_norm", split_batch_norm_from_sums, batch_norm_from_sums),
     Translation("convolution_backward", "conv", split_conv, conv, True, gainless_conv),
     Translation("gelu_backward", "gelu", split_gelu, gelu),
+    Translation("_softmax_backward_data", "softmax", split_softmax, softmax),
+    Translation("_log_softmax_backward_data", "softmax", split_softmax, log_softmax),
 )
 """Every operator that can be taken over. Only backward kernels: never a composite, nor one of autograd's."""

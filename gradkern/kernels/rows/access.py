@@ -1,0 +1,159 @@
+"""What both kernels of the row block share: vectors of several arrays, and an operator's arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.rows.problem import RowsTypes
+
+__all__ = ["RowArithmetic", "vector_access"]
+
+
+@device_function
+def _sums(first: Any, second: Any, more: Any, other: Any) -> Any:
+    return first + more, second + other
+
+
+@device_function
+def _nothing(totals: Any, r: Any, columns: Any) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowArithmetic:
+    """An operator's device functions. x has one element of every input, p one of every parameter, r the row's scalars,
+    totals the row's totals so far: 0 and 1 of the first reduction, 2 and 3 of the second. column: the element's number
+    in its row. All are local arrays of the type of arithmetic.
+
+    terms     of one or two reductions: (x, p, r, totals, column) -> two values of one element, which are combined over
+              the row; the second reduction knows the totals of the first
+    map       (y, x, p, r, totals, column): sets y, one element of every output
+    finish    (totals, r, columns), once the totals are known: may change them. The row's results are the first of them
+    combine   (first, second, more, other) -> two values from those of two parts of a row: sums, unless given
+    identity  what `combine` takes no notice of
+    """
+
+    terms: tuple[Callable[..., Any], ...]
+    map: Callable[..., None]
+    finish: Callable[..., None] = _nothing
+    combine: Callable[..., Any] = _sums
+    identity: tuple[float, float] = (0.0, 0.0)
+
+
+def vector_access(types: RowsTypes, width: int) -> tuple[Callable[..., Any], ...]:
+    """Device functions of a thread's vectors of `width` elements:
+
+    load(words, place, a0, a1, a2)               the inputs' vectors at these addresses, into words[place:]
+    unpack(x0, x1, x2, words, place)             their elements
+    store(b0, b1, y0, y1)                        the outputs' vectors
+    store_some(b0, b1, y0, y1, low, high)        their elements from `low` to before `high`
+    parameters(p, p0, p1, p2, column)            the numbers of one column
+    scalars(r, s0, s1, row)                      the numbers of one row
+    results(r0, r1, totals, row)                 writes the row's results
+    """
+    native = types.native_bfloat16
+    INPUTS, OUTPUTS, FLOAT = len(types.inputs), len(types.outputs), float64 if types.compute == "float64" else float32
+    kinds = (*types.inputs, *(types.inputs[:1] * 2))[:3]
+    sizes = [width * ITEMSIZE[each] for each in kinds]
+    load_0, load_1, load_2 = (i.word_loader("global", each) for each in sizes)
+    unpack_0, unpack_1, unpack_2 = (i.unpacker(each, width) for each in kinds)
+    WORDS_0, WORDS_1 = (max(1, each // 4) for each in sizes[:2])
+    written = (*types.outputs, *types.outputs[:1])[:2]
+    store_0, store_1 = (i.storer("global", each, width, native) for each in written)
+    one_0, one_1 = (i.storer("global", each, 1, native) for each in written)
+    BYTES_0, BYTES_1 = (ITEMSIZE[each] for each in written)
+
+    @device_function
+    def load(words: Any, place: int, a0: int, a1: int, a2: int) -> None:
+        load_0(words, place, a0)
+        if INPUTS > 1:
+            load_1(words, place + WORDS_0, a1)
+        if INPUTS > 2:
+            load_2(words, place + WORDS_0 + WORDS_1, a2)
+
+    @device_function
+    def unpack(x0: Any, x1: Any, x2: Any, words: Any, place: int) -> None:
+        unpack_0(x0, words, place)
+        if INPUTS > 1:
+            unpack_1(x1, words, place + WORDS_0)
+        if INPUTS > 2:
+            unpack_2(x2, words, place + WORDS_0 + WORDS_1)
+
+    @device_function
+    def store(b0: int, b1: int, y0: Any, y1: Any) -> None:
+        store_0(b0, y0)
+        if OUTPUTS > 1:
+            store_1(b1, y1)
+
+    @device_function
+    def store_some(b0: int, b1: int, y0: Any, y1: Any, low: int, high: int) -> None:
+        one = cuda.local.array(1, FLOAT)
+        for e in range(width):
+            if low <= e < high:
+                one[0] = y0[e]
+                one_0(b0 + e * BYTES_0, one)
+                if OUTPUTS > 1:
+                    one[0] = y1[e]
+                    one_1(b1 + e * BYTES_1, one)
+
+    return load, unpack, store, store_some, *_numbers(types)
+
+
+def _numbers(types: RowsTypes) -> tuple[Callable[..., None], ...]:
+    """The last three of vector_access."""
+    PARAMETERS, SCALARS, RESULTS = len(types.parameters), len(types.scalars), len(types.results)
+    FLOAT = float64 if types.compute == "float64" else float32
+
+    def filled(kinds: tuple[str, ...], count: int) -> tuple[str, ...]:
+        return (*kinds, *["float32"] * count)[:count]
+
+    parameters, scalars, results = filled(types.parameters, 3), filled(types.scalars, 2), filled(types.results, 2)
+    load_0, load_1, load_2 = (i.loader("global", each, 1) for each in parameters)
+    scalar_0, scalar_1 = (i.loader("global", each, 1) for each in scalars)
+    store_0, store_1 = (i.storer("global", each, 1, types.native_bfloat16) for each in results)
+    P0, P1, P2 = (ITEMSIZE[each] for each in parameters)
+    S0, S1 = (ITEMSIZE[each] for each in scalars)
+    R0, R1 = (ITEMSIZE[each] for each in results)
+
+    @device_function
+    def load_parameters(p: Any, p0: int, p1: int, p2: int, column: int) -> None:
+        one = cuda.local.array(1, FLOAT)
+        if PARAMETERS > 0:
+            load_0(one, p0 + int64(column) * P0)
+            p[0] = one[0]
+        if PARAMETERS > 1:
+            load_1(one, p1 + int64(column) * P1)
+            p[1] = one[0]
+        if PARAMETERS > 2:
+            load_2(one, p2 + int64(column) * P2)
+            p[2] = one[0]
+
+    @device_function
+    def load_scalars(r: Any, s0: int, s1: int, row: int) -> None:
+        one = cuda.local.array(1, FLOAT)
+        if SCALARS > 0:
+            scalar_0(one, s0 + int64(row) * S0)
+            r[0] = one[0]
+        if SCALARS > 1:
+            scalar_1(one, s1 + int64(row) * S1)
+            r[1] = one[0]
+
+    @device_function
+    def store_results(r0: int, r1: int, totals: Any, row: int) -> None:
+        one = cuda.local.array(1, FLOAT)
+        if RESULTS > 0:
+            one[0] = totals[0]
+            store_0(r0 + int64(row) * R0, one)
+        if RESULTS > 1:
+            one[0] = totals[1]
+            store_1(r1 + int64(row) * R1, one)
+
+    return load_parameters, load_scalars, store_results

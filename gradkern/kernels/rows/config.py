@@ -1,0 +1,150 @@
+"""How a kernel of the row block runs: which threads have which elements, and which configs to take for a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from gradkern.cuda.device_code.columns import ITEMSIZE, up
+from gradkern.kernels.rows.problem import RowsProblem, RowsTypes
+
+__all__ = ["RowsConfig", "configs"]
+
+HELD_WORDS = 32  # of 4 bytes, of all inputs, that a thread keeps from the sums to the results
+_MOST_THREADS = 384  # of a block: two blocks on a multiprocessor take turns to wait
+_SMALL_BLOCK = 128  # threads of blocks that have several rows
+
+
+@dataclass(frozen=True, slots=True)
+class RowsConfig:
+    """Which threads have which elements of a row, for all rows alike.
+
+    width     elements of a vector, which a thread reads and writes at once
+    lanes     threads side by side along what neighbours in memory are: a row, or `inner`; a power of two up to 32, or
+              whole warps
+    teams     without `inner`, rows of a block, each with its own lanes; with it, threads that share a row
+    vectors   of a thread, from all inputs, all under way at once
+    cluster   blocks that share a row, without `inner`: from compute capability 9.0 on
+    held      the vectors stay in registers from the sums to the results; else a row is read again for every pass
+    shifted   as in RowsProblem
+    inner     there is `inner`
+    blocks_per_processor  that the registers have to suffice for
+    """
+
+    width: int
+    lanes: int
+    teams: int
+    vectors: int
+    cluster: int = 1
+    held: bool = True
+    shifted: bool = False
+    inner: bool = False
+    blocks_per_processor: int = 1
+
+    @property
+    def threads(self) -> int:
+        return self.lanes * self.teams
+
+    @property
+    def name(self) -> str:
+        """The shape, in a profiler and in a plan's name."""
+        layout = "inner" if self.inner else "shifted" if self.shifted else "rows"
+        again = "" if self.held else "_again"
+        return f"{layout}_{self.teams}x{self.lanes}x{self.vectors}x{self.width}_cluster{self.cluster}{again}"
+
+    @property
+    def slots(self) -> int:
+        """Partial sums of a row that go through shared memory: one for each warp that has a part of it."""
+        if self.inner:
+            return self.threads // max(32, self.lanes)
+        return self.cluster * self.lanes // 32 if self.lanes > 32 or self.cluster > 1 else 1
+
+    def shared_bytes(self, types: RowsTypes) -> int:
+        """Of a block: the partial sums of every reduction, without `inner` behind the barriers of clusters."""
+        if self.slots == 1:
+            return 0
+        each = self.slots * 2 * ITEMSIZE[types.compute]
+        if self.inner:
+            return types.reductions * each * self.lanes * self.width // (1 if types.pairs else 2)
+        return 16 + types.reductions * each
+
+
+def configs(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[RowsConfig]:
+    """The configs to try, best first; the first is right for every device of the capability."""
+    yield from (_inner(problem) if problem.inner else _neighbours(problem, capability))
+
+
+def _words(problem: RowsProblem) -> int:
+    """Registers that one vector of every input takes."""
+    return sum(max(4, problem.width * ITEMSIZE[each]) // 4 for each in problem.types.inputs)
+
+
+def _neighbours(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[RowsConfig]:
+    vectors, most = problem.vectors, max(1, HELD_WORDS // _words(problem))
+    if vectors <= 32 * most:
+        # A warp or a part of one: no barrier. Lanes are a power of two, so as few vectors as leave few lanes idle.
+        lanes, each = _part_of_warp(vectors, most)
+        yield _of_rows(problem, lanes, _SMALL_BLOCK // lanes, each)
+        return
+    clusters = (1, 2, 4, 8) if capability >= (9, 0) else (1,)
+    for cluster in clusters:
+        # A block, or as few as hold a row in registers: all wait for each other at the sums.
+        lanes = up(-(-vectors // (most * cluster)), 32)
+        if lanes <= _MOST_THREADS:
+            yield _of_rows(problem, lanes, 1, -(-vectors // (lanes * cluster)), cluster)
+    # Read twice, the second time from the L2 cache: the blocks that run at a time have few rows then.
+    yield replace(_of_rows(problem, _MOST_THREADS, 1, most, clusters[-1]), held=False)
+
+
+def _of_rows(problem: RowsProblem, lanes: int, teams: int, vectors: int, cluster: int = 1) -> RowsConfig:
+    return RowsConfig(
+        problem.width,
+        lanes,
+        teams,
+        vectors,
+        cluster,
+        shifted=problem.shifted,
+        blocks_per_processor=_resident(problem, lanes * teams),
+    )
+
+
+def _resident(problem: RowsProblem, threads: int) -> int:
+    """Blocks for which the registers have to suffice: each thread gets 80 of them, or 128 for float64's exponential."""
+    return max(1, (512 if problem.types.compute == "float64" else 768) // threads)
+
+
+def _part_of_warp(vectors: int, most: int) -> tuple[int, int]:
+    """Lanes and vectors of each: as few idle places as there can be, then as many lanes."""
+    ways: list[tuple[int, int, int]] = []
+    for each in range(1, most + 1):
+        lanes = 1 << max(0, (-(-vectors // each) - 1).bit_length())
+        if lanes <= 32:
+            ways.append((lanes * each, abs(each - 2), lanes))
+    places, _, lanes = min(ways)
+    return lanes, places // lanes
+
+
+def _inner(problem: RowsProblem) -> Iterator[RowsConfig]:
+    """Half a line of memory for each place of a row at least, as long as a block's threads hold a row so; then less."""
+    most, item = max(1, HELD_WORDS // _words(problem)), max(map(_itemsize, problem.types.inputs))
+    widest = 1 << max(0, -(-problem.inner // problem.width) - 1).bit_length()  # as many lanes have something to do
+    half_line = min(32, widest, max(1, 64 // (problem.width * item)))
+    for threads in (128, 256, _MOST_THREADS):
+        for lanes in (128, 64, 32, 16, 8, 4):
+            teams = threads // min(lanes, widest)
+            if half_line <= lanes and problem.columns <= teams * most and teams * min(lanes, widest) == threads:
+                vectors = -(-problem.columns // teams)
+                yield _of_inner(problem, min(lanes, widest), teams, vectors)
+    for lanes in (half_line // 2, half_line // 4):
+        if lanes and problem.columns <= _MOST_THREADS // lanes * most:
+            yield _of_inner(problem, lanes, _MOST_THREADS // lanes, most)
+    yield replace(_of_inner(problem, half_line, _MOST_THREADS // half_line, most), held=False)
+
+
+def _of_inner(problem: RowsProblem, lanes: int, teams: int, vectors: int) -> RowsConfig:
+    resident = _resident(problem, lanes * teams)
+    return RowsConfig(problem.width, lanes, teams, vectors, inner=True, blocks_per_processor=resident)
+
+
+def _itemsize(dtype: str) -> int:
+    return ITEMSIZE[dtype]

@@ -1,0 +1,242 @@
+"""The kernel of rows across memory: along an axis that is not the last, of matrices of columns x inner elements.
+
+A thread has vectors of `inner` neighbours, so that all accesses are whole sectors, at some places of the rows; it adds
+up each of the vector's elements apart. Threads that share rows combine their totals by shuffles within a warp and
+through shared memory beyond. Nothing is transposed, and a row's elements stay in registers as in rows_kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.barriers import wait_for_block
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.rows.access import RowArithmetic, vector_access
+from gradkern.kernels.rows.config import RowsConfig
+from gradkern.kernels.rows.problem import RowsTypes
+
+__all__ = ["inner_kernel"]
+
+
+def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic) -> Callable[..., None]:
+    """The kernel, as a function that Numba compiles with every argument (problem.ARGUMENTS) an int64."""
+    WIDTH, LANES, TEAMS, VECTORS, HELD = config.width, config.lanes, config.teams, config.vectors, config.held
+    WORDS = sum(max(1, WIDTH * ITEMSIZE[each] // 4) for each in types.inputs)
+    I0, I1, I2 = (ITEMSIZE[each] for each in (*types.inputs, *types.inputs[:1] * 2)[:3])
+    O0, O1 = (ITEMSIZE[each] for each in (*types.outputs, *types.outputs[:1])[:2])
+    HELD_WORDS, INPUTS, OUTPUTS = VECTORS * WORDS, len(types.inputs), len(types.outputs)
+    REDUCTIONS, PARAMETERS, SCALARS, RESULTS = (
+        len(each) for each in (arithmetic.terms, types.parameters, types.scalars, types.results)
+    )
+    P, R = max(1, PARAMETERS), max(1, SCALARS)
+    FLOAT = float64 if types.compute == "float64" else float32
+    NONE, NOTHING = arithmetic.identity
+    finish, compute, combine = arithmetic.finish, arithmetic.map, arithmetic.combine
+    load, unpack, store, _, load_parameters, load_scalars, store_results = vector_access(types, WIDTH)
+    over_teams = _over_teams(types, config, arithmetic)
+
+    @device_function
+    def load_vectors(words: Any, place: int, last: int, a0: int, a1: int, a2: int, s0: int, s1: int, s2: int) -> None:
+        """A place beyond the row's last element repeats it."""
+        for j in range(VECTORS):
+            n = int64(min(int64(place + j * TEAMS), last))
+            load(words, j * WORDS, a0 + n * s0, a1 + n * s1, a2 + n * s2)
+
+    def reduction(terms: Callable[..., Any]) -> Callable[..., None]:
+        @device_function
+        def reduce_vectors(
+            first: Any, second: Any, totals: Any, words: Any, place: int, last: int, r: Any, p0: int, p1: int, p2: int
+        ) -> None:
+            x0, x1, x2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+            x, p, q = cuda.local.array(3, FLOAT), cuda.local.array(P, FLOAT), cuda.local.array(R, FLOAT)
+            own = cuda.local.array(4, FLOAT)
+            for j in range(VECTORS):
+                n = int64(place + j * TEAMS)
+                unpack(x0, x1, x2, words, j * WORDS)
+                if PARAMETERS > 0:
+                    load_parameters(p, p0, p1, p2, min(n, last))
+                for e in range(WIDTH):
+                    x[0] = x0[e]
+                    if INPUTS > 1:
+                        x[1] = x1[e]
+                    if INPUTS > 2:
+                        x[2] = x2[e]
+                    if REDUCTIONS > 1:
+                        own[0], own[1] = totals[4 * e], totals[4 * e + 1]
+                    for k in range(SCALARS):
+                        q[k] = r[e * R + k]
+                    one, other = terms(x, p, q, own, n)
+                    inside = n <= last
+                    one, other = one if inside else FLOAT(NONE), other if inside else FLOAT(NOTHING)
+                    first[e], second[e] = combine(first[e], second[e], one, other)
+
+        return reduce_vectors
+
+    reduce_first, reduce_second = reduction(arithmetic.terms[0]), reduction(arithmetic.terms[-1])
+
+    @device_function
+    def write_vectors(
+        totals: Any, words: Any, place: int, last: int, r: Any, p0: int, p1: int, p2: int,
+        b0: int, b1: int, s0: int, s1: int, inside: bool, zero: int,
+    ) -> None:  # fmt: skip
+        x0, x1, x2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        y0, y1 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        x, y, p = cuda.local.array(3, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(P, FLOAT)
+        own, q = cuda.local.array(4, FLOAT), cuda.local.array(R, FLOAT)
+        if HELD:
+            for n in range(HELD_WORDS):
+                words[n] ^= zero
+        for j in range(VECTORS):
+            n = int64(place + j * TEAMS)
+            unpack(x0, x1, x2, words, j * WORDS)
+            if PARAMETERS > 0:
+                load_parameters(p, p0, p1, p2, min(n, last))
+            for e in range(WIDTH):
+                x[0] = x0[e]
+                if INPUTS > 1:
+                    x[1] = x1[e]
+                if INPUTS > 2:
+                    x[2] = x2[e]
+                for k in range(4):
+                    own[k] = totals[4 * e + k]
+                for k in range(SCALARS):
+                    q[k] = r[e * R + k]
+                compute(y, x, p, q, own, n)
+                y0[e] = y[0]
+                if OUTPUTS > 1:
+                    y1[e] = y[1]
+            if inside and n <= last:
+                store(b0 + n * s0, b1 + n * s1, y0, y1)
+
+    @device_function
+    def clear(first: Any, second: Any) -> None:
+        for e in range(WIDTH):
+            first[e], second[e] = FLOAT(NONE), FLOAT(NOTHING)
+
+    def kernel(
+        in_0: int, in_1: int, in_2: int, out_0: int, out_1: int, p_0: int, p_1: int, p_2: int, s_0: int, s_1: int,
+        r_0: int, r_1: int, _rows: int, columns: int, inner: int, slices: int, zero: int,
+        in_0_stride: int, in_1_stride: int, in_2_stride: int, out_0_stride: int, out_1_stride: int,
+        in_0_step: int, in_1_step: int, in_2_step: int, out_0_step: int, out_1_step: int,
+    ) -> None:  # fmt: skip
+        thread = int32(cuda.threadIdx.x)
+        team = int32(thread // LANES)
+        lane = int32(thread - team * LANES)
+        matrix = i.quotient(int32(cuda.blockIdx.x), int32(slices))
+        slice_ = int32(cuda.blockIdx.x - matrix * slices)
+        column = int64(slice_) * (LANES * WIDTH) + lane * WIDTH
+        inside = column < inner
+        column = min(column, inner - WIDTH)
+        a0 = i.row_address_long(in_0, int64(matrix), in_0_stride) + column * I0
+        a1 = i.row_address_long(in_1, int64(matrix), in_1_stride) + column * I1
+        a2 = i.row_address_long(in_2, int64(matrix), in_2_stride) + column * I2
+        b0 = i.row_address_long(out_0, int64(matrix), out_0_stride) + column * O0
+        b1 = i.row_address_long(out_1, int64(matrix), out_1_stride) + column * O1
+        last = columns - 1
+
+        words = cuda.local.array(HELD_WORDS, int32)
+        totals, r = cuda.local.array(4 * WIDTH, FLOAT), cuda.local.array(R * WIDTH, FLOAT)
+        first, second = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        own, q = cuda.local.array(4, FLOAT), cuda.local.array(R, FLOAT)
+        load_vectors(words, team, last, a0, a1, a2, in_0_step, in_1_step, in_2_step)
+        if SCALARS > 0:
+            for e in range(WIDTH):
+                load_scalars(q, s_0, s_1, int64(matrix) * inner + column + e)
+                for k in range(SCALARS):
+                    r[e * R + k] = q[k]
+
+        clear(first, second)
+        place = int64(team)
+        while True:
+            reduce_first(first, second, totals, words, place, last, r, p_0, p_1, p_2)
+            place += VECTORS * TEAMS
+            if HELD or place - team > last:
+                break
+            load_vectors(words, place, last, a0, a1, a2, in_0_step, in_1_step, in_2_step)
+        over_teams(first, second, 0, thread, team, lane)
+        for e in range(WIDTH):
+            totals[4 * e], totals[4 * e + 1] = first[e], second[e]
+        if REDUCTIONS > 1:
+            clear(first, second)
+            place = int64(team)
+            while True:
+                if not HELD:
+                    load_vectors(words, place, last, a0, a1, a2, in_0_step, in_1_step, in_2_step)
+                reduce_second(first, second, totals, words, place, last, r, p_0, p_1, p_2)
+                place += VECTORS * TEAMS
+                if HELD or place - team > last:
+                    break
+            over_teams(first, second, 1, thread, team, lane)
+            for e in range(WIDTH):
+                totals[4 * e + 2], totals[4 * e + 3] = first[e], second[e]
+        for e in range(WIDTH):
+            for k in range(4):
+                own[k] = totals[4 * e + k]
+            for k in range(SCALARS):
+                q[k] = r[e * R + k]
+            finish(own, q, FLOAT(columns))
+            for k in range(4):
+                totals[4 * e + k] = own[k]
+            if RESULTS > 0 and inside and team == 0:
+                store_results(r_0, r_1, own, int64(matrix) * inner + column + e)
+
+        if OUTPUTS > 0:
+            place = int64(team)
+            while True:
+                if not HELD:
+                    load_vectors(words, place, last, a0, a1, a2, in_0_step, in_1_step, in_2_step)
+                write_vectors(
+                    totals, words, place, last, r, p_0, p_1, p_2, b0, b1, out_0_step, out_1_step, inside, int32(zero)
+                )
+                place += VECTORS * TEAMS
+                if HELD or place - team > last:
+                    break
+
+    return kernel
+
+
+def _over_teams(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic) -> Callable[..., None]:
+    """The device function combine(first, second, reduction, thread, team, lane): of all threads that share rows."""
+    WIDTH, LANES, SLOTS, PAIRS = config.width, config.lanes, config.slots, types.pairs
+    FLOATS = WIDTH * ITEMSIZE[types.compute]  # bytes of one value of a thread's rows
+    DOUBLE, FLOAT = types.compute == "float64", float64 if types.compute == "float64" else float32
+    NONE, NOTHING = arithmetic.identity
+    combine = arithmetic.combine
+    shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
+    store_values, load_values = i.storer("shared", types.compute, WIDTH), i.loader("shared", types.compute, WIDTH)
+
+    @device_function
+    def over_teams(first: Any, second: Any, reduction: int, thread: int, team: int, lane: int) -> None:
+        distance = int32(LANES)
+        while distance < 32:
+            for e in range(WIDTH):
+                more, other = shuffle_xor(first[e], distance), second[e]
+                if PAIRS:
+                    other = shuffle_xor(second[e], distance)
+                first[e], second[e] = combine(first[e], second[e], more, other)
+            distance = int32(distance * 2)
+        if SLOTS > 1:
+            more, other = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+            at = i.shared_memory() + reduction * (2 * SLOTS * LANES * FLOATS) + lane * FLOATS
+            slot = int32(thread // 32) if LANES < 32 else team
+            if LANES >= 32 or thread % 32 < LANES:
+                store_values(at + slot * (LANES * FLOATS), first)
+                if PAIRS:
+                    store_values(at + (SLOTS + slot) * (LANES * FLOATS), second)
+            wait_for_block()
+            for e in range(WIDTH):
+                first[e], second[e] = FLOAT(NONE), FLOAT(NOTHING)
+            for each in range(SLOTS):
+                load_values(more, at + each * (LANES * FLOATS))
+                if PAIRS:
+                    load_values(other, at + (SLOTS + each) * (LANES * FLOATS))
+                for e in range(WIDTH):
+                    first[e], second[e] = combine(first[e], second[e], more[e], other[e])
+
+    return over_teams

@@ -1,0 +1,287 @@
+"""The kernel of rows whose elements are neighbours in memory, for a config and an operator's arithmetic.
+
+Every thread asks for all its vectors of a row, of all inputs, before it uses the first. Blocks are not persistent: some
+wait for memory while others compute or write. A row's totals are combined over lanes by shuffles, then over warps
+through shared memory, and over the blocks of a cluster by writes into each other's. What a thread has read stays in its
+registers as it was in memory, packed, until the totals are known.
+
+Shifted rows begin anywhere between vectors. Elements of other rows in a row's first and last vector take no part.
+Reading them is safe: a vector never leaves the 16 bytes that the allocator gives whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.barriers import wait_for_block
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.rows.access import RowArithmetic, vector_access
+from gradkern.kernels.rows.config import RowsConfig
+from gradkern.kernels.rows.problem import RowsTypes
+
+__all__ = ["rows_kernel"]
+
+
+def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic) -> Callable[..., None]:
+    """The kernel, as a function that Numba compiles with every argument (problem.ARGUMENTS) an int64."""
+    WIDTH, LANES, TEAMS, VECTORS, CLUSTER = config.width, config.lanes, config.teams, config.vectors, config.cluster
+    HELD, SHIFTED, STEP = config.held, config.shifted, config.lanes * config.cluster
+    BYTES = [WIDTH * ITEMSIZE[each] for each in (*types.inputs, *types.inputs[:1] * 2)[:3]]
+    V0, V1, V2 = BYTES
+    W0, W1 = (WIDTH * ITEMSIZE[each] for each in (*types.outputs, *types.outputs[:1])[:2])
+    WORDS = sum(max(1, each // 4) for each in BYTES[: len(types.inputs)])
+    ITEM, HELD_WORDS = ITEMSIZE[types.inputs[0]], VECTORS * WORDS
+    INPUTS, OUTPUTS, REDUCTIONS = len(types.inputs), len(types.outputs), len(arithmetic.terms)
+    PARAMETERS, SCALARS, RESULTS = len(types.parameters), len(types.scalars), len(types.results)
+    P, R = max(1, PARAMETERS), max(1, SCALARS)
+    FLOAT = float64 if types.compute == "float64" else float32
+    finish, compute = arithmetic.finish, arithmetic.map
+    load, unpack, store, store_some, load_parameters, load_scalars, store_results = vector_access(types, WIDTH)
+    combine_over_row, begin_cluster = _over_row(types, config, arithmetic)
+    combine, identity = arithmetic.combine, _identity(types, arithmetic)
+
+    @device_function
+    def load_vectors(words: Any, first: int, last: int, a0: int, a1: int, a2: int) -> None:
+        """A place beyond the row's last vector repeats it."""
+        for j in range(VECTORS):
+            v = int64(min(int32(first + j * STEP), last))
+            load(words, j * WORDS, a0 + v * V0, a1 + v * V1, a2 + v * V2)
+
+    @device_function
+    def inside_of(v: int, shift: int, columns: int) -> Any:
+        """The number of the vector's first element in the row, and which of its elements are the row's."""
+        start = int64(v) * WIDTH - shift
+        low, high = int32(0), int32(WIDTH)
+        if SHIFTED:
+            low, high = int32(max(int64(0), -start)), int32(min(int64(WIDTH), columns - start))
+        return start, low, high
+
+    def reduction(terms: Callable[..., Any]) -> Callable[..., Any]:
+        @device_function
+        def reduce_vectors(
+            first: Any, second: Any, totals: Any, words: Any, v0: int, vectors: int, shift: int, columns: int, r: Any,
+            p0: int, p1: int, p2: int,
+        ) -> Any:  # fmt: skip
+            """The two values of this thread's vectors, combined with those that it has."""
+            x0, x1, x2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+            x, p = cuda.local.array(3, FLOAT), cuda.local.array(P, FLOAT)
+            none, nothing = identity()
+            for j in range(VECTORS):
+                v = int32(v0 + j * STEP)
+                start, low, high = inside_of(v, shift, columns)
+                unpack(x0, x1, x2, words, j * WORDS)
+                for e in range(WIDTH):
+                    x[0] = x0[e]
+                    if INPUTS > 1:
+                        x[1] = x1[e]
+                    if INPUTS > 2:
+                        x[2] = x2[e]
+                    if PARAMETERS > 0:
+                        load_parameters(p, p0, p1, p2, min(max(start + e, int64(0)), columns - 1))
+                    one, other = terms(x, p, r, totals, start + e)
+                    inside = low <= e < high if SHIFTED else v < vectors
+                    first, second = combine(first, second, one if inside else none, other if inside else nothing)
+            return first, second
+
+        return reduce_vectors
+
+    reduce_first, reduce_second = reduction(arithmetic.terms[0]), reduction(arithmetic.terms[-1])
+
+    @device_function
+    def write_vectors(
+        totals: Any, words: Any, v0: int, vectors: int, shift: int, columns: int, r: Any,
+        p0: int, p1: int, p2: int, b0: int, b1: int, zero: int,
+    ) -> None:  # fmt: skip
+        x0, x1, x2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        y0, y1 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        x, y, p = cuda.local.array(3, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(P, FLOAT)
+        if HELD:
+            for n in range(HELD_WORDS):
+                words[n] ^= zero
+        for j in range(VECTORS):
+            v = int32(v0 + j * STEP)
+            start, low, high = inside_of(v, shift, columns)
+            unpack(x0, x1, x2, words, j * WORDS)
+            for e in range(WIDTH):
+                x[0] = x0[e]
+                if INPUTS > 1:
+                    x[1] = x1[e]
+                if INPUTS > 2:
+                    x[2] = x2[e]
+                if PARAMETERS > 0:
+                    load_parameters(p, p0, p1, p2, min(max(start + e, int64(0)), columns - 1))
+                compute(y, x, p, r, totals, start + e)
+                y0[e] = y[0]
+                if OUTPUTS > 1:
+                    y1[e] = y[1]
+            if v < vectors:
+                if SHIFTED and (low > 0 or high < WIDTH):
+                    store_some(b0 + int64(v) * W0, b1 + int64(v) * W1, y0, y1, low, high)
+                else:
+                    store(b0 + int64(v) * W0, b1 + int64(v) * W1, y0, y1)
+
+    def kernel(
+        in_0: int, in_1: int, in_2: int, out_0: int, out_1: int, p_0: int, p_1: int, p_2: int, s_0: int, s_1: int,
+        r_0: int, r_1: int, rows: int, columns: int, _inner: int, _slices: int, zero: int,
+        in_0_stride: int, in_1_stride: int, in_2_stride: int, out_0_stride: int, out_1_stride: int,
+        _in_0_step: int, _in_1_step: int, _in_2_step: int, _out_0_step: int, _out_1_step: int,
+    ) -> None:  # fmt: skip
+        thread = int32(cuda.threadIdx.x)
+        team, lane, block = int32(0), thread, int32(cuda.blockIdx.x)
+        if TEAMS > 1:
+            team = int32(thread // LANES)
+            lane = int32(thread - team * LANES)
+        rank = int32(0)
+        if CLUSTER > 1:
+            rank = i.cluster_rank()
+            block = int32(block // CLUSTER)
+            begin_cluster(thread)
+        row = int64(block) * TEAMS + team
+        valid = TEAMS == 1 or row < rows
+        row = min(row, rows - 1)  # all lanes of a warp take part in its shuffles
+        a0 = i.row_address_long(in_0, row, in_0_stride)
+        a1 = i.row_address_long(in_1, row, in_1_stride)
+        a2 = i.row_address_long(in_2, row, in_2_stride)
+        b0 = i.row_address_long(out_0, row, out_0_stride)
+        b1 = i.row_address_long(out_1, row, out_1_stride)
+        shift = int64(0)
+        if SHIFTED:
+            shift = (a0 & (V0 - 1)) // ITEM
+            a0, a1, a2, b0, b1 = a0 & -V0, a1 & -V1, a2 & -V2, b0 & -W0, b1 & -W1
+        vectors = int32((shift + columns + (WIDTH - 1)) // WIDTH)
+        last = int32(vectors - 1)
+
+        words = cuda.local.array(HELD_WORDS, int32)
+        totals, r = cuda.local.array(4, FLOAT), cuda.local.array(R, FLOAT)
+        v0 = int32(rank * LANES + lane)
+        load_vectors(words, v0, last, a0, a1, a2)
+        if SCALARS > 0:
+            load_scalars(r, s_0, s_1, row)
+
+        first, second = identity()
+        v = v0
+        while True:
+            first, second = reduce_first(first, second, totals, words, v, vectors, shift, columns, r, p_0, p_1, p_2)
+            v = int32(v + VECTORS * STEP)
+            if HELD or v - lane > last:
+                break
+            load_vectors(words, v, last, a0, a1, a2)
+        totals[0], totals[1] = combine_over_row(first, second, 0, thread, rank)
+        if REDUCTIONS > 1:
+            first, second = identity()
+            v = v0
+            while True:
+                if not HELD:
+                    load_vectors(words, v, last, a0, a1, a2)
+                first, second = reduce_second(
+                    first, second, totals, words, v, vectors, shift, columns, r, p_0, p_1, p_2
+                )  # fmt: skip
+                v = int32(v + VECTORS * STEP)
+                if HELD or v - lane > last:
+                    break
+            totals[2], totals[3] = combine_over_row(first, second, 1, thread, rank)
+        finish(totals, r, FLOAT(columns))
+        if RESULTS > 0 and valid and v0 == 0:
+            store_results(r_0, r_1, totals, row)
+
+        if OUTPUTS > 0:
+            if not valid:
+                vectors = int32(0)
+            v = v0
+            while True:
+                if not HELD:
+                    load_vectors(words, v, last, a0, a1, a2)
+                write_vectors(totals, words, v, vectors, shift, columns, r, p_0, p_1, p_2, b0, b1, int32(zero))
+                v = int32(v + VECTORS * STEP)
+                if HELD or v - lane > last:
+                    break
+
+    return kernel
+
+
+def _identity(types: RowsTypes, arithmetic: RowArithmetic) -> Callable[[], Any]:
+    FIRST, SECOND = arithmetic.identity
+    FLOAT = float64 if types.compute == "float64" else float32
+
+    @device_function
+    def identity() -> Any:
+        return FLOAT(FIRST), FLOAT(SECOND)
+
+    return identity
+
+
+def _over_row(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic) -> tuple[Callable[..., Any], ...]:
+    """Two device functions:
+
+    combine(first, second, reduction, thread, rank)   those of all threads of a row, which all get the same
+    begin(thread)                                     of a cluster, before any block sends to another
+    """
+    LANES, CLUSTER, SLOTS, PAIRS = config.lanes, config.cluster, config.slots, types.pairs
+    WARPS, REDUCTIONS = LANES // 32, len(arithmetic.terms)
+    IN_WARP, SPREAD = min(LANES, 32), 1 << (min(SLOTS, 32) - 1).bit_length()
+    DOUBLE, PAIR, BARRIERS = types.compute == "float64", 2 * ITEMSIZE[types.compute], 16
+    FLOAT = float64 if DOUBLE else float32
+    combine, identity = arithmetic.combine, _identity(types, arithmetic)
+    shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
+    send_pair = i.send_pair_double if DOUBLE else i.send_pair
+    store_pair, load_pair = i.storer("shared", types.compute, 2), i.loader("shared", types.compute, 2)
+
+    @device_function
+    def over_lanes(first: Any, second: Any, lanes: int) -> Any:
+        distance = int32(lanes // 2)
+        while distance > 0:
+            more, other = shuffle_xor(first, distance), second
+            if PAIRS:
+                other = shuffle_xor(second, distance)
+            first, second = combine(first, second, more, other)
+            distance = int32(distance // 2)
+        return first, second
+
+    @device_function
+    def begin(thread: int) -> None:
+        if thread == 0:
+            for k in range(REDUCTIONS):
+                i.transaction_barrier_init(i.shared_memory() + 8 * k, 1)
+            i.transaction_barrier_fence()
+            for k in range(REDUCTIONS):
+                i.arrive_and_expect(i.shared_memory() + 8 * k, SLOTS * PAIR)
+        i.warp_barrier()
+        i.cluster_arrive()
+
+    @device_function
+    def over_row(first: Any, second: Any, reduction: int, thread: int, rank: int) -> Any:
+        first, second = over_lanes(first, second, IN_WARP)
+        if SLOTS > 1:
+            pair = cuda.local.array(2, FLOAT)
+            warp, warp_lane = int32(thread // 32), int32(thread % 32)
+            at = i.shared_memory() + BARRIERS + reduction * (SLOTS * PAIR)
+            if CLUSTER > 1:
+                barrier = i.shared_memory() + 8 * reduction
+                if reduction == 0:
+                    i.warp_barrier()
+                    i.cluster_wait()
+                if warp_lane < CLUSTER:
+                    to = i.peer_address(at + (rank * WARPS + warp) * PAIR, warp_lane)
+                    send_pair(to, first, second, i.peer_address(barrier, warp_lane))
+                i.wait_cluster(barrier, 0)
+            else:
+                if warp_lane == 0:
+                    pair[0], pair[1] = first, second
+                    store_pair(at + warp * PAIR, pair)
+                wait_for_block()
+            first, second = identity()
+            for slot in range(0, SLOTS, 32):
+                own = int32(slot + warp_lane % SPREAD)
+                if own < SLOTS:
+                    load_pair(pair, at + own * PAIR)
+                    first, second = combine(first, second, pair[0], pair[1])
+            first, second = over_lanes(first, second, SPREAD)
+        return first, second
+
+    return over_row, begin

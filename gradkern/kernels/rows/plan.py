@@ -1,0 +1,116 @@
+"""From a call to a launch of the row block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gradkern.call import Call, Refusal
+from gradkern.cuda.device import Device
+from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
+from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
+from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
+from gradkern.kernels.rows.config import RowsConfig, configs
+from gradkern.kernels.rows.problem import ARGUMENTS, RowsProblem, RowsTypes, problem_of
+
+__all__ = ["RowArrays", "launch_of", "rows_plan", "sizes_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowArrays:
+    """The contract's names of what an operator's kernel reads and writes, each in the order of its arithmetic. A call
+    may lack results; see RowsTypes for the rest.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    parameters: tuple[str, ...] = ()
+    scalars: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    reductions: int = 1
+    pairs: bool = False
+
+
+def rows_plan(call: Call, builder: str, arrays: RowArrays, first: int, last: int) -> LaunchPlan | EmptyPlan:
+    """The plan of a call whose rows have the axes from `first` to before `last`.
+
+    builder: "module:function" of (RowsTypes, RowsConfig), which calls rows_kernel or inner_kernel
+    """
+    device = device_of(call)
+    if 0 in call.outputs[arrays.outputs[0]].shape:
+        return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
+    problem = _problem(call, arrays, first, last, device)
+    config = next(configs(problem, device.capability))
+    given = [_argument(arrays, name) for name in (*call.inputs, *call.outputs)]
+    launch = launch_of(problem, config, builder, given, device)
+    return LaunchPlan(f"{operator_words(call.operator)}_{config.name}", launch)
+
+
+def launch_of(problem: RowsProblem, config: RowsConfig, builder: str, given: Sequence[str], device: Device) -> Launch:
+    """The launch of a config. `given`: the kernel's names of the addresses that it takes, in their order."""
+    types = problem.types
+    kernel = kernel_of(
+        device,
+        builder,
+        types,
+        config,
+        name=kernel_name(operator_words(types.operator), *types.inputs[:1], config.name),
+        arguments=len(ARGUMENTS),
+        threads=config.threads,
+        blocks_per_processor=config.blocks_per_processor,
+        shared_bytes=config.shared_bytes(types),
+        cluster=config.cluster,
+    )
+    grid, numbers = sizes_of(problem, config)
+    return Launch(kernel, grid, config.threads, *named(ARGUMENTS, numbers, given), cluster=config.cluster)
+
+
+def sizes_of(problem: RowsProblem, config: RowsConfig) -> tuple[int, dict[str, int]]:
+    """The blocks of a launch, and its arguments but for the addresses."""
+    grid, slices = -(-problem.rows // config.teams) * config.cluster, 1
+    if problem.inner:
+        slices = -(-problem.inner // (config.lanes * config.width))
+        grid = problem.rows * slices
+    if grid >= 1 << 31:
+        raise Refusal(f"{grid} blocks are more than a launch can have")
+    numbers = {"rows": problem.rows, "columns": problem.columns, "inner": problem.inner, "slices": slices}
+    types = problem.types
+    places = [*(f"input_{n}" for n in range(len(types.inputs))), *(f"output_{n}" for n in range(len(types.outputs)))]
+    numbers |= {f"{place}_stride": each for place, each in zip(places, problem.strides, strict=True)}
+    numbers |= {f"{place}_step": each for place, each in zip(places, problem.steps, strict=True)}
+    return grid, numbers
+
+
+def _problem(call: Call, arrays: RowArrays, first: int, last: int, device: Device) -> RowsProblem:
+    tensors = {**call.inputs, **call.outputs}
+    for name in (*arrays.parameters, *arrays.scalars, *arrays.results):
+        if name in tensors:
+            require_flat(name, tensors[name])
+
+    def types_of(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(tensors[name].dtype.name for name in names if name in tensors)
+
+    types = RowsTypes(
+        call.operator,
+        types_of(arrays.inputs),
+        types_of(arrays.outputs),
+        types_of(arrays.parameters),
+        types_of(arrays.scalars),
+        types_of(arrays.results),
+        arrays.reductions,
+        arrays.pairs,
+        native_bfloat16=device.capability >= (8, 0),
+    )
+    return problem_of(types, {name: tensors[name] for name in (*arrays.inputs, *arrays.outputs)}, first, last)
+
+
+def _argument(arrays: RowArrays, name: str) -> str:
+    """The kernel's name of the array with this contract name."""
+    kinds = {
+        "input": arrays.inputs,
+        "output": arrays.outputs,
+        "parameter": arrays.parameters,
+        "scalar": arrays.scalars,
+        "result": arrays.results,
+    }
+    return next(f"{kind}_{names.index(name)}" for kind, names in kinds.items() if name in names)

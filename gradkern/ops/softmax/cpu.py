@@ -1,0 +1,132 @@
+"""The gradients of softmax on the CPU: one kernel for rows in memory, one for rows across it."""
+
+from __future__ import annotations
+
+import math
+from math import prod
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from gradkern.call import Call
+from gradkern.cpu import threads
+from gradkern.cpu.compile import INLINE, kernel
+from gradkern.cpu.element_types import destination, load, real, store
+from gradkern.cpu.flat_plan import FlatPlan, argument_type
+from gradkern.cpu.gelu import SCALE, scaled_exp
+from gradkern.cpu.sums import SPAN, rows_per_task
+from gradkern.cpu.threads import QUEUE, take
+from gradkern.strides import is_dense, memory_order
+
+__all__ = ["plan"]
+
+_WIDTH = 512  # rows side by side that one task takes
+_ONE, _ZERO = np.float32(1), np.float32(0)
+
+
+def _exp(x: Any) -> Any:
+    raise NotImplementedError("for kernels only")
+
+
+@overload(_exp, jit_options=INLINE)
+def _exp_of(x: Any) -> Any:
+    if x == types.float64:
+
+        def exp64(x: Any) -> Any:
+            return math.exp(x)
+
+        return exp64
+
+    def exp32(x: Any) -> Any:
+        e = scaled_exp(-abs(x)) / SCALE
+        return _ONE / e if x > _ZERO else e
+
+    return exp32
+
+
+@numba.njit(**INLINE)
+def _term(D: Any, Y: Any, log: Any) -> Any:
+    return D if log is not None else D * Y
+
+
+@numba.njit(**INLINE)
+def _gradient(D: Any, Y: Any, total: Any, log: Any) -> Any:
+    return D - _exp(Y) * total if log is not None else Y * (D - total)
+
+
+@kernel
+def _rows(queue: Any, dY: Any, Y: Any, dX: Any, rows: int, columns: int, rows_per_task: int, log: Any) -> None:
+    """log is None for softmax itself."""
+    target = destination(dX, dY, Y)
+    task = take(queue)
+    while task >= 0:
+        begin = task * rows_per_task
+        for row in range(begin, min(begin + rows_per_task, rows)):
+            first = row * columns
+            total = 0.0
+            for start in range(0, columns, SPAN):
+                part = real(dY, 0)
+                for column in range(start, min(start + SPAN, columns)):
+                    part += _term(load(dY, first + column), load(Y, first + column), log)
+                total += part
+            total = real(dY, total)
+            for column in range(first, first + columns):
+                store(target, column, _gradient(load(dY, column), load(Y, column), total, log))
+        task = take(queue)
+
+
+@kernel
+def _inner(queue: Any, dY: Any, Y: Any, dX: Any, columns: int, inner: int, log: Any) -> None:
+    """Of matrices of columns x inner elements."""
+    target = destination(dX, dY, Y)
+    parts = (inner + _WIDTH - 1) // _WIDTH
+    totals = np.empty(_WIDTH, np.float64)
+    task = take(queue)
+    while task >= 0:
+        begin = task % parts * _WIDTH
+        first = task // parts * columns * inner + begin
+        width = min(_WIDTH, inner - begin)
+        totals[:width] = 0
+        for at in range(first, first + columns * inner, inner):
+            for n in range(width):
+                store(totals, n, load(totals, n) + _term(load(dY, at + n), load(Y, at + n), log))
+        for at in range(first, first + columns * inner, inner):
+            for n in range(width):
+                total = real(dY, load(totals, n))
+                store(target, at + n, _gradient(load(dY, at + n), load(Y, at + n), total, log))
+        task = take(queue)
+
+
+def plan(call: Call) -> FlatPlan:
+    names, tensors = tuple(call.inputs), (*call.inputs.values(), *call.outputs.values())
+    before, sizes = len(call.axes["rows"]), call.axes["columns"]
+    single = call.operator.endswith("_13")
+    order = memory_order(tensors[1]) if single else None  # axes that are no part of a row may lie in any order
+    if order is None or not all(is_dense(each, order) for each in tensors):
+        order = tuple(range(len(tensors[0].shape)))
+    shape = [tensors[0].shape[axis] for axis in order]
+    place = order.index(before) if single else before
+    columns = shape[place] if single else prod(sizes)
+    rows, inner = prod(shape[:place]), prod(shape[place + 1 :]) if single else 1
+    over = (names[0], names[1])
+    orders = dict.fromkeys((*names, "dX"), order)
+    log = True if call.operator.startswith("Log") else None
+    arrays = [argument_type(call, name, over, order) for name in (*names, "dX")]
+    flag = types.none if log is None else types.boolean
+    nbytes = sum(each.nbytes for each in tensors)
+    if inner == 1:
+        step = rows_per_task(rows)
+        tasks, numbers = -(-rows // step), (rows, columns, step)
+        compiled = _rows(QUEUE, *arrays, *(types.int64,) * 3, flag)
+    else:
+        tasks, numbers = rows * -(-inner // _WIDTH), (columns, inner)
+        compiled = _inner(QUEUE, *arrays, *(types.int64,) * 2, flag)
+
+    def launch(read: list[np.ndarray], write: list[Any]) -> None:
+        threads.run(compiled, tasks, nbytes, *read, *write, *numbers, log)
+
+    kernel_name = "rows" if inner == 1 else "inner"
+    return FlatPlan(call, kernel=kernel_name, outputs=("dX",), launch=launch, over=over, orders=orders)

@@ -1,0 +1,49 @@
+"""The kernels of the gradients of softmax and of its logarithm.
+
+softmax      dX = Y (dY - sum dY Y)
+log softmax  dX = dY - exp(X) sum dY
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.rows.access import RowArithmetic
+from gradkern.kernels.rows.config import RowsConfig
+from gradkern.kernels.rows.inner_kernel import inner_kernel
+from gradkern.kernels.rows.kernel import rows_kernel
+from gradkern.kernels.rows.problem import RowsTypes
+
+__all__ = ["build"]
+
+
+@device_function
+def _softmax_terms(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:
+    return x[0] * x[1], x[0]
+
+
+@device_function
+def _softmax(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> None:
+    y[0] = x[1] * (x[0] - totals[0])
+
+
+@device_function
+def _log_softmax_terms(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:
+    return x[0], x[0]
+
+
+@device_function
+def _log_softmax(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> None:
+    y[0] = x[0] - math.exp(x[1]) * totals[0]
+
+
+def build(types: RowsTypes, config: RowsConfig) -> Callable[..., None]:
+    """The kernel for these types and this config."""
+    if types.operator.startswith("Log"):
+        arithmetic = RowArithmetic((_log_softmax_terms,), _log_softmax)
+    else:
+        arithmetic = RowArithmetic((_softmax_terms,), _softmax)
+    return (inner_kernel if config.inner else rows_kernel)(types, config, arithmetic)
