@@ -4,7 +4,7 @@
 # fmt: off
 from gradkern.contract.schema import Attribute, Axis, Example, Flat, Input, Ones, Operator, Output
 
-DIGEST = 'ef4ab37f8ab6ab09a504d46ef727aa504254228d2c85ef9232db9c628789d537'
+DIGEST = '59acd276c01b7582dc7f0b5d329360926df29395cf9a398c9019577b6ff529e8'
 OPERATORS = {
     'BatchNormalization': Operator(
         domain='ai.onnx',
@@ -760,6 +760,84 @@ OPERATORS = {
             Example(axes={'rows': (8192,), 'columns': (4096,)}),
             Example(axes={'rows': (65536,), 'columns': (768,)}),
             Example(axes={'rows': (16384,), 'columns': (4096,)}),),),
+    'LogSoftmaxGrad': Operator(
+        domain='com.microsoft',
+        since_version=1,
+        family='softmax',
+        doc='Gradient of the logarithm of softmax as ONNX had it before version 13, over all dimensions from `axis` on.',
+        types={'G': "the forward pass's output and its gradient", 'T': "gradient of the forward pass's input"},
+        combinations=(
+            {'G': 'float32', 'T': 'float32'},
+            {'G': 'float64', 'T': 'float64'},
+            {'G': 'float16', 'T': 'float16'},
+            {'G': 'bfloat16', 'T': 'bfloat16'},
+            {'G': 'float32', 'T': 'float16'},
+            {'G': 'float32', 'T': 'bfloat16'},),
+        axes={
+            'rows': Axis(doc='dimensions before `axis`', group=True),
+            'columns': Axis(doc='dimensions from `axis` on', group=True, least=1, begins_at='axis'),},
+        inputs=(
+            Input(name='dY', type='G', shape=('rows', 'columns'), doc='gradient of the output'),
+            Input(name='X', type='G', shape=('rows', 'columns'), doc='logarithms of the probabilities: output of the forward pass'),),
+        outputs=(
+            Output(name='dX', type='T', like='X', doc='gradient of the input'),),
+        attributes={
+            'axis': Attribute(type='int', default=1, axis_of='X', doc='first dimension of a row'),
+            'dX_type': Attribute(type='type', default='G', binds='T', doc='type of dX; without it the type of an `out` array for dX, else that of dY'),},
+        in_place=(
+            {'dY': 'dX'},
+            {'X': 'dX'},),
+        providers={'cuda': ('cuda.plan',), 'cpu': ('cpu',)},
+        examples=(
+            Example(axes={'rows': (6,), 'columns': (33,)}),
+            Example(axes={'rows': (4,), 'columns': (3, 5, 7)}),
+            Example(axes={'rows': (2, 3, 4), 'columns': (1,)}, attributes={'axis': 3}),
+            Example(axes={'rows': (), 'columns': (8, 16)}, attributes={'axis': 0}),),
+        benchmarks=(
+            Example(axes={'rows': (16384,), 'columns': (4096,)}),
+            Example(axes={'rows': (98304,), 'columns': (512,)}),
+            Example(axes={'rows': (6144,), 'columns': (6144,)}),
+            Example(axes={'rows': (8192,), 'columns': (32000,)}),
+            Example(axes={'rows': (50000,), 'columns': (1001,)}),),),
+    'LogSoftmaxGrad_13': Operator(
+        domain='com.microsoft',
+        since_version=1,
+        family='softmax',
+        doc='Gradient of the logarithm of softmax over one dimension.',
+        types={'G': "the forward pass's output and its gradient", 'T': "gradient of the forward pass's input"},
+        combinations=(
+            {'G': 'float32', 'T': 'float32'},
+            {'G': 'float64', 'T': 'float64'},
+            {'G': 'float16', 'T': 'float16'},
+            {'G': 'bfloat16', 'T': 'bfloat16'},
+            {'G': 'float32', 'T': 'float16'},
+            {'G': 'float32', 'T': 'bfloat16'},),
+        axes={
+            'rows': Axis(doc='dimensions before `axis`', group=True),
+            'columns': Axis(doc='dimensions from `axis` on', group=True, least=1, begins_at='axis'),},
+        inputs=(
+            Input(name='dY', type='G', shape=('rows', 'columns'), doc='gradient of the output'),
+            Input(name='X', type='G', shape=('rows', 'columns'), doc='logarithms of the probabilities: output of the forward pass'),),
+        outputs=(
+            Output(name='dX', type='T', like='X', doc='gradient of the input'),),
+        attributes={
+            'axis': Attribute(type='int', default=-1, axis_of='X', doc='the dimension'),
+            'dX_type': Attribute(type='type', default='G', binds='T', doc='type of dX; without it the type of an `out` array for dX, else that of dY'),},
+        in_place=(
+            {'dY': 'dX'},
+            {'X': 'dX'},),
+        providers={'cuda': ('cuda.plan',), 'cpu': ('cpu',)},
+        examples=(
+            Example(axes={'rows': (6,), 'columns': (33,)}),
+            Example(axes={'rows': (4,), 'columns': (5, 7, 3)}, attributes={'axis': 1}),
+            Example(axes={'rows': (2, 3, 4), 'columns': (1,)}),
+            Example(axes={'rows': (), 'columns': (9, 16)}, attributes={'axis': 0}),),
+        benchmarks=(
+            Example(axes={'rows': (16384,), 'columns': (4096,)}),
+            Example(axes={'rows': (98304,), 'columns': (512,)}),
+            Example(axes={'rows': (6144,), 'columns': (6144,)}),
+            Example(axes={'rows': (16,), 'columns': (21, 512, 512)}, attributes={'axis': 1}),
+            Example(axes={'rows': (64,), 'columns': (256, 4096)}, attributes={'axis': 1}),),),
     'SimplifiedLayerNormalization': Operator(
         domain='ai.onnx',
         since_version=1,
@@ -940,4 +1018,82 @@ OPERATORS = {
             Example(axes={'rows': (4096,), 'columns': 1024}, attributes={'epsilon': 1e-05}),
             Example(axes={'rows': (65536,), 'columns': 768}, attributes={'epsilon': 1e-05}),
             Example(axes={'rows': (16384,), 'columns': 1024}, attributes={'epsilon': 1e-05}),
-            Example(axes={'rows': (16384,), 'columns': 4096}, attributes={'epsilon': 1e-05}),),),}
+            Example(axes={'rows': (16384,), 'columns': 4096}, attributes={'epsilon': 1e-05}),),),
+    'SoftmaxGrad': Operator(
+        domain='com.microsoft',
+        since_version=1,
+        family='softmax',
+        doc='Gradient of softmax as ONNX had it before version 13, over all dimensions from `axis` on.',
+        types={'G': "the forward pass's output and its gradient", 'T': "gradient of the forward pass's input"},
+        combinations=(
+            {'G': 'float32', 'T': 'float32'},
+            {'G': 'float64', 'T': 'float64'},
+            {'G': 'float16', 'T': 'float16'},
+            {'G': 'bfloat16', 'T': 'bfloat16'},
+            {'G': 'float32', 'T': 'float16'},
+            {'G': 'float32', 'T': 'bfloat16'},),
+        axes={
+            'rows': Axis(doc='dimensions before `axis`', group=True),
+            'columns': Axis(doc='dimensions from `axis` on', group=True, least=1, begins_at='axis'),},
+        inputs=(
+            Input(name='dY', type='G', shape=('rows', 'columns'), doc='gradient of the output'),
+            Input(name='Y', type='G', shape=('rows', 'columns'), doc='probabilities: output of the forward pass'),),
+        outputs=(
+            Output(name='dX', type='T', like='Y', doc='gradient of the input'),),
+        attributes={
+            'axis': Attribute(type='int', default=1, axis_of='Y', doc='first dimension of a row'),
+            'dX_type': Attribute(type='type', default='G', binds='T', doc='type of dX; without it the type of an `out` array for dX, else that of dY'),},
+        in_place=(
+            {'dY': 'dX'},
+            {'Y': 'dX'},),
+        providers={'cuda': ('cuda.plan',), 'cpu': ('cpu',)},
+        examples=(
+            Example(axes={'rows': (6,), 'columns': (33,)}),
+            Example(axes={'rows': (4,), 'columns': (3, 5, 7)}),
+            Example(axes={'rows': (2, 3, 4), 'columns': (1,)}, attributes={'axis': 3}),
+            Example(axes={'rows': (), 'columns': (8, 16)}, attributes={'axis': 0}),),
+        benchmarks=(
+            Example(axes={'rows': (16384,), 'columns': (4096,)}),
+            Example(axes={'rows': (98304,), 'columns': (512,)}),
+            Example(axes={'rows': (6144,), 'columns': (6144,)}),
+            Example(axes={'rows': (8192,), 'columns': (32000,)}),
+            Example(axes={'rows': (50000,), 'columns': (1001,)}),),),
+    'SoftmaxGrad_13': Operator(
+        domain='com.microsoft',
+        since_version=1,
+        family='softmax',
+        doc='Gradient of softmax over one dimension.',
+        types={'G': "the forward pass's output and its gradient", 'T': "gradient of the forward pass's input"},
+        combinations=(
+            {'G': 'float32', 'T': 'float32'},
+            {'G': 'float64', 'T': 'float64'},
+            {'G': 'float16', 'T': 'float16'},
+            {'G': 'bfloat16', 'T': 'bfloat16'},
+            {'G': 'float32', 'T': 'float16'},
+            {'G': 'float32', 'T': 'bfloat16'},),
+        axes={
+            'rows': Axis(doc='dimensions before `axis`', group=True),
+            'columns': Axis(doc='dimensions from `axis` on', group=True, least=1, begins_at='axis'),},
+        inputs=(
+            Input(name='dY', type='G', shape=('rows', 'columns'), doc='gradient of the output'),
+            Input(name='Y', type='G', shape=('rows', 'columns'), doc='probabilities: output of the forward pass'),),
+        outputs=(
+            Output(name='dX', type='T', like='Y', doc='gradient of the input'),),
+        attributes={
+            'axis': Attribute(type='int', default=-1, axis_of='Y', doc='the dimension'),
+            'dX_type': Attribute(type='type', default='G', binds='T', doc='type of dX; without it the type of an `out` array for dX, else that of dY'),},
+        in_place=(
+            {'dY': 'dX'},
+            {'Y': 'dX'},),
+        providers={'cuda': ('cuda.plan',), 'cpu': ('cpu',)},
+        examples=(
+            Example(axes={'rows': (6,), 'columns': (33,)}),
+            Example(axes={'rows': (4,), 'columns': (5, 7, 3)}, attributes={'axis': 1}),
+            Example(axes={'rows': (2, 3, 4), 'columns': (1,)}),
+            Example(axes={'rows': (), 'columns': (9, 16)}, attributes={'axis': 0}),),
+        benchmarks=(
+            Example(axes={'rows': (16384,), 'columns': (4096,)}),
+            Example(axes={'rows': (98304,), 'columns': (512,)}),
+            Example(axes={'rows': (6144,), 'columns': (6144,)}),
+            Example(axes={'rows': (16,), 'columns': (21, 512, 512)}, attributes={'axis': 1}),
+            Example(axes={'rows': (64,), 'columns': (256, 4096)}, attributes={'axis': 1}),),),}
