@@ -18,6 +18,8 @@ from helpers.calls import FakeProvider
 import gradkern
 from gradkern.system.providers import unavailable
 
+pytest_plugins = ["helpers.simulator"]
+
 hypothesis.settings.register_profile("dev", max_examples=30, deadline=None)
 hypothesis.settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.register_profile("long", max_examples=2000, deadline=None)

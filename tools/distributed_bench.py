@@ -31,6 +31,7 @@ import torch  # pyright: ignore[reportMissingImports]
 import torch.distributed as dist  # pyright: ignore[reportMissingImports]
 from distributed_peers import PEERS, SYMMETRIC, all_gather
 from markdown_table import table
+from results_file import machine
 from torch import nn  # pyright: ignore[reportMissingImports]
 from torch.nn.parallel import DistributedDataParallel  # pyright: ignore[reportMissingImports]
 
@@ -342,8 +343,7 @@ def main() -> None:
     device = None if options.tiny else torch.device("cuda", torch.cuda.current_device())
     dist.init_process_group("gloo" if options.tiny else "nccl", device_id=device)
     bench = Bench(options)
-    found: dict[str, Any] = {"size": bench.size, "torch": torch.__version__, "dtype": options.dtype}
-    found["device"] = torch.cuda.get_device_name() if bench.cuda else "CPU"
+    found: dict[str, Any] = {"machine": machine(bench.cuda), "size": bench.size, "dtype": options.dtype}
     for part in options.parts.split(","):
         if part == "layers":
             found[part] = layers(bench)

@@ -1,4 +1,4 @@
-"""The simulator's threads: a barrier too few or too many shows; test_simulated runs this file in its own process."""
+"""The simulator's threads: a barrier too few or too many shows."""
 
 from __future__ import annotations
 

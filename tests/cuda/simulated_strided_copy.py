@@ -1,4 +1,4 @@
-"""The kernel that copies between layouts under the CUDA simulator; test_simulated runs this file by itself."""
+"""The kernel that copies between layouts under the CUDA simulator."""
 
 from __future__ import annotations
 

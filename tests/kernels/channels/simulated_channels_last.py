@@ -1,4 +1,4 @@
-"""The persistent kernel of channels-last arrays under the CUDA simulator; test_simulated runs this file by itself."""
+"""The persistent kernel of channels-last arrays under the CUDA simulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The batch norms' persistent kernel under the CUDA simulator; test_simulated runs this file by itself."""
+"""The batch norms' persistent kernel under the CUDA simulator."""
 
 from __future__ import annotations
 

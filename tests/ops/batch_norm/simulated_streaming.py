@@ -1,4 +1,4 @@
-"""Both passes of batch norm's kernel under the CUDA simulator; test_simulated runs this file in its own process."""
+"""Both passes of batch norm's kernel under the CUDA simulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GELU and its slope in float64 against decimals of 50 digits; test_simulated runs this file in its own process."""
+"""GELU and its slope in float64 against decimals of 50 digits."""
 
 from __future__ import annotations
 

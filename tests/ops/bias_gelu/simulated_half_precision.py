@@ -1,6 +1,4 @@
-"""GELU and its slope as results of 16 bits can tell, at every number of 16 bits; test_simulated runs this file in its
-own process.
-"""
+"""GELU and its slope as results of 16 bits can tell, at every number of 16 bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The depthwise kernel's own source under the CUDA simulator; test_simulated runs this file in its own process."""
+"""The depthwise kernel's own source under the CUDA simulator."""
 
 from __future__ import annotations
 

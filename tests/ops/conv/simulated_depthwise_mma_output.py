@@ -1,6 +1,4 @@
-"""The tensor-core kernel of dX and Y, its own source under the CUDA simulator; test_simulated runs this file in its own
-process.
-"""
+"""The tensor-core kernel of dX and Y, its own source under the CUDA simulator."""
 
 from __future__ import annotations
 

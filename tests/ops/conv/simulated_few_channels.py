@@ -1,4 +1,4 @@
-"""The kernel for few channels, its own source under the CUDA simulator; test_simulated runs this file by itself."""
+"""The kernel for few channels, its own source under the CUDA simulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels between tensors and matrices under the CUDA simulator; test_simulated runs this file in its own process.
+"""The kernels between tensors and matrices under the CUDA simulator.
 
 They run the programs of ConvGrad's matrix products in place of their definitions, in guarded memory.
 """

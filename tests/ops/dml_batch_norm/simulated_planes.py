@@ -1,4 +1,4 @@
-"""The planes kernel of DirectML's batch norm under the simulator; test_simulated runs this file in its own process."""
+"""The planes kernel of DirectML's batch norm under the simulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The batch norms' kernel under the CUDA simulator; test_simulated runs this file in its own process."""
+"""The batch norms' kernel under the CUDA simulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tiles kernel of DirectML's batch norm under the CUDA simulator; test_simulated runs this file in its own process.
+"""The tiles kernel of DirectML's batch norm under the CUDA simulator.
 
 What both operators share of the kernel is simulated more widely with GELU.
 """

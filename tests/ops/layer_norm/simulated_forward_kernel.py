@@ -1,4 +1,4 @@
-"""The source of the layer norms' kernel under the CUDA simulator; test_simulated runs this file in its own process."""
+"""The source of the layer norms' kernel under the CUDA simulator."""
 
 from __future__ import annotations
 
