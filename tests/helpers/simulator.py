@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -36,9 +36,18 @@ class SimulatedModule(pytest.Module):
 
     def collect(self) -> Iterator[pytest.Item]:  # pyright: ignore[reportIncompatibleMethodOverride]
         pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
-        for each in super().collect():
-            assert isinstance(each, pytest.Function), f"{each.nodeid}: tests under the simulator are functions"
-            yield SimulatedItem.from_parent(self, name=each.name, function=each)
+        for each in _functions(super().collect()):
+            name = each.nodeid.removeprefix(f"{self.nodeid}::")
+            yield SimulatedItem.from_parent(self, name=name, function=each)
+
+
+def _functions(nodes: Iterable[pytest.Item | pytest.Collector]) -> Iterator[pytest.Function]:
+    """Tests of a file, those of its classes among them."""
+    for each in nodes:
+        if isinstance(each, pytest.Function):
+            yield each
+        elif isinstance(each, pytest.Collector):
+            yield from _functions(each.collect())
 
 
 class SimulatedItem(pytest.Item):
