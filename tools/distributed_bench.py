@@ -153,32 +153,29 @@ def networks(bench: Bench) -> tuple[dict[str, float], dict[int, int]]:
             for _ in range(5):
                 steps["gradkern"]()
             found |= bench.times({"gradkern+enable": steps["gradkern"]}, bench.options.seconds)
-    norms = [each.num_features for each in resnet(bench).model().modules() if isinstance(each, nn.BatchNorm2d)]
+    norms = [each.num_features for each in resnet(bench).make().modules() if isinstance(each, nn.BatchNorm2d)]
     return found, dict(Counter(norms))
 
 
 def resnet(bench: Bench) -> Any:
-    from train_models import CASES
+    from train_models import MODELS, TINY
 
-    return CASES[bench.options.tiny]["ResNet-50"]
+    return (TINY if bench.options.tiny else MODELS)["ResNet-50"]
 
 
 def network(bench: Bench, name: str) -> Step:
     """The step of ResNet-50 with this peer's batch norms, warm."""
-    case = resnet(bench)
-    kind = bench.device.type
-    batch = case.shape[0] if bench.options.tiny else bench.options.images
-    x = torch.randn(batch, *case.shape[1:], device=bench.device).to(memory_format=torch.channels_last)
-    target = torch.randint(case.classes, (batch,), device=bench.device)
+    record, kind = resnet(bench), bench.device.type
+    count = 2 if bench.options.tiny else bench.options.images
+    batch = {key: each[:count].to(bench.device) for key, each in record.make_batch().items()}
     torch.manual_seed(0)
-    model: Any = PEERS[name](case.model()).to(bench.device)
-    model = model.to(memory_format=torch.channels_last)
+    model: Any = PEERS[name](record.make()).to(bench.device)
     model = DistributedDataParallel(model, device_ids=[bench.device] if bench.cuda else None)
 
     def step() -> None:
         with torch.autocast(kind, torch.bfloat16, enabled=bench.cuda):
-            y = model(x)
-        nn.functional.cross_entropy(y.float(), target).backward()
+            loss = record.loss(model, batch)
+        loss.backward()
         model.zero_grad()
 
     for _ in range(5):

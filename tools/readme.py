@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT)]
 from bench_rows import Row
 from conv_tables import conv
 from markdown_table import table
-from result_tables import RESULTS, cold, cpu, digits, forward, h100, h200, overrides, train, turns
+from result_tables import RESULTS, cold, cpu, digits, forward, gains, h100, h200, overrides, train
 from sweep_tables import sweep
 
 import gradkern
@@ -134,7 +134,7 @@ def _middle(numbers: Sequence[float]) -> str:
 
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {"operators": operators, "summary": summary, "stress": stress},
+    "README.md": {"operators": operators, "summary": summary, "gains": gains, "stress": stress},
     "tools/results/README.md": {
         "h200": h200,
         "h100": h100,
@@ -142,7 +142,6 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "sweep": sweep,
         "conv": conv,
         "train": train,
-        "turns": turns,
         "overrides": overrides,
         "cold": cold,
         "cpu": cpu,

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import bench_rows
-import train_bench
+import train_tables
 from bench_rows import Row
 from markdown_table import table
 from override_table import shown
 
 import gradkern
 
-__all__ = ["RESULTS", "cold", "cpu", "digits", "forward", "gpu_origin", "h100", "h200", "overrides", "train", "turns"]
+__all__ = ["RESULTS", "cold", "cpu", "digits", "forward", "gains", "gpu_origin", "h100", "h200", "overrides", "train"]
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PEERS = ("torch", "cudnn", "compile", "liger")  # of the benchmark on a GPU
@@ -97,22 +97,40 @@ COLD = (
 LOADS = {"framework": "PyTorch and its context", "import": "gradkern", "libraries": "the libraries that gradkern calls"}
 
 
-def turns() -> str:
-    """Steps of whole models, all columns of a model in turns in one process, of every GPU."""
-    return "\n\n".join(_steps(path.name) for path in sorted(RESULTS.glob("train_turns*.json")))
+def gains() -> str:
+    """What gradkern gains in the training steps of whole models, for the README."""
+    rows = _training()
+    return "\n\n".join((train_tables.gains(rows), _train_origin(rows))) if rows else ""
 
 
 def train() -> str:
-    """Steps of whole models, each column in a process of its own."""
-    return _steps("train.json")
+    """The same steps with every cell, and their kernels by kind."""
+    rows = _training()
+    if not rows:
+        return ""
+    every = f"<details><summary>Every cell</summary>\n\n{train_tables.steps(rows)}\n\n</details>"
+    return "\n\n".join((train_tables.gains(rows), train_tables.kinds(rows), every, _train_origin(rows)))
 
 
-def _steps(file: str) -> str:
-    results = json.loads((RESULTS / file).read_text())
-    rows, machine = results["rows"], results["machine"]
-    packages = ", ".join(f"{name} {machine['packages'][name]}" for name in ("torch", "triton", "numba-cuda"))
-    origin = f"{gpu_origin(machine, packages)}, with `tools/{machine['commands'][0]}`."
-    return f"{train_bench.shown(rows)}\n\n{origin}"
+def _training() -> list[Row]:
+    path = RESULTS / "train.json"
+    return json.loads(path.read_text())["rows"] if path.exists() else []
+
+
+def _train_origin(rows: Sequence[Row]) -> str:
+    """Rows may come from several days and GPUs."""
+    origins: dict[str, list[str]] = {}
+    for row in rows:
+        machine = row["machine"]
+        packages = ", ".join(f"{name} {machine['packages'][name]}" for name in TRAINING if name in machine["packages"])
+        origins.setdefault(f"{gpu_origin(machine, packages)}, at {machine['commit']}", []).append(row["model"])
+    (first, _), *others = sorted(origins.items(), key=lambda each: -len(each[1]))
+    return (
+        "; ".join([first, *(f"{', '.join(names)}: {origin[:1].lower()}{origin[1:]}" for origin, names in others)]) + "."
+    )
+
+
+TRAINING = ("torch", "triton", "torchvision", "timm", "transformers", "diffusers", "monai")
 
 
 def overrides() -> str:

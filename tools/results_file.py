@@ -54,6 +54,11 @@ def machine(gpu: bool) -> dict[str, Any]:
         "torch",
         "triton",
         "liger-kernel",
+        "torchvision",
+        "timm",
+        "transformers",
+        "diffusers",
+        "monai",
     ):
         try:
             packages[name] = version(name)

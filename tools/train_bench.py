@@ -1,194 +1,261 @@
 #!/usr/bin/env python3
-"""Training steps of whole models, with and without gradkern.torch: a table, and JSON.
+"""Training steps of models that people train, as their packages make them: with and without gradkern.torch.
 
-    tools/train_bench.py --json train.json
-    tools/train_bench.py ResNet-50 --columns eager,enable
-    tools/train_bench.py ResNet-50 --columns eager,enable --batch 8
-    tools/train_bench.py --tiny              # on a CPU, to try it out
+    pip install -e .[cu13,bench-models]
+    tools/train_bench.py --json train.json                     # all models of train_models.py
+    tools/train_bench.py ResNet-50 "Llama 12x768 @bf16" --columns eager,compile,gradkern
+    tools/train_bench.py --tiny DynUNet --columns eager,enable    # to try it out, on a CPU too
 
-A step is a forward and a backward pass. Every cell is a process of its own, so that no column warms another's caches;
---cold runs each twice, first with empty caches. A cell that fails, or takes longer than --limit, says why in its place.
---top N prints a step's N kernels that take the most; the JSON has all. With --turns N one process has all columns of a
-model, and times them in N turns: where the host's speed changes by the minute, that is fair to all. Then first steps
-have what those of columns before them have left in caches, and memory is not told.
-A column is eager, or some of these with + between: enable, that is gradkern.torch.enable() and tune(repeats=5);
-accelerate, gradkern.torch.accelerate(); compile, torch.compile; gradkern, torch.compile with gradkern's backend, and
-tune(); liger, Liger's layers in place of PyTorch's; graph, the step captured in a CUDA graph and replayed. "step" is
-one alone, synchronised before and after; "in a row" is one of ten with nothing between, as a training loop has them
-that reads its loss now and then. Both are medians, with the quartiles behind them. "kernels" is the time that the
-kernels of a step take, by torch.profiler: what the step would take if the host were never late.
+A step is zero_grad, the forward pass under autocast to bfloat16 with float32 parameters, the model's own loss, the
+backward pass and fused AdamW. " @bf16" behind the name of a language model: parameters in bfloat16, no autocast. The
+columns are eager; enable, that is gradkern.torch.enable() and tune(repeats=5); compile, torch.compile of the model;
+gradkern, the same with backend="gradkern" and tune(); and the last two as one CUDA graph of the whole step. Of language
+models, whose logits are among the outputs of the compiled model, "compile loss" and "gradkern loss" compile a function
+that returns the loss alone.
+
+A row is one process, in which the columns take turns of 8 steps; a time is the median of the turns. The next rows
+compile meanwhile (--jobs), but stand still (SIGSTOP) while a row is tuned, timed and profiled. Gradients are compared
+with float32 without TF32, without dropout. --json keeps rows as they come; with --resume those that are there with all
+columns are not measured again. A column or row that fails, or takes longer than --limit, says why in its place.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
-import re
+import signal
 import subprocess
 import sys
-import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import results_file
-from markdown_table import table
 from needs import require_gpu
-from train_cell import Row, measured, named
+from train_tables import kinds, steps
 
-COLUMNS = (
-    *("eager", "enable", "compile", "compile+enable", "gradkern", "gradkern+enable", "liger", "liger+compile"),
-    *("graph", "graph+enable", "graph+compile", "gradkern+graph", "gradkern+enable+graph"),
-)
-PARTS = ("enable", "accelerate", "compile", "gradkern", "liger", "graph")
 _MARK = "train_bench: "
+Row = dict[str, Any]
 
 
-def in_a_process(name: str, columns: list[str], args: argparse.Namespace, caches: str | None = None) -> list[Row]:
-    """The rows of a model's columns, from one process for all of them. caches: a folder for all that it keeps."""
-    environment = dict(os.environ)
-    if caches is not None:
-        environment |= {"GRADKERN_CACHE_DIR": f"{caches}/gradkern", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor"}
-    command = _command(name, columns, args)
+# --- a row's process --------------------------------------------------------------------------------------------------
+
+
+def measure(name: str, args: argparse.Namespace) -> None:
+    """Measure a row in this process. What was found is printed after every part of the work."""
+    from train_row import TrainingRow
+
+    start = time.perf_counter()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=args.limit, check=False)
-        for line in done.stdout.splitlines():
-            if line.startswith(_MARK):
-                return json.loads(line.removeprefix(_MARK))
-        words = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()
-        told = [line for line in words if re.match(r"[\w.]*(Error|Exception)\b", line)]
-        error = (told or words)[-1]  # behind CUDA's errors stands advice
-    except subprocess.TimeoutExpired:
-        error = f"longer than {args.limit:g} s"
-    return [{"model": named(name, args.batch), "column": column, "error": error} for column in columns]
+        row = TrainingRow(name, args.columns, args.tiny)
+        row.prepare()
+        with _alone():
+            row.tune()
+            row.time(args.seconds)
+            _print(row.result)
+            row.time_graphs(args.seconds)
+            _print(row.result)
+            row.profile()
+            _print(row.result)
+        if args.check:
+            row.check()
+        _print({**row.result, "seconds": time.perf_counter() - start})
+    except Exception as error:
+        _print({"model": name, "error": f"{type(error).__name__}: {error}".splitlines()[0]})
+        raise
 
 
-def _command(name: str, columns: list[str], args: argparse.Namespace) -> list[str]:
-    command = [sys.executable, __file__, name, "--columns", ",".join(columns), "--here"]
-    command += ["--seconds", str(args.seconds), "--turns", str(args.turns)]
-    command += ["--tiny"] if args.tiny else []
-    command += ["--batch", str(args.batch)] if args.batch is not None else []
-    command += ["--fusions", json.dumps(args.fusions)] if args.fusions is not None else []
-    return command
+def _print(message: Row | str) -> None:
+    print(_MARK + json.dumps(message), flush=True)
 
 
-def shown(rows: list[Row]) -> str:
-    """One line for each cell, with the step's time over eager's."""
-    eager = {row["model"]: row["step"] for row in rows if row["column"] == "eager" and "step" in row}
-    heads = [
-        "model",
-        "column",
-        "forward ms",
-        "step ms",
-        "in a row ms",
-        "eager / this",
-        "kernels ms",
-        "host ms",
-        "first step s",
-        "cold s",
-        "MiB",
-        "taken",
-        *(["commit"] if any("commit" in row for row in rows) else []),
-    ]
-    lines = []
-    for row in rows:
-        if "error" in row:
-            lines.append([row["model"], row["column"], row["error"], *[""] * (len(heads) - 3)])
+@contextmanager
+def _alone() -> Iterator[None]:
+    """While all other rows' processes stand still."""
+    _print("ready")
+    sys.stdin.readline()
+    yield
+    _print("measured")
+
+
+# --- the processes of all rows ----------------------------------------------------------------------------------------
+
+
+class Rows:
+    """Rows in processes of their own, some at a time.
+
+    rows   those that were found, by the model's name; each is kept in --json as it comes
+    """
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+        self._jobs = asyncio.Semaphore(args.jobs)
+        self._alone = asyncio.Lock()
+        self._running: set[int] = set()
+        self.rows: dict[str, Row] = {}
+        if args.json is not None and args.json.exists():
+            self.rows = {row["model"]: row for row in json.loads(args.json.read_text())["rows"]}
+        self._machine = {**results_file.machine(has_gpu()), "commit": args.commit or _commit()}
+
+    async def measure(self, names: list[str]) -> None:
+        todo = [each for each in names if not (self._args.resume and self._is_done(each))]
+        await asyncio.gather(*map(self._row, todo))
+
+    def _is_done(self, name: str) -> bool:
+        found = self.rows.get(name, {}).get("columns", {})
+        wanted = {each for each in self._args.columns if not each.endswith("loss")}
+        return wanted <= {column for column, each in found.items() if "ms" in each}
+
+    async def _row(self, name: str) -> None:
+        async with self._jobs:
+            async with self._alone:  # no process starts while a row is timed
+                pipe, command = asyncio.subprocess.PIPE, _command(name, self._args)
+                process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=1 << 26)
+            self._running.add(process.pid)
+            error = ""
+            try:
+                async with asyncio.timeout(self._args.limit):
+                    await self._follow(name, process)
+                    if await process.wait():
+                        error = f"exit status {process.returncode}"
+            except TimeoutError:
+                error = f"longer than {self._args.limit:g} s"
+            finally:
+                self._running.discard(process.pid)
+                for pid in descendants(process.pid) if process.returncode is None else ():
+                    os.kill(pid, signal.SIGKILL)
+            if error and "error" not in self.rows.get(name, {}):
+                self._keep({**(self.rows.get(name) or {"model": name}), "error": error})
+
+    async def _follow(self, name: str, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        alone = False
+        self.rows.pop(name, None)
+        try:
+            async for line in process.stdout:
+                if not line.startswith(_MARK.encode()):
+                    continue
+                message = json.loads(line.removeprefix(_MARK.encode()))
+                if message == "ready":
+                    await self._alone.acquire()
+                    alone = True
+                    self._signal_others(process.pid, signal.SIGSTOP)
+                    process.stdin.write(b"\n")
+                elif message == "measured":
+                    alone = self._end_alone(process.pid)
+                else:
+                    self._keep(message)
+        finally:
+            if alone:
+                self._end_alone(process.pid)
+
+    def _end_alone(self, pid: int) -> bool:
+        self._signal_others(pid, signal.SIGCONT)
+        self._alone.release()
+        return False
+
+    def _signal_others(self, pid: int, what: signal.Signals) -> None:
+        for other in self._running - {pid}:
+            for each in descendants(other):
+                try:
+                    os.kill(each, what)
+                except ProcessLookupError:
+                    continue
+
+    def _keep(self, row: Row) -> None:
+        self.rows[row["model"]] = {**row, "machine": self._machine}
+        if self._args.json is not None:
+            content = json.dumps({"rows": list(self.rows.values())}, indent=1)
+            results_file.write(self._args.json, content.encode())
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and all that it and its children have started; none of them where there is no /proc."""
+    parents: dict[int, int] = {}
+    for each in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(each.parent.name)] = int(each.read_text().rpartition(")")[2].split()[1])
+        except (OSError, IndexError):  # it has ended
             continue
-        ratio = eager[row["model"]] / row["step"] if row["model"] in eager else None
-        cells = [
-            row["forward"],
-            row["step"],
-            row.get("in_a_row"),
-            ratio,
-            row["kernels"],
-            row["host"],
-            row["first"] / 1e3,
-            _thousandth(row.get("cold")),
-            row["memory"],
-        ]
-        digits = (2, 2, 2, 3, 2, 2, 1, 1, 0)
-        numbers = ["" if cell is None else f"{cell:.{places}f}" for cell, places in zip(cells, digits, strict=True)]
-        for place, key in ((1, "step_quartiles"), (2, "in_a_row_quartiles")):
-            if key in row:
-                numbers[place] += " ({:.1f} to {:.1f})".format(*row[key])
-        calls = row.get("taken", 0) + row.get("declined", 0)
-        parts = [f"{row['taken']} of {calls}" if calls else "", f"{row['fused']} fused" if row.get("fused") else ""]
-        taken = ", ".join(filter(None, parts))
-        lines.append([row["model"], row["column"], *numbers, taken, *([row["commit"]] if "commit" in row else [])])
-    return table(heads, lines)
+    found = [pid]
+    for each in found:
+        found += [child for child, parent in parents.items() if parent == each]
+    return found
 
 
-def _thousandth(value: float | None) -> float | None:
-    return None if value is None else value / 1e3
+def has_gpu() -> bool:
+    """Whether PyTorch can use one."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    return torch.cuda.is_available()
 
 
-def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"expected a number of at least 1, got {text}")
-    return int(text)
+def _command(name: str, args: argparse.Namespace) -> list[str]:
+    """What measures one row, in a process of its own."""
+    command = [sys.executable, __file__, name, "--here", "--columns", ",".join(args.columns)]
+    command += ["--seconds", str(args.seconds)]
+    return command + ["--tiny"] * args.tiny + ["--no-check"] * (not args.check)
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
 
 
 def main() -> None:
+    """Measure the rows that are asked for, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", help="by default all")
-    parser.add_argument("--columns", default=",".join(COLUMNS), help=f"with commas between ({','.join(COLUMNS)})")
-    parser.add_argument("--seconds", type=float, default=3.0, help="for the steps of one cell")
-    parser.add_argument("--turns", type=_positive, default=1, metavar="N", help="of each of a model's columns")
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds that a process may take")
-    parser.add_argument("--cold", action="store_true", help="measure the first step with empty caches too")
-    parser.add_argument("--tiny", action="store_true", help="small models on the CPU")
-    parser.add_argument("--batch", type=_positive, metavar="N", help="samples of a step; by default the model's own")
-    parser.add_argument("--fusions", type=json.loads, metavar="JSON", help="option gradkern of backend gradkern")
-    parser.add_argument("--top", type=int, default=0, metavar="N", help="print the N kernels that take the most")
-    parser.add_argument("--json", type=Path, help="write all that was measured")
-    parser.add_argument("--plot", type=Path, help="draw the steps, in the format of its name")
+    parser.add_argument("models", nargs="*", help="by default all, then the language models @bf16")
+    parser.add_argument("--columns", help="with commas between; by default all")
+    parser.add_argument("--seconds", type=float, default=2.0, help="for the steps of each column (%(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="rows that compile at a time (%(default)s); needs Linux")
+    parser.add_argument("--limit", type=float, default=900.0, help="seconds for a row, waiting included (%(default)s)")
+    parser.add_argument("--no-check", dest="check", action="store_false", help="compare no gradients")
+    parser.add_argument("--tiny", action="store_true", help="small models, on the CPU where there is no GPU")
+    parser.add_argument("--json", type=Path, help="keep the rows in this file, beside those that are there")
+    parser.add_argument("--resume", action="store_true", help="leave out rows that --json has")
+    parser.add_argument("--commit", default="", help="what is measured, where there is no Git")
+    parser.add_argument("--kinds", action="store_true", help="print the kernels' times by kind, too")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    columns = args.columns.split(",")
-    unknown = [each for each in columns if each != "eager" and not set(each.split("+")) <= set(PARTS)]
-    if unknown:
-        parser.error(f"no column {unknown[0]!r}; there are eager, and with + between: {', '.join(PARTS)}")
-    if args.tiny and args.columns != parser.get_default("columns") and any("graph" in each for each in columns):
-        parser.error("a CPU captures no graph")
-    columns = [each for each in columns if not (args.tiny and "graph" in each)]
-    if args.here:
-        asked = args.tiny, args.seconds, args.fusions, args.batch
-        print(_MARK + json.dumps(measured(args.models[0], columns, *asked, args.turns)), flush=True)
-        return
-    from train_models import CASES
+    try:
+        from train_row import BF16, COLUMNS, model_of
+    except ImportError as error:
+        parser.error(f"{error}; it needs the extra bench-models")
+    from train_models import MODELS, TINY
 
-    models = args.models or list(CASES[args.tiny])
-    unknown = [each for each in models if each not in CASES[args.tiny]]
+    possible = [each for each in COLUMNS if has_gpu() or not each.endswith("graph")]
+    args.columns = args.columns.split(",") if args.columns else possible
+    unknown = [each for each in args.columns if each not in COLUMNS]
     if unknown:
-        parser.error(f"no model {unknown[0]!r}; there are {', '.join(CASES[args.tiny])}")
+        parser.error(f"no column {unknown[0]!r}; there are {', '.join(COLUMNS)}")
+    if args.tiny and not set(args.columns) <= set(possible):
+        parser.error("a CPU captures no graph")
+    table = TINY if args.tiny else MODELS
+    models = args.models or [*table, *(name + BF16 for name, each in table.items() if each.language)]
+    for each in models:
+        if each.removesuffix(BF16) not in table:
+            parser.error(f"no model {each!r}; there are {', '.join(table)}")
+        if each.endswith(BF16) and not model_of(each, args.tiny).language:
+            parser.error(f"{each}: only language models are trained with parameters in bfloat16")
+    if args.here:
+        measure(models[0], args)
+        return
     if not args.tiny:
         require_gpu(parser, "--tiny is for a CPU")
-    rows: list[Row] = []
-    machine = results_file.machine(not args.tiny)
-    for name in models:
-        for together in [columns] if args.turns > 1 else [[each] for each in columns]:
-            with tempfile.TemporaryDirectory() as folder:
-                caches = folder if args.cold else None
-                cold = in_a_process(name, together, args, caches) if args.cold else []
-                new = in_a_process(name, together, args, caches)
-            for row, before in zip(new, cold, strict=False):
-                if "first" in before:
-                    row["cold"] = before["first"]
-            rows += new
-            for row in new:
-                print(shown([row]).splitlines()[-1], file=sys.stderr, flush=True)
-            if args.json is not None:
-                results_file.write(args.json, json.dumps({"machine": machine, "rows": rows}, indent=1).encode())
-    print(shown(rows))
-    for row in [each for each in rows if args.top and each.get("by_kernel")]:
-        lines = [[f"{us:.1f}", f"{count:g}", name[:120]] for name, count, us in row["by_kernel"][: args.top]]
-        print(f"\n{row['model']}, {row['column']}\n{table(['us', 'of', 'kernel'], lines)}")
-    if args.plot is not None:
-        from train_plot import drawn
-
-        results_file.write(args.plot, drawn(rows, args.plot.suffix.removeprefix(".")))
+    rows = Rows(args)
+    asyncio.run(rows.measure(models))
+    print(steps(list(rows.rows.values())))
+    if args.kinds:
+        print(f"\n{kinds(list(rows.rows.values()))}")
 
 
 if __name__ == "__main__":

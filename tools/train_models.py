@@ -1,314 +1,339 @@
-"""The models of train_bench.py, written out: packages of models may not be where the GPU is. Weights are random."""
+"""The models of train_bench.py, as torchvision, timm, transformers, diffusers and monai make them; weights are random.
+
+A `Model` is a record: which class of which package, its options, the batch of a step, and the loss. `MODELS` has them
+in sizes that people train, `TINY` the same families in sizes for a CPU.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from operator import attrgetter
+from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-__all__ = ["CASES", "Case"]
+__all__ = ["MODELS", "TINY", "Batch", "Model", "dropouts"]
 
 Tensor = torch.Tensor
+Batch = dict[str, Tensor]
+Loss = Callable[[Callable[..., Any], Batch], Tensor]
 
 
-class Attention(nn.Module):
-    """Causal self-attention; with `rotary`, positions turn queries and keys."""
-
-    def __init__(self, width: int, heads: int, rotary: bool) -> None:
-        super().__init__()
-        self.heads, self.rotary = heads, rotary
-        self.qkv = nn.Linear(width, 3 * width, bias=not rotary)
-        self.out = nn.Linear(width, width, bias=not rotary)
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, length, width = x.shape
-        q, k, v = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        if self.rotary:
-            q, k = _turned(q), _turned(k)
-        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.out(y.transpose(1, 2).reshape(batch, length, width))
+# --- batches and losses -----------------------------------------------------------------------------------------------
 
 
-def _turned(x: Tensor) -> Tensor:
-    half = x.shape[-1] // 2
-    rates = 10000.0 ** (-torch.arange(half, device=x.device) / half)
-    angles = torch.arange(x.shape[-2], device=x.device)[:, None] * rates
-    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    one, other = x.chunk(2, -1)
-    return torch.cat([one * cos - other * sin, one * sin + other * cos], -1)
+def images(count: int, *size: int, classes: int = 1000) -> Callable[[], Batch]:
+    """Images, or volumes with their channels first in `size`, each of one class."""
+    shape = (count, 3, size[0], size[0]) if len(size) == 1 else (count, *size)
+    return lambda: {"x": torch.randn(shape), "target": torch.randint(classes, (count,))}
 
 
-class GatedMlp(nn.Module):
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.up = nn.Linear(width, 2 * hidden, bias=False)
-        self.down = nn.Linear(hidden, width, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        gate, value = self.up(x).chunk(2, -1)
-        return self.down(functional.silu(gate) * value)
+def labelled_images(count: int, *size: int, channels: int = 3, classes: int = 21) -> Callable[[], Batch]:
+    """Images or volumes with a class for every pixel."""
+    return lambda: {"x": torch.randn(count, channels, *size), "target": torch.randint(classes, (count, *size))}
 
 
-class Block(nn.Module):
-    def __init__(self, width: int, heads: int, llama: bool) -> None:
-        super().__init__()
-        norm = (lambda: nn.RMSNorm(width, eps=1e-5)) if llama else (lambda: nn.LayerNorm(width))
-        self.first, self.second = norm(), norm()
-        self.attention = Attention(width, heads, llama)
-        if llama:
-            self.mlp: nn.Module = GatedMlp(width, width * 11 // 4)
-        else:
-            self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+def tokens(count: int, length: int, vocabulary: int) -> Callable[[], Batch]:
+    """Packed text: every position has a token, and the tokens are the labels."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attention(self.first(x))
-        return x + self.mlp(self.second(x))
+    def make() -> Batch:
+        ids = torch.randint(vocabulary, (count, length))
+        return {"input_ids": ids, "labels": ids}
+
+    return make
 
 
-class Transformer(nn.Module):
-    """A GPT with layer norms, GELU and learnt positions; or, as Llama's, with RMSNorm, SwiGLU and rotary ones.
+def masked_tokens(count: int, length: int, vocabulary: int) -> Callable[[], Batch]:
+    """Packed text as transformers' collator for masked language models makes it: 15 % of the tokens have labels."""
 
-    head  whether it ends in logits of the words, or in the last norm
-    """
+    def make() -> Batch:
+        ids = torch.randint(vocabulary, (count, length))
+        labels = ids.masked_fill(torch.rand(count, length) > 0.15, -100)
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
 
-    def __init__(
-        self, layers: int, width: int, heads: int, length: int, words: int, llama: bool = False, head: bool = True
-    ) -> None:
-        super().__init__()
-        self.words = nn.Embedding(words, width)
-        self.positions = None if llama else nn.Parameter(torch.zeros(length, width))
-        self.blocks = nn.Sequential(*[Block(width, heads, llama) for _ in range(layers)])
-        self.norm = nn.RMSNorm(width, eps=1e-5) if llama else nn.LayerNorm(width)
-        self.head = nn.Linear(width, words, bias=False) if head else nn.Identity()
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.words(tokens)
-        if self.positions is not None:
-            x = x + self.positions
-        return self.head(self.norm(self.blocks(x)))
+    return make
 
 
-# --- images ----------------------------------------------------------------------------------------------------------
+def sequence_pairs(count: int, length: int, target: int, vocabulary: int) -> Callable[[], Batch]:
+    def make() -> Batch:
+        ids, labels = (torch.randint(vocabulary, (count, each)) for each in (length, target))
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
+
+    return make
 
 
-class Bottleneck(nn.Module):
-    def __init__(self, channels: int, width: int, stride: int) -> None:
-        super().__init__()
-        out = 4 * width
-        self.one, self.one_norm = nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width)
-        self.two, self.two_norm = nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
-        self.three, self.three_norm = nn.Conv2d(width, out, 1, bias=False), nn.BatchNorm2d(out)
-        self.short = None
-        if stride > 1 or channels != out:
-            self.short = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = functional.relu(self.one_norm(self.one(x)), inplace=True)
-        y = functional.relu(self.two_norm(self.two(y)), inplace=True)
-        y = self.three_norm(self.three(y)) + (x if self.short is None else self.short(x))
-        return functional.relu(y, inplace=True)
+def speech(count: int, samples: int, target: int, vocabulary: int) -> Callable[[], Batch]:
+    return lambda: {
+        "input_values": torch.randn(count, samples),
+        "labels": torch.randint(1, vocabulary, (count, target)),
+    }
 
 
-def resnet(layers: Sequence[int], width: int = 64, classes: int = 1000) -> nn.Module:
-    modules: list[nn.Module] = [
-        nn.Conv2d(3, width, 7, 2, 3, bias=False),
-        nn.BatchNorm2d(width),
-        nn.ReLU(inplace=True),
-        nn.MaxPool2d(3, 2, 1),
-    ]
-    channels = width
-    for stage, count in enumerate(layers):
-        for each in range(count):
-            modules.append(Bottleneck(channels, width << stage, 2 if stage and not each else 1))
-            channels = 4 * (width << stage)
-    return nn.Sequential(*modules, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
+def spectrograms(count: int, bands: int, frames: int, target: int, vocabulary: int) -> Callable[[], Batch]:
+    return lambda: {
+        "input_features": torch.randn(count, bands, frames),
+        "labels": torch.randint(vocabulary, (count, target)),
+    }
 
 
-class LastNorm(nn.LayerNorm):
-    """Over the channels of an image."""
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
-        return super().forward(input.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-
-
-class ConvNextBlock(nn.Module):
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.depthwise = nn.Conv2d(channels, channels, 7, padding=3, groups=channels)
-        self.norm = nn.LayerNorm(channels, eps=1e-6)
-        self.up, self.down = nn.Linear(channels, 4 * channels), nn.Linear(4 * channels, channels)
-        self.scale = nn.Parameter(torch.full((channels,), 1e-6))
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
-        y = self.scale * self.down(functional.gelu(self.up(y)))
-        return x + y.permute(0, 3, 1, 2)
+def scenes(count: int, size: int, classes: int) -> Callable[[], Batch]:
+    """Images with a class for every pixel, for transformers."""
+    return lambda: {
+        "pixel_values": torch.randn(count, 3, size, size),
+        "labels": torch.randint(classes, (count, size, size)),
+    }
 
 
-def convnext(layers: Sequence[int], widths: Sequence[int], classes: int = 1000) -> nn.Module:
-    modules: list[nn.Module] = [nn.Conv2d(3, widths[0], 4, 4), LastNorm(widths[0], eps=1e-6)]
-    for stage, (count, width) in enumerate(zip(layers, widths, strict=True)):
-        if stage:
-            modules += [LastNorm(widths[stage - 1], eps=1e-6), nn.Conv2d(widths[stage - 1], width, 2, 2)]
-        modules += [ConvNextBlock(width) for _ in range(count)]
-    last = widths[-1]
-    return nn.Sequential(
-        *modules, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LayerNorm(last, eps=1e-6), nn.Linear(last, classes)
-    )
+def noised(count: int, channels: int, size: int, context: tuple[int, int] | None = None) -> Callable[[], Batch]:
+    """Noised images at random times, and with `context` as many vectors of that length of a text."""
+
+    def make() -> Batch:
+        sample, noise = torch.randn(2, count, channels, size, size).unbind()
+        batch = {"sample": sample, "timestep": torch.randint(1000, (count,)), "noise": noise}
+        return batch | ({} if context is None else {"encoder_hidden_states": torch.randn(count, *context)})
+
+    return make
 
 
-class Inverted(nn.Module):
-    """MBConv: widen, depthwise, squeeze and excite, narrow."""
-
-    def __init__(self, channels: int, out: int, expand: int, kernel: int, stride: int) -> None:
-        super().__init__()
-        wide, squeezed = channels * expand, max(1, channels // 4)
-        widen = [nn.Conv2d(channels, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.SiLU(inplace=True)]
-        self.before = nn.Sequential(
-            *(widen if expand > 1 else []),
-            nn.Conv2d(wide, wide, kernel, stride, kernel // 2, groups=wide, bias=False),
-            nn.BatchNorm2d(wide),
-            nn.SiLU(inplace=True),
-        )
-        self.squeeze, self.excite = nn.Conv2d(wide, squeezed, 1), nn.Conv2d(squeezed, wide, 1)
-        self.narrow = nn.Sequential(nn.Conv2d(wide, out, 1, bias=False), nn.BatchNorm2d(out))
-        self.adds = stride == 1 and channels == out
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.before(x)
-        gate = self.excite(functional.silu(self.squeeze(y.mean((2, 3), keepdim=True))))
-        y = self.narrow(y * gate.sigmoid())
-        return x + y if self.adds else y
+def class_loss(model: Callable[..., Any], batch: Batch) -> Tensor:
+    y = model(batch["x"])
+    return functional.cross_entropy(getattr(y, "logits", y), batch["target"])
 
 
-B0 = (
-    (1, 16, 3, 1, 1),
-    (6, 24, 3, 2, 2),
-    (6, 40, 5, 2, 2),
-    (6, 80, 3, 2, 3),
-    (6, 112, 5, 1, 3),
-    (6, 192, 5, 2, 4),
-    (6, 320, 3, 1, 1),
-)
-"""EfficientNet-B0: expansion, channels, kernel, stride, how many."""
+def pixel_loss(model: Callable[..., Any], batch: Batch) -> Tensor:
+    return functional.cross_entropy(model(batch["x"])["out"], batch["target"])
 
 
-def efficientnet(stages: Sequence[tuple[int, int, int, int, int]], classes: int = 1000) -> nn.Module:
-    modules: list[nn.Module] = [nn.Conv2d(3, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.SiLU(inplace=True)]
-    channels = 32
-    for expand, out, kernel, stride, count in stages:
-        for each in range(count):
-            modules.append(Inverted(channels, out, expand, kernel, 1 if each else stride))
-            channels = out
-    head = [nn.Conv2d(channels, 4 * channels, 1, bias=False), nn.BatchNorm2d(4 * channels), nn.SiLU(inplace=True)]
-    return nn.Sequential(*modules, *head, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * channels, classes))
+def dice_loss(model: Callable[..., Any], batch: Batch) -> Tensor:
+    """nnU-Net's: Dice and cross entropy."""
+    loss = import_module("monai.losses").DiceCELoss(to_onehot_y=True, softmax=True)
+    return loss(model(batch["x"]), batch["target"][:, None])
 
 
-class UNet3d(nn.Module):
-    """As nnU-Net's: two convolutions a level, each with instance norm; strided down, transposed up."""
-
-    def __init__(self, widths: Sequence[int], classes: int = 3) -> None:
-        super().__init__()
-        self.down = nn.ModuleList()
-        channels = 1
-        for level, width in enumerate(widths):
-            self.down.append(_twice(channels, width, 2 if level else 1))
-            channels = width
-        self.up, self.join = nn.ModuleList(), nn.ModuleList()
-        for width in reversed(widths[:-1]):
-            self.up.append(nn.ConvTranspose3d(channels, width, 2, 2))
-            self.join.append(_twice(2 * width, width, 1))
-            channels = width
-        self.head = nn.Conv3d(channels, classes, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        kept = []
-        for level in self.down:
-            x = level(x)
-            kept.append(x)
-        kept.pop()
-        for up, join in zip(self.up, self.join, strict=True):
-            x = join(torch.cat([up(x), kept.pop()], 1))
-        return self.head(x)
+def noise_loss(model: Callable[..., Any], batch: Batch) -> Tensor:
+    inputs = {name: each for name, each in batch.items() if name != "noise"}
+    return functional.mse_loss(model(**inputs).sample, batch["noise"])
 
 
-def _twice(channels: int, width: int, stride: int) -> nn.Module:
-    return nn.Sequential(
-        nn.Conv3d(channels, width, 3, stride, 1),
-        nn.InstanceNorm3d(width, affine=True),
-        nn.LeakyReLU(inplace=True),
-        nn.Conv3d(width, width, 3, 1, 1),
-        nn.InstanceNorm3d(width, affine=True),
-        nn.LeakyReLU(inplace=True),
-    )
+def own_loss(model: Callable[..., Any], batch: Batch) -> Tensor:
+    """The loss that a model of transformers computes itself."""
+    return model(**batch).loss
 
 
-# --- what is measured ------------------------------------------------------------------------------------------------
+# --- models -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Case:
+class Model:
     """A model and how it is trained.
 
-    shape      of the input, batch first; of tokens if `words`, else of an image
-    classes    of what the cross entropy is taken; 0: the gradient of the output is random numbers, and there is no loss
-    precision  "bf16", parameters too; "autocast", to bf16; "f32", without TF32
-    last       channels-last
+    package   what makes it
+    kind      the class or function in the package
+    options   what it is called with; of transformers, the options of its configuration
+    batch     makes the batch of a step
+    loss      of the model, or of what computes the same, and a batch
+    language  a language model: also trained with parameters in bfloat16, and by a compiled function of its loss
+    last      in channels-last
     """
 
-    name: str
-    model: Callable[[], nn.Module]
-    shape: tuple[int, ...]
-    classes: int
-    precision: str
-    words: bool = False
+    package: str
+    kind: str
+    options: Mapping[str, Any]
+    batch: Callable[[], Batch]
+    loss: Loss = own_loss
+    language: bool = False
     last: bool = False
 
+    def make(self) -> nn.Module:
+        """The model in training, its weights by torch's generator, on the CPU."""
+        made = attrgetter(self.kind)(import_module(self.package))
+        model = made(made.config_class(**self.options)) if self.package == "transformers" else made(**self.options)
+        model = model.to(memory_format=torch.channels_last) if self.last else model
+        return model.train()
 
-def _cases() -> dict[str, Case]:
-    every = [
-        Case("GPT 12x1024", lambda: Transformer(12, 1024, 16, 1024, 50304), (16, 1024), 50304, "bf16", words=True),
-        Case(
-            "GPT 12x1024 body", lambda: Transformer(12, 1024, 16, 1024, 50304, head=False), (16, 1024), 0, "bf16", True
-        ),
-        Case(
-            "Llama-like 12x1024", lambda: Transformer(12, 1024, 16, 1024, 32000, True), (16, 1024), 32000, "bf16", True
-        ),
-        Case("ResNet-50", lambda: resnet((3, 4, 6, 3)), (128, 3, 224, 224), 1000, "autocast", last=True),
-        Case("ResNet-50 NCHW", lambda: resnet((3, 4, 6, 3)), (128, 3, 224, 224), 1000, "autocast"),
-        Case("ResNet-50 float32", lambda: resnet((3, 4, 6, 3)), (64, 3, 224, 224), 1000, "f32"),
-        Case(
-            "ConvNeXt-T",
-            lambda: convnext((3, 3, 9, 3), (96, 192, 384, 768)),
-            (64, 3, 224, 224),
-            1000,
-            "autocast",
-            last=True,
-        ),
-        Case("EfficientNet-B0", lambda: efficientnet(B0), (128, 3, 224, 224), 1000, "autocast", last=True),
-        Case("3-D U-Net", lambda: UNet3d((32, 64, 128, 256, 320)), (2, 1, 128, 128, 128), 3, "autocast"),
-    ]
-    return {each.name: each for each in every}
+    def make_batch(self) -> Batch:
+        batch = self.batch()
+        if self.last:
+            images_last = torch.channels_last
+            batch = {k: v.to(memory_format=images_last) if v.dim() == 4 else v for k, v in batch.items()}
+        return batch
 
 
-def _tiny() -> dict[str, Case]:
-    """The same kinds of layers in sizes for a CPU."""
-    every = [
-        Case("GPT 12x1024", lambda: Transformer(1, 32, 2, 16, 64), (2, 16), 64, "f32", words=True),
-        Case("GPT 12x1024 body", lambda: Transformer(1, 32, 2, 16, 64, head=False), (2, 16), 0, "f32", True),
-        Case("Llama-like 12x1024", lambda: Transformer(1, 32, 2, 16, 64, True), (2, 16), 64, "f32", True),
-        Case("ResNet-50", lambda: resnet((1, 1), 8, 10), (2, 3, 32, 32), 10, "f32", last=True),
-        Case("ResNet-50 NCHW", lambda: resnet((1, 1), 8, 10), (2, 3, 32, 32), 10, "f32"),
-        Case("ResNet-50 float32", lambda: resnet((1, 1), 8, 10), (2, 3, 32, 32), 10, "f32"),
-        Case("ConvNeXt-T", lambda: convnext((1, 1), (8, 16), 10), (2, 3, 32, 32), 10, "f32", last=True),
-        Case("EfficientNet-B0", lambda: efficientnet(B0[:2], 10), (2, 3, 32, 32), 10, "f32", last=True),
-        Case("3-D U-Net", lambda: UNet3d((4, 8)), (1, 1, 8, 8, 8), 3, "f32"),
-    ]
-    return {each.name: each for each in every}
+def dropouts(model: nn.Module, value: float | None = None) -> dict[str, float]:
+    """The probabilities of dropout, stochastic depth and layer drop in a model that are not 0, by class and attribute.
+
+    value   put in the place of all of them
+    """
+    found: dict[str, float] = {}
+    configurations = {id(each.config): each.config for each in model.modules() if hasattr(each, "config")}
+    for owner in (*model.modules(), *configurations.values()):
+        kind = type(owner).__name__
+        for name, each in vars(owner).items():
+            drops = "drop" in name or (name == "p" and "Drop" in kind) or (name == "p" and kind == "StochasticDepth")
+            if drops and isinstance(each, float) and each:
+                found[f"{kind}.{name}"] = max(each, found.get(f"{kind}.{name}", 0.0))
+                if value is not None:
+                    setattr(owner, name, value)
+    return found
 
 
-CASES = {False: _cases(), True: _tiny()}
-"""By whether they are the tiny ones."""
+def _vision(kind: str, batch: Callable[[], Batch], loss: Loss = class_loss, last: bool = True, **options: Any) -> Model:
+    return Model("torchvision", f"models.{kind}", options, batch, loss, last=last)
+
+
+def _timm(name: str, batch: Callable[[], Batch], **options: Any) -> Model:
+    return Model("timm", "create_model", {"model_name": name, **options}, batch, class_loss, last=True)
+
+
+def _text(kind: str, batch: Callable[[], Batch], **options: Any) -> Model:
+    return Model("transformers", kind, options, batch, language=True)
+
+
+def _transformer(kind: str, batch: Callable[[], Batch], **options: Any) -> Model:
+    return Model("transformers", kind, options, batch)
+
+
+def _unet(kind: str, batch: Callable[[], Batch], **options: Any) -> Model:
+    return Model("diffusers", kind, options, batch, noise_loss, last=True)
+
+
+def _dyn_unet(batch: Callable[[], Batch], filters: tuple[int, ...]) -> Model:
+    levels = len(filters)
+    strides = (1,) + (2,) * (levels - 1)
+    options = {"spatial_dims": 3, "in_channels": 1, "out_channels": 3, "kernel_size": (3,) * levels}
+    options |= {"strides": strides, "upsample_kernel_size": strides[1:], "filters": filters}
+    return Model("monai", "networks.nets.DynUNet", options, batch, dice_loss)
+
+
+_LLAMA = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 2048}
+_QWEN3 = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "intermediate_size": 3072,
+    "vocab_size": 151936,
+    "tie_word_embeddings": True,
+}
+_GEMMA2 = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "intermediate_size": 4096,
+    "vocab_size": 256000,
+}
+_T5 = {
+    "d_model": 768,
+    "d_kv": 64,
+    "d_ff": 3072,
+    "num_layers": 12,
+    "num_heads": 12,
+    "decoder_start_token_id": 0,
+}
+_WHISPER = {
+    "d_model": 768,
+    "encoder_layers": 12,
+    "decoder_layers": 12,
+    "encoder_attention_heads": 12,
+    "decoder_attention_heads": 12,
+    "encoder_ffn_dim": 3072,
+    "decoder_ffn_dim": 3072,
+}
+_WAV2VEC = {"vocab_size": 32, "ctc_loss_reduction": "mean", "layerdrop": 0.0, "attention_dropout": 0.0}
+_WAV2VEC |= {"hidden_dropout": 0.0, "feat_proj_dropout": 0.0, "activation_dropout": 0.0}  # as the example fine-tunes it
+_SEGFORMER_B2 = {"depths": (3, 4, 6, 3), "hidden_sizes": (64, 128, 320, 512), "decoder_hidden_size": 768}
+_DINOV2 = {"image_size": 224, "patch_size": 14, "num_labels": 1000}
+_UNET2D = {
+    "sample_size": 64,
+    "in_channels": 3,
+    "out_channels": 3,
+    "layers_per_block": 2,
+    "block_out_channels": (128, 128, 256, 256, 512, 512),
+    "down_block_types": ("DownBlock2D",) * 4 + ("AttnDownBlock2D", "DownBlock2D"),
+    "up_block_types": ("UpBlock2D", "AttnUpBlock2D") + ("UpBlock2D",) * 4,
+}  # that of diffusers' tutorial on training
+
+MODELS: dict[str, Model] = {
+    "ResNeXt-50": _vision("resnext50_32x4d", images(96, 224)),
+    "Llama 12x768": _text("LlamaForCausalLM", tokens(8, 1024, 32000), **_LLAMA),
+    "BERT-base": _text("BertForMaskedLM", masked_tokens(32, 512, 30522)),
+    "GPT-2": _text("GPT2LMHeadModel", tokens(8, 1024, 50257)),
+    "Qwen3 12x1024": _text("Qwen3ForCausalLM", tokens(4, 1024, 151936), **_QWEN3),
+    "UNet2D": _unet("UNet2DModel", noised(32, 3, 64), **_UNET2D),
+    "Swin-T": _vision("swin_t", images(64, 224), last=False),
+    "wav2vec 2.0": _transformer("Wav2Vec2ForCTC", speech(8, 80000, 60, 32), **_WAV2VEC),
+    "ResNet-50": _vision("resnet50", images(128, 224)),
+    "ConvNeXtV2-T": _timm("convnextv2_tiny", images(64, 224)),
+    "ViT-B/16": _vision("vit_b_16", images(64, 224), last=False),
+    "ModernBERT": _text("ModernBertForMaskedLM", masked_tokens(16, 1024, 50368)),
+    "DynUNet": _dyn_unet(labelled_images(2, 128, 128, 128, channels=1, classes=3), (32, 64, 128, 256, 320, 320)),
+    "EfficientNetV2-S": _vision("efficientnet_v2_s", images(64, 300)),
+    "MobileNetV3-L": _vision("mobilenet_v3_large", images(128, 224)),
+    "DeepLabV3-R50": _vision(
+        "segmentation.deeplabv3_resnet50", labelled_images(8, 512, 512), pixel_loss, weights_backbone=None
+    ),
+    "Gemma 2 8x1024": _text("Gemma2ForCausalLM", tokens(4, 1024, 256000), **_GEMMA2),
+    "T5-base": _transformer("T5ForConditionalGeneration", sequence_pairs(16, 512, 128, 32128), **_T5),
+    "Whisper-small": _transformer(
+        "WhisperForConditionalGeneration", spectrograms(16, 80, 3000, 128, 51865), **_WHISPER
+    ),
+    "UNet2DCondition": _unet("UNet2DConditionModel", noised(8, 4, 64, (77, 768)), cross_attention_dim=768),
+    "DINOv2-B": Model("transformers", "Dinov2ForImageClassification", _DINOV2, images(64, 224), class_loss),
+    "SegFormer-B2": _transformer(
+        "SegformerForSemanticSegmentation", scenes(8, 512, 150), num_labels=150, **_SEGFORMER_B2
+    ),
+    "RegNetY-3.2GF": _vision("regnet_y_3_2gf", images(96, 224)),
+    "DenseNet-121": _vision("densenet121", images(64, 224)),
+    "R(2+1)D-18": _vision("video.r2plus1d_18", images(16, 3, 16, 112, 112, classes=400), last=False),
+}
+"""In the order of their importance, which is that in which they are measured."""
+
+_SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+_FEW = {**_SMALL, "vocab_size": 64}
+_NARROW = {"layers_per_block": 1, "block_out_channels": (8, 16), "norm_num_groups": 4, "sample_size": 16}
+TINY: dict[str, Model] = {
+    "Llama 12x768": _text("LlamaForCausalLM", tokens(2, 16, 64), **_FEW),
+    "BERT-base": _text("BertForMaskedLM", masked_tokens(2, 16, 64), **_FEW),
+    "GPT-2": _text("GPT2LMHeadModel", tokens(2, 16, 64), n_embd=32, n_layer=2, n_head=2, vocab_size=64),
+    "UNet2D": _unet(
+        "UNet2DModel",
+        noised(2, 3, 16),
+        down_block_types=("DownBlock2D", "AttnDownBlock2D"),
+        up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+        **_NARROW,
+    ),
+    "wav2vec 2.0": _transformer(
+        "Wav2Vec2ForCTC",
+        speech(2, 8000, 5, 32),
+        conv_dim=(16, 16),
+        conv_stride=(10, 8),
+        conv_kernel=(20, 8),
+        num_conv_pos_embeddings=4,
+        num_conv_pos_embedding_groups=2,
+        **_WAV2VEC,
+        **_SMALL,
+    ),
+    "ResNet-50": _vision("resnet18", images(2, 64, classes=10), num_classes=10),
+    "ConvNeXtV2-T": _timm("convnextv2_atto", images(2, 64, classes=10), num_classes=10),
+    "DynUNet": _dyn_unet(labelled_images(1, 8, 8, 8, channels=1, classes=3), (4, 8, 8)),
+    "MobileNetV3-L": _vision("mobilenet_v3_small", images(2, 64, classes=10), num_classes=10),
+    "T5-base": _transformer(
+        "T5ForConditionalGeneration",
+        sequence_pairs(2, 16, 8, 64),
+        d_model=32,
+        d_kv=16,
+        d_ff=64,
+        num_layers=2,
+        num_heads=2,
+        vocab_size=64,
+        decoder_start_token_id=0,
+    ),
+}
+"""A model of each family, by the name of the one whose place it takes."""

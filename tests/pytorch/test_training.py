@@ -13,7 +13,6 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
-from train_models import Transformer
 
 import gradkern.torch
 
@@ -23,9 +22,32 @@ STEPS, BATCH, LENGTH = 300, 8, 16
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
-def text_model() -> nn.Module:
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.heads, self.qkv, self.out = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        qkv = self.qkv(self.norms[0](x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        y = functional.scaled_dot_product_attention(*qkv.unbind(), is_causal=True)
+        x = x + self.out(y.transpose(1, 2).flatten(2))
+        return x + self.mlp(self.norms[1](x))
+
+
+class TextModel(nn.Module):
     """A GPT of two layers, which predicts the next character."""
-    return Transformer(2, 32, 2, LENGTH, 128)
+
+    def __init__(self, width: int = 32, heads: int = 2, characters: int = 128) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(characters, width)
+        self.positions = nn.Parameter(torch.zeros(LENGTH, width))
+        self.blocks = nn.Sequential(*[Block(width, heads) for _ in range(2)])
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, characters, bias=False)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(self.blocks(self.embedding(ids) + self.positions)))
 
 
 def text_batches() -> Iterator[Batch]:
@@ -66,7 +88,7 @@ def image_batches() -> Iterator[Batch]:
 
 
 CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Iterator[Batch]]]] = {
-    "GPT on characters": (text_model, text_batches),
+    "GPT on characters": (TextModel, text_batches),
     "ResNet on digits": (image_model, image_batches),
 }
 

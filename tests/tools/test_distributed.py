@@ -17,7 +17,7 @@ pytestmark = pytest.mark.torch
 def torchrun(size: int, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    command += [str(ROOT / "tools" / tool), *arguments]
+    command += [str(ROOT / "tests" / "helpers" / "run_tool.py"), str(ROOT / "tools" / tool), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
 
 

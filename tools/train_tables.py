@@ -1,0 +1,105 @@
+"""What tools/train_bench.py measured, as tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kernel_kinds import KINDS
+from markdown_table import table
+
+__all__ = ["gains", "geometric_mean", "kinds", "ratio", "steps"]
+
+Row = dict[str, Any]
+_PEERS = {"gradkern": "compile", "gradkern+graph": "compile+graph", "gradkern loss": "compile loss"}
+
+
+def ratio(row: Row, column: str) -> float | None:
+    """The time of torch.compile, in the same call, over that of one of gradkern's columns."""
+    ours, theirs = (_ms(row, each) for each in (column, _PEERS[column]))
+    return theirs / ours if ours and theirs else None
+
+
+def geometric_mean(numbers: Iterable[float]) -> float:
+    logs = [math.log(each) for each in numbers]
+    return math.exp(sum(logs) / len(logs))
+
+
+def gains(rows: Sequence[Row]) -> str:
+    """A line for each model: its step by every column, and what gradkern gains over torch.compile."""
+    plain = ("eager", "enable", "compile", "gradkern", "compile+graph", "gradkern+graph")
+    lines = []
+    for row in rows:
+        times = {each: _ms(row, each) for each in plain}
+        over = [_number(ratio(row, each), 3) for each in ("gradkern", "gradkern+graph")]
+        cells = [_number(ms, 1) for ms in times.values()]
+        lines.append([_name(row), _gpu(row), *cells[:4], over[0], *cells[4:], over[1]])
+    head = ["model (batch)", "GPU", *plain[:4], "compile / gradkern", *plain[4:], "the same in a graph"]
+    means = []
+    for column in ("gradkern", "gradkern+graph"):
+        found = [each for each in (ratio(row, column) for row in rows) if each]
+        means.append(f"{geometric_mean(found):.3f} of {len(found)}" if found else "")
+    return f"{table(head, lines)}\n\nGeometric means: {means[0]} rows" + (
+        f", in a graph {means[1]}." if means[1] else "."
+    )
+
+
+def steps(rows: Sequence[Row]) -> str:
+    """A line for each cell, with its reason where there is no time."""
+    head = [
+        "model (batch)",
+        "GPU",
+        "column",
+        "ms",
+        "quartiles",
+        "kernels ms",
+        "MiB",
+        "gradient error",
+        "sites",
+        "commit",
+    ]
+    lines: list[list[str]] = []
+    for row in rows:
+        machine = row["machine"]
+        where = [_name(row), _gpu(row)]
+        if "error" in row:
+            lines.append([*where, "", row["error"], *[""] * 5, machine["commit"]])
+        for column, each in row.get("columns", {}).items():
+            quartiles = "{:.2f} to {:.2f}".format(*each["quartiles"]) if "quartiles" in each else ""
+            time = each.get("error") or _number(each.get("ms"), 2)
+            error = f"{each['gradient_error']:.2e}" if "gradient_error" in each else ""
+            sites = f"{each['fused']} of {each['fused'] + sum(each['left'].values())}" if "fused" in each else ""
+            numbers = [_number(each.get("kernels_ms"), 2), _number(each.get("memory_mib"), 0)]
+            lines.append([*where, column, time, quartiles, *numbers, error, sites, machine["commit"]])
+    return table(head, lines)
+
+
+def kinds(rows: Sequence[Row], columns: Sequence[str] = ("eager", "compile", "gradkern")) -> str:
+    """The milliseconds of a step's kernels by kind."""
+    lines = [
+        [_name(row), column, _number(each["kernels_ms"], 2), *(_number(each["kinds"].get(kind), 2) for kind in KINDS)]
+        for row in rows
+        for column, each in row.get("columns", {}).items()
+        if column in columns and "kinds" in each
+    ]
+    return table(["model (batch)", "column", "kernels", *KINDS], lines)
+
+
+def _ms(row: Row, column: str) -> float | None:
+    return row.get("columns", {}).get(column, {}).get("ms")
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def _name(row: Row) -> str:
+    """The model, and the sizes of its largest input."""
+    shapes = row.get("batch", {}).values()
+    largest = max(shapes, key=math.prod, default=())
+    return f"{row['model']} ({'x'.join(map(str, largest))})" if largest else row["model"]
+
+
+def _gpu(row: Row) -> str:
+    return row["machine"].get("gpu", "CPU").removeprefix("NVIDIA ").partition(" ")[0]
