@@ -30,16 +30,10 @@ CONV: Any = import_module("torch.backends.cudnn").conv  # it has no types
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    before = registered()
     gradkern.torch.forget()
     yield
     gradkern.torch.disable()
     gradkern.torch.forget()
-    assert registered() == before
-
-
-def registered() -> list[str]:
-    return [torch._C._dispatch_dump(f"aten::{each.name}") for each in switch.TRANSLATIONS]
 
 
 class LayerNorm:
@@ -100,16 +94,44 @@ def test_nothing_is_taken_before_it_is_enabled_and_after_it_is_disabled() -> Non
     assert not gradkern.torch.is_enabled()
 
 
-def test_disable_puts_back_every_entry_of_pytorchs_tables() -> None:
-    def tables() -> list[str]:
-        return [torch._C._dispatch_dump(f"aten::{each.name}") for each in switch.TRANSLATIONS]
+def every_operator() -> Callable[[], list[torch.Tensor]]:
+    """A step of one layer of each kind: its gradients."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 6, 8, requires_grad=True)
+    kernel, vector = torch.randn(4, 4, 3, 3, requires_grad=True), torch.randn(8, requires_grad=True)
+    scale = torch.randn(4, requires_grad=True)
 
-    before = tables()
-    with gradkern.torch.enabled(devices="cpu"):
-        replaced = [one != other for one, other in zip(tables(), before, strict=True)]
-        assert replaced == [each.active for each in switch._kernels() if each.key == "CPU"]
-        assert replaced.count(True) >= 5
-    assert tables() == before
+    def step() -> list[torch.Tensor]:
+        y = functional.batch_norm(functional.conv2d(x, kernel, padding=1), None, None, scale, training=True)
+        loss = functional.rms_norm(functional.layer_norm(functional.gelu(y), (8,), vector), (8,), vector)
+        return list(torch.autograd.grad(loss.square().sum(), (x, kernel, vector, scale)))
+
+    return step
+
+
+def test_disabled_every_call_has_pytorchs_bits_and_none_is_counted() -> None:
+    step = every_operator()
+    expected = step()
+    for _ in range(2):
+        with gradkern.torch.enabled(devices="cpu", min_bytes=0, plan="now"):
+            step()
+            step()
+        before = counts()
+        assert before[0] >= 4
+        assert all(torch.equal(*pair) for pair in zip(step(), expected, strict=True))
+        assert counts() == before
+
+
+def test_options_change_on_what_stays_in_front() -> None:
+    step = LayerNorm().step
+    ways: list[tuple[dict[str, Any], int]] = [
+        ({"plan": "now"}, 1), ({"ops": "gelu"}, 1), ({"min_bytes": 6 * 40 * 4 + 1}, 1), ({}, 3),
+    ]  # fmt: skip
+    for options, expected in ways:
+        with gradkern.torch.enabled(**{"devices": "cpu", "min_bytes": 0, **options}):
+            step()
+            step()
+        assert counts()[0] == expected
 
 
 def test_without_being_told_a_step_is_never_planned() -> None:
@@ -437,11 +459,112 @@ def test_with_and_without_a_weight_are_two_signatures(overrides: Any) -> None:
     assert counts() == (2, 2)
 
 
-def test_many_sizes_are_bounded(overrides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradkern.torch.overrides.kernel._MOST", 4)
+def test_of_too_many_kinds_of_calls_the_oldest_is_forgotten(overrides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "MOST", 4)
     for rows in range(2, 12):
+        for _ in range(3):
+            LayerNorm(rows).step()
+    *rows, others = gradkern.torch.report()
+    assert [row.signature[:9] for row in rows] == [f"f32[{rows}, 40"[:9] for rows in (8, 9, 10, 11)]
+    assert [(row.taken, row.declined) for row in rows] == [(2, 1)] * 4
+    assert (others.signature, others.taken, others.declined) == ("6 other kinds of calls", 12, 6)
+    assert others.reason == "forgotten: more than 4096 had come"
+    assert sum(len(each._runs) for each in switch._kernels()) == 4
+
+
+def test_what_tune_has_planned_outlives_kinds_of_calls_that_it_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of sentences of other lengths."""
+    monkeypatch.setattr(kernels, "MOST", 4)
+    tuned = LayerNorm(2)
+    gradkern.torch.enable(devices="cpu", min_bytes=0, only_faster=False)
+    gradkern.torch.tune(tuned.step)
+    for rows in range(3, 13):
         LayerNorm(rows).step()
-    assert len(gradkern.torch.report()) <= 4
+    tuned.step()
+    assert counts() == (1, 11)
+
+
+# --- what fails -------------------------------------------------------------------------------------------------------
+
+ERRORS = [
+    OSError(28, "No space left on device"), TypeError("no such signature"), RuntimeError("LLVM ERROR"), MemoryError(),
+    RecursionError("maximum recursion depth exceeded"), torch.OutOfMemoryError("CUDA out of memory"),
+    gradkern.ProviderError("no memory for scratch"),
+]  # fmt: skip
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def function(*args: Any, **named: Any) -> Any:
+        raise error
+
+    return function
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+@pytest.mark.parametrize("part", ["plan_for", "runner", "asked"])
+def test_a_call_whose_planning_fails_is_pytorchs_and_training_goes_on(
+    part: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = LayerNorm()
+    bits = model.step()
+    gradkern.torch.enable(devices="cpu", min_bytes=0, plan="now")
+    monkeypatch.setattr(kernels, part, raising(error))
+    for _ in range(3):
+        assert torch.equal(model.step(), bits)
+    (row,) = gradkern.torch.report()
+    assert (row.taken, row.declined) == (0, 3)
+    assert str(error) in row.reason
+    if not isinstance(error, gradkern.GradkernError):
+        assert type(error).__name__ in row.reason
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+def test_a_call_that_fails_is_pytorchs_and_the_report_says_why(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, failing = LayerNorm(), True
+    bits = model.step()
+    runner = kernels.runner
+
+    def made(*arguments: Any) -> Any:
+        run = runner(*arguments)
+        return lambda tensors: raising(error)() if failing else run(tensors)
+
+    monkeypatch.setattr(kernels, "runner", made)
+    gradkern.torch.enable(devices="cpu", min_bytes=0, plan="now")
+    for _ in range(3):
+        assert torch.equal(model.step(), bits)
+    (row,) = gradkern.torch.report()
+    assert (row.taken, row.declined) == (0, 3)
+    assert str(error) in row.reason
+    failing = False
+    model.step()
+    again = isinstance(error, gradkern.GradkernError | MemoryError | torch.OutOfMemoryError)
+    assert counts() == ((1, 3) if again else (0, 4))  # what memory was lacking for is tried again
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+def test_what_fails_can_warn_or_raise(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "plan_for", raising(error))
+    step = LayerNorm().step
+    with gradkern.torch.enabled(devices="cpu", min_bytes=0, plan="now", on_refusal="warn"):
+        with pytest.warns(RuntimeWarning, match="is left to PyTorch: "):
+            step()
+        step()
+    gradkern.torch.forget()
+    with gradkern.torch.enabled(devices="cpu", min_bytes=0, plan="now", on_refusal="raise"):
+        for _ in range(2):
+            with pytest.raises(gradkern.ProviderError, match="is left to PyTorch: "):
+                step()
+
+
+def test_an_interrupt_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(**asked: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kernels, "plan_for", interrupt)
+    with gradkern.torch.enabled(devices="cpu", min_bytes=0, plan="now"), pytest.raises(KeyboardInterrupt):
+        LayerNorm().step()
 
 
 def test_a_report_tells_how_long_calls_take_if_it_was_asked_to() -> None:

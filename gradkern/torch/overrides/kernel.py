@@ -24,9 +24,9 @@ from gradkern.torch.overrides.runners import Run, runner
 from gradkern.torch.overrides.signatures import Asked, Counter, Signature, asked, random_args, recogniser
 from gradkern.torch.overrides.timing import synchronize
 
-__all__ = ["Kernel"]
+__all__ = ["MOST", "Kernel"]
 
-_MOST, _MOST_ALIKE = 4096, 16
+MOST, _MOST_ALIKE = 4096, 16
 _planning = locks.reentrant_lock()  # a search that times kernels must have the device to itself
 
 
@@ -42,6 +42,7 @@ class Kernel:
         self.translation, self.key = translation, key
         self.options = Options()
         self.small = Counter()  # calls under the gate
+        self.forgotten = Forgotten()
         self._table: dict[Any, tuple[Signature, ...]] = {}
         self._runs: dict[tuple[Asked, Any], Run] = {}
         self._least = 0
@@ -72,12 +73,14 @@ class Kernel:
         self._active = True
 
     def disable(self) -> None:
-        """Until the next `enable`, which finds plans and verdicts as they are."""
+        """Hand every call on to PyTorch's kernel until the next `enable`, which finds plans and verdicts as they are.
+
+        The override stays: PyTorch's table of kernels is not safe to change while other threads train.
+        """
         self._active = False
-        self.override.remove()
 
     def rest(self, reason: str) -> None:
-        """Leave the operator to PyTorch as if there were no gradkern, until `wake`."""
+        """Leave the operator to PyTorch as if there were no gradkern, until `wake`: in `tune`, between steps."""
         if self.override.remove():
             self.resting = reason
 
@@ -105,12 +108,13 @@ class Kernel:
             self._table.clear()
             self._runs.clear()
             self.small = Counter()
+            self.forgotten = Forgotten()
         if self._active:
             self.wake()
         self.resting = ""
 
     def plan(self, signature: Signature) -> None:
-        """Plan for a signature that waits: compile, and search at once. Never raises for a refusal."""
+        """Plan for a signature that waits: compile, and search at once. Where that fails, the calls are PyTorch's."""
         question = signature.asked
         if question is None or not signature.waits:
             return
@@ -121,9 +125,9 @@ class Kernel:
                 if run is None:
                     run = self._runs[question, flags] = self._planned(question, flags)
                 signature.run = run
-            except GradkernError as error:
+            except Exception as error:
                 _raise_if_lost(error)
-                signature.reason = str(error)
+                signature.reason = _said(error)
 
     def wanted(self, signature: Signature) -> Wanted | None:
         """What the plan of a signature needs, if it waits for one."""
@@ -159,13 +163,14 @@ class Kernel:
             if run is not None:
                 try:
                     results = signature.taken_time(x.device, run, tensors) if self._timed else run(tensors)
-                except GradkernError as error:  # such as no memory left for scratch
-                    results = None
-                    self._refused(signature, str(error))
-                if results is not None:
-                    signature.taken.tick()
-                    finish = signature.asked.finish  # pyright: ignore[reportOptionalMemberAccess]
-                    return finish(results, args, partial(self.override.original, keys)) if finish else results
+                    if results is not None:
+                        finish = signature.asked.finish  # pyright: ignore[reportOptionalMemberAccess]
+                        if finish:
+                            results = finish(results, args, partial(self.override.original, keys))
+                        signature.taken.tick()
+                        return results
+                except Exception as error:  # PyTorch's kernel answers, and raises its own if it fails, too
+                    self._failed(signature, error)
             elif self._raises and signature.reason:
                 self._refused(signature, signature.reason)
             signature.declined.tick()
@@ -185,11 +190,12 @@ class Kernel:
             question = asked(self.translation.request(*args, **named), tensors, answer)
         except Declined as declined:
             reason = str(declined)
+        except Exception as error:
+            reason = _said(error)
         args_again = random_args(args, named)
         signature = Signature(recogniser(tensors), key, _text(tensors, key[1]), question, reason, args_again)
         with self._changing:
-            if len(self._table) >= _MOST:
-                self._table.clear()
+            self._make_room()
             alike = [each for each in self._table.get(key, ()) if not each.fits(*tensors)]
             self._table[key] = (*alike[1 - _MOST_ALIKE :], signature)
         signature.declined.tick()
@@ -198,6 +204,29 @@ class Kernel:
         if signature.reason:
             self._refused(signature, signature.reason, first=True)
         return answer
+
+    def _make_room(self) -> None:
+        """Forget the oldest kind of calls, once there are too many: of those that PyTorch answers, if there are any."""
+        while len(self._table) >= MOST:
+            planned = (any(each.run for each in alike) for alike in self._table.values())
+            first = next((key for key, has in zip(self._table, planned, strict=True) if not has), None)
+            gone = self._table.pop(next(iter(self._table)) if first is None else first)
+            self.forgotten.add(gone)
+            runs = [each.run for each in gone if each.run is not None]
+            for question in [each for each, run in self._runs.items() if run in runs] if runs else ():
+                del self._runs[question]
+
+    def _failed(self, signature: Signature, error: Exception) -> None:
+        """Note why a call is PyTorch's that gradkern has begun to answer. The next of its kind is tried again if memory
+        was lacking, or if the provider has refused this one; after any other error all of them are PyTorch's.
+        """
+        reason = _said(error)
+        lasts = not isinstance(error, GradkernError | MemoryError | torch.OutOfMemoryError)
+        if lasts:
+            signature.decline(reason)
+        else:
+            signature.failure = reason
+        self._refused(signature, reason, first=lasts)
 
     def _refused(self, signature: Signature, reason: str, first: bool = False) -> None:
         """Say so, if that is wanted."""
@@ -210,7 +239,26 @@ class Kernel:
         warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
-def _raise_if_lost(error: GradkernError) -> None:
+class Forgotten:
+    """Kinds of calls that there was no more room for: how many, and how often gradkern and PyTorch answered them."""
+
+    def __init__(self) -> None:
+        self.kinds = self.taken = self.declined = 0
+
+    def add(self, signatures: tuple[Signature, ...]) -> None:
+        self.kinds += len(signatures)
+        self.taken += sum(each.taken.value for each in signatures)
+        self.declined += sum(each.declined.value for each in signatures)
+
+
+def _said(error: Exception) -> str:
+    """What an error says; of one that is none of gradkern's own, its class, too."""
+    if isinstance(error, GradkernError):
+        return str(error)
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _raise_if_lost(error: Exception) -> None:
     """Raise it where a kernel's fault has taken the device from this process: what runs next fails, too, and does not
     tell why.
     """

@@ -22,6 +22,9 @@ _lock = locks.reentrant_lock()  # registrations stack up: they are made and undo
 class Override:
     """One aten operator at one dispatch key, answered by `body(keys, *args, **named)` while it is installed.
 
+    Autograd's threads look kernels up without a lock and without the GIL: one may have found `body` and not called it
+    yet when it is removed. So what PyTorch has registered is never freed.
+
     original   calls the kernel that was there before, `original(keys, *args, **named)`
     """
 
@@ -30,6 +33,7 @@ class Override:
         self._body = body
         self._library: torch.library.Library | None = None
         self._below: Any = None
+        self._registrations: list[Any] = []  # keeps the kernel objects that PyTorch has made of `body`
 
     @property
     def installed(self) -> bool:
@@ -77,6 +81,7 @@ class Override:
         with warnings.catch_warnings():  # that a kernel is replaced is what was asked for
             warnings.filterwarnings("ignore", message="Warning only once for all operators", category=UserWarning)
             library.impl(self.name, self._body, self.key, with_keyset=True, allow_override=True)
+        self._registrations.append(torch.library.get_kernel(f"aten::{self.name}", self.key))
         return library
 
     def _is_on_top(self) -> bool:

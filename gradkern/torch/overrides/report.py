@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gradkern.torch.compile_backend.findings import Finding, shown
-from gradkern.torch.overrides.kernel import Kernel
+from gradkern.torch.overrides.kernel import MOST, Kernel
 from gradkern.torch.overrides.signatures import Signature
 from gradkern.torch.overrides.timing import mean
 
@@ -18,7 +18,8 @@ class Row:
     """Calls that are alike.
 
     taken, declined   how many calls gradkern answered, and how many PyTorch's own kernel
-    reason            why PyTorch's kernel answers the next such call; "" where gradkern does
+    reason            why PyTorch's kernel answers the next such call; "" where gradkern does. Where it could not at the
+                      last such call, what failed: it tries again
     taken_us, declined_us   microseconds that one call takes on the device, in the mean; None without enable(timed=True)
     """
 
@@ -84,12 +85,18 @@ def report_of(kernels: Iterable[Kernel], compiled: tuple[Finding, ...]) -> Repor
         name, device = kernel.translation.name, kernel.key.lower()
         found: dict[tuple[str, str], list[Signature]] = {}
         for each in kernel.signatures():
-            reason = "waits for a plan: gradkern.torch.tune" if each.waits else each.reason or kernel.resting
+            reason = each.reason or kernel.resting or (each.failure and f"failed, is tried again: {each.failure}")
+            if each.waits:
+                reason = "waits for a plan: gradkern.torch.tune"
             found.setdefault((each.text, reason), []).append(each)
         for (text, reason), alike in found.items():
             taken, declined = sum(each.taken.value for each in alike), sum(each.declined.value for each in alike)
             times = (mean(each.taken_time for each in alike), mean(each.declined_time for each in alike))
             rows.append(Row(name, device, text, taken, declined, reason, *times))
+        gone = kernel.forgotten
+        if gone.kinds:
+            what, reason = f"{gone.kinds} other kinds of calls", f"forgotten: more than {MOST} had come"
+            rows.append(Row(name, device, what, gone.taken, gone.declined, reason))
         if kernel.small.value:
             least = kernel.options.least(kernel.translation.group)
             what, reason = ("small tensors", f"fewer than {least} bytes") if least else ("empty tensors", "it is empty")

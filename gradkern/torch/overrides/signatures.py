@@ -142,6 +142,7 @@ class Signature:
     fits     whether tensors are like those of the first such call
     run      computes the results of such a call from its tensors; None where PyTorch's kernel answers
     reason   why it does; "" where gradkern answers, or nobody has asked it to yet
+    failure  why gradkern could not answer the last such call that it failed at; others are tried all the same
     asked    None where the call is none of gradkern's
     args     the first such call's, for a call that only takes time: what makes a tensor of random numbers in the place
              of each tensor; None where that cannot be
@@ -149,7 +150,7 @@ class Signature:
     """
 
     __slots__ = (
-        *("args", "asked", "comparison", "declined", "declined_time"),
+        *("args", "asked", "comparison", "declined", "declined_time", "failure"),
         *("fits", "key", "reason", "run", "taken", "taken_time", "text"),
     )
 
@@ -164,6 +165,7 @@ class Signature:
     ) -> None:
         self.fits, self.key, self.text, self.asked, self.reason, self.args = fits, key, text, asked, reason, args
         self.comparison: Any = None
+        self.failure = ""
         self.run: Callable[[tuple[torch.Tensor, ...]], Any] | None = None
         self.taken, self.declined = Counter(), Counter()
         self.taken_time, self.declined_time = Timer(), Timer()

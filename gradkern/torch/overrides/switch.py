@@ -106,9 +106,14 @@ def _there(kernel: Kernel) -> bool:
 
 
 def disable() -> None:
-    """Put PyTorch's own kernels back. Plans, and what `tune` has left to PyTorch, are kept for the next `enable`."""
+    """Let PyTorch's own kernels answer again. Plans, and what `tune` has left to PyTorch, are kept for the next
+    `enable`.
+
+    gradkern stays in front of PyTorch's kernels and hands every call on to them, which costs the host 3 us: to take it
+    out while other threads train is not safe.
+    """
     with _changing:
-        for kernel in reversed(_kernels()):
+        for kernel in _kernels():
             kernel.disable()
         _leave_whole(())
         _options.clear()
