@@ -1,7 +1,7 @@
 """Partial evaluation of a kernel's source: what is constant when a kernel is built is folded before Numba sees it.
 
-Kernels are closures over the constants of their form, and half of their statements are for other forms. Numba prunes
-them after it has inlined, renamed and analysed them; taken out of the source they cost nothing. `folded` reads a
+Kernels are closures over the constants of their config, and half of their statements are for other configs. Numba
+prunes them after it has inlined, renamed and analysed them; taken out of the source they cost nothing. `folded` reads a
 function's source and gives a function of the same arguments in which
 
     a closure's or a module's number, truth value, text or None is written in place of its name

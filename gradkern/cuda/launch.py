@@ -21,7 +21,16 @@ from gradkern.system import locks
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
-__all__ = ["Form", "Kernel", "Launch", "LaunchPlan", "kernel_of", "kernel_of_form", "named", "resident_clusters"]
+__all__ = [
+    "Kernel",
+    "KernelConfig",
+    "Launch",
+    "LaunchPlan",
+    "kernel_of",
+    "kernel_of_config",
+    "named",
+    "resident_clusters",
+]
 
 _lock = locks.lock()
 _loaded: dict[tuple[str, Device], Kernel] = {}
@@ -51,7 +60,9 @@ class Kernel:
             if cluster == 1:
                 each = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(self.function, threads, self.shared_bytes)
                 return int(check(each, "asking for the occupancy")) * self.device.processors
-            config = _config(self.device.processors // cluster * cluster, threads, self.shared_bytes, cluster, False)
+            config = _launch_config(
+                self.device.processors // cluster * cluster, threads, self.shared_bytes, cluster, False
+            )
             count = driver.cuOccupancyMaxActiveClusters(self.function, config)
             # of the whole device: a margin takes its share, but more of them where others' blocks lie scattered
             clusters = int(check(count, "asking for the clusters"))
@@ -72,7 +83,7 @@ def resident_clusters(device: Device, cluster: int, threads: int) -> int:
     return probe.resident_blocks(threads, cluster) // cluster
 
 
-class Form(Protocol):
+class KernelConfig(Protocol):
     """A kernel's constants, from which follow its name in a profiler and what one block takes of a multiprocessor."""
 
     @property
@@ -88,18 +99,20 @@ class Form(Protocol):
     def shared_bytes(self) -> int: ...
 
 
-def kernel_of_form(device: Device, builder: str, form: Form, *more: Any, arguments: int, cluster: int = 1) -> Kernel:
-    """`kernel_of` the constants `form` and `more`, with the name, the threads and the memory of the form."""
+def kernel_of_config(
+    device: Device, builder: str, config: KernelConfig, *more: Any, arguments: int, cluster: int = 1
+) -> Kernel:
+    """`kernel_of` the constants `config` and `more`, with the name, the threads and the memory of the config."""
     return kernel_of(
         device,
         builder,
-        form,
+        config,
         *more,
-        name=form.name,
+        name=config.name,
         arguments=arguments,
-        threads=form.threads,
-        blocks_per_processor=form.blocks_per_processor,
-        shared_bytes=form.shared_bytes,
+        threads=config.threads,
+        blocks_per_processor=config.blocks_per_processor,
+        shared_bytes=config.shared_bytes,
         cluster=cluster,
     )
 
@@ -166,7 +179,7 @@ class Launch:
         cooperative: bool = False,
     ) -> None:
         self.kernel, self.grid, self.threads, self.cluster = kernel, grid, threads, cluster
-        self._config = _config(grid, threads, kernel.shared_bytes, cluster, cooperative)
+        self._launch_config = _launch_config(grid, threads, kernel.shared_bytes, cluster, cooperative)
         order = [*changing, *(index for index in range(len(arguments)) if index not in changing)]
         self._write = struct.Struct(f"{len(changing)}q").pack_into
         self._values = (ctypes.c_int64 * len(arguments))(*(arguments[index] for index in order))
@@ -182,9 +195,9 @@ class Launch:
         with self._lock:  # the argument block is this object's own
             self._write(self._values, 0, *values)
             if stream != self._stream:
-                self._config.hStream = driver.CUstream(stream)
+                self._launch_config.hStream = driver.CUstream(stream)
                 self._stream = stream
-            status = driver.cuLaunchKernelEx(self._config, self.kernel.function, self._address, 0)
+            status = driver.cuLaunchKernelEx(self._launch_config, self.kernel.function, self._address, 0)
         if status[0]:
             self._retry(status, values, stream)
 
@@ -214,7 +227,7 @@ class LaunchPlan:
         self.launch((*inputs, *outputs), stream)
 
 
-def _config(grid: int, threads: int, shared_bytes: int, cluster: int, cooperative: bool) -> Any:
+def _launch_config(grid: int, threads: int, shared_bytes: int, cluster: int, cooperative: bool) -> Any:
     config = driver.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
     config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1

@@ -1,7 +1,7 @@
 """Which results of candidates are accepted: those of independent origins that agree.
 
 Libraries have returned wrong gradients (cuDNN on Hopper: pytorch issues 150700 and 163539), so no result is accepted
-on its own. Every result is compared with those before it; those that agree form a group. Where there are several
+on its own. Every result is compared with those before it; those that agree config a group. Where there are several
 groups, each is compared with elements of a float64 reference, if the task has one: groups within the bound of their
 type are accepted, or else the nearest. Without a reference the group with the most origins is accepted, if it has two
 at least; a single origin only where no other origin had a result.

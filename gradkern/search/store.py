@@ -34,7 +34,7 @@ __all__ = [
     "write",
 ]
 
-SCHEMA = 4
+SCHEMA = 5
 """Raised with every change of what a file says, and where what was found is to be searched again. It is part of the
 key: files of other schemas are not looked at.
 """

@@ -20,10 +20,13 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 from gradkern.cuda import compile as compiling
 from gradkern.cuda.device_code import intrinsics
 from gradkern.cuda.folding import folded
-from gradkern.ops.bias_gelu.cuda import form as gelu
+from gradkern.ops.bias_gelu.cuda import config as gelu
 
-FORM = gelu.choose(
-    gelu.BiasGeluForm("BiasGeluGrad_dX", "float16", "float16", ("dX", "dB"), 8, parameters_at_once=8), 768, 1 << 15, 132
+CONFIG = gelu.choose(
+    gelu.BiasGeluConfig("BiasGeluGrad_dX", "float16", "float16", ("dX", "dB"), 8, parameters_at_once=8),
+    768,
+    1 << 15,
+    132,
 )
 COMPILE = """
 import hashlib, json, sys
@@ -31,25 +34,25 @@ from gradkern.cuda import compile as compiling
 if sys.argv[1] == "other release":
     compiling.TESTED = "0.29."
 from dataclasses import replace
-from gradkern.kernels.channels.tiles_form import ARGUMENTS
-from gradkern.ops.bias_gelu.cuda import form as gelu
+from gradkern.kernels.channels.tiles_config import ARGUMENTS
+from gradkern.ops.bias_gelu.cuda import config as gelu
 from gradkern.ops.bias_gelu.cuda.kernel import build
-FORM = gelu.{form}
-def made(form, capability):
+CONFIG = gelu.{config}
+def made(config, capability):
     return compiling.compile_kernel(
-        build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor, form.name
+        build(config), len(ARGUMENTS), capability, config.threads, config.blocks_per_processor, config.name
     )
 if sys.argv[1] == "after others":
-    made(replace(FORM, operator="BiasFastGeluGrad_dX"), (9, 0))
-    made(FORM, (9, 0))
-kernel = made(FORM, (8, 0))
+    made(replace(CONFIG, operator="BiasFastGeluGrad_dX"), (9, 0))
+    made(CONFIG, (9, 0))
+kernel = made(CONFIG, (8, 0))
 print(json.dumps([compiling.front_end() is None, hashlib.sha256(kernel.cubin).hexdigest(), kernel.spilled, kernel.ptx]))
 """
 
 
 def compiled(how: str) -> tuple[bool, str, int, str]:
     """In a process of its own: whether Numba's own front end compiled it, the kernel's digest, spills and PTX."""
-    code = COMPILE.replace("{form}", repr(FORM))
+    code = COMPILE.replace("{config}", repr(CONFIG))
     done = subprocess.run([sys.executable, "-c", code, how], capture_output=True, text=True, check=True)
     own, digest, spilled, ptx = json.loads(done.stdout)
     return own, digest, spilled, ptx

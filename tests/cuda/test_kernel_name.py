@@ -1,4 +1,4 @@
-"""Kernels have names that a profiler shows and that tell operators, types and forms apart."""
+"""Kernels have names that a profiler shows and that tell operators, types and configs apart."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from helpers.layer_norm import ALL_OUTPUTS, INVERTIBLE, LAYER, SIMPLIFIED
 
 from gradkern.cuda.device_code.kernel_name import MOST_LETTERS, kernel_name, operator_words
-from gradkern.ops.bias_gelu.cuda import form as gelu
-from gradkern.ops.layer_norm.cuda import form as norm
+from gradkern.ops.bias_gelu.cuda import config as gelu
+from gradkern.ops.layer_norm.cuda import config as norm
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,9 @@ def test_a_name_is_letters_digits_and_underscores_and_not_long() -> None:
 
 def test_forms_have_names_of_their_own() -> None:
     norms = [
-        norm.LayerNormForm(operator, data, data, data, data, "float32", frozenset(outputs), 8, lanes, 2, 4, phase=phase)
+        norm.LayerNormConfig(
+            operator, data, data, data, data, "float32", frozenset(outputs), 8, lanes, 2, 4, phase=phase
+        )
         for operator in (LAYER, SIMPLIFIED, INVERTIBLE)
         for data in ("float16", "bfloat16")
         for lanes in (32, 64)
@@ -40,12 +42,12 @@ def test_forms_have_names_of_their_own() -> None:
         for phase in ("fused", "row_sums", "apply")
     ]
     gelus = [
-        gelu.BiasGeluForm(operator, "bfloat16", "bfloat16", outputs, 8, lanes)
+        gelu.BiasGeluConfig(operator, "bfloat16", "bfloat16", outputs, 8, lanes)
         for operator in ("BiasGeluGrad_dX", "BiasFastGeluGrad_dX")
         for lanes in (32, 64)
         for outputs in (("dX",), ("dX", "dB"))
     ]
-    names = {form.name for form in (*norms, *gelus)}
+    names = {config.name for config in (*norms, *gelus)}
     assert len(names) == len(norms) + len(gelus)
     assert all(re.fullmatch(rf"gradkern_\w{{1,{MOST_LETTERS - 9}}}", name) for name in names)
     assert "gradkern_layer_norm_grad_bf16_1x32x2x8" in names

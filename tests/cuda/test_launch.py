@@ -25,7 +25,7 @@ from gradkern.cuda import device as devices
 from gradkern.cuda import launch as launches
 from gradkern.cuda.compile import Compiled
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Kernel, Launch, kernel_of, kernel_of_form
+from gradkern.cuda.launch import Kernel, Launch, kernel_of, kernel_of_config
 from gradkern.errors import ProviderError
 
 CONTEXT, OTHER = 0x1000, 0x2000
@@ -136,7 +136,7 @@ def test_blocks_are_resident_beside_those_of_the_margin(fake: FakeDriver, monkey
 
 
 BUILDER = "gradkern.search.kernels:compare"
-FORM = Constants(frozenset((0, 8)))
+CONFIG = Constants(frozenset((0, 8)))
 
 
 @pytest.fixture
@@ -155,39 +155,39 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_kernel_is_loaded_once_on_each_device(fetched: list[str]) -> None:
-    first, again = (kernel_of_form(WHICH, BUILDER, FORM, arguments=4, cluster=2) for _ in range(2))
+    first, again = (kernel_of_config(WHICH, BUILDER, CONFIG, arguments=4, cluster=2) for _ in range(2))
     assert first is again
     assert first == (fetched[0], WHICH, 4096, 2)
-    kernel_of_form(replace(WHICH, index=1), BUILDER, FORM, arguments=4, cluster=2)
+    kernel_of_config(replace(WHICH, index=1), BUILDER, CONFIG, arguments=4, cluster=2)
     assert fetched == [fetched[0]] * 2
 
 
 def test_a_kernel_knows_the_margin_of_each_device_it_is_planned_for(fetched: list[str]) -> None:
     for device in (WHICH, replace(WHICH, processors=108, margin=24)):
-        made: Any = kernel_of_form(device, BUILDER, FORM, arguments=4)
+        made: Any = kernel_of_config(device, BUILDER, CONFIG, arguments=4)
         assert made[1] is device
     assert fetched == [fetched[0]] * 2  # the same machine code
 
 
 def test_the_key_tells_apart_all_that_is_compiled_in(fetched: list[str]) -> None:
     bounds: dict[str, Any] = {"name": "gradkern_kernel", "arguments": 4, "threads": 64, "blocks_per_processor": 2}
-    kernel_of(WHICH, BUILDER, FORM, **bounds)
+    kernel_of(WHICH, BUILDER, CONFIG, **bounds)
     for name in bounds:
         changed: dict[str, Any] = bounds | {name: "other" if name == "name" else 3}
-        kernel_of(WHICH, BUILDER, FORM, **changed)
-    for constants in ((), (FORM, None), (FORM, FORM), (replace(FORM, outputs=frozenset((0,))),), ("float32",)):
+        kernel_of(WHICH, BUILDER, CONFIG, **changed)
+    for constants in ((), (CONFIG, None), (CONFIG, CONFIG), (replace(CONFIG, outputs=frozenset((0,))),), ("float32",)):
         kernel_of(WHICH, BUILDER, *constants, **bounds)
-    kernel_of(WHICH, "gradkern.search.kernels:fill", FORM, **bounds)
-    kernel_of(WHICH, "gradkern.ops.conv.cuda.gemm.im2col_kernel:build", FORM, **bounds)
-    kernel_of(replace(WHICH, capability=(8, 0)), BUILDER, FORM, **bounds)
+    kernel_of(WHICH, "gradkern.search.kernels:fill", CONFIG, **bounds)
+    kernel_of(WHICH, "gradkern.ops.conv.cuda.gemm.im2col_kernel:build", CONFIG, **bounds)
+    kernel_of(replace(WHICH, capability=(8, 0)), BUILDER, CONFIG, **bounds)
     assert len(set(fetched)) == len(fetched) == 13
 
 
 def test_the_key_is_the_same_in_every_process(fetched: list[str]) -> None:
-    other = replace(FORM, outputs=frozenset((8, 0)))
-    assert repr(other) != repr(FORM)  # equal sets, in the order in which each was made
-    for form in (FORM, other):
-        kernel_of_form(WHICH, BUILDER, form, arguments=4)
+    other = replace(CONFIG, outputs=frozenset((8, 0)))
+    assert repr(other) != repr(CONFIG)  # equal sets, in the order in which each was made
+    for config in (CONFIG, other):
+        kernel_of_config(WHICH, BUILDER, config, arguments=4)
         launches._loaded.clear()
     assert fetched[0] == fetched[1]
 

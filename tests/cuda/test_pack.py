@@ -297,7 +297,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch, device: Device) -> bytes:
     monkeypatch.setattr(launches, "_loaded", {})
     monkeypatch.setattr(launches, "activate", nullcontext)
     monkeypatch.setattr(launches, "Kernel", lambda made, *_: made.cubin)
-    code: Any = launches.kernel_of_form(device, BUILDER, Constants(), arguments=4)
+    code: Any = launches.kernel_of_config(device, BUILDER, Constants(), arguments=4)
     return code
 
 

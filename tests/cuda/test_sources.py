@@ -153,7 +153,7 @@ def test_imports_in_every_shape_are_found(tmp_path: Path) -> None:
 
 def test_the_key_is_of_sources_constants_and_device(monkeypatch: pytest.MonkeyPatch) -> None:
     module = "gradkern.ops.layer_norm.cuda.kernel"
-    keys = {kernel_cache.key_of(module, form, capability) for form in ("a", "b") for capability in ((8, 0), (9, 0))}
+    keys = {kernel_cache.key_of(module, config, capability) for config in ("a", "b") for capability in ((8, 0), (9, 0))}
     keys.add(kernel_cache.key_of("gradkern.ops.bias_gelu.cuda.kernel", "a", (8, 0)))
     monkeypatch.setattr(sources, "digest", lambda *modules: "other sources")
     keys.add(kernel_cache.key_of(module, "a", (8, 0)))

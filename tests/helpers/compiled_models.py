@@ -19,12 +19,12 @@ from torch.nn import functional
 class Block(nn.Module):
     """A residual block, written in one of several forms, with a convolution in the shortcut where channels change."""
 
-    def __init__(self, channels: int, out: int, form: str) -> None:
+    def __init__(self, channels: int, out: int, config: str) -> None:
         super().__init__()
-        self.form = form
+        self.config = config
         self.one, self.norm_one = nn.Conv2d(channels, out, 3, padding=1, bias=False), nn.BatchNorm2d(out)
         self.two, self.norm_two = nn.Conv2d(out, out, 1, bias=False), nn.BatchNorm2d(out)
-        self.relu = nn.ReLU(inplace=form == "in place")
+        self.relu = nn.ReLU(inplace=config == "in place")
         short = [nn.Conv2d(channels, out, 1, bias=False), nn.BatchNorm2d(out)]
         self.short = nn.Sequential(*(short if channels != out else []))
 
@@ -32,18 +32,18 @@ class Block(nn.Module):
         y = self._activated(self.norm_one(self.one(x)))
         y = self.norm_two(self.two(y))
         identity = self.short(x)
-        if self.form == "in place":
+        if self.config == "in place":
             y += identity
-        elif self.form == "functions":
+        elif self.config == "functions":
             y = torch.add(identity, y)
         else:
-            y = y.add(identity) if self.form == "methods" else y + identity
+            y = y.add(identity) if self.config == "methods" else y + identity
         return self._activated(y)
 
     def _activated(self, y: torch.Tensor) -> torch.Tensor:
-        if self.form == "functions":
+        if self.config == "functions":
             return functional.relu(y)
-        return y.relu_() if self.form == "methods" else self.relu(y)
+        return y.relu_() if self.config == "methods" else self.relu(y)
 
 
 class Transformer(nn.Module):

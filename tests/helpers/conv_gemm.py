@@ -210,17 +210,17 @@ def defined(memory: list[Guarded], dtype: str) -> Callable[[Im2colStep, tuple[in
 
     def move(step: Im2colStep, addresses: tuple[int, int]) -> None:
         (first, second), values = addresses, list(step.arguments[2:])
-        if step.form.kernel == "gather":
+        if step.config.kernel == "gather":
             for tensor_at, matrix_at, inside in _gathered(values):
                 at(second + matrix_at, dtype)[...] = at(first + tensor_at, dtype) if inside else 0
-        elif step.form.kernel == "scatter":
+        elif step.config.kernel == "scatter":
             for tensor_at, matrix_at, inside in _scattered(values):
                 at(first + tensor_at, dtype)[...] = at(second + matrix_at, dtype) if inside else 0
-        elif step.form.kernel == "col2im":
+        elif step.config.kernel == "col2im":
             for tensor_at, places in _met(values):
-                total = sum((float(at(second + each, step.form.word)[0]) for each in places), 0.0)
+                total = sum((float(at(second + each, step.config.word)[0]) for each in places), 0.0)
                 at(first + tensor_at, dtype)[...] = total
-        elif step.form.kernel == "pack":
+        elif step.config.kernel == "pack":
             for source, target in _packed(values, np.dtype(dtype).itemsize):
                 at(second + target, dtype)[...] = at(first + source, dtype)
         else:
@@ -298,12 +298,12 @@ def _packed(values: list[int], item: int) -> Iterator[tuple[int, int]]:
 
 def _add(step: Im2colStep, at: Callable[[int, str], Any], first: int, second: int, values: list[int]) -> None:
     total, count, distance, rows, inner, taps1, taps2, *strides = values
-    item = np.dtype(step.form.word).itemsize
+    item = np.dtype(step.config.word).itemsize
     for e in range(total):
         m, row = divmod(e, rows)
         c, t = divmod(row, inner)
-        if not step.form.taps_inside:
+        if not step.config.taps_inside:
             c, t = t, c
         place = (m, c, t // (taps1 * taps2), t // taps2 % taps1, t % taps2)
-        value = sum(float(at(first + share * distance + e * item, step.form.word)[0]) for share in range(count))
-        at(second + sum(a * b for a, b in zip(place, strides, strict=True)), step.form.result)[...] = value
+        value = sum(float(at(first + share * distance + e * item, step.config.word)[0]) for share in range(count))
+        at(second + sum(a * b for a, b in zip(place, strides, strict=True)), step.config.result)[...] = value

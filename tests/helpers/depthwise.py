@@ -9,7 +9,7 @@ import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
 
 from gradkern.call import Tensor
-from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
+from gradkern.ops.conv.cuda.depthwise.config import ARGUMENTS
 from gradkern.ops.conv.cuda.problem import Problem
 from helpers.conv_problems import conv_problem
 from helpers.guarded import Guarded

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gradkern.cuda.device_code import simulated
-from gradkern.kernels.channels.streaming_form import StreamingForm, second_pass
+from gradkern.kernels.channels.streaming_config import StreamingConfig, second_pass
 from gradkern.kernels.channels.streaming_kernel import build
 from gradkern.kernels.channels.streaming_tiling import ARGUMENTS, Slabs, Tiling, best_tiling, fitted
 from gradkern.ops.batch_norm.cuda.sync import NAMES
@@ -29,7 +29,7 @@ def simulate(
     launches: int = 1,
     share: tuple[np.ndarray, np.ndarray, int] | None = None,
     counts: tuple[int, ...] = (),
-    **form: Any,
+    **config: Any,
 ) -> dict[str, np.ndarray]:
     """The results of a case, whose data is in C order or, if `last`, in channels-last order.
 
@@ -41,9 +41,9 @@ def simulate(
     kept = [axis == 1 for axis in order]
     slabs = Slabs.of(merged_axes([X.shape[axis] for axis in order], kept))
     statistic = case.inputs["saved_mean"].dtype.name
-    made = StreamingForm(
+    made = StreamingConfig(
         X.dtype.name, parameter.dtype.name, statistic, frozenset(), None, width,
-        columns=offset == 0, **{"threads": 32, **form},
+        columns=offset == 0, **{"threads": 32, **config},
     )  # fmt: skip
     made = replace(made, outputs=frozenset(NAMES[name] for name in outputs))
     gradient = replace(made, outputs=frozenset({"dX"}), centred=True, counted=bool(counts))
@@ -87,7 +87,7 @@ def simulate(
     addresses |= {"scale_total": totals[0].address, "bias_total": totals[1].address, "partial": partial.address}
     addresses |= {"counts": told.address, "counter": counter.ctypes.data, "elements": elements}
 
-    def launch(first: StreamingForm, found: Tiling, then: StreamingForm | None = None) -> None:
+    def launch(first: StreamingConfig, found: Tiling, then: StreamingConfig | None = None) -> None:
         numbers = {**addresses, **found.numbers}
         arguments = tuple(np.int64(numbers.get(name, 0)) for name in ARGUMENTS)
         simulated.launch(build(first, then), blocks, first.threads, 1, first.shared_bytes, arguments)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gradkern.cuda.device_code import simulated
-from gradkern.kernels.channels.streaming_form import StreamingForm
+from gradkern.kernels.channels.streaming_config import StreamingConfig
 from gradkern.kernels.channels.streaming_kernel import build
 from gradkern.kernels.channels.streaming_tiling import ARGUMENTS, Slabs, Tiling, best_tiling, fitted
 from gradkern.ops.dml_batch_norm.cuda.plan import NAMES
@@ -26,14 +26,14 @@ def simulate(
     outputs: tuple[str, ...] = OUTPUTS,
     offset: int = 0,
     in_place: str = "",
-    **form: Any,
+    **config: Any,
 ) -> Tiling:
     """Check what the streaming kernel makes of a case, whose arrays are in C order; the walk that was taken."""
     X, statistics = case.inputs["Input"], case.inputs["Mean"].shape
     dtype = X.dtype.name
     slabs = Slabs.of(merged_axes(X.shape, [kept == size for kept, size in zip(statistics, X.shape, strict=True)]))
     wanted = frozenset(NAMES[name] for name in outputs)
-    made = StreamingForm(dtype, dtype, dtype, wanted, EPSILON, width, columns=True, **{"threads": 32, **form})
+    made = StreamingConfig(dtype, dtype, dtype, wanted, EPSILON, width, columns=True, **{"threads": 32, **config})
     made = fitted(made, slabs)
     found = best_tiling(made, slabs, blocks)
     made = replace(made, nested=prod(found.nest) > 1)
@@ -46,7 +46,7 @@ def simulate(
 
 def launch(
     case: Case,
-    form: Any,
+    config: Any,
     kernel: Any,
     arguments: Sequence[str],
     names: Mapping[str, str],
@@ -74,7 +74,7 @@ def launch(
     addresses = {names[name]: each.address for name, each in held.items()}
     given = {**addresses, **numbers, "partial": partial.address, "counter": counter.ctypes.data}
     values = tuple(np.int64(given.get(name, 0)) for name in arguments)
-    simulated.launch(kernel, blocks, form.threads, 1, form.shared_bytes, values)
+    simulated.launch(kernel, blocks, config.threads, 1, config.shared_bytes, values)
     for each in (*held.values(), partial):
         each.check()
     case.check({name: np.array(held[name].array).reshape(shape) for name, shape in shapes.items()})

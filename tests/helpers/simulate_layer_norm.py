@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from gradkern.cuda.device_code import simulated
-from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, LayerNormForm
+from gradkern.ops.layer_norm.cuda.config import ARGUMENTS, LayerNormConfig
 from gradkern.ops.layer_norm.cuda.kernel import build
 from helpers.guarded import Guarded
 from helpers.layer_norm import Case
 
 
 def simulate(
-    form: LayerNormForm, case: Case, grid: int, offset: int = 0, strides: bool = False, in_place: str = ""
+    config: LayerNormConfig, case: Case, grid: int, offset: int = 0, strides: bool = False, in_place: str = ""
 ) -> None:
     """The results are as near to float64 as their types allow, and nothing else was written."""
     rows, columns = case.inputs["Y_grad"].shape
@@ -23,20 +23,22 @@ def simulate(
         held[name].array[...] = array
         if name != in_place:
             held[name].freeze()
-    for name in form.outputs:
+    for name in config.outputs:
         shape = (rows, columns) if name == "X_grad" else (columns,)
         held[name] = (
             held[in_place]
             if name == "X_grad" and in_place
-            else Guarded(shape, form.result if name == "X_grad" else form.parameter, offset if name == "X_grad" else 0)
+            else Guarded(
+                shape, config.result if name == "X_grad" else config.parameter, offset if name == "X_grad" else 0
+            )
         )
-    data = "Y" if form.invertible else "X"
-    inverse = "inv_std_dev" if form.has_mean else "inv_std_var"
-    scratch = Guarded((grid * max(1, form.sums) * form.column_sums.padded_columns(columns),), form.compute)
-    row_sums = Guarded((max(1, rows) * form.slices * 2,), form.compute)
+    data = "Y" if config.invertible else "X"
+    inverse = "inv_std_dev" if config.has_mean else "inv_std_var"
+    scratch = Guarded((grid * max(1, config.sums) * config.column_sums.padded_columns(columns),), config.compute)
+    row_sums = Guarded((max(1, rows) * config.slices * 2,), config.compute)
     counter = np.zeros(64, np.uint32)
     named = {
-        **form.sizes(columns),
+        **config.sizes(columns),
         **{name: held[name].address for name in held},
         "X": held[data].address,
         "bias_or_X_grad_sum": max(held[name].address if name in held else 0 for name in ("bias", "X_grad_sum")),
@@ -52,17 +54,19 @@ def simulate(
         "X_grad_stride": held["X_grad"].array.strides[0] if "X_grad" in held else 0,
     }
     arguments = tuple(np.int64(named.get(name, 0)) for name in ARGUMENTS)
-    phases = [form] if form.phase == "fused" else [replace_phase(form, "row_sums"), replace_phase(form, "apply")]
+    phases = (
+        [config] if config.phase == "fused" else [replace_phase(config, "row_sums"), replace_phase(config, "apply")]
+    )
     for phase in phases:
-        simulated.launch(build(phase), grid, form.threads, phase.launch_cluster, form.shared_bytes, arguments)
+        simulated.launch(build(phase), grid, config.threads, phase.launch_cluster, config.shared_bytes, arguments)
     for each in held.values():
         each.check()
     scratch.check()
     row_sums.check()
-    case.check({name: np.array(held[name].array) for name in form.outputs})
+    case.check({name: np.array(held[name].array) for name in config.outputs})
 
 
-def replace_phase(form: LayerNormForm, phase: str) -> LayerNormForm:
+def replace_phase(config: LayerNormConfig, phase: str) -> LayerNormConfig:
     from dataclasses import replace
 
-    return replace(form, phase=phase)
+    return replace(config, phase=phase)

@@ -7,13 +7,15 @@ from dataclasses import replace
 import numpy as np
 
 from gradkern.cuda.device_code import simulated
-from gradkern.ops.layer_norm.cuda.forward.form import ARGUMENTS, NAMES, NormForm
+from gradkern.ops.layer_norm.cuda.forward.config import ARGUMENTS, NAMES, NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.kernel import build
 from helpers.guarded import Guarded
 from helpers.norm_forward import OUTPUTS, Case
 
 
-def simulate(form: NormForm, case: Case, grid: int, offset: int = 0, strides: bool = False, in_place: str = "") -> None:
+def simulate(
+    config: NormForwardConfig, case: Case, grid: int, offset: int = 0, strides: bool = False, in_place: str = ""
+) -> None:
     """The results are as near to float64 as their types allow, and nothing else was written."""
     rows, columns = next(iter(case.inputs.values())).shape
     held: dict[str, Guarded] = {}
@@ -24,26 +26,26 @@ def simulate(form: NormForm, case: Case, grid: int, offset: int = 0, strides: bo
         if name != in_place:
             held[name].freeze()
     for name in OUTPUTS[case.operator]:
-        if NAMES[name] not in form.outputs:
+        if NAMES[name] not in config.outputs:
             continue
         if NAMES[name] in ("Y", "sum"):
-            new = Guarded((rows, columns), form.result if NAMES[name] == "Y" else form.data, offset)
+            new = Guarded((rows, columns), config.result if NAMES[name] == "Y" else config.data, offset)
             held[name] = held[in_place] if in_place and NAMES[name] == "Y" else new
         else:
-            held[name] = Guarded((rows,), form.statistic)
-    row_sums = Guarded((max(1, rows) * form.slices * 2,), form.compute)
+            held[name] = Guarded((rows,), config.statistic)
+    row_sums = Guarded((max(1, rows) * config.slices * 2,), config.compute)
     named = {
-        **form.numbers(columns, case.epsilon),
+        **config.numbers(columns, case.epsilon),
         **{NAMES[name]: each.address for name, each in held.items()},
         "row_sums": row_sums.address,
         "rows": rows,
         **{f"{NAMES[name]}_stride": each.array.strides[0] for name, each in held.items() if each.array.ndim == 2},
     }
     arguments = tuple(np.int64(named.get(name, 0)) for name in ARGUMENTS)
-    for phase in [form] if form.phase == "fused" else [replace(form, phase="row_sums"), form]:
-        cluster = form.slices if form.cluster else 1
-        simulated.launch(build(phase), grid, form.threads, cluster, form.shared_bytes, arguments)
+    for phase in [config] if config.phase == "fused" else [replace(config, phase="row_sums"), config]:
+        cluster = config.slices if config.cluster else 1
+        simulated.launch(build(phase), grid, config.threads, cluster, config.shared_bytes, arguments)
     for each in held.values():
         each.check()
     row_sums.check()
-    case.check({name: np.array(held[name].array) for name in OUTPUTS[case.operator] if NAMES[name] in form.outputs})
+    case.check({name: np.array(held[name].array) for name in OUTPUTS[case.operator] if NAMES[name] in config.outputs})

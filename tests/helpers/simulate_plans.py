@@ -13,7 +13,7 @@ import pytest
 from gradkern.call import Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code import simulated
-from gradkern.cuda.launch import Form
+from gradkern.cuda.launch import KernelConfig
 from gradkern.kernels.channels import streaming_candidate as channel_candidate
 from gradkern.kernels.channels import streaming_plan
 from helpers.guarded import Guarded
@@ -31,9 +31,9 @@ class Kernel:
         return 100
 
 
-def kernel_of_form(_device: Device, builder: str, form: Form, *more: Any, arguments: int) -> Kernel:
-    """Stands for launch.kernel_of_form."""
-    return Kernel(resolve_name(builder)(form, *more), form.shared_bytes)
+def kernel_of_config(_device: Device, builder: str, config: KernelConfig, *more: Any, arguments: int) -> Kernel:
+    """Stands for launch.kernel_of_config."""
+    return Kernel(resolve_name(builder)(config, *more), config.shared_bytes)
 
 
 class Launch:
@@ -61,10 +61,10 @@ class Launch:
 
 def device_in_python(monkeypatch: pytest.MonkeyPatch, threads: int = 256) -> Device:
     """A device of one multiprocessor, which runs kernels as Python, in blocks of so many threads."""
-    form_of = streaming_plan._form
-    monkeypatch.setattr(streaming_plan, "_form", lambda *given: replace(form_of(*given), threads=threads))
+    config_of = streaming_plan._config
+    monkeypatch.setattr(streaming_plan, "_config", lambda *given: replace(config_of(*given), threads=threads))
     device, counter = Device(0, (9, 0), 1, 232448), np.zeros(64, np.uint32)
-    monkeypatch.setattr(streaming_plan, "kernel_of_form", kernel_of_form)
+    monkeypatch.setattr(streaming_plan, "kernel_of_config", kernel_of_config)
     monkeypatch.setattr(streaming_plan, "Launch", Launch)
     monkeypatch.setattr(streaming_plan, "device_of", lambda _call: device)
     buffer = Guarded((1 << 20,), np.uint8)

@@ -1,4 +1,4 @@
-"""Device functions that are made again and again, for kernels of other forms, with the same constants."""
+"""Device functions that are made again and again, for kernels of other configs, with the same constants."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ _SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f6
 
 
 def kernel_name(*words: str | int) -> str:
-    """gradkern_layer_norm_grad_bf16_1x256x2x8 of operator, role, types and form: letters, digits and underscores."""
+    """gradkern_layer_norm_grad_bf16_1x256x2x8 of operator, role, types and config: letters, digits and underscores."""
     named = (_SHORT.get(str(each), str(each)) for each in words)
     return re.sub(r"\W+", "_", "_".join(["gradkern", *filter(None, named)]), flags=re.ASCII)[:MOST_LETTERS]
 

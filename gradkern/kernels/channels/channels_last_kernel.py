@@ -11,7 +11,7 @@ each block a part of the rows. A thread copies vectors of the same channels, fro
 in shared memory that are its own, and so waits for nobody but for the sums. As it finishes with a place in the second
 pass, it asks for what the next item has there.
 
-The order of all additions follows from the form and the launch: the same bits every time.
+The order of all additions follows from the config and the launch: the same bits every time.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.channels.activation import derivative_of
-from gradkern.kernels.channels.channels_last_form import CHANNELS_AT, PARTS, ChannelsLastForm
+from gradkern.kernels.channels.channels_last_config import CHANNELS_AT, PARTS, ChannelsLastConfig
 
 __all__ = ["build"]
 
 ROWS_AT_ONCE = 8  # that go through registers
 
 
-def build(form: ChannelsLastForm) -> Callable[..., None]:
-    """The kernel for `form`, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
-    THREADS, WARPS, WIDTH = form.threads, form.warps, form.width
-    SCALE_SUM, BIAS_SUM = "scale_sum" in form.outputs, "bias_sum" in form.outputs
-    ACTIVE = form.activation != "none"
-    VECTOR, PAIR, BY_REGISTERS = form.vector, form.pair, form.by_registers
-    PARAMETER, STATISTIC = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic]
+def build(config: ChannelsLastConfig) -> Callable[..., None]:
+    """The kernel for `config`, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
+    THREADS, WARPS, WIDTH = config.threads, config.warps, config.width
+    SCALE_SUM, BIAS_SUM = "scale_sum" in config.outputs, "bias_sum" in config.outputs
+    ACTIVE = config.activation != "none"
+    VECTOR, PAIR, BY_REGISTERS = config.vector, config.pair, config.by_registers
+    PARAMETER, STATISTIC = ITEMSIZE[config.parameter], ITEMSIZE[config.statistic]
 
-    DOUBLE = form.compute == "float64"
+    DOUBLE = config.compute == "float64"
     FLOAT = float64 if DOUBLE else float32
-    load_parameter = i.loader("global", form.parameter, 1)
-    store_parameter = i.storer("global", form.parameter, 1)
-    load_statistic = i.loader("global", form.statistic, 1)
-    load, store = i.loader("shared", form.data, WIDTH), i.storer("global", form.data, WIDTH)
-    load_pair, store_pair = i.loader("shared", form.compute, 2), i.storer("shared", form.compute, 2)
+    load_parameter = i.loader("global", config.parameter, 1)
+    store_parameter = i.storer("global", config.parameter, 1)
+    load_statistic = i.loader("global", config.statistic, 1)
+    load, store = i.loader("shared", config.data, WIDTH), i.storer("global", config.data, WIDTH)
+    load_pair, store_pair = i.loader("shared", config.compute, 2), i.storer("shared", config.compute, 2)
     shuffle_down = i.shuffle_down_double if DOUBLE else i.shuffle_down
     send_pair = i.send_pair_double if DOUBLE else i.send_pair
-    times_derivative = derivative_of(form.activation, form.compute)
+    times_derivative = derivative_of(config.activation, config.compute)
     copy = None if BY_REGISTERS else i.async_copy(VECTOR)
-    load_here, store_there = i.loader("global", form.data, WIDTH), i.storer("shared", form.data, WIDTH)
+    load_here, store_there = i.loader("global", config.data, WIDTH), i.storer("shared", config.data, WIDTH)
     all_but_3, all_but_2, all_but_1, all_parts = (i.wait_for_copies(newest) for newest in range(PARTS - 1, -1, -1))
 
     @device_function

@@ -6,11 +6,11 @@ from math import gcd
 
 from gradkern.call import Refusal
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import LaunchPlan, kernel_of_form, resident_clusters
-from gradkern.kernels.channels.channels_last_form import (
+from gradkern.cuda.launch import LaunchPlan, kernel_of_config, resident_clusters
+from gradkern.kernels.channels.channels_last_config import (
     ARGUMENTS,
     SLICES,
-    ChannelsLastForm,
+    ChannelsLastConfig,
     RowsPartition,
     channels_last_partitions,
 )
@@ -36,10 +36,10 @@ def fitting_partitions(tensors: Named, device: Device, activation: str = "none")
     channels, item = X.shape[1], X.dtype.itemsize
     vector = gcd(_VECTOR, channels * item, *(tensors[name][1].alignment for name in DATA))
     width, memory = vector // item, device.shared_bytes
-    form = ChannelsLastForm(*types_of(tensors), memory, width, activation).with_threads()
+    config = ChannelsLastConfig(*types_of(tensors), memory, width, activation).with_threads()
     most = most_slices(device)
-    clusters = {slices: resident_clusters(device, slices, form.threads) for slices in SLICES if slices <= most}
-    found = channels_last_partitions(form, (X.size // channels, channels), clusters)
+    clusters = {slices: resident_clusters(device, slices, config.threads) for slices in SLICES if slices <= most}
+    found = channels_last_partitions(config, (X.size // channels, channels), clusters)
     if not found:
         raise Refusal("a group of its channels does not fit the shared memory of a cluster of blocks")
     return found
@@ -47,8 +47,8 @@ def fitting_partitions(tensors: Named, device: Device, activation: str = "none")
 
 def channels_last_plan(partition: RowsPartition, device: Device, given: list[str]) -> LaunchPlan:
     """given: the kernel's names of the tensors, in the order in which their addresses will come."""
-    form, slices = partition.form, partition.slices
+    config, slices = partition.config, partition.slices
     builder = "gradkern.kernels.channels.channels_last_kernel:build"
-    kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS), cluster=most_slices(device))
-    name = f"persistent_{slices}x{partition.vectors}x{form.width}"
-    return persistent_launch(name, kernel, ARGUMENTS, partition, slices, form.threads, given)
+    kernel = kernel_of_config(device, builder, config, arguments=len(ARGUMENTS), cluster=most_slices(device))
+    name = f"persistent_{slices}x{partition.vectors}x{config.width}"
+    return persistent_launch(name, kernel, ARGUMENTS, partition, slices, config.threads, given)

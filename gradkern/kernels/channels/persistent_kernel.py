@@ -9,14 +9,14 @@ An item is a channel or a group of neighbours, the last a smaller one perhaps. A
 time, each block a part of the images. The last warp of a block asks for them by bulk copies, into a ring in shared
 memory. The others add up what arrives, and exchange their sums with those of the other blocks.
 
-Copies are of whole units of 16 bytes. Where an item's part of an image begins anywhere within one (form.shifted), the
+Copies are of whole units of 16 bytes. Where an item's part of an image begins anywhere within one (config.shifted), the
 first and the last that a block copies also have elements of its neighbours, which it leaves alone (persistent_pass).
 
 The first dX is written on the way, and each slot is free then. The second needs the sums, so the item stays in the ring
 until they are known, and a second pass takes it from there. The slots that become free then are filled for a later item
 at once: so memory is busy while a block adds up, or waits for the others.
 
-The order of all additions follows from the form and the launch: the same bits every time.
+The order of all additions follows from the config and the launch: the same bits every time.
 """
 
 from __future__ import annotations
@@ -33,37 +33,37 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.units import bytes_spanned
 from gradkern.kernels.channels.inverse_std import inverse_std
-from gradkern.kernels.channels.persistent_form import UNIT, PersistentForm
+from gradkern.kernels.channels.persistent_config import UNIT, PersistentConfig
 from gradkern.kernels.channels.persistent_pass import persistent_passes
 
 __all__ = ["build"]
 
 
-def build(form: PersistentForm) -> Callable[..., None]:
-    """The kernel for `form`, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
-    GROUP, SLICES, ADDERS, TEAM = form.group, form.slices, form.adders, form.team_threads
-    WARPS, TEAM_WARPS, CLUSTER = form.adders // 32, form.team_threads // 32, form.slices > 1
-    SCALE_SUM, BIAS_SUM = "scale_sum" in form.outputs, "bias_sum" in form.outputs
-    GRADIENT, CENTRED, SUMS = "dX" in form.outputs, form.centred, form.sums
-    PARTS, READS_X, SHIFTED = form.parts, form.parts > 1, form.shifted
-    BY_ROWS, VECTOR = form.by_rows, form.vector
+def build(config: PersistentConfig) -> Callable[..., None]:
+    """The kernel for `config`, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
+    GROUP, SLICES, ADDERS, TEAM = config.group, config.slices, config.adders, config.team_threads
+    WARPS, TEAM_WARPS, CLUSTER = config.adders // 32, config.team_threads // 32, config.slices > 1
+    SCALE_SUM, BIAS_SUM = "scale_sum" in config.outputs, "bias_sum" in config.outputs
+    GRADIENT, CENTRED, SUMS = "dX" in config.outputs, config.centred, config.sums
+    PARTS, READS_X, SHIFTED = config.parts, config.parts > 1, config.shifted
+    BY_ROWS, VECTOR = config.by_rows, config.vector
     ARRIVALS = 32 if SHIFTED else 1  # at the barrier of a full slot
-    PARAMETER, STATISTIC, PAIR = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic], 2 * form.itemsize
-    EXCHANGED, TERMS = form.exchanged, SLICES * TEAM_WARPS
-    FREE_AT, EXCHANGE_BARRIERS = form.free_barriers_at, form.exchange_barriers_at
-    PAIRS_AT, RING_AT = form.pairs_at, form.ring_at
+    PARAMETER, STATISTIC, PAIR = ITEMSIZE[config.parameter], ITEMSIZE[config.statistic], 2 * config.itemsize
+    EXCHANGED, TERMS = config.exchanged, SLICES * TEAM_WARPS
+    FREE_AT, EXCHANGE_BARRIERS = config.free_barriers_at, config.exchange_barriers_at
+    PAIRS_AT, RING_AT = config.pairs_at, config.ring_at
 
-    DOUBLE = form.compute == "float64"
+    DOUBLE = config.compute == "float64"
     FLOAT = float64 if DOUBLE else float32
-    first_pass, second_pass = persistent_passes(form)
-    load_parameter = i.loader("global", form.parameter, 1)
-    store_parameter = i.storer("global", form.parameter, 1)
-    load_statistic = i.loader("global", form.statistic, 1)
-    load_pair = i.loader("shared", form.compute, 2)
-    store_pair = i.storer("shared", form.compute, 2)
+    first_pass, second_pass = persistent_passes(config)
+    load_parameter = i.loader("global", config.parameter, 1)
+    store_parameter = i.storer("global", config.parameter, 1)
+    load_statistic = i.loader("global", config.statistic, 1)
+    load_pair = i.loader("shared", config.compute, 2)
+    store_pair = i.storer("shared", config.compute, 2)
     shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
     send_pair = i.send_pair_double if DOUBLE else i.send_pair
-    inverse = inverse_std(form.compute, form.epsilon)
+    inverse = inverse_std(config.compute, config.epsilon)
     spanned = bytes_spanned()
 
     @device_function

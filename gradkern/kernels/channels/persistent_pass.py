@@ -1,8 +1,8 @@
 """The two passes of the persistent kernel over what a slot of its ring holds of a channel.
 
 What lies in one of memory's units of 16 bytes lies in one in the slot, too; a row begins anywhere within one where
-form.shifted. Vectors lie where memory has them; where a plane is no whole number of them (form.edges), a channel takes
-what it has before the first and behind the last element by element.
+config.shifted. Vectors lie where memory has them; where a plane is no whole number of them (config.edges), a channel
+takes what it has before the first and behind the last element by element.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.channels.persistent_form import UNIT, PersistentForm
+from gradkern.kernels.channels.persistent_config import UNIT, PersistentConfig
 
 __all__ = ["persistent_passes"]
 
 
-def persistent_passes(form: PersistentForm) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def persistent_passes(config: PersistentConfig) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The first pass over a slot and the second, as two device functions:
 
     first(slot, ..., m, gain, d_sum, dh_sum)   adds to the sums, and writes dX where it does not need them
@@ -29,16 +29,18 @@ def persistent_passes(form: PersistentForm) -> tuple[Callable[..., Any], Callabl
 
     Between these are the arguments of `over_slot` below, which says what they are and what is returned.
     """
-    first_of_vector, second_of_vector = _formulas(form, form.width)
-    first_of_element, second_of_element = _formulas(form, 1)
-    return _over_slot(form, first_of_vector, first_of_element), _over_slot(form, second_of_vector, second_of_element)
+    first_of_vector, second_of_vector = _formulas(config, config.width)
+    first_of_element, second_of_element = _formulas(config, 1)
+    return _over_slot(config, first_of_vector, first_of_element), _over_slot(
+        config, second_of_vector, second_of_element
+    )
 
 
 def _over_slot(
-    form: PersistentForm, on_vector: Callable[..., None], on_element: Callable[..., None]
+    config: PersistentConfig, on_vector: Callable[..., None], on_element: Callable[..., None]
 ) -> Callable[..., Any]:
-    WIDTH, VECTOR, ITEM, TEAM = form.width, form.vector, ITEMSIZE[form.data], form.team_threads
-    EDGES, SHIFTED, BY_ROWS = form.edges, form.shifted, form.by_rows
+    WIDTH, VECTOR, ITEM, TEAM = config.width, config.vector, ITEMSIZE[config.data], config.team_threads
+    EDGES, SHIFTED, BY_ROWS = config.edges, config.shifted, config.by_rows
     SINGLE = 2 * WIDTH  # elements of a plane that may be single ones
 
     @device_function
@@ -104,11 +106,11 @@ def _over_slot(
     return over_slot
 
 
-def _formulas(form: PersistentForm, count: int) -> tuple[Callable[..., None], Callable[..., None]]:
+def _formulas(config: PersistentConfig, count: int) -> tuple[Callable[..., None], Callable[..., None]]:
     """What the passes do with `count` elements side by side: of D at the address d_at, X at x_at and dX at out."""
-    GRADIENT, CENTRED, SUMS, READS_X = "dX" in form.outputs, form.centred, form.sums, form.parts > 1
-    FLOAT = float64 if form.compute == "float64" else float32
-    load, store = i.loader("shared", form.data, count), i.storer("global", form.data, count)
+    GRADIENT, CENTRED, SUMS, READS_X = "dX" in config.outputs, config.centred, config.sums, config.parts > 1
+    FLOAT = float64 if config.compute == "float64" else float32
+    load, store = i.loader("shared", config.data, count), i.storer("global", config.data, count)
 
     @device_function
     def first(d_at: int, x_at: int, out: int, m: Any, gain: Any, d_sum: Any, dh_sum: Any) -> None:

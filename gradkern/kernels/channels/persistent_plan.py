@@ -10,11 +10,11 @@ from typing import Any
 
 from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Kernel, Launch, LaunchPlan, kernel_of_form
-from gradkern.kernels.channels.persistent_form import (
+from gradkern.cuda.launch import Kernel, Launch, LaunchPlan, kernel_of_config
+from gradkern.kernels.channels.persistent_config import (
     ARGUMENTS,
     Partition,
-    PersistentForm,
+    PersistentConfig,
     Sizes,
     resident_partitions,
     single_pass_partition,
@@ -27,7 +27,7 @@ __all__ = [
     "most_slices",
     "persistent_launch",
     "persistent_plan",
-    "resident_forms",
+    "resident_configs",
     "single_pass_plan",
     "types_of",
 ]
@@ -40,13 +40,13 @@ Named = Mapping[str, tuple[str, Tensor]]
 """By the kernel's name, the contract's and the tensor; in the order of the call, inputs before outputs."""
 
 
-def resident_forms(tensors: Named, device: Device) -> Iterator[tuple[PersistentForm, Partition]]:
+def resident_configs(tensors: Named, device: Device) -> Iterator[tuple[PersistentConfig, Partition]]:
     """Where the statistics are those of X. Raises Refusal, with the reason, where a channel cannot stay on the chip."""
     if "dX" not in tensors:
         raise Refusal("without dX nothing is read twice")
     most, sizes = most_slices(device), _sizes(tensors)
-    form = PersistentForm(*types_of(tensors), None, True, device.shared_bytes)
-    found = list(resident_partitions(form, sizes, most, device.processors))
+    config = PersistentConfig(*types_of(tensors), None, True, device.shared_bytes)
+    found = list(resident_partitions(config, sizes, most, device.processors))
     if not found:
         raise Refusal("a channel does not fit the shared memory of a cluster of blocks, or its planes are too small")
     yield from found
@@ -57,19 +57,19 @@ def single_pass_plan(tensors: Named, device: Device, epsilon: float, most_time: 
     take `most_time` microseconds; None: the streaming kernel.
     """
     most, sizes = most_slices(device), _sizes(tensors)
-    form = PersistentForm(*types_of(tensors), epsilon, False, device.shared_bytes)
-    found = single_pass_partition(form, sizes, most, device.processors, most_time)
+    config = PersistentConfig(*types_of(tensors), epsilon, False, device.shared_bytes)
+    found = single_pass_partition(config, sizes, most, device.processors, most_time)
     if found is None:
         raise Refusal("another kernel should take less time, or its planes are too small or too large")
     return persistent_plan(*found, device, list(tensors))
 
 
-def persistent_plan(form: PersistentForm, partition: Partition, device: Device, given: list[str]) -> LaunchPlan:
+def persistent_plan(config: PersistentConfig, partition: Partition, device: Device, given: list[str]) -> LaunchPlan:
     """given: the kernel's names of the tensors, in the order in which their addresses will come."""
     builder = "gradkern.kernels.channels.persistent_kernel:build"
-    kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS), cluster=form.slices)
-    name = f"persistent_{form.slices}x{form.group}x{form.width}"
-    return persistent_launch(name, kernel, ARGUMENTS, partition, form.slices, form.threads, given)
+    kernel = kernel_of_config(device, builder, config, arguments=len(ARGUMENTS), cluster=config.slices)
+    name = f"persistent_{config.slices}x{config.group}x{config.width}"
+    return persistent_launch(name, kernel, ARGUMENTS, partition, config.slices, config.threads, given)
 
 
 def persistent_launch(

@@ -18,32 +18,32 @@ from numba.cuda import float32, float64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.channels.streaming_form import StreamingForm
+from gradkern.kernels.channels.streaming_config import StreamingConfig
 from gradkern.kernels.channels.streaming_statistics import sampler, statistics_of_sums
 
 __all__ = ["at_once", "channel_loader"]
 
 
-def at_once(form: StreamingForm) -> int:
+def at_once(config: StreamingConfig) -> int:
     """How many channels are loaded at once."""
-    return form.width if form.columns else 1
+    return config.width if config.columns else 1
 
 
-def channel_loader(form: StreamingForm, inverse: Callable[..., Any]) -> Callable[..., None]:
+def channel_loader(config: StreamingConfig, inverse: Callable[..., Any]) -> Callable[..., None]:
     """The device function load_channels(means, gains, biases, shifts, slopes, n, channel, X, parameters, samples,
     share, epsilon): into the places from n on, those of the channels from `channel` on.
     """
-    COUNT = at_once(form)
-    SAMPLES, NORMALISES, CENTRED = form.statistics, form.normalises and not form.given, form.centred
-    MEANS = form.sums_scale or form.centred or form.recomputes or form.given
-    GAINS = "dX" in form.outputs or form.recomputes or form.given
-    BIASES = form.recomputes or form.normalises
-    PARAMETER, STATISTIC, SUM = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic], form.itemsize
-    FLOAT = float64 if form.compute == "float64" else float32
-    load_parameters = i.loader("global", form.parameter, COUNT)
-    load_statistics = i.loader("global", form.statistic, COUNT)
-    load_totals = i.loader("global", form.compute, COUNT)
-    sample, of_sums = sampler(form, COUNT), statistics_of_sums(form)
+    COUNT = at_once(config)
+    SAMPLES, NORMALISES, CENTRED = config.statistics, config.normalises and not config.given, config.centred
+    MEANS = config.sums_scale or config.centred or config.recomputes or config.given
+    GAINS = "dX" in config.outputs or config.recomputes or config.given
+    BIASES = config.recomputes or config.normalises
+    PARAMETER, STATISTIC, SUM = ITEMSIZE[config.parameter], ITEMSIZE[config.statistic], config.itemsize
+    FLOAT = float64 if config.compute == "float64" else float32
+    load_parameters = i.loader("global", config.parameter, COUNT)
+    load_statistics = i.loader("global", config.statistic, COUNT)
+    load_totals = i.loader("global", config.compute, COUNT)
+    sample, of_sums = sampler(config, COUNT), statistics_of_sums(config)
 
     @device_function
     def load_channels(

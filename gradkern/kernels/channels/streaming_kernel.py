@@ -29,34 +29,34 @@ from gradkern.cuda.device_code.column_sums import column_sums
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.channels.inverse_std import inverse_std
-from gradkern.kernels.channels.streaming_form import StreamingForm
+from gradkern.kernels.channels.streaming_config import StreamingConfig
 from gradkern.kernels.channels.streaming_pass import one_pass
 from gradkern.kernels.channels.streaming_statistics import sampler, statistics_writer
 
 __all__ = ["build"]
 
 
-def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..., None]:
-    """The kernel for `form`, as a function that Numba compiles with every argument (ARGUMENTS) an int64. `elements` is
-    m, or how many counts there are.
+def build(config: StreamingConfig, then: StreamingConfig | None = None) -> Callable[..., None]:
+    """The kernel for `config`, as a function that Numba compiles with every argument (ARGUMENTS) an int64. `elements`
+    is m, or how many counts there are.
 
     then: a second pass of the same launch, over the same items.
     """
-    SUMS, TOTALS, TWO_PASSES = form.sums > 0 and not form.direct, form.totals, then is not None
-    SCALE_SUM, BIAS_SUM, SCALE_FIRST = "scale_sum" in form.outputs, "bias_sum" in form.outputs, form.sums_scale
-    PARAMETER, STATISTIC = ITEMSIZE[form.parameter], ITEMSIZE[form.statistic]
-    ACROSS, SUM = 4 * form.chunk, form.itemsize
-    FLOAT = float64 if form.compute == "float64" else float32
-    CENTRED, COUNTED, STATISTICS = form.centred, form.counted, form.statistics
-    NORMALISES = form.normalises and not form.given
+    SUMS, TOTALS, TWO_PASSES = config.sums > 0 and not config.direct, config.totals, then is not None
+    SCALE_SUM, BIAS_SUM, SCALE_FIRST = "scale_sum" in config.outputs, "bias_sum" in config.outputs, config.sums_scale
+    PARAMETER, STATISTIC = ITEMSIZE[config.parameter], ITEMSIZE[config.statistic]
+    ACROSS, SUM = 4 * config.chunk, config.itemsize
+    FLOAT = float64 if config.compute == "float64" else float32
+    CENTRED, COUNTED, STATISTICS = config.centred, config.counted, config.statistics
+    NORMALISES = config.normalises and not config.given
     SECOND_WRITES = then is not None and len(then.outputs) > 0
-    load_statistic = i.loader("global", form.statistic, 1)
-    load_count = i.loader("global", form.compute, 1)
-    store_result = i.storer("global", form.parameter, 1, form.native_bfloat16)
-    store_total = i.storer("global", form.compute, 1)
-    of_bits = i.float_of_bits(form.compute)
-    inverse = inverse_std(form.compute, form.epsilon)
-    sample, write_statistics = sampler(form, 1), statistics_writer(form)
+    load_statistic = i.loader("global", config.statistic, 1)
+    load_count = i.loader("global", config.compute, 1)
+    store_result = i.storer("global", config.parameter, 1, config.native_bfloat16)
+    store_total = i.storer("global", config.compute, 1)
+    of_bits = i.float_of_bits(config.compute)
+    inverse = inverse_std(config.compute, config.epsilon)
+    sample, write_statistics = sampler(config, 1), statistics_writer(config)
 
     @device_function
     def times_inverse(part: int, channel: int, value: Any, deviation: int) -> Any:
@@ -101,8 +101,10 @@ def build(form: StreamingForm, then: StreamingForm | None = None) -> Callable[..
             return FLOAT(1) / total
         return FLOAT(1) / FLOAT(elements)
 
-    _, add_over_grid = column_sums(form.column_sums, keep_shift if STATISTICS else finish if TOTALS else times_inverse)
-    first_pass = one_pass(form, inverse, times_inverse)
+    _, add_over_grid = column_sums(
+        config.column_sums, keep_shift if STATISTICS else finish if TOTALS else times_inverse
+    )
+    first_pass = one_pass(config, inverse, times_inverse)
     second_pass = None if then is None else one_pass(then, inverse, times_inverse)
 
     def kernel(

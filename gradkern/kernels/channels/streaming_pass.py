@@ -17,7 +17,7 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.channels.activation import activation_of, derivative_of
 from gradkern.kernels.channels.streaming_channels import at_once, channel_loader
-from gradkern.kernels.channels.streaming_form import StreamingForm
+from gradkern.kernels.channels.streaming_config import StreamingConfig
 from gradkern.kernels.channels.streaming_rows import fetcher, loader, rounder, storer
 from gradkern.kernels.channels.streaming_tile import divider, kept_of, tile_sums
 
@@ -25,7 +25,7 @@ __all__ = ["one_pass"]
 
 
 def one_pass(
-    form: StreamingForm, inverse: Callable[..., Any], times_inverse: Callable[..., Any]
+    config: StreamingConfig, inverse: Callable[..., Any], times_inverse: Callable[..., Any]
 ) -> Callable[..., None]:
     """The device function run_pass(data, parameters, results, samples, partial, ..., ended).
 
@@ -35,36 +35,36 @@ def one_pass(
     inverse(deviation): a channel's inverse standard deviation; times_inverse(part, channel, value, deviation): a
     finished sum from an added-up one.
     """
-    THREADS, WIDTH, VECTORS, STAGES = form.threads, form.width, form.vectors, form.stages
-    SPLIT, TAIL, NESTED, DIRECT = form.split, form.tail, form.nested, form.direct
-    LONG, RING, BACKWARD, FOUND = form.long, form.ring, form.backward, form.reuses_ring
-    SCALE_SUM, BIAS_SUM, SUMS = form.sums_scale, form.sums_bias, form.sums
-    STATISTICS, ADDS, ACTIVE = form.statistics, "D2" in form.operands, form.activation != "none"
-    WRITES_DZ, GRADIENT, CENTRED = "dZ" in form.outputs, "dX" in form.outputs, form.centred
-    NORMALISES, RESIDUAL, BY_Y = form.normalises, "Z" in form.operands, "Y" in form.operands
-    VALUES, ADDERS = form.values, form.adders
+    THREADS, WIDTH, VECTORS, STAGES = config.threads, config.width, config.vectors, config.stages
+    SPLIT, TAIL, NESTED, DIRECT = config.split, config.tail, config.nested, config.direct
+    LONG, RING, BACKWARD, FOUND = config.long, config.ring, config.backward, config.reuses_ring
+    SCALE_SUM, BIAS_SUM, SUMS = config.sums_scale, config.sums_bias, config.sums
+    STATISTICS, ADDS, ACTIVE = config.statistics, "D2" in config.operands, config.activation != "none"
+    WRITES_DZ, GRADIENT, CENTRED = "dZ" in config.outputs, "dX" in config.outputs, config.centred
+    NORMALISES, RESIDUAL, BY_Y = config.normalises, "Z" in config.operands, "Y" in config.operands
+    VALUES, ADDERS = config.values, config.adders
     ELEMENTS, PER_THREAD, SUMS_PER_THREAD = VECTORS * WIDTH, VECTORS * VALUES, VECTORS * ADDERS
-    ITEM, PARAMETER = form.data_itemsize, ITEMSIZE[form.parameter]
+    ITEM, PARAMETER = config.data_itemsize, ITEMSIZE[config.parameter]
     VECTOR = WIDTH * ITEM
     NEXT = THREADS * VECTOR  # from one vector of a thread to the next
-    STAGE, SLOTS = form.stage_bytes, form.slots
+    STAGE, SLOTS = config.stage_bytes, config.slots
     RING_BYTES = SLOTS * STAGE
-    PASSING, PASSING_AT = len(form.reads) > len(form.held), form.passing_at
-    PASSING_STAGE = form.passing_arrays * form.tile_bytes
+    PASSING, PASSING_AT = len(config.reads) > len(config.held), config.passing_at
+    PASSING_STAGE = config.passing_arrays * config.tile_bytes
     PASSING_END = PASSING_AT + STAGES * PASSING_STAGE
 
-    FLOAT = float64 if form.compute == "float64" else float32
+    FLOAT = float64 if config.compute == "float64" else float32
     PLACE = int64 if LONG else int32
-    PARAMETERS = at_once(form)
-    load_channels = channel_loader(form, inverse)
-    fetch, fetch_passing = fetcher(form, form.held), fetcher(form, form.reads[len(form.held) :])
-    load, store, write_and_round = loader(form), storer(form), rounder(form)
-    activate = activation_of(form.activation, form.compute)
-    times_derivative = derivative_of(form.activation, form.compute)
-    store_result = i.storer("global", form.parameter, 1, form.native_bfloat16)
+    PARAMETERS = at_once(config)
+    load_channels = channel_loader(config, inverse)
+    fetch, fetch_passing = fetcher(config, config.held), fetcher(config, config.reads[len(config.held) :])
+    load, store, write_and_round = loader(config), storer(config), rounder(config)
+    activate = activation_of(config.activation, config.compute)
+    times_derivative = derivative_of(config.activation, config.compute)
+    store_result = i.storer("global", config.parameter, 1, config.native_bfloat16)
     wait_for_copies = i.wait_for_copies(STAGES - 1)
-    divide = divider(form)
-    add_over_tile = tile_sums(form) if SUMS and not DIRECT else None
+    divide = divider(config)
+    add_over_tile = tile_sums(config) if SUMS and not DIRECT else None
 
     @device_function
     def ahead_of_all(items: int, blocks: int) -> int:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device, in_turn
 from gradkern.cuda.device_code.columns import up
-from gradkern.cuda.launch import Launch, kernel_of_form, named
+from gradkern.cuda.launch import Launch, kernel_of_config, named
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.cuda.scratch import scratch
-from gradkern.kernels.channels.streaming_form import StreamingForm, second_pass, sharing_ring, with_largest_ring
+from gradkern.kernels.channels.streaming_config import StreamingConfig, second_pass, sharing_ring, with_largest_ring
 from gradkern.kernels.channels.streaming_tiling import ARGUMENTS, Slabs, Tiling, choose_tiling
 from gradkern.strides import is_dense, memory_order, merged_axes
 
@@ -94,34 +94,34 @@ def plan(
 
     described = {name: tensor for name, (_, tensor) in tensors.items()}
     outputs = frozenset(names[name] for name in call.outputs)
-    form = _form(described, outputs, slabs, epsilon, activation, device)
-    form, second = _passes(form, "scale_total" in tensors, "counts" in tensors, settings is not None, elements)
-    form = replace(form, message=message)
+    config = _config(described, outputs, slabs, epsilon, activation, device)
+    config, second = _passes(config, "scale_total" in tensors, "counts" in tensors, settings is not None, elements)
+    config = replace(config, message=message)
     if launches == 1 and second is not None:
-        form = sharing_ring(form)
-    elif form.statistics:  # which do not depend on what becomes of them
-        form = replace(form, activation="none", operands=frozenset())
-    form, tiling = choose_tiling(form, slabs, device.processors, device.shared_bytes)
+        config = sharing_ring(config)
+    elif config.statistics:  # which do not depend on what becomes of them
+        config = replace(config, activation="none", operands=frozenset())
+    config, tiling = choose_tiling(config, slabs, device.processors, device.shared_bytes)
     given = [*(names[name] for name in (*call.inputs, *call.outputs)), "partial", "counter"]
-    adding = form.sums > 0 and not form.direct
-    partial = tiling.partial_rows * form.column_sums.partial_bytes(slabs.channels) if adding else 0
-    kernel, numbers = name_of(form, tiling), {"elements": elements or 0}
+    adding = config.sums > 0 and not config.direct
+    partial = tiling.partial_rows * config.column_sums.partial_bytes(slabs.channels) if adding else 0
+    kernel, numbers = name_of(config, tiling), {"elements": elements or 0}
     if settings is not None:
         numbers |= {**settings, **_samples(slabs)}
     if second is None:
-        return StreamingPlan(kernel, partial, _launch(form, tiling, device, given, adding, numbers), device)
+        return StreamingPlan(kernel, partial, _launch(config, tiling, device, given, adding, numbers), device)
 
-    totals = ["scale_total", "bias_total", *(["shift"] if form.statistics else [])]
+    totals = ["scale_total", "bias_total", *(["shift"] if config.statistics else [])]
     given += totals
-    first_total, total = up(partial, 128), up(slabs.channels * form.itemsize, 128)
+    first_total, total = up(partial, 128), up(slabs.channels * config.itemsize, 128)
     totals_at = tuple(first_total + n * total for n in range(len(totals)))
     memory = first_total + len(totals) * total
     if launches == 1:  # the second pass takes the first one's items
-        form = with_largest_ring(form, device.shared_bytes)
-        then = replace(second_pass(form), outputs=second.outputs)
-        launch = _launch(form, tiling, device, given, adding, numbers, then)
+        config = with_largest_ring(config, device.shared_bytes)
+        then = replace(second_pass(config), outputs=second.outputs)
+        launch = _launch(config, tiling, device, given, adding, numbers, then)
         return StreamingPlan(kernel, memory, launch, device, totals_at)
-    first = _launch(form, tiling, device, given, adding, numbers)
+    first = _launch(config, tiling, device, given, adding, numbers)
     second, tiling = choose_tiling(second, slabs, device.processors, device.shared_bytes)
     after = _launch(second, tiling, device, given, False, numbers)
     return StreamingPlan(f"{kernel}_then_{name_of(second, tiling)}", memory, first, device, totals_at, after)
@@ -144,21 +144,21 @@ def slabs_of(tensors: Mapping[str, tuple[str, Tensor]], is_kept: Sequence[bool])
 
 
 def _passes(
-    form: StreamingForm, totals: bool, counted: bool, forward: bool, elements: int | None
-) -> tuple[StreamingForm, StreamingForm | None]:
-    """The pass of a form that has all of a call's outputs, or the first and the second."""
+    config: StreamingConfig, totals: bool, counted: bool, forward: bool, elements: int | None
+) -> tuple[StreamingConfig, StreamingConfig | None]:
+    """The pass of a config that has all of a call's outputs, or the first and the second."""
     if forward:
-        first = replace(form, outputs=frozenset[str](), statistics=True, totals=True)
-        return first, replace(second_pass(first), outputs=form.outputs & {"Y"})
-    if form.outputs >= _TOTALS:
-        return replace(form, outputs=form.outputs - _TOTALS, totals=True), None
-    if "Y" in form.outputs:
-        return replace(form, normalises=True, given=True), None
-    if "dX" not in form.outputs or elements is None:
-        return form, None
+        first = replace(config, outputs=frozenset[str](), statistics=True, totals=True)
+        return first, replace(second_pass(first), outputs=config.outputs & {"Y"})
+    if config.outputs >= _TOTALS:
+        return replace(config, outputs=config.outputs - _TOTALS, totals=True), None
+    if "Y" in config.outputs:
+        return replace(config, normalises=True, given=True), None
+    if "dX" not in config.outputs or elements is None:
+        return config, None
     if totals:
-        return replace(form, outputs=frozenset({"dX"}), centred=True, counted=counted), None
-    first = replace(form, outputs=form.outputs - {"dX"}, totals=True)
+        return replace(config, outputs=frozenset({"dX"}), centred=True, counted=counted), None
+    first = replace(config, outputs=config.outputs - {"dX"}, totals=True)
     return first, second_pass(first)
 
 
@@ -169,14 +169,14 @@ def _samples(slabs: Slabs) -> dict[str, int]:
     return {"apart": slabs.length, **dict(zip(names, places, strict=True))}
 
 
-def _form(
+def _config(
     tensors: Mapping[str, Tensor],
     outputs: frozenset[str],
     slabs: Slabs,
     epsilon: float | None,
     activation: str,
     device: Device,
-) -> StreamingForm:
+) -> StreamingConfig:
     data = [tensors[name] for name in _DATA if name in tensors]
     itemsize = data[0].dtype.itemsize
     width = 16 // itemsize
@@ -184,7 +184,7 @@ def _form(
         width //= 2
     parameters = [tensors[name] for name in _PARAMETERS if name in tensors]
     plain = device.capability < (8, 0) or width * itemsize < 4
-    return StreamingForm(
+    return StreamingConfig(
         data=data[0].dtype.name,
         parameter=next(tensors[name] for name in _PER_CHANNEL if name in tensors).dtype.name,
         statistic=_statistic(tensors),
@@ -210,28 +210,29 @@ def _statistic(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _launch(
-    form: StreamingForm,
+    config: StreamingConfig,
     tiling: Tiling,
     device: Device,
     given: list[str],
     adding: bool,
     settings: Mapping[str, int],
-    then: StreamingForm | None = None,
+    then: StreamingConfig | None = None,
 ) -> Launch:
     builder = "gradkern.kernels.channels.streaming_kernel:build"
-    kernel = kernel_of_form(device, builder, form, then, arguments=len(ARGUMENTS))
-    resident = min(kernel.resident_blocks(form.threads), device.processors * form.blocks_per_processor)
+    kernel = kernel_of_config(device, builder, config, then, arguments=len(ARGUMENTS))
+    resident = min(kernel.resident_blocks(config.threads), device.processors * config.blocks_per_processor)
     if not resident:
         raise Refusal(
-            f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits the device"
+            f"no block of {config.threads} threads and {config.shared_bytes} bytes of shared memory fits the device"
         )
-    last = -(-form.sums * tiling.channels // (4 * form.chunk)) if adding else 0  # what the last step shares out
+    last = -(-config.sums * tiling.channels // (4 * config.chunk)) if adding else 0  # what the last step shares out
     grid = min(resident, max(tiling.items, last))
     numbers = {**tiling.numbers, **settings}
-    return Launch(kernel, grid, form.threads, *named(ARGUMENTS, numbers, given), cooperative=adding)
+    return Launch(kernel, grid, config.threads, *named(ARGUMENTS, numbers, given), cooperative=adding)
 
 
-def name_of(form: StreamingForm, tiling: Tiling) -> str:
+def name_of(config: StreamingConfig, tiling: Tiling) -> str:
     """A name that tells the shape: how elements reach a thread, what is in registers, tiles and groups."""
-    kind = "elements" if form.direct else "columns" if form.split else "planes"
-    return f"{kind}_{form.source}_{form.threads}x{form.vectors}x{form.width}_tiles{tiling.tiles}_groups{tiling.groups}"
+    kind = "elements" if config.direct else "columns" if config.split else "planes"
+    blocks = f"{config.threads}x{config.vectors}x{config.width}"
+    return f"{kind}_{config.source}_{blocks}_tiles{tiling.tiles}_groups{tiling.groups}"

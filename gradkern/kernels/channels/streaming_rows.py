@@ -15,22 +15,22 @@ from numba.cuda import float32, float64, int32
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.channels.streaming_form import StreamingForm
+from gradkern.kernels.channels.streaming_config import StreamingConfig
 
 __all__ = ["fetcher", "loader", "rounder", "storer"]
 
 
-def fetcher(form: StreamingForm, names: tuple[str, ...]) -> Callable[..., None]:
+def fetcher(config: StreamingConfig, names: tuple[str, ...]) -> Callable[..., None]:
     """The device function fetch(slot, data, at, vectors, end): one row of an item, from `at` on, of these arrays into
     their ring: every thread its own vectors.
     """
-    THREADS, VECTORS, TAIL = form.threads, form.vectors, form.tail
-    VECTOR = form.width * form.data_itemsize
+    THREADS, VECTORS, TAIL = config.threads, config.vectors, config.tail
+    VECTOR = config.width * config.data_itemsize
     NEXT = THREADS * VECTOR  # from one vector of a thread to the next
     X_IN, D_IN, D2_IN, Y_IN, Z_IN = (name in names for name in ("X", "D", "D2", "Y", "Z"))
-    X_AT, D_AT, D2_AT, Y_AT, Z_AT = (place * form.tile_bytes for place in _places(names))
-    D_IS_DZ = "dZ" in form.operands
-    copy = i.async_copy(VECTOR) if form.ring else None
+    X_AT, D_AT, D2_AT, Y_AT, Z_AT = (place * config.tile_bytes for place in _places(names))
+    D_IS_DZ = "dZ" in config.operands
+    copy = i.async_copy(VECTOR) if config.ring else None
 
     @device_function
     def fetch(slot: int, data: Any, at: int, vectors: int, end: int) -> None:
@@ -54,14 +54,14 @@ def fetcher(form: StreamingForm, names: tuple[str, ...]) -> Callable[..., None]:
     return fetch
 
 
-def loader(form: StreamingForm) -> Callable[..., None]:
+def loader(config: StreamingConfig) -> Callable[..., None]:
     """The device function load(x, d, d2, y, z, j, data, here, end, taken, passing): this thread's vector j of a row of
-    all that the form reads, from the rings, where the row is at `taken` and `passing`, or from memory at `here`.
+    all that the config reads, from the rings, where the row is at `taken` and `passing`, or from memory at `here`.
     """
-    READS_X, READS_D, READS_D2, READS_Y, READS_Z = (name in form.reads for name in ("X", "D", "D2", "Y", "Z"))
-    D2_HELD, Y_HELD, Z_HELD = (name in form.held for name in ("D2", "Y", "Z"))
-    D_IS_DZ = "dZ" in form.operands
-    load_x, load_d, load_d2, load_y, load_z = (_one_loader(form, at) for at in _in_rings(form))
+    READS_X, READS_D, READS_D2, READS_Y, READS_Z = (name in config.reads for name in ("X", "D", "D2", "Y", "Z"))
+    D2_HELD, Y_HELD, Z_HELD = (name in config.held for name in ("D2", "Y", "Z"))
+    D_IS_DZ = "dZ" in config.operands
+    load_x, load_d, load_d2, load_y, load_z = (_one_loader(config, at) for at in _in_rings(config))
 
     @device_function
     def load(
@@ -82,13 +82,13 @@ def loader(form: StreamingForm) -> Callable[..., None]:
     return load
 
 
-def _one_loader(form: StreamingForm, at: int) -> Callable[..., None]:
+def _one_loader(config: StreamingConfig, at: int) -> Callable[..., None]:
     """The device function load_one(values, j, array, here, end, row), of the array at byte `at` of its ring's row."""
-    WIDTH, TAIL, RING, ITEM = form.width, form.tail, form.ring, form.data_itemsize
-    VECTOR, NEXT = WIDTH * ITEM, form.threads * WIDTH * ITEM
-    FLOAT = float64 if form.compute == "float64" else float32
-    load_vector = i.loader("shared" if RING else "global", form.data, WIDTH)
-    load_element = i.loader("global", form.data, 1)
+    WIDTH, TAIL, RING, ITEM = config.width, config.tail, config.ring, config.data_itemsize
+    VECTOR, NEXT = WIDTH * ITEM, config.threads * WIDTH * ITEM
+    FLOAT = float64 if config.compute == "float64" else float32
+    load_vector = i.loader("shared" if RING else "global", config.data, WIDTH)
+    load_element = i.loader("global", config.data, 1)
 
     @device_function
     def load_one(values: Any, j: int, array: int, here: int, end: int, row: int) -> None:
@@ -108,13 +108,13 @@ def _one_loader(form: StreamingForm, at: int) -> Callable[..., None]:
     return load_one
 
 
-def storer(form: StreamingForm) -> Callable[..., None]:
+def storer(config: StreamingConfig) -> Callable[..., None]:
     """The device function store(array, vector, here, end)."""
-    WIDTH, TAIL, ITEM = form.width, form.tail, form.data_itemsize
+    WIDTH, TAIL, ITEM = config.width, config.tail, config.data_itemsize
     VECTOR = WIDTH * ITEM
-    FLOAT = float64 if form.compute == "float64" else float32
-    store_vector = i.storer("global", form.data, WIDTH, form.native_bfloat16)
-    store_element = i.storer("global", form.data, 1, form.native_bfloat16)
+    FLOAT = float64 if config.compute == "float64" else float32
+    store_vector = i.storer("global", config.data, WIDTH, config.native_bfloat16)
+    store_element = i.storer("global", config.data, 1, config.native_bfloat16)
 
     @device_function
     def store(array: int, vector: Any, here: int, end: int) -> None:
@@ -130,19 +130,19 @@ def storer(form: StreamingForm) -> Callable[..., None]:
     return store
 
 
-def rounder(form: StreamingForm) -> Callable[..., None]:
+def rounder(config: StreamingConfig) -> Callable[..., None]:
     """The device function write_and_round(d, j, dZ, here, end, taken): D, as it is added up from here on, is what dZ
     says. In the ring it takes the place of what it was made of, for the second pass.
     """
-    WIDTH, TAIL, RING, ITEM = form.width, form.tail, form.ring, form.data_itemsize
-    VECTOR, NEXT = WIDTH * ITEM, form.threads * WIDTH * ITEM
-    _, D_AT, _, _, _ = _in_rings(form)
-    FLOAT = float64 if form.compute == "float64" else float32
-    store = storer(form)
-    store_in_ring = i.storer("shared", form.data, WIDTH, form.native_bfloat16)
-    load_from_ring = i.loader("shared", form.data, WIDTH)
-    load_vector = i.loader("global", form.data, WIDTH)
-    load_element = i.loader("global", form.data, 1)
+    WIDTH, TAIL, RING, ITEM = config.width, config.tail, config.ring, config.data_itemsize
+    VECTOR, NEXT = WIDTH * ITEM, config.threads * WIDTH * ITEM
+    _, D_AT, _, _, _ = _in_rings(config)
+    FLOAT = float64 if config.compute == "float64" else float32
+    store = storer(config)
+    store_in_ring = i.storer("shared", config.data, WIDTH, config.native_bfloat16)
+    load_from_ring = i.loader("shared", config.data, WIDTH)
+    load_vector = i.loader("global", config.data, WIDTH)
+    load_element = i.loader("global", config.data, 1)
 
     @device_function
     def write_and_round(d: Any, j: int, dZ: int, here: int, end: int, taken: int) -> None:
@@ -172,7 +172,7 @@ def _places(names: tuple[str, ...]) -> list[int]:
     return [names.index(name) if name in names else 0 for name in ("X", "D", "D2", "Y", "Z")]
 
 
-def _in_rings(form: StreamingForm) -> list[int]:
+def _in_rings(config: StreamingConfig) -> list[int]:
     """The byte within a row of its ring at which each of X, D, D2, Y and Z begins."""
-    held, passing = _places(form.held), _places(form.reads[len(form.held) :])
-    return [(one + other) * form.tile_bytes for one, other in zip(held, passing, strict=True)]
+    held, passing = _places(config.held), _places(config.reads[len(config.held) :])
+    return [(one + other) * config.tile_bytes for one, other in zip(held, passing, strict=True)]

@@ -19,18 +19,18 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.inverse_root import inverse_root
-from gradkern.kernels.channels.streaming_form import StreamingForm
+from gradkern.kernels.channels.streaming_config import StreamingConfig
 
 __all__ = ["sampler", "statistics_of_sums", "statistics_writer"]
 
 
-def sampler(form: StreamingForm, count: int) -> Callable[..., None]:
+def sampler(config: StreamingConfig, count: int) -> Callable[..., None]:
     """The device function sample(values, X, channel, samples): K of `count` channels from `channel` on. samples: how
     far apart, in elements, channels lie, and where in X the first channel has its three.
     """
-    ITEM = form.data_itemsize
-    FLOAT = float64 if form.compute == "float64" else float32
-    load = i.loader("global", form.data, count)
+    ITEM = config.data_itemsize
+    FLOAT = float64 if config.compute == "float64" else float32
+    load = i.loader("global", config.data, count)
 
     @device_function
     def sample(values: Any, X: int, channel: int, samples: Any) -> None:
@@ -47,12 +47,12 @@ def sampler(form: StreamingForm, count: int) -> Callable[..., None]:
     return sample
 
 
-def statistics_of_sums(form: StreamingForm) -> Callable[..., Any]:
+def statistics_of_sums(config: StreamingConfig) -> Callable[..., Any]:
     """The device function of_sums(K, first, second, share, epsilon): mean, variance, 1 / sqrt(variance + epsilon).
     share: 1/m.
     """
-    FLOAT = float64 if form.compute == "float64" else float32
-    root = inverse_root(form.compute)
+    FLOAT = float64 if config.compute == "float64" else float32
+    root = inverse_root(config.compute)
 
     @device_function
     def of_sums(K: Any, first: Any, second: Any, share: Any, epsilon: Any) -> Any:
@@ -65,18 +65,18 @@ def statistics_of_sums(form: StreamingForm) -> Callable[..., Any]:
     return of_sums
 
 
-def statistics_writer(form: StreamingForm) -> Callable[..., None]:
+def statistics_writer(config: StreamingConfig) -> Callable[..., None]:
     """The device function write_statistics(statistics, totals, channels, share, elements, settings), by all blocks
     together: those of the outputs that have an address. settings: epsilon, momentum, and by how much the variance that
     goes into the running one is larger than that of the batch. Of a message: mean, variance and m.
     """
-    THREADS, RUNNING, SUM, MESSAGE = form.threads, ITEMSIZE[form.statistic], form.itemsize, form.message
-    FLOAT = float64 if form.compute == "float64" else float32
-    load_total = i.loader("global", form.compute, 1)
-    store_saved = i.storer("global", form.compute, 1)
-    load_running = i.loader("global", form.statistic, 1)
-    store_running = i.storer("global", form.statistic, 1, form.native_bfloat16)
-    of_sums = statistics_of_sums(form)
+    THREADS, RUNNING, SUM, MESSAGE = config.threads, ITEMSIZE[config.statistic], config.itemsize, config.message
+    FLOAT = float64 if config.compute == "float64" else float32
+    load_total = i.loader("global", config.compute, 1)
+    store_saved = i.storer("global", config.compute, 1)
+    load_running = i.loader("global", config.statistic, 1)
+    store_running = i.storer("global", config.statistic, 1, config.native_bfloat16)
+    of_sums = statistics_of_sums(config)
 
     @device_function
     def move(before: int, after: int, channel: int, value: Any, momentum: Any) -> None:

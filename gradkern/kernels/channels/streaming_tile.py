@@ -11,7 +11,7 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.channels.streaming_form import StreamingForm
+from gradkern.kernels.channels.streaming_config import StreamingConfig
 
 __all__ = ["divider", "kept_of", "tile_sums"]
 
@@ -23,9 +23,9 @@ def kept_of(slab: int, n1: int, n2: int, n3: int, n4: int, n5: int) -> int:
     return ((rest // n3 // n4) % n5 * n3 + rest % n3) * n1 + inner
 
 
-def divider(form: StreamingForm) -> Callable[..., Any]:
+def divider(config: StreamingConfig) -> Callable[..., Any]:
     """The device function divide(value, divisor) of places within a row, neither negative."""
-    LONG = form.long
+    LONG = config.long
 
     @device_function
     def divide(value: int, divisor: int) -> int:
@@ -34,27 +34,27 @@ def divider(form: StreamingForm) -> Callable[..., Any]:
     return divide
 
 
-def tile_sums(form: StreamingForm) -> Callable[..., None]:
+def tile_sums(config: StreamingConfig) -> Callable[..., None]:
     """The device function add_over_tile: every run's sums into the item's partial rows."""
-    THREADS, WIDTH, VECTORS = form.threads, form.width, form.vectors
-    SPLIT, NESTED, LONG = form.split, form.nested, form.long
-    SCALE_SUM, BIAS_SUM = form.sums_scale, form.sums_bias
-    VALUES, ADDERS = form.values, form.adders
+    THREADS, WIDTH, VECTORS = config.threads, config.width, config.vectors
+    SPLIT, NESTED, LONG = config.split, config.nested, config.long
+    SCALE_SUM, BIAS_SUM = config.sums_scale, config.sums_bias
+    VALUES, ADDERS = config.values, config.adders
     GRAIN = 1 if SPLIT else WIDTH  # elements that are added up together
-    SUM, SUMS_AT = form.itemsize, form.sums_at
-    TO_BIAS = form.sum_bytes if SCALE_SUM else 0
+    SUM, SUMS_AT = config.itemsize, config.sums_at
+    TO_BIAS = config.sum_bytes if SCALE_SUM else 0
     MANY = SPLIT  # a run of whole vectors has few sums, and its kernel no register to spare
     BOTH = SCALE_SUM and BIAS_SUM
 
-    DOUBLE = form.compute == "float64"
+    DOUBLE = config.compute == "float64"
     FLOAT = float64 if DOUBLE else float32
     PLACE = int64 if LONG else int32
-    store_values = i.storer("shared", form.compute, VALUES)
-    load_sum = i.loader("shared", form.compute, 1)
-    store_sum = i.storer("global", form.compute, 1)
+    store_values = i.storer("shared", config.compute, VALUES)
+    load_sum = i.loader("shared", config.compute, 1)
+    store_sum = i.storer("global", config.compute, 1)
     row_address = i.row_address_long if LONG else i.row_address
     shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
-    divide = divider(form)
+    divide = divider(config)
 
     @device_function
     def reduced_of(slab: int, n1: int, n2: int, n3: int, n4: int, n5: int) -> int:

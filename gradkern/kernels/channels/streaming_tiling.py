@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from gradkern.cuda.device_code.columns import last_step, up
-from gradkern.kernels.channels.streaming_form import StreamingForm
+from gradkern.kernels.channels.streaming_config import StreamingConfig
 
 __all__ = ["ARGUMENTS", "Slabs", "Tiling", "best_tiling", "choose_tiling", "fitted"]
 
@@ -121,10 +121,10 @@ class Tiling:
 
 
 def choose_tiling(
-    form: StreamingForm, slabs: Slabs, processors: int, shared_bytes: int
-) -> tuple[StreamingForm, Tiling]:
-    """`form` with its threads and stages, and the tiling; types, outputs, width, source and alignment are given."""
-    made = _threads(fitted(form, slabs))
+    config: StreamingConfig, slabs: Slabs, processors: int, shared_bytes: int
+) -> tuple[StreamingConfig, Tiling]:
+    """`config` with its threads and stages, and the tiling; types, outputs, width, source and alignment are given."""
+    made = _threads(fitted(config, slabs))
     while made.shared_bytes * made.blocks_per_processor > shared_bytes:
         if made.stages > 3:
             made = replace(made, stages=made.stages - 1)
@@ -140,61 +140,61 @@ def choose_tiling(
     return replace(made, nested=prod(found.nest) > 1), found
 
 
-def _threads(form: StreamingForm) -> StreamingForm:
+def _threads(config: StreamingConfig) -> StreamingConfig:
     """Threads, vectors and stages: as was best on an H200 with a cold L2, of those without a spilled register.
 
     That is 64 to 128 KB of rows in flight on a multiprocessor, with many small blocks where parameters and sums need
     few registers, and few where they need many.
     """
-    vectors = 16 // (form.width * form.data_itemsize)
-    if form.source == "plain":
-        return replace(form, vectors=vectors if form.split else max(vectors, 2), blocks_per_processor=2)
-    if form.split:
+    vectors = 16 // (config.width * config.data_itemsize)
+    if config.source == "plain":
+        return replace(config, vectors=vectors if config.split else max(vectors, 2), blocks_per_processor=2)
+    if config.split:
         stages, blocks = 8, 2
     else:
-        stages, blocks = (4, 2) if form.long or vectors > 1 else (3, 3)  # with 3 blocks these spill registers
-    arrays = len(form.held) + form.passing_arrays
-    if not form.split and (arrays > 2 or form.statistics or form.normalises):  # that is for D and X
+        stages, blocks = (4, 2) if config.long or vectors > 1 else (3, 3)  # with 3 blocks these spill registers
+    arrays = len(config.held) + config.passing_arrays
+    if not config.split and (arrays > 2 or config.statistics or config.normalises):  # that is for D and X
         stages = max(3, 2 * stages // arrays)
-    return replace(form, vectors=vectors, stages=stages, blocks_per_processor=blocks)
+    return replace(config, vectors=vectors, stages=stages, blocks_per_processor=blocks)
 
 
-def fitted(form: StreamingForm, slabs: Slabs) -> StreamingForm:
-    """`form` with what follows from the axes alone."""
-    form = replace(form, width=_width_of_planes(form, slabs) or _width_of_few(form, slabs))
-    split = slabs.length % form.width != 0 and (slabs.inner > 1 or not slabs.reduced)
+def fitted(config: StreamingConfig, slabs: Slabs) -> StreamingConfig:
+    """`config` with what follows from the axes alone."""
+    config = replace(config, width=_width_of_planes(config, slabs) or _width_of_few(config, slabs))
+    split = slabs.length % config.width != 0 and (slabs.inner > 1 or not slabs.reduced)
     return replace(
-        form,
+        config,
         split=split,
-        columns=form.columns and split and slabs.length == 1 and slabs.inner % form.width == 0,
-        tail=slabs.count % form.width != 0,
-        direct=not slabs.reduced and not form.totals,
+        columns=config.columns and split and slabs.length == 1 and slabs.inner % config.width == 0,
+        tail=slabs.count % config.width != 0,
+        direct=not slabs.reduced and not config.totals,
         long=max(slabs.count, 2 * slabs.channels) * 8 >= 1 << 31,
     )
 
 
-def _width_of_planes(form: StreamingForm, slabs: Slabs) -> int:
+def _width_of_planes(config: StreamingConfig, slabs: Slabs) -> int:
     """The elements of a vector where each plane of N C H W is better a slab of its own; 0 where it is not.
 
     An image in one row makes items of as many rows as there are images. Where these are few, an item is over before its
     channels' parameters are paid for; then planes of narrower vectors, so that they are whole ones, take less time.
     """
     few = slabs.reps < _FEW_IMAGES
-    if slabs.nest or slabs.inner == 1 or form.direct:
+    if slabs.nest or slabs.inner == 1 or config.direct:
         return 0
-    if slabs.length * form.data_itemsize < (_LARGE if few else _HUGE) * form.threads * 16:
+    if slabs.length * config.data_itemsize < (_LARGE if few else _HUGE) * config.threads * 16:
         return 0
-    whole = gcd(slabs.length, form.width)
-    return whole if whole == form.width or (few and whole * form.data_itemsize >= _LEAST_VECTOR) else 0
+    whole = gcd(slabs.length, config.width)
+    return whole if whole == config.width or (few and whole * config.data_itemsize >= _LEAST_VECTOR) else 0
 
 
-def _width_of_few(form: StreamingForm, slabs: Slabs) -> int:
+def _width_of_few(config: StreamingConfig, slabs: Slabs) -> int:
     """The elements of a vector: a row is as many repetitions as make whole ones. Where there are hardly as many, items
     are of one row, over before their channels' parameters are paid for, or most of a row's tiles are empty.
     """
-    width, one = form.width, slabs.inner * slabs.length
+    width, one = config.width, slabs.inner * slabs.length
     while (
-        width * form.data_itemsize > _LEAST_VECTOR
+        width * config.data_itemsize > _LEAST_VECTOR
         and (step := width // gcd(one, width)) > 1
         and _LEAST_ROWS * step > slabs.reps
     ):
@@ -202,13 +202,13 @@ def _width_of_few(form: StreamingForm, slabs: Slabs) -> int:
     return width
 
 
-def best_tiling(form: StreamingForm, slabs: Slabs, blocks: int) -> Tiling:
+def best_tiling(config: StreamingConfig, slabs: Slabs, blocks: int) -> Tiling:
     """The tiling for so many blocks at a time: the folds, tiles and groups with which they are done first."""
-    if _width_of_planes(form, slabs):
+    if _width_of_planes(config, slabs):
         slabs = Slabs((slabs.inner, slabs.reps), 1, 1, slabs.length)  # each plane a slab: fewer parts
-    width, most = form.width, form.tile
+    width, most = config.width, config.tile
     reps, length = slabs.reps, slabs.length
-    if slabs.inner == 1 and not form.direct:  # a slab is all of one channel: a row is a tile
+    if slabs.inner == 1 and not config.direct:  # a slab is all of one channel: a row is a tile
         reps, length = -(-slabs.count // most), most
     one = slabs.inner * length  # elements of a repetition
     step = width // gcd(one, width)  # so many make whole vectors
@@ -219,10 +219,12 @@ def best_tiling(form: StreamingForm, slabs: Slabs, blocks: int) -> Tiling:
     for fold in sorted(folds):
         row = fold * one
         rows = -(-slabs.count // row)
-        fewest_groups = -(-rows // max(1, _MOST_ADDED * form.adders // (form.vectors * width))) if form.sums else 1
+        fewest_groups = (
+            -(-rows // max(1, _MOST_ADDED * config.adders // (config.vectors * width))) if config.sums else 1
+        )
         fewest = -(-row // most)
         for tiles in range(fewest, fewest + min(fewest // 8, 32) + 1):
-            tile = up(-(-row // tiles), min(_LINE // form.data_itemsize, most))
+            tile = up(-(-row // tiles), min(_LINE // config.data_itemsize, most))
             if tile * (tiles - 1) >= row:
                 continue
             runs = slabs.inner if tiles == 1 else -(-tile // length) + 1
@@ -230,7 +232,7 @@ def best_tiling(form: StreamingForm, slabs: Slabs, blocks: int) -> Tiling:
             rows_each = slabs.outer // slabs.outer_kept * (fold if tiles > 1 else 1) * parts
             for groups in _groups(rows, slabs.outer * tiles, blocks, fewest_groups):
                 items = slabs.outer * groups * tiles
-                units = -(-items // blocks) * (-(-rows // groups) + (_FLUSH[form.split] if form.sums else 0))
+                units = -(-items // blocks) * (-(-rows // groups) + (_FLUSH[config.split] if config.sums else 0))
                 cost = units * (tile / most + 0.1)
                 if best is None or cost < best[0]:
                     best = (
@@ -246,7 +248,7 @@ def best_tiling(form: StreamingForm, slabs: Slabs, blocks: int) -> Tiling:
                             rows_over=rows % groups,
                             groups=groups,
                             items=items,
-                            lane_bits=min(5, max(0, (form.threads // runs).bit_length() - 1)),
+                            lane_bits=min(5, max(0, (config.threads // runs).bit_length() - 1)),
                             repeats=fold,
                             parts=parts,
                             partial_rows=rows_each * groups,

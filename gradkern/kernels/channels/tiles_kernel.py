@@ -31,39 +31,43 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.column_sums import column_sums
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.channels.tiles_form import TilesForm
+from gradkern.kernels.channels.tiles_config import TilesConfig
 
 __all__ = ["tiles_kernel"]
 
 
 def tiles_kernel(
-    form: TilesForm,
+    config: TilesConfig,
     load_parameters: Callable[..., None],
     element: Callable[..., Any],
     finish: Callable[..., Any] | None = None,
 ) -> Callable[..., None]:
-    """The kernel for `form` with this arithmetic, as a function that Numba compiles with every argument (ARGUMENTS) an
-    int64. finish: its operand is the address of the last of the parameters.
+    """The kernel for `config` with this arithmetic, as a function that Numba compiles with every argument (ARGUMENTS)
+    an int64. finish: its operand is the address of the last of the parameters.
     """
-    WIDTH, LANES, SLICE = form.width, form.lanes, form.most_columns
-    GROUP_THREADS, GROUP_ROWS, BLOCK_ROWS = form.group_threads, form.group_rows, form.warp_groups * form.group_rows
-    UNROLL, TILE_ROWS, WHOLE = form.unroll, form.tile_rows, form.whole
-    FOLDED, AT_ONCE = form.folded, form.parameters_at_once
-    READS_D, DX, SUMS, PERSISTENT = form.reads_D, "dX" in form.outputs, form.sums, form.persistent
-    ITEM = form.itemsize
+    WIDTH, LANES, SLICE = config.width, config.lanes, config.most_columns
+    GROUP_THREADS, GROUP_ROWS, BLOCK_ROWS = (
+        config.group_threads,
+        config.group_rows,
+        config.warp_groups * config.group_rows,
+    )
+    UNROLL, TILE_ROWS, WHOLE = config.unroll, config.tile_rows, config.whole
+    FOLDED, AT_ONCE = config.folded, config.parameters_at_once
+    READS_D, DX, SUMS, PERSISTENT = config.reads_D, "dX" in config.outputs, config.sums, config.persistent
+    ITEM = config.itemsize
     VECTOR = WIDTH * ITEM
     WORDS = max(1, VECTOR // 4)
     HELD = UNROLL * WORDS
-    FLOAT = float64 if form.compute == "float64" else float32
-    ROW = int64 if form.long_rows else int32
-    row_address = i.row_address_long if form.long_rows else i.row_address
+    FLOAT = float64 if config.compute == "float64" else float32
+    ROW = int64 if config.long_rows else int32
+    row_address = i.row_address_long if config.long_rows else i.row_address
 
     load = i.word_loader("global", VECTOR)
-    unpack = i.unpacker(form.data, WIDTH)
-    load_one = i.loader("global", form.data, 1)
-    store = i.storer("global", form.data, WIDTH, form.native_bfloat16)
-    store_one = i.storer("global", form.data, 1, form.native_bfloat16)
-    add_over_block, add_over_grid = column_sums(form.column_sums, finish) if SUMS else (None, None)
+    unpack = i.unpacker(config.data, WIDTH)
+    load_one = i.loader("global", config.data, 1)
+    store = i.storer("global", config.data, WIDTH, config.native_bfloat16)
+    store_one = i.storer("global", config.data, 1, config.native_bfloat16)
+    add_over_block, add_over_grid = column_sums(config.column_sums, finish) if SUMS else (None, None)
 
     @device_function
     def first_row_of(chunk: int, large: int, more: int) -> int:

@@ -1,4 +1,4 @@
-"""From a matrix and the form of its tiles to a launch of the tiles kernel (tiles_kernel.py)."""
+"""From a matrix and the config of its tiles to a launch of the tiles kernel (tiles_kernel.py)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from math import gcd
 
 from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Launch, kernel_of_form, named
+from gradkern.cuda.launch import Launch, kernel_of_config, named
 from gradkern.cuda.scratch import scratch
-from gradkern.kernels.channels.tiles_form import ARGUMENTS, BLOCKS, TilesForm
+from gradkern.kernels.channels.tiles_config import ARGUMENTS, BLOCKS, TilesConfig
 
 __all__ = ["TilesPlan", "has_long_rows", "parameters_at_once", "tiles_plan"]
 
@@ -38,14 +38,14 @@ class TilesPlan:
 def tiles_plan(
     name: str,
     builder: str,
-    form: TilesForm,
+    config: TilesConfig,
     size: tuple[int, int],
     fold: int,
     strides: Mapping[str, int],
     given: Sequence[str],
     device: Device,
 ) -> TilesPlan:
-    """The plan of `form` for `size`, the rows and columns of the array, `fold` rows of which are one of the kernel's.
+    """The plan of `config` for `size`, the rows and columns of the array, `fold` rows of which are one of the kernel's.
 
     name     begins the plan's
     strides  of D, X and dX, in bytes from row to row of the array
@@ -53,26 +53,26 @@ def tiles_plan(
     """
     rows, columns = size
     numbers = {"rows": rows // fold, "tail": rows % fold * columns, "repeat": columns}
-    chunks, large, times = form.heights(columns * fold, -(-rows // fold), BLOCKS * device.processors)
+    chunks, large, times = config.heights(columns * fold, -(-rows // fold), BLOCKS * device.processors)
     numbers |= {"large": large, "times": times}
-    numbers |= form.sizes(columns * fold) | {f"{each}_stride": fold * stride for each, stride in strides.items()}
-    kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS))
+    numbers |= config.sizes(columns * fold) | {f"{each}_stride": fold * stride for each, stride in strides.items()}
+    kernel = kernel_of_config(device, builder, config, arguments=len(ARGUMENTS))
     grid = chunks * numbers["slices"]
-    partial = chunks * form.column_sums.partial_bytes(columns * fold) if form.persistent else 0
-    if form.persistent:
-        grid = min(grid, kernel.resident_blocks(form.threads))
+    partial = chunks * config.column_sums.partial_bytes(columns * fold) if config.persistent else 0
+    if config.persistent:
+        grid = min(grid, kernel.resident_blocks(config.threads))
         if not grid:
-            raise Refusal(f"no block of {form.threads} threads fits the device")
-    given = [*given, *(("counter", "partial") if form.persistent else ())]
-    launch = Launch(kernel, grid, form.threads, *named(ARGUMENTS, numbers, given), cooperative=form.persistent)
-    what = "tiles" if form.persistent else "single_block" if form.single_block else "stream"
+            raise Refusal(f"no block of {config.threads} threads fits the device")
+    given = [*given, *(("counter", "partial") if config.persistent else ())]
+    launch = Launch(kernel, grid, config.threads, *named(ARGUMENTS, numbers, given), cooperative=config.persistent)
+    what = "tiles" if config.persistent else "single_block" if config.single_block else "stream"
     folded = f"_fold{fold}" if fold > 1 else ""
-    shape = f"{numbers['slices']}x{form.lanes}x{form.width}_rows{form.warp_groups}x{form.unroll}{folded}"
+    shape = f"{numbers['slices']}x{config.lanes}x{config.width}_rows{config.warp_groups}x{config.unroll}{folded}"
     return TilesPlan(f"{name}_{what}_{shape}", partial, launch, device)
 
 
 def parameters_at_once(width: int, columns: int, parameters: Sequence[Tensor]) -> int:
-    """TilesForm.parameters_at_once for vectors of so many elements, which may end in another row."""
+    """TilesConfig.parameters_at_once for vectors of so many elements, which may end in another row."""
     count = gcd(width, columns)
     while count > 1 and any(each.alignment % min(16, count * each.dtype.itemsize) for each in parameters):
         count //= 2
@@ -80,5 +80,5 @@ def parameters_at_once(width: int, columns: int, parameters: Sequence[Tensor]) -
 
 
 def has_long_rows(rows: int, columns: int, strides: Sequence[int]) -> bool:
-    """TilesForm.long_rows, of the kernel's columns and strides."""
+    """TilesConfig.long_rows, of the kernel's columns and strides."""
     return max(rows, 16 * columns, *strides) > 1 << 30

@@ -21,7 +21,7 @@ passes give statistics in the shape that ONNX has, `axis` dimensions and a 1 for
 Of the gradients, with the upstream gradient D:
 
     s1 = sum over columns of D scale,  s2 = sum over columns of D scale xh
-    X_grad = r/columns (columns D scale - s1 - xh s2)    without s1 in the simplified form, which has no mean
+    X_grad = r/columns (columns D scale - s1 - xh s2)    without s1 in the simplified config, which has no mean
     scale_grad = sum over rows of D xh
     bias_grad = sum over rows of D
 
@@ -39,6 +39,6 @@ float64; ONNX Runtime, SimplifiedLayerNormalization 1, whose type of Y is V as h
 1, where types of parameters other than the data's, and any rank, are added; ONNX Runtime Training, com.microsoft 1, the
 CUDA kernels of the gradients' names. Beyond them: every output is optional, Y may be written over
 X, X_grad over X or Y_grad, one column is allowed, so are bfloat16 with float32 parameters, bfloat16 for the invertible
-form, and 2^31 elements and more. Results are the same bits every time. A zero in the invertible form's
+config, and 2^31 elements and more. Results are the same bits every time. A zero in the invertible form's
 scale, from which no input can be rebuilt, is an error on the CPU and NaN in its column on a GPU.
 """

@@ -12,7 +12,7 @@ from helpers.batch_norm_activation import Backward, backward
 from helpers.simulate_persistent import launch
 
 from gradkern.kernels.channels.activation_alpha import with_alpha
-from gradkern.kernels.channels.channels_last_form import ARGUMENTS, ChannelsLastForm, RowsPartition
+from gradkern.kernels.channels.channels_last_config import ARGUMENTS, ChannelsLastConfig, RowsPartition
 from gradkern.kernels.channels.channels_last_kernel import build
 from gradkern.ops.batch_norm.cuda.sync import NAMES
 
@@ -39,10 +39,10 @@ def simulate(
     types = X.dtype.name, arrays["scale"].dtype.name, arrays["mean"].dtype.name
     wanted = frozenset(NAMES[name] for name in outputs)
     width = gcd(16, shape[1] * X.itemsize) // X.itemsize
-    form = ChannelsLastForm(*types, wanted, MEMORY, width, activation, threads)
-    partition = RowsPartition(form, shape[1], X.size // shape[1], vectors, slices, clusters)
+    config = ChannelsLastConfig(*types, wanted, MEMORY, width, activation, threads)
+    partition = RowsPartition(config, shape[1], X.size // shape[1], vectors, slices, clusters)
     how = clusters, slices, threads, partition.shared_bytes, in_place
-    found = launch(build(form), ARGUMENTS, partition, arrays, wanted, *how)
+    found = launch(build(config), ARGUMENTS, partition, arrays, wanted, *how)
     found["dX"] = found["dX"].transpose(np.argsort(order))
     return {name: found[NAMES[name]] for name in outputs}
 

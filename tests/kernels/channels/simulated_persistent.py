@@ -13,8 +13,8 @@ from helpers import dml_batch_norm as constant
 from helpers.batch_norm import OUTPUTS, Case, case
 from helpers.simulate_persistent import launch
 
-from gradkern.kernels.channels import persistent_form
-from gradkern.kernels.channels.persistent_form import ARGUMENTS, PersistentForm, resident_partitions
+from gradkern.kernels.channels import persistent_config
+from gradkern.kernels.channels.persistent_config import ARGUMENTS, PersistentConfig, resident_partitions
 from gradkern.kernels.channels.persistent_kernel import build
 from gradkern.ops.batch_norm.cuda.sync import NAMES
 from gradkern.ops.dml_batch_norm.cuda.plan import NAMES as CONSTANT_NAMES
@@ -26,11 +26,11 @@ MEMORY = 1 << 20
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planes as small as the simulator wants them are no candidates on a GPU."""
-    monkeypatch.setattr(persistent_form, "_LEAST", 0)
-    monkeypatch.setattr(persistent_form, "_SHORT", 64)
-    monkeypatch.setattr(persistent_form, "_ALIGNED", 256)
-    monkeypatch.setattr(persistent_form, "_ALIGNED_WHOLE", 256)
-    monkeypatch.setattr(persistent_form, "_SMALL", 32)
+    monkeypatch.setattr(persistent_config, "_LEAST", 0)
+    monkeypatch.setattr(persistent_config, "_SHORT", 64)
+    monkeypatch.setattr(persistent_config, "_ALIGNED", 256)
+    monkeypatch.setattr(persistent_config, "_ALIGNED_WHOLE", 256)
+    monkeypatch.setattr(persistent_config, "_SMALL", 32)
 
 
 def simulate(
@@ -52,16 +52,16 @@ def simulate(
     types = X.dtype.name, arrays["scale"].dtype.name, arrays["mean"].dtype.name
     wanted = frozenset(names[name] for name in outputs)
     sizes = X.shape[0], X.shape[1], prod(X.shape[2:])
-    form = PersistentForm(*types, wanted, epsilon, centred, MEMORY)
-    form, partition = next(resident_partitions(form, sizes, 1, 132))
-    form = replace(form, threads=32 + team * form.group, slices=slices)
+    config = PersistentConfig(*types, wanted, epsilon, centred, MEMORY)
+    config, partition = next(resident_partitions(config, sizes, 1, 132))
+    config = replace(config, threads=32 + team * config.group, slices=slices)
     partition = replace(partition, images_each=-(-X.shape[0] // slices))
     if batch:
         fewest = -(-partition.images_each // batch) if centred else 1
         partition = replace(partition, batch=batch, slots=max(slots, fewest))
-    shared_bytes = form.ring_at + partition.ring_bytes(form)
-    how = clusters, slices, form.threads, shared_bytes, in_place
-    found = launch(build(form), ARGUMENTS, partition, arrays, wanted, *how)
+    shared_bytes = config.ring_at + partition.ring_bytes(config)
+    how = clusters, slices, config.threads, shared_bytes, in_place
+    found = launch(build(config), ARGUMENTS, partition, arrays, wanted, *how)
     return {name: found[names[name]] for name in outputs}
 
 

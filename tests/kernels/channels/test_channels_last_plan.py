@@ -18,8 +18,8 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
 from gradkern.cuda.launch import resident_clusters
 from gradkern.kernels.channels import channels_last_plan
-from gradkern.kernels.channels.channels_last_form import (
-    ChannelsLastForm,
+from gradkern.kernels.channels.channels_last_config import (
+    ChannelsLastConfig,
     RowsPartition,
     channels_last_partitions,
     persistent_time,
@@ -51,8 +51,8 @@ def problem(shape: tuple[int, ...] = (16, 64, 7, 7), dtype: str = "float16", **c
 
 
 def made(size: tuple[int, int], data: str = "float16", width: int = 8, memory: int = 232448) -> list[RowsPartition]:
-    form = ChannelsLastForm(data, "float32", "float32", ALL, memory, width)
-    return channels_last_partitions(form, size, CLUSTERS)
+    config = ChannelsLastConfig(data, "float32", "float32", ALL, memory, width)
+    return channels_last_partitions(config, size, CLUSTERS)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,10 @@ def test_every_partition_fits_the_memory_and_every_element_is_somebodys(
         assert each.items * each.vectors * width >= channels > (each.items - 1) * each.vectors * width
         assert each.slices * each.steps * each.at_once >= rows >= each.slices
         assert 1 <= each.vectors <= 32
-        assert each.at_once * each.vectors <= each.form.threads
-        assert each.vectors * width <= each.form.threads  # a thread for each channel of a group
+        assert each.at_once * each.vectors <= each.config.threads
+        assert each.vectors * width <= each.config.threads  # a thread for each channel of a group
         assert each.warps_at % 16 == each.blocks_at % 16 == each.data_at % 128 == 0
-        whole_sectors = each.vectors * each.form.vector % 32 == 0
+        whole_sectors = each.vectors * each.config.vector % 32 == 0
         assert whole_sectors or each.items == 1
     assert found == sorted(found, key=persistent_time)
 

@@ -11,7 +11,7 @@ from helpers.compiled import HOPPER, SHARED_MEMORY, parameters
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.cuda.device_code.columns import ITEMSIZE
-from gradkern.kernels.channels.channels_last_form import ARGUMENTS, ChannelsLastForm
+from gradkern.kernels.channels.channels_last_config import ARGUMENTS, ChannelsLastConfig
 
 pytestmark = pytest.mark.thorough
 
@@ -34,8 +34,8 @@ def compiled(kind: Kind, capability: tuple[int, int]) -> tuple[int, str]:
     from gradkern.kernels.channels.channels_last_kernel import build
 
     types, width, activation = kind
-    form = ChannelsLastForm(*types, ALL, SHARED_MEMORY[capability], width, activation).with_threads()
-    made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads)
+    config = ChannelsLastConfig(*types, ALL, SHARED_MEMORY[capability], width, activation).with_threads()
+    made = compile_kernel(build(config), len(ARGUMENTS), capability, config.threads)
     return made.spilled, made.ptx
 
 

@@ -11,9 +11,9 @@ from helpers.compiled import HOPPER, SHARED_MEMORY, parameters
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.cuda.device_code.columns import ITEMSIZE
-from gradkern.kernels.channels.persistent_form import (
+from gradkern.kernels.channels.persistent_config import (
     ARGUMENTS,
-    PersistentForm,
+    PersistentConfig,
     resident_partitions,
     single_pass_partition,
 )
@@ -38,7 +38,7 @@ KINDS: list[Kind] = [  # types; images, channels, elements of a plane
     ((b, b, f), (33, 203, 49)),
     ((f, f, f), (256, 128, 100)),
 ]
-Made = tuple[PersistentForm, int, str]  # form, bytes spilled, PTX
+Made = tuple[PersistentConfig, int, str]  # config, bytes spilled, PTX
 
 
 def compiled(kind: Kind, capability: tuple[int, int]) -> list[Made]:
@@ -47,18 +47,20 @@ def compiled(kind: Kind, capability: tuple[int, int]) -> list[Made]:
 
     types, sizes = kind
     most = 16 if capability[0] < 12 else 8
-    forms = [
-        form
-        for form, _ in resident_partitions(
-            PersistentForm(*types, ALL, None, True, SHARED_MEMORY[capability]), sizes, most, 132
+    configs = [
+        config
+        for config, _ in resident_partitions(
+            PersistentConfig(*types, ALL, None, True, SHARED_MEMORY[capability]), sizes, most, 132
         )
     ]
-    found = single_pass_partition(PersistentForm(*types, ALL, 1e-5, False, SHARED_MEMORY[capability]), sizes, most, 132)
-    forms += [found[0]] if found else []
+    found = single_pass_partition(
+        PersistentConfig(*types, ALL, 1e-5, False, SHARED_MEMORY[capability]), sizes, most, 132
+    )
+    configs += [found[0]] if found else []
     made = []
-    for form in forms:
-        result = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads)
-        made.append((form, result.spilled, result.ptx))
+    for config in configs:
+        result = compile_kernel(build(config), len(ARGUMENTS), capability, config.threads)
+        made.append((config, result.spilled, result.ptx))
     return made
 
 
@@ -71,13 +73,13 @@ def compiled(kind: Kind, capability: tuple[int, int]) -> list[Made]:
 )
 def test_no_register_is_spilled_and_accesses_are_vectors(kind: Kind, capability: tuple[int, int]) -> None:
     made = compiled(kind, capability)
-    assert made or capability[0] >= 12, "there is a form where memory suffices"
-    for form, spilled, ptx in made:
+    assert made or capability[0] >= 12, "there is a config where memory suffices"
+    for config, spilled, ptx in made:
         assert spilled == 0
-        assert ptx.count("cp.async.bulk.shared::cluster.global") == form.parts
-        assert ("st.async" in ptx) == (form.slices > 1)
-        if form.width * ITEMSIZE[form.data] == 16:
-            assert ptx.count("ld.shared.v4.b32") >= (4 if form.centred else 2)
+        assert ptx.count("cp.async.bulk.shared::cluster.global") == config.parts
+        assert ("st.async" in ptx) == (config.slices > 1)
+        if config.width * ITEMSIZE[config.data] == 16:
+            assert ptx.count("ld.shared.v4.b32") >= (4 if config.centred else 2)
             assert ptx.count("st.global.v4.b32") == 1
-            if form.edges:
+            if config.edges:
                 assert re.search(r"st\.global\.(b16|f32|b32) ", ptx), "single elements are written, too"

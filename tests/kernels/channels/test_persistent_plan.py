@@ -16,7 +16,7 @@ pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
 from gradkern.call import Call
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import ITEMSIZE
-from gradkern.kernels.channels.persistent_form import PersistentForm, resident_partitions, single_pass_partition
+from gradkern.kernels.channels.persistent_config import PersistentConfig, resident_partitions, single_pass_partition
 from gradkern.ops.batch_norm.cuda import persistent
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.dml_batch_norm.cuda import plan as dml
@@ -37,16 +37,16 @@ def problem(shape: tuple[int, ...] = (16, 8, 28, 28), **changes: Any) -> Problem
     return replace(Problem(X, X, vector, vector, vector, X, vector, vector), **changes)
 
 
-def form(data: str = "float16", memory: int = 232448, centred: bool = True) -> PersistentForm:
-    return PersistentForm(data, "float32", "float32", ALL, None, centred, memory)
+def config(data: str = "float16", memory: int = 232448, centred: bool = True) -> PersistentConfig:
+    return PersistentConfig(data, "float32", "float32", ALL, None, centred, memory)
 
 
-def constant(data: str, memory: int = 232448) -> PersistentForm:
-    return form(data, memory, centred=False)
+def constant(data: str, memory: int = 232448) -> PersistentConfig:
+    return config(data, memory, centred=False)
 
 
 def made(sizes: tuple[int, int, int], data: str = "float16", memory: int = 232448, most: int = 16) -> list[Any]:
-    return list(resident_partitions(form(data, memory), sizes, most, 132))
+    return list(resident_partitions(config(data, memory), sizes, most, 132))
 
 
 @pytest.mark.parametrize("data", ["bfloat16", "float16", "float32", "float64"])
@@ -65,22 +65,22 @@ def test_every_form_fits_its_memory_and_every_image_is_somebodys(
     plane = length * ITEMSIZE[data]
     found = made(sizes, data, memory)
     assert all(partition.slots * partition.batch >= partition.images_each for _, partition in found)
-    forms = [*found, *filter(None, [single_pass_partition(constant(data, memory), sizes, 16, 132)])]
-    assert forms or length == 9 or memory == 101376  # of short rows and large planes in little memory there is none
-    for form, partition in forms:
-        assert form.ring_at + partition.ring_bytes(form) <= form.shared_bytes == memory
-        assert partition.images_each == -(-images // form.slices) > 0
-        assert partition.items * form.group >= channels == partition.channels > (partition.items - 1) * form.group
+    configs = [*found, *filter(None, [single_pass_partition(constant(data, memory), sizes, 16, 132)])]
+    assert configs or length == 9 or memory == 101376  # of short rows and large planes in little memory there is none
+    for config, partition in configs:
+        assert config.ring_at + partition.ring_bytes(config) <= config.shared_bytes == memory
+        assert partition.images_each == -(-images // config.slices) > 0
+        assert partition.items * config.group >= channels == partition.channels > (partition.items - 1) * config.group
         assert (partition.plane_bytes, partition.image) == (plane, channels * plane)
-        assert partition.plane == length // form.width
-        assert form.edges == (length % form.width > 0)
-        starts = [image * partition.image + item * form.group * plane for image in (0, 1) for item in (0, 1)]
-        assert form.shifted == any(start % 16 for start in starts)
-        assert partition.pitch >= form.group * plane + (16 if form.shifted else 0)
+        assert partition.plane == length // config.width
+        assert config.edges == (length % config.width > 0)
+        starts = [image * partition.image + item * config.group * plane for image in (0, 1) for item in (0, 1)]
+        assert config.shifted == any(start % 16 for start in starts)
+        assert partition.pitch >= config.group * plane + (16 if config.shifted else 0)
         assert partition.pitch % 16 == 0
-        assert form.width * ITEMSIZE[data] <= 16
-        assert not form.edges or (form.width * ITEMSIZE[data] == 16 and length >= 160)
-        assert form.team_threads % 32 == 0
+        assert config.width * ITEMSIZE[data] <= 16
+        assert not config.edges or (config.width * ITEMSIZE[data] == 16 and length >= 160)
+        assert config.team_threads % 32 == 0
         assert partition.elements == images * length
 
 
@@ -100,14 +100,14 @@ def test_every_form_fits_its_memory_and_every_image_is_somebodys(
     ],
 )
 def test_a_group_has_as_many_channels_as_are_worth_it(sizes: tuple[int, int, int], group: int) -> None:
-    assert {form.group for form, _ in made(sizes)} == {group}
+    assert {config.group for config, _ in made(sizes)} == {group}
 
 
 def test_of_the_slices_that_hold_a_channel_the_fewest_and_twice_as_many() -> None:
-    assert [form.slices for form, _ in made((64, 256, 3136))] == [4, 8]
-    assert [form.slices for form, _ in made((64, 256, 3136), "float32", most=8)] == [8]
-    assert [form.slices for form, _ in made((17, 105, 15625))] == [8, 16]  # blocks with three images, and with two
-    assert [form.slices for form, _ in made((1, 256, 784))] == [1]
+    assert [config.slices for config, _ in made((64, 256, 3136))] == [4, 8]
+    assert [config.slices for config, _ in made((64, 256, 3136), "float32", most=8)] == [8]
+    assert [config.slices for config, _ in made((17, 105, 15625))] == [8, 16]  # blocks with three images, and with two
+    assert [config.slices for config, _ in made((1, 256, 784))] == [1]
     assert made((128, 64, 12544)) == []
 
 
@@ -193,7 +193,7 @@ def test_directml_takes_it_where_channels_are_the_second_axis_and_it_is_the_fast
     monkeypatch.setattr("gradkern.ops.dml_batch_norm.cuda.plan.device_of", lambda call: H200)
     monkeypatch.setattr(
         "gradkern.kernels.channels.persistent_plan.persistent_plan",
-        lambda form, partition, device, given: ("whole", given),
+        lambda config, partition, device, given: ("whole", given),
     )
     monkeypatch.setattr(dml, "_tiles_plan", refused)
     monkeypatch.setattr(dml, "_planes_plan", lambda *_: "walk")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gradkern.kernels.channels.streaming_form import StreamingForm
+from gradkern.kernels.channels.streaming_config import StreamingConfig
 from gradkern.kernels.channels.streaming_tiling import Slabs, Tiling, best_tiling, choose_tiling, fitted
 from gradkern.strides import merged_axes
 
@@ -25,8 +25,8 @@ TARGETS = [  # repetitions, channels, elements of each
 ]
 
 
-def form_of(slabs: Slabs, width: int, **more: Any) -> StreamingForm:
-    return StreamingForm("bfloat16", "bfloat16", "bfloat16", OUTPUTS, 1e-5, width, **more)
+def config_of(slabs: Slabs, width: int, **more: Any) -> StreamingConfig:
+    return StreamingConfig("bfloat16", "bfloat16", "bfloat16", OUTPUTS, 1e-5, width, **more)
 
 
 def places(found: Tiling, outer: int) -> list[tuple[int, int]]:
@@ -58,23 +58,23 @@ def test_every_element_is_walked_over_once_in_whole_vectors(
     slabs = Slabs.of(merged_axes(sizes, kept[: len(sizes)]))
     assume(slabs.outer * slabs.count <= 3_000_000)
     assume(not slabs.nest or slabs.count % width == 0)  # a plan takes narrower vectors else
-    form = fitted(form_of(slabs, width, threads=threads), slabs)
-    found = best_tiling(form, slabs, blocks)
+    config = fitted(config_of(slabs, width, threads=threads), slabs)
+    found = best_tiling(config, slabs, blocks)
     outer = slabs.outer * slabs.count // found.count
     seen = places(found, outer)
     ends = [0, *(last for _, last in seen)]
     assert [first for first, _ in seen] == ends[:-1]
     assert ends[-1] == slabs.outer * slabs.count
-    assert found.tile <= form.tile
-    assert found.tile % form.width == found.row % form.width == 0
+    assert found.tile <= config.tile
+    assert found.tile % config.width == found.row % config.width == 0
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_no_block_has_much_more_to_do_than_the_average(target: tuple[int, int, int]) -> None:
     slabs = Slabs((), *target)
-    form, found = choose_tiling(form_of(slabs, 8, columns=True), slabs, PROCESSORS, SHARED)
-    blocks = PROCESSORS * form.blocks_per_processor
-    assert form.shared_bytes * form.blocks_per_processor <= SHARED
+    config, found = choose_tiling(config_of(slabs, 8, columns=True), slabs, PROCESSORS, SHARED)
+    blocks = PROCESSORS * config.blocks_per_processor
+    assert config.shared_bytes * config.blocks_per_processor <= SHARED
     work = [0] * blocks
     for item in range(found.items):
         line, tile = divmod(item, found.tiles)
@@ -93,9 +93,9 @@ def test_no_thread_adds_up_long_sums(last: bool, width: int) -> None:
         slabs = Slabs.of(merged_axes(*zip(*([axes[0], axes[2], axes[1]] if last else axes), strict=True)))
         if slabs.count % width:
             continue
-        form, found = choose_tiling(form_of(slabs, width), slabs, PROCESSORS, SHARED)
+        config, found = choose_tiling(config_of(slabs, width), slabs, PROCESSORS, SHARED)
         rows = found.rows_each + (found.rows_over > 0)
-        assert rows * form.vectors * form.width // form.adders <= 256, sizes
+        assert rows * config.vectors * config.width // config.adders <= 256, sizes
 
 
 @pytest.mark.parametrize(
@@ -110,15 +110,15 @@ def test_no_thread_adds_up_long_sums(last: bool, width: int) -> None:
     ],
 )
 def test_few_images_have_no_rows_that_are_mostly_empty(slabs: Slabs, width: int) -> None:
-    form, found = choose_tiling(form_of(slabs, 8), slabs, PROCESSORS, SHARED)
-    assert form.width == width
+    config, found = choose_tiling(config_of(slabs, 8), slabs, PROCESSORS, SHARED)
+    assert config.width == width
     assert found.row * -(-slabs.count // found.row) < slabs.count + width * slabs.inner * slabs.length
 
 
 def test_few_kernels_serve_all_channels() -> None:
     shapes = [Slabs((), 64, channels, size) for channels in range(16, 2049, 16) for size in (3136, 784, 196)]
-    forms = {choose_tiling(form_of(slabs, 8), slabs, PROCESSORS, SHARED)[0] for slabs in shapes}
-    assert len(forms) <= 12
+    configs = {choose_tiling(config_of(slabs, 8), slabs, PROCESSORS, SHARED)[0] for slabs in shapes}
+    assert len(configs) <= 12
 
 
 @pytest.mark.parametrize(
@@ -138,11 +138,11 @@ def test_large_planes_of_few_images_are_slabs_of_their_own_in_vectors_that_divid
     images: int, plane: int, data: str, width: int, alone: bool
 ) -> None:
     slabs = Slabs.of(merged_axes([images, 256, plane], [False, True, False]))
-    given = replace(form_of(slabs, 4 if data == "float32" else 8, threads=256), data=data)
-    form, tiling = choose_tiling(given, slabs, PROCESSORS, SHARED)
-    assert form.width == width
+    given = replace(config_of(slabs, 4 if data == "float32" else 8, threads=256), data=data)
+    config, tiling = choose_tiling(given, slabs, PROCESSORS, SHARED)
+    assert config.width == width
     assert (tiling.count == plane) == alone
-    assert alone == form.nested
+    assert alone == config.nested
     if alone:
-        assert not form.split
-        assert form.tile == 256 * 16 // form.data_itemsize
+        assert not config.split
+        assert config.tile == 256 * 16 // config.data_itemsize

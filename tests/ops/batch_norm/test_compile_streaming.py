@@ -12,7 +12,7 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.kernels.channels import streaming_tiling
-from gradkern.kernels.channels.streaming_form import StreamingForm, second_pass, with_largest_ring
+from gradkern.kernels.channels.streaming_config import StreamingConfig, second_pass, with_largest_ring
 
 pytestmark = pytest.mark.thorough
 
@@ -35,16 +35,16 @@ KINDS: list[Kind] = [
     ((b, b, f), (2, 969, 3481), 8),  # fewer images than make whole vectors: narrower ones
     ((d, d, d), (1, 969, 3481), 2),
 ]
-Passes = tuple[StreamingForm, ...]
-Made = tuple[StreamingForm, int, int, str]  # form, registers, bytes spilled, PTX
+Passes = tuple[StreamingConfig, ...]
+Made = tuple[StreamingConfig, int, int, str]  # config, registers, bytes spilled, PTX
 
 
 def passes(kind: Kind, capability: tuple[int, int]) -> tuple[Passes, ...]:
-    """The forms of the kernels: both passes; on one architecture also the first alone and the second alone."""
+    """The configs of the kernels: both passes; on one architecture also the first alone and the second alone."""
     types, (reps, inner, length), width = kind
     slabs = streaming_tiling.Slabs((), reps, inner, length)
     plain = capability < (8, 0) or width * ITEMSIZE[types[0]] < 4
-    form = StreamingForm(
+    config = StreamingConfig(
         *types,
         frozenset({"scale_sum", "bias_sum"}),
         None,
@@ -54,8 +54,8 @@ def passes(kind: Kind, capability: tuple[int, int]) -> tuple[Passes, ...]:
         totals=True,
         native_bfloat16=capability >= (8, 0),
     )
-    gradient = replace(form, outputs=frozenset({"dX"}), totals=False, centred=True, backward=True)
-    first, _ = streaming_tiling.choose_tiling(form, slabs, 132, SHARED_MEMORY[capability])
+    gradient = replace(config, outputs=frozenset({"dX"}), totals=False, centred=True, backward=True)
+    first, _ = streaming_tiling.choose_tiling(config, slabs, 132, SHARED_MEMORY[capability])
     kept = with_largest_ring(first, SHARED_MEMORY[capability])
     both = kept, second_pass(kept)
     if capability != (9, 0):
@@ -69,12 +69,12 @@ def compiled(kind: Kind, capability: tuple[int, int]) -> list[Made]:
     from gradkern.kernels.channels.streaming_kernel import build
 
     made = []
-    for forms in passes(kind, capability):
-        form = forms[0]
+    for configs in passes(kind, capability):
+        config = configs[0]
         result = compile_kernel(
-            build(*forms), len(streaming_tiling.ARGUMENTS), capability, form.threads, form.blocks_per_processor
+            build(*configs), len(streaming_tiling.ARGUMENTS), capability, config.threads, config.blocks_per_processor
         )
-        made.append((form, result.registers, result.spilled, result.ptx))
+        made.append((config, result.registers, result.spilled, result.ptx))
     return made
 
 
@@ -86,12 +86,12 @@ def compiled(kind: Kind, capability: tuple[int, int]) -> list[Made]:
     ),
 )
 def test_no_register_is_spilled_and_accesses_are_vectors(kind: Kind, capability: tuple[int, int]) -> None:
-    for number, (form, _, spilled, ptx) in enumerate(compiled(kind, capability)):
+    for number, (config, _, spilled, ptx) in enumerate(compiled(kind, capability)):
         assert spilled == 0
         assert "ld.local" not in ptx
         walks, writes = (2, True) if number == 0 else (1, number == 2)
-        if form.width * form.data_itemsize >= 16:
-            reads = 2 * walks * form.vectors  # of X and D; other reads come on top
-            assert ptx.count("cp.async.cg.shared.global") >= reads * form.ring
-            assert ptx.count(f"ld.{'shared' if form.ring else 'global'}.v4.b32") >= reads
+        if config.width * config.data_itemsize >= 16:
+            reads = 2 * walks * config.vectors  # of X and D; other reads come on top
+            assert ptx.count("cp.async.cg.shared.global") >= reads * config.ring
+            assert ptx.count(f"ld.{'shared' if config.ring else 'global'}.v4.b32") >= reads
             assert ("st.global.v4.b32" in ptx) == writes

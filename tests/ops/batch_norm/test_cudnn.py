@@ -322,8 +322,8 @@ def test_a_search_has_them_from_the_module_by_its_name_and_again_by_their_recipe
     (candidate,) = source.candidates()
     assert source.rebuild(candidate.recipe).name == candidate.name
     assert list(source.variations(candidate)) == []
-    with pytest.raises(Unfit, match="no form 'NHWC'"):
-        source.rebuild({**candidate.recipe, "form": "NHWC"})
+    with pytest.raises(Unfit, match="no layout 'NHWC'"):
+        source.rebuild({**candidate.recipe, "layout": "NHWC"})
 
 
 def test_a_candidate_must_be_prepared_first(fake: FakeCudnn) -> None:

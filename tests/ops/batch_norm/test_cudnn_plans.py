@@ -1,6 +1,6 @@
 """BatchNormalizationGrad's candidates from cuDNN, for a described H200: which shapes, types and layouts have which.
 
-For the graph API cuDNN's own code decides here; of the older functions only the form of the arrays is looked at.
+For the graph API cuDNN's own code decides here; of the older functions only the layout of the arrays is looked at.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def test_every_dense_batch_norm_has_candidates_that_their_recipes_make_again(dty
         names = [each["name"] for each in answer["candidates"]]
         assert len(names) == len(set(names))
         assert answer["rebuilt"] == answer["candidates"]
-        form = {"NCHW": ("NCHW", "NHWC"), "NCDHW": ("NCDHW", "NDHWC")}.get(name, ("NCL", "NLC"))[layout == "last"]
+        seen = {"NCHW": ("NCHW", "NHWC"), "NCDHW": ("NCDHW", "NDHWC")}.get(name, ("NCL", "NLC"))[layout == "last"]
         for mode in ("spatial", "spatial_persistent"):
-            assert OLDER[layout].format(form, mode) in names
+            assert OLDER[layout].format(seen, mode) in names
         assert has_graph(answer) == (dtype != "float64")
-        # of the forms that arrays have without spatial axes, each function gets its own
+        # of the layouts that arrays have without spatial axes, each function gets its own
         assert ("cudnn_NCL_spatial" in names and "cudnn_NLC_ex_spatial" in names) == (name == "NC")
 
 

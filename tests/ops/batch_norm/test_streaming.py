@@ -35,10 +35,10 @@ def problem(*outputs: str, data: np.ndarray | None = None) -> Problem:
 
 
 class Launched:
-    """Stands for a launch: its form, and the values it is called with, by the kernel's names."""
+    """Stands for a launch: its config, and the values it is called with, by the kernel's names."""
 
-    def __init__(self, form: Any, given: list[str], numbers: dict[str, int], then: Any) -> None:
-        self.form, self.given, self.elements, self.then = form, given, numbers["elements"], then
+    def __init__(self, config: Any, given: list[str], numbers: dict[str, int], then: Any) -> None:
+        self.config, self.given, self.elements, self.then = config, given, numbers["elements"], then
         self.values: dict[str, int] = {}
 
     def __call__(self, values: tuple[int, ...], stream: int) -> None:
@@ -51,9 +51,15 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     made: list[Launched] = []
 
     def launch(
-        form: Any, _walk: Any, _device: Any, given: list[str], _adding: bool, numbers: dict[str, int], then: Any = None
+        config: Any,
+        _walk: Any,
+        _device: Any,
+        given: list[str],
+        _adding: bool,
+        numbers: dict[str, int],
+        then: Any = None,
     ) -> Any:
-        made.append(Launched(form, given, numbers, then))
+        made.append(Launched(config, given, numbers, then))
         return made[-1]
 
     monkeypatch.setattr(streaming_plan, "device_of", lambda _call: device)
@@ -77,9 +83,9 @@ def test_both_passes_are_one_launch_or_two(device: Device) -> None:
         launches = launched(candidate, 3)
         assert len(launches) == count
         first, last = launches[0], launches[-1]
-        assert first.form.totals
-        assert first.form.outputs == {"scale_sum", "bias_sum"}
-        second = last.form if last.then is None else last.then
+        assert first.config.totals
+        assert first.config.outputs == {"scale_sum", "bias_sum"}
+        second = last.config if last.then is None else last.then
         assert (second.outputs, second.centred, second.backward) == ({"dX"}, True, True)
         assert last.elements == 32 * 14 * 14
         for launch in launches:
@@ -95,28 +101,28 @@ def test_both_passes_are_one_launch_or_two(device: Device) -> None:
 
 def test_the_ring_of_one_launch_fills_the_shared_memory_and_fits(device: Device) -> None:
     one, two = (launched(each, 1)[0] for each in streaming.candidates(problem("dX"), device))
-    form = one.form
-    blocks = form.blocks_per_processor
-    assert form.held_rows > two.form.held_rows == 0
+    config = one.config
+    blocks = config.blocks_per_processor
+    assert config.held_rows > two.config.held_rows == 0
     assert one.then.reuses_ring
     assert (
-        blocks * (form.shared_bytes + 1024)
+        blocks * (config.shared_bytes + 1024)
         <= device.shared_bytes + 1024
-        < blocks * (form.shared_bytes + form.stage_bytes + 1024)
+        < blocks * (config.shared_bytes + config.stage_bytes + 1024)
     )
 
 
 def test_sums_alone_are_one_pass(device: Device) -> None:
     (candidate,) = streaming.candidates(problem("dBias"), device)
     (launch,) = launched(candidate, 1)
-    assert (launch.form.outputs, launch.form.totals, launch.then) == ({"bias_sum"}, False, None)
+    assert (launch.config.outputs, launch.config.totals, launch.then) == ({"bias_sum"}, False, None)
 
 
 def test_channels_last_is_taken_as_it_lies(device: Device) -> None:
     data = np.empty((8, 28, 28, 64), "float16").transpose(0, 3, 1, 2)
     one, _ = streaming.candidates(problem("dX", data=data), device)
     (launch,) = launched(one, 1)
-    assert launch.form.columns
+    assert launch.config.columns
 
 
 @pytest.mark.parametrize(
@@ -142,16 +148,16 @@ def part(outputs: list[str], images: int = 4, parts: int = 0, **attributes: int)
 def test_a_part_has_its_sums_in_one_pass_and_its_gradient_in_another(device: Device) -> None:
     sums: Any = sync.plan(part([*SUMS]))
     assert sums.launch.given == ["D", "X", "mean", "deviation", "scale_sum", "bias_sum", "partial", "counter"]
-    assert (sums.launch.form.totals, sums.launch.then, sums.then) == (False, None, None)
+    assert (sums.launch.config.totals, sums.launch.then, sums.then) == (False, None, None)
     assert sums.scratch > 0
     gradient: Any = sync.plan(part(["dX"], count=999))
     read = ["D", "X", "scale", "mean", "deviation", "scale_total", "bias_total"]
     assert gradient.launch.given == [*read, "dX", "partial", "counter"]
-    assert (gradient.launch.form.centred, gradient.launch.elements) == (True, 999)
-    assert (gradient.scratch, gradient.launch.form.sums, gradient.then) == (0, 0, None)
+    assert (gradient.launch.config.centred, gradient.launch.elements) == (True, 999)
+    assert (gradient.scratch, gradient.launch.config.sums, gradient.then) == (0, 0, None)
     counted: Any = sync.plan(part(["dX"], parts=4))
     assert counted.launch.given == [*read, "counts", "dX", "partial", "counter"]
-    assert (counted.launch.form.counted, counted.launch.elements) == (True, 4)
+    assert (counted.launch.config.counted, counted.launch.elements) == (True, 4)
 
 
 def test_the_sums_of_an_empty_part_are_zero(device: Device) -> None:

@@ -10,8 +10,8 @@ from helpers.bias_gelu import EXACT, FAST, FORWARD, assert_right, operands
 from helpers.guarded import Guarded
 
 from gradkern.cuda.device_code import simulated
-from gradkern.kernels.channels.tiles_form import ARGUMENTS
-from gradkern.ops.bias_gelu.cuda.form import BiasGeluForm
+from gradkern.kernels.channels.tiles_config import ARGUMENTS
+from gradkern.ops.bias_gelu.cuda.config import BiasGeluConfig
 from gradkern.ops.bias_gelu.cuda.kernel import build
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
@@ -32,14 +32,14 @@ def check(
     large: int = 0,
     times: int = 1,
     in_place: str = "",
-    **form: Any,
+    **config: Any,
 ) -> None:
     """One launch on rows x columns of the array, in memory that shows every stray read and write."""
     inputs = operands(rows, columns, data, parameter or data, operator=operator)
     outputs = ("dX",) if operator in FORWARD else outputs
-    fold = form.pop("fold", 1)
-    form |= {"folded": fold > 1, "fold": fold if "dB" in outputs else 1}
-    made = BiasGeluForm(operator, data, parameter or data, outputs, **form)
+    fold = config.pop("fold", 1)
+    config |= {"folded": fold > 1, "fold": fold if "dB" in outputs else 1}
+    made = BiasGeluConfig(operator, data, parameter or data, outputs, **config)
     row = columns * next(iter(inputs.values())).itemsize + spread
 
     def hold(shape: tuple[int, ...], dtype: Any) -> Guarded:

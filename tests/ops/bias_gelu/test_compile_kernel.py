@@ -19,8 +19,8 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
-from gradkern.kernels.channels.tiles_form import ARGUMENTS
-from gradkern.ops.bias_gelu.cuda.form import BiasGeluForm, choose
+from gradkern.kernels.channels.tiles_config import ARGUMENTS
+from gradkern.ops.bias_gelu.cuda.config import BiasGeluConfig, choose
 from gradkern.ops.bias_gelu.cuda.plan import plan
 
 pytestmark = pytest.mark.thorough
@@ -49,7 +49,7 @@ def is_chosen(kind: Kind) -> bool:
     return (kind[0] == EXACT) == (kind[-1] == SUMS)
 
 
-def compiled(kind: Kind, capability: tuple[int, int]) -> tuple[BiasGeluForm, int, str]:
+def compiled(kind: Kind, capability: tuple[int, int]) -> tuple[BiasGeluConfig, int, str]:
     from gradkern.cuda.compile import compile_kernel
     from gradkern.ops.bias_gelu.cuda.kernel import build
 
@@ -57,11 +57,11 @@ def compiled(kind: Kind, capability: tuple[int, int]) -> tuple[BiasGeluForm, int
     width = 16 // ITEMSIZE[data]
     fold = fold or width
     biases = width if fold == 1 else 1
-    form = BiasGeluForm(operator, data, parameter, outputs, width, folded=fold > 1, fold=fold)
-    form = replace(form, parameters_at_once=biases)
-    form = choose(replace(form, native_bfloat16=capability >= (8, 0)), columns * fold, rows // fold, 132)
-    made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
-    return form, made.spilled, made.ptx
+    config = BiasGeluConfig(operator, data, parameter, outputs, width, folded=fold > 1, fold=fold)
+    config = replace(config, parameters_at_once=biases)
+    config = choose(replace(config, native_bfloat16=capability >= (8, 0)), columns * fold, rows // fold, 132)
+    made = compile_kernel(build(config), len(ARGUMENTS), capability, config.threads, config.blocks_per_processor)
+    return config, made.spilled, made.ptx
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def compiled(kind: Kind, capability: tuple[int, int]) -> tuple[BiasGeluForm, int
     ),
 )
 def test_no_register_is_spilled_and_16_bytes_move_at_a_time(kind: Kind, capability: tuple[int, int]) -> None:
-    form, spilled, ptx = compiled(kind, capability)
+    config, spilled, ptx = compiled(kind, capability)
     assert spilled == 0
-    assert ptx.count("ld.global.v4.b32") >= (1 if form.forward else 2) * form.unroll
-    assert "dX" not in form.outputs or ptx.count("st.global.v4.b32") >= form.unroll
+    assert ptx.count("ld.global.v4.b32") >= (1 if config.forward else 2) * config.unroll
+    assert "dX" not in config.outputs or ptx.count("st.global.v4.b32") >= config.unroll
     assert "ld.local" not in ptx
-    assert ("L2::evict_last" in ptx) == (form.persistent and capability >= (8, 0))  # the tiles' sums
+    assert ("L2::evict_last" in ptx) == (config.persistent and capability >= (8, 0))  # the tiles' sums
 
 
 FEW: list[tuple[str, str, int, int]] = [

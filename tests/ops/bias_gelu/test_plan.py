@@ -51,9 +51,9 @@ def test_a_thread_loads_no_more_biases_at_once_than_its_vector_has_elements(
         with dry_run(DryRunDevice(0, (9, 0), 132, 232448)) as device:
             plan(call)
         (spec,) = device.specs
-        (form,) = spec.constants
-        assert form.width % form.parameters_at_once == 0
-        assert columns % form.parameters_at_once == 0
-        assert alignment % (form.width * kind.itemsize) == 0
+        (config,) = spec.constants
+        assert config.width % config.parameters_at_once == 0
+        assert columns % config.parameters_at_once == 0
+        assert alignment % (config.width * kind.itemsize) == 0
         if spread:
-            assert row % (form.width * kind.itemsize) == 0
+            assert row % (config.width * kind.itemsize) == 0

@@ -12,10 +12,10 @@ from helpers.tolerance import assert_close
 
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code import simulated
-from gradkern.ops.conv.cuda.depthwise.form import DepthwiseForm
+from gradkern.ops.conv.cuda.depthwise.config import DepthwiseConfig
 from gradkern.ops.conv.cuda.depthwise.kernel import build
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
-from gradkern.ops.conv.cuda.depthwise.tiling import form_of, forms
+from gradkern.ops.conv.cuda.depthwise.tiling import config_of, configs
 
 DEVICE = Device(0, (9, 0), 132, 232448)
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
@@ -31,22 +31,22 @@ def check(
     grid: int = 2,
     device: Device = DEVICE,
     width: int = 1,
-) -> DepthwiseForm:
+) -> DepthwiseConfig:
     problem, _, _, _ = make(case)
-    form = form_of(DepthwiseProblem.of(problem), held, threads, channels, stages, device, width)
-    return run(case, form, chunks, grid)
+    config = config_of(DepthwiseProblem.of(problem), held, threads, channels, stages, device, width)
+    return run(case, config, chunks, grid)
 
 
-def run(case: Depthwise, form: DepthwiseForm, chunks: int, grid: int) -> DepthwiseForm:
+def run(case: Depthwise, config: DepthwiseConfig, chunks: int, grid: int) -> DepthwiseConfig:
     _, arrays, out, expected = make(case)
-    partial = Guarded((chunks, form.total_channels * form.all_taps), form.compute)
+    partial = Guarded((chunks, config.total_channels * config.all_taps), config.compute)
     counter = np.zeros(64, np.uint32)
     given = arguments(case, arrays, partial, counter, chunks)
-    simulated.launch(build(form), grid, form.threads, 1, form.shared_bytes, given)
+    simulated.launch(build(config), grid, config.threads, 1, config.shared_bytes, given)
     for each in (*arrays.values(), partial):
         each.check()
     assert_close("ConvGrad", case.gradient, out, expected)
-    return form
+    return config
 
 
 @pytest.mark.parametrize("gradient", ["dX", "dW", "Y"])
@@ -70,8 +70,8 @@ class TestEach:
 
     def test_a_thread_with_a_whole_plane(self, gradient: str, last: bool) -> None:
         case = Depthwise(gradient, 5, 8, (5, 5), (5, 5), pads=(2, 2, 2, 2), channels_last=last, dtype=h)
-        form = check(case, (5, 5), (1, 1), 8, chunks=2)
-        assert form.multiply_adds == (5 * 5 - 2 * (1 + 2)) ** 2  # those with the pads left out
+        config = check(case, (5, 5), (1, 1), 8, chunks=2)
+        assert config.multiply_adds == (5 * 5 - 2 * (1 + 2)) ** 2  # those with the pads left out
 
     def test_one_spatial_axis(self, gradient: str, last: bool) -> None:
         case = Depthwise(gradient, 2, 3, (21,), (4,), (1,), (2,), (6, 0), channels_last=last)
@@ -103,8 +103,8 @@ def test_planes_cut_into_tiles() -> None:
 @pytest.mark.parametrize("stages", [1, 2])
 def test_planes_that_follow_each_other_along_depth(gradient: str, last: bool, stages: int) -> None:
     cut = Depthwise(gradient, 2, 4, (3, 13, 12), (3, 3, 3), pads=(1,) * 6, channels_last=last, biased=gradient == "Y")
-    form = check(cut, (3, 4), (2, 3) if not last else (2, 2), 2, stages, chunks=3)
-    assert (form.depth.taps, form.tiles > 1) == (3, True)
+    config = check(cut, (3, 4), (2, 3) if not last else (2, 2), 2, stages, chunks=3)
+    assert (config.depth.taps, config.tiles > 1) == (3, True)
     whole = Depthwise(gradient, 2, 3, (4, 5, 5), (2, 3, 3), (2, 1, 1), (1, 1, 1), (1,) * 6, h, last, spread=3, offset=1)
     check(whole, (5, 5), (1, 1), 3, stages, chunks=2)
 
@@ -128,19 +128,19 @@ def test_whole_vectors_around_channels_that_make_none(
     down, across = case.strides if case.strides and gradient == "dX" else (1, 1)
     strip = 2 * down, 2 * across
     tiles, whole = check(case, strip, (2, 2), 4, chunks=2), check(case, strip, (4, 5), 4, stages=1)
-    for form in tiles, whole:
-        assert form.source.shifts == shifts
-        assert gradient != "dW" or (form.strip and form.strip.shifts == shifts)
+    for config in tiles, whole:
+        assert config.source.shifts == shifts
+        assert gradient != "dW" or (config.strip and config.strip.shifts == shifts)
     assert tiles.tiles > 1 == whole.tiles
 
 
 @pytest.mark.parametrize(("gradient", "shifts"), [("dX", 0), ("dW", 2), ("Y", 0)])
 def test_accesses_of_8_bytes_are_left_as_they_are_but_for_dW(gradient: str, shifts: int) -> None:
     how = {"strides": (1, 2), "pads": (1, 1, 1, 1), "channels_last": True}
-    form = check(Depthwise(gradient, 2, 12, (7, 9), (3, 3), dtype=h, **how), (2, 4), (2, 2), 4, chunks=2)
-    assert form.source.shifts == shifts
-    form = check(Depthwise(gradient, 2, 3, (7, 9), (3, 3), dtype=d, **how), (2, 4), (2, 2), 4, chunks=2)
-    assert form.source.shifts == 0
+    config = check(Depthwise(gradient, 2, 12, (7, 9), (3, 3), dtype=h, **how), (2, 4), (2, 2), 4, chunks=2)
+    assert config.source.shifts == shifts
+    config = check(Depthwise(gradient, 2, 3, (7, 9), (3, 3), dtype=d, **how), (2, 4), (2, 2), 4, chunks=2)
+    assert config.source.shifts == 0
 
 
 @pytest.mark.parametrize("gradient", ["dX", "dW", "Y"])
@@ -151,8 +151,8 @@ def test_two_channels_of_a_thread(gradient: str, channels: int, dtype: str) -> N
     whole = check(Depthwise(gradient, 3, channels, (6, 8), (3, 3), **how), (3, 4), (2, 2), 8, chunks=2, width=2)
     assert (whole.lanes, whole.threads) == (4, 16)
     how |= {"offset": 2, "spread": 2}
-    form = check(Depthwise(gradient, 2, channels, (7, 9), (3, 2), **how), (2, 4), (2, 2), 8, stages=1, width=2)
-    assert form.source.shifts in (1, 2, 4)
+    config = check(Depthwise(gradient, 2, channels, (7, 9), (3, 2), **how), (2, 4), (2, 2), 8, stages=1, width=2)
+    assert config.source.shifts in (1, 2, 4)
     how["pads"] = (1,) * 6
     deep = Depthwise(gradient, 2, channels, (3, 4, 5), (3, 3, 3), **how)
     check(deep, (2, 5), (1, 1), 8, chunks=2, width=2)
@@ -163,8 +163,8 @@ def test_rows_cut_into_tiles(gradient: str) -> None:
     case = Depthwise(gradient, 2, 3, (41,), (4,), pads=(6, 0))
     assert check(case, (1, 3), (1, 5), 1, chunks=2).vectors == (1, 1)
     case = Depthwise(gradient, 2, 4, (6, 48), (3, 3), pads=(1, 1, 1, 1), dtype=h)
-    form = check(case, (2, 4), (2, 4), 2, chunks=3)
-    assert (form.rows.tiles, form.columns.tiles, form.vectors) == (2, 3, (8, 8))
+    config = check(case, (2, 4), (2, 4), 2, chunks=3)
+    assert (config.rows.tiles, config.columns.tiles, config.vectors) == (2, 3, (8, 8))
     case = Depthwise(gradient, 2, 3, (65,), (5,), (2,), (3,), (7, 4), dtype=b)
     check(case, (1, 4), (1, 3), 3, stages=1, chunks=2)
     case = Depthwise(gradient, 1, 2, (64,), (3,), (3,), pads=(1, 2))
@@ -205,5 +205,5 @@ def test_rows_cut_into_tiles(gradient: str) -> None:
 def test_the_blocks_that_are_chosen(gradient: str, last: bool, how: dict[str, Any]) -> None:
     for channels in (5, 34) if last and how["kernel"] == (3, 3, 3) else (5,):
         case = Depthwise(gradient, 2, channels, dtype=h, channels_last=last, biased=gradient == "Y", **how)
-        for form in forms(DepthwiseProblem.of(make(case)[0]), DEVICE, 2):
-            run(case, form, chunks=2, grid=2)
+        for config in configs(DepthwiseProblem.of(make(case)[0]), DEVICE, 2):
+            run(case, config, chunks=2, grid=2)

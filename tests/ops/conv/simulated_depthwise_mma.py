@@ -10,9 +10,9 @@ from helpers.tolerance import assert_close
 
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code import simulated
-from gradkern.ops.conv.cuda.depthwise.mma_form import MmaForm
+from gradkern.ops.conv.cuda.depthwise.mma_config import MmaConfig
 from gradkern.ops.conv.cuda.depthwise.mma_kernel import build
-from gradkern.ops.conv.cuda.depthwise.mma_tiling import forms
+from gradkern.ops.conv.cuda.depthwise.mma_tiling import configs
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 from gradkern.search.candidate import Unfit
 
@@ -20,24 +20,24 @@ DEVICE = Device(0, (9, 0), 132, 232448)
 b, h = "bfloat16", "float16"
 
 
-def made(case: Depthwise) -> dict[int, MmaForm]:
-    """The forms by the channels of a block."""
-    return {form.channels: form for form in forms(DepthwiseProblem.of(make(case)[0]), DEVICE)}
+def made(case: Depthwise) -> dict[int, MmaConfig]:
+    """The configs by the channels of a block."""
+    return {config.channels: config for config in configs(DepthwiseProblem.of(make(case)[0]), DEVICE)}
 
 
-def check(case: Depthwise, chunks: int = 1, grid: int | None = None) -> MmaForm:
+def check(case: Depthwise, chunks: int = 1, grid: int | None = None) -> MmaConfig:
     """dW in so many runs of rows, by so many blocks: as many as there are runs and groups, or fewer."""
-    form = made(case)[16]
+    config = made(case)[16]
     _, arrays, out, expected = make(case)
-    partial = Guarded((chunks, form.total_channels * form.all_taps), "float32")
+    partial = Guarded((chunks, config.total_channels * config.all_taps), "float32")
     counter = np.zeros(64, np.uint32)
     given = arguments(case, arrays, partial, counter, chunks)
-    blocks = form.groups * chunks if grid is None else grid
-    simulated.launch(build(form), blocks, form.threads, 1, form.shared_bytes, given)
+    blocks = config.groups * chunks if grid is None else grid
+    simulated.launch(build(config), blocks, config.threads, 1, config.shared_bytes, given)
     for each in (*arrays.values(), partial):
         each.check()
     assert_close("ConvGrad", "dW", out, expected)
-    return form
+    return config
 
 
 def same(taps: int, images: int, channels: int, size: tuple[int, int], dtype: str = h) -> Depthwise:
@@ -58,8 +58,8 @@ def test_a_row_of_seven_blocks_and_a_slot_without_one() -> None:
 
 
 def test_sides_of_three_blocks_leave_two_slots() -> None:
-    form = check(same(7, 3, 8, (2, 21)))
-    assert (form.sides, form.blocks) == (2, 3)
+    config = check(same(7, 3, 8, (2, 21)))
+    assert (config.sides, config.blocks) == (2, 3)
 
 
 def test_runs_of_rows_that_begin_within_an_image_and_blocks_that_take_several() -> None:
@@ -94,14 +94,14 @@ def test_what_it_does_not_take_is_refused(case: Depthwise) -> None:
         made(case)
     older = Device(0, (7, 5), 40, 65536)
     with pytest.raises(Unfit, match="tensor cores"):
-        next(forms(DepthwiseProblem.of(make(same(3, 2, 8, (6, 6)))[0]), older))
+        next(configs(DepthwiseProblem.of(make(same(3, 2, 8, (6, 6)))[0]), older))
 
 
 def test_long_sums_are_cut_into_runs() -> None:
-    form = made(same(7, 2, 96, (56, 56)))[32]
+    config = made(same(7, 2, 96, (56, 56)))[32]
     for images in (1, 64, 1000, 100_000):
-        chunks = form.chunks(images, 132)
-        products = -(-form.steps(images) // chunks) * 2
+        chunks = config.chunks(images, 132)
+        products = -(-config.steps(images) // chunks) * 2
         assert products <= 514
-        assert chunks <= form.steps(images)
-    assert form.chunks(64, 132) == 43  # of 44 that there are blocks for
+        assert chunks <= config.steps(images)
+    assert config.chunks(64, 132) == 43  # of 44 that there are blocks for

@@ -10,9 +10,9 @@ from helpers.tolerance import assert_close
 
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code import simulated
-from gradkern.ops.conv.cuda.depthwise.mma_output_form import MmaOutputForm
+from gradkern.ops.conv.cuda.depthwise.mma_output_config import MmaOutputConfig
 from gradkern.ops.conv.cuda.depthwise.mma_output_kernel import build
-from gradkern.ops.conv.cuda.depthwise.mma_tiling import output_forms
+from gradkern.ops.conv.cuda.depthwise.mma_tiling import output_configs
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 from gradkern.search.candidate import Unfit
 
@@ -21,21 +21,21 @@ EACH = pytest.mark.parametrize("gradient", ["dX", "Y"])
 b, h = "bfloat16", "float16"
 
 
-def made(case: Depthwise) -> list[MmaOutputForm]:
-    return list(output_forms(DepthwiseProblem.of(make(case)[0]), DEVICE))
+def made(case: Depthwise) -> list[MmaOutputConfig]:
+    return list(output_configs(DepthwiseProblem.of(make(case)[0]), DEVICE))
 
 
-def check(case: Depthwise, chunks: int = 1, grid: int | None = None) -> MmaOutputForm:
-    """Every form, in so many runs of rows, by so many blocks: as many as there are runs and groups, or fewer. The last
-    of them.
+def check(case: Depthwise, chunks: int = 1, grid: int | None = None) -> MmaOutputConfig:
+    """Every config, in so many runs of rows, by so many blocks: as many as there are runs and groups, or fewer. The
+    last of them.
     """
     found = made(case)
-    for form in found:
+    for config in found:
         _, arrays, out, expected = make(case)
         none, counter = Guarded((1, 1), "float32"), np.zeros(64, np.uint32)
         given = arguments(case, arrays, none, counter, chunks)
-        blocks = form.groups * chunks if grid is None else grid
-        simulated.launch(build(form), blocks, form.threads, 1, form.shared_bytes, given)
+        blocks = config.groups * chunks if grid is None else grid
+        simulated.launch(build(config), blocks, config.threads, 1, config.shared_bytes, given)
         for each in arrays.values():
             each.check()
         assert_close("ConvGrad", case.gradient, out, expected)
@@ -94,4 +94,4 @@ def test_what_it_does_not_take_is_refused(case: Depthwise) -> None:
         made(case)
     older = Device(0, (7, 5), 40, 65536)
     with pytest.raises(Unfit, match="tensor cores"):
-        next(output_forms(DepthwiseProblem.of(make(same("dX", 3, 2, 8, (6, 6)))[0]), older))
+        next(output_configs(DepthwiseProblem.of(make(same("dX", 3, 2, 8, (6, 6)))[0]), older))

@@ -15,7 +15,7 @@ from helpers.tolerance import assert_close
 from gradkern.cuda.device_code import simulated
 from gradkern.ops.conv.cuda.gemm import candidates, im2col
 from gradkern.ops.conv.cuda.gemm.candidates import GemmAlgorithm
-from gradkern.ops.conv.cuda.gemm.im2col_form import Im2colForm
+from gradkern.ops.conv.cuda.gemm.im2col_config import Im2colConfig
 from gradkern.ops.conv.cuda.gemm.im2col_kernel import build
 
 NCHW, NHWC, GAPS = ("nchw", "nchw", "nchw"), ("nhwc", "nhwc", "nhwc"), ("gaps", "gaps", "gaps")
@@ -25,26 +25,26 @@ NCHW, NHWC, GAPS = ("nchw", "nchw", "nchw"), ("nhwc", "nhwc", "nhwc"), ("gaps", 
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a warp, and slices of a few positions."""
     monkeypatch.setattr("gradkern.ops.conv.cuda.gemm.program.SHORTEST", 7)
-    monkeypatch.setattr(im2col, "Im2colForm", partial(Im2colForm, threads=32))
+    monkeypatch.setattr(im2col, "Im2colConfig", partial(Im2colConfig, threads=32))
 
 
 def run(step: im2col.Im2colStep, addresses: tuple[int, int]) -> None:
     arguments = tuple(np.int64(value) for value in (*addresses, *step.arguments[2:]))
-    simulated.launch(build(step.form), step.blocks, step.form.threads, 1, step.form.shared_bytes, arguments)
+    simulated.launch(build(step.config), step.blocks, step.config.threads, 1, step.config.shared_bytes, arguments)
 
 
-def check(shape: Shape, gradient: str, way: GemmAlgorithm, dtype: str, offset: int = 0) -> list[Im2colForm]:
-    """Compute the gradient; the forms of the kernels that did."""
+def check(shape: Shape, gradient: str, way: GemmAlgorithm, dtype: str, offset: int = 0) -> list[Im2colConfig]:
+    """Compute the gradient; the configs of the kernels that did."""
     given = setting(shape, gradient, dtype, offset=offset)
     program = candidates._program(given.problem, DEVICE, way)
     assert_close("ConvGrad", gradient, Host(given, program.scratch, run).run(program), given.expected)
-    return [step.form for step in program.steps if isinstance(step, im2col.Im2colStep)]
+    return [step.config for step in program.steps if isinstance(step, im2col.Im2colStep)]
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 def test_neighbouring_threads_have_neighbouring_positions(dtype: str) -> None:
     shape = Shape(2, 1, 10, 9, (5, 4), (3, 2), begin=(1, 0), end=(1, 1))
-    assert {form.lanes for form in check(shape, "dX", GemmAlgorithm("columns", 1 << 20), dtype)} == {"positions"}
+    assert {config.lanes for config in check(shape, "dX", GemmAlgorithm("columns", 1 << 20), dtype)} == {"positions"}
     check(shape, "dW", GemmAlgorithm("columns", 1 << 20), dtype)
 
 
@@ -53,10 +53,12 @@ def test_neighbouring_threads_have_neighbouring_positions(dtype: str) -> None:
 def test_neighbouring_threads_have_neighbouring_channels(dtype: str, offset: int) -> None:
     shape = Shape(2, 1, 16, 8, (5, 4), (3, 2), begin=(1, 0), end=(1, 1), layouts=NHWC)
     moved = [
-        form for form in check(shape, "dX", GemmAlgorithm("columns", 1 << 20), dtype, offset) if form.kernel == "gather"
+        config
+        for config in check(shape, "dX", GemmAlgorithm("columns", 1 << 20), dtype, offset)
+        if config.kernel == "gather"
     ]
     item = np.dtype(dtype).itemsize
-    assert [form.vector_bytes for form in moved] == [item if offset else 16]
+    assert [config.vector_bytes for config in moved] == [item if offset else 16]
     check(shape, "dW", GemmAlgorithm("columns", 1 << 20), dtype, offset)
 
 
@@ -67,8 +69,8 @@ def test_every_layout_group_and_residue(layouts: tuple[str, str, str]) -> None:
               GemmAlgorithm("columns", 600), "float32")  # fmt: skip
     patches = Shape(2, 2, 3, 2, (6, 5), (2, 2), (2, 2), layouts=layouts)  # results in phases and groups: scattered
     assert any(
-        form.kernel == "scatter" and form.grouped
-        for form in check(patches, "dX", GemmAlgorithm("columns", 1 << 20), "float32")
+        config.kernel == "scatter" and config.grouped
+        for config in check(patches, "dX", GemmAlgorithm("columns", 1 << 20), "float32")
     )
 
 
@@ -76,8 +78,8 @@ def test_every_layout_group_and_residue(layouts: tuple[str, str, str]) -> None:
 def test_shares_are_added_and_rounded_once(images: int) -> None:
     for layouts in (NCHW, ("nchw", "nchw", "nhwc")):
         shape = Shape(images, 1, 3, 4, (6, 5), (2, 1), layouts=layouts)
-        forms = check(shape, "dW", GemmAlgorithm("columns", 1 << 20, by_image=True), "bfloat16")
-        assert forms[-1].walkers == (8 if images >= 8 else 1)
+        configs = check(shape, "dW", GemmAlgorithm("columns", 1 << 20, by_image=True), "bfloat16")
+        assert configs[-1].walkers == (8 if images >= 8 else 1)
     check(Shape(images, 1, 3, 4, (6, 5), (2, 1), layouts=NHWC), "dW", GemmAlgorithm("columns", 1 << 20), "bfloat16")
 
 
@@ -95,6 +97,6 @@ def test_counts_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(im2col, "_NARROW", 0)
     for layouts in (NCHW, NHWC):
         shape = Shape(2, 2, 4, 4, (5, 4), (3, 2), begin=(1, 0), end=(1, 1), layouts=layouts)
-        assert all(form.wide for form in check(shape, "dX", GemmAlgorithm("columns", 1 << 20), "float32"))
-        assert all(form.wide for form in check(shape, "dW", GemmAlgorithm("columns", 300), "float32"))
-        assert all(form.wide for form in check(shape, "dX", GemmAlgorithm("taps", 300), "float32"))
+        assert all(config.wide for config in check(shape, "dX", GemmAlgorithm("columns", 1 << 20), "float32"))
+        assert all(config.wide for config in check(shape, "dW", GemmAlgorithm("columns", 300), "float32"))
+        assert all(config.wide for config in check(shape, "dX", GemmAlgorithm("taps", 300), "float32"))

@@ -32,10 +32,12 @@ def problem(dY: np.ndarray) -> BiasProblem:
 class _Launched:
     """Stands for a launch, on a machine without a device: the kernel is compiled, and the call is kept."""
 
-    def __init__(self, form: Any, given: list[str]) -> None:
+    def __init__(self, config: Any, given: list[str]) -> None:
         from gradkern.kernels.channels.streaming_kernel import build
 
-        self.compiled = compile_kernel(build(form), len(ARGUMENTS), (9, 0), form.threads, form.blocks_per_processor)
+        self.compiled = compile_kernel(
+            build(config), len(ARGUMENTS), (9, 0), config.threads, config.blocks_per_processor
+        )
         self.given = given
 
 
@@ -43,7 +45,7 @@ class _Launched:
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     device = Device(0, (9, 0), 132, 232448)
     monkeypatch.setattr(streaming_plan, "device_of", lambda _call: device)
-    monkeypatch.setattr(streaming_plan, "_launch", lambda form, _walk, _device, given, *_: _Launched(form, given))
+    monkeypatch.setattr(streaming_plan, "_launch", lambda config, _walk, _device, given, *_: _Launched(config, given))
     return device
 
 

@@ -162,7 +162,7 @@ def test_it_is_a_source_where_tensor_cores_want_another_order(
 def test_a_recipe_of_another_problem_is_refused(dtype: str, layout: Any) -> None:
     problem = Case("dX", IMAGES, dtype, layout).problem()
     with pytest.raises(Unfit, match="channels-last"):
-        channels_last.rebuild(problem, DEVICE, {"form": "NCHW", "engine": 1, "knobs": []})
+        channels_last.rebuild(problem, DEVICE, {"layout": "NCHW", "engine": 1, "knobs": []})
     with pytest.raises(Unfit, match="channels-last"):
         next(channels_last.candidates(problem, DEVICE))
 
@@ -185,7 +185,7 @@ def test_a_kernel_for_few_channels_stands_between_copies_too(monkeypatch: pytest
     for again in (rebuilt, channels_last.named(problem, DEVICE, candidate.name)):
         assert isinstance(again, ChannelsLastCandidate)
         inside: list[Any] = [again.inner, candidate.inner]
-        assert (again.name, inside[0].form) == (candidate.name, inside[1].form)
+        assert (again.name, inside[0].config) == (candidate.name, inside[1].config)
     with dry_run(DryRunDevice(0, (9, 0), 132, 232448)) as device:
         for each in channels_last.candidates(problem, device):
             each.prepare()

@@ -52,52 +52,52 @@ OUTPUT_CASES = [
 
 def compiled_mma(index: int, capability: tuple[int, int]) -> dict[str, Any]:
     """expected: of products, of two steps, and once more as half of the warps make them at another time."""
-    from gradkern.ops.conv.cuda.depthwise.mma_form import STEP_ROWS, WARP_CHANNELS
+    from gradkern.ops.conv.cuda.depthwise.mma_config import STEP_ROWS, WARP_CHANNELS
     from gradkern.ops.conv.cuda.depthwise.mma_kernel import build
-    from gradkern.ops.conv.cuda.depthwise.mma_tiling import forms
+    from gradkern.ops.conv.cuda.depthwise.mma_tiling import configs
 
-    form, made = first_form(MMA_CASES[index], capability, forms, build)
-    return {**made, "expected": 2 * STEP_ROWS * WARP_CHANNELS * form.taps[0]}
+    config, made = first_config(MMA_CASES[index], capability, configs, build)
+    return {**made, "expected": 2 * STEP_ROWS * WARP_CHANNELS * config.taps[0]}
 
 
 def compiled_mma_output(index: int, capability: tuple[int, int]) -> dict[str, Any]:
     """expected: of products, of a step, and once more as half of the warps make them at another time."""
-    from gradkern.ops.conv.cuda.depthwise.mma_form import WARP_CHANNELS
+    from gradkern.ops.conv.cuda.depthwise.mma_config import WARP_CHANNELS
     from gradkern.ops.conv.cuda.depthwise.mma_output_kernel import build
-    from gradkern.ops.conv.cuda.depthwise.mma_tiling import output_forms
+    from gradkern.ops.conv.cuda.depthwise.mma_tiling import output_configs
 
-    form, made = first_form(OUTPUT_CASES[index], capability, output_forms, build)
-    return {**made, "expected": 2 * form.rows * WARP_CHANNELS * form.taps[0]}
+    config, made = first_config(OUTPUT_CASES[index], capability, output_configs, build)
+    return {**made, "expected": 2 * config.rows * WARP_CHANNELS * config.taps[0]}
 
 
-def first_form(
-    case: Depthwise, capability: tuple[int, int], forms: Callable[..., Any], build: Callable[..., Any]
+def first_config(
+    case: Depthwise, capability: tuple[int, int], configs: Callable[..., Any], build: Callable[..., Any]
 ) -> tuple[Any, dict[str, Any]]:
     from gradkern.cuda.compile import compile_kernel
-    from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
+    from gradkern.ops.conv.cuda.depthwise.config import ARGUMENTS
     from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 
     problem = DepthwiseProblem.of(make(case)[0])
-    form = next(forms(problem, Device(0, capability, 132, SHARED_MEMORY[capability])))
-    made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
-    return form, {"spilled": made.spilled, "products": made.ptx.count("mma.sync"), "ptx": made.ptx}
+    config = next(configs(problem, Device(0, capability, 132, SHARED_MEMORY[capability])))
+    made = compile_kernel(build(config), len(ARGUMENTS), capability, config.threads, config.blocks_per_processor)
+    return config, {"spilled": made.spilled, "products": made.ptx.count("mma.sync"), "ptx": made.ptx}
 
 
 def compiled(index: int, capability: tuple[int, int]) -> dict[str, Any]:
     from gradkern.cuda.compile import compile_kernel
-    from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
+    from gradkern.ops.conv.cuda.depthwise.config import ARGUMENTS
     from gradkern.ops.conv.cuda.depthwise.kernel import build
     from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
-    from gradkern.ops.conv.cuda.depthwise.tiling import forms
+    from gradkern.ops.conv.cuda.depthwise.tiling import configs
 
     shape = DepthwiseProblem.of(make(CASES[index])[0])
-    form = next(forms(shape, Device(0, capability, 132, SHARED_MEMORY[capability])))
-    made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
+    config = next(configs(shape, Device(0, capability, 132, SHARED_MEMORY[capability])))
+    made = compile_kernel(build(config), len(ARGUMENTS), capability, config.threads, config.blocks_per_processor)
     return {
         "spilled": made.spilled,
         "multiply_adds": made.ptx.count("fma.rn"),
-        "expected": form.multiply_adds,
-        "asynchronous": form.asynchronous and (any(form.shifted) or max(form.vectors) * form.itemsize >= 4),
+        "expected": config.multiply_adds,
+        "asynchronous": config.asynchronous and (any(config.shifted) or max(config.vectors) * config.itemsize >= 4),
         "ptx": made.ptx,
     }
 
@@ -148,6 +148,6 @@ def test_candidates_are_made_again_from_what_the_store_keeps_of_them() -> None:
         assert len({each.name for each in found}) == number
         for each in found:
             again = module.rebuild(problem, device, json.loads(json.dumps(each.recipe)))
-            assert (again.name, again.form) == (each.name, each.form)
+            assert (again.name, again.config) == (each.name, each.config)
     with pytest.raises(Unfit, match="64 channels"):
         mma_candidates.rebuild(problem, device, {"channels": 64})

@@ -27,17 +27,17 @@ CASES = [
 
 def compiled(index: int, capability: tuple[int, int]) -> dict[str, Any]:
     from gradkern.cuda.compile import compile_kernel
-    from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
-    from gradkern.ops.conv.cuda.few_channels.candidates import form_of
+    from gradkern.ops.conv.cuda.depthwise.config import ARGUMENTS
+    from gradkern.ops.conv.cuda.few_channels.candidates import config_of
     from gradkern.ops.conv.cuda.few_channels.kernel import build
 
-    form = form_of(make(CASES[index])[0], Device(0, capability, 132, SHARED_MEMORY[capability]))
-    made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
+    config = config_of(make(CASES[index])[0], Device(0, capability, 132, SHARED_MEMORY[capability]))
+    made = compile_kernel(build(config), len(ARGUMENTS), capability, config.threads, config.blocks_per_processor)
     return {
         "spilled": made.spilled,
         "registers": made.registers,
         "products": made.ptx.count("mma.sync"),
-        "expected": form.filter_tiles * form.place_tiles,
+        "expected": config.filter_tiles * config.place_tiles,
         "ptx": made.ptx,
     }
 
@@ -61,10 +61,10 @@ def test_a_tile_of_columns_is_so_many_products_and_all_stays_in_registers(
     ids=lambda each: str(each).replace(" ", ""),
 )
 def test_how_many_filters_a_block_has(case: int, capability: tuple[int, int], filters: int) -> None:
-    from gradkern.ops.conv.cuda.few_channels.candidates import form_of
+    from gradkern.ops.conv.cuda.few_channels.candidates import config_of
 
-    form = form_of(make(CASES[case])[0], Device(0, capability, 132, SHARED_MEMORY[capability]))
-    assert form.block_filters == filters
+    config = config_of(make(CASES[case])[0], Device(0, capability, 132, SHARED_MEMORY[capability]))
+    assert config.block_filters == filters
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ def test_how_many_filters_a_block_has(case: int, capability: tuple[int, int], fi
     ids=lambda each: each if isinstance(each, str) else "-".join(each),
 )
 def test_what_has_no_kernel_says_why(changed: dict[str, Any], words: str) -> None:
-    from gradkern.ops.conv.cuda.few_channels.candidates import form_of
+    from gradkern.ops.conv.cuda.few_channels.candidates import config_of
     from gradkern.search.candidate import Unfit
 
     usual = FewChannels(2, 3, 16, (16, 16), (3, 3), (1, 1), (1, 1, 1, 1), "float16")
     device = Device(0, (9, 0), 132, SHARED_MEMORY[9, 0])
-    assert form_of(make(usual)[0], device).place_tiles == 2
+    assert config_of(make(usual)[0], device).place_tiles == 2
     with pytest.raises(Unfit, match=words):
-        form_of(make(replace(usual, **changed))[0], device)
+        config_of(make(replace(usual, **changed))[0], device)
     with pytest.raises(Unfit, match="this device"):
-        form_of(make(usual)[0], Device(0, (7, 5), 40, SHARED_MEMORY[7, 5]))
+        config_of(make(usual)[0], Device(0, (7, 5), 40, SHARED_MEMORY[7, 5]))

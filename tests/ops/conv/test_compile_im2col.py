@@ -17,7 +17,7 @@ from helpers.conv_gemm import Shape, setting
 from gradkern.cuda.device import Device
 from gradkern.ops.conv.cuda.gemm import candidates
 from gradkern.ops.conv.cuda.gemm.im2col import Im2colStep
-from gradkern.ops.conv.cuda.gemm.im2col_form import Im2colForm
+from gradkern.ops.conv.cuda.gemm.im2col_config import Im2colConfig
 
 pytestmark = pytest.mark.thorough
 
@@ -30,61 +30,61 @@ SHAPES = [
 ]
 
 
-def forms(capability: tuple[int, int]) -> set[Im2colForm]:
+def configs(capability: tuple[int, int]) -> set[Im2colConfig]:
     """What the candidates of the shapes would launch; for one capability of several types."""
     device = Device(0, capability, 132, 65536)
     most = capability == (9, 0)
     types = ("float64", "float32", "bfloat16") if most else ("float32",) if capability < (8, 0) else ("bfloat16",)
-    found: set[Im2colForm] = set()
+    found: set[Im2colConfig] = set()
     for shape in SHAPES if most else SHAPES[:2]:
         for dtype in types if shape.group == 1 else types[-1:]:
             for gradient in ("dX", "dW"):
                 made = candidates.candidates(setting(shape, gradient, dtype).problem, device)
                 steps = (step for each in made for step in each.program.steps)
-                found |= {step.form for step in steps if isinstance(step, Im2colStep)}
+                found |= {step.config for step in steps if isinstance(step, Im2colStep)}
     return found
 
 
-def compiled(form: Im2colForm, capability: tuple[int, int]) -> tuple[int, str]:
+def compiled(config: Im2colConfig, capability: tuple[int, int]) -> tuple[int, str]:
     from gradkern.cuda.compile import compile_kernel
     from gradkern.ops.conv.cuda.gemm.im2col_kernel import build
 
-    kernel = build(form)
+    kernel = build(config)
     arguments = len(signature(kernel).parameters)
-    made = compile_kernel(kernel, arguments, capability, form.threads, form.blocks_per_processor)
+    made = compile_kernel(kernel, arguments, capability, config.threads, config.blocks_per_processor)
     return made.spilled, made.ptx
 
 
-FORMS = {each: sorted(forms(each), key=repr) for each in (*HOPPER, *OTHERS)}
+CONFIGS = {each: sorted(configs(each), key=repr) for each in (*HOPPER, *OTHERS)}
 
 
-def in_turn(among: list[tuple[int, int]]) -> Iterator[tuple[Im2colForm, tuple[int, int]]]:
-    """The devices have the same forms: each is compiled for one of them."""
+def in_turn(among: list[tuple[int, int]]) -> Iterator[tuple[Im2colConfig, tuple[int, int]]]:
+    """The devices have the same configs: each is compiled for one of them."""
     for place, capability in enumerate(among):
-        for form in FORMS[capability][place :: len(among)]:
-            yield form, capability
+        for config in CONFIGS[capability][place :: len(among)]:
+            yield config, capability
 
 
-def test_every_kernel_is_among_the_forms() -> None:
-    assert {form.kernel for form in FORMS[9, 0]} == {"gather", "scatter", "pack", "add_shares", "col2im"}
+def test_every_kernel_is_among_the_configs() -> None:
+    assert {config.kernel for config in CONFIGS[9, 0]} == {"gather", "scatter", "pack", "add_shares", "col2im"}
 
 
 @pytest.mark.parametrize(
-    ("form", "capability"),
+    ("config", "capability"),
     parameters(
         [
-            *product(FORMS[9, 0][::3], HOPPER),
+            *product(CONFIGS[9, 0][::3], HOPPER),
             *in_turn(OTHERS),
         ],
-        ((form, each) for each in (*HOPPER, *OTHERS) for form in FORMS[each]),
+        ((config, each) for each in (*HOPPER, *OTHERS) for config in CONFIGS[each]),
     ),
 )
 def test_no_register_is_spilled_and_accesses_are_as_wide_as_they_mean_to_be(
-    form: Im2colForm, capability: tuple[int, int]
+    config: Im2colConfig, capability: tuple[int, int]
 ) -> None:
-    spilled, ptx = compiled(form, capability)
+    spilled, ptx = compiled(config, capability)
     assert spilled == 0
     assert "ld.local" not in ptx
-    assert ("ld.global.v4.b32" in ptx) == (form.vector_bytes == 16)
-    if form.kernel in ("gather", "scatter"):
-        assert ("st.global.v4.b32" in ptx) == (form.vector_bytes == 16)
+    assert ("ld.global.v4.b32" in ptx) == (config.vector_bytes == 16)
+    if config.kernel in ("gather", "scatter"):
+        assert ("st.global.v4.b32" in ptx) == (config.vector_bytes == 16)

@@ -143,11 +143,11 @@ def test_halves_at_odd_addresses_are_kept_from_it(tmp_path: Path) -> None:
 
 def test_a_line_is_tried_as_it_is_and_as_an_image_of_one_row_or_column(tmp_path: Path) -> None:
     (answer,) = ask(tmp_path, [Case("dX", GEOMETRIES["1-D"], "float16", "last")])["answers"]
-    forms = [each["recipe"]["form"] for each in answer["candidates"]]
-    assert set(forms) == {"NCL", "NC1L", "NCL1"}
+    layouts = [each["recipe"]["layout"] for each in answer["candidates"]]
+    assert set(layouts) == {"NCL", "NC1L", "NCL1"}
     engines = [(each["recipe"]["engine"], str(each["recipe"]["knobs"])) for each in answer["candidates"]]
     distinct = len(set(engines))
-    assert len(set(engines[:distinct])) == distinct, "the same engine and knobs in another form come last"
+    assert len(set(engines[:distinct])) == distinct, "the same engine and knobs in another layout come last"
 
 
 def test_axes_of_one_element_do_not_hide_the_layout(tmp_path: Path) -> None:

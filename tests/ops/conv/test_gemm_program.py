@@ -151,7 +151,7 @@ def test_offsets_beyond_32_bits_stay_whole() -> None:
     with pytest.raises(Unfit, match="launches"):
         candidates._program(problem, DEVICE, GemmAlgorithm("columns", 32 << 20))
     program = candidates._program(problem, DEVICE, GemmAlgorithm("columns", 1 << 30))
-    last = [step for step in program.steps if isinstance(step, Im2colStep) and step.form.kernel == "gather"][-1]
+    last = [step for step in program.steps if isinstance(step, Im2colStep) and step.config.kernel == "gather"][-1]
     names = dict(zip(("images", "channels", "group", "start", "count"), last.arguments[2:7], strict=True))
     assert last.addresses[0].offset == item * image
     assert names["start"] + names["count"] == side * side

@@ -11,22 +11,27 @@ from helpers.dml_batch_norm import EPSILON, OUTPUTS, Case, case
 from helpers.simulate_dml_batch_norm import launch
 
 from gradkern.ops.dml_batch_norm.cuda.plan import NAMES_OF_PLANES
-from gradkern.ops.dml_batch_norm.cuda.planes_form import ARGUMENTS, PlanesForm
+from gradkern.ops.dml_batch_norm.cuda.planes_config import ARGUMENTS, PlanesConfig
 from gradkern.ops.dml_batch_norm.cuda.planes_kernel import build
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 
 
 def check(
-    operands: Case, outputs: tuple[str, ...] = OUTPUTS, blocks: int = 0, in_place: str = "", team: int = 1, **form: Any
+    operands: Case,
+    outputs: tuple[str, ...] = OUTPUTS,
+    blocks: int = 0,
+    in_place: str = "",
+    team: int = 1,
+    **config: Any,
 ) -> None:
     """One launch, in memory that shows every stray read and write."""
     X = operands.inputs["Input"]
     images, channels, *spatial = X.shape
     length = prod(spatial)
-    settings: dict[str, Any] = {"width": 16 // X.dtype.itemsize, "unroll": 1, "warps": 2} | form
+    settings: dict[str, Any] = {"width": 16 // X.dtype.itemsize, "unroll": 1, "warps": 2} | config
     names = tuple(NAMES_OF_PLANES[each] for each in outputs)
-    made = PlanesForm(X.dtype.name, X.dtype.name, names, EPSILON, **settings)
+    made = PlanesConfig(X.dtype.name, X.dtype.name, names, EPSILON, **settings)
     assert length >= made.piece
     numbers = made.sizes(images, channels, length) | {"team": team}
     blocks = blocks or made.blocks(X.size)
@@ -44,13 +49,13 @@ def test_every_type(dtype: str, length: int) -> None:
     check(planes(2, 3, length, dtype=dtype), blocks=3, unroll=2)
 
 
-@pytest.mark.parametrize("form", [{}, {"unroll": 2}, {"by_block": True}, {"by_block": True, "unroll": 3}], ids=str)
+@pytest.mark.parametrize("config", [{}, {"unroll": 2}, {"by_block": True}, {"by_block": True, "unroll": 3}], ids=str)
 @pytest.mark.parametrize("sizes", [(1, 1, 3), (1, 3, 572), (5, 1, 0), (3, 2, 1), (2, 7, 23)], ids=str)
 @pytest.mark.parametrize("blocks", [1, 2, 0])
-def test_images_channels_and_planes(sizes: tuple[int, ...], blocks: int, form: dict[str, Any]) -> None:
+def test_images_channels_and_planes(sizes: tuple[int, ...], blocks: int, config: dict[str, Any]) -> None:
     images, channels, over = sizes
-    piece = 128 * form.get("unroll", 1) * (2 if "by_block" in form else 1)  # a plane may not be shorter
-    check(planes(images, channels, piece + over, dtype=f), blocks=blocks, **form)
+    piece = 128 * config.get("unroll", 1) * (2 if "by_block" in config else 1)  # a plane may not be shorter
+    check(planes(images, channels, piece + over, dtype=f), blocks=blocks, **config)
 
 
 @pytest.mark.parametrize("team", [1, 2, 4])

@@ -13,7 +13,7 @@ b, h, f, d = "bfloat16", "float16", "float32", "float64"
 
 
 @pytest.mark.parametrize(
-    ("sizes", "statistics", "dtype", "form"),
+    ("sizes", "statistics", "dtype", "config"),
     [
         ((4, 3, 5, 8), (1, 3, 1, 1), f, {"width": 4}),  # planes of whole vectors
         ((6, 3, 8, 16), (1, 3, 1, 1), h, {"width": 8, "vectors": 2}),
@@ -32,8 +32,8 @@ b, h, f, d = "bfloat16", "float16", "float32", "float64"
     ],
     ids=str,
 )
-def test_every_pattern_of_axes(sizes: Any, statistics: Any, dtype: str, form: dict[str, Any]) -> None:
-    simulate(case(sizes, statistics, dtype), **form)
+def test_every_pattern_of_axes(sizes: Any, statistics: Any, dtype: str, config: dict[str, Any]) -> None:
+    simulate(case(sizes, statistics, dtype), **config)
 
 
 @pytest.mark.parametrize("statistics", [(1, 6, 1), (5, 1, 1), (1, 1, 16)], ids=str)

@@ -12,23 +12,25 @@ import pytest
 from helpers.dml_batch_norm import DML, EPSILON, OUTPUTS, Case, case
 from helpers.simulate_dml_batch_norm import launch
 
-from gradkern.kernels.channels.tiles_form import ARGUMENTS
-from gradkern.ops.dml_batch_norm.cuda.form import DmlBatchNormForm
+from gradkern.kernels.channels.tiles_config import ARGUMENTS
+from gradkern.ops.dml_batch_norm.cuda.config import DmlBatchNormConfig
 from gradkern.ops.dml_batch_norm.cuda.kernel import build
 from gradkern.ops.dml_batch_norm.cuda.plan import NAMES_OF_TILES
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 
 
-def check(operands: Case, outputs: tuple[str, ...] = OUTPUTS, blocks: int = 0, in_place: str = "", **form: Any) -> None:
+def check(
+    operands: Case, outputs: tuple[str, ...] = OUTPUTS, blocks: int = 0, in_place: str = "", **config: Any
+) -> None:
     """One launch on a matrix, in memory that shows every stray read and write."""
     X = operands.inputs["Input"]
     rows, columns = X.shape
-    fold = form.pop("fold", 1)
+    fold = config.pop("fold", 1)
     names = {"OutputGradient": "dX", "OutputScaleGradient": "scale_sum", "OutputBiasGradient": "bias_sum"}
-    made = DmlBatchNormForm(
+    made = DmlBatchNormConfig(
         DML, X.dtype.name, X.dtype.name, tuple(names[each] for each in outputs),
-        folded=fold > 1, fold=fold, epsilon=EPSILON, **form,
+        folded=fold > 1, fold=fold, epsilon=EPSILON, **config,
     )  # fmt: skip
     chunks = made.chunks(-(-rows // fold))
     numbers = {"rows": rows // fold, "tail": rows % fold * columns, "repeat": columns}

@@ -10,7 +10,7 @@ from helpers.layer_norm import EVERY_WIDTH
 from helpers.norm_forward import LAYER, OUTPUTS, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED, case
 from helpers.simulate_norm_forward import simulate
 
-from gradkern.ops.layer_norm.cuda.forward.form import NAMES, NormForm
+from gradkern.ops.layer_norm.cuda.forward.config import NAMES, NormForwardConfig
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 both = pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED])
@@ -25,15 +25,17 @@ def check(
     outputs: tuple[str, ...] = (),
     run: dict[str, Any] | None = None,
     biased: bool = True,
-    **form: Any,
+    **config: Any,
 ) -> None:
     data, parameter = types
     operands = case(operator, rows, columns, data, parameter, seed=rows * columns, biased=biased)
     wanted = frozenset(outputs or (NAMES[each] for each in OUTPUTS[operator]))
     statistic = d if data == d else f
     has = {NAMES[each] for each in operands.inputs}
-    made = NormForm(operator, data, data, parameter, statistic, wanted, "bias" in has, "shift" in has, **form)
-    if "certain_vectors" not in form:
+    made = NormForwardConfig(
+        operator, data, data, parameter, statistic, wanted, "bias" in has, "shift" in has, **config
+    )
+    if "certain_vectors" not in config:
         made = replace(made, certain_vectors=made.fewest_vectors(columns))
     simulate(made, operands, grid, **(run or {}))
 
@@ -63,7 +65,7 @@ def test_one_kernel_serves_every_width_that_its_threads_have_vectors_for(columns
 @pytest.mark.parametrize("strides", [False, True])
 def test_rows_that_start_anywhere(strides: bool) -> None:
     run = {"offset": 2, "strides": strides}
-    form: dict[str, Any] = {
+    config: dict[str, Any] = {
         "width": 1,
         "lanes": 16,
         "vectors": 4,
@@ -71,7 +73,7 @@ def test_rows_that_start_anywhere(strides: bool) -> None:
         "aligned": False,
         "packed": not strides,
     }
-    check(LAYER, 9, 61, (h, h), 1, run=run, **form)
+    check(LAYER, 9, 61, (h, h), 1, run=run, **config)
 
 
 @both
@@ -93,7 +95,7 @@ def test_parameters_in_shared_memory(operator: str) -> None:
 @pytest.mark.parametrize(("lanes", "groups"), [(4, 2), (32, 2), (96, 1)])
 @pytest.mark.parametrize("parameters", ["global", "ahead"])
 def test_a_block_that_ends_with_its_first_rows(operator: str, lanes: int, groups: int, parameters: str) -> None:
-    form: dict[str, Any] = {
+    config: dict[str, Any] = {
         "width": 4,
         "lanes": lanes,
         "vectors": 2,
@@ -102,7 +104,7 @@ def test_a_block_that_ends_with_its_first_rows(operator: str, lanes: int, groups
         "parameters": parameters,
     }
     rows = 19
-    check(operator, rows, 8 * lanes - 4, (f, b), -(-rows // (groups * max(1, 32 // lanes))), scale_width=2, **form)
+    check(operator, rows, 8 * lanes - 4, (f, b), -(-rows // (groups * max(1, 32 // lanes))), scale_width=2, **config)
 
 
 @pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, SKIP])
@@ -111,9 +113,9 @@ def test_a_block_that_ends_with_its_first_rows(operator: str, lanes: int, groups
 def test_a_cluster_that_ends_with_its_row(
     operator: str, slices: int, lanes: int, columns: int, parameters: str
 ) -> None:
-    form: dict[str, Any] = {"width": 4, "lanes": lanes, "vectors": 2, "warp_groups": 1, "slices": slices}
-    form |= {"source": "plain", "parameters": parameters, "scale_width": 4}
-    check(operator, 3, columns, (f, b), 3 * slices, **form)
+    config: dict[str, Any] = {"width": 4, "lanes": lanes, "vectors": 2, "warp_groups": 1, "slices": slices}
+    config |= {"source": "plain", "parameters": parameters, "scale_width": 4}
+    check(operator, 3, columns, (f, b), 3 * slices, **config)
 
 
 @pytest.mark.parametrize("types", [(b, b), (h, f), (f, b), (d, d)])
@@ -121,16 +123,16 @@ def test_a_cluster_that_ends_with_its_row(
 def test_parameters_on_their_way_come_in_loads_of_any_size(
     types: tuple[str, str], width: int, scale_width: int
 ) -> None:
-    form: dict[str, Any] = {"width": width, "lanes": 64, "vectors": 8 // width, "warp_groups": 1}
-    form |= {"source": "plain", "parameters": "ahead", "scale_width": scale_width}
-    check(LAYER, 3, 410, types, 3, **form)
+    config: dict[str, Any] = {"width": width, "lanes": 64, "vectors": 8 // width, "warp_groups": 1}
+    config |= {"source": "plain", "parameters": "ahead", "scale_width": scale_width}
+    check(LAYER, 3, 410, types, 3, **config)
 
 
 @both
 @pytest.mark.parametrize("lanes", [32, 64])
 def test_two_launches_for_rows_wider_than_a_cluster(operator: str, lanes: int) -> None:
-    form: dict[str, Any] = {"width": 4, "lanes": lanes, "vectors": 1, "warp_groups": 2, "slices": 3, "aligned": False}
-    check(operator, 5, 9 * lanes + 12, (b, b), 3, phase="apply", **form)
+    config: dict[str, Any] = {"width": 4, "lanes": lanes, "vectors": 1, "warp_groups": 2, "slices": 3, "aligned": False}
+    check(operator, 5, 9 * lanes + 12, (b, b), 3, phase="apply", **config)
 
 
 @pytest.mark.parametrize("source", ["async", "plain"])
@@ -168,10 +170,10 @@ def test_sums_of_rows_that_start_anywhere() -> None:
 
 
 def test_sums_in_a_cluster_and_in_two_launches() -> None:
-    form: dict[str, Any] = {"width": 8, "lanes": 32, "vectors": 1, "warp_groups": 1, "slices": 2}
-    check(SKIP, 5, 264, (b, b), 2, parameters="shared", **form)
-    check(SKIP_SIMPLIFIED, 5, 264, (b, b), 2, phase="apply", **form)
-    check(SKIP, 5, 264, (b, b), 2, ("mean", "sum"), phase="apply", **form)
+    config: dict[str, Any] = {"width": 8, "lanes": 32, "vectors": 1, "warp_groups": 1, "slices": 2}
+    check(SKIP, 5, 264, (b, b), 2, parameters="shared", **config)
+    check(SKIP_SIMPLIFIED, 5, 264, (b, b), 2, phase="apply", **config)
+    check(SKIP, 5, 264, (b, b), 2, ("mean", "sum"), phase="apply", **config)
 
 
 @pytest.mark.parametrize("operator", [LAYER, SKIP])
@@ -198,25 +200,25 @@ def test_vectors_by_units_of_memory(operator: str, columns: int) -> None:
 
 @pytest.mark.parametrize("parameters", ["registers", "shared"])
 def test_units_of_several_warps(parameters: str) -> None:
-    form: dict[str, Any] = {**UNITS, "lanes": 64, "vectors": 2, "warp_groups": 1, "parameters": parameters}
-    check(LAYER, 9, 451, (f, f), 4, width=4, **form)
+    config: dict[str, Any] = {**UNITS, "lanes": 64, "vectors": 2, "warp_groups": 1, "parameters": parameters}
+    check(LAYER, 9, 451, (f, f), 4, width=4, **config)
 
 
 @both
 @pytest.mark.parametrize(("width", "columns", "type_"), [(2, 101, b), (4, 201, h), (4, 198, b), (2, 101, f)])
 def test_units_of_less_than_sixteen_bytes(operator: str, width: int, columns: int, type_: str) -> None:
-    form: dict[str, Any] = {**UNITS, "width": width, "aligned": False}
-    check(operator, 37, columns, (type_, b), 4, **form)
-    check(operator, 37, columns, (type_, b), 4, by_lines=True, parameters="shared", **form)
-    form |= {"slices": 2, "by_lines": True, "parameters": "shared"}
-    check(operator, 19, 2 * columns + width // 2, (type_, b), 16, **form)
+    config: dict[str, Any] = {**UNITS, "width": width, "aligned": False}
+    check(operator, 37, columns, (type_, b), 4, **config)
+    check(operator, 37, columns, (type_, b), 4, by_lines=True, parameters="shared", **config)
+    config |= {"slices": 2, "by_lines": True, "parameters": "shared"}
+    check(operator, 19, 2 * columns + width // 2, (type_, b), 16, **config)
 
 
 @both
 @pytest.mark.parametrize("slices", [2, 3])
 def test_slices_by_units(operator: str, slices: int) -> None:
-    form: dict[str, Any] = {**UNITS, "width": 8, "lanes": 64, "vectors": 1, "slices": slices, "parameters": "shared"}
-    check(operator, 19, 253 * slices, (h, f), 8 * slices, **form)
+    config: dict[str, Any] = {**UNITS, "width": 8, "lanes": 64, "vectors": 1, "slices": slices, "parameters": "shared"}
+    check(operator, 19, 253 * slices, (h, f), 8 * slices, **config)
 
 
 @pytest.mark.parametrize("rows", [1, 8])
@@ -236,4 +238,4 @@ def test_a_row_ignores_what_its_units_have_of_its_neighbours(operator: str) -> N
     operands.inputs["X"][1::3] *= 1e4
     has = {NAMES[each] for each in operands.inputs}
     wanted = frozenset(NAMES[each] for each in OUTPUTS[operator])
-    simulate(NormForm(operator, b, b, b, f, wanted, "bias" in has, False, width=8, **UNITS), operands, 8)
+    simulate(NormForwardConfig(operator, b, b, b, f, wanted, "bias" in has, False, width=8, **UNITS), operands, 8)

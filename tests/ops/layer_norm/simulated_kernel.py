@@ -12,7 +12,7 @@ from helpers.reference import reference
 from helpers.simulate_layer_norm import simulate
 from helpers.tolerance import assert_close
 
-from gradkern.ops.layer_norm.cuda.form import LayerNormForm
+from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 APART: dict[str, Any] = {"source": "plain", "stages": 2}
@@ -27,14 +27,14 @@ def check(
     outputs: tuple[str, ...] = (),
     run: dict[str, Any] | None = None,
     residual: bool = False,
-    **form: Any,
+    **config: Any,
 ) -> None:
     data, upstream, parameter = types
     statistic = d if data == d else f
     operands = case(operator, rows, columns, data, upstream, parameter, statistic, rows * columns, residual)
     wanted = frozenset(outputs or ALL_OUTPUTS[operator])
-    made = LayerNormForm(operator, upstream, data, data, parameter, statistic, wanted, residual=residual, **form)
-    if "certain_vectors" not in form:
+    made = LayerNormConfig(operator, upstream, data, data, parameter, statistic, wanted, residual=residual, **config)
+    if "certain_vectors" not in config:
         made = replace(made, certain_vectors=made.fewest_vectors(columns))
     simulate(made, operands, grid, **(run or {}))
 
@@ -61,8 +61,15 @@ def test_one_kernel_serves_narrow_rows_of_several_widths(columns: int) -> None:
 
 @pytest.mark.parametrize("columns", [264, 400, 512])
 def test_one_kernel_serves_slices_of_several_widths(columns: int) -> None:
-    form: dict[str, Any] = {"width": 8, "lanes": 32, "vectors": 1, "certain_vectors": 0, "warp_groups": 1, "slices": 2}
-    check(INVERTIBLE, 5, columns, (b, b, b), 2, **form)
+    config: dict[str, Any] = {
+        "width": 8,
+        "lanes": 32,
+        "vectors": 1,
+        "certain_vectors": 0,
+        "warp_groups": 1,
+        "slices": 2,
+    }
+    check(INVERTIBLE, 5, columns, (b, b, b), 2, **config)
 
 
 def test_a_team_of_warps_a_row() -> None:
@@ -71,14 +78,14 @@ def test_a_team_of_warps_a_row() -> None:
 
 @pytest.mark.parametrize(("lanes", "chunk", "ahead"), [(64, 1, 2), (64, 32, 3), (64, 64, 1), (96, 64, 6)])
 def test_threads_stand_side_by_side_or_share_out_the_rows_at_the_end(lanes: int, chunk: int, ahead: int) -> None:
-    form: dict[str, Any] = {"width": 4, "lanes": lanes, "vectors": 4, "warp_groups": 1, "scale_width": 4}
-    check(LAYER, 11, 904, (b, f, f), 7, chunk=chunk, ahead=ahead, **form)
+    config: dict[str, Any] = {"width": 4, "lanes": lanes, "vectors": 4, "warp_groups": 1, "scale_width": 4}
+    check(LAYER, 11, 904, (b, f, f), 7, chunk=chunk, ahead=ahead, **config)
 
 
 @pytest.mark.parametrize("strides", [False, True])
 def test_rows_that_start_anywhere(strides: bool) -> None:
     run = {"offset": 2, "strides": strides}
-    form: dict[str, Any] = {
+    config: dict[str, Any] = {
         "width": 1,
         "lanes": 32,
         "vectors": 4,
@@ -86,7 +93,7 @@ def test_rows_that_start_anywhere(strides: bool) -> None:
         "aligned": False,
         "packed": not strides,
     }
-    check(LAYER, 9, 101, (h, h, h), 1, run=run, **form)
+    check(LAYER, 9, 101, (h, h, h), 1, run=run, **config)
 
 
 def test_a_cluster_exchanges_the_sums_of_a_row() -> None:
@@ -111,7 +118,7 @@ def test_the_ring_is_read_twice_where_registers_do_not_suffice() -> None:
 
 @pytest.mark.parametrize(("operator", "parameter"), [(LAYER, b), (SIMPLIFIED, f), (INVERTIBLE, b)])
 def test_a_cluster_reads_the_ring_twice(operator: str, parameter: str) -> None:
-    form: dict[str, Any] = {
+    config: dict[str, Any] = {
         "width": 8,
         "lanes": 32,
         "vectors": 2,
@@ -120,12 +127,12 @@ def test_a_cluster_reads_the_ring_twice(operator: str, parameter: str) -> None:
         "stages": 2,
         "row_in_registers": False,
     }
-    check(operator, 7, 904, (b, b, parameter), 4, scale_width=4, **form)
+    check(operator, 7, 904, (b, b, parameter), 4, scale_width=4, **config)
 
 
 @pytest.mark.parametrize("single_block", [False, True])
 def test_two_launches_for_rows_wider_than_a_cluster(single_block: bool) -> None:
-    form: dict[str, Any] = {
+    config: dict[str, Any] = {
         "width": 4,
         "lanes": 32,
         "vectors": 1,
@@ -134,7 +141,7 @@ def test_two_launches_for_rows_wider_than_a_cluster(single_block: bool) -> None:
         "aligned": False,
         "single_block": single_block,
     }
-    check(LAYER, 5, 300, (b, b, b), 3, phase="apply", **form)
+    check(LAYER, 5, 300, (b, b, b), 3, phase="apply", **config)
 
 
 @pytest.mark.parametrize("operator", [LAYER, INVERTIBLE])
@@ -178,14 +185,21 @@ def test_a_residuals_gradient_is_added_to_X_grad(operator: str) -> None:
 
 
 def test_a_residuals_gradient_in_rows_that_start_anywhere() -> None:
-    form: dict[str, Any] = {"width": 1, "lanes": 16, "vectors": 7, "warp_groups": 2, "aligned": False, "packed": False}
-    check(LAYER, 9, 101, (h, h, h), 1, run={"offset": 2, "strides": True}, residual=True, **form)
+    config: dict[str, Any] = {
+        "width": 1,
+        "lanes": 16,
+        "vectors": 7,
+        "warp_groups": 2,
+        "aligned": False,
+        "packed": False,
+    }
+    check(LAYER, 9, 101, (h, h, h), 1, run={"offset": 2, "strides": True}, residual=True, **config)
 
 
 @pytest.mark.parametrize("source", ["async", "plain"])
 def test_a_residuals_gradient_on_older_devices(source: str) -> None:
-    form: dict[str, Any] = {"width": 2, "lanes": 8, "vectors": 4, "warp_groups": 1, "source": source}
-    check(LAYER, 9, 50, (d, d, d), 1, run={"in_place": "residual_grad"}, residual=True, **form)
+    config: dict[str, Any] = {"width": 2, "lanes": 8, "vectors": 4, "warp_groups": 1, "source": source}
+    check(LAYER, 9, 50, (d, d, d), 1, run={"in_place": "residual_grad"}, residual=True, **config)
 
 
 @pytest.mark.parametrize("residual", [False, True])
@@ -204,20 +218,20 @@ def test_X_grad_is_summed_over_rows(operator: str, residual: bool) -> None:
 
 @pytest.mark.parametrize("source", ["async", "plain"])
 def test_X_grad_is_summed_on_older_devices(source: str) -> None:
-    form: dict[str, Any] = {"width": 2, "lanes": 8, "vectors": 4, "warp_groups": 1, "source": source}
-    check(LAYER, 9, 50, (d, d, d), 1, WITH_SUM[LAYER], residual=True, **form)
+    config: dict[str, Any] = {"width": 2, "lanes": 8, "vectors": 4, "warp_groups": 1, "source": source}
+    check(LAYER, 9, 50, (d, d, d), 1, WITH_SUM[LAYER], residual=True, **config)
 
 
 @pytest.mark.parametrize("others", [(), ("X_grad",), ("scale_grad",), ("bias_grad",), ("scale_grad", "bias_grad")])
 def test_the_sum_of_X_grad_may_be_wanted_without_others(others: tuple[str, ...]) -> None:
-    form: dict[str, Any] = {"width": 4, "lanes": 32, "vectors": 1, "warp_groups": 1, "residual": True}
-    check(LAYER, 9, 100, (f, f, b), 1, (*others, "X_grad_sum"), **form)
-    check(LAYER, 9, 200, (f, f, b), 2, (*others, "X_grad_sum"), phase="apply", slices=2, **form)
+    config: dict[str, Any] = {"width": 4, "lanes": 32, "vectors": 1, "warp_groups": 1, "residual": True}
+    check(LAYER, 9, 100, (f, f, b), 1, (*others, "X_grad_sum"), **config)
+    check(LAYER, 9, 200, (f, f, b), 2, (*others, "X_grad_sum"), phase="apply", slices=2, **config)
 
 
 @pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, INVERTIBLE])
 @pytest.mark.parametrize(
-    ("rows", "columns", "types", "blocks", "form"),  # blocks: with rows, then with columns, which begin the grid
+    ("rows", "columns", "types", "blocks", "config"),  # blocks: with rows, then with columns, which begin the grid
     [
         (37, 72, (b, b, b), (3, 5), {"width": 8, "lanes": 16, "vectors": 1, "stripe_lanes": 2}),
         (37, 72, (b, b, b), (10, 3), {"width": 8, "lanes": 16, "vectors": 1, "stripe_lanes": 4}),
@@ -235,25 +249,32 @@ def test_the_sum_of_X_grad_may_be_wanted_without_others(others: tuple[str, ...])
     ],
 )
 def test_blocks_of_their_own_add_up_the_columns_of_few_rows(
-    operator: str, rows: int, columns: int, types: tuple[str, str, str], blocks: tuple[int, int], form: dict[str, Any]
+    operator: str, rows: int, columns: int, types: tuple[str, str, str], blocks: tuple[int, int], config: dict[str, Any]
 ) -> None:
     """A cluster has the rows of slices, and not all of its blocks have columns then."""
-    groups = 1 if "slices" in form else 2
-    run = {"offset": 2} if form["width"] == 1 else {}
-    check(operator, rows, columns, types, sum(blocks), run=run, **APART, **{"warp_groups": groups, **form})
+    groups = 1 if "slices" in config else 2
+    run = {"offset": 2} if config["width"] == 1 else {}
+    check(operator, rows, columns, types, sum(blocks), run=run, **APART, **{"warp_groups": groups, **config})
 
 
 @pytest.mark.parametrize("outputs", [("X_grad", "scale_grad"), ("X_grad", "bias_grad"), ("scale_grad", "X_grad")])
 def test_blocks_with_columns_write_only_what_is_wanted(outputs: tuple[str, ...]) -> None:
-    form: dict[str, Any] = {"width": 4, "lanes": 32, "vectors": 1, "warp_groups": 2, "stripe_lanes": 8}
-    check(LAYER, 9, 100, (f, f, b), 7, outputs, residual=True, **APART, **form)
-    check(INVERTIBLE, 9, 100, (f, f, b), 7, outputs, **APART, **form)
+    config: dict[str, Any] = {"width": 4, "lanes": 32, "vectors": 1, "warp_groups": 2, "stripe_lanes": 8}
+    check(LAYER, 9, 100, (f, f, b), 7, outputs, residual=True, **APART, **config)
+    check(INVERTIBLE, 9, 100, (f, f, b), 7, outputs, **APART, **config)
 
 
 def test_blocks_with_columns_of_rows_that_lie_apart() -> None:
-    form: dict[str, Any] = {"width": 1, "lanes": 16, "vectors": 7, "warp_groups": 2, "aligned": False, "packed": False}
-    form |= {"stripe_lanes": 4, "stripe_vectors": 4, "long_rows": True}
-    check(LAYER, 9, 101, (h, h, h), 9, run={"offset": 2, "strides": True}, **APART, **form)
+    config: dict[str, Any] = {
+        "width": 1,
+        "lanes": 16,
+        "vectors": 7,
+        "warp_groups": 2,
+        "aligned": False,
+        "packed": False,
+    }
+    config |= {"stripe_lanes": 4, "stripe_vectors": 4, "long_rows": True}
+    check(LAYER, 9, 101, (h, h, h), 9, run={"offset": 2, "strides": True}, **APART, **config)
 
 
 UNITS: dict[str, Any] = {"lanes": 32, "vectors": 2, "warp_groups": 2, "by_units": True}
@@ -266,26 +287,26 @@ def test_vectors_by_units_of_memory(columns: int) -> None:
 
 @pytest.mark.parametrize("operator", [SIMPLIFIED, INVERTIBLE])
 def test_units_of_four_elements(operator: str) -> None:
-    form: dict[str, Any] = {**UNITS, "lanes": 64, "vectors": 1, "warp_groups": 1}
-    check(operator, 9, 131, (f, f, f), 4, width=4, **form)
+    config: dict[str, Any] = {**UNITS, "lanes": 64, "vectors": 1, "warp_groups": 1}
+    check(operator, 9, 131, (f, f, f), 4, width=4, **config)
 
 
 @pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, INVERTIBLE])
 @pytest.mark.parametrize(("width", "columns", "type_"), [(2, 101, b), (4, 201, h), (4, 198, b), (2, 101, f)])
 def test_units_of_less_than_sixteen_bytes(operator: str, width: int, columns: int, type_: str) -> None:
-    form: dict[str, Any] = {**UNITS, "width": width, "aligned": False}
-    check(operator, 37, columns, (type_, type_, b), 4, **form)
-    check(operator, 37, columns, (type_, type_, b), 4, by_lines=True, **form)
-    form |= {"slices": 2, "by_lines": True}
-    check(operator, 19, 2 * columns + width // 2, (type_, type_, b), 16, residual=operator != INVERTIBLE, **form)
+    config: dict[str, Any] = {**UNITS, "width": width, "aligned": False}
+    check(operator, 37, columns, (type_, type_, b), 4, **config)
+    check(operator, 37, columns, (type_, type_, b), 4, by_lines=True, **config)
+    config |= {"slices": 2, "by_lines": True}
+    check(operator, 19, 2 * columns + width // 2, (type_, type_, b), 16, residual=operator != INVERTIBLE, **config)
 
 
 @pytest.mark.parametrize("slices", [2, 3])
 def test_slices_by_units(slices: int) -> None:
-    form: dict[str, Any] = {**UNITS, "width": 8, "lanes": 64, "vectors": 1, "slices": slices}
-    check(LAYER, 19, 253 * slices, (h, h, f), 8 * slices, residual=True, **form)
-    check(LAYER, 19, 253 * slices, (b, b, b), 8 * slices, WITH_SUM[LAYER], **form)
-    check(INVERTIBLE, 19, 253 * slices, (b, b, b), 8 * slices, **form)
+    config: dict[str, Any] = {**UNITS, "width": 8, "lanes": 64, "vectors": 1, "slices": slices}
+    check(LAYER, 19, 253 * slices, (h, h, f), 8 * slices, residual=True, **config)
+    check(LAYER, 19, 253 * slices, (b, b, b), 8 * slices, WITH_SUM[LAYER], **config)
+    check(INVERTIBLE, 19, 253 * slices, (b, b, b), 8 * slices, **config)
 
 
 @pytest.mark.parametrize("rows", [1, 8])
@@ -296,11 +317,11 @@ def test_units_of_fewer_rows_than_blocks(rows: int) -> None:
 
 @pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, INVERTIBLE])
 def test_a_row_ignores_what_its_units_have_of_its_neighbours(operator: str) -> None:
-    form = LayerNormForm(operator, b, b, b, b, f, frozenset(ALL_OUTPUTS[operator]), width=8, **UNITS)
+    config = LayerNormConfig(operator, b, b, b, b, f, frozenset(ALL_OUTPUTS[operator]), width=8, **UNITS)
     operands = Unfinished(operator, case(operator, 20, 301, b, b, b, f, 7).inputs)
     for name in ("Y_grad", "Y" if operator == INVERTIBLE else "X"):
         operands.inputs[name][1::3] = np.nan
-    simulate(form, operands, 8)
+    simulate(config, operands, 8)
 
 
 class Unfinished(Case):

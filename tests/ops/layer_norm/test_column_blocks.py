@@ -15,7 +15,7 @@ from gradkern.call import Call, Tensor
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
 from gradkern.cuda.spec import KernelSpec
 from gradkern.ops.layer_norm.cuda.column_blocks_tiling import with_column_blocks
-from gradkern.ops.layer_norm.cuda.form import LayerNormForm
+from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
 from gradkern.ops.layer_norm.cuda.plan import NormPlan, plan
 from gradkern.policy import Policy
 from gradkern.strides import c_strides
@@ -145,7 +145,7 @@ def test_the_grid_has_blocks_for_all_rows_and_all_columns(kind: Kind, blocks: tu
 
 
 def test_few_kernels_serve_all_widths() -> None:
-    form = LayerNormForm(LAYER, b, b, b, b, f, frozenset(ALL_OUTPUTS[LAYER]), 8, 1, 1, 1, scale_width=8)
+    config = LayerNormConfig(LAYER, b, b, b, b, f, frozenset(ALL_OUTPUTS[LAYER]), 8, 1, 1, 1, scale_width=8)
     for rows in (16, 128, 1024):
-        forms = {with_column_blocks(form, columns, rows, 132) for columns in range(64, 8193, 8)}
-        assert len(forms) <= 42
+        configs = {with_column_blocks(config, columns, rows, 132) for columns in range(64, 8193, 8)}
+        assert len(configs) <= 42

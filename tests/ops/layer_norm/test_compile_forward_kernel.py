@@ -13,9 +13,9 @@ from helpers.norm_forward import LAYER, OUTPUTS, SIMPLIFIED, SKIP, SKIP_SIMPLIFI
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.cuda.device_code.columns import ITEMSIZE
-from gradkern.ops.layer_norm.cuda.forward.form import ARGUMENTS, NAMES, NormForm
+from gradkern.ops.layer_norm.cuda.forward.config import ARGUMENTS, NAMES, NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
-from gradkern.ops.layer_norm.cuda.row_form import LINE
+from gradkern.ops.layer_norm.cuda.row_config import LINE
 
 pytestmark = pytest.mark.thorough
 
@@ -63,9 +63,9 @@ BY_UNITS: list[Kind] = [  # of memory, which only devices do that copy rows in b
 ]
 
 
-def form_of(kind: Kind, capability: tuple[int, int], rows: int = 1 << 20) -> NormForm:
+def config_of(kind: Kind, capability: tuple[int, int], rows: int = 1 << 20) -> NormForwardConfig:
     operator, data, parameter, columns, width = kind
-    form = NormForm(
+    config = NormForwardConfig(
         operator,
         data,
         data,
@@ -84,7 +84,7 @@ def form_of(kind: Kind, capability: tuple[int, int], rows: int = 1 << 20) -> Nor
         by_lines=capability >= (9, 0) and columns * ITEMSIZE[data] % LINE > 0,
         native_bfloat16=capability >= (8, 0),
     )
-    return choose(form, columns, rows, 132, SHARED_MEMORY[capability])
+    return choose(config, columns, rows, 132, SHARED_MEMORY[capability])
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def test_no_register_is_spilled_and_accesses_are_vectors(kind: Kind, capability:
     from gradkern.cuda.compile import compile_kernel
     from gradkern.ops.layer_norm.cuda.forward.kernel import build
 
-    form = form_of(kind, capability)
-    made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
+    config = config_of(kind, capability)
+    made = compile_kernel(build(config), len(ARGUMENTS), capability, config.threads, config.blocks_per_processor)
     assert made.spilled == 0
-    if form.width * form.data_itemsize >= 16:
-        assert f"ld.{'shared' if form.ring else 'global'}.v4.b32" in made.ptx
+    if config.width * config.data_itemsize >= 16:
+        assert f"ld.{'shared' if config.ring else 'global'}.v4.b32" in made.ptx
         assert "st.global.v4.b32" in made.ptx
-    assert ("cp.async.bulk" in made.ptx) == (form.source == "bulk")
+    assert ("cp.async.bulk" in made.ptx) == (config.source == "bulk")
     assert "ld.local" not in made.ptx
 
 
@@ -164,16 +164,16 @@ def test_no_register_is_spilled_where_blocks_share_a_row(kind: Kind, capability:
     assert check_few(kind, capability, rows).cluster
 
 
-def check_few(kind: Kind, capability: tuple[int, int], rows: int) -> NormForm:
+def check_few(kind: Kind, capability: tuple[int, int], rows: int) -> NormForwardConfig:
     from gradkern.cuda.compile import compile_kernel
     from gradkern.ops.layer_norm.cuda.forward.kernel import build
 
-    form = form_of(kind, capability, rows)
-    assert form.once or (capability[0] == 12 and form.slices > 1)  # whose multiprocessors have less shared memory
-    made = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
+    config = config_of(kind, capability, rows)
+    assert config.once or (capability[0] == 12 and config.slices > 1)  # whose multiprocessors have less shared memory
+    made = compile_kernel(build(config), len(ARGUMENTS), capability, config.threads, config.blocks_per_processor)
     assert made.spilled == 0
     assert "ld.local" not in made.ptx
-    return form
+    return config
 
 
 @pytest.mark.parametrize("data", [b, pytest.param(h, marks=pytest.mark.every_kernel)])
@@ -181,9 +181,9 @@ def test_no_register_is_spilled_where_fewer_rows_have_a_ring(data: str) -> None:
     from gradkern.cuda.compile import compile_kernel
     from gradkern.ops.layer_norm.cuda.forward.kernel import build
 
-    form = form_of((LAYER, data, f, 1024, 8), HOPPER[0], 8192)
-    assert not form.once
-    made = compile_kernel(build(form), len(ARGUMENTS), HOPPER[0], form.threads, form.blocks_per_processor)
+    config = config_of((LAYER, data, f, 1024, 8), HOPPER[0], 8192)
+    assert not config.once
+    made = compile_kernel(build(config), len(ARGUMENTS), HOPPER[0], config.threads, config.blocks_per_processor)
     assert made.spilled == 0
     assert "ld.local" not in made.ptx
 
@@ -194,6 +194,6 @@ def test_few_groups_name_their_barriers(groups: int) -> None:
     from gradkern.cuda.compile import compile_kernel
     from gradkern.ops.layer_norm.cuda.forward.kernel import build
 
-    form = replace(form_of((SIMPLIFIED, f, f, 1024, 4), HOPPER[0]), lanes=64, vectors=4, warp_groups=groups)
-    made = compile_kernel(build(form), len(ARGUMENTS), HOPPER[0], form.threads, 1)
+    config = replace(config_of((SIMPLIFIED, f, f, 1024, 4), HOPPER[0]), lanes=64, vectors=4, warp_groups=groups)
+    made = compile_kernel(build(config), len(ARGUMENTS), HOPPER[0], config.threads, 1)
     assert set(re.findall(r"bar\.sync\s+([^,;\s]+)", made.ptx)) - {"0"} == {str(1 + group) for group in range(groups)}

@@ -14,9 +14,9 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.kernels.channels import streaming_tiling
-from gradkern.kernels.channels.streaming_form import StreamingForm
-from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, LayerNormForm
-from gradkern.ops.layer_norm.cuda.row_form import LINE
+from gradkern.kernels.channels.streaming_config import StreamingConfig
+from gradkern.ops.layer_norm.cuda.config import ARGUMENTS, LayerNormConfig
+from gradkern.ops.layer_norm.cuda.row_config import LINE
 from gradkern.ops.layer_norm.cuda.tiling import choose
 
 pytestmark = pytest.mark.thorough
@@ -92,7 +92,7 @@ BULK = [  # the same, of devices that copy rows in bulk: by units of memory
     (INVERTIBLE, h, h, f, 46285, 8, "units"),
     (LAYER, h, h, h, 27209, 8, "units"),
 ]
-Made = tuple[Any, int, str]  # form, bytes spilled, PTX
+Made = tuple[Any, int, str]  # config, bytes spilled, PTX
 
 
 def compiled(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
@@ -105,7 +105,7 @@ def batch_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
 
     _, dtype, nest, reps, inner, length, width = kind
     slabs = streaming_tiling.Slabs(nest, reps, inner, length)
-    form = StreamingForm(
+    config = StreamingConfig(
         dtype,
         dtype,
         dtype,
@@ -116,24 +116,24 @@ def batch_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
         columns=True,
         native_bfloat16=capability >= (8, 0),
     )
-    form, _ = streaming_tiling.choose_tiling(form, slabs, 132, SHARED_MEMORY[capability])
+    config, _ = streaming_tiling.choose_tiling(config, slabs, 132, SHARED_MEMORY[capability])
     arguments = len(streaming_tiling.ARGUMENTS)
-    result = compile_kernel(build(form), arguments, capability, form.threads, form.blocks_per_processor)
-    return form, result.spilled, result.ptx
+    result = compile_kernel(build(config), arguments, capability, config.threads, config.blocks_per_processor)
+    return config, result.spilled, result.ptx
 
 
 def layer_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
     from gradkern.cuda.compile import compile_kernel
     from gradkern.ops.layer_norm.cuda.kernel import build
 
-    form = norm_form(kind, capability)
-    result = compile_kernel(build(form), len(ARGUMENTS), capability, form.threads, form.blocks_per_processor)
-    return form, result.spilled, result.ptx
+    config = norm_config(kind, capability)
+    result = compile_kernel(build(config), len(ARGUMENTS), capability, config.threads, config.blocks_per_processor)
+    return config, result.spilled, result.ptx
 
 
-def norm_form(kind: tuple[Any, ...], capability: tuple[int, int]) -> LayerNormForm:
+def norm_config(kind: tuple[Any, ...], capability: tuple[int, int]) -> LayerNormConfig:
     operator, data, upstream, parameter, columns, width, *more = kind
-    form = LayerNormForm(
+    config = LayerNormConfig(
         operator,
         upstream,
         data,
@@ -152,7 +152,7 @@ def norm_form(kind: tuple[Any, ...], capability: tuple[int, int]) -> LayerNormFo
         by_units="units" in more,
         by_lines=capability >= (9, 0) and any(columns * ITEMSIZE[each] % LINE for each in (data, upstream)),
     )
-    return choose(form, columns, 1 << 20, 132, SHARED_MEMORY[capability])
+    return choose(config, columns, 1 << 20, 132, SHARED_MEMORY[capability])
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,8 @@ def norm_form(kind: tuple[Any, ...], capability: tuple[int, int]) -> LayerNormFo
 def test_wide_rows_are_read_once_where_they_fit_a_cluster(
     kind: tuple[Any, ...], capability: tuple[int, int], phase: str
 ) -> None:
-    form = norm_form(kind, capability)
-    assert (form.phase, form.row_in_registers) == (phase, phase == "apply")
+    config = norm_config(kind, capability)
+    assert (config.phase, config.row_in_registers) == (phase, phase == "apply")
 
 
 @pytest.mark.parametrize(
@@ -187,13 +187,13 @@ def test_wide_rows_are_read_once_where_they_fit_a_cluster(
     ),
 )
 def test_no_register_is_spilled_and_accesses_are_vectors(kind: tuple[Any, ...], capability: tuple[int, int]) -> None:
-    form, spilled, ptx = compiled(kind, capability)
+    config, spilled, ptx = compiled(kind, capability)
     assert spilled == 0
-    # before the final sums, but for forms whose loop may be laid out behind the store of the last vector's elements
-    whole = getattr(form, "direct", False) or getattr(form, "tail", False)
+    # before the final sums, but for configs whose loop may be laid out behind the store of the last vector's elements
+    whole = getattr(config, "direct", False) or getattr(config, "tail", False)
     loop = ptx if whole else ptx[: ptx.rindex("st.global")]
-    if form.width * form.data_itemsize >= 16:
-        assert f"ld.{'shared' if form.ring else 'global'}.v4.b32" in loop
+    if config.width * config.data_itemsize >= 16:
+        assert f"ld.{'shared' if config.ring else 'global'}.v4.b32" in loop
         assert "st.global.v4.b32" in loop
-    assert ("cp.async.bulk" in ptx) == (form.source == "bulk")
+    assert ("cp.async.bulk" in ptx) == (config.source == "bulk")
     assert "ld.local" not in ptx

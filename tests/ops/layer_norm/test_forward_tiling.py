@@ -13,17 +13,19 @@ from gradkern.call import Tensor
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.dry_run import DryRunDevice, UnloadedKernel, dry_run
 from gradkern.dispatch.run import dry_plan_for
-from gradkern.ops.layer_norm.cuda.forward.form import NormForm
+from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.once_tiling import choose_once
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
 
 OUTPUTS = frozenset({"Y", "mean", "inv_std"})
-FORM = NormForm(LAYER, "bfloat16", "bfloat16", "bfloat16", "float32", OUTPUTS, True, False, 8, 1, 1, 1, scale_width=8)
+CONFIG = NormForwardConfig(
+    LAYER, "bfloat16", "bfloat16", "bfloat16", "float32", OUTPUTS, True, False, 8, 1, 1, 1, scale_width=8
+)
 
 
-def chosen(columns: int, rows: int = 1 << 20, operator: str = LAYER) -> NormForm:
-    form = replace(FORM, operator=operator, biased=operator == LAYER)
-    return choose(form, columns, rows, 132, 232448)
+def chosen(columns: int, rows: int = 1 << 20, operator: str = LAYER) -> NormForwardConfig:
+    config = replace(CONFIG, operator=operator, biased=operator == LAYER)
+    return choose(config, columns, rows, 132, 232448)
 
 
 @pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, SKIP_SIMPLIFIED])
@@ -35,14 +37,14 @@ def test_few_kernels_serve_all_widths(operator: str) -> None:
 @pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, SKIP_SIMPLIFIED])
 @pytest.mark.parametrize("columns", [64, 72, 768, 1000, 4096, 5000, 16384, 24576, 65536, 200000, 300000])
 def test_the_slices_of_a_row_fit_their_threads(columns: int, operator: str) -> None:
-    form = chosen(columns, operator=operator)
-    slice_columns = form.slice_columns(columns)
-    assert (form.slices - 1) * slice_columns < columns <= form.slices * slice_columns
-    assert slice_columns <= form.most_columns
-    assert form.certain_vectors * form.lanes * form.width <= form.fewest_columns(columns)
-    assert form.shared_bytes <= 232448
-    assert form.threads * form.blocks_per_processor <= 2048
-    assert form.lanes < 33 or form.warp_groups < 16  # a group of warps has a named barrier, of which there are 15
+    config = chosen(columns, operator=operator)
+    slice_columns = config.slice_columns(columns)
+    assert (config.slices - 1) * slice_columns < columns <= config.slices * slice_columns
+    assert slice_columns <= config.most_columns
+    assert config.certain_vectors * config.lanes * config.width <= config.fewest_columns(columns)
+    assert config.shared_bytes <= 232448
+    assert config.threads * config.blocks_per_processor <= 2048
+    assert config.lanes < 33 or config.warp_groups < 16  # a group of warps has a named barrier, of which there are 15
 
 
 SMALL = [(1, 64), (132, 768), (264, 4096), (8, 65536), (1, 200_000), (1000, 1000), (20_000, 100), (30, 9001)]
@@ -52,25 +54,25 @@ SMALL = [(1, 64), (132, 768), (264, 4096), (8, 65536), (1, 200_000), (1000, 1000
 @pytest.mark.parametrize(("rows", "columns"), SMALL)
 def test_small_arrays_have_blocks_that_end_with_their_first_rows(rows: int, columns: int, operator: str) -> None:
     width = 8 if columns % 8 == 0 else 1
-    form = replace(FORM, operator=operator, biased=operator == LAYER, width=width, scale_width=width)
-    time, form = choose_once(form, columns, rows, 132) or (0.0, FORM)
-    slice_columns = form.slice_columns(columns)
+    config = replace(CONFIG, operator=operator, biased=operator == LAYER, width=width, scale_width=width)
+    time, config = choose_once(config, columns, rows, 132) or (0.0, CONFIG)
+    slice_columns = config.slice_columns(columns)
     assert time > 4
-    assert (form.once, form.ring) == (True, False)
-    assert (form.slices - 1) * slice_columns < columns <= form.slices * slice_columns
-    assert slice_columns <= form.most_columns
-    assert form.certain_vectors * form.lanes * form.width <= form.fewest_columns(columns)
-    assert form.threads * form.blocks_per_processor <= 2048
-    assert form.lanes < 33 or form.warp_groups < 16
+    assert (config.once, config.ring) == (True, False)
+    assert (config.slices - 1) * slice_columns < columns <= config.slices * slice_columns
+    assert slice_columns <= config.most_columns
+    assert config.certain_vectors * config.lanes * config.width <= config.fewest_columns(columns)
+    assert config.threads * config.blocks_per_processor <= 2048
+    assert config.lanes < 33 or config.warp_groups < 16
 
 
 @pytest.mark.parametrize(
     ("rows", "columns", "slices"), [(1, 768, {1}), (200, 4096, {1}), (10, 50240, {4, 8}), (3, 65536, {8, 16})]
 )
 def test_few_wide_rows_are_shared_by_the_blocks_of_a_cluster(rows: int, columns: int, slices: set[int]) -> None:
-    form = chosen(columns, rows)
-    assert form.once
-    assert form.slices in slices
+    config = chosen(columns, rows)
+    assert config.once
+    assert config.slices in slices
 
 
 @pytest.mark.parametrize(
@@ -82,13 +84,13 @@ def test_where_more_is_to_be_moved_blocks_stay(operator: str, rows: int, columns
 
 
 def test_other_devices_and_what_is_added_to_every_row_have_no_such_blocks() -> None:
-    assert choose_once(replace(FORM, source="async"), 768, 100, 132) is None
-    assert choose_once(replace(FORM, operator=SKIP, shifted=True), 768, 100, 132) is None
+    assert choose_once(replace(CONFIG, source="async"), 768, 100, 132) is None
+    assert choose_once(replace(CONFIG, operator=SKIP, shifted=True), 768, 100, 132) is None
 
 
 def test_units_of_memory_are_taken_where_they_are_faster() -> None:
     """SkipLayerNormalization of 1242 x 3233 in float16, on an H200: 16.0 by units, 19.1 by single elements."""
-    single = replace(FORM, operator=SKIP, data="float16", result="float16", width=1, scale_width=1, biased=False)
+    single = replace(CONFIG, operator=SKIP, data="float16", result="float16", width=1, scale_width=1, biased=False)
     single = replace(single, aligned=False, outputs=OUTPUTS | {"sum"})
     units = replace(single, width=8, by_units=True, aligned=True)
     assert choose(single, 3233, 1242, 132, 232448, units) == choose(units, 3233, 1242, 132, 232448)
@@ -101,10 +103,12 @@ def test_every_device_has_the_shared_memory_for_what_is_chosen(capability: tuple
     width = {"bfloat16": 8, "float32": 4, "float64": 2}[data]
     source = {(7, 5): "plain", (8, 0): "async"}.get(capability, "bulk")
     for operator in (LAYER, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED):
-        form = replace(FORM, operator=operator, data=data, result=data, parameter="float32", width=width, source=source)
+        config = replace(
+            CONFIG, operator=operator, data=data, result=data, parameter="float32", width=width, source=source
+        )
         for columns in (8, 128, 1024, 4096, 16384, 65536, 262144):
             for rows in (10, 1 << 20):
-                made = choose(form, columns, rows, 132, SHARED_MEMORY[capability])
+                made = choose(config, columns, rows, 132, SHARED_MEMORY[capability])
                 assert made.shared_bytes <= SHARED_MEMORY[capability]
 
 
@@ -131,10 +135,10 @@ def test_rows_have_a_ring_or_blocks_of_their_own_where_that_was_faster(
 ) -> None:
     widest = 16 // ITEMSIZE[data]
     width = min(widest, columns & -columns)
-    form = replace(FORM, operator=operator, data=data, result=data, parameter=data, width=width, scale_width=width)
-    form = replace(form, biased="Simplified" not in operator, aligned=width == widest)
-    form = replace(form, outputs=OUTPUTS | {"sum"} if "Skip" in operator else OUTPUTS)
-    assert choose(form, columns, rows, 132, 232448).once == once
+    config = replace(CONFIG, operator=operator, data=data, result=data, parameter=data, width=width, scale_width=width)
+    config = replace(config, biased="Simplified" not in operator, aligned=width == widest)
+    config = replace(config, outputs=OUTPUTS | {"sum"} if "Skip" in operator else OUTPUTS)
+    assert choose(config, columns, rows, 132, 232448).once == once
 
 
 @pytest.mark.parametrize(
@@ -150,10 +154,10 @@ def test_rows_have_a_ring_or_blocks_of_their_own_where_that_was_faster(
 def test_parameters_are_in_registers_where_there_is_room(
     operator: str, rows: int, columns: int, units: bool, parameters: str
 ) -> None:
-    form = replace(FORM, operator=operator, data="float16", result="float16", by_units=units, scale_width=1)
-    form = choose(replace(form, biased=operator != SKIP_SIMPLIFIED), columns, rows, 132, 232448)
-    assert form.ring
-    assert form.parameters == parameters
+    config = replace(CONFIG, operator=operator, data="float16", result="float16", by_units=units, scale_width=1)
+    config = choose(replace(config, biased=operator != SKIP_SIMPLIFIED), columns, rows, 132, 232448)
+    assert config.ring
+    assert config.parameters == parameters
 
 
 @pytest.mark.parametrize("most", [16, 8, 1])
@@ -176,5 +180,5 @@ def test_rows_are_shared_by_blocks_where_the_device_has_room_for_them(
 
 def test_a_small_device_has_no_clusters_that_it_cannot_hold() -> None:
     for processors in (1, 4, 16):
-        _, form = choose_once(FORM, 50240, 3, processors) or (0.0, FORM)
-        assert form.slices <= processors
+        _, config = choose_once(CONFIG, 50240, 3, processors) or (0.0, CONFIG)
+        assert config.slices <= processors

@@ -17,7 +17,7 @@ NORM = "LayerNormalization"
 h, f, d = "float16", "float32", "float64"
 
 
-def form_of(operator: str, dtype: str, rows: int, columns: int, step: int = 0, capability: Any = (9, 0)) -> Any:
+def config_of(operator: str, dtype: str, rows: int, columns: int, step: int = 0, capability: Any = (9, 0)) -> Any:
     """step: columns from row to row, where these are more."""
     size = np.dtype(dtype).itemsize
     data = Tensor(np.dtype(dtype), (rows, columns), ((step or columns) * size, size), 16)
@@ -51,16 +51,16 @@ def form_of(operator: str, dtype: str, rows: int, columns: int, step: int = 0, c
 def test_rows_that_begin_within_lines(
     operator: str, dtype: str, rows: int, columns: int, step: int, within: bool
 ) -> None:
-    form = form_of(operator, dtype, rows, columns, step)
-    assert form.source == "bulk"
-    assert form.by_lines == within
+    config = config_of(operator, dtype, rows, columns, step)
+    assert config.source == "bulk"
+    assert config.by_lines == within
     if within:  # or what lies in a stage as in lines would not lie in them
-        assert form.ring_at % 128 == 0
-        assert all(slot % 128 == 0 for slot in form.slots)
+        assert config.ring_at % 128 == 0
+        assert all(slot % 128 == 0 for slot in config.slots)
 
 
 @pytest.mark.parametrize("operator", [NORM, GRADIENT])
 def test_rows_that_do_not_pass_through_a_ring_have_no_lines(operator: str) -> None:
     """One kernel serves them, whether they begin with a line or not."""
-    assert not form_of(operator, h, 64, 1000).by_lines
-    assert not form_of(operator, h, 60_000, 1000, capability=(8, 0)).by_lines
+    assert not config_of(operator, h, 64, 1000).by_lines
+    assert not config_of(operator, h, 60_000, 1000, capability=(8, 0)).by_lines

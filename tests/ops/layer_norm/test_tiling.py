@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from helpers.layer_norm import ALL_OUTPUTS, INVERTIBLE, LAYER, SIMPLIFIED
 
-from gradkern.ops.layer_norm.cuda.form import LayerNormForm
+from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
 from gradkern.ops.layer_norm.cuda.tiling import choose
 
 TYPES = ("bfloat16", "bfloat16", "bfloat16", "bfloat16", "float32")
-FORM = LayerNormForm(LAYER, *TYPES, frozenset(ALL_OUTPUTS[LAYER]), 8, 1, 1, 1, scale_width=8)
+CONFIG = LayerNormConfig(LAYER, *TYPES, frozenset(ALL_OUTPUTS[LAYER]), 8, 1, 1, 1, scale_width=8)
 
 
-def chosen(columns: int, rows: int = 1 << 20) -> LayerNormForm:
-    return choose(FORM, columns, rows, 132, 232448)
+def chosen(columns: int, rows: int = 1 << 20) -> LayerNormConfig:
+    return choose(CONFIG, columns, rows, 132, 232448)
 
 
 def test_few_kernels_serve_all_widths() -> None:
@@ -26,29 +26,29 @@ def test_few_kernels_serve_all_widths() -> None:
 
 
 def test_few_kernels_serve_all_widths_by_units() -> None:
-    form = replace(FORM, by_units=True, scale_width=1)
-    forms = {choose(form, columns, 1 << 20, 132, 232448) for columns in range(385, 16384, 5)}
-    assert len(forms) <= 45
+    config = replace(CONFIG, by_units=True, scale_width=1)
+    configs = {choose(config, columns, 1 << 20, 132, 232448) for columns in range(385, 16384, 5)}
+    assert len(configs) <= 45
 
 
 @pytest.mark.parametrize("columns", [64, 72, 768, 1000, 4096, 5000, 16384, 65536, 200000, 262144, 300000])
 def test_the_slices_of_a_row_fit_their_threads(columns: int) -> None:
-    form = chosen(columns)
-    slice_columns = form.slice_columns(columns)
-    assert (form.slices - 1) * slice_columns < columns <= form.slices * slice_columns
-    assert slice_columns <= form.most_columns
-    assert form.certain_vectors * form.lanes * form.width <= columns - (form.slices - 1) * slice_columns
+    config = chosen(columns)
+    slice_columns = config.slice_columns(columns)
+    assert (config.slices - 1) * slice_columns < columns <= config.slices * slice_columns
+    assert slice_columns <= config.most_columns
+    assert config.certain_vectors * config.lanes * config.width <= columns - (config.slices - 1) * slice_columns
 
 
 @pytest.mark.parametrize("more", [(), ("X_grad_sum",)])
 @pytest.mark.parametrize("shared_bytes", [232448, 101376])
 def test_a_thread_has_registers_for_what_it_holds(shared_bytes: int, more: tuple[str, ...]) -> None:
     """Values of a row, twice, scales and the sums: with one group of many threads they once did not fit."""
-    wanted = replace(FORM, outputs=FORM.outputs.union(more))
+    wanted = replace(CONFIG, outputs=CONFIG.outputs.union(more))
     for columns in (8 * int(64 * 1.03**step) for step in range(155)):
-        form = choose(wanted, columns, 1 << 20, 132, shared_bytes)
-        registers = 65536 // (-(-form.threads // 128) * 128)
-        assert not form.row_in_registers or form.per_thread * (3 + form.sums) + 16 <= registers
+        config = choose(wanted, columns, 1 << 20, 132, shared_bytes)
+        registers = 65536 // (-(-config.threads // 128) * 128)
+        assert not config.row_in_registers or config.per_thread * (3 + config.sums) + 16 <= registers
 
 
 @pytest.mark.parametrize(
@@ -69,23 +69,32 @@ def test_a_thread_has_registers_for_what_it_holds(shared_bytes: int, more: tuple
         (INVERTIBLE, 1325, 6539, "float64", (8, 128, 8, 1, 2, 2)),
     ],
 )
-def test_choices_are_near_the_fastest_form(
+def test_choices_are_near_the_fastest_config(
     operator: str, rows: int, columns: int, data: str, shape: tuple[int, int, int, int, int, int]
 ) -> None:
     statistic = "float64" if data == "float64" else "float32"
     width = 16 // np.dtype(data).itemsize
     while columns % width:
         width //= 2
-    form = LayerNormForm(operator, data, data, data, data, statistic, frozenset(ALL_OUTPUTS[operator]), width, 1, 1, 1)
-    form = choose(replace(form, scale_width=width), columns, rows, 132, 232448)
-    threads = (form.slices, form.lanes, form.vectors, form.width, form.warp_groups, form.blocks_per_processor)
+    config = LayerNormConfig(
+        operator, data, data, data, data, statistic, frozenset(ALL_OUTPUTS[operator]), width, 1, 1, 1
+    )
+    config = choose(replace(config, scale_width=width), columns, rows, 132, 232448)
+    threads = (
+        config.slices,
+        config.lanes,
+        config.vectors,
+        config.width,
+        config.warp_groups,
+        config.blocks_per_processor,
+    )
     assert threads == shape
-    assert form.source == "bulk"
+    assert config.source == "bulk"
 
 
 def test_rows_whose_ring_does_not_fit_are_cut_further_rather_than_read_without_one() -> None:
     """554 x 32616 of float64 by the invertible norm, whose parameters take half the memory: 184 us for 128."""
     types = ("float64", "float64", "float64", "float64", "float64")
-    form = LayerNormForm(INVERTIBLE, *types, frozenset(ALL_OUTPUTS[INVERTIBLE]), 2, 1, 1, 1, scale_width=2)
-    form = choose(form, 32616, 554, 132, 232448)
-    assert (form.source, form.slices, form.row_in_registers) == ("bulk", 16, True)
+    config = LayerNormConfig(INVERTIBLE, *types, frozenset(ALL_OUTPUTS[INVERTIBLE]), 2, 1, 1, 1, scale_width=2)
+    config = choose(config, 32616, 554, 132, 232448)
+    assert (config.source, config.slices, config.row_in_registers) == ("bulk", 16, True)

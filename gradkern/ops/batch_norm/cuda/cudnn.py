@@ -25,7 +25,7 @@ from gradkern.cudnn.device import description
 from gradkern.cudnn.engine import Config
 from gradkern.cudnn.library import CudnnError
 from gradkern.cudnn.library import version as library_version
-from gradkern.ops.batch_norm.cuda.cudnn_calls import Extended, Form, Graph, Operands, Plain, Route, norm_backward
+from gradkern.ops.batch_norm.cuda.cudnn_calls import Extended, Graph, Layout, Operands, Plain, Route, norm_backward
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.search.candidate import Note, Unfit
 from gradkern.strides import is_dense
@@ -136,15 +136,15 @@ def candidates(problem: Problem, device: Device) -> Iterator[CudnnCandidate]:
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> CudnnCandidate:
     """A candidate from its recipe. Raises Unfit where this cuDNN or this device does not take it."""
-    form = next((form for form in _forms(problem) if form.name == recipe["form"]), None)
-    if form is None:
-        raise Unfit(f"the arrays have no form {recipe['form']!r}")
+    layout = next((layout for layout in _layouts(problem) if layout.name == recipe["layout"]), None)
+    if layout is None:
+        raise Unfit(f"the arrays have no layout {recipe['layout']!r}")
     try:
         if recipe["route"] == "graph":
             knobs = tuple((type_, value) for type_, value in recipe["knobs"])
-            return CudnnCandidate(problem, device, Graph(problem, device, form, Config(recipe["engine"], knobs)))
+            return CudnnCandidate(problem, device, Graph(problem, device, layout, Config(recipe["engine"], knobs)))
         kind = {each.kind: each for each in (Plain, Extended)}[recipe["route"]]
-        return CudnnCandidate(problem, device, kind(problem, device, form, recipe["mode"]))
+        return CudnnCandidate(problem, device, kind(problem, device, layout, recipe["mode"]))
     except CudnnError as error:
         raise Unfit(str(error)) from error
 
@@ -155,26 +155,26 @@ def version() -> str:
 
 
 def _routes(problem: Problem, device: Device) -> Iterator[Route]:
-    forms = _forms(problem)
+    layouts = _layouts(problem)
     modes = list(BATCH_NORM_MODES) if problem.mode == "auto" else [problem.mode]
     if problem.mode == "auto" and problem.dtype == "float32" and problem.elements > _MOST_ADDED:
         modes.remove("spatial")
-    for form in forms:
+    for layout in layouts:
         for mode in reversed(modes):  # the persistent one is mostly the faster
-            yield (Extended if form.last else Plain)(problem, device, form, mode)
+            yield (Extended if layout.last else Plain)(problem, device, layout, mode)
     if problem.mode != "auto":
         return  # the graph API knows no modes
     known: set[Config] = set()
-    form = forms[-1]  # channels last where the arrays may be seen so
+    layout = layouts[-1]  # channels last where the arrays may be seen so
     for mode in (HeuristicMode.A, HeuristicMode.B, HeuristicMode.FALLBACK):
         with suppress(CudnnError, Unfit):  # where it has no plans, the older functions are left
-            for config in engine.suggestions(norm_backward(problem, form), description(device), mode):
+            for config in engine.suggestions(norm_backward(problem, layout), description(device), mode):
                 if config not in known:
                     known.add(config)
-                    yield Graph(problem, device, form, config)
+                    yield Graph(problem, device, layout, config)
 
 
-def _forms(problem: Problem) -> list[Form]:
+def _layouts(problem: Problem) -> list[Layout]:
     """How cuDNN can see the arrays: as they are, where they have two or three spatial axes, and otherwise with these
     folded into one. Arrays without spatial axes, or of one channel, have channels both first and last.
 
@@ -190,16 +190,16 @@ def _forms(problem: Problem) -> list[Form]:
     arrays = [each for name in _DATA if (each := getattr(problem, name)) is not None]
     spatial = range(2, len(X.shape))
     orders = {False: (0, 1, *spatial), True: (0, *spatial, 1)}
-    forms: list[Form] = []
+    layouts: list[Layout] = []
     for last, order in orders.items():
         if all(is_dense(each, order) for each in arrays):
             if len(X.shape) in (4, 5):
-                forms.append(Form(_name("HW" if len(X.shape) == 4 else "DHW", last), X.shape, last))
+                layouts.append(Layout(_name("HW" if len(X.shape) == 4 else "DHW", last), X.shape, last))
             if len(X.shape) != 4:
-                forms.append(Form(_name("L", last), (*X.shape[:2], problem.positions, 1), last))
-    if not forms:
+                layouts.append(Layout(_name("L", last), (*X.shape[:2], problem.positions, 1), last))
+    if not layouts:
         raise Unfit("the arrays are dense neither with channels first nor with channels last, or differ in it")
-    return forms
+    return layouts
 
 
 def _name(spatial: str, last: bool) -> str:

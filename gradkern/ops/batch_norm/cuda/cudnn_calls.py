@@ -1,4 +1,4 @@
-"""cuDNN's ways to a batch norm's gradient, each for one form of the arrays: two older functions, and the graph API.
+"""cuDNN's ways to a batch norm's gradient, each for one layout of the arrays: two older functions, and the graph API.
 
 All three take the statistics as they are given, whichever they are, and write dX, dScale and dBias, all of them.
 None says in its documentation that dX may lie over X or dY.
@@ -26,7 +26,7 @@ from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.search.candidate import Note, Unfit
 from gradkern.strides import c_strides
 
-__all__ = ["Extended", "Form", "Graph", "Operands", "Plain", "Route", "norm_backward"]
+__all__ = ["Extended", "Graph", "Layout", "Operands", "Plain", "Route", "norm_backward"]
 
 _ALIGNED = 16
 _PLAIN_ALIGNED = 4  # where 16-bit data began at an odd multiple of 2 bytes it faulted (9.19, H200)
@@ -47,7 +47,7 @@ class Operands(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class Layout:
     """What dY, X and dX are to cuDNN: dense arrays of these sizes, channels before the positions or `last`."""
 
     name: str
@@ -78,7 +78,7 @@ class Route(Protocol):
     origin: str
     notes: frozenset[Note]
     recipe: Mapping[str, Any]
-    form: Form
+    layout: Layout
     workspace: int
 
     def prepare(self) -> None: ...
@@ -97,18 +97,18 @@ class Plain:
     origin = "cudnn_batch_norm"
     notes: frozenset[Note] = frozenset()
 
-    def __init__(self, problem: Problem, device: Device, form: Form, mode: str) -> None:
-        self.problem, self.device, self.form, self.mode = problem, device, form, mode
-        self.name = f"cudnn_{form.name}_{mode}"
-        self.recipe: Mapping[str, Any] = {"route": self.kind, "form": form.name, "mode": mode}
+    def __init__(self, problem: Problem, device: Device, layout: Layout, mode: str) -> None:
+        self.problem, self.device, self.layout, self.mode = problem, device, layout, mode
+        self.name = f"cudnn_{layout.name}_{mode}"
+        self.recipe: Mapping[str, Any] = {"route": self.kind, "layout": layout.name, "mode": mode}
         self.workspace = 0
         self._mode = BATCH_NORM_MODES[mode]
 
     def prepare(self) -> None:
         _check_aligned(self.problem, _PLAIN_ALIGNED)
         work = self.problem.work
-        self._data = TensorDescriptor(self.problem.dtype, self.form.sizes, self.form.strides)
-        self._vector = TensorDescriptor(work, self.form.vector, c_strides(self.form.vector, 1))
+        self._data = TensorDescriptor(self.problem.dtype, self.layout.sizes, self.layout.strides)
+        self._vector = TensorDescriptor(work, self.layout.vector, c_strides(self.layout.vector, 1))
         number = ctypes.c_double if work == "float64" else ctypes.c_float
         self._numbers = number(1), number(0)  # the results, and nothing of what was there before
         self._factors = tuple(map(ctypes.addressof, self._numbers * 2))
@@ -140,9 +140,9 @@ class Extended(Plain):
     kind: ClassVar[str] = "extended"
     origin = "cudnn_batch_norm_ex"
 
-    def __init__(self, problem: Problem, device: Device, form: Form, mode: str) -> None:
-        super().__init__(problem, device, form, mode)
-        self.name = f"cudnn_{form.name}_ex_{mode}"
+    def __init__(self, problem: Problem, device: Device, layout: Layout, mode: str) -> None:
+        super().__init__(problem, device, layout, mode)
+        self.name = f"cudnn_{layout.name}_ex_{mode}"
 
     def prepare(self) -> None:
         _check_aligned(self.problem)
@@ -184,11 +184,11 @@ class Graph:
     are kept from it.
     """
 
-    def __init__(self, problem: Problem, device: Device, form: Form, config: Config) -> None:
+    def __init__(self, problem: Problem, device: Device, layout: Layout, config: Config) -> None:
         """Raises CudnnError where the engine takes neither the graph nor the knobs."""
         _check_aligned(problem)
-        self.problem, self.device, self.form, self.config = problem, device, form, config
-        self._made = engine.make(norm_backward(problem, form), description(device), config)
+        self.problem, self.device, self.layout, self.config = problem, device, layout, config
+        self._made = engine.make(norm_backward(problem, layout), description(device), config)
         numerical, behavior = engine.notes(self._made)
         notes: dict[Note, bool] = {
             "nondeterministic": NumericalNote.NONDETERMINISTIC in numerical,
@@ -196,12 +196,12 @@ class Graph:
             "compiles": BehaviorNote.RUNTIME_COMPILATION in behavior,
         }
         self.notes: frozenset[Note] = frozenset(note for note, is_there in notes.items() if is_there)
-        self.name = f"cudnn_{form.name}_{config.name}"
+        self.name = f"cudnn_{layout.name}_{config.name}"
         self.origin = f"cudnn_norm_eng{config.engine}"
         knobs = [list(each) for each in config.knobs]
         self.recipe: Mapping[str, Any] = {
             "route": "graph",
-            "form": form.name,
+            "layout": layout.name,
             "engine": config.engine,
             "knobs": knobs,
         }
@@ -217,12 +217,12 @@ class Graph:
 
 
 @lru_cache(maxsize=16)
-def norm_backward(problem: Problem, form: Form) -> Descriptor:
+def norm_backward(problem: Problem, layout: Layout) -> Descriptor:
     """The operation graph; its tensors are numbered as `Operands` are ordered, from 1. Raises CudnnError."""
     tensors = {
-        name: tensor(number, problem.dtype, form.sizes, form.strides, _ALIGNED)
+        name: tensor(number, problem.dtype, layout.sizes, layout.strides, _ALIGNED)
         if name in ("X", "dY", "dX")
-        else tensor(number, problem.work, form.vector, c_strides(form.vector, 1), _ALIGNED)
+        else tensor(number, problem.work, layout.vector, c_strides(layout.vector, 1), _ALIGNED)
         for number, name in enumerate(Operands._fields, 1)
     }
     return graph(Descriptor("norm_backward", mode=BATCH_NORM, **tensors))

@@ -11,9 +11,9 @@ from typing import Any
 from gradkern.call import Refusal
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import LaunchPlan
-from gradkern.kernels.channels.channels_last_form import RowsPartition, persistent_time, streaming_time
+from gradkern.kernels.channels.channels_last_config import RowsPartition, persistent_time, streaming_time
 from gradkern.kernels.channels.channels_last_plan import channels_last_plan, fitting_partitions
-from gradkern.kernels.channels.persistent_plan import Named, persistent_plan, resident_forms
+from gradkern.kernels.channels.persistent_plan import Named, persistent_plan, resident_configs
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.sync import NAMES
 from gradkern.search.candidate import Note, Unfit, with_recipe
@@ -22,14 +22,14 @@ __all__ = ["OWN_KERNELS", "PersistentCandidate", "candidates", "comes_first", "r
 
 OWN_KERNELS = True
 _TRIED = 2
-# Of 49 random arrays in C order with planes of as many elements or more and a form that holds them, it won the search
+# Of 49 random arrays in C order with planes of as many elements or more and a config that holds them, it won the search
 # for 45, and of 19 with smaller planes for 9.
 _LEAST_PLANE = 128
 _CERTAIN = 1.25  # by which the streaming kernel should take longer where channels are last: estimates may be off
 
 
 def candidates(problem: Problem, device: Device) -> list[PersistentCandidate]:
-    """The kernel that knows the order of the array, in the forms that should take least time. Raises Unfit, with the
+    """The kernel that knows the order of the array, in the configs that should take least time. Raises Unfit, with the
     reasons, where there is none.
     """
     return _fitting(problem, device)[:_TRIED]
@@ -93,9 +93,9 @@ def _channels_first(problem: Problem, device: Device) -> Iterator[PersistentCand
     if problem.activation != "none":
         raise Refusal("in C order it knows no activation")
     named, is_faster = _named(problem), problem.positions >= _LEAST_PLANE
-    for form, partition in resident_forms(named, device):
-        make = partial(persistent_plan, form, partition, device, list(named))
-        yield PersistentCandidate(f"persistent_{form.slices}_slices", {"slices": form.slices}, is_faster, make)
+    for config, partition in resident_configs(named, device):
+        make = partial(persistent_plan, config, partition, device, list(named))
+        yield PersistentCandidate(f"persistent_{config.slices}_slices", {"slices": config.slices}, is_faster, make)
 
 
 def _channels_last(problem: Problem, device: Device) -> Iterator[PersistentCandidate]:

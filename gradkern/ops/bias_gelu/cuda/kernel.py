@@ -1,8 +1,8 @@
-"""The kernel of both GELUs and their gradients. `build(form)` binds its constants; see TilesForm for their meaning.
+"""The kernel of both GELUs and their gradients. `build(config)` binds its constants; see TilesConfig for their meaning.
 
     dX = dY * slope(X + B)                     (gelu_derivative has the slopes)
     dB = sum dX over the rows, before rounding
-    gelu(X + B), where form.forward            (to where dX goes; there is no dY)
+    gelu(X + B), where config.forward            (to where dX goes; there is no dY)
 
 How a matrix is cut and how sums are added up is in tiles_kernel.
 """
@@ -19,19 +19,19 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.channels.tiles_kernel import tiles_kernel
-from gradkern.ops.bias_gelu.cuda.form import BiasGeluForm
+from gradkern.ops.bias_gelu.cuda.config import BiasGeluConfig
 from gradkern.ops.bias_gelu.cuda.gelu_derivative import gelu_of, slope_of
 
 __all__ = ["build"]
 
 
-def build(form: BiasGeluForm) -> Callable[..., None]:
-    """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
-    FORWARD, COUNT, PARAMETER = form.forward, form.parameters_at_once, ITEMSIZE[form.parameter]
-    FLOAT = float64 if form.compute == "float64" else float32
-    load = i.loader("global", form.parameter, COUNT)
-    slope = slope_of(form.fast, form.compute, form.finest, form.native_bfloat16)
-    gelu = gelu_of(form.fast, form.compute, form.finest, form.native_bfloat16)
+def build(config: BiasGeluConfig) -> Callable[..., None]:
+    """The kernel for `config`, as a function that Numba compiles with every argument an int64."""
+    FORWARD, COUNT, PARAMETER = config.forward, config.parameters_at_once, ITEMSIZE[config.parameter]
+    FLOAT = float64 if config.compute == "float64" else float32
+    load = i.loader("global", config.parameter, COUNT)
+    slope = slope_of(config.fast, config.compute, config.finest, config.native_bfloat16)
+    gelu = gelu_of(config.fast, config.compute, config.finest, config.native_bfloat16)
 
     @device_function
     def load_biases(biases: Any, _: Any, n: int, column: int, parameters: Any) -> None:
@@ -46,4 +46,4 @@ def build(form: BiasGeluForm) -> Callable[..., None]:
         value = gelu(x + bias) if FORWARD else d * slope(x + bias)
         return value, value, value
 
-    return tiles_kernel(form, load_biases, element)
+    return tiles_kernel(config, load_biases, element)

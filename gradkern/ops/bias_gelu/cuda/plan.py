@@ -8,9 +8,9 @@ from math import gcd
 from gradkern.call import Call
 from gradkern.cuda.device import Device
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
-from gradkern.kernels.channels.tiles_form import LINE, VECTOR, with_fold
+from gradkern.kernels.channels.tiles_config import LINE, VECTOR, with_fold
 from gradkern.kernels.channels.tiles_plan import TilesPlan, has_long_rows, parameters_at_once, tiles_plan
-from gradkern.ops.bias_gelu.cuda.form import BiasGeluForm, choose
+from gradkern.ops.bias_gelu.cuda.config import BiasGeluConfig, choose
 
 __all__ = ["plan"]
 
@@ -42,12 +42,12 @@ def plan(call: Call) -> TilesPlan | EmptyPlan:
     if rows == 0 or columns == 0 or not call.outputs:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
 
-    form, fold = _form(call, rows, columns, strides, device)
-    form = choose(form, columns * fold, -(-rows // fold), device.processors)
-    name = ("fast_gelu" if form.fast else "gelu") + ("_forward" if form.forward else "")
+    config, fold = _config(call, rows, columns, strides, device)
+    config = choose(config, columns * fold, -(-rows // fold), device.processors)
+    name = ("fast_gelu" if config.fast else "gelu") + ("_forward" if config.forward else "")
     given = [_NAMES[each] for each in tensors]
     builder = "gradkern.ops.bias_gelu.cuda.kernel:build"
-    return tiles_plan(name, builder, form, (rows, columns), fold, strides, given, device)
+    return tiles_plan(name, builder, config, (rows, columns), fold, strides, given, device)
 
 
 def _fold(rows: int, columns: int, itemsize: int, width: int, dX_alone: bool) -> int:
@@ -61,7 +61,7 @@ def _fold(rows: int, columns: int, itemsize: int, width: int, dX_alone: bool) ->
     return lines if unaligned and dX_alone and width * itemsize == VECTOR and rows >= LEAST_ROWS * lines else vectors
 
 
-def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> tuple[BiasGeluForm, int]:
+def _config(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> tuple[BiasGeluConfig, int]:
     """All but the threads, and how many rows are folded: vectors as wide as alignment allows."""
     data = [tensor for name, tensor in {**call.inputs, **call.outputs}.items() if name not in ("B", "dB")]
     dtype, B = data[0].dtype, call.inputs["B"]
@@ -72,7 +72,7 @@ def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: 
         width //= 2
     sums = "dB" in call.outputs
     fold = _fold(rows, columns, itemsize, width, dX_alone="dY" in call.inputs and not sums)
-    form = BiasGeluForm(
+    config = BiasGeluConfig(
         operator=call.operator,
         data=dtype.name,
         parameter=B.dtype.name,
@@ -84,8 +84,8 @@ def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: 
     if not packed or rows < fold or columns * fold >= 1 << 31:
         while columns % width or any(rows > 1 and stride % (width * itemsize) for stride in strides.values()):
             width //= 2
-        form, fold = form.with_width(width), 1
+        config, fold = config.with_width(width), 1
     elif sums:
-        form, fold = with_fold(form, columns, rows, device.processors)
+        config, fold = with_fold(config, columns, rows, device.processors)
     long_rows = has_long_rows(rows, fold * columns, [fold * stride for stride in strides.values()])
-    return replace(form, folded=fold > 1, fold=fold if sums else 1, long_rows=long_rows), fold
+    return replace(config, folded=fold > 1, fold=fold if sums else 1, long_rows=long_rows), fold

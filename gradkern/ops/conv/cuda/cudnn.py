@@ -1,8 +1,8 @@
 """A convolution and its gradients by cuDNN's graph API: each engine that takes the arrays as they lie, with each choice
 of knobs that its heuristics or a search propose, is a candidate.
 
-A convolution of one spatial axis has three forms, for which cuDNN has different engines: N x C x L as it is, and as an
-image of one row or one column. A bias is added in the forward pass's own graph, before its one rounding.
+A convolution of one spatial axis has three layouts, for which cuDNN has different engines: N x C x L as it is, and as
+an image of one row or one column. A bias is added in the forward pass's own graph, before its one rounding.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gradkern.strides import channels_last, is_dense
 
 __all__ = ["CudnnCandidate", "candidates", "named", "rebuild", "variations", "version"]
 
-_FORMS = {  # rank of the problem -> form -> where its tensors get an axis of one element
+_LAYOUTS = {  # rank of the problem -> layout -> where its tensors get an axis of one element
     1: {"NCL": None, "NC1L": 2, "NCL1": 3},
     2: {"NCHW": None},
     3: {"NCDHW": None},
@@ -61,11 +61,11 @@ odd multiples of 2 ended with a misaligned address (9.19, H200), though cuDNN ha
 
 @dataclass(slots=True, eq=False)
 class CudnnCandidate:
-    """One engine of cuDNN with one choice of knobs, for one form of the problem."""
+    """One engine of cuDNN with one choice of knobs, for one layout of the problem."""
 
     problem: Problem
     device: Device
-    form: str
+    layout: str
     config: Config
     notes: frozenset[Note]
     made: Descriptor = field(repr=False)  # the configuration, as cuDNN has it
@@ -74,7 +74,7 @@ class CudnnCandidate:
 
     @property
     def name(self) -> str:
-        return f"cudnn_{self.form}_{self.config.name}"
+        return f"cudnn_{self.layout}_{self.config.name}"
 
     @property
     def origin(self) -> str:
@@ -82,7 +82,11 @@ class CudnnCandidate:
 
     @property
     def recipe(self) -> Mapping[str, Any]:
-        return {"form": self.form, "engine": self.config.engine, "knobs": [list(each) for each in self.config.knobs]}
+        return {
+            "layout": self.layout,
+            "engine": self.config.engine,
+            "knobs": [list(each) for each in self.config.knobs],
+        }
 
     def prepare(self) -> None:
         """Finish the plan. Raises Unfit with cuDNN's words."""
@@ -113,9 +117,9 @@ def candidates(problem: Problem, device: Device) -> Iterator[CudnnCandidate]:
     refusals: dict[str, None] = {}
     compiled: list[CudnnCandidate] = []
     found = False
-    for form, config in _in_turn(_proposals(problem, device, refusals)):
+    for layout, config in _in_turn(_proposals(problem, device, refusals)):
         try:
-            candidate = _candidate(problem, device, form, config)
+            candidate = _candidate(problem, device, layout, config)
         except (CudnnError, Unfit) as refusal:
             refusals[str(refusal)] = None
             continue
@@ -133,7 +137,7 @@ def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> Cudn
     """A candidate from its recipe. Raises Unfit where this cuDNN or this device does not take it."""
     config = Config(recipe["engine"], tuple((type_, value) for type_, value in recipe["knobs"]))
     try:
-        return _candidate(problem, device, recipe["form"], config)
+        return _candidate(problem, device, recipe["layout"], config)
     except CudnnError as error:
         raise Unfit(str(error)) from error
 
@@ -141,18 +145,18 @@ def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> Cudn
 def named(problem: Problem, device: Device, name: str) -> CudnnCandidate | None:
     """A candidate by its name. Raises Unfit where this cuDNN or this device does not take it."""
     library, _, rest = name.partition("_")
-    form, _, rest = rest.partition("_")
+    layout, _, rest = rest.partition("_")
     config = Config.named(rest)
-    if library != "cudnn" or config is None or form not in _forms(problem):
+    if library != "cudnn" or config is None or layout not in _layouts(problem):
         return None
-    return rebuild(problem, device, {"form": form, "engine": config.engine, "knobs": config.knobs})
+    return rebuild(problem, device, {"layout": layout, "engine": config.engine, "knobs": config.knobs})
 
 
 def variations(candidate: CudnnCandidate) -> Iterator[CudnnCandidate]:
     """The candidate's engine with other knobs: all that fit and are one knob away, then those two away."""
-    problem, device, form = candidate.problem, candidate.device, candidate.form
-    for config in engine.variations(_graph(problem, form), description(device), candidate.config):
-        yield _candidate(problem, device, form, config)
+    problem, device, layout = candidate.problem, candidate.device, candidate.layout
+    for config in engine.variations(_graph(problem, layout), description(device), candidate.config):
+        yield _candidate(problem, device, layout, config)
 
 
 def version() -> str:
@@ -161,8 +165,8 @@ def version() -> str:
 
 
 def _in_turn(proposals: Iterable[tuple[str, Config]]) -> Iterator[tuple[str, Config]]:
-    """Each proposal once, and those that differ from an earlier one only in their form after all others: an engine
-    mostly takes the same time in each form.
+    """Each proposal once, and those that differ from an earlier one only in their layout after all others: an engine
+    mostly takes the same time in each layout.
     """
     known: set[tuple[str, Config]] = set()
     configs: set[Config] = set()
@@ -182,13 +186,13 @@ def _in_turn(proposals: Iterable[tuple[str, Config]]) -> Iterator[tuple[str, Con
 def _proposals(problem: Problem, device: Device, refusals: dict[str, None]) -> Iterator[tuple[str, Config]]:
     """Forms and configurations in the order of expectation; `refusals` gets the reasons why there are fewer."""
     graphs: dict[str, Descriptor] = {}
-    for form in _forms(problem):
+    for layout in _layouts(problem):
         try:
-            graphs[form] = _graph(problem, form)
+            graphs[layout] = _graph(problem, layout)
         except (CudnnError, Unfit) as error:
             refusals[str(error)] = None
     for mode in (HeuristicMode.A, HeuristicMode.B, None, HeuristicMode.FALLBACK):
-        for form, made in graphs.items():
+        for layout, made in graphs.items():
             configs: Iterable[Config]
             try:
                 configs = engine.defaults(made) if mode is None else engine.suggestions(made, description(device), mode)
@@ -196,12 +200,12 @@ def _proposals(problem: Problem, device: Device, refusals: dict[str, None]) -> I
                 refusals[str(error)] = None
                 continue
             for config in configs:
-                yield form, config
+                yield layout, config
 
 
-def _candidate(problem: Problem, device: Device, form: str, config: Config) -> CudnnCandidate:
+def _candidate(problem: Problem, device: Device, layout: str, config: Config) -> CudnnCandidate:
     """Raises CudnnError where the engine takes neither the graph nor the knobs, Unfit where it must not be trusted."""
-    made = engine.make(_graph(problem, form), description(device), config)
+    made = engine.make(_graph(problem, layout), description(device), config)
     numerical, behavior = engine.notes(made)
     fault = problem.gradient, config.engine
     if fault in _FAULTY:
@@ -212,7 +216,7 @@ def _candidate(problem: Problem, device: Device, form: str, config: Config) -> C
     notes = set(_notes(problem.dtype, numerical, behavior))
     if fault in _ROUNDS_PARTS and problem.dY.dtype.itemsize == 2:
         notes.add("reduced_precision")
-    return CudnnCandidate(problem, device, form, config, frozenset(notes), made)
+    return CudnnCandidate(problem, device, layout, config, frozenset(notes), made)
 
 
 def _notes(dtype: str, numerical: Iterable[NumericalNote], behavior: Iterable[BehaviorNote]) -> Iterator[Note]:
@@ -228,24 +232,24 @@ def _notes(dtype: str, numerical: Iterable[NumericalNote], behavior: Iterable[Be
         yield "compiles"
 
 
-def _forms(problem: Problem) -> Mapping[str, int | None]:
+def _layouts(problem: Problem) -> Mapping[str, int | None]:
     rank = problem.geometry.rank
-    if rank not in _FORMS:
+    if rank not in _LAYOUTS:
         raise Unfit(f"cuDNN's convolutions have 1 to 3 spatial axes; these have {rank}")
-    return _FORMS[rank]
+    return _LAYOUTS[rank]
 
 
 @lru_cache(maxsize=16)
-def _graph(problem: Problem, form: str) -> Descriptor:
+def _graph(problem: Problem, layout: str) -> Descriptor:
     """The operation graph of one gradient, or of Y. Raises CudnnError, or Unfit where it cannot be put to cuDNN.
 
-    Weights in other orders or with gaps are not, nor arrays with gaps in another form than their own, nor any in other
-    orders: many engines take them, and read them as if they were dense, or outside of them (9.19).
+    Weights in other orders or with gaps are not, nor arrays with gaps in another layout than their own, nor any in
+    other orders: many engines take them, and read them as if they were dense, or outside of them (9.19).
     """
     geometry = problem.geometry
     if problem.dtype not in DATA_TYPES:
         raise Unfit(f"cuDNN computes no {problem.gradient} of {problem.dtype}")
-    axis = _forms(problem)[form]
+    axis = _layouts(problem)[layout]
     Y, bias = "Y" if problem.gradient == "Y" else "dY", _bias(problem)
     described = {Y: problem.dY, "X": problem.X, "W": problem.W}
     described |= {} if bias is None else {"B": bias}

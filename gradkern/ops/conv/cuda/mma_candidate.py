@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Form, Launch, kernel_of_form
+from gradkern.cuda.launch import KernelConfig, Launch, kernel_of_config
 from gradkern.cuda.scratch import scratch
-from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
+from gradkern.ops.conv.cuda.depthwise.config import ARGUMENTS
 from gradkern.search.candidate import Note, Unfit
 
 __all__ = ["MmaCandidate"]
 
 
-class _RunsForm(Form, Protocol):
+class _RunsConfig(KernelConfig, Protocol):
     """Blocks have a group of channels or filters each, and a run of the rows of all images."""
 
     @property
@@ -37,25 +37,25 @@ class MmaCandidate:
     origin: ClassVar[str]
     notes: frozenset[Note] = frozenset({"compiles_once"})
 
-    def __init__(self, form: _RunsForm, device: Device, images: int, name: str, recipe: Mapping[str, Any]) -> None:
-        self.form, self.device, self.images, self.name, self.recipe = form, device, images, name, recipe
+    def __init__(self, config: _RunsConfig, device: Device, images: int, name: str, recipe: Mapping[str, Any]) -> None:
+        self.config, self.device, self.images, self.name, self.recipe = config, device, images, name, recipe
         self.workspace = 0
         self._launch: Launch | None = None
 
     def prepare(self) -> None:
         if self._launch is not None:
             return
-        form = self.form
-        kernel = kernel_of_form(self.device, self.builder, form, arguments=len(ARGUMENTS))
-        resident = kernel.resident_blocks(form.threads)
-        if resident < form.groups:
-            raise Unfit(f"{form.groups} blocks of {form.shared_bytes} bytes of shared memory do not fit")
-        chunks = form.chunks(self.images, resident)
+        config = self.config
+        kernel = kernel_of_config(self.device, self.builder, config, arguments=len(ARGUMENTS))
+        resident = kernel.resident_blocks(config.threads)
+        if resident < config.groups:
+            raise Unfit(f"{config.groups} blocks of {config.shared_bytes} bytes of shared memory do not fit")
+        chunks = config.chunks(self.images, resident)
         arguments = [{"images": self.images, "chunks": chunks}.get(name, 0) for name in ARGUMENTS]
-        self.workspace = 4 * chunks * form.weights
+        self.workspace = 4 * chunks * config.weights
         addresses = range(ARGUMENTS.index("images"))
         self._launch = Launch(
-            kernel, min(form.groups * chunks, resident), form.threads, arguments, addresses, cooperative=True
+            kernel, min(config.groups * chunks, resident), config.threads, arguments, addresses, cooperative=True
         )
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:

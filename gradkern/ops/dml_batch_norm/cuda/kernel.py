@@ -19,17 +19,17 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.channels.inverse_std import inverse_std
 from gradkern.kernels.channels.tiles_kernel import tiles_kernel
-from gradkern.ops.dml_batch_norm.cuda.form import DmlBatchNormForm
+from gradkern.ops.dml_batch_norm.cuda.config import DmlBatchNormConfig
 
 __all__ = ["build"]
 
 
-def build(form: DmlBatchNormForm) -> Callable[..., None]:
-    """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
-    COUNT, PARAMETER = form.parameters_at_once, ITEMSIZE[form.parameter]
-    FLOAT = float64 if form.compute == "float64" else float32
-    load, load_one = (i.loader("global", form.parameter, count) for count in (COUNT, 1))
-    inverse = inverse_std(form.compute, form.epsilon)
+def build(config: DmlBatchNormConfig) -> Callable[..., None]:
+    """The kernel for `config`, as a function that Numba compiles with every argument an int64."""
+    COUNT, PARAMETER = config.parameters_at_once, ITEMSIZE[config.parameter]
+    FLOAT = float64 if config.compute == "float64" else float32
+    load, load_one = (i.loader("global", config.parameter, count) for count in (COUNT, 1))
+    inverse = inverse_std(config.compute, config.epsilon)
 
     @device_function
     def load_channels(means: Any, gains: Any, n: int, channel: int, parameters: Any) -> None:
@@ -56,4 +56,4 @@ def build(form: DmlBatchNormForm) -> Callable[..., None]:
             value = value * inverse(one[0])
         return value
 
-    return tiles_kernel(form, load_channels, element, finish)
+    return tiles_kernel(config, load_channels, element, finish)

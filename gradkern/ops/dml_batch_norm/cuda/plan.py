@@ -8,17 +8,17 @@ from math import lcm
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of_form, named
+from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of_config, named
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.channels import persistent_plan, streaming_plan
 from gradkern.kernels.channels.persistent_plan import DATA, Named
 from gradkern.kernels.channels.streaming_plan import StreamingPlan
 from gradkern.kernels.channels.streaming_tiling import Slabs
-from gradkern.kernels.channels.tiles_form import LINE, VECTOR, tiles_of_sums, with_fold
+from gradkern.kernels.channels.tiles_config import LINE, VECTOR, tiles_of_sums, with_fold
 from gradkern.kernels.channels.tiles_plan import TilesPlan, has_long_rows, parameters_at_once, tiles_plan
-from gradkern.ops.dml_batch_norm.cuda import planes_form
-from gradkern.ops.dml_batch_norm.cuda.form import DmlBatchNormForm
-from gradkern.ops.dml_batch_norm.cuda.planes_form import PlanesForm
+from gradkern.ops.dml_batch_norm.cuda import planes_config
+from gradkern.ops.dml_batch_norm.cuda.config import DmlBatchNormConfig
+from gradkern.ops.dml_batch_norm.cuda.planes_config import PlanesConfig
 
 __all__ = ["NAMES", "NAMES_OF_PLANES", "NAMES_OF_TILES", "plan"]
 
@@ -62,7 +62,7 @@ def plan(call: Call) -> StreamingPlan | LaunchPlan | TilesPlan | EmptyPlan:
         tensors = {NAMES[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}
         slabs = streaming_plan.slabs_of(tensors, is_kept)
         whole = _in_whole_vectors(tensors, slabs)
-        planes = _planes_form(tensors, slabs, device, epsilon) if whole else None
+        planes = _planes_config(tensors, slabs, device, epsilon) if whole else None
         if per_channel:
             most = None if planes is None else planes.time(slabs.count, slabs.length)
             with suppress(Refusal):
@@ -85,10 +85,10 @@ def _in_whole_vectors(tensors: Named, slabs: Slabs) -> bool:
     return all(tensors[name][1].alignment % VECTOR == 0 for name in DATA)
 
 
-def _planes_form(tensors: Named, slabs: Slabs, device: Device, epsilon: float) -> PlanesForm | None:
+def _planes_config(tensors: Named, slabs: Slabs, device: Device, epsilon: float) -> PlanesConfig | None:
     """None where planes are too small, or elements too many."""
     X = tensors["X"][1]
-    form = PlanesForm(
+    config = PlanesConfig(
         data=X.dtype.name,
         parameter=X.dtype.name,
         outputs=_outputs(tensors),
@@ -96,26 +96,26 @@ def _planes_form(tensors: Named, slabs: Slabs, device: Device, epsilon: float) -
         width=VECTOR // X.dtype.itemsize,
         native_bfloat16=device.capability >= (8, 0),
     )
-    if slabs.length < form.piece or slabs.count > _MOST_OF_PLANES:
+    if slabs.length < config.piece or slabs.count > _MOST_OF_PLANES:
         return None
-    by_block = replace(form, by_block=True)
-    return by_block if slabs.length >= by_block.piece else form
+    by_block = replace(config, by_block=True)
+    return by_block if slabs.length >= by_block.piece else config
 
 
-def _planes_plan(form: PlanesForm, tensors: Named, slabs: Slabs, device: Device) -> TilesPlan:
+def _planes_plan(config: PlanesConfig, tensors: Named, slabs: Slabs, device: Device) -> TilesPlan:
     """Raises Refusal, with the reason, where no block fits the device."""
-    names, count = planes_form.ARGUMENTS, slabs.count
+    names, count = planes_config.ARGUMENTS, slabs.count
     builder = "gradkern.ops.dml_batch_norm.cuda.planes_kernel:build"
-    kernel = kernel_of_form(device, builder, form, arguments=len(names))
-    resident = kernel.resident_blocks(form.threads)
+    kernel = kernel_of_config(device, builder, config, arguments=len(names))
+    resident = kernel.resident_blocks(config.threads)
     if not resident:
-        raise Refusal(f"no block of {form.threads} threads fits the device")
-    grid = min(form.blocks(count), resident)
-    team = form.warps if slabs.inner <= grid else 1  # all warps of a block where every channel can have one
-    numbers = form.sizes(slabs.reps, slabs.inner, slabs.length) | {"team": team}
+        raise Refusal(f"no block of {config.threads} threads fits the device")
+    grid = min(config.blocks(count), resident)
+    team = config.warps if slabs.inner <= grid else 1  # all warps of a block where every channel can have one
+    numbers = config.sizes(slabs.reps, slabs.inner, slabs.length) | {"team": team}
     given = [*(NAMES_OF_PLANES[name] for name, _ in tensors.values()), "counter", "partial"]
-    launch = Launch(kernel, grid, form.threads, *named(names, numbers, given), cooperative=True)
-    return TilesPlan(f"planes_{form.piece}x{form.width}_team{team}", form.partial_bytes(count), launch, device)
+    launch = Launch(kernel, grid, config.threads, *named(names, numbers, given), cooperative=True)
+    return TilesPlan(f"planes_{config.piece}x{config.width}_team{team}", config.partial_bytes(count), launch, device)
 
 
 def _outputs(tensors: Named) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ def _tiles_plan(operator: str, tensors: Named, slabs: Slabs, device: Device, eps
     width = VECTOR // item
     if slabs.length > 1 or rows < 2 or lcm(columns, width) >= 1 << 31:
         raise Refusal("its rows are not of one element of each channel, or too few")
-    form = DmlBatchNormForm(
+    config = DmlBatchNormConfig(
         operator=operator,
         data=X.dtype.name,
         parameter=X.dtype.name,
@@ -141,12 +141,12 @@ def _tiles_plan(operator: str, tensors: Named, slabs: Slabs, device: Device, eps
         native_bfloat16=device.capability >= (8, 0),
         epsilon=epsilon,
     )
-    form, fold = with_fold(form, columns, rows, device.processors)
+    config, fold = with_fold(config, columns, rows, device.processors)
     stride = columns * item
-    form = replace(form, folded=fold > 1, fold=fold, long_rows=has_long_rows(rows, fold * columns, [fold * stride]))
+    config = replace(config, folded=fold > 1, fold=fold, long_rows=has_long_rows(rows, fold * columns, [fold * stride]))
     threads = _THREADS_SHORT if stride <= LINE else _THREADS
-    form = tiles_of_sums(form, columns * fold, -(-rows // fold), device.processors, threads, _ROWS)
+    config = tiles_of_sums(config, columns * fold, -(-rows // fold), device.processors, threads, _ROWS)
     strides: dict[str, int] = dict.fromkeys(DATA, stride)
     given = [NAMES_OF_TILES[name] for name, _ in tensors.values()]
     builder = "gradkern.ops.dml_batch_norm.cuda.kernel:build"
-    return tiles_plan("columns", builder, form, (rows, columns), fold, strides, given, device)
+    return tiles_plan("columns", builder, config, (rows, columns), fold, strides, given, device)

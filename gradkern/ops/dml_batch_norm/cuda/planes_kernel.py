@@ -24,37 +24,37 @@ from gradkern.cuda.device_code.barriers import wait_for_block, wait_for_grid
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.channels.inverse_std import inverse_std
-from gradkern.ops.dml_batch_norm.cuda.planes_form import PlanesForm
+from gradkern.ops.dml_batch_norm.cuda.planes_config import PlanesConfig
 
 __all__ = ["build"]
 
 _AHEAD = 4  # partial sums that a thread has under way at once
 
 
-def build(form: PlanesForm) -> Callable[..., None]:
-    """The kernel for `form`, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
-    WIDTH, UNROLL, WARPS, BY_BLOCK = form.width, form.unroll, form.warps, form.by_block
-    TILE, TILES, PIECE = form.tile, form.warps * form.tile, form.piece
-    BIAS_SUM = "bias_sum" in form.outputs
-    ITEM, PARAMETER, SUM = ITEMSIZE[form.data], ITEMSIZE[form.parameter], form.itemsize
+def build(config: PlanesConfig) -> Callable[..., None]:
+    """The kernel for `config`, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
+    WIDTH, UNROLL, WARPS, BY_BLOCK = config.width, config.unroll, config.warps, config.by_block
+    TILE, TILES, PIECE = config.tile, config.warps * config.tile, config.piece
+    BIAS_SUM = "bias_sum" in config.outputs
+    ITEM, PARAMETER, SUM = ITEMSIZE[config.data], ITEMSIZE[config.parameter], config.itemsize
     VECTOR = WIDTH * ITEM
     WORDS = max(1, VECTOR // 4)
-    HELD, SUMS_AT, AHEAD, AHEAD_2 = UNROLL * WORDS, form.sums_at, _AHEAD, 2 * _AHEAD
-    FLOAT = float64 if form.compute == "float64" else float32
+    HELD, SUMS_AT, AHEAD, AHEAD_2 = UNROLL * WORDS, config.sums_at, _AHEAD, 2 * _AHEAD
+    FLOAT = float64 if config.compute == "float64" else float32
 
     load = i.word_loader("global", VECTOR)
-    unpack = i.unpacker(form.data, WIDTH)
-    load_one = i.loader("global", form.data, 1)
-    load_parameter = i.loader("global", form.parameter, 1)
-    store = i.storer("global", form.data, WIDTH, form.native_bfloat16)
-    store_one = i.storer("global", form.data, 1, form.native_bfloat16)
-    store_result = i.storer("global", form.parameter, 1, form.native_bfloat16)
-    store_partial = i.storer("global", form.compute, 4, kept=form.native_bfloat16)
-    store_partial_one = i.storer("global", form.compute, 1)
-    load_partial = i.loader("global", form.compute, 2)
-    store_4, load_sum = i.storer("shared", form.compute, 4), i.loader("shared", form.compute, 1)
-    shuffle_xor = i.shuffle_xor_double if form.compute == "float64" else i.shuffle_xor
-    inverse = inverse_std(form.compute, form.epsilon)
+    unpack = i.unpacker(config.data, WIDTH)
+    load_one = i.loader("global", config.data, 1)
+    load_parameter = i.loader("global", config.parameter, 1)
+    store = i.storer("global", config.data, WIDTH, config.native_bfloat16)
+    store_one = i.storer("global", config.data, 1, config.native_bfloat16)
+    store_result = i.storer("global", config.parameter, 1, config.native_bfloat16)
+    store_partial = i.storer("global", config.compute, 4, kept=config.native_bfloat16)
+    store_partial_one = i.storer("global", config.compute, 1)
+    load_partial = i.loader("global", config.compute, 2)
+    store_4, load_sum = i.storer("shared", config.compute, 4), i.loader("shared", config.compute, 1)
+    shuffle_xor = i.shuffle_xor_double if config.compute == "float64" else i.shuffle_xor
+    inverse = inverse_std(config.compute, config.epsilon)
 
     @device_function
     def load_tile(x: Any, d: Any, X: int, D: int, first: int, lane: int, vectors: int) -> None:

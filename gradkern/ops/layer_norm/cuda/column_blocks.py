@@ -15,48 +15,48 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.cluster_sums import cluster_sums
 from gradkern.cuda.device_code.function import device_function
-from gradkern.ops.layer_norm.cuda.form import ROWS_AHEAD, LayerNormForm
+from gradkern.ops.layer_norm.cuda.config import ROWS_AHEAD, LayerNormConfig
 from gradkern.ops.layer_norm.cuda.parameters import parameter_vector
 from gradkern.ops.layer_norm.cuda.row_passes import centring
 
 __all__ = ["column_blocks"]
 
 
-def column_blocks(form: LayerNormForm, load_statistics: Callable[..., Any]) -> Callable[..., None]:
+def column_blocks(config: LayerNormConfig, load_statistics: Callable[..., Any]) -> Callable[..., None]:
     """The device function add_columns(Y_grad, X, scale, bias, mean, inv_std, scale_grad, bias_grad, rows, D_stride,
     X_stride, columns, number), which all threads of a block call; number: of the block among those that have columns.
 
-    A stripe of columns is form.stripe_lanes vectors wide, as many threads side by side; the others take further rows. A
-    thread has AHEAD rows under way at once. Where there are many rows, a cluster of form.stripe_blocks blocks shares a
-    stripe's, and its first block adds up what the others send. The order of additions follows from the form alone: the
-    same bits every time.
+    A stripe of columns is config.stripe_lanes vectors wide, as many threads side by side; the others take further rows.
+    A thread has AHEAD rows under way at once. Where there are many rows, a cluster of config.stripe_blocks blocks
+    shares a stripe's, and its first block adds up what the others send. The order of additions follows from the config
+    alone: the same bits every time.
 
     load_statistics(mean, inv_std, row) -> the row's mean, and its r
     """
-    WIDTH, VECTORS, ACROSS, THREADS = form.width, form.stripe_vectors, form.stripe_lanes, form.threads
-    DOWN, STRIPE, PER_THREAD = THREADS // ACROSS, form.stripe, VECTORS * WIDTH
-    TEAM, TEAMS = max(32, ACROSS), form.stripe_teams  # whole warps that have all columns of the stripe
-    AHEAD, BLOCKS = ROWS_AHEAD, form.stripe_blocks
+    WIDTH, VECTORS, ACROSS, THREADS = config.width, config.stripe_vectors, config.stripe_lanes, config.threads
+    DOWN, STRIPE, PER_THREAD = THREADS // ACROSS, config.stripe, VECTORS * WIDTH
+    TEAM, TEAMS = max(32, ACROSS), config.stripe_teams  # whole warps that have all columns of the stripe
+    AHEAD, BLOCKS = ROWS_AHEAD, config.stripe_blocks
     STEP = DOWN * BLOCKS  # rows that a stripe's threads take at once
-    PAIRS_AT = form.ring_at + TEAMS * 2 * STRIPE * form.itemsize
-    SCALE_GRAD, BIAS_GRAD = "scale_grad" in form.outputs, "bias_grad" in form.outputs
-    INVERTIBLE, AT, centre = form.invertible, form.ring_at, centring(form)
-    X_BYTES, D_BYTES, PARAMETER = form.data_itemsize, form.upstream_itemsize, form.parameter_itemsize
+    PAIRS_AT = config.ring_at + TEAMS * 2 * STRIPE * config.itemsize
+    SCALE_GRAD, BIAS_GRAD = "scale_grad" in config.outputs, "bias_grad" in config.outputs
+    INVERTIBLE, AT, centre = config.invertible, config.ring_at, centring(config)
+    X_BYTES, D_BYTES, PARAMETER = config.data_itemsize, config.upstream_itemsize, config.parameter_itemsize
     X_WORDS, D_WORDS = max(1, WIDTH * X_BYTES // 4), max(1, WIDTH * D_BYTES // 4)
     X_VECTOR, D_VECTOR = ACROSS * WIDTH * X_BYTES, ACROSS * WIDTH * D_BYTES
     X_KEPT, D_KEPT = AHEAD * VECTORS * X_WORDS, AHEAD * VECTORS * D_WORDS
-    ITEM, FLOAT = form.itemsize, float32 if form.compute == "float32" else float64
-    row_address = i.row_address_long if form.long_rows else i.row_address
-    ROW = int64 if form.long_rows else int32
+    ITEM, FLOAT = config.itemsize, float32 if config.compute == "float32" else float64
+    row_address = i.row_address_long if config.long_rows else i.row_address
+    ROW = int64 if config.long_rows else int32
 
     load_X, load_D = i.word_loader("global", WIDTH * X_BYTES), i.word_loader("global", WIDTH * D_BYTES)
-    unpack_X, unpack_D = i.unpacker(form.data, WIDTH), i.unpacker(form.upstream, WIDTH)
-    load_parameters, load_parameter = parameter_vector(form), i.loader("global", form.parameter, 1)
-    store_vector, load_one = i.storer("shared", form.compute, WIDTH), i.loader("shared", form.compute, 1)
-    store_result = i.storer("global", form.parameter, 1, form.native_bfloat16)
-    shuffle_xor = i.shuffle_xor_double if form.compute == "float64" else i.shuffle_xor
+    unpack_X, unpack_D = i.unpacker(config.data, WIDTH), i.unpacker(config.upstream, WIDTH)
+    load_parameters, load_parameter = parameter_vector(config), i.loader("global", config.parameter, 1)
+    store_vector, load_one = i.storer("shared", config.compute, WIDTH), i.loader("shared", config.compute, 1)
+    store_result = i.storer("global", config.parameter, 1, config.native_bfloat16)
+    shuffle_xor = i.shuffle_xor_double if config.compute == "float64" else i.shuffle_xor
     # the barrier lies where blocks with rows have others
-    begin, expect, send, wait, total_of = cluster_sums(form.compute, BLOCKS, STRIPE, 0, PAIRS_AT)
+    begin, expect, send, wait, total_of = cluster_sums(config.compute, BLOCKS, STRIPE, 0, PAIRS_AT)
 
     @device_function
     def normalised(value: Any, m: Any, r: Any, bias: Any) -> Any:

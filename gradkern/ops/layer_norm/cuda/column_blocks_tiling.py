@@ -1,9 +1,9 @@
 """Whether blocks of their own should add up scale_grad and bias_grad, and which threads own which columns then.
 
-The times are those of a model, fitted to 770 forms of 150 random gradients of 1 to 40 MB, each near the best before,
-that were timed on an H200 with a cold L2, and kept near what 1000 forms of 57 other shapes had told. Of what was timed,
-the choice for arrays left out of the fit took 2.0 % longer than the best on average; its time was 6 % off, and that of
-blocks that have rows and sums (`_time_together`) 4 %.
+The times are those of a model, fitted to 770 configs of 150 random gradients of 1 to 40 MB, each near the best before,
+that were timed on an H200 with a cold L2, and kept near what 1000 configs of 57 other shapes had told. Of what was
+timed, the choice for arrays left out of the fit took 2.0 % longer than the best on average; its time was 6 % off, and
+that of blocks that have rows and sums (`_time_together`) 4 %.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import product
 
 from gradkern.cuda.device_code.columns import up
-from gradkern.ops.layer_norm.cuda.form import ROWS_AHEAD, LayerNormForm
+from gradkern.ops.layer_norm.cuda.config import ROWS_AHEAD, LayerNormConfig
 from gradkern.ops.layer_norm.cuda.row_tiling import placed, uncoalesced
 
 __all__ = ["with_column_blocks"]
@@ -34,20 +34,20 @@ _STRIPE_BLOCKS = (1, 2, 4, 8)
 _SAFE = 0.97  # of the time of blocks that have both
 
 
-def with_column_blocks(form: LayerNormForm, columns: int, rows: int, processors: int) -> LayerNormForm | None:
-    """`form` with all its numbers, if it is faster so; width and types are given, and the source of rows, which tells
+def with_column_blocks(config: LayerNormConfig, columns: int, rows: int, processors: int) -> LayerNormConfig | None:
+    """`config` with all its numbers, if it is faster so; width and types are given, and the source of rows, which tells
     whether the device has clusters.
     """
-    if rows * columns * form.data_itemsize > (_MOST_BYTES if form.source == "bulk" else _MOST_BYTES_BEFORE):
+    if rows * columns * config.data_itemsize > (_MOST_BYTES if config.source == "bulk" else _MOST_BYTES_BEFORE):
         return None
-    every = ((_time(each, columns, rows, processors), each) for each in _candidates(form, columns, rows))
-    time, chosen = min(every, key=lambda each: each[0], default=(math.inf, form))
-    return chosen if time < _SAFE * _time_together(form, columns, rows) else None
+    every = ((_time(each, columns, rows, processors), each) for each in _candidates(config, columns, rows))
+    time, chosen = min(every, key=lambda each: each[0], default=(math.inf, config))
+    return chosen if time < _SAFE * _time_together(config, columns, rows) else None
 
 
-def _candidates(form: LayerNormForm, columns: int, rows: int) -> Iterator[LayerNormForm]:
-    in_clusters = form.source == "bulk"
-    for rows_of, stripe_lanes in product(_with_rows(form, columns), _STRIPE_LANES):
+def _candidates(config: LayerNormConfig, columns: int, rows: int) -> Iterator[LayerNormConfig]:
+    in_clusters = config.source == "bulk"
+    for rows_of, stripe_lanes in product(_with_rows(config, columns), _STRIPE_LANES):
         striped = replace(rows_of, stripe_lanes=stripe_lanes)
         at_once = striped.stripe_rows
         if stripe_lanes > 32 and (striped.threads % stripe_lanes or rows > _MOST_ROUNDS * at_once):
@@ -57,14 +57,14 @@ def _candidates(form: LayerNormForm, columns: int, rows: int) -> Iterator[LayerN
                 yield replace(striped, stripe_blocks=blocks)
 
 
-def _with_rows(form: LayerNormForm, columns: int) -> Iterator[LayerNormForm]:
+def _with_rows(config: LayerNormConfig, columns: int) -> Iterator[LayerNormConfig]:
     """The ways to give a row's columns to the threads of blocks that have rows."""
-    widest = form.widest
-    stripe_vectors = max(1, 8 // (form.width * widest))  # of single narrow elements a thread has several
-    every_slices = _SLICES if form.source == "bulk" else (1,)
-    form = replace(form, source="plain", by_lines=False)
+    widest = config.widest
+    stripe_vectors = max(1, 8 // (config.width * widest))  # of single narrow elements a thread has several
+    every_slices = _SLICES if config.source == "bulk" else (1,)
+    config = replace(config, source="plain", by_lines=False)
     for slices in every_slices:
-        slice_columns = replace(form, slices=slices).slice_columns(columns)
+        slice_columns = replace(config, slices=slices).slice_columns(columns)
         if slices > 1 and (slice_columns * widest < _LEAST_SLICE or slice_columns * (slices - 1) >= columns):
             continue
         for values, threads in product(_VALUES[widest], _THREADS):
@@ -74,13 +74,13 @@ def _with_rows(form: LayerNormForm, columns: int) -> Iterator[LayerNormForm]:
             if not groups:
                 continue
             chosen = replace(
-                form,
+                config,
                 slices=slices,
                 lanes=lanes,
-                vectors=values // form.width,
+                vectors=values // config.width,
                 warp_groups=groups,
                 stages=2,
-                packed=form.packed or lanes >= 32,  # which nobody asks about a single row
+                packed=config.packed or lanes >= 32,  # which nobody asks about a single row
                 stripe_vectors=stripe_vectors,
             )
             chosen = replace(chosen, certain_vectors=chosen.fewest_vectors(columns))
@@ -89,25 +89,25 @@ def _with_rows(form: LayerNormForm, columns: int) -> Iterator[LayerNormForm]:
                 yield chosen
 
 
-def _time(form: LayerNormForm, columns: int, rows: int, processors: int) -> float:
+def _time(config: LayerNormConfig, columns: int, rows: int, processors: int) -> float:
     """Microseconds. What is not the blocks' is the launch, and the memory's."""
-    rounds = -(-rows // (form.stripe_rows * form.stripe_blocks))
-    narrow = uncoalesced(form.stripe_lanes, form.width * form.data_itemsize)
-    kilobytes = form.threads * form.per_thread * form.data_itemsize / 1024
-    row_block = 0.93 + 1.48 * form.cluster + 0.57 * (not form.scale_in_registers)
-    row_block += 0.022 * kilobytes + 0.068 * form.vectors
-    if form.vectors > 1:  # else neighbouring rows make up for it
-        access = form.width * min(form.data_itemsize, form.upstream_itemsize)
-        row_block *= math.sqrt(1 + uncoalesced(form.lanes, access))
-    column_block = 2.33 + 0.337 * rounds * (1 + 0.26 * narrow) * (form.threads / 256) ** 0.51
-    row_blocks = -(-rows // (form.warp_groups * form.group_rows)) * form.slices
-    column_blocks = form.column_blocks(columns)
-    resident = placed(form.launch_cluster, processors) * form.blocks_per_processor
+    rounds = -(-rows // (config.stripe_rows * config.stripe_blocks))
+    narrow = uncoalesced(config.stripe_lanes, config.width * config.data_itemsize)
+    kilobytes = config.threads * config.per_thread * config.data_itemsize / 1024
+    row_block = 0.93 + 1.48 * config.cluster + 0.57 * (not config.scale_in_registers)
+    row_block += 0.022 * kilobytes + 0.068 * config.vectors
+    if config.vectors > 1:  # else neighbouring rows make up for it
+        access = config.width * min(config.data_itemsize, config.upstream_itemsize)
+        row_block *= math.sqrt(1 + uncoalesced(config.lanes, access))
+    column_block = 2.33 + 0.337 * rounds * (1 + 0.26 * narrow) * (config.threads / 256) ** 0.51
+    row_blocks = -(-rows // (config.warp_groups * config.group_rows)) * config.slices
+    column_blocks = config.column_blocks(columns)
+    resident = placed(config.launch_cluster, processors) * config.blocks_per_processor
     shared_out = (row_blocks * row_block + column_blocks * column_block) / resident
     in_waves = _in_waves(column_blocks, column_block, row_blocks, row_block, resident)
     all_blocks = 0.4 * in_waves + 0.6 * max(shared_out, row_block, column_block)
-    memory = rows * columns * form.data_itemsize * 0.66e-6 + 0.23 * column_blocks / processors
-    return 2.33 + all_blocks + memory + 0.29 * (form.launch_cluster > 1) + 0.56 * form.invertible
+    memory = rows * columns * config.data_itemsize * 0.66e-6 + 0.23 * column_blocks / processors
+    return 2.33 + all_blocks + memory + 0.29 * (config.launch_cluster > 1) + 0.56 * config.invertible
 
 
 def _in_waves(column_blocks: int, column_block: float, row_blocks: int, row_block: float, resident: int) -> float:
@@ -121,20 +121,22 @@ def _in_waves(column_blocks: int, column_block: float, row_blocks: int, row_bloc
     return waves * column_block + -(-max(0, row_blocks - beside) // resident) * row_block
 
 
-def _time_together(form: LayerNormForm, columns: int, rows: int) -> float:
+def _time_together(config: LayerNormConfig, columns: int, rows: int) -> float:
     """Microseconds that it takes where the blocks with the rows add up, too."""
-    row = columns * form.data_itemsize
-    of_operator = 0.91 if form.invertible else 0.0 if form.centred else -0.58
-    of_row = (3.3 if form.width * form.data_itemsize == 2 else 2.1) * (row / 8192) ** 0.35
+    row = columns * config.data_itemsize
+    of_operator = 0.91 if config.invertible else 0.0 if config.centred else -0.58
+    of_row = (3.3 if config.width * config.data_itemsize == 2 else 2.1) * (row / 8192) ** 0.35
     return 6.18 + of_operator + of_row + 0.82 * min(1.0, rows / 2000) + 0.876e-6 * rows * row
 
 
-def _resident(form: LayerNormForm) -> int:
+def _resident(config: LayerNormConfig) -> int:
     """Blocks that have the registers that they need at the same time on a multiprocessor."""
-    words = form.itemsize // 4
-    of_rows = form.per_thread * words * (3 if form.scale_in_registers else 2) + (40 if form.scale_in_registers else 60)
-    loads = form.stripe_vectors * max(1, form.width * form.data_itemsize // 4)
-    loads += form.stripe_vectors * max(1, form.width * form.upstream_itemsize // 4)
-    of_columns = ROWS_AHEAD * (loads + 2 * words) + 3 * form.stripe_vectors * form.width * words + 40
+    words = config.itemsize // 4
+    of_rows = config.per_thread * words * (3 if config.scale_in_registers else 2) + (
+        40 if config.scale_in_registers else 60
+    )
+    loads = config.stripe_vectors * max(1, config.width * config.data_itemsize // 4)
+    loads += config.stripe_vectors * max(1, config.width * config.upstream_itemsize // 4)
+    of_columns = ROWS_AHEAD * (loads + 2 * words) + 3 * config.stripe_vectors * config.width * words + 40
     registers = up(max(of_rows, of_columns), 8)
-    return min(_REGISTERS // (up(form.threads, 128) * registers), _MOST_THREADS // form.threads)
+    return min(_REGISTERS // (up(config.threads, 128) * registers), _MOST_THREADS // config.threads)

@@ -1,4 +1,5 @@
-"""The kernel of the three layer-norm gradients. `build(form)` binds its constants; see LayerNormForm for their meaning.
+"""The kernel of the three layer-norm gradients. `build(config)` binds its constants; see LayerNormConfig for their
+meaning.
 
     xh = (X - mean) * r                       r: inverse standard deviation of the row
     g  = Y_grad * scale,  s1 = sum g,  s2 = sum g * xh         over the columns of a row
@@ -16,8 +17,9 @@ bits every time.
 In small arrays that barrier and those sums would take a third of the time: other blocks add up the columns
 (column_blocks), and those with rows end with them, without a ring.
 
-Wide rows leave registers no room for a row's values (not form.row_in_registers): the second pass reads the ring again,
-scale and bias stay in shared memory in their own types, and r multiplies the sums of a row, not all its X - mean.
+Wide rows leave registers no room for a row's values (not config.row_in_registers): the second pass reads the ring
+again, scale and bias stay in shared memory in their own types, and r multiplies the sums of a row, not all its X -
+mean.
 
 Rows that fit no cluster take two launches: one for s1 and s2 (phase "row_sums"), one for the rest (phase "apply").
 """
@@ -35,7 +37,7 @@ from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.column_sums import column_sums
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.column_blocks import column_blocks
-from gradkern.ops.layer_norm.cuda.form import LayerNormForm
+from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
 from gradkern.ops.layer_norm.cuda.parameters import register_parameter, shared_parameters
 from gradkern.ops.layer_norm.cuda.row_passes import row_passes
 from gradkern.ops.layer_norm.cuda.row_ring import row_group, row_ring
@@ -45,43 +47,48 @@ from gradkern.ops.layer_norm.cuda.row_units import row_units
 __all__ = ["build"]
 
 
-def build(form: LayerNormForm) -> Callable[..., None]:
-    """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
-    WIDTH, LANES, SLICES = form.width, form.lanes, form.slices
-    GROUPS, GROUP_THREADS, THREADS, WARPS = form.warp_groups, form.group_threads, form.threads, form.group_threads // 32
-    GROUP_ROWS, STAGES, PER_THREAD = form.group_rows, form.stages, form.per_thread
-    IN_REGISTERS, SCALE_IN_REGISTERS = form.row_in_registers, form.scale_in_registers
-    REFILLS_EARLY = form.refills_early
-    BULK, RING, CLUSTER = form.source == "bulk", form.ring, form.cluster
-    ROW_SUMS, APPLY = form.phase == "row_sums", form.phase == "apply"
-    X_GRAD, SCALE_GRAD = form.makes_X_grad, "scale_grad" in form.written
-    BIAS_GRAD, X_GRAD_SUM = "bias_grad" in form.written, "X_grad_sum" in form.written
-    SUMS = 0 if ROW_SUMS else form.sums
-    SUMS_APART, STRIPE, STRIPE_BLOCKS = form.sums_apart, form.stripe, form.stripe_blocks
-    ROW_TERMS, NEEDS_X, ZERO_PADDED = form.row_terms, form.needs_X, form.zero_padded
-    EXCHANGE = ROW_TERMS and not APPLY and (WARPS > 1 or CLUSTER)
-    SINGLE_BLOCK = form.single_block
-    X_BYTES, D_BYTES, OUT_BYTES = form.data_itemsize, form.upstream_itemsize, form.result_itemsize
-    STAGE, SLOTS, PAIR = sum(form.slots), form.exchange_slots, 2 * form.itemsize
-    PAIRS_AT, BY_UNITS, UNIT = form.exchange_at, form.by_units, form.vector_bytes
-    FLOAT = float32 if form.compute == "float32" else float64
-    ROW = int64 if form.long_rows else int32
-    row_address = i.row_address_long if form.long_rows else i.row_address
-
-    store_pair, store_global_pair = i.storer("shared", form.compute, 2), i.storer("global", form.compute, 2)
-    fetch, wait_for_rows, places, pad = row_ring(form)
-    places_of, wait_for_group = row_group(form)
-    load_scales = register_parameter(form, wanted=SCALE_IN_REGISTERS and ROW_TERMS)
-    copy_parameters, load_shared_parameter = shared_parameters(form)
-    first_pass, second_pass = row_passes(form, load_shared_parameter)
-    add_over_lanes, add_over_warps, load_row_sums = row_sums(form)
-    add_over_block, add_over_grid = column_sums(
-        form.column_sums, _divide_by_scale(form) if form.invertible and SCALE_GRAD else None
+def build(config: LayerNormConfig) -> Callable[..., None]:
+    """The kernel for `config`, as a function that Numba compiles with every argument an int64."""
+    WIDTH, LANES, SLICES = config.width, config.lanes, config.slices
+    GROUPS, GROUP_THREADS, THREADS, WARPS = (
+        config.warp_groups,
+        config.group_threads,
+        config.threads,
+        config.group_threads // 32,
     )
-    load_statistics = _statistics(form)
-    add_columns = column_blocks(form, load_statistics) if SUMS_APART else None
-    place_of, elements_inside = row_units(form)
-    float_of_bits = i.float_of_bits(form.compute)
+    GROUP_ROWS, STAGES, PER_THREAD = config.group_rows, config.stages, config.per_thread
+    IN_REGISTERS, SCALE_IN_REGISTERS = config.row_in_registers, config.scale_in_registers
+    REFILLS_EARLY = config.refills_early
+    BULK, RING, CLUSTER = config.source == "bulk", config.ring, config.cluster
+    ROW_SUMS, APPLY = config.phase == "row_sums", config.phase == "apply"
+    X_GRAD, SCALE_GRAD = config.makes_X_grad, "scale_grad" in config.written
+    BIAS_GRAD, X_GRAD_SUM = "bias_grad" in config.written, "X_grad_sum" in config.written
+    SUMS = 0 if ROW_SUMS else config.sums
+    SUMS_APART, STRIPE, STRIPE_BLOCKS = config.sums_apart, config.stripe, config.stripe_blocks
+    ROW_TERMS, NEEDS_X, ZERO_PADDED = config.row_terms, config.needs_X, config.zero_padded
+    EXCHANGE = ROW_TERMS and not APPLY and (WARPS > 1 or CLUSTER)
+    SINGLE_BLOCK = config.single_block
+    X_BYTES, D_BYTES, OUT_BYTES = config.data_itemsize, config.upstream_itemsize, config.result_itemsize
+    STAGE, SLOTS, PAIR = sum(config.slots), config.exchange_slots, 2 * config.itemsize
+    PAIRS_AT, BY_UNITS, UNIT = config.exchange_at, config.by_units, config.vector_bytes
+    FLOAT = float32 if config.compute == "float32" else float64
+    ROW = int64 if config.long_rows else int32
+    row_address = i.row_address_long if config.long_rows else i.row_address
+
+    store_pair, store_global_pair = i.storer("shared", config.compute, 2), i.storer("global", config.compute, 2)
+    fetch, wait_for_rows, places, pad = row_ring(config)
+    places_of, wait_for_group = row_group(config)
+    load_scales = register_parameter(config, wanted=SCALE_IN_REGISTERS and ROW_TERMS)
+    copy_parameters, load_shared_parameter = shared_parameters(config)
+    first_pass, second_pass = row_passes(config, load_shared_parameter)
+    add_over_lanes, add_over_warps, load_row_sums = row_sums(config)
+    add_over_block, add_over_grid = column_sums(
+        config.column_sums, _divide_by_scale(config) if config.invertible and SCALE_GRAD else None
+    )
+    load_statistics = _statistics(config)
+    add_columns = column_blocks(config, load_statistics) if SUMS_APART else None
+    place_of, elements_inside = row_units(config)
+    float_of_bits = i.float_of_bits(config.compute)
 
     def kernel(
         Y_grad: int, X: int, scale: int, bias_or_X_grad_sum: int, mean: int, inv_std: int,
@@ -274,11 +281,11 @@ def build(form: LayerNormForm) -> Callable[..., None]:
     return kernel
 
 
-def _statistics(form: LayerNormForm) -> Callable[..., tuple[Any, Any]]:
+def _statistics(config: LayerNormConfig) -> Callable[..., tuple[Any, Any]]:
     """The device function load(mean, inv_std, row): the row's mean, 0 where it has none, and its r."""
-    HAS_MEAN, STATISTIC = form.has_mean, form.statistic_itemsize
-    FLOAT = float32 if form.compute == "float32" else float64
-    load_one = i.loader("global", form.statistic, 1)
+    HAS_MEAN, STATISTIC = config.has_mean, config.statistic_itemsize
+    FLOAT = float32 if config.compute == "float32" else float64
+    load_one = i.loader("global", config.statistic, 1)
 
     @device_function
     def load(mean: int, inv_std: int, row: int) -> tuple[Any, Any]:
@@ -292,10 +299,10 @@ def _statistics(form: LayerNormForm) -> Callable[..., tuple[Any, Any]]:
     return load
 
 
-def _divide_by_scale(form: LayerNormForm) -> Callable[..., Any]:
+def _divide_by_scale(config: LayerNormConfig) -> Callable[..., Any]:
     """How column_sums ends scale_grad of the invertible norm, which adds up Y_grad * xh * scale."""
-    PARAMETER, FLOAT = form.parameter_itemsize, float32 if form.compute == "float32" else float64
-    load_parameter = i.loader("global", form.parameter, 1)
+    PARAMETER, FLOAT = config.parameter_itemsize, float32 if config.compute == "float32" else float64
+    load_parameter = i.loader("global", config.parameter, 1)
 
     @device_function
     def divide_by_scale(part: int, column: int, value: Any, scale: int) -> Any:

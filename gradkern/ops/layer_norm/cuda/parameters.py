@@ -13,16 +13,16 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.ops.layer_norm.cuda.row_form import RowForm
+from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
 __all__ = ["parameter_vector", "parameter_words", "register_parameter", "shared_parameters"]
 
 
-def parameter_vector(form: RowForm) -> Callable[..., None]:
+def parameter_vector(config: RowConfig) -> Callable[..., None]:
     """The device function load(values, parameter, first_column, vector): a vector of a parameter from memory."""
-    WIDTH, SCALE_WIDTH, PARAMETER = form.width, form.scale_width, form.parameter_itemsize
-    FLOAT = float32 if form.compute == "float32" else float64
-    load_some = i.loader("global", form.parameter, SCALE_WIDTH)
+    WIDTH, SCALE_WIDTH, PARAMETER = config.width, config.scale_width, config.parameter_itemsize
+    FLOAT = float32 if config.compute == "float32" else float64
+    load_some = i.loader("global", config.parameter, SCALE_WIDTH)
 
     @device_function
     def load(values: Any, parameter: int, first_column: int, vector: int) -> None:
@@ -36,15 +36,15 @@ def parameter_vector(form: RowForm) -> Callable[..., None]:
     return load
 
 
-def register_parameter(form: RowForm, wanted: bool) -> Callable[..., None]:
+def register_parameter(config: RowConfig, wanted: bool) -> Callable[..., None]:
     """The device function load(values, parameter, first_column, columns, lane, vectors): what a thread's columns have
     of a parameter, zero where it has no column, and where the parameter is not wanted.
     """
-    WIDTH, LANES, VECTORS, CERTAIN_VECTORS = form.width, form.lanes, form.vectors, form.certain_vectors
-    BY_UNITS, PARAMETER = form.by_units, form.parameter_itemsize
-    FLOAT = float32 if form.compute == "float32" else float64
-    load_vector = parameter_vector(form)
-    load_one = i.loader("global", form.parameter, 1)
+    WIDTH, LANES, VECTORS, CERTAIN_VECTORS = config.width, config.lanes, config.vectors, config.certain_vectors
+    BY_UNITS, PARAMETER = config.by_units, config.parameter_itemsize
+    FLOAT = float32 if config.compute == "float32" else float64
+    load_vector = parameter_vector(config)
+    load_one = i.loader("global", config.parameter, 1)
 
     @device_function
     def load(values: Any, parameter: int, first_column: int, columns: int, lane: int, vectors: int) -> None:
@@ -68,20 +68,20 @@ def register_parameter(form: RowForm, wanted: bool) -> Callable[..., None]:
     return load
 
 
-def parameter_words(form: RowForm) -> tuple[Callable[..., None], Callable[..., None]]:
+def parameter_words(config: RowConfig) -> tuple[Callable[..., None], Callable[..., None]]:
     """How a thread has what its columns have of a parameter on its way while it does something else, in
-    form.parameter_words: two device functions.
+    config.parameter_words: two device functions.
 
     load(words, parameter, first_column, lane, vectors)   asks for all of it
     unpack(values, words, j)                              vector j, once it is there
     """
-    WIDTH, LANES, VECTORS, CERTAIN_VECTORS = form.width, form.lanes, form.vectors, form.certain_vectors
-    PARAMETER = form.parameter_itemsize
-    PIECE = min(16, form.scale_width * PARAMETER)  # bytes of a load
+    WIDTH, LANES, VECTORS, CERTAIN_VECTORS = config.width, config.lanes, config.vectors, config.certain_vectors
+    PARAMETER = config.parameter_itemsize
+    PIECE = min(16, config.scale_width * PARAMETER)  # bytes of a load
     ELEMENTS, WORDS = PIECE // PARAMETER, max(1, PIECE // 4)
     PIECES = WIDTH // ELEMENTS
-    FLOAT = float32 if form.compute == "float32" else float64
-    load_words, unpack_piece = i.word_loader("global", PIECE), i.unpacker(form.parameter, ELEMENTS)
+    FLOAT = float32 if config.compute == "float32" else float64
+    load_words, unpack_piece = i.word_loader("global", PIECE), i.unpacker(config.parameter, ELEMENTS)
 
     @device_function
     def load(words: Any, parameter: int, first_column: int, lane: int, vectors: int) -> None:
@@ -103,27 +103,33 @@ def parameter_words(form: RowForm) -> tuple[Callable[..., None], Callable[..., N
     return load, unpack
 
 
-def shared_parameters(form: RowForm) -> tuple[Callable[..., None], Callable[..., None]]:
+def shared_parameters(config: RowConfig) -> tuple[Callable[..., None], Callable[..., None]]:
     """Two device functions: copy(scale, bias, first_column, columns, thread), by all threads of a block, of what
-    form.shared_parameters counts, by units with zeros around it; load(values, at, vector), of a vector of the parameter
-    that begins at this byte.
+    config.shared_parameters counts, by units with zeros around it; load(values, at, vector), of a vector of the
+    parameter that begins at this byte.
 
     Parameters lie in planes of 16 bytes a vector, so that a warp's loads of 16 bytes meet no bank twice.
     """
-    WIDTH, LANES, VECTORS, THREADS, BY_UNITS = form.width, form.lanes, form.vectors, form.threads, form.by_units
-    BIAS, INVERSE = form.shared_bias, form.shared_inverse
-    ITEM, PARAMETER, SCALE_WIDTH = ITEMSIZE[form.shared_parameter], form.parameter_itemsize, form.scale_width
-    MOST_COLUMNS = form.most_columns
-    AT_ONCE = min(max(4, 16 // SCALE_WIDTH), -(-form.most_columns // (SCALE_WIDTH * THREADS)))
+    WIDTH, LANES, VECTORS, THREADS, BY_UNITS = (
+        config.width,
+        config.lanes,
+        config.vectors,
+        config.threads,
+        config.by_units,
+    )
+    BIAS, INVERSE = config.shared_bias, config.shared_inverse
+    ITEM, PARAMETER, SCALE_WIDTH = ITEMSIZE[config.shared_parameter], config.parameter_itemsize, config.scale_width
+    MOST_COLUMNS = config.most_columns
+    AT_ONCE = min(max(4, 16 // SCALE_WIDTH), -(-config.most_columns // (SCALE_WIDTH * THREADS)))
     SOME = AT_ONCE * SCALE_WIDTH
     QUAD = min(WIDTH, 16 // ITEM)
     PLANES, PLANE = WIDTH // QUAD, LANES * VECTORS * QUAD * ITEM
     PIECE = min(QUAD, SCALE_WIDTH)
-    SCALE_AT, BIAS_AT, INVERSE_AT = form.scale_at, form.bias_at, form.inverse_scale_at
-    FLOAT = float32 if form.compute == "float32" else float64
-    load_scales = i.loader("global", form.parameter, SCALE_WIDTH)
-    load_quad = i.loader("shared", form.shared_parameter, QUAD)
-    store_piece = i.storer("shared", form.shared_parameter, PIECE, form.native_bfloat16)
+    SCALE_AT, BIAS_AT, INVERSE_AT = config.scale_at, config.bias_at, config.inverse_scale_at
+    FLOAT = float32 if config.compute == "float32" else float64
+    load_scales = i.loader("global", config.parameter, SCALE_WIDTH)
+    load_quad = i.loader("shared", config.shared_parameter, QUAD)
+    store_piece = i.storer("shared", config.shared_parameter, PIECE, config.native_bfloat16)
 
     @device_function
     def place(column: int) -> int:

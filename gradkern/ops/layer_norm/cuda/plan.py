@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device, in_turn
 from gradkern.cuda.device_code.columns import up
-from gradkern.cuda.launch import Launch, kernel_of_form, named
+from gradkern.cuda.launch import Launch, kernel_of_config, named
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.cuda.scratch import scratch
 from gradkern.ops.layer_norm.cuda.column_blocks_tiling import with_column_blocks
-from gradkern.ops.layer_norm.cuda.form import ARGUMENTS, LayerNormForm
+from gradkern.ops.layer_norm.cuda.config import ARGUMENTS, LayerNormConfig
 from gradkern.ops.layer_norm.cuda.row_plan import (
     may_go_by_units,
     parameter_width,
@@ -83,92 +83,92 @@ def plan(call: Call) -> NormPlan | EmptyPlan:
     if rows == 0 or columns == 0 or not call.outputs:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
 
-    form = _types(call, rows, columns, strides, device)
-    for better in _better(call, form, device, rows, columns):
+    config = _types(call, rows, columns, strides, device)
+    for better in _better(call, config, device, rows, columns):
         with suppress(Refusal):  # the device has too few multiprocessors
             return _plan(call, better, device, rows, columns, strides)
-    form = choose(form, columns, rows, device.processors, device.shared_bytes)
-    return _plan(call, form, device, rows, columns, strides)
+    config = choose(config, columns, rows, device.processors, device.shared_bytes)
+    return _plan(call, config, device, rows, columns, strides)
 
 
-def _better(call: Call, form: LayerNormForm, device: Device, rows: int, columns: int) -> Iterator[LayerNormForm]:
-    """Faster forms that not every call or device may have, the best first."""
-    apart = _with_column_blocks(call, form, device, rows, columns)
+def _better(call: Call, config: LayerNormConfig, device: Device, rows: int, columns: int) -> Iterator[LayerNormConfig]:
+    """Faster configs that not every call or device may have, the best first."""
+    apart = _with_column_blocks(call, config, device, rows, columns)
     if apart:
         yield apart
-    units = _by_units(call, form, device, rows, columns)
+    units = _by_units(call, config, device, rows, columns)
     if units:
-        yield choose(form, columns, rows, device.processors, device.shared_bytes, units)
+        yield choose(config, columns, rows, device.processors, device.shared_bytes, units)
 
 
 def _with_column_blocks(
-    call: Call, form: LayerNormForm, device: Device, rows: int, columns: int
-) -> LayerNormForm | None:
-    """The form with blocks for scale_grad and bias_grad alone, where it is faster. They read X and Y_grad while others
-    write X_grad, which must not lie there; and X_grad's own sums are made where X_grad is.
+    call: Call, config: LayerNormConfig, device: Device, rows: int, columns: int
+) -> LayerNormConfig | None:
+    """The config with blocks for scale_grad and bias_grad alone, where it is faster. They read X and Y_grad while
+    others write X_grad, which must not lie there; and X_grad's own sums are made where X_grad is.
     """
-    if call.in_place or not (form.makes_X_grad and form.sums) or "X_grad_sum" in form.outputs:
+    if call.in_place or not (config.makes_X_grad and config.sums) or "X_grad_sum" in config.outputs:
         return None
-    return with_column_blocks(form, columns, rows, device.processors)
+    return with_column_blocks(config, columns, rows, device.processors)
 
 
-def _by_units(call: Call, form: LayerNormForm, device: Device, rows: int, columns: int) -> list[LayerNormForm]:
-    """The same by units (see RowForm), where arrays allow it and vectors are of one element: rows of even numbers of
+def _by_units(call: Call, config: LayerNormConfig, device: Device, rows: int, columns: int) -> list[LayerNormConfig]:
+    """The same by units (see RowConfig), where arrays allow it and vectors are of one element: rows of even numbers of
     columns were faster in vectors of two. Units of half the size have half as many shifts.
     """
     matrices = [tensor for name, tensor in {**call.inputs, **call.outputs}.items() if name in _MATRICES]
-    if form.width > 1 or not may_go_by_units(form, matrices, device, rows, columns, _LEAST_BY_UNITS):
+    if config.width > 1 or not may_go_by_units(config, matrices, device, rows, columns, _LEAST_BY_UNITS):
         return []
-    whole = 16 // form.data_itemsize
-    units = replace(form, by_units=True, scale_width=1)
+    whole = 16 // config.data_itemsize
+    units = replace(config, by_units=True, scale_width=1)
     return [replace(units, width=width, aligned=width == whole) for width in (whole, whole // 2)]
 
 
 def _plan(
-    call: Call, form: LayerNormForm, device: Device, rows: int, columns: int, strides: dict[str, int]
+    call: Call, config: LayerNormConfig, device: Device, rows: int, columns: int, strides: dict[str, int]
 ) -> NormPlan:
-    data = "Y" if form.invertible else "X"
-    numbers = form.sizes(columns)
+    data = "Y" if config.invertible else "X"
+    numbers = config.sizes(columns)
     numbers |= {"rows": rows, "Y_grad_stride": strides["Y_grad"], "X_stride": strides[data]}
     numbers |= {"X_grad_stride": strides.get("X_grad", 0), "residual_stride": strides.get("residual_grad", 0)}
-    in_two = form.phase == "apply"
-    phases = [replace(form, phase="row_sums"), form] if in_two and form.makes_X_grad else [form]
-    memory = ["partial", "row_sums", "counter"] if in_two or form.waits_for_grid else []
+    in_two = config.phase == "apply"
+    phases = [replace(config, phase="row_sums"), config] if in_two and config.makes_X_grad else [config]
+    memory = ["partial", "row_sums", "counter"] if in_two or config.waits_for_grid else []
     arguments = named(ARGUMENTS, numbers, [*(_NAMES[name] for name in (*call.inputs, *call.outputs)), *memory])
     launches = tuple(_launch(phase, device, arguments, rows, columns) for phase in phases)
-    writers = max(launch.grid // form.slices for launch in launches) if form.waits_for_grid else 0
-    partial = writers * form.column_sums.partial_bytes(columns)
-    sums = rows * form.slices * 2 * form.itemsize if in_two else 0
-    name = plan_name("layer_norm", form) + ("_column_blocks" if form.sums_apart else "")
+    writers = max(launch.grid // config.slices for launch in launches) if config.waits_for_grid else 0
+    partial = writers * config.column_sums.partial_bytes(columns)
+    sums = rows * config.slices * 2 * config.itemsize if in_two else 0
+    name = plan_name("layer_norm", config) + ("_column_blocks" if config.sums_apart else "")
     return NormPlan(name, partial + sums, launches, device, partial)
 
 
 def _launch(
-    form: LayerNormForm, device: Device, arguments: tuple[list[int], list[int]], rows: int, columns: int
+    config: LayerNormConfig, device: Device, arguments: tuple[list[int], list[int]], rows: int, columns: int
 ) -> Launch:
-    cluster = form.launch_cluster
-    together = form.slices * form.period(columns)  # the number of blocks is a multiple
+    cluster = config.launch_cluster
+    together = config.slices * config.period(columns)  # the number of blocks is a multiple
     builder = "gradkern.ops.layer_norm.cuda.kernel:build"
-    kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS), cluster=cluster)
-    resident = kernel.resident_blocks(form.threads, cluster) // together * together
-    most = device.processors * form.blocks_per_processor // together * together
-    resident = min(resident, max(most, form.slices))  # more blocks would leave more partial sums
-    if form.single_block:
-        resident = form.slices
-    elif not form.waits_for_grid:
-        wanted = up(-(-rows // (form.warp_groups * form.group_rows)) * form.slices, together)
-        if form.sums_apart:  # nobody waits for anybody, so the device may have its blocks in any order
-            wanted = up(up(form.column_blocks(columns), form.slices) + wanted, cluster)
+    kernel = kernel_of_config(device, builder, config, arguments=len(ARGUMENTS), cluster=cluster)
+    resident = kernel.resident_blocks(config.threads, cluster) // together * together
+    most = device.processors * config.blocks_per_processor // together * together
+    resident = min(resident, max(most, config.slices))  # more blocks would leave more partial sums
+    if config.single_block:
+        resident = config.slices
+    elif not config.waits_for_grid:
+        wanted = up(-(-rows // (config.warp_groups * config.group_rows)) * config.slices, together)
+        if config.sums_apart:  # nobody waits for anybody, so the device may have its blocks in any order
+            wanted = up(up(config.column_blocks(columns), config.slices) + wanted, cluster)
             resident = wanted if resident else 0
-        resident = min(max(resident, form.slices if cluster == 1 else 0), wanted)
+        resident = min(max(resident, config.slices if cluster == 1 else 0), wanted)
     if not resident:
         raise Refusal(
-            f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits the device"
+            f"no block of {config.threads} threads and {config.shared_bytes} bytes of shared memory fits the device"
         )
-    return Launch(kernel, resident, form.threads, *arguments, cluster, cooperative=form.waits_for_grid)
+    return Launch(kernel, resident, config.threads, *arguments, cluster, cooperative=config.waits_for_grid)
 
 
-def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> LayerNormForm:
+def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> LayerNormConfig:
     data = call.inputs["Y" if call.operator.startswith("Invertible") else "X"]
     upstream, result = call.inputs["Y_grad"], call.outputs.get("X_grad")
     statistic = call.inputs.get("inv_std_dev") or call.inputs["inv_std_var"]
@@ -184,7 +184,7 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device:
     packed = all(step == columns * each.dtype.itemsize for each, step in zip(matrices, steps, strict=True))
     source = source_of_rows(device, width * min(data.dtype.itemsize, upstream.dtype.itemsize))
     parameters = [each for name, each in call.inputs.items() if name in ("scale", "bias")]
-    return LayerNormForm(
+    return LayerNormConfig(
         operator=call.operator,
         upstream=upstream.dtype.name,
         data=data.dtype.name,

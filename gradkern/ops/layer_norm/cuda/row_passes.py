@@ -10,16 +10,16 @@ from numba.cuda import float32, float64, int32
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
-from gradkern.ops.layer_norm.cuda.form import LayerNormForm
+from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
 
 __all__ = ["centring", "row_passes"]
 
 
-def centring(form: LayerNormForm) -> Callable[..., Any]:
+def centring(config: LayerNormConfig) -> Callable[..., Any]:
     """The device function centre(value, m, bias): X - mean, which is xh / r; for the invertible norm Y - bias, which is
     xh * scale.
     """
-    INVERTIBLE, HAS_MEAN = form.invertible, form.has_mean
+    INVERTIBLE, HAS_MEAN = config.invertible, config.has_mean
 
     @device_function
     def centre(value: Any, m: Any, bias: Any) -> Any:
@@ -33,7 +33,7 @@ def centring(form: LayerNormForm) -> Callable[..., Any]:
 
 
 def row_passes(
-    form: LayerNormForm, load_shared_parameter: Callable[..., None]
+    config: LayerNormConfig, load_shared_parameter: Callable[..., None]
 ) -> tuple[Callable[..., None], Callable[..., None]]:
     """Two device functions:
 
@@ -43,30 +43,34 @@ def row_passes(
         X_grad, with the row's s1 and s2, and with what is at z_at, if that is added, before it is rounded added to its
         sums over rows; minus_mean: -1 / columns
 
-    valid: this thread has a row; vectors: of a row of the slice; inside: for forms by units, a bit for each of the
+    valid: this thread has a row; vectors: of a row of the slice; inside: for configs by units, a bit for each of the
     thread's elements, set if it is the row's.
     """
-    WIDTH, LANES, VECTORS, CERTAIN_VECTORS = form.width, form.lanes, form.vectors, form.certain_vectors
-    IN_REGISTERS, SCALE_IN_REGISTERS, SCALES_SUMS = form.row_in_registers, form.scale_in_registers, form.scales_sums
-    INVERTIBLE, CENTRED, centre = form.invertible, form.centred, centring(form)
-    NEEDS_X, ROW_TERMS, ZERO_PADDED = form.needs_X, form.row_terms, form.zero_padded
-    SCALE_GRAD, BIAS_GRAD = "scale_grad" in form.written, "bias_grad" in form.written
-    X_GRAD, X_GRAD_SUM = "X_grad" in form.written, "X_grad_sum" in form.written
-    X_VECTOR, D_VECTOR, OUT_VECTOR = (
-        WIDTH * size for size in (form.data_itemsize, form.upstream_itemsize, form.result_itemsize)
+    WIDTH, LANES, VECTORS, CERTAIN_VECTORS = config.width, config.lanes, config.vectors, config.certain_vectors
+    IN_REGISTERS, SCALE_IN_REGISTERS, SCALES_SUMS = (
+        config.row_in_registers,
+        config.scale_in_registers,
+        config.scales_sums,
     )
-    SCALE_AT, BIAS_AT, INVERSE_AT = form.scale_at, form.bias_at, form.inverse_scale_at
-    SINGLE, ADDED, BY_UNITS = form.compute == "float32", form.needs_added, form.by_units
+    INVERTIBLE, CENTRED, centre = config.invertible, config.centred, centring(config)
+    NEEDS_X, ROW_TERMS, ZERO_PADDED = config.needs_X, config.row_terms, config.zero_padded
+    SCALE_GRAD, BIAS_GRAD = "scale_grad" in config.written, "bias_grad" in config.written
+    X_GRAD, X_GRAD_SUM = "X_grad" in config.written, "X_grad_sum" in config.written
+    X_VECTOR, D_VECTOR, OUT_VECTOR = (
+        WIDTH * size for size in (config.data_itemsize, config.upstream_itemsize, config.result_itemsize)
+    )
+    SCALE_AT, BIAS_AT, INVERSE_AT = config.scale_at, config.bias_at, config.inverse_scale_at
+    SINGLE, ADDED, BY_UNITS = config.compute == "float32", config.needs_added, config.by_units
     FLOAT = float32 if SINGLE else float64
-    memory = "shared" if form.ring else "global"
-    load_X = i.loader(memory, form.data, WIDTH)
-    load_D = i.loader(memory, form.upstream, WIDTH)
-    store_X_grad = i.storer("global", form.result, WIDTH, form.native_bfloat16)
+    memory = "shared" if config.ring else "global"
+    load_X = i.loader(memory, config.data, WIDTH)
+    load_D = i.loader(memory, config.upstream, WIDTH)
+    store_X_grad = i.storer("global", config.result, WIDTH, config.native_bfloat16)
     load_X_words, load_D_words = i.word_loader(memory, min(16, X_VECTOR)), i.word_loader(memory, min(16, D_VECTOR))
-    WORDS, ELEMENTS = max(1, X_VECTOR // 4), max(1, 4 // form.data_itemsize)  # of a vector, by units, and of a word
-    unpack_X, unpack_D = i.unpacker(form.data, WIDTH), i.unpacker(form.upstream, WIDTH)
-    store_one = i.storer("global", form.result, 1, form.native_bfloat16)
-    OUT_BYTES, FULL = form.result_itemsize, (1 << WIDTH) - 1
+    WORDS, ELEMENTS = max(1, X_VECTOR // 4), max(1, 4 // config.data_itemsize)  # of a vector, by units, and of a word
+    unpack_X, unpack_D = i.unpacker(config.data, WIDTH), i.unpacker(config.upstream, WIDTH)
+    store_one = i.storer("global", config.result, 1, config.native_bfloat16)
+    OUT_BYTES, FULL = config.result_itemsize, (1 << WIDTH) - 1
 
     @device_function
     def inverse(value: Any) -> Any:

@@ -6,21 +6,21 @@ from collections.abc import Collection, Iterable
 
 from gradkern.call import Tensor
 from gradkern.cuda.device import Device
-from gradkern.ops.layer_norm.cuda.row_form import LINE, RowForm
+from gradkern.ops.layer_norm.cuda.row_config import LINE, RowConfig
 
 __all__ = ["may_go_by_units", "parameter_width", "plan_name", "rows_by_lines", "source_of_rows", "vector_width"]
 
 
 def may_go_by_units(
-    form: RowForm, matrices: Iterable[Tensor], device: Device, rows: int, columns: int, least: int
+    config: RowConfig, matrices: Iterable[Tensor], device: Device, rows: int, columns: int, least: int
 ) -> bool:
-    """Whether vectors may be memory's units (see RowForm), and are worth it: not where whole ones fit rows anyway, nor
-    in rows of fewer columns than `least`.
+    """Whether vectors may be memory's units (see RowConfig), and are worth it: not where whole ones fit rows anyway,
+    nor in rows of fewer columns than `least`.
     """
-    size = form.data_itemsize
+    size = config.data_itemsize
     alike = all(each.dtype.itemsize == size and each.alignment % 16 == 0 for each in matrices)
     many = rows > 2 * device.processors and columns >= least
-    return alike and many and form.packed and form.source == "bulk" and size <= 4 and form.width * size < 16
+    return alike and many and config.packed and config.source == "bulk" and size <= 4 and config.width * size < 16
 
 
 def vector_width(matrices: Collection[tuple[Tensor, int]], rows: int, columns: int) -> int:
@@ -49,18 +49,18 @@ def parameter_width(width: int, parameters: Iterable[Tensor]) -> int:
 
 
 def source_of_rows(device: Device, narrowest: int) -> str:
-    """How rows reach a block, with vectors of at least so many bytes: see the forms."""
+    """How rows reach a block, with vectors of at least so many bytes: see the configs."""
     if device.capability >= (9, 0):
         return "bulk"
     return "async" if device.capability >= (8, 0) and narrowest >= 4 else "plain"
 
 
 def rows_by_lines(source: str, strides: Iterable[int]) -> bool:
-    """Whether rows that reach a block so, so many bytes apart, begin anywhere in memory's lines: see RowForm."""
+    """Whether rows that reach a block so, so many bytes apart, begin anywhere in memory's lines: see RowConfig."""
     return source == "bulk" and any(each % LINE for each in strides)
 
 
-def plan_name(kind: str, form: RowForm) -> str:
+def plan_name(kind: str, config: RowConfig) -> str:
     """A name that tells the kernel's shape: rows' source, slices x lanes x vectors x width, groups, stages."""
-    shape = f"{form.slices}x{form.lanes}x{form.vectors}x{form.width}"
-    return f"{kind}_{form.source}_{form.phase}_{shape}_groups{form.warp_groups}_stages{form.stages}"
+    shape = f"{config.slices}x{config.lanes}x{config.vectors}x{config.width}"
+    return f"{kind}_{config.source}_{config.phase}_{shape}_groups{config.warp_groups}_stages{config.stages}"

@@ -15,13 +15,13 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.units import bytes_spanned
-from gradkern.ops.layer_norm.cuda.row_form import LINE, RowForm
+from gradkern.ops.layer_norm.cuda.row_config import LINE, RowConfig
 from gradkern.ops.layer_norm.cuda.row_sums import group_barrier
 
 __all__ = ["row_group", "row_ring"]
 
 
-def row_ring(form: RowForm) -> tuple[Callable[..., Any], ...]:
+def row_ring(config: RowConfig) -> tuple[Callable[..., Any], ...]:
     """Four device functions:
 
     fetch(stage, barrier, X, Y_grad, Z, X_stride, D_stride, Z_stride, row, rows, group_thread, lane, group_row, columns)
@@ -35,19 +35,21 @@ def row_ring(form: RowForm) -> tuple[Callable[..., Any], ...]:
         zeros into this thread's places beyond a row's vectors, in every stage: no copy ever reaches them
     """
     ALIGNED, PACKED, BULK, ASYNC, RING = (
-        form.aligned,
-        form.packed,
-        form.source == "bulk",
-        form.source == "async",
-        form.ring,
+        config.aligned,
+        config.packed,
+        config.source == "bulk",
+        config.source == "async",
+        config.ring,
     )
-    (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = form.pitch, form.slots
-    END_TO_END, X_BYTES, D_BYTES = form.end_to_end, form.data_itemsize, form.upstream_itemsize
+    (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = config.pitch, config.slots
+    END_TO_END, X_BYTES, D_BYTES = config.end_to_end, config.data_itemsize, config.upstream_itemsize
     # the bits of an address that tell where a row lies in its stage: whole units of 16 bytes are copied
-    WITHIN = (LINE - 16 if form.by_lines else 0) + (0 if ALIGNED else 16 - form.vector_bytes if form.by_units else 15)
-    D_ALIKE, Z_ALIKE = _alike(form)
-    row_address = i.row_address_long if form.long_rows else i.row_address
-    wait_for_copies = i.wait_for_copies(form.stages - 1)
+    WITHIN = (LINE - 16 if config.by_lines else 0) + (
+        0 if ALIGNED else 16 - config.vector_bytes if config.by_units else 15
+    )
+    D_ALIKE, Z_ALIKE = _alike(config)
+    row_address = i.row_address_long if config.long_rows else i.row_address
+    wait_for_copies = i.wait_for_copies(config.stages - 1)
 
     @device_function
     def wait(barrier: int, parity: int) -> None:
@@ -83,10 +85,10 @@ def row_ring(form: RowForm) -> tuple[Callable[..., Any], ...]:
                 z_at = stage + X_SLOT + D_SLOT + group_row * X_PITCH + z_shift
         return x_at, d_at, z_at
 
-    return (_bulk_fetch(form) if BULK else _thread_fetch(form)), wait, places, _pad(form)
+    return (_bulk_fetch(config) if BULK else _thread_fetch(config)), wait, places, _pad(config)
 
 
-def row_group(form: RowForm) -> tuple[Callable[..., Any], ...]:
+def row_group(config: RowConfig) -> tuple[Callable[..., Any], ...]:
     """Two device functions of a group of warps, which takes the same rows:
 
     places(group)
@@ -94,8 +96,8 @@ def row_group(form: RowForm) -> tuple[Callable[..., Any], ...]:
     wait(group)
         until all its threads are here
     """
-    STAGES, STAGE, SLOTS, PAIR = form.stages, sum(form.slots), form.exchange_slots, 2 * form.itemsize
-    EXCHANGE_BARRIERS, PAIRS_AT, RING_AT = form.exchange_barriers_at, form.exchange_at, form.ring_at
+    STAGES, STAGE, SLOTS, PAIR = config.stages, sum(config.slots), config.exchange_slots, 2 * config.itemsize
+    EXCHANGE_BARRIERS, PAIRS_AT, RING_AT = config.exchange_barriers_at, config.exchange_at, config.ring_at
 
     @device_function
     def places(group: int) -> tuple[int, int, int, int]:
@@ -104,17 +106,17 @@ def row_group(form: RowForm) -> tuple[Callable[..., Any], ...]:
         pairs, ring = shared + PAIRS_AT + group * (2 * SLOTS * PAIR), shared + RING_AT + group * (STAGES * STAGE)
         return arrived, exchanged, pairs, ring
 
-    return places, group_barrier(form)
+    return places, group_barrier(config)
 
 
-def _pad(form: RowForm) -> Callable[..., None]:
-    WIDTH, LANES, VECTORS, STAGES, STAGE = form.width, form.lanes, form.vectors, form.stages, sum(form.slots)
-    (X_PITCH, D_PITCH), (X_SLOT, _, _) = form.pitch, form.slots
-    NEEDS_X, NEEDS_D = form.needs_X, form.needs_upstream
-    X_VECTOR, D_VECTOR = WIDTH * form.data_itemsize, WIDTH * form.upstream_itemsize
-    FLOAT = float32 if form.compute == "float32" else float64
-    store_X = i.storer("shared", form.data, WIDTH, form.native_bfloat16)
-    store_D = i.storer("shared", form.upstream, WIDTH, form.native_bfloat16)
+def _pad(config: RowConfig) -> Callable[..., None]:
+    WIDTH, LANES, VECTORS, STAGES, STAGE = config.width, config.lanes, config.vectors, config.stages, sum(config.slots)
+    (X_PITCH, D_PITCH), (X_SLOT, _, _) = config.pitch, config.slots
+    NEEDS_X, NEEDS_D = config.needs_X, config.needs_upstream
+    X_VECTOR, D_VECTOR = WIDTH * config.data_itemsize, WIDTH * config.upstream_itemsize
+    FLOAT = float32 if config.compute == "float32" else float64
+    store_X = i.storer("shared", config.data, WIDTH, config.native_bfloat16)
+    store_D = i.storer("shared", config.upstream, WIDTH, config.native_bfloat16)
 
     @device_function
     def pad(ring: int, lane: int, group_row: int, vectors: int) -> None:
@@ -135,25 +137,25 @@ def _pad(form: RowForm) -> Callable[..., None]:
     return pad
 
 
-def _alike(form: RowForm) -> tuple[bool, bool]:
+def _alike(config: RowConfig) -> tuple[bool, bool]:
     """Whether rows of the other array, and those that are added, are put where X's are within lines: then they lie a
     fixed number of bytes behind these, which saves registers. As a rule it is their own place, too, as arrays begin
     with lines; if not, it is only slower.
     """
-    alike = form.aligned or form.by_units
-    return alike and form.data_itemsize == form.upstream_itemsize, alike
+    alike = config.aligned or config.by_units
+    return alike and config.data_itemsize == config.upstream_itemsize, alike
 
 
-def _bulk_fetch(form: RowForm) -> Callable[..., None]:
-    ALIGNED, PACKED, GROUP_ROWS = form.aligned and not form.by_units, form.packed, form.group_rows
-    SLICED_BY_UNITS, UNIT = form.by_units and form.slices > 1, form.vector_bytes
-    NEEDS_X, NEEDS_D, NEEDS_Z = form.needs_X, form.needs_upstream, form.needs_added
-    (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = form.pitch, form.slots
-    X_BYTES, D_BYTES = form.data_itemsize, form.upstream_itemsize
+def _bulk_fetch(config: RowConfig) -> Callable[..., None]:
+    ALIGNED, PACKED, GROUP_ROWS = config.aligned and not config.by_units, config.packed, config.group_rows
+    SLICED_BY_UNITS, UNIT = config.by_units and config.slices > 1, config.vector_bytes
+    NEEDS_X, NEEDS_D, NEEDS_Z = config.needs_X, config.needs_upstream, config.needs_added
+    (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = config.pitch, config.slots
+    X_BYTES, D_BYTES = config.data_itemsize, config.upstream_itemsize
     COPIES = 1 if GROUP_ROWS == 1 or PACKED else GROUP_ROWS
-    WITHIN, (D_ALIKE, Z_ALIKE) = LINE - 16 if form.by_lines else 0, _alike(form)
-    ROW = int64 if form.long_rows else int32
-    row_address = i.row_address_long if form.long_rows else i.row_address
+    WITHIN, (D_ALIKE, Z_ALIKE) = LINE - 16 if config.by_lines else 0, _alike(config)
+    ROW = int64 if config.long_rows else int32
+    row_address = i.row_address_long if config.long_rows else i.row_address
     spanned = bytes_spanned()
 
     @device_function
@@ -202,15 +204,15 @@ def _bulk_fetch(form: RowForm) -> Callable[..., None]:
     return fetch
 
 
-def _thread_fetch(form: RowForm) -> Callable[..., None]:
+def _thread_fetch(config: RowConfig) -> Callable[..., None]:
     """Every thread copies its own vectors of one row; nobody else reads them."""
-    ASYNC, WIDTH, LANES, VECTORS = form.source == "async", form.width, form.lanes, form.vectors
-    CERTAIN_VECTORS, NEEDS_X, NEEDS_D = form.certain_vectors, form.needs_X, form.needs_upstream
-    NEEDS_Z = form.needs_added
-    (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = form.pitch, form.slots
-    X_VECTOR, D_VECTOR = WIDTH * form.data_itemsize, WIDTH * form.upstream_itemsize
-    ROW = int64 if form.long_rows else int32
-    row_address = i.row_address_long if form.long_rows else i.row_address
+    ASYNC, WIDTH, LANES, VECTORS = config.source == "async", config.width, config.lanes, config.vectors
+    CERTAIN_VECTORS, NEEDS_X, NEEDS_D = config.certain_vectors, config.needs_X, config.needs_upstream
+    NEEDS_Z = config.needs_added
+    (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = config.pitch, config.slots
+    X_VECTOR, D_VECTOR = WIDTH * config.data_itemsize, WIDTH * config.upstream_itemsize
+    ROW = int64 if config.long_rows else int32
+    row_address = i.row_address_long if config.long_rows else i.row_address
     copy_X = i.async_copy(min(16, X_VECTOR)) if ASYNC else None
     copy_D = i.async_copy(min(16, D_VECTOR)) if ASYNC else None
 

@@ -14,18 +14,18 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
-from gradkern.ops.layer_norm.cuda.form import LayerNormForm
-from gradkern.ops.layer_norm.cuda.row_form import RowForm
+from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
+from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
 __all__ = ["group_barrier", "pair_exchange", "row_sums"]
 
 
-def group_barrier(form: RowForm) -> Callable[[int], None]:
+def group_barrier(config: RowConfig) -> Callable[[int], None]:
     """The device function wait(group): until all threads of this group of warps, which takes the same rows, are here.
 
     A multiprocessor has room for few blocks that take all 16 barriers, so those of few groups name theirs.
     """
-    GROUPS, GROUP_THREADS = form.warp_groups, form.group_threads
+    GROUPS, GROUP_THREADS = config.warp_groups, config.group_threads
     first, second, third, fourth = (i.barrier_number(1 + number) for number in range(4))
 
     @device_function
@@ -46,17 +46,17 @@ def group_barrier(form: RowForm) -> Callable[[int], None]:
     return wait
 
 
-def pair_exchange(form: RowForm) -> Callable[..., int]:
+def pair_exchange(config: RowConfig) -> Callable[..., int]:
     """The device function exchange(pair, pairs, arrived, buffer, parity, group, warp, warp_lane, slice_): every warp of
     a row gives its pair; returns the address where all of them then lie, in the order of slices and warps.
 
     They go through the exchange buffer `buffer` at address `pairs`; arrived: a cluster's transaction barriers, `parity`
     theirs.
     """
-    SLICES, WARPS, wait_for_group = form.slices, form.group_threads // 32, group_barrier(form)
-    CLUSTER, SLOTS, PAIR = form.cluster, form.exchange_slots, 2 * form.itemsize
-    store_pair = i.storer("shared", form.compute, 2)
-    send_pair = i.send_pair_double if form.compute == "float64" else i.send_pair
+    SLICES, WARPS, wait_for_group = config.slices, config.group_threads // 32, group_barrier(config)
+    CLUSTER, SLOTS, PAIR = config.cluster, config.exchange_slots, 2 * config.itemsize
+    store_pair = i.storer("shared", config.compute, 2)
+    send_pair = i.send_pair_double if config.compute == "float64" else i.send_pair
 
     @device_function
     def exchange(
@@ -93,7 +93,7 @@ def pair_exchange(form: RowForm) -> Callable[..., int]:
     return exchange
 
 
-def row_sums(form: LayerNormForm) -> tuple[Callable[..., None], Callable[..., None], Callable[..., None]]:
+def row_sums(config: LayerNormConfig) -> tuple[Callable[..., None], Callable[..., None], Callable[..., None]]:
     """Three device functions that change `pair`, an array of s1 and s2, so that each thread has the row's:
 
     over_lanes(pair)                        of the pairs of a row's threads in one warp
@@ -101,13 +101,19 @@ def row_sums(form: LayerNormForm) -> tuple[Callable[..., None], Callable[..., No
                                             of the pairs of warps; the arguments are those of an exchange
     from_memory(pair, row_sums, row, warp_lane)   of what the launch before has left of every slice
     """
-    LANES, SLICES, CENTRED, SLOTS, PAIR = form.lanes, form.slices, form.centred, form.exchange_slots, 2 * form.itemsize
-    DOUBLE = form.compute == "float64"
+    LANES, SLICES, CENTRED, SLOTS, PAIR = (
+        config.lanes,
+        config.slices,
+        config.centred,
+        config.exchange_slots,
+        2 * config.itemsize,
+    )
+    DOUBLE = config.compute == "float64"
     FLOAT = float64 if DOUBLE else float32
-    load_pair, load_4 = i.loader("shared", form.compute, 2), i.loader("shared", form.compute, 4)
-    load_global_pair = i.loader("global", form.compute, 2)
+    load_pair, load_4 = i.loader("shared", config.compute, 2), i.loader("shared", config.compute, 4)
+    load_global_pair = i.loader("global", config.compute, 2)
     shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
-    exchange = pair_exchange(form)
+    exchange = pair_exchange(config)
 
     @device_function
     def butterfly(pair: Any, lanes: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradkern.ops.layer_norm.cuda.row_form import LINE, RowForm
+from gradkern.ops.layer_norm.cuda.row_config import LINE, RowConfig
 
 __all__ = ["LEAST_SLICE", "begins_within_lines", "clusters", "placed", "uncoalesced"]
 
@@ -11,14 +11,14 @@ LEAST_SLICE = 4096  # bytes of a row: of less, blocks of a cluster wait for each
 _PLACED = {1: 1.0, 2: 1.0, 3: 0.89, 4: 0.91, 6: 0.78, 8: 0.91, 16: 0.85}
 
 
-def begins_within_lines(form: RowForm, columns: int) -> bool:
-    """`form.by_lines`, once it is known how many rows a group takes at once: end to end they may all begin with a line,
-    and apart they have places of their own.
+def begins_within_lines(config: RowConfig, columns: int) -> bool:
+    """`config.by_lines`, once it is known how many rows a group takes at once: end to end they may all begin with a
+    line, and apart they have places of their own.
     """
-    if form.group_rows == 1 or not form.by_lines:
-        return form.by_lines
-    sizes = (form.data_itemsize, form.upstream_itemsize)
-    return form.packed and any(form.group_rows * columns * each % LINE for each in sizes)
+    if config.group_rows == 1 or not config.by_lines:
+        return config.by_lines
+    sizes = (config.data_itemsize, config.upstream_itemsize)
+    return config.packed and any(config.group_rows * columns * each % LINE for each in sizes)
 
 
 def uncoalesced(lanes: int, access: int) -> float:
@@ -28,10 +28,10 @@ def uncoalesced(lanes: int, access: int) -> float:
     return max(0.0, 64 / (lanes * access) - 1)
 
 
-def clusters(form: RowForm, columns: int, processors: int) -> int:
+def clusters(config: RowConfig, columns: int, processors: int) -> int:
     """How many the device should have room for at a time, of one block for each of a row's slices."""
-    period = form.period(columns)
-    return placed(form.slices, processors) // form.slices // period * period
+    period = config.period(columns)
+    return placed(config.slices, processors) // config.slices // period * period
 
 
 def placed(slices: int, processors: int) -> int:

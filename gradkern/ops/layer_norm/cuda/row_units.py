@@ -1,4 +1,4 @@
-"""Where rows by units lie (see RowForm): a block takes rows of one shift, and its threads have fixed columns."""
+"""Where rows by units lie (see RowConfig): a block takes rows of one shift, and its threads have fixed columns."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from numba.cuda import int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
-from gradkern.ops.layer_norm.cuda.row_form import RowForm
+from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
 __all__ = ["row_units"]
 
 
-def row_units(form: RowForm) -> tuple[Callable[..., Any], Callable[..., int]]:
+def row_units(config: RowConfig) -> tuple[Callable[..., Any], Callable[..., int]]:
     """Two device functions:
 
     place_of(block, first_column, slice_columns, columns)
@@ -23,8 +23,8 @@ def row_units(form: RowForm) -> tuple[Callable[..., Any], Callable[..., int]]:
     elements_inside(lane, start, end)
         a bit for each of the thread's elements: it is one of those from `start` to `end` of the slice
     """
-    WIDTH, LANES, VECTORS = form.width, form.lanes, form.vectors
-    ROW = int64 if form.long_rows else int32
+    WIDTH, LANES, VECTORS = config.width, config.lanes, config.vectors
+    ROW = int64 if config.long_rows else int32
 
     @device_function
     def place_of(block: int, first_column: int, slice_columns: int, columns: int) -> tuple[int, int, int, int]:

@@ -1,4 +1,4 @@
-"""Which threads own which columns: the numbers of a LayerNormForm, from the shape, the types and the device.
+"""Which threads own which columns: the numbers of a LayerNormConfig, from the shape, the types and the device.
 
 Every way to give a row's columns to threads is weighed by a model of what it takes (`times`). The limits say what was
 measured on an H200 with a cold L2: at most 512 threads on a multiprocessor, and at most 110 KB of rows in flight and
@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import log2
 
 from gradkern.cuda.device_code.columns import last_step, up
-from gradkern.ops.layer_norm.cuda.form import LayerNormForm
+from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
 from gradkern.ops.layer_norm.cuda.row_tiling import LEAST_SLICE, begins_within_lines, clusters
 from gradkern.ops.layer_norm.cuda.times import CUT, staying_loss
 
@@ -32,42 +32,44 @@ _MOST_IN_TUPLE = 48  # blocks, one for each slice and shift: of more, too many h
 
 
 def choose(
-    form: LayerNormForm,
+    config: LayerNormConfig,
     columns: int,
     rows: int,
     processors: int,
     shared_bytes: int,
-    units: Sequence[LayerNormForm] = (),
-) -> LayerNormForm:
-    """`form` with its threads, slices, stages and final sums filled in; width, types and source are given. units: the
+    units: Sequence[LayerNormConfig] = (),
+) -> LayerNormConfig:
+    """`config` with its threads, slices, stages and final sums filled in; width, types and source are given. units: the
     same by units of memory, where rows may go so.
     """
-    every = [each for given in (*units, form) for each in _with_columns(given, columns, processors, shared_bytes)]
+    every = [each for given in (*units, config) for each in _with_columns(given, columns, processors, shared_bytes)]
     full = [each for each in every if each.slices * each.most_columns <= _MOST_IDLE * columns]
     grouped = [_with_groups(each, columns, shared_bytes) for each in full or every]
     for best in sorted(grouped, key=lambda each: staying_loss(each, columns, rows, processors)):
         chosen = _finished(best, columns, processors, shared_bytes)
         if chosen.shared_bytes <= _of_a_block(chosen, shared_bytes):
             return chosen
-    return _finished(_very_wide(form, columns, shared_bytes), columns, processors, shared_bytes)
+    return _finished(_very_wide(config, columns, shared_bytes), columns, processors, shared_bytes)
 
 
-def _with_columns(form: LayerNormForm, columns: int, processors: int, shared_bytes: int) -> Iterator[LayerNormForm]:
+def _with_columns(
+    config: LayerNormConfig, columns: int, processors: int, shared_bytes: int
+) -> Iterator[LayerNormConfig]:
     """The ways to give a row's columns to threads for which there are registers and shared memory."""
-    registers = form.itemsize // 4  # of one value
-    widest, in_clusters = form.widest, form.source == "bulk"
+    registers = config.itemsize // 4  # of one value
+    widest, in_clusters = config.widest, config.source == "bulk"
     for slices in CUT if in_clusters else (1,):
-        slice_columns = replace(form, slices=slices).slice_columns(columns)
+        slice_columns = replace(config, slices=slices).slice_columns(columns)
         if slice_columns * (slices - 1) >= columns or (slices > 1 and slice_columns * widest < LEAST_SLICE):
             continue
-        for width, values in _vectors(form):
+        for width, values in _vectors(config):
             lanes = -(-slice_columns // values)
-            lanes = up(lanes, 32) if lanes > 16 or form.by_units else 1 << (lanes - 1).bit_length()
+            lanes = up(lanes, 32) if lanes > 16 or config.by_units else 1 << (lanes - 1).bit_length()
             lanes = up(lanes, 64) if lanes > 384 and registers == 2 else lanes  # 416 lanes spill registers
-            if lanes > _MOST_THREADS or _spills(form, slices, lanes, width, values):
+            if lanes > _MOST_THREADS or _spills(config, slices, lanes, width, values):
                 continue
-            chosen = replace(form, slices=slices, lanes=lanes, vectors=values // width)
-            chosen = replace(chosen, width=width, scale_width=min(form.scale_width, width))
+            chosen = replace(config, slices=slices, lanes=lanes, vectors=values // width)
+            chosen = replace(chosen, width=width, scale_width=min(config.scale_width, width))
             # without clusters the other way would be to read all rows twice
             few_values = not in_clusters and chosen.per_thread * registers * (3 + chosen.sums) <= 128
             if not few_values and not _has_registers(chosen, shared_bytes):
@@ -78,68 +80,68 @@ def _with_columns(form: LayerNormForm, columns: int, processors: int, shared_byt
                 yield chosen
 
 
-def _spills(form: LayerNormForm, slices: int, lanes: int, width: int, values: int) -> bool:
-    """Registers, of forms that _registers has room for: units in clusters, and single elements of the invertible norm,
-    which took 1.6 times as long where it was timed.
+def _spills(config: LayerNormConfig, slices: int, lanes: int, width: int, values: int) -> bool:
+    """Registers, of configs that _registers has room for: units in clusters, and single elements of the invertible
+    norm, which took 1.6 times as long where it was timed.
     """
-    single = form.invertible and width == 1 and lanes <= (32 if form.widest == 2 else 16)
-    return (values > 16 and form.by_units and slices > 1) or (values > 12 and single)
+    single = config.invertible and width == 1 and lanes <= (32 if config.widest == 2 else 16)
+    return (values > 16 and config.by_units and slices > 1) or (values > 12 and single)
 
 
-def _vectors(form: LayerNormForm) -> Iterator[tuple[int, int]]:
+def _vectors(config: LayerNormConfig) -> Iterator[tuple[int, int]]:
     """Widths of vectors, and how many values a thread may have of a row then; vectors half as wide as alignment allows
     may waste fewer lanes.
     """
-    widest = form.widest
-    halves = form.width // 2 if form.width * widest == 16 and form.width > 1 and not form.by_units else 0
-    for width in (form.width, halves):
+    widest = config.widest
+    halves = config.width // 2 if config.width * widest == 16 and config.width > 1 and not config.by_units else 0
+    for width in (config.width, halves):
         for values in _SINGLE if width == 1 and widest == 2 else _VALUES[widest]:
             if width and values % width == 0:
                 yield width, values
 
 
-def _very_wide(form: LayerNormForm, columns: int, shared_bytes: int) -> LayerNormForm:
+def _very_wide(config: LayerNormConfig, columns: int, shared_bytes: int) -> LayerNormConfig:
     """Rows of which no block's registers hold a slice."""
-    registers, in_clusters = form.itemsize // 4, form.source == "bulk"
+    registers, in_clusters = config.itemsize // 4, config.source == "bulk"
     if in_clusters:  # the ring is read twice
-        chosen = replace(form, slices=16, lanes=512, row_in_registers=False)
-        chosen = replace(chosen, vectors=-(-chosen.slice_columns(columns) // (form.width * 512)))
+        chosen = replace(config, slices=16, lanes=512, row_in_registers=False)
+        chosen = replace(chosen, vectors=-(-chosen.slice_columns(columns) // (config.width * 512)))
         # Sums may take 32 of a thread's 128 registers; or 64 if rows lie in a ring, in vectors of 8, so that all else
         # needs few, and X_grad is wanted: without it, the two launches below are one that reads its rows once, too.
-        roomy = form.width == 8 and replace(chosen, stages=2).shared_bytes <= shared_bytes and form.makes_X_grad
-        if chosen.per_thread * registers * form.sums <= (64 if roomy else 32):
+        roomy = config.width == 8 and replace(chosen, stages=2).shared_bytes <= shared_bytes and config.makes_X_grad
+        if chosen.per_thread * registers * config.sums <= (64 if roomy else 32):
             return chosen
-    most = max(1, 16 // registers // form.width)  # any number of columns: two launches, slices in separate blocks
-    slices = -(-columns // (256 * most * form.width))
-    phase = "apply" if slices > 1 else form.phase
-    chosen = replace(form, slices=slices, lanes=256, vectors=most, phase=phase)
+    most = max(1, 16 // registers // config.width)  # any number of columns: two launches, slices in separate blocks
+    slices = -(-columns // (256 * most * config.width))
+    phase = "apply" if slices > 1 else config.phase
+    chosen = replace(config, slices=slices, lanes=256, vectors=most, phase=phase)
     return replace(chosen, warp_groups=_most_groups(chosen, shared_bytes))
 
 
-def _with_groups(form: LayerNormForm, columns: int, shared_bytes: int) -> LayerNormForm:
-    """As many groups as there are registers for; one less where they are many: 103 forms of random gradients took 0.99
-    of the time then (0.95 to 1.05) on an H200. Or as many in two blocks of a multiprocessor, where both have several
-    or elements are not of 2 bytes: 94 forms took 0.984 (0.87 to 1.03).
+def _with_groups(config: LayerNormConfig, columns: int, shared_bytes: int) -> LayerNormConfig:
+    """As many groups as there are registers for; one less where they are many: 103 configs of random gradients took
+    0.99 of the time then (0.95 to 1.05) on an H200. Or as many in two blocks of a multiprocessor, where both have
+    several or elements are not of 2 bytes: 94 configs took 0.984 (0.87 to 1.03).
     """
-    most = _most_groups(form, shared_bytes)
-    chosen = replace(form, warp_groups=most - (most >= _MANY_GROUPS))
-    two = replace(form, blocks_per_processor=2)
-    if 2 * form.group_threads <= _MOST_THREADS and _has_registers(two, shared_bytes):
+    most = _most_groups(config, shared_bytes)
+    chosen = replace(config, warp_groups=most - (most >= _MANY_GROUPS))
+    two = replace(config, blocks_per_processor=2)
+    if 2 * config.group_threads <= _MOST_THREADS and _has_registers(two, shared_bytes):
         half = _most_groups(two, shared_bytes)
-        if 2 * half >= chosen.warp_groups and (half > 1 or form.widest > 2):
+        if 2 * half >= chosen.warp_groups and (half > 1 or config.widest > 2):
             chosen = replace(two, warp_groups=half)
     return _with_fewer_warps(chosen, columns)
 
 
-def _most_groups(form: LayerNormForm, shared_bytes: int) -> int:
+def _most_groups(config: LayerNormConfig, shared_bytes: int) -> int:
     """For which there are registers, or one."""
-    groups = _MOST_THREADS // (form.group_threads * form.blocks_per_processor)
-    while groups > 1 and not _has_registers(replace(form, warp_groups=groups), shared_bytes):
+    groups = _MOST_THREADS // (config.group_threads * config.blocks_per_processor)
+    while groups > 1 and not _has_registers(replace(config, warp_groups=groups), shared_bytes):
         groups -= 1
     return max(1, groups)
 
 
-def _finished(chosen: LayerNormForm, columns: int, processors: int, shared_bytes: int) -> LayerNormForm:
+def _finished(chosen: LayerNormConfig, columns: int, processors: int, shared_bytes: int) -> LayerNormConfig:
     """A candidate with its stages and final sums."""
     chosen = replace(chosen, by_lines=begins_within_lines(chosen, columns))
     stage = chosen.warp_groups * chosen.blocks_per_processor * sum(chosen.filled)
@@ -160,47 +162,47 @@ def _finished(chosen: LayerNormForm, columns: int, processors: int, shared_bytes
     return chosen
 
 
-def _with_last_step(form: LayerNormForm, processors: int) -> LayerNormForm:
+def _with_last_step(config: LayerNormConfig, processors: int) -> LayerNormConfig:
     """With its final sums, as of 132 multiprocessors, 66 or 264: boards of one architecture take the same kernels."""
-    blocks = round(132 * 2.0 ** round(log2(processors / 132))) * form.blocks_per_processor
-    results = form.sums * form.slices * form.most_columns
-    chunk, ahead = last_step(results, -(-blocks // form.slices), form.threads, blocks)
-    return replace(form, chunk=chunk, ahead=ahead)
+    blocks = round(132 * 2.0 ** round(log2(processors / 132))) * config.blocks_per_processor
+    results = config.sums * config.slices * config.most_columns
+    chunk, ahead = last_step(results, -(-blocks // config.slices), config.threads, blocks)
+    return replace(config, chunk=chunk, ahead=ahead)
 
 
-def _with_fewer_warps(form: LayerNormForm, columns: int) -> LayerNormForm:
+def _with_fewer_warps(config: LayerNormConfig, columns: int) -> LayerNormConfig:
     """Twice the values of 2 bytes a thread where one group alone has a row's slice: its warps wait less for each other.
     17 random gradients of 20 to 800 MB took 0.955 of the time in the median on an H200 (0.905 to 1.026), 16 on an H100
     0.976. Without a mean it is as long; with fewer lanes longer, and in float64, where registers spill.
     """
-    alone = form.warp_groups == 1 and form.slices > 1 and form.phase == "fused" and form.row_in_registers
-    if not alone or form.widest > 2 or form.per_thread != 16 or not form.centred or form.sums != 2:
-        return form
-    lanes = up(-(-form.slice_columns(columns) // 32), 32)
-    return replace(form, lanes=lanes, vectors=32 // form.width) if lanes in _ALONE else form
+    alone = config.warp_groups == 1 and config.slices > 1 and config.phase == "fused" and config.row_in_registers
+    if not alone or config.widest > 2 or config.per_thread != 16 or not config.centred or config.sums != 2:
+        return config
+    lanes = up(-(-config.slice_columns(columns) // 32), 32)
+    return replace(config, lanes=lanes, vectors=32 // config.width) if lanes in _ALONE else config
 
 
-def _of_a_block(form: LayerNormForm, shared_bytes: int) -> int:
+def _of_a_block(config: LayerNormConfig, shared_bytes: int) -> int:
     """Of a multiprocessor's shared memory, where it has several blocks."""
-    return (shared_bytes + _RESERVED) // form.blocks_per_processor - _RESERVED
+    return (shared_bytes + _RESERVED) // config.blocks_per_processor - _RESERVED
 
 
-def _registers(form: LayerNormForm, small: bool) -> int:
+def _registers(config: LayerNormConfig, small: bool) -> int:
     """What a thread needs, so that none spills: sums, a row's values and scales, and the rest, which is more where sums
     go through more than two warps or a warp has several rows, and then still more on a small device. The compiler makes
     do with less where vectors are a row's, and neither they nor the sums are many.
     """
-    each = form.sums + (2 if form.row_in_registers else 0) + (1 if form.scale_in_registers else 0)
-    rest = 76 if form.itemsize == 8 and form.per_thread >= 12 else 60
-    if form.scale_in_registers:
-        rest = 36 if 32 <= form.lanes <= 64 else 52 if small else 44
-        if form.phase == "fused" and not form.by_units and form.per_thread <= 16 and form.sums < 3:
+    each = config.sums + (2 if config.row_in_registers else 0) + (1 if config.scale_in_registers else 0)
+    rest = 76 if config.itemsize == 8 and config.per_thread >= 12 else 60
+    if config.scale_in_registers:
+        rest = 36 if 32 <= config.lanes <= 64 else 52 if small else 44
+        if config.phase == "fused" and not config.by_units and config.per_thread <= 16 and config.sums < 3:
             rest -= 16
-    rest += 8 if "X_grad_sum" in form.outputs and form.phase == "apply" else 0
-    return up(max(form.per_thread * (form.itemsize // 4) * each + rest, 64), 8)
+    rest += 8 if "X_grad_sum" in config.outputs and config.phase == "apply" else 0
+    return up(max(config.per_thread * (config.itemsize // 4) * each + rest, 64), 8)
 
 
-def _has_registers(form: LayerNormForm, shared_bytes: int) -> bool:
+def _has_registers(config: LayerNormConfig, shared_bytes: int) -> bool:
     """They are given to four warps alike. Where they spilled, rows took up to 1.5 times as long."""
-    threads = up(form.threads * form.blocks_per_processor, 128)
-    return threads * _registers(form, shared_bytes < _SMALL) <= _REGISTERS
+    threads = up(config.threads * config.blocks_per_processor, 128)
+    return threads * _registers(config, shared_bytes < _SMALL) <= _REGISTERS

@@ -7,11 +7,11 @@ from typing import Any
 
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import ITEMSIZE
-from gradkern.cuda.launch import Launch, kernel_of_form
+from gradkern.cuda.launch import Launch, kernel_of_config
 from gradkern.cuda.scratch import scratch
-from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS, DepthwiseForm
+from gradkern.ops.conv.cuda.depthwise.config import ARGUMENTS, DepthwiseConfig
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
-from gradkern.ops.conv.cuda.depthwise.tiling import form_of, forms
+from gradkern.ops.conv.cuda.depthwise.tiling import config_of, configs
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.search.candidate import Note, Unfit
 
@@ -24,19 +24,19 @@ _ALONE = 3  # with so many warps a multiprocessor does half of what it can
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[Depthwise]:
-    """The kernel for this problem, in the two forms that promise most, and at times a third; raises Unfit where it has
-    none.
+    """The kernel for this problem, in the two configs that promise most, and at times a third; raises Unfit where it
+    has none.
     """
     depthwise = DepthwiseProblem.of(problem)
-    for form in forms(depthwise, device, most=2):
-        yield Depthwise(form, device, depthwise.images)
+    for config in configs(depthwise, device, most=2):
+        yield Depthwise(config, device, depthwise.images)
 
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> Depthwise:
     """The candidate that had this recipe."""
     depthwise = DepthwiseProblem.of(problem)
     (rows, columns), (down, across) = recipe["held"], recipe["threads"]
-    form = form_of(
+    config = config_of(
         depthwise,
         (rows, columns),
         (down, across),
@@ -46,7 +46,7 @@ def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> Dept
         recipe["width"],
         recipe["around"],
     )
-    return Depthwise(form.resident(recipe["blocks"]), device, depthwise.images)
+    return Depthwise(config.resident(recipe["blocks"]), device, depthwise.images)
 
 
 class Depthwise:
@@ -55,50 +55,50 @@ class Depthwise:
     origin = "gradkern depthwise"
     notes: frozenset[Note] = frozenset({"compiles_once"})
 
-    def __init__(self, form: DepthwiseForm, device: Device, images: int) -> None:
-        self.form, self.device, self.images = form, device, images
+    def __init__(self, config: DepthwiseConfig, device: Device, images: int) -> None:
+        self.config, self.device, self.images = config, device, images
         self.workspace = 0
         self._launch: Launch | None = None
-        rows, columns = form.rows, form.columns
+        rows, columns = config.rows, config.columns
         self.name = (
-            f"depthwise_{rows.held}x{columns.held}{f'x{form.width}' if form.width > 1 else ''}"
-            f"_threads{form.lanes}x{rows.threads}x{columns.threads}_stages{form.stages}"
-            f"{'_around' if any(form.shifted) else ''}"
+            f"depthwise_{rows.held}x{columns.held}{f'x{config.width}' if config.width > 1 else ''}"
+            f"_threads{config.lanes}x{rows.threads}x{columns.threads}_stages{config.stages}"
+            f"{'_around' if any(config.shifted) else ''}"
         )
         self.recipe = {
             "held": [rows.held, columns.held],
             "threads": [rows.threads, columns.threads],
-            "channels": form.channels,
-            "width": form.width,
-            "around": any(form.shifted),
-            "stages": form.stages,
-            "blocks": form.blocks_per_processor,
+            "channels": config.channels,
+            "width": config.width,
+            "around": any(config.shifted),
+            "stages": config.stages,
+            "blocks": config.blocks_per_processor,
         }
 
     def prepare(self) -> None:
         if self._launch is not None:
             return
-        form = self.form
+        config = self.config
         builder = "gradkern.ops.conv.cuda.depthwise.kernel:build"
-        kernel = kernel_of_form(self.device, builder, form, arguments=len(ARGUMENTS))
-        resident = kernel.resident_blocks(form.threads)
+        kernel = kernel_of_config(self.device, builder, config, arguments=len(ARGUMENTS))
+        resident = kernel.resident_blocks(config.threads)
         if not resident:
-            raise Unfit(f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits")
-        chunks = _chunks(form, self.images * form.units, resident, self.device.processors)
-        sums = not form.writes_strip
+            raise Unfit(f"no block of {config.threads} threads and {config.shared_bytes} bytes of shared memory fits")
+        chunks = _chunks(config, self.images * config.units, resident, self.device.processors)
+        sums = not config.writes_strip
         arguments = [{"images": self.images, "chunks": chunks}.get(name, 0) for name in ARGUMENTS]
         if sums:
-            self.workspace = chunks * form.total_channels * form.all_taps * ITEMSIZE[form.compute]
+            self.workspace = chunks * config.total_channels * config.all_taps * ITEMSIZE[config.compute]
         addresses = range(ARGUMENTS.index("images"))
         self._launch = Launch(
-            kernel, min(form.parts * chunks, resident), form.threads, arguments, addresses, cooperative=sums
+            kernel, min(config.parts * chunks, resident), config.threads, arguments, addresses, cooperative=sums
         )
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         if self._launch is None:
             raise RuntimeError("prepare has not been called")
         counter = 0
-        if self.form.writes_strip:
+        if self.config.writes_strip:
             (source, filters, *bias), (strip,) = inputs, outputs
             workspace = bias[0] if bias else 0
         else:
@@ -107,17 +107,17 @@ class Depthwise:
         self._launch((source, strip, filters, workspace, counter), stream)
 
 
-def _chunks(form: DepthwiseForm, units: int, resident: int, processors: int) -> int:
+def _chunks(config: DepthwiseConfig, units: int, resident: int, processors: int) -> int:
     """Into how many parts to cut the tiles of all images: many enough to fill the device, all ending at one time."""
-    most = min(units, max(1, (4 * resident if form.writes_strip else resident) // form.parts))
-    warps = -(-form.threads // 32)
+    most = min(units, max(1, (4 * resident if config.writes_strip else resident) // config.parts))
+    warps = -(-config.threads // 32)
     ends = _START
-    if form.gradient == "dW":  # partial sums are written and read
-        ends += 2 * form.channels * form.taps * ITEMSIZE[form.compute] / form.stage_bytes
+    if config.gradient == "dW":  # partial sums are written and read
+        ends += 2 * config.channels * config.taps * ITEMSIZE[config.compute] / config.stage_bytes
 
     def seconds(chunks: int) -> float:
         """What the busiest multiprocessor takes, in tiles, the longer the fewer warps it has at once."""
-        blocks = -(-form.parts * chunks // processors)
+        blocks = -(-config.parts * chunks // processors)
         warps_at_once = min(blocks, resident // processors) * warps
         return blocks * (-(-units // chunks) + ends) * (1 + _ALONE / warps_at_once)
 

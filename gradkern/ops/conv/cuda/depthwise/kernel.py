@@ -1,4 +1,4 @@
-"""The kernel of a depthwise convolution's dX, dW or Y. `build(form)` binds the constants of DepthwiseForm.
+"""The kernel of a depthwise convolution's dX, dW or Y. `build(config)` binds the constants of DepthwiseConfig.
 
     dX[i] = sum over taps k and o with o * stride + k * dilation - begin = i of dY[o] * W[k]
     dW[k] = sum over images and o of dY[o] * X[o * stride + k * dilation - begin]
@@ -17,8 +17,8 @@ copied, so that a position's first channel lies in shared memory as far from a v
 How far follows from its address. An image has at most eight such distances, so a thread computes the place of its
 window for each of them, once a tile, and an element is read from the place of its own distance.
 
-A thread may have two channels of 16 bits (form.width): one access moves both. Then all of its arrays hold the two side
-by side.
+A thread may have two channels of 16 bits (config.width): one access moves both. Then all of its arrays hold the two
+side by side.
 
 Planes of a third axis pass one after another: a plane of dX or Y meets those of the source in turn, one for each tap
 along depth, whose filter a thread loads then; of dW, blocks of their own have each such tap. Neighbouring blocks read
@@ -39,33 +39,38 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
-from gradkern.ops.conv.cuda.depthwise.form import ITEMSIZE, DepthwiseForm, SharedTile
+from gradkern.ops.conv.cuda.depthwise.config import ITEMSIZE, DepthwiseConfig, SharedTile
 from gradkern.ops.conv.cuda.depthwise.grid_sum import sums_over_blocks
 
 __all__ = ["build"]
 
 
-def build(form: DepthwiseForm) -> Callable[..., None]:
-    """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
-    ROWS, COLUMNS, STRIPS = form.rows, form.columns, form.strips
-    CHANNELS, TOTAL_CHANNELS, LAST, THREADS = form.channels, form.total_channels, form.channels_last, form.threads
-    PARTS, TILES, TILES_ACROSS, ACROSS = form.parts, form.tiles, COLUMNS.tiles, COLUMNS.threads
-    WIDTH, LANES = form.width, form.lanes
-    UNITS, TURNS, DEPTH_TAPS, DEEP = form.units, form.turns, form.depth.taps, not form.depth.single
-    SOURCE_PLANE, STRIP_PLANE, FILTER_PLANE = form.plane_strides
-    WRITES, STAGES, TAPS, HELD = form.writes_strip, form.stages, form.taps, form.held
-    STAGE, SOURCE_BYTES, RING, SHARED = form.stage_bytes, form.source_bytes, form.ring_bytes, form.shared_bytes
-    ITEM, SUM = form.itemsize, ITEMSIZE[form.compute]
-    SOURCE_IMAGE, SOURCE_CHANNEL, SOURCE_ROW, SOURCE_COLUMN = form.source_strides
-    STRIP_IMAGE, STRIP_CHANNEL, STRIP_ROW, STRIP_COLUMN = form.strip_strides
-    FILTER_CHANNEL, CHANNEL_TAPS = form.filter_strides[0], form.all_taps
-    ALL_TAPS = form.total_channels * CHANNEL_TAPS
-    DW, STAGED_OUT, ASYNC = not WRITES, WRITES and not LAST, form.asynchronous
-    BIASED, BIAS_CHANNEL = form.bias_stride is not None, form.bias_stride or 0
+def build(config: DepthwiseConfig) -> Callable[..., None]:
+    """The kernel for `config`, as a function that Numba compiles with every argument an int64."""
+    ROWS, COLUMNS, STRIPS = config.rows, config.columns, config.strips
+    CHANNELS, TOTAL_CHANNELS, LAST, THREADS = (
+        config.channels,
+        config.total_channels,
+        config.channels_last,
+        config.threads,
+    )
+    PARTS, TILES, TILES_ACROSS, ACROSS = config.parts, config.tiles, COLUMNS.tiles, COLUMNS.threads
+    WIDTH, LANES = config.width, config.lanes
+    UNITS, TURNS, DEPTH_TAPS, DEEP = config.units, config.turns, config.depth.taps, not config.depth.single
+    SOURCE_PLANE, STRIP_PLANE, FILTER_PLANE = config.plane_strides
+    WRITES, STAGES, TAPS, HELD = config.writes_strip, config.stages, config.taps, config.held
+    STAGE, SOURCE_BYTES, RING, SHARED = config.stage_bytes, config.source_bytes, config.ring_bytes, config.shared_bytes
+    ITEM, SUM = config.itemsize, ITEMSIZE[config.compute]
+    SOURCE_IMAGE, SOURCE_CHANNEL, SOURCE_ROW, SOURCE_COLUMN = config.source_strides
+    STRIP_IMAGE, STRIP_CHANNEL, STRIP_ROW, STRIP_COLUMN = config.strip_strides
+    FILTER_CHANNEL, CHANNEL_TAPS = config.filter_strides[0], config.all_taps
+    ALL_TAPS = config.total_channels * CHANNEL_TAPS
+    DW, STAGED_OUT, ASYNC = not WRITES, WRITES and not LAST, config.asynchronous
+    BIASED, BIAS_CHANNEL = config.bias_stride is not None, config.bias_stride or 0
     WINDOW = COLUMNS.span
-    FLOAT = float64 if form.compute == "float64" else float32
+    FLOAT = float64 if config.compute == "float64" else float32
 
-    source, strip = form.source, form.strip
+    source, strip = config.source, config.strip
     strip_shifts = strip.shifts if strip else 0
     WINDOW_SHIFTED, STRIP_SHIFTED = source.shifts > 0, strip_shifts > 0
     PLACES, STRIP_PLACES = max(1, source.shifts), max(1, strip_shifts)
@@ -83,37 +88,37 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
     ROW_SHIFT, COLUMN_SHIFT = ROWS.shift, COLUMNS.shift
 
     filter_offsets = tuple(
-        row * form.filter_strides[1] + column * form.filter_strides[2] + channel * FILTER_CHANNEL
+        row * config.filter_strides[1] + column * config.filter_strides[2] + channel * FILTER_CHANNEL
         for row in range(ROWS.taps)
         for column in range(COLUMNS.taps)
         for channel in range(WIDTH)
     )
-    load_filter = i.gatherer("global", form.dtype, filter_offsets)
+    load_filter = i.gatherer("global", config.dtype, filter_offsets)
     store_sums = i.scatterer(
-        "shared", form.compute, tuple(tap * THREADS * WIDTH * SUM for tap in range(TAPS)), width=WIDTH
+        "shared", config.compute, tuple(tap * THREADS * WIDTH * SUM for tap in range(TAPS)), width=WIDTH
     )
-    load_bias = i.gatherer("global", form.dtype, tuple(channel * BIAS_CHANNEL for channel in range(WIDTH)))
-    load_sum, store_partial = i.loader("shared", form.compute, 1), i.storer("global", form.compute, 1)
+    load_bias = i.gatherer("global", config.dtype, tuple(channel * BIAS_CHANNEL for channel in range(WIDTH)))
+    load_sum, store_partial = i.loader("shared", config.compute, 1), i.storer("global", config.compute, 1)
     add_over_blocks = sums_over_blocks(
         THREADS,
         TOTAL_CHANNELS,
         (DEPTH_TAPS, ROWS.taps, COLUMNS.taps),
-        (FILTER_CHANNEL, FILTER_PLANE, *form.filter_strides[1:]),
-        form.dtype,
-        form.native_bfloat16,
+        (FILTER_CHANNEL, FILTER_PLANE, *config.filter_strides[1:]),
+        config.dtype,
+        config.native_bfloat16,
     )
     store_zeros = i.storer("shared", "float32", 4)
     wait_for_copies = i.wait_for_copies(STAGES - 1)
     copy_source = _copy(
-        form, source, form.source_strides, ROWS.source, COLUMNS.source, COLUMNS.origin, ROWS.origin, inward=True
+        config, source, config.source_strides, ROWS.source, COLUMNS.source, COLUMNS.origin, ROWS.origin, inward=True
     )
     copy_strip = _copy(
-        form, strip or source, form.strip_strides, ROWS.strip, COLUMNS.strip, -COLUMNS.shift, -ROWS.shift, inward=DW
+        config, strip or source, config.strip_strides, ROWS.strip, COLUMNS.strip, -COLUMNS.shift, -ROWS.shift, inward=DW
     )
-    read_strip, write_strip = _strip_reader(form), _strip_writer(form)
+    read_strip, write_strip = _strip_reader(config), _strip_writer(config)
     find_window, find_strip = _places(source.shifts), _places(strip_shifts)
-    correlate = _in_turn([_window_row(form, row) for row in sorted(set(ROWS.meets.values()))])
-    plane_met = _plane_met(form)
+    correlate = _in_turn([_window_row(config, row) for row in sorted(set(ROWS.meets.values()))])
+    plane_met = _plane_met(config)
 
     @device_function
     def place_of(unit: int) -> tuple[int, int, int]:
@@ -294,10 +299,10 @@ def build(form: DepthwiseForm) -> Callable[..., None]:
     return kernel
 
 
-def _plane_met(form: DepthwiseForm) -> Callable[..., int]:
+def _plane_met(config: DepthwiseConfig) -> Callable[..., int]:
     """met(plane, tap): which of the source's planes this one of the strip's array meets at a tap along depth, or -1."""
-    SINGLE, SOURCE, STRIDE = form.depth.single, form.depth.source, form.depth.stride
-    DILATION, BEGIN, DX = form.depth.dilation, form.depth.begin, form.gradient == "dX"
+    SINGLE, SOURCE, STRIDE = config.depth.single, config.depth.source, config.depth.stride
+    DILATION, BEGIN, DX = config.depth.dilation, config.depth.begin, config.gradient == "dX"
 
     @device_function
     def met(plane: int, tap: int) -> int:
@@ -336,22 +341,22 @@ def _in_turn(steps: Sequence[Callable[..., None]]) -> Callable[..., None]:
     return both
 
 
-def _window_row(form: DepthwiseForm, row: int) -> Callable[..., None]:
+def _window_row(config: DepthwiseConfig, row: int) -> Callable[..., None]:
     """Read one row of the window, and add up all that it takes part in: step(sums, window, factors, places)."""
-    rows, columns, source = form.rows, form.columns, form.source
+    rows, columns, source = config.rows, config.columns, config.source
     used = sorted(set(columns.meets.values()))
     where = {column: index for index, column in enumerate(used)}
-    width, (row_step, column_step) = form.width, form.source_strides[2:]
+    width, (row_step, column_step) = config.width, config.source_strides[2:]
     read = i.gatherer_from(
-        form.dtype,
+        config.dtype,
         tuple(
             (
                 source.shift(row * row_step + column * column_step),
-                (row * source.pitch + column * source.step) * form.itemsize,
+                (row * source.pitch + column * source.step) * config.itemsize,
             )
             for column in used
         ),
-        form.width,
+        config.width,
     )
     table = []
     for (strip_row, tap_row), window_row in rows.meets.items():
@@ -359,7 +364,7 @@ def _window_row(form: DepthwiseForm, row: int) -> Callable[..., None]:
             for (strip_column, tap_column), column in columns.meets.items():
                 strip = strip_row * columns.held + strip_column
                 tap = tap_row * columns.taps + tap_column
-                sums, factor = (strip, tap) if form.writes_strip else (tap, strip)
+                sums, factor = (strip, tap) if config.writes_strip else (tap, strip)
                 for channel in range(width):
                     at = where[column] * width + channel
                     table.append((sums * width + channel, at, factor * width + channel))
@@ -391,35 +396,41 @@ def _places(shifts: int) -> Callable[..., None]:
     return find
 
 
-def _strip_offsets(form: DepthwiseForm, row_step: int, column_step: int) -> tuple[int, ...]:
+def _strip_offsets(config: DepthwiseConfig, row_step: int, column_step: int) -> tuple[int, ...]:
     return tuple(
-        row * row_step + column * column_step for row in range(form.rows.held) for column in range(form.columns.held)
+        row * row_step + column * column_step
+        for row in range(config.rows.held)
+        for column in range(config.columns.held)
     )
 
 
-def _strip_reader(form: DepthwiseForm) -> Callable[..., None]:
+def _strip_reader(config: DepthwiseConfig) -> Callable[..., None]:
     """read(values, places): a thread's strip of dY, for dW."""
-    tile = form.strip or form.source
-    offsets = _strip_offsets(form, tile.pitch * form.itemsize, tile.step * form.itemsize)
-    further = _strip_offsets(form, *form.strip_strides[2:])
-    return i.gatherer_from(form.dtype, tuple(zip(map(tile.shift, further), offsets, strict=True)), form.width)
+    tile = config.strip or config.source
+    offsets = _strip_offsets(config, tile.pitch * config.itemsize, tile.step * config.itemsize)
+    further = _strip_offsets(config, *config.strip_strides[2:])
+    return i.gatherer_from(config.dtype, tuple(zip(map(tile.shift, further), offsets, strict=True)), config.width)
 
 
-def _strip_writer(form: DepthwiseForm) -> Callable[..., None]:
+def _strip_writer(config: DepthwiseConfig) -> Callable[..., None]:
     """write(values, address, row, column, mine): a thread's strip of dX or Y."""
-    rows, columns = form.rows, form.columns
-    STAGED = form.strip is not None
-    if form.strip:
-        steps = form.strip.pitch * form.itemsize, form.strip.step * form.itemsize
+    rows, columns = config.rows, config.columns
+    STAGED = config.strip is not None
+    if config.strip:
+        steps = config.strip.pitch * config.itemsize, config.strip.step * config.itemsize
     else:
-        steps = form.strip_strides[2:]
+        steps = config.strip_strides[2:]
     scatter = i.scatterer(
-        "shared" if STAGED else "global", form.dtype, _strip_offsets(form, *steps), form.native_bfloat16, form.width
+        "shared" if STAGED else "global",
+        config.dtype,
+        _strip_offsets(config, *steps),
+        config.native_bfloat16,
+        config.width,
     )
     CLIPPED = not (STAGED or (rows.exact and columns.exact))
     limits = rows.strip, columns.strip
     scatter_inside = i.clipped_scatterer(
-        form.dtype, (rows.held, columns.held), steps, limits, form.native_bfloat16, form.width
+        config.dtype, (rows.held, columns.held), steps, limits, config.native_bfloat16, config.width
     )
 
     @device_function
@@ -436,7 +447,7 @@ def _strip_writer(form: DepthwiseForm) -> Callable[..., None]:
 
 
 def _copy(
-    form: DepthwiseForm, tile: SharedTile, strides: tuple[int, int, int, int], rows: int, columns: int,
+    config: DepthwiseConfig, tile: SharedTile, strides: tuple[int, int, int, int], rows: int, columns: int,
     first_column: int, first_row: int, inward: bool,
 ) -> Callable[..., None]:  # fmt: skip
     """copy(shared, global, thread, channels, first row, first column): a block's part of an array, or back.
@@ -447,9 +458,9 @@ def _copy(
     too, the first slot of every tile lies at a whole vector of the array. Of a tile with shifts the vectors are those
     around a position's channels.
     """
-    VECTOR, ITEM, THREADS, LAST = tile.vector, form.itemsize, form.threads, form.channels_last
-    BYTES, FLAT, INWARD = tile.vector * form.itemsize, tile.flat, inward
-    ASYNC, ZEROS = inward and form.asynchronous and BYTES >= 4, inward and form.tiles > 1
+    VECTOR, ITEM, THREADS, LAST = tile.vector, config.itemsize, config.threads, config.channels_last
+    BYTES, FLAT, INWARD = tile.vector * config.itemsize, tile.flat, inward
+    ASYNC, ZEROS = inward and config.asynchronous and BYTES >= 4, inward and config.tiles > 1
     SHIFTED = tile.shifts > 0
     _, CHANNEL, ROW, COLUMN = strides
     STEP, PITCH, PLANE, PLANES = tile.step * ITEM, tile.pitch * ITEM, tile.plane * ITEM, tile.planes
@@ -459,7 +470,7 @@ def _copy(
     BEFORE = first_column - tile.lead  # the column of the tile's first slot
     INSIDE = max(0, BEFORE), min(columns, first_column + tile.columns)
     FIRST_SLOT, FIRST_BYTE = (INSIDE[0] - BEFORE) // VECTOR, INSIDE[0] * ITEM
-    CUT, LEAD = form.columns.tiles > 1, tile.lead
+    CUT, LEAD = config.columns.tiles > 1, tile.lead
     if LAST:
         LINE = tile.columns * PARTS
     elif CUT:
@@ -472,15 +483,15 @@ def _copy(
     if not (LAST or CUT) and INSIDE[0] >= INSIDE[1]:
         BUSY = 0
     # without tiles it is known which rows lie inside
-    START, END = (0, tile.rows) if form.tiles > 1 else (max(0, -first_row), min(tile.rows, rows - first_row))
+    START, END = (0, tile.rows) if config.tiles > 1 else (max(0, -first_row), min(tile.rows, rows - first_row))
     STEPS = -(-(END - START) // AT_ONCE)
     RUN = rows * columns
     EVERY = PLANES * RUN // VECTOR
-    FLOAT = float64 if form.compute == "float64" else float32
+    FLOAT = float64 if config.compute == "float64" else float32
     copy_ahead = i.async_copy(BYTES) if ASYNC else None
     copy_around = i.copy_or_zeros(16) if SHIFTED else None
-    load = i.loader("global" if inward else "shared", form.dtype, VECTOR)
-    store = i.storer("shared" if inward else "global", form.dtype, VECTOR, form.native_bfloat16)
+    load = i.loader("global" if inward else "shared", config.dtype, VECTOR)
+    store = i.storer("shared" if inward else "global", config.dtype, VECTOR, config.native_bfloat16)
 
     @device_function
     def around(shared: int, there: int, part: int, here: int, inside: bool) -> None:

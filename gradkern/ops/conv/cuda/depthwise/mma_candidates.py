@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gradkern.cuda.device import Device
-from gradkern.ops.conv.cuda.depthwise.mma_tiling import forms
+from gradkern.ops.conv.cuda.depthwise.mma_tiling import configs
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 from gradkern.ops.conv.cuda.mma_candidate import MmaCandidate
 from gradkern.ops.conv.cuda.problem import Problem
@@ -18,11 +18,11 @@ OWN_KERNELS = True
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[DepthwiseMma]:
-    """The kernel with more and with fewer channels in a block; raises Unfit where it has no form."""
+    """The kernel with more and with fewer channels in a block; raises Unfit where it has no config."""
     depthwise = DepthwiseProblem.of(problem)
-    for form in forms(depthwise, device):
-        name = f"depthwise_mma_{form.channels}_channels"
-        yield DepthwiseMma(form, device, depthwise.images, name, {"channels": form.channels})
+    for config in configs(depthwise, device):
+        name = f"depthwise_mma_{config.channels}_channels"
+        yield DepthwiseMma(config, device, depthwise.images, name, {"channels": config.channels})
 
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> DepthwiseMma:

@@ -1,4 +1,4 @@
-"""The kernel of a depthwise convolution's dW on tensor cores. `build(form)` binds its constants; see MmaForm.
+"""The kernel of a depthwise convolution's dW on tensor cores. `build(config)` binds its constants; see MmaConfig.
 
     dW[k, l] = sum over images, rows h and columns w of dY[h, w] * X[h + k - begin, w + l - begin]
 
@@ -11,7 +11,7 @@ rows and blocks, but not yet over the columns b of a block:
 which is a product of matrices that sums over 16 pairs (h, j) at a time: two rows of eight blocks, narrow images side by
 side. For 7x7 taps 7 of its 16 multiply-adds are of use, and tensor cores have 16 times as many as the other units.
 
-How it goes: a block takes some channels of a run of rows of all images (see MmaForm), a few rows at a time. Threads
+How it goes: a block takes some channels of a run of rows of all images (see MmaConfig), a few rows at a time. Threads
 copy vectors of 8 channels to shared memory, each to a place of its own, some steps ahead; then they turn them over, so
 that two rows of one channel make a word, as products take them. A warp walks down its channels. Of X it holds the pairs
 of rows that a pair of dY meets, (0, 1), (2, 3) and so on; for each pair of dY it reads one more, and makes those
@@ -37,13 +37,21 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.conv.cuda.depthwise.grid_sum import sums_over_blocks
-from gradkern.ops.conv.cuda.depthwise.mma_form import BLOCK, OCTET, STAGES, STEP_ROWS, WARP_CHANNELS, WINDOW, MmaForm
+from gradkern.ops.conv.cuda.depthwise.mma_config import (
+    BLOCK,
+    OCTET,
+    STAGES,
+    STEP_ROWS,
+    WARP_CHANNELS,
+    WINDOW,
+    MmaConfig,
+)
 from gradkern.ops.conv.cuda.depthwise.turn_over import turner
 
 __all__ = ["build"]
 
 
-def _mover(form: MmaForm, array: Literal["X", "dY"]) -> tuple[Callable[..., Any], ...]:
+def _mover(config: MmaConfig, array: Literal["X", "dY"]) -> tuple[Callable[..., Any], ...]:
     """How X or dY reaches shared memory: four device functions.
 
     place(number)   of that thread: octet of channels, first of two rows of a step, image at a side, column; where
@@ -53,17 +61,17 @@ def _mover(form: MmaForm, array: Literal["X", "dY"]) -> tuple[Callable[..., Any]
                     that lie outside or are not mine; start: the address of the column in the first image
     turn(to, raw)   two rows of two columns of eight channels become, for each channel, a word of two rows a column
     """
-    THREADS, OCTETS, SIDES, PERIOD = form.threads, form.octets, form.sides, form.period
+    THREADS, OCTETS, SIDES, PERIOD = config.threads, config.octets, config.sides, config.period
     of_X = array == "X"
-    ROWS, COLUMNS = form.X if of_X else form.dY
-    IMAGE, ROW, COLUMN = form.X_strides if of_X else form.dY_strides
-    CHANNEL = 4 * (form.X_channel if of_X else form.dY_channel)
+    ROWS, COLUMNS = config.X if of_X else config.dY
+    IMAGE, ROW, COLUMN = config.X_strides if of_X else config.dY_strides
+    CHANNEL = 4 * (config.X_channel if of_X else config.dY_channel)
     PITCH, SIDE = (4 * each for each in (
-        (form.X_pitch, form.X_side) if of_X else (form.dY_pitch, form.dY_side)
+        (config.X_pitch, config.X_side) if of_X else (config.dY_pitch, config.dY_side)
     ))  # fmt: skip
-    LEAD, AHEAD = (4 * form.lead, form.ahead) if of_X else (0, 0)
-    FAR = -(-(form.warm_steps * STEP_ROWS + max(0, -AHEAD)) // PERIOD)
-    PAD, RAW, TWOS = 4 * form.octet_pad, 16 * THREADS, (COLUMNS + 1) // 2
+    LEAD, AHEAD = (4 * config.lead, config.ahead) if of_X else (0, 0)
+    FAR = -(-(config.warm_steps * STEP_ROWS + max(0, -AHEAD)) // PERIOD)
+    PAD, RAW, TWOS = 4 * config.octet_pad, 16 * THREADS, (COLUMNS + 1) // 2
     ACROSS, ODD = SIDES * TWOS, COLUMNS % 2 == 1
     copy, by_octets, by_period = i.copy_or_zeros(16), i.quotient_by(OCTETS), i.quotient_by(PERIOD)
     by_across, by_twos = i.quotient_by(ACROSS), i.quotient_by(TWOS)
@@ -104,15 +112,15 @@ def _mover(form: MmaForm, array: Literal["X", "dY"]) -> tuple[Callable[..., Any]
     return place, start, fetch, turner(RAW, CHANNEL, partner=2)
 
 
-def _rows(form: MmaForm, number: int) -> Callable[..., None]:
+def _rows(config: MmaConfig, number: int) -> Callable[..., None]:
     """multiply(sums, window, x, later_x, dy, later_dy): two rows of dY, number `number` of two steps, times all that
     they meet; of X comes the last pair of rows, to the place in the window of that which has passed. The others are
     where a thread's columns of the step begin, of the first four blocks and of the last four.
     """
-    PAIRS, ROW_TAPS = form.pairs, form.taps[0]
-    X_CHANNEL, DY_CHANNEL = 4 * form.X_channel, 4 * form.dY_channel
-    X_ROW, DY_ROW = (number % (STEP_ROWS // 2) * 4 * each for each in (form.X_pitch, form.dY_pitch))
-    load_word, multiply = i.word_loader("shared", 4), i.matrix_product(form.dtype)
+    PAIRS, ROW_TAPS = config.pairs, config.taps[0]
+    X_CHANNEL, DY_CHANNEL = 4 * config.X_channel, 4 * config.dY_channel
+    X_ROW, DY_ROW = (number % (STEP_ROWS // 2) * 4 * each for each in (config.X_pitch, config.dY_pitch))
+    load_word, multiply = i.word_loader("shared", 4), i.matrix_product(config.dtype)
     LAST = (number + PAIRS - 1) % PAIRS
 
     @device_function
@@ -167,17 +175,17 @@ def _of_step(rows: Sequence[Callable[..., None]]) -> Callable[..., None]:
     return of_step
 
 
-def build(form: MmaForm) -> Callable[..., None]:
-    """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
-    GROUPS, CHANNELS, TOTAL_CHANNELS, THREADS = form.groups, form.channels, form.total_channels, form.threads
-    SIDES, PERIOD, DY_ROWS, BLOCKS = form.sides, form.period, form.dY[0], form.blocks
+def build(config: MmaConfig) -> Callable[..., None]:
+    """The kernel for `config`, as a function that Numba compiles with every argument an int64."""
+    GROUPS, CHANNELS, TOTAL_CHANNELS, THREADS = config.groups, config.channels, config.total_channels, config.threads
+    SIDES, PERIOD, DY_ROWS, BLOCKS = config.sides, config.period, config.dY[0], config.blocks
     # shared memory: what is on its way | X, dY of even steps | X, dY of odd steps; here in bytes
-    STAGE, ARRAYS_AT, SHARED = 64 * THREADS, form.raw_bytes, form.shared_bytes
-    X_BYTES, ARRAYS, PAD = form.X_bytes, form.X_bytes + form.dY_bytes, 4 * form.octet_pad
-    X_CHANNEL, DY_CHANNEL = 4 * form.X_channel, 4 * form.dY_channel
-    X_SIDE, DY_SIDE, SHIFT = 4 * form.X_side, 4 * form.dY_side, 4 * (form.lead - form.begins[1])
-    PAIRS, ROW_TAPS, COLUMN_TAPS, TAPS = form.pairs, form.taps[0], form.taps[1], form.all_taps
-    WARM_STEPS, MATRIX, PITCH = form.warm_steps, 4 * form.matrix, 4 * form.sums_pitch
+    STAGE, ARRAYS_AT, SHARED = 64 * THREADS, config.raw_bytes, config.shared_bytes
+    X_BYTES, ARRAYS, PAD = config.X_bytes, config.X_bytes + config.dY_bytes, 4 * config.octet_pad
+    X_CHANNEL, DY_CHANNEL = 4 * config.X_channel, 4 * config.dY_channel
+    X_SIDE, DY_SIDE, SHIFT = 4 * config.X_side, 4 * config.dY_side, 4 * (config.lead - config.begins[1])
+    PAIRS, ROW_TAPS, COLUMN_TAPS, TAPS = config.pairs, config.taps[0], config.taps[1], config.all_taps
+    WARM_STEPS, MATRIX, PITCH = config.warm_steps, 4 * config.matrix, 4 * config.sums_pitch
     WORDS, SUMS = WARP_CHANNELS * PAIRS * 4, WARP_CHANNELS * ROW_TAPS * 4
     TURNS = STEP_ROWS % PAIRS  # of the window, after the STEP_ROWS pairs of two steps
 
@@ -185,15 +193,17 @@ def build(form: MmaForm) -> Callable[..., None]:
     by_groups, by_sides, by_blocks = i.quotient_by(GROUPS), i.quotient_by(SIDES), i.quotient_by(BLOCKS)
     by_step, by_octet, by_taps = i.quotient_by(STEP_ROWS), i.quotient_by(OCTET), i.quotient_by(COLUMN_TAPS)
     store_zeros = i.storer("shared", "float32", 4)
-    rows = [_rows(form, number) for number in range(STEP_ROWS)]  # two by two: those of an even step, then an odd one's
+    rows = [
+        _rows(config, number) for number in range(STEP_ROWS)
+    ]  # two by two: those of an even step, then an odd one's
     multiply_even, multiply_odd = _of_step(rows[: STEP_ROWS // 2]), _of_step(rows[STEP_ROWS // 2 :])
     store_sum, load_sum = i.storer("shared", "float32", 1), i.loader("shared", "float32", 1)
     store_partial = i.storer("global", "float32", 1)
-    place_X, start_X, fetch_X, turn_X = _mover(form, "X")
-    place_dY, start_dY, fetch_dY, turn_dY = _mover(form, "dY")
-    channel, row, column = form.dW_strides
+    place_X, start_X, fetch_X, turn_X = _mover(config, "X")
+    place_dY, start_dY, fetch_dY, turn_dY = _mover(config, "dY")
+    channel, row, column = config.dW_strides
     add_over_blocks = sums_over_blocks(
-        THREADS, TOTAL_CHANNELS, (1, *form.taps), (channel, 0, row, column), form.dtype, native_bfloat16=True
+        THREADS, TOTAL_CHANNELS, (1, *config.taps), (channel, 0, row, column), config.dtype, native_bfloat16=True
     )
 
     @device_function

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Launch, kernel_of_form
-from gradkern.ops.conv.cuda.depthwise.form import ARGUMENTS
-from gradkern.ops.conv.cuda.depthwise.mma_output_form import MmaOutputForm
-from gradkern.ops.conv.cuda.depthwise.mma_tiling import output_forms
+from gradkern.cuda.launch import Launch, kernel_of_config
+from gradkern.ops.conv.cuda.depthwise.config import ARGUMENTS
+from gradkern.ops.conv.cuda.depthwise.mma_output_config import MmaOutputConfig
+from gradkern.ops.conv.cuda.depthwise.mma_tiling import output_configs
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.search.candidate import Note, Unfit, with_recipe
@@ -23,10 +23,10 @@ _WAVES = 4  # of blocks, at most
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[DepthwiseMmaOutput]:
-    """The kernel with many and with few channels in a block; raises Unfit where it has no form."""
+    """The kernel with many and with few channels in a block; raises Unfit where it has no config."""
     depthwise = DepthwiseProblem.of(problem)
-    for form in output_forms(depthwise, device):
-        yield DepthwiseMmaOutput(form, device, depthwise.images)
+    for config in output_configs(depthwise, device):
+        yield DepthwiseMmaOutput(config, device, depthwise.images)
 
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> DepthwiseMmaOutput:
@@ -42,25 +42,25 @@ class DepthwiseMmaOutput:
     notes: frozenset[Note] = frozenset({"compiles_once"})
     workspace = 0
 
-    def __init__(self, form: MmaOutputForm, device: Device, images: int) -> None:
-        self.form, self.device, self.images = form, device, images
-        self.name = f"depthwise_mma_{form.channels}_channels_{form.rows}_rows"
-        self.recipe = {"channels": form.channels, "rows": form.rows}
+    def __init__(self, config: MmaOutputConfig, device: Device, images: int) -> None:
+        self.config, self.device, self.images = config, device, images
+        self.name = f"depthwise_mma_{config.channels}_channels_{config.rows}_rows"
+        self.recipe = {"channels": config.channels, "rows": config.rows}
         self._launch: Launch | None = None
 
     def prepare(self) -> None:
         if self._launch is not None:
             return
-        form = self.form
+        config = self.config
         builder = "gradkern.ops.conv.cuda.depthwise.mma_output_kernel:build"
-        kernel = kernel_of_form(self.device, builder, form, arguments=len(ARGUMENTS))
-        resident = kernel.resident_blocks(form.threads)
+        kernel = kernel_of_config(self.device, builder, config, arguments=len(ARGUMENTS))
+        resident = kernel.resident_blocks(config.threads)
         if not resident:
-            raise Unfit(f"no block of {form.shared_bytes} bytes of shared memory fits")
-        chunks = _chunks(form, self.images, resident)
+            raise Unfit(f"no block of {config.shared_bytes} bytes of shared memory fits")
+        chunks = _chunks(config, self.images, resident)
         arguments = [{"images": self.images, "chunks": chunks}.get(name, 0) for name in ARGUMENTS]
         addresses = range(ARGUMENTS.index("images"))
-        self._launch = Launch(kernel, form.groups * chunks, form.threads, arguments, addresses)
+        self._launch = Launch(kernel, config.groups * chunks, config.threads, arguments, addresses)
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         if self._launch is None:
@@ -69,12 +69,12 @@ class DepthwiseMmaOutput:
         self._launch((source, output, filters, bias[0] if bias else 0, 0), stream)
 
 
-def _chunks(form: MmaOutputForm, images: int, resident: int) -> int:
+def _chunks(config: MmaOutputConfig, images: int, resident: int) -> int:
     """Into how many runs to cut the rows: all blocks together take as few steps as may be."""
-    steps = form.steps(images)
+    steps = config.steps(images)
 
     def taken(chunks: int) -> int:
-        waves = -(-form.groups * chunks // resident)
-        return waves * (-(-steps // chunks) + form.warm_steps + _START)
+        waves = -(-config.groups * chunks // resident)
+        return waves * (-(-steps // chunks) + config.warm_steps + _START)
 
-    return min(range(1, min(steps, max(1, _WAVES * resident // form.groups)) + 1), key=taken)
+    return min(range(1, min(steps, max(1, _WAVES * resident // config.groups)) + 1), key=taken)

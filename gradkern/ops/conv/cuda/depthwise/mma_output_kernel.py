@@ -1,5 +1,5 @@
-"""The kernel of a depthwise convolution's dX or Y on tensor cores. `build(form)` binds its constants; see
-MmaOutputForm.
+"""The kernel of a depthwise convolution's dX or Y on tensor cores. `build(config)` binds its constants; see
+MmaOutputConfig.
 
     O[h, w] = bias + sum over rows k and columns l of taps of F[k, l] * S[h + k - begin, w + l - begin]
 
@@ -34,16 +34,16 @@ from numba.cuda import float32, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
-from gradkern.ops.conv.cuda.depthwise.mma_form import BLOCK, OCTET, STAGES, WARP_CHANNELS
-from gradkern.ops.conv.cuda.depthwise.mma_output_form import PLACE, SLOTS, UNIT, MmaOutputForm
+from gradkern.ops.conv.cuda.depthwise.mma_config import BLOCK, OCTET, STAGES, WARP_CHANNELS
+from gradkern.ops.conv.cuda.depthwise.mma_output_config import PLACE, SLOTS, UNIT, MmaOutputConfig
 from gradkern.ops.conv.cuda.depthwise.turn_over import turner
 
 __all__ = ["build"]
 
 
-def _descent(form: MmaOutputForm) -> Callable[..., Any]:
+def _descent(config: MmaOutputConfig) -> Callable[..., Any]:
     """down(y, image, rows): the row and the image so many rows, at most a period, below those."""
-    PERIOD, SIDES = form.period, form.sides
+    PERIOD, SIDES = config.period, config.sides
 
     @device_function
     def down(y: int, image: int, rows: int) -> Any:
@@ -55,7 +55,7 @@ def _descent(form: MmaOutputForm) -> Callable[..., Any]:
     return down
 
 
-def _mover(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
+def _mover(config: MmaOutputConfig) -> tuple[Callable[..., Any], ...]:
     """How the source reaches shared memory: three device functions.
 
     place(number)   of that thread: octet of channels, image at a side, row of a step, first column; where its unit goes
@@ -63,11 +63,11 @@ def _mover(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
                     not mine; start: the address of its channels in the first image
     turn(to, raw)   four columns of eight channels become two words of each channel
     """
-    OCTETS, STEP_ROWS, UNITS, THREADS = form.octets, form.rows, form.units, form.threads
-    ROWS, COLUMNS = form.source
-    IMAGE, ROW, COLUMN = form.source_strides
-    BEGIN, RAW, CHANNEL = form.begins[1], 16 * THREADS, 4 * form.channel
-    OCTET_BYTES, ROW_BYTES, SIDE_BYTES = OCTET * CHANNEL + 4 * form.octet_pad, 4 * form.row, 4 * form.side
+    OCTETS, STEP_ROWS, UNITS, THREADS = config.octets, config.rows, config.units, config.threads
+    ROWS, COLUMNS = config.source
+    IMAGE, ROW, COLUMN = config.source_strides
+    BEGIN, RAW, CHANNEL = config.begins[1], 16 * THREADS, 4 * config.channel
+    OCTET_BYTES, ROW_BYTES, SIDE_BYTES = OCTET * CHANNEL + 4 * config.octet_pad, 4 * config.row, 4 * config.side
     by_octets, by_units, by_rows = i.quotient_by(OCTETS), i.quotient_by(UNITS), i.quotient_by(STEP_ROWS)
     copy = i.copy_or_zeros(16)
 
@@ -96,7 +96,7 @@ def _mover(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
     return place, fetch, turner(RAW, CHANNEL, partner=1)
 
 
-def _writer(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
+def _writer(config: MmaOutputConfig) -> tuple[Callable[..., Any], ...]:
     """How a step's rows go from shared memory to the output: two device functions.
 
     place(number)   of that thread: octet of channels, the first row of a step that it writes, image at a side, first of
@@ -104,12 +104,12 @@ def _writer(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
     write(from_, there, row, y, image, images, second)   its columns of this row of the step and those some rows below,
                     the second column if there is one; there: the address of its columns in the first image
     """
-    ROWS = form.output[0]
-    IMAGE, ROW, COLUMN = form.output_strides
-    OCTETS, SIDE_SLOTS, STEP_ROWS, PAIRS = form.octets, form.side_slots, form.rows, BLOCK // 2
-    OUT_PLACE, OUT_ROW, OUT_OCTET = 4 * PLACE, 4 * form.output_row, 4 * form.output_octet
-    AT_ONCE = form.threads // (SLOTS * PAIRS * OCTETS)  # rows
-    down, by_octets, by_slots = _descent(form), i.quotient_by(OCTETS), i.quotient_by(SIDE_SLOTS)
+    ROWS = config.output[0]
+    IMAGE, ROW, COLUMN = config.output_strides
+    OCTETS, SIDE_SLOTS, STEP_ROWS, PAIRS = config.octets, config.side_slots, config.rows, BLOCK // 2
+    OUT_PLACE, OUT_ROW, OUT_OCTET = 4 * PLACE, 4 * config.output_row, 4 * config.output_octet
+    AT_ONCE = config.threads // (SLOTS * PAIRS * OCTETS)  # rows
+    down, by_octets, by_slots = _descent(config), i.quotient_by(OCTETS), i.quotient_by(SIDE_SLOTS)
     load_two, store_vector = i.word_loader("shared", 8), i.word_storer("global", 16)
 
     @device_function
@@ -143,30 +143,30 @@ def _writer(form: MmaOutputForm) -> tuple[Callable[..., Any], ...]:
     return place, write
 
 
-def build(form: MmaOutputForm) -> Callable[..., None]:
-    """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
-    GROUPS, CHANNELS, TOTAL_CHANNELS, THREADS = form.groups, form.channels, form.total_channels, form.threads
-    SIDES, SIDE_SLOTS, BLOCKS = form.sides, form.side_slots, form.blocks
-    PERIOD, (OUT_ROWS, COLUMNS), ROWS = form.period, form.output, form.rows
-    (_, _, COLUMN), ODD = form.output_strides, form.output[1] % 2 == 1
-    STAGE, SOURCE_AT, SOURCE, OUT = UNIT * 16 * THREADS, form.raw_bytes, form.source_bytes, form.output_bytes
-    OUT_AT = form.raw_bytes + 2 * SOURCE
-    ROW_TAPS, COLUMN_TAPS = form.taps
-    CHANNEL, ROW_BYTES, SIDE_BYTES = 4 * form.channel, 4 * form.row, 4 * form.side
-    OCTET_BYTES = OCTET * CHANNEL + 4 * form.octet_pad
-    AHEAD, WARM_STEPS, MOVED = form.ahead, form.warm_steps, form.moved
+def build(config: MmaOutputConfig) -> Callable[..., None]:
+    """The kernel for `config`, as a function that Numba compiles with every argument an int64."""
+    GROUPS, CHANNELS, TOTAL_CHANNELS, THREADS = config.groups, config.channels, config.total_channels, config.threads
+    SIDES, SIDE_SLOTS, BLOCKS = config.sides, config.side_slots, config.blocks
+    PERIOD, (OUT_ROWS, COLUMNS), ROWS = config.period, config.output, config.rows
+    (_, _, COLUMN), ODD = config.output_strides, config.output[1] % 2 == 1
+    STAGE, SOURCE_AT, SOURCE, OUT = UNIT * 16 * THREADS, config.raw_bytes, config.source_bytes, config.output_bytes
+    OUT_AT = config.raw_bytes + 2 * SOURCE
+    ROW_TAPS, COLUMN_TAPS = config.taps
+    CHANNEL, ROW_BYTES, SIDE_BYTES = 4 * config.channel, 4 * config.row, 4 * config.side
+    OCTET_BYTES = OCTET * CHANNEL + 4 * config.octet_pad
+    AHEAD, WARM_STEPS, MOVED = config.ahead, config.warm_steps, config.moved
     FAR = -(-(WARM_STEPS * ROWS + max(0, -AHEAD)) // PERIOD)
-    FILTER_CHANNEL, FILTER_ROW, FILTER_COLUMN = form.filter_strides
-    TURNED = form.gradient == "dX"
-    BIASED, BIAS = form.bias_stride is not None, form.bias_stride or 0
+    FILTER_CHANNEL, FILTER_ROW, FILTER_COLUMN = config.filter_strides
+    TURNED = config.gradient == "dX"
+    BIASED, BIAS = config.bias_stride is not None, config.bias_stride or 0
     LIVE = ROW_TAPS - 1 + ROWS  # rows of sums of a step, not all at a time
-    OUT_PLACE, OUT_ROW, OUT_OCTET = 4 * PLACE, 4 * form.output_row, 4 * form.output_octet
+    OUT_PLACE, OUT_ROW, OUT_OCTET = 4 * PLACE, 4 * config.output_row, 4 * config.output_octet
 
     wait_for_copies, wait_for_all_copies = i.wait_for_copies(STAGES - 1), i.wait_for_copies(0)
-    load_half, load_bias = i.word_loader("global", 2), i.loader("global", form.dtype, 1)
-    multiply, store_four = i.matrix_product(form.dtype), i.storer("shared", form.dtype, 4)
-    down, (place, fetch, turn) = _descent(form), _mover(form)
-    out_place, write = _writer(form)
+    load_half, load_bias = i.word_loader("global", 2), i.loader("global", config.dtype, 1)
+    multiply, store_four = i.matrix_product(config.dtype), i.storer("shared", config.dtype, 4)
+    down, (place, fetch, turn) = _descent(config), _mover(config)
+    out_place, write = _writer(config)
     by_groups, by_rows, by_period = i.quotient_by(GROUPS), i.quotient_by(ROWS), i.quotient_by(PERIOD)
     by_sides, by_slots, by_octet = i.quotient_by(SIDES), i.quotient_by(SIDE_SLOTS), i.quotient_by(OCTET)
 

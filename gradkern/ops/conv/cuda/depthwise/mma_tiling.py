@@ -1,4 +1,4 @@
-"""Which forms of the depthwise kernels on tensor cores fit a problem and a device: those for dW, those for dX and Y."""
+"""Configs of the depthwise kernels on tensor cores that fit a problem and a device: those for dW, and for dX and Y."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import up
-from gradkern.ops.conv.cuda.depthwise.mma_form import BLOCK, OCTET, SLOTS, WINDOW, MmaForm
-from gradkern.ops.conv.cuda.depthwise.mma_output_form import SLOTS as OUTPUT_SLOTS
-from gradkern.ops.conv.cuda.depthwise.mma_output_form import MmaOutputForm
+from gradkern.ops.conv.cuda.depthwise.mma_config import BLOCK, OCTET, SLOTS, WINDOW, MmaConfig
+from gradkern.ops.conv.cuda.depthwise.mma_output_config import SLOTS as OUTPUT_SLOTS
+from gradkern.ops.conv.cuda.depthwise.mma_output_config import MmaOutputConfig
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem, Plane
 from gradkern.ops.conv.cuda.depthwise.tiling import REGISTERS, RESERVED, depth_of
 from gradkern.ops.conv.geometry import Axes
 from gradkern.search.candidate import Unfit
 
-__all__ = ["forms", "output_forms"]
+__all__ = ["configs", "output_configs"]
 
 _NO_ROOM = "its rows have no room in shared memory"
 _REGISTERS = 128  # of a thread, at most
@@ -24,13 +24,13 @@ _ROWS = {_MANY: (4, 3, 2), _FEW: (3, 2)}
 """Rows of an output that such a block may take at a time, what is fastest first."""
 
 
-def forms(problem: DepthwiseProblem, device: Device) -> Iterator[MmaForm]:
+def configs(problem: DepthwiseProblem, device: Device) -> Iterator[MmaConfig]:
     """Those for dW that fit, with many channels in a block first. Raises Unfit where there is none."""
     geometry, across = problem.geometry, SLOTS * BLOCK
     if problem.gradient != "dW":
         raise Unfit("tensor cores compute dW here")
     _check(problem, device)
-    made = MmaForm(
+    made = MmaConfig(
         problem.dtype,
         problem.channels,
         _MANY,
@@ -44,13 +44,13 @@ def forms(problem: DepthwiseProblem, device: Device) -> Iterator[MmaForm]:
     )
     if not made.sides or made.sides * up(made.X[1], 2) > across or made.begins[1] > across:
         raise Unfit(f"tensor cores take rows of up to {across} columns")
-    found = [form for channels in (_MANY, _FEW) if _fits(form := replace(made, channels=channels), device)]
+    found = [config for channels in (_MANY, _FEW) if _fits(config := replace(made, channels=channels), device)]
     if not found:
         raise Unfit(_NO_ROOM)
-    yield from (replace(form, blocks_per_processor=_resident(form, device)) for form in found)
+    yield from (replace(config, blocks_per_processor=_resident(config, device)) for config in found)
 
 
-def output_forms(problem: DepthwiseProblem, device: Device) -> Iterator[MmaOutputForm]:
+def output_configs(problem: DepthwiseProblem, device: Device) -> Iterator[MmaOutputConfig]:
     """Those for dX or Y that fit, what is expected to be fastest first. Raises Unfit where there is none."""
     geometry, of_dX = problem.geometry, problem.gradient == "dX"
     if problem.gradient == "dW":
@@ -61,7 +61,7 @@ def output_forms(problem: DepthwiseProblem, device: Device) -> Iterator[MmaOutpu
     if any(not 0 <= begin < taps for begin, taps in zip(begins, kernel, strict=True)):
         raise Unfit("tensor cores take pads smaller than the filter")
     X, dY = _without_channel(problem.X), _without_channel(problem.dY)
-    made = MmaOutputForm(
+    made = MmaOutputConfig(
         "dX" if of_dX else "Y",
         problem.dtype,
         problem.channels,
@@ -80,23 +80,23 @@ def output_forms(problem: DepthwiseProblem, device: Device) -> Iterator[MmaOutpu
         raise Unfit(f"tensor cores take rows of up to {OUTPUT_SLOTS * BLOCK} columns")
     # many channels make long accesses, few leave less of the last block without any
     few_first = 7 * up(problem.channels, _MANY) > 8 * up(problem.channels, _FEW)
-    found: list[MmaOutputForm] = []
+    found: list[MmaOutputConfig] = []
     for channels in (_FEW, _MANY) if few_first else (_MANY, _FEW):
         each = (replace(made, channels=channels, rows=rows) for rows in _ROWS[channels])
-        found += [form for form in each if form.moved <= form.threads and _fits(form, device)][:1]
+        found += [config for config in each if config.moved <= config.threads and _fits(config, device)][:1]
     if not found:
         raise Unfit(_NO_ROOM)
-    yield from (replace(form, blocks_per_processor=_resident(form, device)) for form in found)
+    yield from (replace(config, blocks_per_processor=_resident(config, device)) for config in found)
 
 
-def _fits(form: MmaForm | MmaOutputForm, device: Device) -> bool:
-    return form.shared_bytes <= device.shared_bytes
+def _fits(config: MmaConfig | MmaOutputConfig, device: Device) -> bool:
+    return config.shared_bytes <= device.shared_bytes
 
 
-def _resident(form: MmaForm | MmaOutputForm, device: Device) -> int:
+def _resident(config: MmaConfig | MmaOutputConfig, device: Device) -> int:
     """How many blocks a multiprocessor has at a time."""
-    by_memory = device.shared_bytes // (form.shared_bytes + RESERVED)
-    return max(1, min(by_memory, REGISTERS // (_REGISTERS * form.threads)))
+    by_memory = device.shared_bytes // (config.shared_bytes + RESERVED)
+    return max(1, min(by_memory, REGISTERS // (_REGISTERS * config.threads)))
 
 
 def _check(problem: DepthwiseProblem, device: Device) -> None:

@@ -1,4 +1,4 @@
-"""Which threads take which elements of a depthwise convolution: a DepthwiseForm from shapes, types and device.
+"""Which threads take which elements of a depthwise convolution: a DepthwiseConfig from shapes, types and device.
 
 What counts: few instructions beside the multiply-adds (long strips), few strips that reach outside the array, registers
 for enough warps, and shared memory for enough blocks that some compute while others wait. The weights were fitted to
@@ -15,12 +15,12 @@ from typing import Literal
 
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import ITEMSIZE
-from gradkern.ops.conv.cuda.depthwise.form import Axis, DepthwiseForm, SharedTile
+from gradkern.ops.conv.cuda.depthwise.config import Axis, DepthwiseConfig, SharedTile
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem, Plane
 from gradkern.ops.conv.geometry import Geometry
 from gradkern.search.candidate import Unfit
 
-__all__ = ["REGISTERS", "RESERVED", "depth_of", "form_of", "forms"]
+__all__ = ["REGISTERS", "RESERVED", "config_of", "configs", "depth_of"]
 
 REGISTERS = 65536  # of a multiprocessor, from compute capability 7.5 to 12.0
 RESERVED = 1024  # bytes of shared memory that CUDA keeps of each block, from compute capability 8.0 on
@@ -36,9 +36,9 @@ _IDLE = 1.2  # threads for each that has a channel, from which other numbers of 
 _CUTS = 4  # of a row that no block can have whole, the longest parts
 
 
-def forms(problem: DepthwiseProblem, device: Device, most: int = 1) -> Iterator[DepthwiseForm]:
-    """The most promising forms, the best first, each with other strips than those before. Of several there is one more
-    where it may pay what the weights cannot tell: for dW, a tile on its way while another is computed, be it after
+def configs(problem: DepthwiseProblem, device: Device, most: int = 1) -> Iterator[DepthwiseConfig]:
+    """The most promising configs, the best first, each with other strips than those before. Of several there is one
+    more where it may pay what the weights cannot tell: for dW, a tile on its way while another is computed, be it after
     them; for an output, to copy the narrow accesses themselves where the others copy whole vectors around them.
     """
     words = ITEMSIZE[problem.dtype] // 4 or 1
@@ -51,25 +51,25 @@ def forms(problem: DepthwiseProblem, device: Device, most: int = 1) -> Iterator[
         rows, columns = problem.geometry.kernel
         raise Unfit(f"a filter of {rows}x{columns} taps has no room in registers")
 
-    def ranked(around: bool) -> list[DepthwiseForm]:
+    def ranked(around: bool) -> list[DepthwiseConfig]:
         found = [each for strip in strips for each in _blocks(problem, strip, device, around)]
-        return [form for _, form in sorted(found, key=lambda each: each[0])]
+        return [config for _, config in sorted(found, key=lambda each: each[0])]
 
-    best: dict[tuple[int, int, int], DepthwiseForm] = {}
+    best: dict[tuple[int, int, int], DepthwiseConfig] = {}
     every = ranked(around=True)
-    for form in every:
-        best.setdefault((form.rows.held, form.columns.held, form.width), form)
+    for config in every:
+        best.setdefault((config.rows.held, config.columns.held, config.width), config)
     if not best:
         raise Unfit("no tile of this array fits a block's threads and shared memory")
     found = list(islice(best.values(), most))
     yield from found
-    if most > 1 and problem.gradient == "dW" and all(form.stages == 1 for form in found):
-        yield from islice((form for form in every if form.stages > 1), 1)
+    if most > 1 and problem.gradient == "dW" and all(config.stages == 1 for config in found):
+        yield from islice((config for config in every if config.stages > 1), 1)
     elif most > 1 and problem.gradient != "dW" and found[0].source.shifts:
         yield from islice(ranked(around=False), 1)
 
 
-def form_of(
+def config_of(
     problem: DepthwiseProblem,
     held: tuple[int, int],
     threads: tuple[int, int],
@@ -78,12 +78,12 @@ def form_of(
     device: Device,
     width: int = 1,
     around: bool = True,
-) -> DepthwiseForm:
-    """The form with these strips, and the widest accesses that the arrays allow; around: where these are narrow, whole
-    vectors around them.
+) -> DepthwiseConfig:
+    """The config with these strips, and the widest accesses that the arrays allow; around: where these are narrow,
+    whole vectors around them.
     """
     source, strip = _roles(problem)
-    made = DepthwiseForm(
+    made = DepthwiseConfig(
         depth_of(problem),
         (source.apart, strip.apart, problem.W_depth_stride),
         _axis(problem.geometry, problem.gradient, 0, held[0], threads[0]),
@@ -116,7 +116,7 @@ def form_of(
 
 
 def _roles(problem: DepthwiseProblem) -> tuple[Plane, Plane]:
-    """The source and the strip, see DepthwiseForm."""
+    """The source and the strip, see DepthwiseConfig."""
     return (problem.dY, problem.X) if problem.gradient == "dX" else (problem.X, problem.dY)
 
 
@@ -142,23 +142,23 @@ def depth_of(problem: DepthwiseProblem) -> Axis:
 
 
 def _vector(
-    problem: DepthwiseProblem, form: DepthwiseForm, tile: SharedTile | None, plane: Plane, columns: int, apart: int
+    problem: DepthwiseProblem, config: DepthwiseConfig, tile: SharedTile | None, plane: Plane, columns: int, apart: int
 ) -> int:
     """Elements that one access to global memory may take. Where the columns are cut into tiles, these are `apart`
     elements apart; those of an output begin at multiples of that, so that no vector is in two tiles.
     """
     strides = plane.strides
-    vector = 16 // form.itemsize
+    vector = 16 // config.itemsize
     while vector > 1:
-        size = vector * form.itemsize
+        size = vector * config.itemsize
         if problem.channels_last:
-            whole = problem.channels % vector == form.channels % vector == 0
+            whole = problem.channels % vector == config.channels % vector == 0
             steps = strides[0], plane.apart, *strides[2:]
         elif tile and tile.flat:
-            whole = problem.channels % form.channels == 0 or tile.plane % vector == 0
-            steps = strides[0], plane.apart, strides[1] * form.channels
+            whole = problem.channels % config.channels == 0 or tile.plane % vector == 0
+            steps = strides[0], plane.apart, strides[1] * config.channels
         else:
-            cut = form.columns.tiles > 1
+            cut = config.columns.tiles > 1
             whole, steps = columns % vector == 0 and not (cut and apart % vector), (plane.apart, *strides[:3])
         if whole and plane.alignment % size == 0 and all(step % size == 0 for step in steps):
             return vector
@@ -223,40 +223,40 @@ def _ways(columns: Axis, words: int) -> float:
 
 def _blocks(
     problem: DepthwiseProblem, strip: _Strip, device: Device, around: bool
-) -> Iterator[tuple[float, DepthwiseForm]]:
-    """How many strips and channels a block may take, and how many tiles wait in shared memory: (cost, form)."""
+) -> Iterator[tuple[float, DepthwiseConfig]]:
+    """How many strips and channels a block may take, and how many tiles wait in shared memory: (cost, config)."""
     axes = [_axis(problem.geometry, problem.gradient, index, each, 1) for index, each in enumerate(strip.held)]
     whole = axes[0].tiles, axes[1].tiles
     resident = min(_MOST_RESIDENT, REGISTERS // max(64, strip.registers + 8) // 32 * 32)
     for (threads, channels), stages in product(_threads(problem, whole, strip.width, around), (2, 1)):
-        form = form_of(problem, strip.held, threads, channels, stages, device, strip.width, around)
+        config = config_of(problem, strip.held, threads, channels, stages, device, strip.width, around)
         blocks = min(
-            device.shared_bytes // (form.shared_bytes + RESERVED), max(1, resident // form.threads), _MOST_BLOCKS
+            device.shared_bytes // (config.shared_bytes + RESERVED), max(1, resident // config.threads), _MOST_BLOCKS
         )
-        if form.shared_bytes > device.shared_bytes or not blocks:
+        if config.shared_bytes > device.shared_bytes or not blocks:
             continue
-        warps = -(-form.threads // 32)
-        used = problem.channels / (form.groups * channels) * form.threads / (32 * warps)
-        for index, axis in enumerate((form.rows, form.columns)):
+        warps = -(-config.threads // 32)
+        used = problem.channels / (config.groups * channels) * config.threads / (32 * warps)
+        for index, axis in enumerate((config.rows, config.columns)):
             used *= whole[index] / (axis.tiles * axis.threads)
-        copies = sum(_copies(form, each) for each in (form.source, form.strip) if each)
+        copies = sum(_copies(config, each) for each in (config.source, config.strip) if each)
         # two channels of a thread have more to do for what a block copies, and wait longer where nothing is ahead
         copying, waiting = (1, (0.5, 0.3)) if strip.width == 1 else (0.5, (0.8, 0.2))
         scattered = 1.0
         if problem.channels_last:  # the channels of a position are one run of bytes, and whole rows of strips are best
-            scattered = 1 + 16 / (channels * form.itemsize) + (0.5 if form.columns.tiles > 1 else 0)
+            scattered = 1 + 16 / (channels * config.itemsize) + (0.5 if config.columns.tiles > 1 else 0)
         passing = _few(blocks * warps) + waiting[stages - 1] / blocks
         cost = strip.cost * (1 + copying * copies / strip.instructions) / used * passing * scattered
-        yield cost, form.resident(max(1, min(blocks, resident // form.threads)))
+        yield cost, config.resident(max(1, min(blocks, resident // config.threads)))
 
 
-def _copies(form: DepthwiseForm, tile: SharedTile) -> float:
+def _copies(config: DepthwiseConfig, tile: SharedTile) -> float:
     """Instructions with which a thread copies its part of a tile between global and shared memory."""
     if tile.flat:
-        return 10 * tile.elements / tile.vector / form.threads
+        return 10 * tile.elements / tile.vector / config.threads
     line = max(1, tile.columns * tile.step // tile.vector)
-    steps = -(-tile.rows * tile.planes // max(1, form.threads // line)) * -(-line // form.threads)
-    return steps * (14 if form.tiles > 1 else 7) * (1 if tile.vector * form.itemsize >= 4 else 2)
+    steps = -(-tile.rows * tile.planes // max(1, config.threads // line)) * -(-line // config.threads)
+    return steps * (14 if config.tiles > 1 else 7) * (1 if tile.vector * config.itemsize >= 4 else 2)
 
 
 def _few(warps: int) -> float:

@@ -9,13 +9,13 @@ from gradkern.call import Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import up
 from gradkern.ops.conv.cuda.depthwise.tiling import REGISTERS, RESERVED
-from gradkern.ops.conv.cuda.few_channels.form import FILTERS, OCTET, FewChannelsForm
+from gradkern.ops.conv.cuda.few_channels.config import FILTERS, OCTET, FewChannelsConfig
 from gradkern.ops.conv.cuda.mma_candidate import MmaCandidate
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Axes
 from gradkern.search.candidate import Unfit
 
-__all__ = ["NAME", "OWN_KERNELS", "FewChannels", "candidate", "candidates", "form_of", "rebuild"]
+__all__ = ["NAME", "OWN_KERNELS", "FewChannels", "candidate", "candidates", "config_of", "rebuild"]
 
 OWN_KERNELS = True
 NAME = "few_channels"
@@ -35,7 +35,7 @@ def candidates(problem: Problem, device: Device) -> Iterator[FewChannels]:
 
 def candidate(problem: Problem, device: Device) -> FewChannels:
     """The kernel for this problem; raises Unfit where it has none."""
-    return FewChannels(form_of(problem, device), device, problem.geometry.images, NAME, {"kernel": NAME})
+    return FewChannels(config_of(problem, device), device, problem.geometry.images, NAME, {"kernel": NAME})
 
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> FewChannels:
@@ -43,36 +43,36 @@ def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> FewC
     return candidate(problem, device)
 
 
-def form_of(problem: Problem, device: Device) -> FewChannelsForm:
+def config_of(problem: Problem, device: Device) -> FewChannelsConfig:
     """Raises Unfit where there is none."""
     reason = _unfit(problem, device)
     if reason:
         raise Unfit(reason)
-    forms = [_resident(made, device) for made in _by_filters(problem) if made.shared_bytes <= device.shared_bytes]
-    if not forms:
+    configs = [_resident(made, device) for made in _by_filters(problem) if made.shared_bytes <= device.shared_bytes]
+    if not configs:
         raise Unfit("its rows have no room in shared memory")
-    if forms[0].place_tiles > _MOST_PLACE_TILES:
-        raise Unfit(f"a row of {forms[0].places} taps and channels has no room in registers")
-    busy = (made for made in forms if made.blocks_per_processor * made.threads >= _THREADS)
-    return next((made for made in busy if made.block_filters >= _ENOUGH_FILTERS), forms[0])
+    if configs[0].place_tiles > _MOST_PLACE_TILES:
+        raise Unfit(f"a row of {configs[0].places} taps and channels has no room in registers")
+    busy = (made for made in configs if made.blocks_per_processor * made.threads >= _THREADS)
+    return next((made for made in busy if made.block_filters >= _ENOUGH_FILTERS), configs[0])
 
 
-def _resident(form: FewChannelsForm, device: Device) -> FewChannelsForm:
+def _resident(config: FewChannelsConfig, device: Device) -> FewChannelsConfig:
     """With as many blocks of a multiprocessor as have room for their shared memory and registers."""
     other = _OTHER_REGISTERS + (16 if device.shared_bytes < _SMALL else 0)
-    registers = up(form.sums + 2 * form.place_tiles + other, 8)
-    blocks = min(_MOST_BLOCKS, device.shared_bytes // (form.shared_bytes + RESERVED))
-    while blocks > 1 and up(blocks * form.threads, 128) * registers > REGISTERS:  # they are given to four warps alike
+    registers = up(config.sums + 2 * config.place_tiles + other, 8)
+    blocks = min(_MOST_BLOCKS, device.shared_bytes // (config.shared_bytes + RESERVED))
+    while blocks > 1 and up(blocks * config.threads, 128) * registers > REGISTERS:  # they are given to four warps alike
         blocks -= 1
-    return form.resident(max(1, blocks))
+    return config.resident(max(1, blocks))
 
 
-def _by_filters(problem: Problem) -> Iterator[FewChannelsForm]:
-    """The forms for this problem, with the most filters of a block first."""
+def _by_filters(problem: Problem) -> Iterator[FewChannelsConfig]:
+    """The configs for this problem, with the most filters of a block first."""
     geometry, X, dY, W = problem.geometry, problem.X, problem.dY, problem.W
     most = min(_MOST_FILTERS, up(geometry.filters, FILTERS))
     for filters in (most, *(each for each in (_ENOUGH_FILTERS, FILTERS) if each < most)):
-        yield FewChannelsForm(
+        yield FewChannelsConfig(
             problem.dtype,
             geometry.filters,
             geometry.channels,
@@ -90,7 +90,7 @@ def _by_filters(problem: Problem) -> Iterator[FewChannelsForm]:
 
 
 def _unfit(problem: Problem, device: Device) -> str:
-    """Why there is no form; nothing where there may be one."""
+    """Why there is no config; nothing where there may be one."""
     geometry, X, dY = problem.geometry, problem.X, problem.dY
     if not problem.of_few_channels:
         return "tensor cores compute the dW of few channels of 16-bit types in two axes, of one group"

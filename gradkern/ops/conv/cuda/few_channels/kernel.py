@@ -1,4 +1,4 @@
-"""The kernel of the dW of a convolution of few channels, on tensor cores. `build(form)` binds its constants.
+"""The kernel of the dW of a convolution of few channels, on tensor cores. `build(config)` binds its constants.
 
 How it goes: a block takes some filters and a run of the rows of dY, a row at a time. While a row is multiplied the next
 one of dY, and the rows of X that come after those which it meets, are on their way to shared memory as they are. Of dY
@@ -24,32 +24,32 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.conv.cuda.depthwise.grid_sum import sums_over_blocks
-from gradkern.ops.conv.cuda.few_channels.form import COLUMNS, FILTERS, OCTET, PLACES, FewChannelsForm
+from gradkern.ops.conv.cuda.few_channels.config import COLUMNS, FILTERS, OCTET, PLACES, FewChannelsConfig
 
 __all__ = ["build"]
 
 _AHEAD = 8  # loads of one thread at a time, of rows too odd for copies
 
 
-def build(form: FewChannelsForm) -> Callable[..., None]:
-    """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
-    THREADS, GROUPS, ALL_FILTERS, BLOCK_FILTERS = form.threads, form.groups, form.filters, form.block_filters
-    ROW_TAPS, ROWS, STEP_ROWS, AT_ONCE = form.taps[0], form.dY[0], form.steps[0], form.rows_at_once
+def build(config: FewChannelsConfig) -> Callable[..., None]:
+    """The kernel for `config`, as a function that Numba compiles with every argument an int64."""
+    THREADS, GROUPS, ALL_FILTERS, BLOCK_FILTERS = config.threads, config.groups, config.filters, config.block_filters
+    ROW_TAPS, ROWS, STEP_ROWS, AT_ONCE = config.taps[0], config.dY[0], config.steps[0], config.rows_at_once
     NEXT_ROWS = max(ROW_TAPS, STEP_ROWS)  # from the first row of X that a row of dY meets to the first that it does not
-    TAPS, RUN, TILES, PLACE_TILES = form.all_taps, form.places, form.filter_tiles, form.place_tiles
-    COLUMN_TILES, SUMS, NEXT = form.column_tiles, form.sums, 8 * form.step
-    DY_TILE, APART, LATER_PAIR = form.dY_tile, form.pairs_apart, form.later_pair
-    PLACES_OF_ROW, ODD = PLACES * PLACE_TILES, form.first % 2
-    DY_ROW, WORDS_AT, X_ROW, SHARED = form.dY_bytes, form.words_at, 4 * form.X_words, form.shared_bytes
-    load_word, multiply = i.word_loader("shared", 4), i.matrix_product(form.dtype)
+    TAPS, RUN, TILES, PLACE_TILES = config.all_taps, config.places, config.filter_tiles, config.place_tiles
+    COLUMN_TILES, SUMS, NEXT = config.column_tiles, config.sums, 8 * config.step
+    DY_TILE, APART, LATER_PAIR = config.dY_tile, config.pairs_apart, config.later_pair
+    PLACES_OF_ROW, ODD = PLACES * PLACE_TILES, config.first % 2
+    DY_ROW, WORDS_AT, X_ROW, SHARED = config.dY_bytes, config.words_at, 4 * config.X_words, config.shared_bytes
+    load_word, multiply = i.word_loader("shared", 4), i.matrix_product(config.dtype)
     store_zeros, store_partial = i.storer("shared", "float32", 4), i.storer("global", "float32", 1)
     store_sums, load_sum = i.storer("shared", "float32", 2), i.loader("shared", "float32", 1)
     wait_for_older, wait_for_all = i.wait_for_copies(1), i.wait_for_copies(0)
-    place_of, in_ring = _place_of(form), _in_ring(form)
-    fetch_dY, fetch_X, make_words = _fetch_dY(form), _fetch_X(form), _make_words(form)
-    filter_, row, column, channel = form.dW_strides
+    place_of, in_ring = _place_of(config), _in_ring(config)
+    fetch_dY, fetch_X, make_words = _fetch_dY(config), _fetch_X(config), _make_words(config)
+    filter_, row, column, channel = config.dW_strides
     add_over_blocks = sums_over_blocks(
-        THREADS, ALL_FILTERS, (*form.taps, form.channels), (filter_, row, column, channel), form.dtype, True
+        THREADS, ALL_FILTERS, (*config.taps, config.channels), (filter_, row, column, channel), config.dtype, True
     )
 
     @device_function
@@ -150,9 +150,9 @@ def build(form: FewChannelsForm) -> Callable[..., None]:
     return kernel
 
 
-def _in_ring(form: FewChannelsForm) -> Callable[..., int]:
+def _in_ring(config: FewChannelsConfig) -> Callable[..., int]:
     """in_ring(number): the row of shared memory that has this number, of those held and as many again."""
-    HELD = form.held_rows
+    HELD = config.held_rows
 
     @device_function
     def in_ring(number: int) -> int:
@@ -161,9 +161,9 @@ def _in_ring(form: FewChannelsForm) -> Callable[..., int]:
     return in_ring
 
 
-def _place_of(form: FewChannelsForm) -> Callable[..., int]:
+def _place_of(config: FewChannelsConfig) -> Callable[..., int]:
     """place_of(column): where a column of dY lies in a row of shared memory, in bytes."""
-    PITCH, APART = form.dY_pitch, form.eights_apart
+    PITCH, APART = config.dY_pitch, config.eights_apart
 
     @device_function
     def place_of(column: int) -> int:
@@ -172,11 +172,11 @@ def _place_of(form: FewChannelsForm) -> Callable[..., int]:
     return place_of
 
 
-def _fetch_dY(form: FewChannelsForm) -> Callable[..., None]:
+def _fetch_dY(config: FewChannelsConfig) -> Callable[..., None]:
     """fetch(dY, to, image, row, first filter, filters, thread): a row of dY on its way to shared memory."""
-    THREADS, OCTETS = form.threads, form.block_filters // OCTET
-    IMAGE, ROW, COLUMN = form.dY_strides
-    VECTORS, place_of = form.dY[1] * OCTETS, _place_of(form)
+    THREADS, OCTETS = config.threads, config.block_filters // OCTET
+    IMAGE, ROW, COLUMN = config.dY_strides
+    VECTORS, place_of = config.dY[1] * OCTETS, _place_of(config)
     copy, by_octets = i.async_copy(16), i.quotient_by(OCTETS)
 
     @device_function
@@ -193,16 +193,16 @@ def _fetch_dY(form: FewChannelsForm) -> Callable[..., None]:
     return fetch
 
 
-def _fetch_X(form: FewChannelsForm) -> Callable[..., None]:
+def _fetch_X(config: FewChannelsConfig) -> Callable[..., None]:
     """fetch(X, shared, image, first, held, rows, thread): so many rows of X, from row `first` on, which is counted with
     the pads before it, on their way to the rows of shared memory from number `held` on; zeros for those outside.
     """
-    THREADS, ROWS, BEGIN = form.threads, form.X[0], form.begins[0]
-    IMAGE, ROW = form.X_strides
-    BYTES, TO, LEAD, SIZE = 2 * form.X[1] * form.channels, form.X_at, 2 * form.lead, form.X_bytes
-    VECTOR = form.X_vector
+    THREADS, ROWS, BEGIN = config.threads, config.X[0], config.begins[0]
+    IMAGE, ROW = config.X_strides
+    BYTES, TO, LEAD, SIZE = 2 * config.X[1] * config.channels, config.X_at, 2 * config.lead, config.X_bytes
+    VECTOR = config.X_vector
     VECTORS = -(-BYTES // VECTOR)
-    in_ring, by_vectors = _in_ring(form), i.quotient_by(VECTORS)
+    in_ring, by_vectors = _in_ring(config), i.quotient_by(VECTORS)
     copy = i.copy_or_zeros(VECTOR) if VECTOR > 2 else None
     load_half, store_half = i.word_loader("global", 2), i.word_storer("shared", 2)
 
@@ -245,12 +245,12 @@ def _fetch_X(form: FewChannelsForm) -> Callable[..., None]:
     return fetch if VECTOR > 2 else fetch_halves
 
 
-def _make_words(form: FewChannelsForm) -> Callable[..., None]:
+def _make_words(config: FewChannelsConfig) -> Callable[..., None]:
     """make(shared, held, rows, thread): so many rows of X in shared memory, from number `held` on, become words."""
-    THREADS, SIZE, TO = form.threads, form.X_bytes, form.words_at
-    FROM, STEP, TWOS = form.X_at + 2 * (form.first - form.first % 2), 2 * form.step, form.X_words // 2
-    EVEN = form.step % 2 == 0
-    in_ring, by_twos = _in_ring(form), i.quotient_by(TWOS)
+    THREADS, SIZE, TO = config.threads, config.X_bytes, config.words_at
+    FROM, STEP, TWOS = config.X_at + 2 * (config.first - config.first % 2), 2 * config.step, config.X_words // 2
+    EVEN = config.step % 2 == 0
+    in_ring, by_twos = _in_ring(config), i.quotient_by(TWOS)
     load_word, store_two = i.word_loader("shared", 4), i.word_storer("shared", 8)
 
     @device_function

@@ -12,24 +12,24 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
-from gradkern.ops.conv.cuda.gemm.im2col_form import Im2colForm
+from gradkern.ops.conv.cuda.gemm.im2col_config import Im2colConfig
 from gradkern.ops.conv.cuda.gemm.positions import offset, positions
 
 __all__ = ["build"]
 
 
-def build(form: Im2colForm) -> Callable[..., None]:
-    """The kernel of a form, as a function that Numba compiles with every argument an int64."""
-    WALKERS, TAPS_INSIDE = form.walkers, form.taps_inside
-    LANES = form.threads // WALKERS
-    ITEM = 8 if form.word == "float64" else 4
-    FLOAT = float64 if form.word == "float64" else float32
-    INDEX = int64 if form.wide else int32
-    load = i.loader("global", form.word, 1)
-    store = i.storer("global", form.result, 1, form.native_bfloat16)
-    load_shared, store_shared = i.loader("shared", form.word, 1), i.storer("shared", form.word, 1)
+def build(config: Im2colConfig) -> Callable[..., None]:
+    """The kernel of a config, as a function that Numba compiles with every argument an int64."""
+    WALKERS, TAPS_INSIDE = config.walkers, config.taps_inside
+    LANES = config.threads // WALKERS
+    ITEM = 8 if config.word == "float64" else 4
+    FLOAT = float64 if config.word == "float64" else float32
+    INDEX = int64 if config.wide else int32
+    load = i.loader("global", config.word, 1)
+    store = i.storer("global", config.result, 1, config.native_bfloat16)
+    load_shared, store_shared = i.loader("shared", config.word, 1), i.storer("shared", config.word, 1)
 
-    _, divided, unravelled = positions(INDEX, form.threads)
+    _, divided, unravelled = positions(INDEX, config.threads)
 
     def add_shares(
         shares: int, dW: int, total: int, count: int, distance: int, rows: int, inner: int, taps1: int, taps2: int,

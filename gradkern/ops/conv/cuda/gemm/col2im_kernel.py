@@ -16,15 +16,15 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
-from gradkern.ops.conv.cuda.gemm.im2col_form import Im2colForm
+from gradkern.ops.conv.cuda.gemm.im2col_config import Im2colConfig
 from gradkern.ops.conv.cuda.gemm.positions import offset, positions
 
 __all__ = ["build"]
 
 
-def build(form: Im2colForm) -> Callable[..., None]:
-    """The kernel of a form, as a function that Numba compiles with every argument an int64."""
-    add = _positions(form) if form.lanes == "positions" else _channels(form)
+def build(config: Im2colConfig) -> Callable[..., None]:
+    """The kernel of a config, as a function that Numba compiles with every argument an int64."""
+    add = _positions(config) if config.lanes == "positions" else _channels(config)
 
     def col2im(
         tensor: int, matrix: int, images: int, channels: int, group_channels: int, count: int, blocks: int,
@@ -45,16 +45,16 @@ def build(form: Im2colForm) -> Callable[..., None]:
     return col2im
 
 
-def _positions(form: Im2colForm) -> Callable[..., None]:
+def _positions(config: Im2colConfig) -> Callable[..., None]:
     """A thread has one position and `chunk` channels, `at_once` of them at a time."""
-    GROUPED, U, CHUNK = form.grouped, form.at_once, form.chunk
-    FLOAT = float64 if form.word == "float64" else float32
-    INDEX = int64 if form.wide else int32
-    load = i.loader("global", form.word, 1)
-    store = i.storer("global", form.result, 1, form.native_bfloat16)
+    GROUPED, U, CHUNK = config.grouped, config.at_once, config.chunk
+    FLOAT = float64 if config.word == "float64" else float32
+    INDEX = int64 if config.wide else int32
+    load = i.loader("global", config.word, 1)
+    store = i.storer("global", config.result, 1, config.native_bfloat16)
     first_tap = _first_tap(INDEX)
 
-    own, divided, unravelled = positions(INDEX, form.threads)
+    own, divided, unravelled = positions(INDEX, config.threads)
 
     @device_function
     def add(
@@ -120,17 +120,17 @@ def _positions(form: Im2colForm) -> Callable[..., None]:
     return add
 
 
-def _channels(form: Im2colForm) -> Callable[..., None]:
+def _channels(config: Im2colConfig) -> Callable[..., None]:
     """A thread has one vector of channels of one position; channels are adjacent on both sides."""
-    GROUPED, V, THREADS = form.grouped, form.words, form.threads
-    FLOAT = float64 if form.word == "float64" else float32
-    INDEX = int64 if form.wide else int32
-    READ, WRITTEN = form.vector_bytes, form.words * form.result_itemsize
-    load = i.loader("global", form.word, V)
-    store = i.storer("global", form.result, V, form.native_bfloat16)
+    GROUPED, V, THREADS = config.grouped, config.words, config.threads
+    FLOAT = float64 if config.word == "float64" else float32
+    INDEX = int64 if config.wide else int32
+    READ, WRITTEN = config.vector_bytes, config.words * config.result_itemsize
+    load = i.loader("global", config.word, V)
+    store = i.storer("global", config.result, V, config.native_bfloat16)
     first_tap = _first_tap(INDEX)
 
-    _, divided, unravelled = positions(INDEX, form.threads)
+    _, divided, unravelled = positions(INDEX, config.threads)
 
     @device_function
     def add(

@@ -13,15 +13,15 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
-from gradkern.ops.conv.cuda.gemm.im2col_form import Im2colForm
+from gradkern.ops.conv.cuda.gemm.im2col_config import Im2colConfig
 from gradkern.ops.conv.cuda.gemm.positions import offset, positions
 
 __all__ = ["build"]
 
 
-def build(form: Im2colForm) -> Callable[..., None]:
-    """The kernel of a form, as a function that Numba compiles with every argument an int64."""
-    copy = _positions(form) if form.lanes == "positions" else _channels(form)
+def build(config: Im2colConfig) -> Callable[..., None]:
+    """The kernel of a config, as a function that Numba compiles with every argument an int64."""
+    copy = _positions(config) if config.lanes == "positions" else _channels(config)
 
     def gather(
         tensor: int, matrix: int, images: int, channels: int, group_channels: int, start: int, count: int,
@@ -41,19 +41,19 @@ def build(form: Im2colForm) -> Callable[..., None]:
     return gather
 
 
-def _positions(form: Im2colForm) -> Callable[..., None]:
+def _positions(config: Im2colConfig) -> Callable[..., None]:
     """A thread has one position and `chunk` channels, `at_once` of them at a time.
 
     Channels of all groups lie at one distance in the matrix, for their taps are between them.
     """
-    if form.grouped:
+    if config.grouped:
         raise ValueError("channels of a matrix of positions lie at one distance")
-    U, CHUNK = form.at_once, form.chunk
-    WORD = float64 if form.word == "float64" else float32
-    INDEX = int64 if form.wide else int32
-    load, store = i.loader("global", form.word, 1), i.storer("global", form.word, 1, form.native_bfloat16)
+    U, CHUNK = config.at_once, config.chunk
+    WORD = float64 if config.word == "float64" else float32
+    INDEX = int64 if config.wide else int32
+    load, store = i.loader("global", config.word, 1), i.storer("global", config.word, 1, config.native_bfloat16)
 
-    own, divided, unravelled = positions(INDEX, form.threads)
+    own, divided, unravelled = positions(INDEX, config.threads)
 
     @device_function
     def copy(
@@ -110,15 +110,15 @@ def _positions(form: Im2colForm) -> Callable[..., None]:
     return copy
 
 
-def _channels(form: Im2colForm) -> Callable[..., None]:
+def _channels(config: Im2colConfig) -> Callable[..., None]:
     """A thread has `at_once` vectors, each of some channels of one position; channels are adjacent on both sides."""
-    GROUPED, U, V, THREADS = form.grouped, form.at_once, form.words, form.threads
-    CHANNELS, BYTES, HELD = form.vector_channels, form.vector_bytes, U * V
-    WORD = float64 if form.word == "float64" else float32
-    INDEX = int64 if form.wide else int32
-    load, store = i.loader("global", form.word, V), i.storer("global", form.word, V, form.native_bfloat16)
+    GROUPED, U, V, THREADS = config.grouped, config.at_once, config.words, config.threads
+    CHANNELS, BYTES, HELD = config.vector_channels, config.vector_bytes, U * V
+    WORD = float64 if config.word == "float64" else float32
+    INDEX = int64 if config.wide else int32
+    load, store = i.loader("global", config.word, V), i.storer("global", config.word, V, config.native_bfloat16)
 
-    _, divided, unravelled = positions(INDEX, form.threads)
+    _, divided, unravelled = positions(INDEX, config.threads)
 
     @device_function
     def copy(

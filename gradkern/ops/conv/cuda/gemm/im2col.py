@@ -12,8 +12,8 @@ from typing import Literal
 
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import ITEMSIZE
-from gradkern.cuda.launch import Launch, kernel_of_form
-from gradkern.ops.conv.cuda.gemm.im2col_form import Im2colForm
+from gradkern.cuda.launch import Launch, kernel_of_config
+from gradkern.ops.conv.cuda.gemm.im2col_config import Im2colConfig
 from gradkern.ops.conv.cuda.gemm.layout import AffineWindow, Operand, RegularPart, Residues, Slice
 from gradkern.ops.conv.geometry import Geometry
 
@@ -49,7 +49,7 @@ class MatrixLayout:
 class Im2colStep:
     """One launch of a kernel: arguments 0 and 1 are those addresses."""
 
-    form: Im2colForm
+    config: Im2colConfig
     addresses: tuple[Address, Address]
     arguments: tuple[int, ...]
     blocks: int
@@ -57,27 +57,29 @@ class Im2colStep:
 
 def gather(tensor: Operand, grid: AffineWindow, piece: Slice, layout: MatrixLayout, device: Device) -> Im2colStep:
     """matrix[image, p, channel, tap] = tensor[image, channel, steps*q + ...], 0 outside."""
-    form, blocks, along = _form("gather", tensor, piece, layout, device, single=grid.taps == (1, 1, 1))
+    config, blocks, along = _config("gather", tensor, piece, layout, device, single=grid.taps == (1, 1, 1))
     arguments = (
         *(0, 0, piece.images, tensor.channels, layout.group_channels, piece.start, piece.count, along, *grid.grid[1:]),
         *(*tensor.sizes, *tensor.strides, *grid.steps, *grid.taps, *grid.firsts, *grid.spacings),
         *(layout.image, layout.position, layout.group, layout.channel, layout.tap),
     )
     first = Address(tensor.number, piece.image * tensor.strides[0])
-    return Im2colStep(form, (first, layout.address), arguments, blocks)
+    return Im2colStep(config, (first, layout.address), arguments, blocks)
 
 
 def scatter(tensor: Operand, residues: Residues, run: Slice, layout: MatrixLayout, device: Device) -> Im2colStep:
     """tensor[image, channel, x] = matrix[image, grid position of x, channel, slot of x's residue], 0 where none is."""
     whole = replace(run, count=tensor.positions)
-    form, blocks, along = _form("scatter", tensor, whole, layout, device, single=True)
+    config, blocks, along = _config("scatter", tensor, whole, layout, device, single=True)
     arguments = (
         *(0, 0, whole.images, tensor.channels, layout.group_channels, whole.count, along),
         *(*tensor.sizes[1:], *tensor.strides),
         *(*residues.steps, *residues.before, *residues.lows, *residues.slots, *residues.live, *residues.grid[1:]),
         *(layout.image, layout.position, layout.group, layout.channel, layout.tap),
     )
-    return Im2colStep(form, (Address(tensor.number, run.image * tensor.strides[0]), layout.address), arguments, blocks)
+    return Im2colStep(
+        config, (Address(tensor.number, run.image * tensor.strides[0]), layout.address), arguments, blocks
+    )
 
 
 def col2im(
@@ -86,7 +88,7 @@ def col2im(
     """tensor[image, channel, x] = sum over taps of matrix[image, q, channel, tap], of type `dtype`, that meet x."""
     whole = replace(run, count=tensor.positions)
     axes = list(zip(geometry.strides, geometry.dilations, strict=True))
-    form, blocks, along = _form("col2im", tensor, whole, layout, device, dtype=dtype)
+    config, blocks, along = _config("col2im", tensor, whole, layout, device, dtype=dtype)
     arguments = (
         *(0, 0, whole.images, tensor.channels, layout.group_channels, whole.count, along),
         *(*tensor.sizes[1:], *tensor.strides),
@@ -96,10 +98,12 @@ def col2im(
         *geometry.out,
         *(layout.image, layout.position, layout.group, layout.channel, layout.tap),
     )
-    return Im2colStep(form, (Address(tensor.number, run.image * tensor.strides[0]), layout.address), arguments, blocks)
+    return Im2colStep(
+        config, (Address(tensor.number, run.image * tensor.strides[0]), layout.address), arguments, blocks
+    )
 
 
-def _form(
+def _config(
     kernel: Literal["gather", "scatter", "col2im"],
     tensor: Operand,
     piece: Slice,
@@ -107,29 +111,29 @@ def _form(
     device: Device,
     single: bool = False,
     dtype: str = "",
-) -> tuple[Im2colForm, int, int]:
-    """The form for so many positions of a tensor, its blocks, and how many of them are side by side.
+) -> tuple[Im2colConfig, int, int]:
+    """The config for so many positions of a tensor, its blocks, and how many of them are side by side.
 
     single: each element is copied once; dtype is that of the matrix, where it is another than the tensor's.
     """
     grouped = layout.group_channels < tensor.channels and layout.group != layout.group_channels * layout.channel
     wide = piece.length * tensor.channels >= _NARROW
     native = device.capability >= (8, 0)
-    form = Im2colForm(kernel, dtype or tensor.dtype, grouped=grouped, wide=wide, native_bfloat16=native)
-    form = replace(form, result=tensor.dtype if dtype else "", blocks_per_processor=2 if wide else 4)
-    if layout.channel != ITEMSIZE[form.word] or (tensor.strides[1] != tensor.item and tensor.channels > 1):
-        along = -(-piece.length // form.threads)
+    config = Im2colConfig(kernel, dtype or tensor.dtype, grouped=grouped, wide=wide, native_bfloat16=native)
+    config = replace(config, result=tensor.dtype if dtype else "", blocks_per_processor=2 if wide else 4)
+    if layout.channel != ITEMSIZE[config.word] or (tensor.strides[1] != tensor.item and tensor.channels > 1):
+        along = -(-piece.length // config.threads)
         if kernel == "col2im":  # a channel has a register (two, in float64) for its sum
-            form = replace(form, chunk=8, blocks_per_processor=min(form.blocks_per_processor, 3))
+            config = replace(config, chunk=8, blocks_per_processor=min(config.blocks_per_processor, 3))
         if single and along * (tensor.channels // 32) >= _ENOUGH_BLOCKS * device.processors:
-            form = replace(form, chunk=32)  # what is computed for a position serves more of them
-        return form, along * -(-tensor.channels // form.chunk), along
-    width = _width(tensor, piece, layout, ITEMSIZE[form.word])
-    form = replace(form, lanes="channels", words=width, vector_channels=width, at_once=1 if dtype else 2)
-    form = replace(form, blocks_per_processor=min(form.blocks_per_processor, 3))
+            config = replace(config, chunk=32)  # what is computed for a position serves more of them
+        return config, along * -(-tensor.channels // config.chunk), along
+    width = _width(tensor, piece, layout, ITEMSIZE[config.word])
+    config = replace(config, lanes="channels", words=width, vector_channels=width, at_once=1 if dtype else 2)
+    config = replace(config, blocks_per_processor=min(config.blocks_per_processor, 3))
     if not dtype and width * tensor.item >= 4:  # copied as bits, whatever they are
-        form = replace(form, word="float32", words=width * tensor.item // 4)
-    return form, -(-piece.length * (tensor.channels // width) // (form.threads * form.at_once)), 1
+        config = replace(config, word="float32", words=width * tensor.item // 4)
+    return config, -(-piece.length * (tensor.channels // width) // (config.threads * config.at_once)), 1
 
 
 def _width(tensor: Operand, piece: Slice, layout: MatrixLayout, item: int) -> int:
@@ -155,7 +159,7 @@ def pack(W: Operand, part: RegularPart, filters: int, matrix: MatrixLayout, devi
     spatial = W.strides[2:]
     start = sum(tap * stride for tap, stride in zip(part.origin, spatial, strict=True))
     total = W.images * prod(part.phases) * W.channels
-    form = Im2colForm("pack", W.dtype, wide=total >= _NARROW, native_bfloat16=device.capability >= (8, 0))
+    config = Im2colConfig("pack", W.dtype, wide=total >= _NARROW, native_bfloat16=device.capability >= (8, 0))
     arguments = (
         *(0, 0, total, W.channels, filters, *part.phases, *W.strides[:2]),
         *(step * stride for step, stride in zip(part.by_phase, spatial, strict=True)),
@@ -163,7 +167,7 @@ def pack(W: Operand, part: RegularPart, filters: int, matrix: MatrixLayout, devi
         *(step * stride for step, stride in zip(part.by_tap, spatial, strict=True)),
         *(matrix.group, matrix.channel, matrix.position, matrix.tap),
     )
-    return Im2colStep(form, (Address(W.number, start), matrix.address), arguments, -(-total // form.threads))
+    return Im2colStep(config, (Address(W.number, start), matrix.address), arguments, -(-total // config.threads))
 
 
 def add_shares(
@@ -173,17 +177,17 @@ def add_shares(
     rows = dW.channels * dW.positions
     total = dW.images * rows
     walkers = 8 if count >= 8 else 1
-    form = Im2colForm("add_shares", dtype, walkers=walkers, taps_inside=taps_inside, result=dW.dtype)
-    form = replace(form, wide=total >= _NARROW, native_bfloat16=device.capability >= (8, 0))
+    config = Im2colConfig("add_shares", dtype, walkers=walkers, taps_inside=taps_inside, result=dW.dtype)
+    config = replace(config, wide=total >= _NARROW, native_bfloat16=device.capability >= (8, 0))
     arguments = (
         *(0, 0, total, count, distance, rows, dW.positions if taps_inside else dW.channels, *dW.sizes[1:]),
         *dW.strides,
     )
-    return Im2colStep(form, (source, Address(dW.number)), arguments, -(-total // (form.threads // walkers)))
+    return Im2colStep(config, (source, Address(dW.number)), arguments, -(-total // (config.threads // walkers)))
 
 
 def launch(step: Im2colStep, device: Device) -> Launch:
     """The step's kernel on the device, compiled and loaded where it is not, and its launch."""
     builder = "gradkern.ops.conv.cuda.gemm.im2col_kernel:build"
-    kernel = kernel_of_form(device, builder, step.form, arguments=len(step.arguments))
-    return Launch(kernel, step.blocks, step.form.threads, step.arguments, changing=(0, 1))
+    kernel = kernel_of_config(device, builder, step.config, arguments=len(step.arguments))
+    return Launch(kernel, step.blocks, step.config.threads, step.arguments, changing=(0, 1))

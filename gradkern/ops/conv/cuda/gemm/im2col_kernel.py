@@ -22,13 +22,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gradkern.ops.conv.cuda.gemm import add_shares_kernel, col2im_kernel, gather_kernel, pack_kernel, scatter_kernel
-from gradkern.ops.conv.cuda.gemm.im2col_form import Im2colForm
+from gradkern.ops.conv.cuda.gemm.im2col_config import Im2colConfig
 
 __all__ = ["build"]
 
 
-def build(form: Im2colForm) -> Callable[..., None]:
-    """The kernel of a form, as a function that Numba compiles with every argument an int64."""
+def build(config: Im2colConfig) -> Callable[..., None]:
+    """The kernel of a config, as a function that Numba compiles with every argument an int64."""
     makers = {
         "gather": gather_kernel.build,
         "scatter": scatter_kernel.build,
@@ -36,4 +36,4 @@ def build(form: Im2colForm) -> Callable[..., None]:
         "add_shares": add_shares_kernel.build,
         "col2im": col2im_kernel.build,
     }
-    return makers[form.kernel](form)
+    return makers[config.kernel](config)

@@ -8,19 +8,19 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.ops.conv.cuda.gemm.im2col_form import Im2colForm
+from gradkern.ops.conv.cuda.gemm.im2col_config import Im2colConfig
 from gradkern.ops.conv.cuda.gemm.positions import positions
 
 __all__ = ["build"]
 
 
-def build(form: Im2colForm) -> Callable[..., None]:
-    """The kernel of a form, as a function that Numba compiles with every argument an int64."""
-    WORD = float64 if form.word == "float64" else float32
-    INDEX, THREADS, BYTES = (int64 if form.wide else int32), form.threads, form.vector_bytes
-    load, store = i.loader("global", form.word, 1), i.storer("global", form.word, 1, form.native_bfloat16)
+def build(config: Im2colConfig) -> Callable[..., None]:
+    """The kernel of a config, as a function that Numba compiles with every argument an int64."""
+    WORD = float64 if config.word == "float64" else float32
+    INDEX, THREADS, BYTES = (int64 if config.wide else int32), config.threads, config.vector_bytes
+    load, store = i.loader("global", config.word, 1), i.storer("global", config.word, 1, config.native_bfloat16)
 
-    _, divided, unravelled = positions(INDEX, form.threads)
+    _, divided, unravelled = positions(INDEX, config.threads)
 
     def pack(
         W: int, packed: int, total: int, channels: int, group_filters: int, phases0: int, phases1: int, phases2: int,

@@ -1,4 +1,4 @@
-"""The kernel of the layer norms. `build(form)` binds its constants; see NormForm for their meaning.
+"""The kernel of the layer norms. `build(config)` binds its constants; see NormForwardConfig for their meaning.
 
     mean = sum X / columns,  r = 1 / sqrt(sum (X - mean)^2 / columns + epsilon)     over the columns of a row
     Y = (X - mean) * r * scale + bias                                               (no mean for Simplified)
@@ -23,7 +23,7 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.inverse_root import inverse_root
-from gradkern.ops.layer_norm.cuda.forward.form import NormForm
+from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.row_passes import row_passes
 from gradkern.ops.layer_norm.cuda.forward.statistics import row_statistics
 from gradkern.ops.layer_norm.cuda.parameters import (
@@ -39,40 +39,51 @@ from gradkern.ops.layer_norm.cuda.row_units import row_units
 __all__ = ["build"]
 
 
-def build(form: NormForm) -> Callable[..., None]:
-    """The kernel for `form`, as a function that Numba compiles with every argument an int64."""
-    WIDTH, SLICES, PER_THREAD = form.width, form.slices, form.per_thread
-    LANES, GROUPS, GROUP_THREADS, WARPS = form.lanes, form.warp_groups, form.group_threads, form.group_threads // 32
-    THREADS, GROUP_ROWS, STAGES = form.threads, form.group_rows, form.stages
-    BULK, RING, CLUSTER, CENTRED, ONCE = form.source == "bulk", form.ring, form.cluster, form.centred, form.once
-    IN_REGISTERS, SHARED, AHEAD = (form.parameters == each for each in ("registers", "shared", "ahead"))
-    BIASED, SHIFTED = form.biased, form.shifted
-    ROW_SUMS, APPLY = form.phase == "row_sums", form.phase == "apply"
+def build(config: NormForwardConfig) -> Callable[..., None]:
+    """The kernel for `config`, as a function that Numba compiles with every argument an int64."""
+    WIDTH, SLICES, PER_THREAD = config.width, config.slices, config.per_thread
+    LANES, GROUPS, GROUP_THREADS, WARPS = (
+        config.lanes,
+        config.warp_groups,
+        config.group_threads,
+        config.group_threads // 32,
+    )
+    THREADS, GROUP_ROWS, STAGES = config.threads, config.group_rows, config.stages
+    BULK, RING, CLUSTER, CENTRED, ONCE = (
+        config.source == "bulk",
+        config.ring,
+        config.cluster,
+        config.centred,
+        config.once,
+    )
+    IN_REGISTERS, SHARED, AHEAD = (config.parameters == each for each in ("registers", "shared", "ahead"))
+    BIASED, SHIFTED = config.biased, config.shifted
+    ROW_SUMS, APPLY = config.phase == "row_sums", config.phase == "apply"
     EXCHANGE = not APPLY and (WARPS > 1 or CLUSTER)
-    GAPS = EXCHANGE and form.exchange_slots > WARPS * (SLICES if CLUSTER else 1)
-    BY_UNITS, UNIT = form.by_units, form.vector_bytes
-    Y_WRITTEN, MEAN, INV_STD = (each in form.written for each in ("Y", "mean", "inv_std"))
-    X_BYTES, Y_BYTES, STATISTIC = form.data_itemsize, form.result_itemsize, form.statistic_itemsize
-    STAGE, SLOTS, PAIR = sum(form.slots), form.exchange_slots, 2 * form.itemsize
-    PAIRS_AT, TAKEN = form.exchange_at, max(1, form.exchange_slots // 32)
-    FLOAT = float32 if form.compute == "float32" else float64
-    ROW = int64 if form.long_rows else int32
-    row_address = i.row_address_long if form.long_rows else i.row_address
+    GAPS = EXCHANGE and config.exchange_slots > WARPS * (SLICES if CLUSTER else 1)
+    BY_UNITS, UNIT = config.by_units, config.vector_bytes
+    Y_WRITTEN, MEAN, INV_STD = (each in config.written for each in ("Y", "mean", "inv_std"))
+    X_BYTES, Y_BYTES, STATISTIC = config.data_itemsize, config.result_itemsize, config.statistic_itemsize
+    STAGE, SLOTS, PAIR = sum(config.slots), config.exchange_slots, 2 * config.itemsize
+    PAIRS_AT, TAKEN = config.exchange_at, max(1, config.exchange_slots // 32)
+    FLOAT = float32 if config.compute == "float32" else float64
+    ROW = int64 if config.long_rows else int32
+    row_address = i.row_address_long if config.long_rows else i.row_address
 
-    store_pair, store_global_pair = i.storer("shared", form.compute, 2), i.storer("global", form.compute, 2)
-    store_statistic = i.storer("global", form.statistic, 1, form.native_bfloat16)
-    fetch, wait_for_rows, places, _ = row_ring(form)
-    places_of, wait_for_group = row_group(form)
-    load_parameter = register_parameter(form, wanted=IN_REGISTERS and Y_WRITTEN)
-    KEPT, KIND = (form.parameter_words, int32) if AHEAD else (PER_THREAD, FLOAT)  # what a thread has of a parameter
-    load_shift = register_parameter(form, wanted=SHIFTED)
-    copy_parameters, load_shared_parameter = shared_parameters(form)
-    take, squares, store = row_passes(form, load_shared_parameter, parameter_vector(form), parameter_words(form))
-    over_lanes, share, merge, statistics_from_memory = row_statistics(form)
-    exchange = pair_exchange(form)
-    place_of, elements_inside = row_units(form)
-    root = inverse_root(form.compute)
-    float_of_bits = i.float_of_bits(form.compute)
+    store_pair, store_global_pair = i.storer("shared", config.compute, 2), i.storer("global", config.compute, 2)
+    store_statistic = i.storer("global", config.statistic, 1, config.native_bfloat16)
+    fetch, wait_for_rows, places, _ = row_ring(config)
+    places_of, wait_for_group = row_group(config)
+    load_parameter = register_parameter(config, wanted=IN_REGISTERS and Y_WRITTEN)
+    KEPT, KIND = (config.parameter_words, int32) if AHEAD else (PER_THREAD, FLOAT)  # what a thread has of a parameter
+    load_shift = register_parameter(config, wanted=SHIFTED)
+    copy_parameters, load_shared_parameter = shared_parameters(config)
+    take, squares, store = row_passes(config, load_shared_parameter, parameter_vector(config), parameter_words(config))
+    over_lanes, share, merge, statistics_from_memory = row_statistics(config)
+    exchange = pair_exchange(config)
+    place_of, elements_inside = row_units(config)
+    root = inverse_root(config.compute)
+    float_of_bits = i.float_of_bits(config.compute)
 
     def kernel(
         X: int, skip: int, shift: int, scale: int, bias: int, Y: int, mean: int, inv_std: int, sum_: int,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import product
 
 from gradkern.cuda.device_code.columns import up
-from gradkern.ops.layer_norm.cuda.forward.form import NormForm
+from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.times import blocks_of, ending_time, is_small
 from gradkern.ops.layer_norm.cuda.row_tiling import placed
 
@@ -34,22 +34,22 @@ _MOST_BLOCKS = 16  # of a multiprocessor, where arrays are small
 
 
 def choose_once(
-    form: NormForm, columns: int, rows: int, processors: int, most_slices: int = 16, more_registers: int = 0
-) -> tuple[float, NormForm] | None:
-    """`form` with all its numbers, of a block that ends with its first rows, and the time in microseconds; None where
+    config: NormForwardConfig, columns: int, rows: int, processors: int, most_slices: int = 16, more_registers: int = 0
+) -> tuple[float, NormForwardConfig] | None:
+    """`config` with all its numbers, of a block that ends with its first rows, and the time in microseconds; None where
     nothing is known. Width and types are given, and the source of rows, which tells whether the device has clusters.
     most_slices: of a row; more_registers: which a thread needs with the device's assembler.
     """
-    if form.source != "bulk" or form.shifted or form.by_units:
+    if config.source != "bulk" or config.shifted or config.by_units:
         return None
-    form = replace(form, source="plain")
-    if is_small(form, columns, rows, processors):
+    config = replace(config, source="plain")
+    if is_small(config, columns, rows, processors):
         if rows > _MOST_ROWS_OF_16:
             most_slices = min(most_slices, 8)
         slices = [each for each in _SLICES if each <= min(most_slices, placed(each, processors))]
-        every = _candidates_of_small(form, columns, rows, processors, slices, more_registers)
+        every = _candidates_of_small(config, columns, rows, processors, slices, more_registers)
     else:
-        every = _candidates_of_large(form, columns, more_registers)
+        every = _candidates_of_large(config, columns, more_registers)
     timed = ((ending_time(each, columns, rows, processors), each) for each in every)
     return min(timed, key=lambda each: each[0], default=None)
 
@@ -61,9 +61,9 @@ def lanes_for(columns: int, values: int) -> int:
 
 
 def _candidates_of_small(
-    form: NormForm, columns: int, rows: int, processors: int, slices: Iterable[int], more_registers: int
-) -> Iterator[NormForm]:
-    for chosen in _with_columns(form, columns, slices, _VALUES):
+    config: NormForwardConfig, columns: int, rows: int, processors: int, slices: Iterable[int], more_registers: int
+) -> Iterator[NormForwardConfig]:
+    for chosen in _with_columns(config, columns, slices, _VALUES):
         threads = _THREADS if chosen.slices == 1 else (1,)
         for each in _with_rows(chosen, columns, threads, more_registers):
             if each.warp_groups > 1 and (each.warp_groups - 1) * each.group_rows >= rows:
@@ -72,43 +72,45 @@ def _candidates_of_small(
             yield replace(each, blocks_per_processor=min(each.blocks_per_processor, wanted, _MOST_BLOCKS))
 
 
-def _candidates_of_large(form: NormForm, columns: int, more_registers: int) -> Iterator[NormForm]:
-    widest = form.widest
-    if columns > _MOST_COLUMNS or (widest == 2 and form.width == 1):
+def _candidates_of_large(config: NormForwardConfig, columns: int, more_registers: int) -> Iterator[NormForwardConfig]:
+    widest = config.widest
+    if columns > _MOST_COLUMNS or (widest == 2 and config.width == 1):
         return
-    if widest == 2 and form.centred and not form.skips and columns > _MOST_COMPUTED:
+    if widest == 2 and config.centred and not config.skips and columns > _MOST_COMPUTED:
         return
-    for chosen in _with_columns(form, columns, (1,), _VALUES_OF_LARGE):
+    for chosen in _with_columns(config, columns, (1,), _VALUES_OF_LARGE):
         yield from _with_rows(chosen, columns, _THREADS_OF_LARGE, more_registers)
 
 
 def _with_columns(
-    form: NormForm, columns: int, slices_of_row: Iterable[int], values_of: dict[int, tuple[int, ...]]
-) -> Iterator[NormForm]:
+    config: NormForwardConfig, columns: int, slices_of_row: Iterable[int], values_of: dict[int, tuple[int, ...]]
+) -> Iterator[NormForwardConfig]:
     """The ways to give a row's columns to threads."""
-    widest = form.widest
+    widest = config.widest
     for slices, values in product(slices_of_row, values_of[widest]):
-        slice_columns = replace(form, slices=slices).slice_columns(columns)
+        slice_columns = replace(config, slices=slices).slice_columns(columns)
         if slices > 1 and (slice_columns * widest < _LEAST_SLICE or slice_columns * (slices - 1) >= columns):
             continue
         lanes = lanes_for(slice_columns, values)
-        if values % form.width or lanes > _MOST_LANES or (slices > 1 and lanes < 32):
+        if values % config.width or lanes > _MOST_LANES or (slices > 1 and lanes < 32):
             continue
-        spills = (lanes <= 32 and values * widest > 128) or (values > 32 and (lanes < 32 or form.width == 1))
+        spills = (lanes <= 32 and values * widest > 128) or (values > 32 and (lanes < 32 or config.width == 1))
         if not spills:
-            yield replace(form, slices=slices, lanes=lanes, vectors=values // form.width)
+            yield replace(config, slices=slices, lanes=lanes, vectors=values // config.width)
 
 
-def _with_rows(form: NormForm, columns: int, threads: Iterable[int], more_registers: int) -> Iterator[NormForm]:
+def _with_rows(
+    config: NormForwardConfig, columns: int, threads: Iterable[int], more_registers: int
+) -> Iterator[NormForwardConfig]:
     """Blocks of about so many threads, one group at least, and where their parameters are; as many as have room."""
-    for groups in dict.fromkeys(max(1, each // form.group_threads) for each in threads):
+    for groups in dict.fromkeys(max(1, each // config.group_threads) for each in threads):
         block = replace(
-            form,
+            config,
             by_lines=False,
             warp_groups=groups,
             stages=2,
-            packed=form.packed or form.group_rows == 1,  # which nobody asks about a single row
-            certain_vectors=form.fewest_vectors(columns),
+            packed=config.packed or config.group_rows == 1,  # which nobody asks about a single row
+            certain_vectors=config.fewest_vectors(columns),
         )
         for parameters in ("ahead", "global"):
             made = replace(block, parameters=parameters)
@@ -117,31 +119,31 @@ def _with_rows(form: NormForm, columns: int, threads: Iterable[int], more_regist
                 yield replace(made, blocks_per_processor=most)
 
 
-def _most_blocks(form: NormForm, more_registers: int) -> int:
+def _most_blocks(config: NormForwardConfig, more_registers: int) -> int:
     """Of a multiprocessor, by its registers, which it gives to four warps alike; 0 if a thread would need too many."""
-    registers = _registers(form) + more_registers
-    at_once = max(1, 128 // form.threads)
-    held = up(at_once * form.threads, 128)
+    registers = _registers(config) + more_registers
+    at_once = max(1, 128 // config.threads)
+    held = up(at_once * config.threads, 128)
     return at_once * min(_MOST_THREADS // held, _REGISTERS // (held * registers)) if registers < 256 else 0
 
 
-def _registers(form: NormForm) -> int:
+def _registers(config: NormForwardConfig) -> int:
     """What a thread needs, so that none spills: a row's values, the words that are on their way beside them, and the
     rest.
     """
-    words = form.itemsize // 4
-    needed = form.per_thread * words
-    if form.skips:
-        needed += form.per_thread * form.data_itemsize // 4
-    if form.parameters == "ahead":
-        needed += form.parameter_words * (1 + form.biased)
-    exchange = form.cluster or form.lanes > 32
-    rest = 16 + 8 * words * (1 + (exchange or form.lanes < 32) + form.centred + form.cluster * form.centred)
-    rest += 8 * (form.vectors > 8)
-    if form.parameters == "global" and form.per_thread >= 24:
-        rest += 8 * (exchange or form.vectors > 4) + 8 * form.cluster
-    if form.parameters == "global" and form.centred and needed >= 24 and form.vectors > 4:
-        rest += 16 if form.lanes == 32 and needed >= 32 else 8
-    if form.skips and form.lanes < 32:
+    words = config.itemsize // 4
+    needed = config.per_thread * words
+    if config.skips:
+        needed += config.per_thread * config.data_itemsize // 4
+    if config.parameters == "ahead":
+        needed += config.parameter_words * (1 + config.biased)
+    exchange = config.cluster or config.lanes > 32
+    rest = 16 + 8 * words * (1 + (exchange or config.lanes < 32) + config.centred + config.cluster * config.centred)
+    rest += 8 * (config.vectors > 8)
+    if config.parameters == "global" and config.per_thread >= 24:
+        rest += 8 * (exchange or config.vectors > 4) + 8 * config.cluster
+    if config.parameters == "global" and config.centred and needed >= 24 and config.vectors > 4:
+        rest += 16 if config.lanes == 32 and needed >= 32 else 8
+    if config.skips and config.lanes < 32:
         rest += 16 * words
     return up(needed + rest, 8)

@@ -8,10 +8,10 @@ from functools import partial
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device, in_turn
 from gradkern.cuda.device_code.columns import up
-from gradkern.cuda.launch import Launch, kernel_of_form, named
+from gradkern.cuda.launch import Launch, kernel_of_config, named
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.cuda.scratch import scratch
-from gradkern.ops.layer_norm.cuda.forward.form import ARGUMENTS, NAMES, NormForm
+from gradkern.ops.layer_norm.cuda.forward.config import ARGUMENTS, NAMES, NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
 from gradkern.ops.layer_norm.cuda.row_plan import (
     may_go_by_units,
@@ -60,51 +60,55 @@ def plan(call: Call) -> ForwardPlan | EmptyPlan:
     if rows == 0 or columns == 0 or not call.outputs:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
 
-    form = _form(call, rows, columns, strides, device)
-    end_to_end = all(stride == columns * form.data_itemsize for stride in strides.values())
+    config = _config(call, rows, columns, strides, device)
+    end_to_end = all(stride == columns * config.data_itemsize for stride in strides.values())
     matrices = [tensors[name] for name in strides]
-    narrow = form.width * form.data_itemsize < 8  # wider vectors are faster than units, whose elements need masks
+    narrow = config.width * config.data_itemsize < 8  # wider vectors are faster than units, whose elements need masks
     units = None
-    if end_to_end and narrow and may_go_by_units(form, matrices, device, rows, columns, _LEAST_BY_UNITS):
-        units = replace(form, by_units=True, width=16 // form.data_itemsize, scale_width=1, aligned=True)
-    chosen = partial(choose, form, columns, rows, device.processors, device.shared_bytes, units)
+    if end_to_end and narrow and may_go_by_units(config, matrices, device, rows, columns, _LEAST_BY_UNITS):
+        units = replace(config, by_units=True, width=16 // config.data_itemsize, scale_width=1, aligned=True)
+    chosen = partial(choose, config, columns, rows, device.processors, device.shared_bytes, units)
     try:
         return _plan(call, chosen(), device, rows, columns, strides)
     except Refusal:  # the device may have no room for clusters of so many blocks
         return _plan(call, chosen(most_slices=1), device, rows, columns, strides)
 
 
-def _plan(call: Call, form: NormForm, device: Device, rows: int, columns: int, strides: dict[str, int]) -> ForwardPlan:
-    together = form.slices * form.period(columns)
-    numbers = form.numbers(columns, call.attributes["epsilon"])
+def _plan(
+    call: Call, config: NormForwardConfig, device: Device, rows: int, columns: int, strides: dict[str, int]
+) -> ForwardPlan:
+    together = config.slices * config.period(columns)
+    numbers = config.numbers(columns, call.attributes["epsilon"])
     numbers |= {"rows": rows, **{f"{name}_stride": stride for name, stride in strides.items()}}
-    two = form.phase == "apply"
-    phases = [replace(form, phase="row_sums"), form] if two else [form]
+    two = config.phase == "apply"
+    phases = [replace(config, phase="row_sums"), config] if two else [config]
     given = [*(NAMES[name] for name in (*call.inputs, *call.outputs)), *(["row_sums"] if two else [])]
     arguments = named(ARGUMENTS, numbers, given)
     launches = tuple(_launch(phase, device, arguments, rows, together) for phase in phases)
-    sums = rows * form.slices * 2 * form.itemsize if two else 0
-    return ForwardPlan(plan_name("layer_norm_forward", form), sums, launches, device)
+    sums = rows * config.slices * 2 * config.itemsize if two else 0
+    return ForwardPlan(plan_name("layer_norm_forward", config), sums, launches, device)
 
 
-def _launch(form: NormForm, device: Device, arguments: tuple[list[int], list[int]], rows: int, together: int) -> Launch:
+def _launch(
+    config: NormForwardConfig, device: Device, arguments: tuple[list[int], list[int]], rows: int, together: int
+) -> Launch:
     """together: the number of blocks is a multiple of this."""
-    cluster = form.slices if form.cluster else 1
+    cluster = config.slices if config.cluster else 1
     builder = "gradkern.ops.layer_norm.cuda.forward.kernel:build"
-    kernel = kernel_of_form(device, builder, form, arguments=len(ARGUMENTS), cluster=cluster)
-    resident = kernel.resident_blocks(form.threads, cluster) // together * together
+    kernel = kernel_of_config(device, builder, config, arguments=len(ARGUMENTS), cluster=cluster)
+    resident = kernel.resident_blocks(config.threads, cluster) // together * together
     if cluster == 1:
-        resident = max(resident, form.slices)  # blocks that know nothing of each other may wait for their turn
+        resident = max(resident, config.slices)  # blocks that know nothing of each other may wait for their turn
     if not resident:
         raise Refusal(
-            f"no block of {form.threads} threads and {form.shared_bytes} bytes of shared memory fits the device"
+            f"no block of {config.threads} threads and {config.shared_bytes} bytes of shared memory fits the device"
         )
-    wanted = up(-(-rows // (form.warp_groups * form.group_rows)) * form.slices, together)
-    grid = wanted if form.once else min(resident, wanted)
-    return Launch(kernel, grid, form.threads, *arguments, cluster)
+    wanted = up(-(-rows // (config.warp_groups * config.group_rows)) * config.slices, together)
+    grid = wanted if config.once else min(resident, wanted)
+    return Launch(kernel, grid, config.threads, *arguments, cluster)
 
 
-def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> NormForm:
+def _config(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> NormForwardConfig:
     """All but the threads: vectors as wide as alignment allows."""
     tensors = {NAMES[name]: each for name, each in {**call.inputs, **call.outputs}.items()}
     X, Y, scale = tensors["X"], tensors.get("Y"), tensors["scale"]
@@ -114,7 +118,7 @@ def _form(call: Call, rows: int, columns: int, strides: dict[str, int], device: 
     starts_of_read, strides_of_read = ([tensors[name].alignment for name in read], [strides[name] for name in read])
     statistic = tensors.get("mean") or tensors.get("inv_std")
     source = source_of_rows(device, width * X.dtype.itemsize)
-    return NormForm(
+    return NormForwardConfig(
         operator=call.operator,
         data=X.dtype.name,
         result=(Y or X).dtype.name,

@@ -10,13 +10,13 @@ from numba.cuda import float32, float64, int32
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
-from gradkern.ops.layer_norm.cuda.forward.form import NormForm
+from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
 
 __all__ = ["row_passes"]
 
 
 def row_passes(
-    form: NormForm,
+    config: NormForwardConfig,
     load_shared_parameter: Callable[..., None],
     load_vector: Callable[..., None],
     words_of_parameter: tuple[Callable[..., None], Callable[..., None]],
@@ -32,29 +32,31 @@ def row_passes(
     store(x, y_at, mean, r, scales, biases, scale, bias, first_column, lane, vectors, inside, valid)
         Y, of what is in `x`
 
-    valid: this thread has a row; vectors: of a row of the slice; inside: for forms by units, a bit for each of the
+    valid: this thread has a row; vectors: of a row of the slice; inside: for configs by units, a bit for each of the
     thread's elements, set if it is the row's.
     """
-    WIDTH, LANES, VECTORS, CERTAIN_VECTORS = form.width, form.lanes, form.vectors, form.certain_vectors
+    WIDTH, LANES, VECTORS, CERTAIN_VECTORS = config.width, config.lanes, config.vectors, config.certain_vectors
     IN_REGISTERS, SHARED, IN_MEMORY, AHEAD = (
-        form.parameters == each for each in ("registers", "shared", "global", "ahead")
+        config.parameters == each for each in ("registers", "shared", "global", "ahead")
     )
-    BIASED, CENTRED = form.biased, form.centred
-    SKIPS, SHIFTED, SUM = form.skips, form.shifted, "sum" in form.written
-    X_VECTOR, Y_VECTOR = WIDTH * form.data_itemsize, WIDTH * form.result_itemsize
-    SCALE_AT, BIAS_AT = form.scale_at, form.bias_at
-    FLOAT = float32 if form.compute == "float32" else float64
-    RING, WORDS, PIECE = form.ring, max(1, X_VECTOR // 4), min(16, X_VECTOR)
-    load_X = i.loader("shared" if RING else "global", form.data, WIDTH)
-    load_words, unpack = i.word_loader("global", PIECE), i.unpacker(form.data, WIDTH)
+    BIASED, CENTRED = config.biased, config.centred
+    SKIPS, SHIFTED, SUM = config.skips, config.shifted, "sum" in config.written
+    X_VECTOR, Y_VECTOR = WIDTH * config.data_itemsize, WIDTH * config.result_itemsize
+    SCALE_AT, BIAS_AT = config.scale_at, config.bias_at
+    FLOAT = float32 if config.compute == "float32" else float64
+    RING, WORDS, PIECE = config.ring, max(1, X_VECTOR // 4), min(16, X_VECTOR)
+    load_X = i.loader("shared" if RING else "global", config.data, WIDTH)
+    load_words, unpack = i.word_loader("global", PIECE), i.unpacker(config.data, WIDTH)
     load_parameter, unpack_parameter = words_of_parameter
-    Y_WRITTEN = "Y" in form.written
-    store_Y = i.storer("global", form.result, WIDTH, form.native_bfloat16)
+    Y_WRITTEN = "Y" in config.written
+    store_Y = i.storer("global", config.result, WIDTH, config.native_bfloat16)
 
-    store_sum = i.storer("global", form.data, WIDTH, form.native_bfloat16)
-    round_to_data = i.rounder(form.data, WIDTH, form.native_bfloat16)
-    BY_UNITS, FULL, X_BYTES, Y_BYTES = form.by_units, (1 << WIDTH) - 1, form.data_itemsize, form.result_itemsize
-    store_one, store_one_sum = (i.storer("global", each, 1, form.native_bfloat16) for each in (form.result, form.data))
+    store_sum = i.storer("global", config.data, WIDTH, config.native_bfloat16)
+    round_to_data = i.rounder(config.data, WIDTH, config.native_bfloat16)
+    BY_UNITS, FULL, X_BYTES, Y_BYTES = config.by_units, (1 << WIDTH) - 1, config.data_itemsize, config.result_itemsize
+    store_one, store_one_sum = (
+        i.storer("global", each, 1, config.native_bfloat16) for each in (config.result, config.data)
+    )
 
     @device_function
     def is_cut(inside: int, j: int) -> bool:
@@ -167,7 +169,7 @@ def row_passes(
         y, scale, bias = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         if IN_MEMORY:
             # all loads before the first store, which none of them may pass; and each used at once, in place: with a
-            # row's scales and biases in registers beside its values, half the forms of such blocks spill
+            # row's scales and biases in registers beside its values, half the configs of such blocks spill
             multiply(x, mean, r, scale_from, first_column, lane, vectors)
             if BIASED:
                 add(x, bias_from, first_column, lane, vectors)

@@ -17,17 +17,17 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
-from gradkern.ops.layer_norm.cuda.forward.form import NormForm
+from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
 
 __all__ = ["row_statistics"]
 
 
-def row_statistics(form: NormForm) -> tuple[Callable[..., Any], ...]:
+def row_statistics(config: NormForwardConfig) -> tuple[Callable[..., Any], ...]:
     """Four device functions:
 
     over_lanes(value)       the sum of a value over a row's threads in one warp
     share(slot, columns, slice_columns, shift)
-                            of how many elements the pair in this place of an exchange is; shift: by how many a form
+                            of how many elements the pair in this place of an exchange is; shift: by how many a config
                             by units begins before the row
     merge(pair, at, n, over_n, over_columns, warp_lane)
                             the row's pair, from those at this address of shared memory, of which this lane takes every
@@ -36,12 +36,12 @@ def row_statistics(form: NormForm) -> tuple[Callable[..., Any], ...]:
     from_memory(pair, row_sums, row, over_columns, warp_lane, columns, slice_columns)
                             the row's pair, from those that the launch before has left of every slice
     """
-    WIDTH, LANES, VECTORS = form.width, form.lanes, form.vectors
-    CERTAIN_VECTORS = form.certain_vectors
-    SLICES, WARPS, SLOTS, PAIR = form.slices, form.group_threads // 32, form.exchange_slots, 2 * form.itemsize
-    CENTRED, CLUSTER, DOUBLE = form.centred, form.cluster, form.compute == "float64"
+    WIDTH, LANES, VECTORS = config.width, config.lanes, config.vectors
+    CERTAIN_VECTORS = config.certain_vectors
+    SLICES, WARPS, SLOTS, PAIR = config.slices, config.group_threads // 32, config.exchange_slots, 2 * config.itemsize
+    CENTRED, CLUSTER, DOUBLE = config.centred, config.cluster, config.compute == "float64"
     FLOAT = float64 if DOUBLE else float32
-    load_shared, load_global = i.loader("shared", form.compute, 2), i.loader("global", form.compute, 2)
+    load_shared, load_global = i.loader("shared", config.compute, 2), i.loader("global", config.compute, 2)
     shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
 
     @device_function

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradkern.kernels.channels.tiles_form import TilesForm
+from gradkern.kernels.channels.tiles_config import TilesConfig
 
-__all__ = ["DmlBatchNormForm"]
+__all__ = ["DmlBatchNormConfig"]
 
 
 @dataclass(frozen=True, slots=True)
-class DmlBatchNormForm(TilesForm):
+class DmlBatchNormConfig(TilesConfig):
     """All that is bound when the kernel is compiled. The sums are those for the scale and, if wanted, the bias."""
 
     epsilon: float = 0.0

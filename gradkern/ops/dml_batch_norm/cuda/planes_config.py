@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gradkern.cuda.device_code.columns import ITEMSIZE, reciprocal
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = ["ARGUMENTS", "PlanesForm"]
+__all__ = ["ARGUMENTS", "PlanesConfig"]
 
 ARGUMENTS = (  # of the kernel: addresses, then numbers
     *("D", "X", "mean", "scale", "variance", "dX", "scale_sum", "bias_sum", "partial", "counter"),
@@ -15,15 +15,15 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers
     *("length_multiplier", "length_shift", "channels_multiplier", "channels_shift"),  # to divide by these two
     "team",  # warps that add up a channel's partial sums
 )
-# What it takes, in microseconds and bytes: fitted to an H200's times (cold L2) of 36 arrays of 4 to 860 MB with a form
-# before this one. The persistent kernel's model is about so many times too slow for planes of whole vectors. Of both
-# kernels, the choice was 0.1 % slower than the better one on average then, and 1.6 % at worst. Of this form 15 random
-# arrays of 10 to 790 MB are 2 % off in the median, and 11 % at most.
+# What it takes, in microseconds and bytes: fitted to an H200's times (cold L2) of 36 arrays of 4 to 860 MB with a
+# config before this one. The persistent kernel's model is about so many times too slow for planes of whole vectors. Of
+# both kernels, the choice was 0.1 % slower than the better one on average then, and 1.6 % at worst. Of this config 15
+# random arrays of 10 to 790 MB are 2 % off in the median, and 11 % at most.
 _LAUNCH, _BANDWIDTH, _PERSISTENT_WHOLE = 8.0, 4.25e6, 1.08
 
 
 @dataclass(frozen=True, slots=True)
-class PlanesForm:
+class PlanesConfig:
     """All that is bound when the kernel is compiled. Everything else is an argument of the launch."""
 
     data: str  # type of D, X and dX

@@ -8,13 +8,13 @@ from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.kernels.channels.activation_alpha import without_alpha
 
-__all__ = ["StreamingForm", "second_pass", "sharing_ring", "with_largest_ring"]
+__all__ = ["StreamingConfig", "second_pass", "sharing_ring", "with_largest_ring"]
 
 _RESERVED = 1024  # bytes of shared memory that the system takes for each block
 
 
 @dataclass(frozen=True, slots=True)
-class StreamingForm:
+class StreamingConfig:
     """All that is bound when the kernel is compiled. The sizes of a Tiling are arguments of the launch.
 
     A vector is `width` elements; a thread has `vectors` of them of every row: vector j of thread t is number
@@ -184,32 +184,32 @@ class StreamingForm:
         )
 
 
-def sharing_ring(form: StreamingForm) -> StreamingForm:
+def sharing_ring(config: StreamingConfig) -> StreamingConfig:
     """A first pass, whose ring also serves the second pass of the same launch."""
-    first, second = form.reads, second_pass(form).reads
+    first, second = config.reads, second_pass(config).reads
     both = len([name for name in first if name in second])
     if len(first) == len(second) == both:
-        return form
-    return replace(form, held_arrays=both, passing_arrays=max(len(first), len(second)) - both)
+        return config
+    return replace(config, held_arrays=both, passing_arrays=max(len(first), len(second)) - both)
 
 
-def with_largest_ring(form: StreamingForm, shared_bytes: int) -> StreamingForm:
-    """`form` with a ring as large as shared memory allows: what it still holds, a second pass need not read again."""
-    if not form.ring:
-        return form
-    least = replace(form, held_rows=1)
-    free = (shared_bytes + _RESERVED) // form.blocks_per_processor - _RESERVED - least.shared_bytes
-    return replace(least, held_rows=1 + free // form.stage_bytes) if free >= 0 else form
+def with_largest_ring(config: StreamingConfig, shared_bytes: int) -> StreamingConfig:
+    """`config` with a ring as large as shared memory allows: what it still holds, a second pass need not read again."""
+    if not config.ring:
+        return config
+    least = replace(config, held_rows=1)
+    free = (shared_bytes + _RESERVED) // config.blocks_per_processor - _RESERVED - least.shared_bytes
+    return replace(least, held_rows=1 + free // config.stage_bytes) if free >= 0 else config
 
 
-def second_pass(form: StreamingForm) -> StreamingForm:
+def second_pass(config: StreamingConfig) -> StreamingConfig:
     """What needs the sums of a first pass, on the way back: dX, or, of statistics, Y. In the same launch it begins with
     what the first pass has left in the ring.
     """
-    after = replace(form, totals=False, backward=True, reuses_ring=form.held_rows > 0)
-    if form.statistics:
+    after = replace(config, totals=False, backward=True, reuses_ring=config.held_rows > 0)
+    if config.statistics:
         return replace(after, outputs=frozenset({"Y"}), statistics=False, normalises=True)
     after = replace(after, outputs=frozenset({"dX"}), centred=True)
-    if "dZ" in form.outputs:  # that is D, as it is added up
+    if "dZ" in config.outputs:  # that is D, as it is added up
         return replace(after, activation="none", operands=frozenset({"dZ"}))
     return after

@@ -1,7 +1,7 @@
 """The constants one kernel of a depthwise dX or Y on tensor cores is made for, and where things lie in shared memory.
 
 dX and Y are sums of one kind, in which dY and X change roles: see mma_output_kernel. The array that is read is called
-the source. As for dW (mma_form) the images stand one above another, with rows of zeros between them, and narrow ones
+the source. As for dW (mma_config) the images stand one above another, with rows of zeros between them, and narrow ones
 side by side as well; a block takes some channels of a run of output rows, a few at a time.
 """
 
@@ -12,9 +12,9 @@ from typing import Literal
 
 from gradkern.cuda.device_code.columns import up
 from gradkern.cuda.device_code.kernel_name import kernel_name
-from gradkern.ops.conv.cuda.depthwise.mma_form import BANKS, BLOCK, WINDOW, OfChannels, period, steps
+from gradkern.ops.conv.cuda.depthwise.mma_config import BANKS, BLOCK, WINDOW, OfChannels, period, steps
 
-__all__ = ["PLACE", "SLOTS", "UNIT", "MmaOutputForm"]
+__all__ = ["PLACE", "SLOTS", "UNIT", "MmaOutputConfig"]
 
 UNIT = 4  # columns that a thread turns over together
 SLOTS = 16  # blocks of BLOCK output columns that one product of matrices takes
@@ -22,7 +22,7 @@ PLACE = 10  # words from a place of the output to the next: what a warp stores t
 
 
 @dataclass(frozen=True)
-class MmaOutputForm(OfChannels):
+class MmaOutputConfig(OfChannels):
     """Sizes are (rows, columns), strides of arrays in bytes: from image to image, row to row and column to column.
 
     channels  of a block

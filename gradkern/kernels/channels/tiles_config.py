@@ -18,7 +18,7 @@ __all__ = [
     "BLOCKS",
     "LINE",
     "VECTOR",
-    "TilesForm",
+    "TilesConfig",
     "fold_of_sums",
     "lanes_of_line",
     "one_tile",
@@ -59,7 +59,7 @@ _LEAST_OF_LINES, _LONGEST_OF_LINES = 768, 49152  # rows of the kernel that are w
 
 
 @dataclass(frozen=True, slots=True)
-class TilesForm(ByColumns):
+class TilesConfig(ByColumns):
     """All that is bound when the kernel is compiled. Everything else is an argument of the launch, also the columns and
     the slices that they are cut into: each has as many columns as a row's lanes have at once, the last slice the rest.
 
@@ -192,67 +192,67 @@ class TilesForm(ByColumns):
         return {"columns": columns, "slices": slices, "multiplier": multiplier, "shift": shift}
 
 
-Form = TypeVar("Form", bound=TilesForm)
+Config = TypeVar("Config", bound=TilesConfig)
 
 
-def one_tile(form: Form, columns: int, rows: int, processors: int) -> Form | None:
-    """`form`, not folded, with all rows of a slice in one tile, where that is better than many: without sums over
+def one_tile(config: Config, columns: int, rows: int, processors: int) -> Config | None:
+    """`config`, not folded, with all rows of a slice in one tile, where that is better than many: without sums over
     blocks, and without a barrier.
     """
     if rows <= _FEW_ROWS:
-        if form.width * form.itemsize < VECTOR and rows * columns // form.width > _FEW_VECTORS:
+        if config.width * config.itemsize < VECTOR and rows * columns // config.width > _FEW_VECTORS:
             return None
-        lanes = lanes_of_line(form)
-        chosen = with_lanes(form, columns, (lanes // 2, lanes), 32)
+        lanes = lanes_of_line(config)
+        chosen = with_lanes(config, columns, (lanes // 2, lanes), 32)
         unrolls = (each for each in (2, 4, 8) if -(-rows // (each * chosen.group_rows)) <= _MOST_GROUPS)
         return _of_one_tile(chosen, rows, next(unrolls))
-    slices = [lanes for lanes in (4, 8, 16) if lanes * form.width % 8 == 0]
-    made = (with_lanes(form, columns, (lanes,), 32) for lanes in slices)
+    slices = [lanes for lanes in (4, 8, 16) if lanes * config.width % 8 == 0]
+    made = (with_lanes(config, columns, (lanes,), 32) for lanes in slices)
     time, best = min(
         ((_one_tile_time(each, columns, rows, processors), each) for each in made), key=lambda each: each[0]
     )
-    many = _TILES + 3 * rows * columns * form.itemsize / _TILED
+    many = _TILES + 3 * rows * columns * config.itemsize / _TILED
     return _of_one_tile(best, rows, _BATCH_ROWS) if time < many else None
 
 
-def with_fold(form: Form, columns: int, rows: int, processors: int) -> tuple[Form, int]:
-    """`form`, which has sums, and how many rows of a dense array, whose rows and columns are given, are one of the
+def with_fold(config: Config, columns: int, rows: int, processors: int) -> tuple[Config, int]:
+    """`config`, which has sums, and how many rows of a dense array, whose rows and columns are given, are one of the
     kernel's; with narrower vectors where that is one row.
     """
-    fold = form.width // gcd(columns, form.width)
-    unfolded = form.with_width(form.width // fold)
+    fold = config.width // gcd(columns, config.width)
+    unfolded = config.with_width(config.width // fold)
     if rows < fold or one_tile(unfolded, columns, rows, processors):
         return unfolded, 1
-    return form, fold_of_sums(form, rows, columns, fold)
+    return config, fold_of_sums(config, rows, columns, fold)
 
 
-def _of_one_tile(form: Form, rows: int, unroll: int) -> Form:
-    groups = min(_MOST_GROUPS, -(-rows // (unroll * form.group_rows)))
-    return replace(form, warp_groups=groups, unroll=unroll, single_block=True)
+def _of_one_tile(config: Config, rows: int, unroll: int) -> Config:
+    groups = min(_MOST_GROUPS, -(-rows // (unroll * config.group_rows)))
+    return replace(config, warp_groups=groups, unroll=unroll, single_block=True)
 
 
-def _one_tile_time(form: TilesForm, columns: int, rows: int, processors: int) -> float:
+def _one_tile_time(config: TilesConfig, columns: int, rows: int, processors: int) -> float:
     """Microseconds that it should take."""
-    vector = form.width * form.itemsize
-    rounds = -(-form.slices(columns) // processors)
-    batches = max(0.5, rows / (_MOST_GROUPS * form.group_rows * _BATCH_ROWS))
-    alone = rounds * batches * hypot(_BATCH, form.batch_time) * (vector / VECTOR) ** 0.3
-    moved = 3 * rows * columns * form.itemsize
-    together = moved / _BANDWIDTH * (1 + _SHORT_SLICES / (form.lanes * vector))
+    vector = config.width * config.itemsize
+    rounds = -(-config.slices(columns) // processors)
+    batches = max(0.5, rows / (_MOST_GROUPS * config.group_rows * _BATCH_ROWS))
+    alone = rounds * batches * hypot(_BATCH, config.batch_time) * (vector / VECTOR) ** 0.3
+    moved = 3 * rows * columns * config.itemsize
+    together = moved / _BANDWIDTH * (1 + _SHORT_SLICES / (config.lanes * vector))
     return _LAUNCH + (alone**4 + together**4) ** (1 / 4)
 
 
-def tiles_of_sums(form: Form, columns: int, rows: int, processors: int, threads: int, unroll: int) -> Form:
-    """`form`, which has sums, with its lanes and groups filled in, for so many of the kernel's rows and columns; width,
-    fold and types are given. threads: of a block, at most; unroll: rows of a thread.
+def tiles_of_sums(config: Config, columns: int, rows: int, processors: int, threads: int, unroll: int) -> Config:
+    """`config`, which has sums, with its lanes and groups filled in, for so many of the kernel's rows and columns;
+    width, fold and types are given. threads: of a block, at most; unroll: rows of a thread.
 
     As measured on an H200 with a cold L2: slices of 256 bytes, so that a tile has many rows and its partial sums are
     few, and yet tiles are small, so that all blocks end together (of 1024 bytes: 5 % slower; of 64 bytes: 8 %); where
     rows are no whole cache lines, so that two slices share one, of 512 if rows are long (1 to 2 % faster).
     """
-    if not form.folded and (found := one_tile(form, columns, rows, processors)):
+    if not config.folded and (found := one_tile(config, columns, rows, processors)):
         return found
-    chosen = replace(_with_lanes_of_sums(form, columns, rows, threads), unroll=unroll, blocks_per_processor=BLOCKS)
+    chosen = replace(_with_lanes_of_sums(config, columns, rows, threads), unroll=unroll, blocks_per_processor=BLOCKS)
     chosen = _filled(_widened(chosen, columns, rows, processors), rows)
     blocks = BLOCKS * processors
     results, partial_rows = chosen.sums * columns // chosen.fold, chosen.heights(columns, rows, blocks)[0] * chosen.fold
@@ -260,42 +260,42 @@ def tiles_of_sums(form: Form, columns: int, rows: int, processors: int, threads:
     return replace(chosen, chunk=chunk, ahead=ahead)
 
 
-def _widened(form: Form, columns: int, rows: int, processors: int) -> Form:
+def _widened(config: Config, columns: int, rows: int, processors: int) -> Config:
     """Where half of a tile would lie beyond the last row: with wider slices, of which there must be enough for all
     multiprocessors.
     """
-    while 2 * rows <= form.tile_rows:
-        wider = with_lanes(form, columns, (2 * form.lanes,), form.threads)
+    while 2 * rows <= config.tile_rows:
+        wider = with_lanes(config, columns, (2 * config.lanes,), config.threads)
         if wider.lanes > _MOST_LANES or wider.slices(columns) < 2 * processors:
             break
-        form = wider
-    return form
+        config = wider
+    return config
 
 
-def _filled(form: Form, rows: int) -> Form:
+def _filled(config: Config, rows: int) -> Config:
     """Where tiles are few, one below another, and much of the last lies beyond the last row: with fewer groups, if they
     are better filled by more than it costs that less is under way.
     """
-    most = form.warp_groups
-    if form.chunks(rows) > _FEW_TILES:
-        return form
+    most = config.warp_groups
+    if config.chunks(rows) > _FEW_TILES:
+        return config
 
     def filled(fewer: int) -> float:
-        each = replace(form, warp_groups=most - fewer)
+        each = replace(config, warp_groups=most - fewer)
         return rows / (each.chunks(rows) * each.tile_rows) - 0.3 * fewer / most
 
-    return replace(form, warp_groups=most - max(range(min(3, most)), key=filled))
+    return replace(config, warp_groups=most - max(range(min(3, most)), key=filled))
 
 
-def fold_of_sums(form: TilesForm, rows: int, columns: int, vectors: int) -> int:
+def fold_of_sums(config: TilesConfig, rows: int, columns: int, vectors: int) -> int:
     """Rows of the array in one of the kernel's, a multiple of `vectors`: so many as are whole cache lines, which took 2
     to 15 % less on an H200 than vectors that share theirs with other slices, unless the rows get few or long; and where
     so narrow a row would leave lanes of a slice without columns, several side by side leave fewer. Whole vectors do
     where arithmetic takes longer than memory.
     """
-    if form.bound_by_arithmetic:
+    if config.bound_by_arithmetic:
         return vectors
-    row_bytes = columns * form.itemsize
+    row_bytes = columns * config.itemsize
     lines = LINE // gcd(LINE, row_bytes)
     if lines <= _MOST_FOLDED and lines * row_bytes <= _LONGEST_OF_LINES and rows >= lines * _LEAST_OF_LINES:
         vectors = max(vectors, lines)
@@ -303,45 +303,45 @@ def fold_of_sums(form: TilesForm, rows: int, columns: int, vectors: int) -> int:
     folds = [fold for fold in folds if fold == vectors or (fold <= _MOST_FOLDED and rows >= _LEAST_FOLDED * fold)]
 
     def filled(fold: int) -> float:
-        each = _with_lanes_of_sums(form, columns * fold, rows // fold, 32)
+        each = _with_lanes_of_sums(config, columns * fold, rows // fold, 32)
         share = columns * fold / (each.slices(columns * fold) * each.most_columns)
-        return share - 0.02 * (log2(fold / vectors) + (each.lanes < 2 * lanes_of_line(form)))
+        return share - 0.02 * (log2(fold / vectors) + (each.lanes < 2 * lanes_of_line(config)))
 
     return max(folds, key=filled)
 
 
-def _with_lanes_of_sums(form: Form, columns: int, rows: int, threads: int) -> Form:
+def _with_lanes_of_sums(config: Config, columns: int, rows: int, threads: int) -> Config:
     """Slices of 256 bytes, or of 128 where those waste much. Where rows are no whole cache lines the edges of slices
     cost time: long rows have half as many, others 128 bytes only if 256 waste more. The longest have slices of 1024
     bytes, in tiles of fewer rows, the last of which are fuller: twelve gradients of GELU took 0.983 of the time on
     average on an H200 (0.95 to 1.005). Not where rows are few, which are one tile then, nor in float64, where the
     instructions of GELU take longer than memory.
     """
-    lanes, penalty, row_bytes = lanes_of_line(form), 0.02, columns * form.itemsize
-    if form.compute != "float64":
+    lanes, penalty, row_bytes = lanes_of_line(config), 0.02, columns * config.itemsize
+    if config.compute != "float64":
         whole_lines = row_bytes % LINE == 0
         penalty = 0.02 if whole_lines else 0.06
-        if rows > _FEW_ROWS and form.width * form.itemsize == VECTOR:
+        if rows > _FEW_ROWS and config.width * config.itemsize == VECTOR:
             lanes *= 4 if row_bytes >= _LONGEST_ROW else 2 if row_bytes >= _LONG_ROW and not whole_lines else 1
-    return with_lanes(form, columns, (2 * lanes, lanes), threads, penalty)
+    return with_lanes(config, columns, (2 * lanes, lanes), threads, penalty)
 
 
-def lanes_of_line(form: TilesForm) -> int:
+def lanes_of_line(config: TilesConfig) -> int:
     """Threads that have 128 bytes."""
-    return max(8, LINE // (form.width * form.itemsize))
+    return max(8, LINE // (config.width * config.itemsize))
 
 
-def with_lanes(form: Form, columns: int, lanes: tuple[int, ...], threads: int, penalty: float = 0.02) -> Form:
+def with_lanes(config: Config, columns: int, lanes: tuple[int, ...], threads: int, penalty: float = 0.02) -> Config:
     """The first of these numbers of lanes that wastes little, or fewer for a narrow row; with its groups. penalty: what
     share of the lanes may be without columns rather than that the next number is taken.
     """
 
-    def candidates() -> Iterator[tuple[float, Form]]:
+    def candidates() -> Iterator[tuple[float, Config]]:
         for order, each in enumerate((*lanes, 4, 2, 1)):
-            step = each * form.width
+            step = each * config.width
             if step < columns and (step % 8 or each not in lanes):  # slices are of 8 columns or a multiple
                 continue
-            made = replace(form, lanes=each, whole=columns % step == 0)
+            made = replace(config, lanes=each, whole=columns % step == 0)
             yield columns / (made.slices(columns) * step) - penalty * order, made
 
     chosen = max(candidates(), key=lambda each: each[0])[1]

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
-from gradkern.ops.layer_norm.cuda.row_form import RowForm
+from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
-__all__ = ["ARGUMENTS", "NAMES", "NormForm"]
+__all__ = ["ARGUMENTS", "NAMES", "NormForwardConfig"]
 
 ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
     *("X", "skip", "shift", "scale", "bias", "Y", "mean", "inv_std", "sum", "row_sums"),
     *("rows", "X_stride", "skip_stride", "Y_stride", "sum_stride"),
-    *("columns", "slice_columns", "over_columns", "epsilon"),  # the last two: as the bits of form.compute
+    *("columns", "slice_columns", "over_columns", "epsilon"),  # the last two: as the bits of config.compute
 )
 NAMES = {  # of the arrays: contract name -> the kernel's
     "X": "X",
@@ -37,7 +37,7 @@ NAMES = {  # of the arrays: contract name -> the kernel's
 
 
 @dataclass(frozen=True, slots=True)
-class NormForm(RowForm):
+class NormForwardConfig(RowConfig):
     """All that is bound when the kernel is compiled. Everything else is an argument of the launch: so one kernel serves
     all widths that leave the last of a thread's vectors unfilled in some threads, or fill all.
     """
@@ -65,8 +65,8 @@ class NormForm(RowForm):
     parameters: str = "registers"
     aligned: bool = True  # rows of X start at multiples of 16 bytes
     packed: bool = True  # rows of X lie end to end
-    by_units: bool = False  # vectors lie where memory has units of their size, not where rows begin: see RowForm
-    by_lines: bool = False  # rows lie in the ring as they do in memory's lines: see RowForm
+    by_units: bool = False  # vectors lie where memory has units of their size, not where rows begin: see RowConfig
+    by_lines: bool = False  # rows lie in the ring as they do in memory's lines: see RowConfig
     long_rows: bool = False  # row numbers, or the bytes from row to row, need 64 bits
     native_bfloat16: bool = True
     blocks_per_processor: int = 1

@@ -10,8 +10,8 @@ import pytest
 from helpers.bias_gelu import EXACT
 
 from gradkern.cuda.device_code.columns import reciprocal
-from gradkern.kernels.channels.tiles_form import fold_of_sums, one_tile
-from gradkern.ops.bias_gelu.cuda.form import BiasGeluForm, choose
+from gradkern.kernels.channels.tiles_config import fold_of_sums, one_tile
+from gradkern.ops.bias_gelu.cuda.config import BiasGeluConfig, choose
 from gradkern.ops.bias_gelu.cuda.plan import _fold
 
 
@@ -19,15 +19,15 @@ from gradkern.ops.bias_gelu.cuda.plan import _fold
     ("outputs", "step", "most"), [(("dX",), 8, 13), (("dX",), 1, 24), (("dX", "dB"), 8, 19), (("dX", "dB"), 1, 48)]
 )
 def test_few_kernels_serve_all_widths(outputs: tuple[str, ...], step: int, most: int) -> None:
-    rows, sums, forms = 1 << 20, "dB" in outputs, set()
+    rows, sums, configs = 1 << 20, "dB" in outputs, set()
     for columns in range(64, 16384 + 1, step):
         fold, biases = _fold(rows, columns, 2, 8, not sums), gcd(8, columns)
-        form = BiasGeluForm(EXACT, "bfloat16", "bfloat16", outputs, 8, parameters_at_once=biases)
+        config = BiasGeluConfig(EXACT, "bfloat16", "bfloat16", outputs, 8, parameters_at_once=biases)
         if sums:
-            fold = fold_of_sums(form, rows, columns, fold)
-        form = replace(form, folded=fold > 1, fold=fold if sums else 1)
-        forms.add(choose(form, columns * fold, rows // fold, 132))
-    assert len(forms) <= most
+            fold = fold_of_sums(config, rows, columns, fold)
+        config = replace(config, folded=fold > 1, fold=fold if sums else 1)
+        configs.add(choose(config, columns * fold, rows // fold, 132))
+    assert len(configs) <= most
 
 
 def test_the_reciprocal_divides_like_division() -> None:
@@ -45,18 +45,18 @@ def test_the_reciprocal_divides_like_division() -> None:
     ("rows", "columns", "unroll"), [(128, 3072, 1), (256, 1024, 1), (700, 1024, 2), (4096, 1024, 4)]
 )
 def test_small_arrays_are_cut_into_blocks_for_all_multiprocessors(rows: int, columns: int, unroll: int) -> None:
-    form = choose(BiasGeluForm(EXACT, "bfloat16", "bfloat16", ("dX",), 8, parameters_at_once=8), columns, rows, 132)
-    assert form.unroll == unroll
-    assert unroll == 1 or form.chunks(rows) * form.slices(columns) >= 264
+    config = choose(BiasGeluConfig(EXACT, "bfloat16", "bfloat16", ("dX",), 8, parameters_at_once=8), columns, rows, 132)
+    assert config.unroll == unroll
+    assert unroll == 1 or config.chunks(rows) * config.slices(columns) >= 264
 
 
-def sums_form(rows: int, columns: int, width: int = 8) -> tuple[BiasGeluForm, int]:
+def sums_config(rows: int, columns: int, width: int = 8) -> tuple[BiasGeluConfig, int]:
     """Of a gradient in 16 bits with that of the bias, and its rows of the array in one of the kernel's."""
     biases = gcd(width, columns)
-    form = BiasGeluForm(EXACT, "bfloat16", "bfloat16", ("dX", "dB"), width, parameters_at_once=biases)
-    fold = fold_of_sums(form, rows, columns, _fold(rows, columns, 2, width, False))
-    form = replace(form, folded=fold > 1, fold=fold)
-    return choose(form, columns * fold, -(-rows // fold), 132), fold
+    config = BiasGeluConfig(EXACT, "bfloat16", "bfloat16", ("dX", "dB"), width, parameters_at_once=biases)
+    fold = fold_of_sums(config, rows, columns, _fold(rows, columns, 2, width, False))
+    config = replace(config, folded=fold > 1, fold=fold)
+    return choose(config, columns * fold, -(-rows // fold), 132), fold
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,9 @@ def sums_form(rows: int, columns: int, width: int = 8) -> tuple[BiasGeluForm, in
 def test_narrow_rows_side_by_side_fill_the_lanes_of_a_slice_where_there_are_many(
     rows: int, columns: int, fold: int
 ) -> None:
-    form, found = sums_form(rows, columns)
+    config, found = sums_config(rows, columns)
     assert found == fold
-    assert rows < 4096 or columns * fold == form.slices(columns * fold) * form.most_columns
+    assert rows < 4096 or columns * fold == config.slices(columns * fold) * config.most_columns
 
 
 @pytest.mark.parametrize(
@@ -75,22 +75,22 @@ def test_narrow_rows_side_by_side_fill_the_lanes_of_a_slice_where_there_are_many
     [(1_000_000, 31, 64), (400_000, 250, 32), (60_000, 1000, 8), (6000, 1000, 1), (150_000, 1001, 8), (36_941, 576, 1)],
 )
 def test_rows_are_folded_to_whole_lines_unless_they_get_few_or_long(rows: int, columns: int, fold: int) -> None:
-    form, found = sums_form(rows, columns)
+    config, found = sums_config(rows, columns)
     assert found == fold
-    assert columns != 31 or columns * fold == form.slices(columns * fold) * form.most_columns
+    assert columns != 31 or columns * fold == config.slices(columns * fold) * config.most_columns
 
 
 def test_few_columns_with_many_partial_rows_are_shared_out_to_many_blocks_at_the_end() -> None:
-    narrow, _ = sums_form(500_000, 128)
-    wide, _ = sums_form(1372, 16504)
+    narrow, _ = sums_config(500_000, 128)
+    wide, _ = sums_config(1372, 16504)
     assert (narrow.chunk, wide.chunk) == (1, 16)
     assert -(-128 // (4 * narrow.chunk)) == 32  # blocks, which had been 8
 
 
 def test_few_tiles_one_below_another_are_well_filled() -> None:
-    form, fold = sums_form(3220, 23767)
+    config, fold = sums_config(3220, 23767)
     rows = -(-3220 // fold)
-    assert rows / (form.chunks(rows) * form.tile_rows) > 0.9 > rows / 480  # 480: by ten groups of warps
+    assert rows / (config.chunks(rows) * config.tile_rows) > 0.9 > rows / 480  # 480: by ten groups of warps
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def test_few_tiles_one_below_another_are_well_filled() -> None:
     [(8192, 256), (1024, 256), (704, 128), (8712, 512), (2608, 256), (560, 128), (46_528, 1024), (55_895, 1024)],
 )
 def test_slices_are_wider_where_their_edges_share_cache_lines_or_rows_are_very_long(columns: int, slices: int) -> None:
-    form, _ = sums_form(20_000, columns)
-    assert 2 * form.most_columns == slices  # bytes
+    config, _ = sums_config(20_000, columns)
+    assert 2 * config.most_columns == slices  # bytes
 
 
 def test_slices_are_not_wider_where_rows_are_few_enough_for_one_tile() -> None:
-    form, fold = sums_form(502, 49865)
-    assert (fold, form.lanes, form.chunks(-(-502 // fold))) == (8, 16, 1)
+    config, fold = sums_config(502, 49865)
+    assert (fold, config.lanes, config.chunks(-(-502 // fold))) == (8, 16, 1)
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_slices_are_not_wider_where_rows_are_few_enough_for_one_tile() -> None:
 def test_slices_are_wider_where_half_of_a_tile_would_lie_beyond_the_last_row(
     rows: int, columns: int, lanes: int
 ) -> None:
-    form, _ = sums_form(rows, columns)
-    assert form.lanes == lanes
+    config, _ = sums_config(rows, columns)
+    assert config.lanes == lanes
 
 
 @pytest.mark.parametrize(
@@ -136,10 +136,10 @@ def test_slices_are_wider_where_half_of_a_tile_would_lie_beyond_the_last_row(
     ],
 )
 def test_few_rows_are_one_tile_where_that_is_faster(rows: int, columns: int, width: int, one: bool) -> None:
-    form = BiasGeluForm(EXACT, "bfloat16", "bfloat16", ("dX", "dB"), width)
-    found = one_tile(form, columns, rows, 132)
+    config = BiasGeluConfig(EXACT, "bfloat16", "bfloat16", ("dX", "dB"), width)
+    found = one_tile(config, columns, rows, 132)
     assert (found is not None) is one
-    assert choose(form, columns, rows, 132).single_block is one
+    assert choose(config, columns, rows, 132).single_block is one
     if found is not None:
         assert found.heights(columns, rows, 264)[:2] == (1, 1)
         assert found.heights(columns, rows, 264)[2] * found.tile_rows >= rows
@@ -148,28 +148,28 @@ def test_few_rows_are_one_tile_where_that_is_faster(rows: int, columns: int, wid
 @pytest.mark.parametrize("rows", [1, 17, 54, 128])
 @pytest.mark.parametrize(("columns", "width"), [(4096, 8), (1001, 1), (1002, 2), (1004, 4), (33, 1), (8, 8)])
 def test_one_tile_has_all_of_few_rows(rows: int, columns: int, width: int) -> None:
-    form = choose(BiasGeluForm(EXACT, "bfloat16", "bfloat16", ("dX", "dB"), width), columns, rows, 132)
-    assert form.single_block
-    assert form.chunks(rows) == 1  # all at once
-    assert form.threads <= 512
+    config = choose(BiasGeluConfig(EXACT, "bfloat16", "bfloat16", ("dX", "dB"), width), columns, rows, 132)
+    assert config.single_block
+    assert config.chunks(rows) == 1  # all at once
+    assert config.threads <= 512
 
 
 @pytest.mark.parametrize(
     ("rows", "columns", "times"), [(1_000_000, 64, 4), (500_000, 128, 2), (60_000, 1024, 2), (36_941, 576, 2)]
 )
 def test_a_slices_first_tiles_are_higher_and_small_ones_come_last(rows: int, columns: int, times: int) -> None:
-    form, fold = sums_form(rows, columns)
+    config, fold = sums_config(rows, columns)
     assert fold == 1
-    chunks, large, found = form.heights(columns, rows, 264)
+    chunks, large, found = config.heights(columns, rows, 264)
     assert found == times
     small = chunks - large
     assert large > 0
-    assert form.chunks(rows) == times * large + small  # no row is anybody's twice, and none is nobody's
-    assert small * form.slices(columns) >= 2 * times * 264  # for every block at a time some
-    assert form.heights(columns, 2 * form.tile_rows, 264) == (2, 0, times)  # few are all alike
+    assert config.chunks(rows) == times * large + small  # no row is anybody's twice, and none is nobody's
+    assert small * config.slices(columns) >= 2 * times * 264  # for every block at a time some
+    assert config.heights(columns, 2 * config.tile_rows, 264) == (2, 0, times)  # few are all alike
 
 
 @pytest.mark.parametrize(("rows", "columns", "fold"), [(60_000, 260, 1), (60_000, 124, 1), (60_000, 261, 2)])
 def test_in_float64_rows_are_folded_to_whole_vectors_alone(rows: int, columns: int, fold: int) -> None:
-    form = BiasGeluForm(EXACT, "float64", "float64", ("dX", "dB"), 2, parameters_at_once=1)
-    assert fold_of_sums(form, rows, columns, _fold(rows, columns, 8, 2, False)) == fold
+    config = BiasGeluConfig(EXACT, "float64", "float64", ("dX", "dB"), 2, parameters_at_once=1)
+    assert fold_of_sums(config, rows, columns, _fold(rows, columns, 8, 2, False)) == fold

@@ -8,11 +8,11 @@ from typing import Literal
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = ["Im2colForm"]
+__all__ = ["Im2colConfig"]
 
 
 @dataclass(frozen=True, slots=True)
-class Im2colForm:
+class Im2colConfig:
     """All that is bound when a kernel is compiled."""
 
     kernel: Literal["gather", "scatter", "pack", "add_shares", "col2im"]

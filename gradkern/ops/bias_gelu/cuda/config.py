@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gradkern.kernels.channels.tiles_form import TilesForm, tiles_of_sums, with_lanes
+from gradkern.kernels.channels.tiles_config import TilesConfig, tiles_of_sums, with_lanes
 
-__all__ = ["BiasGeluForm", "choose"]
+__all__ = ["BiasGeluConfig", "choose"]
 
 
 @dataclass(frozen=True, slots=True)
-class BiasGeluForm(TilesForm):
+class BiasGeluConfig(TilesConfig):
     """All that is bound when the kernel is compiled. D is dY, the sum dB. GELU itself writes to dX, and has no D."""
 
     @property
@@ -37,19 +37,19 @@ class BiasGeluForm(TilesForm):
         return self.data if "dB" not in self.outputs or self.parameter == self.data else "float32"
 
 
-def choose(form: BiasGeluForm, columns: int, rows: int, processors: int) -> BiasGeluForm:
-    """`form` with its threads and unrolling filled in, for so many of the kernel's rows and columns; width, fold and
+def choose(config: BiasGeluConfig, columns: int, rows: int, processors: int) -> BiasGeluConfig:
+    """`config` with its threads and unrolling filled in, for so many of the kernel's rows and columns; width, fold and
     types are given.
 
     dX alone, as measured on an H200 with a cold L2: 128 threads side by side, 4 rows each, fewer where there are not
     two blocks for each multiprocessor, with few enough registers for 1024 threads on one, in float64 384.
     """
-    wide = form.compute == "float64"
-    if "dB" in form.outputs:
-        threads = 320 if not wide else 192 if form.folded else 256  # for the registers
-        return tiles_of_sums(form, columns, rows, processors, threads, 4)
-    chosen = with_lanes(form, columns, (128, 64, 32, 16, 8), 128)
-    blocks = 3 if wide else 6 if form.folded else 8  # biases one by one need more registers
+    wide = config.compute == "float64"
+    if "dB" in config.outputs:
+        threads = 320 if not wide else 192 if config.folded else 256  # for the registers
+        return tiles_of_sums(config, columns, rows, processors, threads, 4)
+    chosen = with_lanes(config, columns, (128, 64, 32, 16, 8), 128)
+    blocks = 3 if wide else 6 if config.folded else 8  # biases one by one need more registers
     chosen = replace(chosen, unroll=4, blocks_per_processor=blocks)
     while chosen.unroll > 1 and chosen.chunks(rows) * chosen.slices(columns) < 2 * processors:
         chosen = replace(chosen, unroll=chosen.unroll // 2)

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, up
 
-__all__ = ["LINE", "RowForm"]
+__all__ = ["LINE", "RowConfig"]
 
 LINE = 128  # bytes of a line of memory
 
 
-class RowForm(ByColumns):
-    """What follows from a form's fields: for a frozen dataclass that has those below.
+class RowConfig(ByColumns):
+    """What follows from a config's fields: for a frozen dataclass that has those below.
 
     Up to three arrays pass through the ring: X, another one, which a gradient calls upstream, and what is added to its
     result.

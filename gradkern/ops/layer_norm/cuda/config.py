@@ -8,23 +8,23 @@ import numpy as np
 
 from gradkern.cuda.device_code.columns import ColumnSums
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
-from gradkern.ops.layer_norm.cuda.row_form import RowForm
+from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
-__all__ = ["ARGUMENTS", "ROWS_AHEAD", "LayerNormForm"]
+__all__ = ["ARGUMENTS", "ROWS_AHEAD", "LayerNormConfig"]
 
 ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
-    # the fourth: the invertible norm's bias, or the others' X_grad_sum: no form has both
+    # the fourth: the invertible norm's bias, or the others' X_grad_sum: no config has both
     *("Y_grad", "X", "scale", "bias_or_X_grad_sum", "mean", "inv_std", "residual", "X_grad", "scale_grad", "bias_grad"),
     *("partial", "row_sums", "counter"),
     *("rows", "Y_grad_stride", "X_stride", "residual_stride", "X_grad_stride"),
-    *("columns", "slice_columns", "minus_mean"),  # the last: -1 / columns, as the bits of form.compute
+    *("columns", "slice_columns", "minus_mean"),  # the last: -1 / columns, as the bits of config.compute
 )
 
 ROWS_AHEAD = 4  # of a stripe of columns, that a thread has under way at once
 
 
 @dataclass(frozen=True, slots=True)
-class LayerNormForm(RowForm):
+class LayerNormConfig(RowConfig):
     """All that is bound when the kernel is compiled. Everything else is an argument of the launch: so one kernel serves
     all widths that leave the last of a thread's vectors unfilled in some threads, or fill all.
     """
@@ -51,8 +51,8 @@ class LayerNormForm(RowForm):
     row_in_registers: bool = True
     aligned: bool = True  # rows of X and Y_grad start at multiples of 16 bytes
     packed: bool = True  # rows of X, of Y_grad and of X_grad lie end to end
-    by_units: bool = False  # vectors lie where memory has units of their size, not where rows begin: see RowForm
-    by_lines: bool = False  # rows lie in the ring as they do in memory's lines: see RowForm
+    by_units: bool = False  # vectors lie where memory has units of their size, not where rows begin: see RowConfig
+    by_lines: bool = False  # rows lie in the ring as they do in memory's lines: see RowConfig
     long_rows: bool = False  # row numbers, or the bytes from row to row, need 64 bits
     native_bfloat16: bool = True
     blocks_per_processor: int = 1

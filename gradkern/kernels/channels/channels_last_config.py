@@ -16,7 +16,7 @@ __all__ = [
     "CHANNELS_AT",
     "PARTS",
     "SLICES",
-    "ChannelsLastForm",
+    "ChannelsLastConfig",
     "RowsPartition",
     "channels_last_partitions",
     "persistent_time",
@@ -47,7 +47,7 @@ _STREAMING, _STREAMED = 11.5, 2.55e6  # of the streaming kernel
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelsLastForm:
+class ChannelsLastConfig:
     """All that is bound when the kernel is compiled. The sizes of RowsPartition are arguments of the launch."""
 
     data: str  # type of D, X and dX
@@ -105,7 +105,7 @@ class RowsPartition:
     the bias | sums of the warps | sums of the cluster's blocks, twice | D | X
     """
 
-    form: ChannelsLastForm
+    config: ChannelsLastConfig
     channels: int
     rows: int  # elements of a channel
     vectors: int  # of a row that a block has at a time, side by side
@@ -114,17 +114,17 @@ class RowsPartition:
 
     @property
     def row_bytes(self) -> int:
-        return self.channels * ITEMSIZE[self.form.data]
+        return self.channels * ITEMSIZE[self.config.data]
 
     @property
     def items(self) -> int:
         """Groups of channels."""
-        return -(-self.row_bytes // (self.vectors * self.form.vector))
+        return -(-self.row_bytes // (self.vectors * self.config.vector))
 
     @property
     def at_once(self) -> int:
         """Rows that a block's threads take side by side: whole ones for every warp."""
-        return self.form.warps * (32 // self.vectors)
+        return self.config.warps * (32 // self.vectors)
 
     @property
     def steps(self) -> int:
@@ -135,15 +135,15 @@ class RowsPartition:
     @property
     def _pairs(self) -> int:
         """Bytes of a pair of each channel of a group."""
-        return self.vectors * self.form.width * self.form.pair
+        return self.vectors * self.config.width * self.config.pair
 
     @property
     def warps_at(self) -> int:
-        return CHANNELS_AT + (2 if self.form.activation == "none" else 3) * self._pairs
+        return CHANNELS_AT + (2 if self.config.activation == "none" else 3) * self._pairs
 
     @property
     def blocks_at(self) -> int:
-        return self.warps_at + self.form.warps * self._pairs
+        return self.warps_at + self.config.warps * self._pairs
 
     @property
     def data_at(self) -> int:
@@ -151,32 +151,32 @@ class RowsPartition:
 
     @property
     def shared_bytes(self) -> int:
-        return self.data_at + 2 * self.steps * self.at_once * self.vectors * self.form.vector
+        return self.data_at + 2 * self.steps * self.at_once * self.vectors * self.config.vector
 
 
 def channels_last_partitions(
-    form: ChannelsLastForm, size: tuple[int, int], clusters: Mapping[int, int]
+    config: ChannelsLastConfig, size: tuple[int, int], clusters: Mapping[int, int]
 ) -> list[RowsPartition]:
     """Those that have room on the chip, that which should take least time first. size: rows and channels; clusters: how
     many the device runs at the same time, by their number of slices.
     """
     rows, channels = size
-    whole = channels // form.width  # vectors of a row
-    aligned = max(1, _SECTOR // form.vector)
+    whole = channels // config.width  # vectors of a row
+    aligned = max(1, _SECTOR // config.vector)
     counts = [min(count, whole) for count in range(aligned, min(_MOST_VECTORS, whole + aligned - 1) + 1, aligned)]
-    made = (RowsPartition(form, channels, rows, count, *each) for each in clusters.items() for count in counts)
+    made = (RowsPartition(config, channels, rows, count, *each) for each in clusters.items() for count in counts)
     fitting = [
-        each for each in made if each.clusters and each.slices <= rows and each.shared_bytes <= form.shared_bytes
+        each for each in made if each.clusters and each.slices <= rows and each.shared_bytes <= config.shared_bytes
     ]
     return sorted(fitting, key=persistent_time)
 
 
 def persistent_time(partition: RowsPartition) -> float:
     """Microseconds that the kernel should take."""
-    form, slices = partition.form, partition.slices
+    config, slices = partition.config, partition.slices
     rounds = -(-partition.items // partition.clusters)
-    part = partition.vectors * form.vector  # bytes of a row
-    launch, step = (_LAUNCH_BY_REGISTERS, _STEP_BY_REGISTERS) if form.by_registers else (_LAUNCH, _STEP)
+    part = partition.vectors * config.vector  # bytes of a row
+    launch, step = (_LAUNCH_BY_REGISTERS, _STEP_BY_REGISTERS) if config.by_registers else (_LAUNCH, _STEP)
     moved = 3 * partition.rows * partition.row_bytes
     together = moved / _BANDWIDTH * (1 + _SHORT_ROWS / part)
     alone = rounds * partition.steps * max(3 * partition.at_once * part / _BLOCK_BANDWIDTH, step)

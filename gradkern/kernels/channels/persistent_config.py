@@ -10,7 +10,15 @@ from math import gcd, log2, prod
 from gradkern.cuda.device_code.columns import ITEMSIZE, up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = ["ARGUMENTS", "UNIT", "Partition", "PersistentForm", "Sizes", "resident_partitions", "single_pass_partition"]
+__all__ = [
+    "ARGUMENTS",
+    "UNIT",
+    "Partition",
+    "PersistentConfig",
+    "Sizes",
+    "resident_partitions",
+    "single_pass_partition",
+]
 
 ARGUMENTS = (  # of the kernel: addresses, then numbers
     *("D", "X", "scale", "mean", "deviation", "dX", "scale_sum", "bias_sum"),
@@ -38,8 +46,8 @@ _FEWEST_SLOTS, _ENOUGH_SLOTS, _MOST_SLOTS = 2, 4, 64
 # and 14 % at worst.
 #
 # Nor were the group, _EDGES, _BLOCK_VECTORS and _FEW_STREAMED: of 81 arrays of 2 to 310 MB, of which 61 have planes of
-# no whole units, each streamed and in up to twelve forms, the choice is 2.1 % slower than the best on average, and 22 %
-# at worst; the times of forms with edges are 8 % off in the median.
+# no whole units, each streamed and in up to twelve configs, the choice is 2.1 % slower than the best on average, and 22
+# % at worst; the times of configs with edges are 8 % off in the median.
 #
 # An H100's memory has 0.68 of the bandwidth, but with that in place of _BANDWIDTH 17 of 18 arrays for which the choice
 # is another one then took 3 to 17 % longer there: what blocks wait for is the same.
@@ -60,7 +68,7 @@ _SHARPNESS = 6  # where the memory's time and that of one block are alike, it ta
 
 
 @dataclass(frozen=True, slots=True)
-class PersistentForm:
+class PersistentConfig:
     """All that is bound when the kernel is compiled. The sizes of Partition are arguments of the launch."""
 
     data: str  # type of D, X and dX
@@ -163,42 +171,42 @@ class Partition:
     image: int  # bytes from image to image
     elements: int  # of a channel
 
-    def ring_bytes(self, form: PersistentForm) -> int:
-        return self.slots * form.parts * self.batch * self.pitch
+    def ring_bytes(self, config: PersistentConfig) -> int:
+        return self.slots * config.parts * self.batch * self.pitch
 
 
 Sizes = tuple[int, int, int]  # N x C x L elements
 
 
 def resident_partitions(
-    form: PersistentForm, sizes: Sizes, most_slices: int, processors: int
-) -> Iterator[tuple[PersistentForm, Partition]]:
-    """The forms that hold an item on the chip: that with the fewest slices, and that with twice as many, whose ring
+    config: PersistentConfig, sizes: Sizes, most_slices: int, processors: int
+) -> Iterator[tuple[PersistentConfig, Partition]]:
+    """The configs that hold an item on the chip: that with the fewest slices, and that with twice as many, whose ring
     has room for a second item. Types, outputs and memory are given.
     """
     images, channels, length = sizes
-    one = images * length * ITEMSIZE[form.data] * form.parts  # bytes of a channel
+    one = images * length * ITEMSIZE[config.data] * config.parts  # bytes of a channel
     group = 0
-    for group in _groups(form, sizes):
+    for group in _groups(config, sizes):
         if group * one >= _ITEM or channels < _BUSY * 2 * group * processors:
             break
-    cuts = _cuts(form, sizes, most_slices, group) if group else ()
+    cuts = _cuts(config, sizes, most_slices, group) if group else ()
     yield from islice((each for each in cuts if each[1].slots * each[1].batch >= each[1].images_each), 2)
 
 
 def single_pass_partition(
-    form: PersistentForm, sizes: Sizes, most_slices: int, processors: int, most_time: float | None = None
-) -> tuple[PersistentForm, Partition] | None:
-    """For a form that is not centred, and so can forget what it has read: with the group and the slices that should
+    config: PersistentConfig, sizes: Sizes, most_slices: int, processors: int, most_time: float | None = None
+) -> tuple[PersistentConfig, Partition] | None:
+    """For a config that is not centred, and so can forget what it has read: with the group and the slices that should
     take least time. None where that is not less than most_time, in microseconds, which by default is that of the
     streaming kernel; or a slot is too large.
     """
     most = min(most_slices, processors)
-    cuts = (each for group in _groups(form, sizes) for each in _cuts(form, sizes, most, group))
+    cuts = (each for group in _groups(config, sizes) for each in _cuts(config, sizes, most, group))
     found = [each for each in cuts if each[1].slots >= _FEWEST_SLOTS]
     times = [_single_pass_time(*each, processors) for each in found]
     if most_time is None:
-        moved = _arrays(form) * prod(sizes) * ITEMSIZE[form.data]
+        moved = _arrays(config) * prod(sizes) * ITEMSIZE[config.data]
         slower = _FEW_STREAMED if sizes[0] < _FEW_IMAGES else 1
         most_time = _STREAMING + moved / _BANDWIDTH * slower
     if not times or min(times) >= most_time:
@@ -206,32 +214,32 @@ def single_pass_partition(
     return found[times.index(min(times))]
 
 
-def _single_pass_time(form: PersistentForm, partition: Partition, processors: int) -> float:
+def _single_pass_time(config: PersistentConfig, partition: Partition, processors: int) -> float:
     """Microseconds that it should take."""
-    row = form.group * partition.plane_bytes
-    doublings, moved = log2(form.slices), _arrays(form) * row
+    row = config.group * partition.plane_bytes
+    doublings, moved = log2(config.slices), _arrays(config) * row
     slower = 1 + doublings * _SLOWER + (doublings + _UNSLICED) * _SHORT_ROWS / row
     slower += _CRAMPED if partition.slots < _ENOUGH_SLOTS else 0
     together = partition.items * partition.images * moved / _BANDWIDTH * slower
-    rounds = -(-partition.items // (processors // form.slices))
-    rate = _BLOCK_BANDWIDTH * (_EDGES if form.edges and ITEMSIZE[form.data] == 2 else 1)
-    vectors = 0 if form.edges else form.group * partition.plane / _BLOCK_VECTORS
-    alone = rounds * partition.images_each * max(form.parts * _COPY, moved / rate, vectors)
+    rounds = -(-partition.items // (processors // config.slices))
+    rate = _BLOCK_BANDWIDTH * (_EDGES if config.edges and ITEMSIZE[config.data] == 2 else 1)
+    vectors = 0 if config.edges else config.group * partition.plane / _BLOCK_VECTORS
+    alone = rounds * partition.images_each * max(config.parts * _COPY, moved / rate, vectors)
     both = (together**_SHARPNESS + alone**_SHARPNESS) ** (1 / _SHARPNESS)
     return _PERSISTENT + _DOUBLING * doublings + _ROUND * rounds + both
 
 
-def _arrays(form: PersistentForm) -> int:
+def _arrays(config: PersistentConfig) -> int:
     """Read and written by a single pass."""
-    return form.parts + ("dX" in form.outputs)
+    return config.parts + ("dX" in config.outputs)
 
 
-def _groups(form: PersistentForm, sizes: Sizes) -> Iterator[int]:
+def _groups(config: PersistentConfig, sizes: Sizes) -> Iterator[int]:
     """Of channels: from the least whose copies are worth it, and begin with units where that costs little."""
     _, channels, length = sizes
-    plane_bytes, most = length * ITEMSIZE[form.data], min(_MOST_GROUP, channels)
+    plane_bytes, most = length * ITEMSIZE[config.data], min(_MOST_GROUP, channels)
     aligned = UNIT // gcd(UNIT, plane_bytes)
-    largest = _ALIGNED if length % _width(form, length) else _ALIGNED_WHOLE
+    largest = _ALIGNED if length % _width(config, length) else _ALIGNED_WHOLE
     group = aligned if channels % aligned == 0 and aligned * plane_bytes <= largest else 1
     while group * plane_bytes < _SHORT and 2 * group <= most:
         group *= 2
@@ -240,17 +248,19 @@ def _groups(form: PersistentForm, sizes: Sizes) -> Iterator[int]:
         group *= 2
 
 
-def _width(form: PersistentForm, length: int) -> int:
+def _width(config: PersistentConfig, length: int) -> int:
     """Whole vectors are best of all, if they are not much narrower than units, or planes are small."""
-    item = ITEMSIZE[form.data]
+    item = ITEMSIZE[config.data]
     whole = gcd(UNIT // item, length)
     return whole if whole * item >= _WHOLE or length < _SMALL else UNIT // item
 
 
-def _cuts(form: PersistentForm, sizes: Sizes, most: int, group: int) -> Iterator[tuple[PersistentForm, Partition]]:
-    """The form with every number of slices."""
+def _cuts(
+    config: PersistentConfig, sizes: Sizes, most: int, group: int
+) -> Iterator[tuple[PersistentConfig, Partition]]:
+    """The config with every number of slices."""
     images, channels, length = sizes
-    width, plane_bytes = _width(form, length), length * ITEMSIZE[form.data]
+    width, plane_bytes = _width(config, length), length * ITEMSIZE[config.data]
     row, image = group * plane_bytes, channels * plane_bytes
     shifted = row % UNIT > 0 or image % UNIT > 0
     pitch = up(row, UNIT) + UNIT if shifted else row
@@ -258,10 +268,10 @@ def _cuts(form: PersistentForm, sizes: Sizes, most: int, group: int) -> Iterator
         if slices > min(most, images):
             return
         images_each = -(-images // slices)
-        made = replace(form, width=width, edges=length % width > 0, shifted=shifted, group=group, slices=slices)
+        made = replace(config, width=width, edges=length % width > 0, shifted=shifted, group=group, slices=slices)
         batches = -(-images_each // max(1, _PART // row))
         batch = -(-images_each // batches)
-        slots = min((form.shared_bytes - made.ring_at) // (form.parts * batch * pitch), _MOST_SLOTS)
+        slots = min((config.shared_bytes - made.ring_at) // (config.parts * batch * pitch), _MOST_SLOTS)
         yield (
             made,
             Partition(

@@ -20,7 +20,7 @@ __all__ = [
     "STEP_ROWS",
     "WARP_CHANNELS",
     "WINDOW",
-    "MmaForm",
+    "MmaConfig",
     "OfChannels",
     "period",
     "steps",
@@ -37,7 +37,7 @@ _MOST_PRODUCTS = 512  # in one sum: tensor cores cut off where others round
 
 
 class OfChannels:
-    """What follows from the channels of a block, for the kernels on tensor cores: this, and mma_output_form."""
+    """What follows from the channels of a block, for the kernels on tensor cores: this, and mma_output_config."""
 
     total_channels: int
     channels: int
@@ -79,7 +79,7 @@ def steps(images: int, sides: int, period: int, grid: int, step: int) -> int:
 
 
 @dataclass(frozen=True)
-class MmaForm(OfChannels):
+class MmaConfig(OfChannels):
     """Sizes are (rows, columns), strides of arrays in bytes: from image to image, row to row and column to column.
 
     channels  of a block

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from gradkern.cuda.device_code.columns import up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = ["COLUMNS", "FILTERS", "OCTET", "PLACES", "FewChannelsForm"]
+__all__ = ["COLUMNS", "FILTERS", "OCTET", "PLACES", "FewChannelsConfig"]
 
 OCTET = 8  # filters that one access of 16 bytes moves
 FILTERS, COLUMNS, PLACES = 16, 16, 8  # of one product of matrices: of dY, and of X
@@ -26,7 +26,7 @@ _MOST_PRODUCTS = 8192  # in one sum: tensor cores cut off where others round
 
 
 @dataclass(frozen=True)
-class FewChannelsForm:
+class FewChannelsConfig:
     """X, dY and taps are (rows, columns), strides of arrays in bytes, from image to image and row to row; in dW from
     filter to filter, tap to tap along rows and columns, and channel to channel.
 
@@ -56,7 +56,7 @@ class FewChannelsForm:
         taps = f"{self.taps[0]}x{self.taps[1]}"
         return kernel_name("conv_few_channels_dW", self.dtype, f"{self.channels}_to_{self.filters}", taps)
 
-    def resident(self, blocks: int) -> FewChannelsForm:
+    def resident(self, blocks: int) -> FewChannelsConfig:
         """The same, compiled so that a multiprocessor has registers for `blocks` blocks."""
         return replace(self, blocks_per_processor=blocks)
 

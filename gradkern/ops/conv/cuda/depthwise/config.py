@@ -22,7 +22,7 @@ from typing import Literal
 from gradkern.cuda.device_code.columns import ITEMSIZE, up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = ["ARGUMENTS", "ITEMSIZE", "Axis", "DepthwiseForm", "SharedTile"]
+__all__ = ["ARGUMENTS", "ITEMSIZE", "Axis", "DepthwiseConfig", "SharedTile"]
 
 ARGUMENTS = ("source", "strip", "filter", "partial", "counter", "images", "chunks")
 """Addresses, then numbers. Of Y, partial is the address of its bias."""
@@ -152,7 +152,7 @@ class SharedTile:
 
 
 @dataclass(frozen=True)
-class DepthwiseForm:
+class DepthwiseConfig:
     """All that is bound when the kernel is compiled; the number of images and how they are cut are arguments.
 
     depth       along which planes follow each other, one at a time
@@ -339,7 +339,7 @@ class DepthwiseForm:
             return self.ring_bytes + self.strip_bytes
         return max(self.ring_bytes, max(self.taps, 1) * self.channels * self.strips * ITEMSIZE[self.compute])
 
-    def resident(self, blocks: int) -> DepthwiseForm:
+    def resident(self, blocks: int) -> DepthwiseConfig:
         """The same, compiled so that a multiprocessor has registers for `blocks` blocks."""
         return replace(self, blocks_per_processor=blocks)
 
