@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Several GPUs: synchronised batch norm (layers, messages, ResNet-50's step, what 8 and 64 GPUs would give), and how
-much of DistributedDataParallel's messages runs beside the gradients, with enable() and without.
+much of DistributedDataParallel's messages runs beside the gradients, with enable() and without. With --parts models,
+whole steps of ResNet-50 under DistributedDataParallel and of a Llama under FSDP2, compiled by every process.
 
     torchrun --nproc-per-node 2 tools/distributed_bench.py --json sync.json
     torchrun --nproc-per-node 2 tools/distributed_bench.py --tiny        # on a CPU by gloo, to try it out
@@ -157,6 +158,18 @@ def networks(bench: Bench) -> tuple[dict[str, float], dict[int, int]]:
     return found, dict(Counter(norms))
 
 
+def models(bench: Bench) -> dict[str, dict[str, dict[str, float]]]:
+    """Whole training steps, optimizer included: ms, seconds of the first step and loss, by model and column."""
+    from distributed_models import TRAINED, training_steps
+
+    every = {}
+    for name in TRAINED:
+        steps, every[name] = training_steps(bench, name)
+        for column, us in bench.times(steps, bench.options.seconds * 4).items():
+            every[name][column]["ms"] = us / 1e3
+    return every
+
+
 def resnet(bench: Bench) -> Any:
     from train_models import MODELS, TINY
 
@@ -301,6 +314,13 @@ def printed(found: Mapping[str, Any]) -> str:
                 )
             parts.append(ASSUMED)
         parts.append(table(["processes", *(f"{name}, ms" for name in names)], rows))
+    if "models" in found:
+        rows = [
+            [name, column, *(f"{each[key]:.4g}" for key in ("ms", "first_seconds", "loss"))]
+            for name, columns in found["models"].items()
+            for column, each in columns.items()
+        ]
+        parts.append(table(["model", "column", "ms", "first step, s", "loss of the fifth step"], rows))
     if "overlap" in found:
         rows = [[name, *(f"{us / 1e3:.2f}" for us in each.values())] for name, each in found["overlap"].items()]
         parts.append(table(["ResNet-50 by", *(f"{name}, ms" for name in found["overlap"]["eager"])], rows))
@@ -315,7 +335,9 @@ def price(us: Mapping[str, float], name: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write all that was measured to this file")
-    parser.add_argument("--parts", default="layers,messages,ResNet-50", help="which of these, or overlap (%(default)s)")
+    parser.add_argument(
+        "--parts", default="layers,messages,ResNet-50", help="which of these, models or overlap (%(default)s)"
+    )
     parser.add_argument("--channels", type=lambda text: [int(each) for each in text.split(",")], default=list(SIDES))
     parser.add_argument("--batch", type=int, default=32, help="images of a process, in a layer")
     parser.add_argument("--images", type=int, default=64, help="images of a process, in ResNet-50")
@@ -348,10 +370,12 @@ def main() -> None:
             found[part] = messages(bench)
         elif part == "ResNet-50":
             found[part], found["norms"] = networks(bench)
+        elif part == "models":
+            found[part] = models(bench)
         elif part == "overlap":
             found[part], found["taken"] = overlap(bench)
         else:
-            parser.error(f"no part {part!r}; there are layers, messages, ResNet-50 and overlap")
+            parser.error(f"no part {part!r}; there are layers, messages, ResNet-50, models and overlap")
     if bench.rank == 0:
         print(printed(found), flush=True)
         if options.json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ def torchrun(size: int, tool: str, *arguments: str) -> subprocess.CompletedProce
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
     command += [str(ROOT / "tests" / "helpers" / "run_tool.py"), str(ROOT / "tools" / tool), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=600)
 
 
 @pytest.mark.slow
@@ -34,6 +35,17 @@ def test_the_benchmark_runs_on_a_cpu(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "| 64, simulated |" in done.stdout
     assert (tmp_path / "found.json").exists()
+
+
+@pytest.mark.models
+@pytest.mark.slow
+def test_models_train_under_ddp_and_fsdp2_compiled_by_every_process(tmp_path: Path) -> None:
+    file = tmp_path / "found.json"
+    done = torchrun(2, "distributed_bench.py", "--tiny", "--parts", "models", "--seconds", "0.1", "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    llama = json.loads(file.read_text())["models"]["Llama 12x768"]
+    losses = [each["loss"] for each in llama.values()]
+    assert losses == pytest.approx([losses[0]] * 3, rel=1e-2)
 
 
 @pytest.mark.parametrize("tool", ["train_digits_ddp.py", "distributed_bench.py"])
