@@ -151,7 +151,9 @@ class Model:
     def make(self) -> nn.Module:
         """The model in training, its weights by torch's generator, on the CPU."""
         made = attrgetter(self.kind)(import_module(self.package))
-        model = made(made.config_class(**self.options)) if self.package == "transformers" else made(**self.options)
+        model = made(**self.options) if self.package != "transformers" else made(made.config_class(**self.options))
+        if hasattr(getattr(model, "config", None), "use_cache"):
+            model.config.use_cache = False  # as transformers' Trainer sets it
         model = model.to(memory_format=torch.channels_last) if self.last else model
         return model.train()
 
