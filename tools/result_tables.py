@@ -109,7 +109,8 @@ def train() -> str:
     if not rows:
         return ""
     every = f"<details><summary>Every cell</summary>\n\n{train_tables.steps(rows)}\n\n</details>"
-    return "\n\n".join((train_tables.gains(rows), train_tables.kinds(rows), every, _train_origin(rows)))
+    parts = (train_tables.gains(rows), train_tables.loss_calls(rows), train_tables.kinds(rows), every)
+    return "\n\n".join((*parts, _train_origin(rows)))
 
 
 def _training() -> list[Row]:

@@ -172,8 +172,14 @@ class Rows:
     def _keep(self, row: Row) -> None:
         self.rows[row["model"]] = {**row, "machine": self._machine}
         if self._args.json is not None:
-            content = json.dumps({"rows": list(self.rows.values())}, indent=1)
-            results_file.write(self._args.json, content.encode())
+            results_file.write(self._args.json, json.dumps({"rows": self.in_order()}, indent=1).encode())
+
+    def in_order(self) -> list[Row]:
+        """The rows, models in the order of train_models.py."""
+        from train_models import MODELS
+
+        places = {name: place for place, name in enumerate(MODELS)}
+        return sorted(self.rows.values(), key=lambda row: places.get(row["model"].removesuffix(" @bf16"), len(places)))
 
 
 def descendants(pid: int) -> list[int]:
@@ -253,9 +259,9 @@ def main() -> None:
         require_gpu(parser, "--tiny is for a CPU")
     rows = Rows(args)
     asyncio.run(rows.measure(models))
-    print(steps(list(rows.rows.values())))
+    print(steps(rows.in_order()))
     if args.kinds:
-        print(f"\n{kinds(list(rows.rows.values()))}")
+        print(f"\n{kinds(rows.in_order())}")
 
 
 if __name__ == "__main__":

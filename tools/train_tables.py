@@ -9,7 +9,7 @@ from typing import Any
 from kernel_kinds import KINDS
 from markdown_table import table
 
-__all__ = ["gains", "geometric_mean", "kinds", "ratio", "steps"]
+__all__ = ["gains", "geometric_mean", "kinds", "loss_calls", "ratio", "steps"]
 
 Row = dict[str, Any]
 _PEERS = {"gradkern": "compile", "gradkern+graph": "compile+graph", "gradkern loss": "compile loss"}
@@ -28,21 +28,33 @@ def geometric_mean(numbers: Iterable[float]) -> float:
 
 def gains(rows: Sequence[Row]) -> str:
     """A line for each model: its step by every column, and what gradkern gains over torch.compile."""
-    plain = ("eager", "enable", "compile", "gradkern", "compile+graph", "gradkern+graph")
-    lines = []
-    for row in rows:
-        times = {each: _ms(row, each) for each in plain}
-        over = [_number(ratio(row, each), 3) for each in ("gradkern", "gradkern+graph")]
-        cells = [_number(ms, 1) for ms in times.values()]
-        lines.append([_name(row), _gpu(row), *cells[:4], over[0], *cells[4:], over[1]])
-    head = ["model (batch)", "GPU", *plain[:4], "compile / gradkern", *plain[4:], "the same in a graph"]
+    plain = ("eager", "enable", "compile", "gradkern")
+    ratios = {"gradkern": "compile / gradkern", "gradkern+graph": "the same in a graph"}
+    columns = [each for each in (*plain, "compile+graph", "gradkern+graph") if any(_ms(row, each) for row in rows)]
+    head, lines = ["model (batch)", "GPU"], [[_name(row), _gpu(row)] for row in rows]
+    for column in columns:
+        head += [column, *([ratios[column]] if column in ratios else [])]
+        for line, row in zip(lines, rows, strict=True):
+            line.append(_number(_ms(row, column), 1))
+            line += [_number(ratio(row, column), 3)] if column in ratios else []
     means = []
-    for column in ("gradkern", "gradkern+graph"):
+    for column in ratios:
         found = [each for each in (ratio(row, column) for row in rows) if each]
         means.append(f"{geometric_mean(found):.3f} of {len(found)}" if found else "")
     return f"{table(head, lines)}\n\nGeometric means: {means[0]} rows" + (
         f", in a graph {means[1]}." if means[1] else "."
     )
+
+
+def loss_calls(rows: Sequence[Row]) -> str:
+    """Language models by a compiled function of the loss alone, beside the compiled model, whose logits are outputs."""
+    columns = ("compile", "gradkern", "compile loss", "gradkern loss")
+    lines = [
+        [_name(row), _gpu(row), *(_number(_ms(row, each), 1) for each in columns), _number(ratio(row, columns[3]), 3)]
+        for row in rows
+        if _ms(row, "compile loss")
+    ]
+    return table(["model (batch)", "GPU", *columns, "compile loss / gradkern loss"], lines)
 
 
 def steps(rows: Sequence[Row]) -> str:
