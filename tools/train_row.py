@@ -261,6 +261,7 @@ class TrainingRow:
         median of them. A graph replays its column's kernels.
         """
         self.free()
+        torch.backends.cudnn.benchmark = False
         dropouts(self._model, 0.0)
         expected = self._exact_gradients()
         for column in self._plain:
