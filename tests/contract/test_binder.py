@@ -19,8 +19,9 @@ KNOWN = (
     "BatchNormalization, BatchNormalizationFromStatistics, BatchNormalizationGrad, BatchNormalizationGradFromSums, "
     "BatchNormalizationGradSums, BatchNormalizationMergeStatistics, BatchNormalizationStatistics, BiasFastGelu, "
     "BiasFastGeluGrad_dX, BiasGelu, BiasGeluGrad_dX, Conv, ConvGrad, DmlBatchNormalizationGrad, "
-    "InvertibleLayerNormalizationGrad, LayerNormalization, LayerNormalizationGrad, SimplifiedLayerNormalization, "
-    "SimplifiedLayerNormalizationGrad, SkipLayerNormalization, SkipSimplifiedLayerNormalization"
+    "InvertibleLayerNormalizationGrad, LayerNormalization, LayerNormalizationGrad, LogSoftmaxGrad, "
+    "LogSoftmaxGrad_13, SimplifiedLayerNormalization, SimplifiedLayerNormalizationGrad, SkipLayerNormalization, "
+    "SkipSimplifiedLayerNormalization, SoftmaxGrad, SoftmaxGrad_13"
 )
 
 pytestmark = pytest.mark.usefixtures("provider")
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("provider")
         ("ConvGrd", " (did you mean ConvGrad or Conv?)"),
         ("convgrad", " (did you mean ConvGrad or Conv?)"),
         ("BiasGeluGrad", " (did you mean BiasGeluGrad_dX or BiasGelu or BiasFastGeluGrad_dX?)"),
-        ("Softmax", ""),
+        ("Pool", ""),
         (7, ""),
         (["ConvGrad"], " (did you mean ConvGrad?)"),
     ],

@@ -43,10 +43,14 @@ def test_the_registry_has_these_operators() -> None:
         "InvertibleLayerNormalizationGrad",
         "LayerNormalization",
         "LayerNormalizationGrad",
+        "LogSoftmaxGrad",
+        "LogSoftmaxGrad_13",
         "SimplifiedLayerNormalization",
         "SimplifiedLayerNormalizationGrad",
         "SkipLayerNormalization",
         "SkipSimplifiedLayerNormalization",
+        "SoftmaxGrad",
+        "SoftmaxGrad_13",
     ]
 
 
