@@ -24,7 +24,7 @@ module with `build(types, config)`, which gives its arithmetic to the block's ke
         y[0] = x[0] * p[0] * totals[0]
 
     def build(types, config):
-        arithmetic = RowArithmetic(terms=(square,), finish=inverse, map=scaled)
+        arithmetic = RowArithmetic((Reduction(square),), scaled, inverse)
         return (inner_kernel if config.inner else rows_kernel)(types, config, arithmetic)
 
     # ops/rms/cuda/plan.py

@@ -14,7 +14,7 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.rows.problem import RowsTypes
 
-__all__ = ["RowArithmetic", "vector_access"]
+__all__ = ["Reduction", "RowArithmetic", "vector_access"]
 
 
 @device_function
@@ -28,34 +28,47 @@ def _nothing(totals: Any, r: Any, columns: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RowArithmetic:
-    """An operator's device functions. x has one element of every input, p one of every parameter, r the row's scalars,
-    totals the row's totals so far: 0 and 1 of the first reduction, 2 and 3 of the second. column: the element's number
-    in its row. All are local arrays of the type of arithmetic.
+class Reduction:
+    """Two values of each row. Where RowsTypes.pairs is False the second is not combined and means nothing.
 
-    terms     of one or two reductions: (x, p, r, totals, column) -> two values of one element, which are combined over
-              the row; the second reduction knows the totals of the first
-    map       (y, x, p, r, totals, column): sets y, one element of every output
-    finish    (totals, r, columns), once the totals are known: may change them. The row's results are the first of them
-    combine   (first, second, more, other) -> two values from those of two parts of a row: sums, unless given
-    identity  what `combine` takes no notice of
+    terms     (x, p, r, totals, column) -> the two values of one element; see RowArithmetic for the arguments
+    combine   (first, second, more, other) -> the two values of two parts of a row: their sums, unless given
+    identity  the values of no elements, of which `combine` takes no notice
     """
 
-    terms: tuple[Callable[..., Any], ...]
-    map: Callable[..., None]
-    finish: Callable[..., None] = _nothing
+    terms: Callable[..., Any]
     combine: Callable[..., Any] = _sums
     identity: tuple[float, float] = (0.0, 0.0)
 
 
-def vector_access(types: RowsTypes, width: int) -> tuple[Callable[..., Any], ...]:
-    """Device functions of a thread's vectors of `width` elements:
+@dataclass(frozen=True, slots=True, eq=False)
+class RowArithmetic:
+    """An operator's device functions.
+
+    reductions  one or two; the terms of the second know the totals of the first
+    map         (y, x, p, r, totals, column): sets y, one element of every output
+    finish      (totals, r, columns), once a row, when all totals are known: may change them. The row's results are the
+                first of them
+
+    x has one element of every input, p one number of every parameter, r the row's scalars, totals the values of the
+    first reduction (0 and 1) and of the second (2 and 3); column is the element's number in its row. All are local
+    arrays of the type of arithmetic.
+    """
+
+    reductions: tuple[Reduction, ...]
+    map: Callable[..., None]
+    finish: Callable[..., None] = _nothing
+
+
+def vector_access(types: RowsTypes, width: int, whole: bool, along: int) -> tuple[Callable[..., Any], ...]:
+    """Device functions of a thread's vectors of `width` elements, which are those of `along` columns and, if they are
+    whole, of no other row:
 
     load(words, place, a0, a1, a2)               the inputs' vectors at these addresses, into words[place:]
     unpack(x0, x1, x2, words, place)             their elements
     store(b0, b1, y0, y1)                        the outputs' vectors
     store_some(b0, b1, y0, y1, low, high)        their elements from `low` to before `high`
-    parameters(p, p0, p1, p2, column)            the numbers of one column
+    parameters(q0, q1, q2, p0, p1, p2, column, last)   the numbers of `along` columns, in a row that ends at `last`
     scalars(r, s0, s1, row)                      the numbers of one row
     results(r0, r1, totals, row)                 writes the row's results
     """
@@ -104,10 +117,10 @@ def vector_access(types: RowsTypes, width: int) -> tuple[Callable[..., Any], ...
                     one[0] = y1[e]
                     one_1(b1 + e * BYTES_1, one)
 
-    return load, unpack, store, store_some, *_numbers(types)
+    return load, unpack, store, store_some, *_numbers(types, whole and types.whole_parameters, along)
 
 
-def _numbers(types: RowsTypes) -> tuple[Callable[..., None], ...]:
+def _numbers(types: RowsTypes, whole: bool, along: int) -> tuple[Callable[..., None], ...]:
     """The last three of vector_access."""
     PARAMETERS, SCALARS, RESULTS = len(types.parameters), len(types.scalars), len(types.results)
     FLOAT = float64 if types.compute == "float64" else float32
@@ -116,7 +129,7 @@ def _numbers(types: RowsTypes) -> tuple[Callable[..., None], ...]:
         return (*kinds, *["float32"] * count)[:count]
 
     parameters, scalars, results = filled(types.parameters, 3), filled(types.scalars, 2), filled(types.results, 2)
-    load_0, load_1, load_2 = (i.loader("global", each, 1) for each in parameters)
+    load_0, load_1, load_2 = (i.loader("global", each, along if whole else 1) for each in parameters)
     scalar_0, scalar_1 = (i.loader("global", each, 1) for each in scalars)
     store_0, store_1 = (i.storer("global", each, 1, types.native_bfloat16) for each in results)
     P0, P1, P2 = (ITEMSIZE[each] for each in parameters)
@@ -124,17 +137,26 @@ def _numbers(types: RowsTypes) -> tuple[Callable[..., None], ...]:
     R0, R1 = (ITEMSIZE[each] for each in results)
 
     @device_function
-    def load_parameters(p: Any, p0: int, p1: int, p2: int, column: int) -> None:
-        one = cuda.local.array(1, FLOAT)
-        if PARAMETERS > 0:
-            load_0(one, p0 + int64(column) * P0)
-            p[0] = one[0]
-        if PARAMETERS > 1:
-            load_1(one, p1 + int64(column) * P1)
-            p[1] = one[0]
-        if PARAMETERS > 2:
-            load_2(one, p2 + int64(column) * P2)
-            p[2] = one[0]
+    def load_parameters(q0: Any, q1: Any, q2: Any, p0: int, p1: int, p2: int, column: int, last: int) -> None:
+        if whole:
+            column = min(column, last + 1 - along)
+            load_0(q0, p0 + column * P0)
+            if PARAMETERS > 1:
+                load_1(q1, p1 + column * P1)
+            if PARAMETERS > 2:
+                load_2(q2, p2 + column * P2)
+        else:
+            one = cuda.local.array(1, FLOAT)
+            for e in range(along):
+                n = min(max(column + e, int64(0)), last)
+                load_0(one, p0 + n * P0)
+                q0[e] = one[0]
+                if PARAMETERS > 1:
+                    load_1(one, p1 + n * P1)
+                    q1[e] = one[0]
+                if PARAMETERS > 2:
+                    load_2(one, p2 + n * P2)
+                    q2[e] = one[0]
 
     @device_function
     def load_scalars(r: Any, s0: int, s1: int, row: int) -> None:

@@ -11,8 +11,10 @@ from gradkern.kernels.rows.problem import RowsProblem, RowsTypes
 __all__ = ["RowsConfig", "configs"]
 
 HELD_WORDS = 32  # of 4 bytes, of all inputs, that a thread keeps from the sums to the results
+_MOST_BYTES = 64  # of one input: it computes with all at once
 _MOST_THREADS = 384  # of a block: two blocks on a multiprocessor take turns to wait
 _SMALL_BLOCK = 128  # threads of blocks that have several rows
+_SHIFTED_THREADS = 512  # of a multiprocessor: left to itself the assembler takes registers for every edge at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +76,19 @@ def configs(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[RowsC
     yield from (_inner(problem) if problem.inner else _neighbours(problem, capability))
 
 
+def _most_vectors(problem: RowsProblem) -> int:
+    """Of a thread, of each input."""
+    widest = max(map(_itemsize, problem.types.inputs))
+    return max(1, min(HELD_WORDS // _words(problem), _MOST_BYTES // (problem.width * widest)))
+
+
 def _words(problem: RowsProblem) -> int:
     """Registers that one vector of every input takes."""
     return sum(max(4, problem.width * ITEMSIZE[each]) // 4 for each in problem.types.inputs)
 
 
 def _neighbours(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[RowsConfig]:
-    vectors, most = problem.vectors, max(1, HELD_WORDS // _words(problem))
+    vectors, most = problem.vectors, _most_vectors(problem)
     if vectors <= 32 * most:
         # A warp or a part of one: no barrier. Lanes are a power of two, so as few vectors as leave few lanes idle.
         lanes, each = _part_of_warp(vectors, most)
@@ -104,13 +112,8 @@ def _of_rows(problem: RowsProblem, lanes: int, teams: int, vectors: int, cluster
         vectors,
         cluster,
         shifted=problem.shifted,
-        blocks_per_processor=_resident(problem, lanes * teams),
+        blocks_per_processor=max(1, _SHIFTED_THREADS // (lanes * teams)) if problem.shifted else 1,
     )
-
-
-def _resident(problem: RowsProblem, threads: int) -> int:
-    """Blocks for which the registers have to suffice: each thread gets 80 of them, or 128 for float64's exponential."""
-    return max(1, (512 if problem.types.compute == "float64" else 768) // threads)
 
 
 def _part_of_warp(vectors: int, most: int) -> tuple[int, int]:
@@ -126,7 +129,7 @@ def _part_of_warp(vectors: int, most: int) -> tuple[int, int]:
 
 def _inner(problem: RowsProblem) -> Iterator[RowsConfig]:
     """Half a line of memory for each place of a row at least, as long as a block's threads hold a row so; then less."""
-    most, item = max(1, HELD_WORDS // _words(problem)), max(map(_itemsize, problem.types.inputs))
+    most, item = _most_vectors(problem), max(map(_itemsize, problem.types.inputs))
     widest = 1 << max(0, -(-problem.inner // problem.width) - 1).bit_length()  # as many lanes have something to do
     half_line = min(32, widest, max(1, 64 // (problem.width * item)))
     for threads in (128, 256, _MOST_THREADS):
@@ -142,8 +145,7 @@ def _inner(problem: RowsProblem) -> Iterator[RowsConfig]:
 
 
 def _of_inner(problem: RowsProblem, lanes: int, teams: int, vectors: int) -> RowsConfig:
-    resident = _resident(problem, lanes * teams)
-    return RowsConfig(problem.width, lanes, teams, vectors, inner=True, blocks_per_processor=resident)
+    return RowsConfig(problem.width, lanes, teams, vectors, inner=True)
 
 
 def _itemsize(dtype: str) -> int:

@@ -17,7 +17,7 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.rows.access import RowArithmetic, vector_access
+from gradkern.kernels.rows.access import Reduction, RowArithmetic, vector_access
 from gradkern.kernels.rows.config import RowsConfig
 from gradkern.kernels.rows.problem import RowsTypes
 
@@ -32,14 +32,15 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
     O0, O1 = (ITEMSIZE[each] for each in (*types.outputs, *types.outputs[:1])[:2])
     HELD_WORDS, INPUTS, OUTPUTS = VECTORS * WORDS, len(types.inputs), len(types.outputs)
     REDUCTIONS, PARAMETERS, SCALARS, RESULTS = (
-        len(each) for each in (arithmetic.terms, types.parameters, types.scalars, types.results)
+        len(each) for each in (arithmetic.reductions, types.parameters, types.scalars, types.results)
     )
-    P, R = max(1, PARAMETERS), max(1, SCALARS)
+    R = max(1, SCALARS)
     FLOAT = float64 if types.compute == "float64" else float32
-    NONE, NOTHING = arithmetic.identity
-    finish, compute, combine = arithmetic.finish, arithmetic.map, arithmetic.combine
-    load, unpack, store, _, load_parameters, load_scalars, store_results = vector_access(types, WIDTH)
-    over_teams = _over_teams(types, config, arithmetic)
+    finish, compute = arithmetic.finish, arithmetic.map
+    first_reduction, second_reduction = arithmetic.reductions[0], arithmetic.reductions[-1]
+    load, unpack, store, _, load_parameters, load_scalars, store_results = vector_access(types, WIDTH, False, 1)
+    combine_first = _over_teams(types, config, first_reduction, 0)
+    combine_second = _over_teams(types, config, second_reduction, 1)
 
     @device_function
     def load_vectors(words: Any, place: int, last: int, a0: int, a1: int, a2: int, s0: int, s1: int, s2: int) -> None:
@@ -48,19 +49,23 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
             n = int64(min(int64(place + j * TEAMS), last))
             load(words, j * WORDS, a0 + n * s0, a1 + n * s1, a2 + n * s2)
 
-    def reduction(terms: Callable[..., Any]) -> Callable[..., None]:
+    def reducing(reduction: Reduction) -> Callable[..., None]:
+        terms, combine, (NONE, NOTHING) = reduction.terms, reduction.combine, reduction.identity
+
         @device_function
         def reduce_vectors(
             first: Any, second: Any, totals: Any, words: Any, place: int, last: int, r: Any, p0: int, p1: int, p2: int
         ) -> None:
             x0, x1, x2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-            x, p, q = cuda.local.array(3, FLOAT), cuda.local.array(P, FLOAT), cuda.local.array(R, FLOAT)
+            q0, q1, q2 = cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT)
+            x, p, q = cuda.local.array(3, FLOAT), cuda.local.array(3, FLOAT), cuda.local.array(R, FLOAT)
             own = cuda.local.array(4, FLOAT)
             for j in range(VECTORS):
                 n = int64(place + j * TEAMS)
                 unpack(x0, x1, x2, words, j * WORDS)
                 if PARAMETERS > 0:
-                    load_parameters(p, p0, p1, p2, min(n, last))
+                    load_parameters(q0, q1, q2, p0, p1, p2, n, last)
+                    p[0], p[1], p[2] = q0[0], q1[0], q2[0]
                 for e in range(WIDTH):
                     x[0] = x0[e]
                     if INPUTS > 1:
@@ -78,7 +83,18 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
 
         return reduce_vectors
 
-    reduce_first, reduce_second = reduction(arithmetic.terms[0]), reduction(arithmetic.terms[-1])
+    def clearing(reduction: Reduction) -> Callable[..., None]:
+        NONE, NOTHING = reduction.identity
+
+        @device_function
+        def clear(first: Any, second: Any) -> None:
+            for e in range(WIDTH):
+                first[e], second[e] = FLOAT(NONE), FLOAT(NOTHING)
+
+        return clear
+
+    reduce_first, reduce_second = reducing(first_reduction), reducing(second_reduction)
+    clear_first, clear_second = clearing(first_reduction), clearing(second_reduction)
 
     @device_function
     def write_vectors(
@@ -87,7 +103,8 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
     ) -> None:  # fmt: skip
         x0, x1, x2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         y0, y1 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-        x, y, p = cuda.local.array(3, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(P, FLOAT)
+        q0, q1, q2 = cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT)
+        x, y, p = cuda.local.array(3, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(3, FLOAT)
         own, q = cuda.local.array(4, FLOAT), cuda.local.array(R, FLOAT)
         if HELD:
             for n in range(HELD_WORDS):
@@ -96,7 +113,8 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
             n = int64(place + j * TEAMS)
             unpack(x0, x1, x2, words, j * WORDS)
             if PARAMETERS > 0:
-                load_parameters(p, p0, p1, p2, min(n, last))
+                load_parameters(q0, q1, q2, p0, p1, p2, n, last)
+                p[0], p[1], p[2] = q0[0], q1[0], q2[0]
             for e in range(WIDTH):
                 x[0] = x0[e]
                 if INPUTS > 1:
@@ -113,11 +131,6 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
                     y1[e] = y[1]
             if inside and n <= last:
                 store(b0 + n * s0, b1 + n * s1, y0, y1)
-
-    @device_function
-    def clear(first: Any, second: Any) -> None:
-        for e in range(WIDTH):
-            first[e], second[e] = FLOAT(NONE), FLOAT(NOTHING)
 
     def kernel(
         in_0: int, in_1: int, in_2: int, out_0: int, out_1: int, p_0: int, p_1: int, p_2: int, s_0: int, s_1: int,
@@ -151,7 +164,7 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
                 for k in range(SCALARS):
                     r[e * R + k] = q[k]
 
-        clear(first, second)
+        clear_first(first, second)
         place = int64(team)
         while True:
             reduce_first(first, second, totals, words, place, last, r, p_0, p_1, p_2)
@@ -159,11 +172,11 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
             if HELD or place - team > last:
                 break
             load_vectors(words, place, last, a0, a1, a2, in_0_step, in_1_step, in_2_step)
-        over_teams(first, second, 0, thread, team, lane)
+        combine_first(first, second, thread, team, lane)
         for e in range(WIDTH):
             totals[4 * e], totals[4 * e + 1] = first[e], second[e]
         if REDUCTIONS > 1:
-            clear(first, second)
+            clear_second(first, second)
             place = int64(team)
             while True:
                 if not HELD:
@@ -172,7 +185,7 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
                 place += VECTORS * TEAMS
                 if HELD or place - team > last:
                     break
-            over_teams(first, second, 1, thread, team, lane)
+            combine_second(first, second, thread, team, lane)
             for e in range(WIDTH):
                 totals[4 * e + 2], totals[4 * e + 3] = first[e], second[e]
         for e in range(WIDTH):
@@ -201,18 +214,20 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
     return kernel
 
 
-def _over_teams(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic) -> Callable[..., None]:
-    """The device function combine(first, second, reduction, thread, team, lane): of all threads that share rows."""
+def _over_teams(types: RowsTypes, config: RowsConfig, reduction: Reduction, number: int) -> Callable[..., None]:
+    """The device function combine(first, second, thread, team, lane): those of all threads that share rows.
+    number: of the reduction.
+    """
     WIDTH, LANES, SLOTS, PAIRS = config.width, config.lanes, config.slots, types.pairs
     FLOATS = WIDTH * ITEMSIZE[types.compute]  # bytes of one value of a thread's rows
+    AT = number * (2 if PAIRS else 1) * SLOTS * LANES * FLOATS
     DOUBLE, FLOAT = types.compute == "float64", float64 if types.compute == "float64" else float32
-    NONE, NOTHING = arithmetic.identity
-    combine = arithmetic.combine
+    combine, (NONE, NOTHING) = reduction.combine, reduction.identity
     shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
     store_values, load_values = i.storer("shared", types.compute, WIDTH), i.loader("shared", types.compute, WIDTH)
 
     @device_function
-    def over_teams(first: Any, second: Any, reduction: int, thread: int, team: int, lane: int) -> None:
+    def over_teams(first: Any, second: Any, thread: int, team: int, lane: int) -> None:
         distance = int32(LANES)
         while distance < 32:
             for e in range(WIDTH):
@@ -223,7 +238,7 @@ def _over_teams(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
             distance = int32(distance * 2)
         if SLOTS > 1:
             more, other = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-            at = i.shared_memory() + reduction * (2 * SLOTS * LANES * FLOATS) + lane * FLOATS
+            at = i.shared_memory() + AT + lane * FLOATS
             slot = int32(thread // 32) if LANES < 32 else team
             if LANES >= 32 or thread % 32 < LANES:
                 store_values(at + slot * (LANES * FLOATS), first)

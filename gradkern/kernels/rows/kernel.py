@@ -21,7 +21,7 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.rows.access import RowArithmetic, vector_access
+from gradkern.kernels.rows.access import Reduction, RowArithmetic, vector_access
 from gradkern.kernels.rows.config import RowsConfig
 from gradkern.kernels.rows.problem import RowsTypes
 
@@ -37,14 +37,19 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
     W0, W1 = (WIDTH * ITEMSIZE[each] for each in (*types.outputs, *types.outputs[:1])[:2])
     WORDS = sum(max(1, each // 4) for each in BYTES[: len(types.inputs)])
     ITEM, HELD_WORDS = ITEMSIZE[types.inputs[0]], VECTORS * WORDS
-    INPUTS, OUTPUTS, REDUCTIONS = len(types.inputs), len(types.outputs), len(arithmetic.terms)
+    INPUTS, OUTPUTS, REDUCTIONS = len(types.inputs), len(types.outputs), len(arithmetic.reductions)
     PARAMETERS, SCALARS, RESULTS = len(types.parameters), len(types.scalars), len(types.results)
-    P, R = max(1, PARAMETERS), max(1, SCALARS)
+    R = max(1, SCALARS)
     FLOAT = float64 if types.compute == "float64" else float32
     finish, compute = arithmetic.finish, arithmetic.map
-    load, unpack, store, store_some, load_parameters, load_scalars, store_results = vector_access(types, WIDTH)
-    combine_over_row, begin_cluster = _over_row(types, config, arithmetic)
-    combine, identity = arithmetic.combine, _identity(types, arithmetic)
+    load, unpack, store, store_some, load_parameters, load_scalars, store_results = vector_access(
+        types, WIDTH, not SHIFTED, WIDTH
+    )
+    begin_cluster = _begin_cluster(types, config, REDUCTIONS)
+    first_reduction, second_reduction = arithmetic.reductions[0], arithmetic.reductions[-1]
+    combine_first = _over_row(types, config, first_reduction, 0)
+    combine_second = _over_row(types, config, second_reduction, 1)
+    first_identity, second_identity = _identity(types, first_reduction), _identity(types, second_reduction)
 
     @device_function
     def load_vectors(words: Any, first: int, last: int, a0: int, a1: int, a2: int) -> None:
@@ -62,7 +67,9 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
             low, high = int32(max(int64(0), -start)), int32(min(int64(WIDTH), columns - start))
         return start, low, high
 
-    def reduction(terms: Callable[..., Any]) -> Callable[..., Any]:
+    def reducing(reduction: Reduction) -> Callable[..., Any]:
+        terms, combine, identity = reduction.terms, reduction.combine, _identity(types, reduction)
+
         @device_function
         def reduce_vectors(
             first: Any, second: Any, totals: Any, words: Any, v0: int, vectors: int, shift: int, columns: int, r: Any,
@@ -70,12 +77,15 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
         ) -> Any:  # fmt: skip
             """The two values of this thread's vectors, combined with those that it has."""
             x0, x1, x2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-            x, p = cuda.local.array(3, FLOAT), cuda.local.array(P, FLOAT)
+            q0, q1, q2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+            x, p = cuda.local.array(3, FLOAT), cuda.local.array(3, FLOAT)
             none, nothing = identity()
             for j in range(VECTORS):
                 v = int32(v0 + j * STEP)
                 start, low, high = inside_of(v, shift, columns)
                 unpack(x0, x1, x2, words, j * WORDS)
+                if PARAMETERS > 0:
+                    load_parameters(q0, q1, q2, p0, p1, p2, start, columns - 1)
                 for e in range(WIDTH):
                     x[0] = x0[e]
                     if INPUTS > 1:
@@ -83,7 +93,11 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
                     if INPUTS > 2:
                         x[2] = x2[e]
                     if PARAMETERS > 0:
-                        load_parameters(p, p0, p1, p2, min(max(start + e, int64(0)), columns - 1))
+                        p[0] = q0[e]
+                    if PARAMETERS > 1:
+                        p[1] = q1[e]
+                    if PARAMETERS > 2:
+                        p[2] = q2[e]
                     one, other = terms(x, p, r, totals, start + e)
                     inside = low <= e < high if SHIFTED else v < vectors
                     first, second = combine(first, second, one if inside else none, other if inside else nothing)
@@ -91,7 +105,7 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
 
         return reduce_vectors
 
-    reduce_first, reduce_second = reduction(arithmetic.terms[0]), reduction(arithmetic.terms[-1])
+    reduce_first, reduce_second = reducing(first_reduction), reducing(second_reduction)
 
     @device_function
     def write_vectors(
@@ -100,7 +114,8 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
     ) -> None:  # fmt: skip
         x0, x1, x2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         y0, y1 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-        x, y, p = cuda.local.array(3, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(P, FLOAT)
+        q0, q1, q2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        x, y, p = cuda.local.array(3, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(3, FLOAT)
         if HELD:
             for n in range(HELD_WORDS):
                 words[n] ^= zero
@@ -108,6 +123,8 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
             v = int32(v0 + j * STEP)
             start, low, high = inside_of(v, shift, columns)
             unpack(x0, x1, x2, words, j * WORDS)
+            if PARAMETERS > 0:
+                load_parameters(q0, q1, q2, p0, p1, p2, start, columns - 1)
             for e in range(WIDTH):
                 x[0] = x0[e]
                 if INPUTS > 1:
@@ -115,7 +132,11 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
                 if INPUTS > 2:
                     x[2] = x2[e]
                 if PARAMETERS > 0:
-                    load_parameters(p, p0, p1, p2, min(max(start + e, int64(0)), columns - 1))
+                    p[0] = q0[e]
+                if PARAMETERS > 1:
+                    p[1] = q1[e]
+                if PARAMETERS > 2:
+                    p[2] = q2[e]
                 compute(y, x, p, r, totals, start + e)
                 y0[e] = y[0]
                 if OUTPUTS > 1:
@@ -164,7 +185,7 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
         if SCALARS > 0:
             load_scalars(r, s_0, s_1, row)
 
-        first, second = identity()
+        first, second = first_identity()
         v = v0
         while True:
             first, second = reduce_first(first, second, totals, words, v, vectors, shift, columns, r, p_0, p_1, p_2)
@@ -172,9 +193,9 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
             if HELD or v - lane > last:
                 break
             load_vectors(words, v, last, a0, a1, a2)
-        totals[0], totals[1] = combine_over_row(first, second, 0, thread, rank)
+        totals[0], totals[1] = combine_first(first, second, thread, rank)
         if REDUCTIONS > 1:
-            first, second = identity()
+            first, second = second_identity()
             v = v0
             while True:
                 if not HELD:
@@ -185,7 +206,7 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
                 v = int32(v + VECTORS * STEP)
                 if HELD or v - lane > last:
                     break
-            totals[2], totals[3] = combine_over_row(first, second, 1, thread, rank)
+            totals[2], totals[3] = combine_second(first, second, thread, rank)
         finish(totals, r, FLOAT(columns))
         if RESULTS > 0 and valid and v0 == 0:
             store_results(r_0, r_1, totals, row)
@@ -205,8 +226,8 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
     return kernel
 
 
-def _identity(types: RowsTypes, arithmetic: RowArithmetic) -> Callable[[], Any]:
-    FIRST, SECOND = arithmetic.identity
+def _identity(types: RowsTypes, reduction: Reduction) -> Callable[[], Any]:
+    FIRST, SECOND = reduction.identity
     FLOAT = float64 if types.compute == "float64" else float32
 
     @device_function
@@ -216,18 +237,37 @@ def _identity(types: RowsTypes, arithmetic: RowArithmetic) -> Callable[[], Any]:
     return identity
 
 
-def _over_row(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic) -> tuple[Callable[..., Any], ...]:
-    """Two device functions:
+# A block's shared memory: a transaction barrier for each reduction of a cluster, and the pairs of its warps.
+_BARRIER, _PAIRS_AT = 8, 16
 
-    combine(first, second, reduction, thread, rank)   those of all threads of a row, which all get the same
-    begin(thread)                                     of a cluster, before any block sends to another
+
+def _begin_cluster(types: RowsTypes, config: RowsConfig, reductions: int) -> Callable[[int], None]:
+    """The device function begin(thread), before any block of the cluster sends to another."""
+    BYTES = config.slots * 2 * ITEMSIZE[types.compute]
+
+    @device_function
+    def begin(thread: int) -> None:
+        if thread == 0:
+            for k in range(reductions):
+                i.transaction_barrier_init(i.shared_memory() + k * _BARRIER, 1)
+            i.transaction_barrier_fence()
+            for k in range(reductions):
+                i.arrive_and_expect(i.shared_memory() + k * _BARRIER, BYTES)
+        i.warp_barrier()
+        i.cluster_arrive()
+
+    return begin
+
+
+def _over_row(types: RowsTypes, config: RowsConfig, reduction: Reduction, number: int) -> Callable[..., Any]:
+    """The device function combine(first, second, thread, rank): those of all threads of a row, which all get the same.
+    number: of the reduction.
     """
-    LANES, CLUSTER, SLOTS, PAIRS = config.lanes, config.cluster, config.slots, types.pairs
-    WARPS, REDUCTIONS = LANES // 32, len(arithmetic.terms)
+    LANES, CLUSTER, SLOTS, PAIRS, WARPS = config.lanes, config.cluster, config.slots, types.pairs, config.lanes // 32
     IN_WARP, SPREAD = min(LANES, 32), 1 << (min(SLOTS, 32) - 1).bit_length()
-    DOUBLE, PAIR, BARRIERS = types.compute == "float64", 2 * ITEMSIZE[types.compute], 16
-    FLOAT = float64 if DOUBLE else float32
-    combine, identity = arithmetic.combine, _identity(types, arithmetic)
+    DOUBLE, PAIR = types.compute == "float64", 2 * ITEMSIZE[types.compute]
+    FLOAT, BARRIER_AT, AT = float64 if DOUBLE else float32, number * _BARRIER, _PAIRS_AT + number * SLOTS * PAIR
+    combine, identity = reduction.combine, _identity(types, reduction)
     shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
     send_pair = i.send_pair_double if DOUBLE else i.send_pair
     store_pair, load_pair = i.storer("shared", types.compute, 2), i.loader("shared", types.compute, 2)
@@ -244,26 +284,15 @@ def _over_row(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic) -
         return first, second
 
     @device_function
-    def begin(thread: int) -> None:
-        if thread == 0:
-            for k in range(REDUCTIONS):
-                i.transaction_barrier_init(i.shared_memory() + 8 * k, 1)
-            i.transaction_barrier_fence()
-            for k in range(REDUCTIONS):
-                i.arrive_and_expect(i.shared_memory() + 8 * k, SLOTS * PAIR)
-        i.warp_barrier()
-        i.cluster_arrive()
-
-    @device_function
-    def over_row(first: Any, second: Any, reduction: int, thread: int, rank: int) -> Any:
+    def over_row(first: Any, second: Any, thread: int, rank: int) -> Any:
         first, second = over_lanes(first, second, IN_WARP)
         if SLOTS > 1:
             pair = cuda.local.array(2, FLOAT)
             warp, warp_lane = int32(thread // 32), int32(thread % 32)
-            at = i.shared_memory() + BARRIERS + reduction * (SLOTS * PAIR)
+            at = i.shared_memory() + AT
             if CLUSTER > 1:
-                barrier = i.shared_memory() + 8 * reduction
-                if reduction == 0:
+                barrier = i.shared_memory() + BARRIER_AT
+                if number == 0:
                     i.warp_barrier()
                     i.cluster_wait()
                 if warp_lane < CLUSTER:
@@ -284,4 +313,4 @@ def _over_row(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic) -
             first, second = over_lanes(first, second, SPREAD)
         return first, second
 
-    return over_row, begin
+    return over_row

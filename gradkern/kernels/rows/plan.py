@@ -97,6 +97,7 @@ def _problem(call: Call, arrays: RowArrays, first: int, last: int, device: Devic
         types_of(arrays.parameters),
         types_of(arrays.scalars),
         types_of(arrays.results),
+        all(tensors[name].alignment == 16 for name in arrays.parameters if name in tensors),
         arrays.reductions,
         arrays.pairs,
         native_bfloat16=device.capability >= (8, 0),

@@ -37,6 +37,7 @@ class RowsTypes:
     parameters  types of the arrays with one number for each column, at most three
     scalars     types of the arrays with one number for each row that are read, at most two
     results     types of the arrays with one number for each row that are written, at most two
+    whole_parameters  vectors of the parameters can be read where the rows have whole vectors
     reductions  over each row, one or two
     pairs       a reduction has two values; else the second is nothing
 
@@ -49,6 +50,7 @@ class RowsTypes:
     parameters: tuple[str, ...] = ()
     scalars: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
+    whole_parameters: bool = False
     reductions: int = 1
     pairs: bool = False
     native_bfloat16: bool = True  # compute capability 8.0 and newer convert to bfloat16 themselves

@@ -1,11 +1,7 @@
-"""The row block with toy operators, under the CUDA simulator; test_simulated runs this file in its own process.
-
-Each is built from its arithmetic alone, as the docstring of gradkern.kernels tells.
-"""
+"""The row block with toy operators, under the CUDA simulator; test_simulated runs this file in its own process."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,21 +10,14 @@ import numpy as np
 import pytest
 from helpers.guarded import Guarded
 from helpers.simulate_rows import Held, hold, run
+from helpers.toy_rows import CROSS_ENTROPY, EPSILON, RMS_NORM, THREE_INPUTS, build
 
-from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.rows.access import RowArithmetic
 from gradkern.kernels.rows.config import RowsConfig, configs
-from gradkern.kernels.rows.inner_kernel import inner_kernel
-from gradkern.kernels.rows.kernel import rows_kernel
 from gradkern.kernels.rows.problem import RowsTypes
 
 b, f, d = "bfloat16", "float32", "float64"
 SHAPES = [((5, 40), 1), ((3, 261), 1), ((2, 3000), 1), ((3, 21, 16), 1), ((2, 70, 5), 1)]
 VARIANTS: list[dict[str, Any]] = [{}, {"held": False, "vectors": 1}]
-
-
-def build(arithmetic: RowArithmetic) -> Callable[[RowsTypes, RowsConfig], Callable[..., None]]:
-    return lambda types, config: (inner_kernel if config.inner else rows_kernel)(types, config, arithmetic)
 
 
 def first_config(variant: dict[str, Any]) -> Callable[[Any], RowsConfig]:
@@ -45,26 +34,6 @@ def along(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return tuple(size if n == axis else 1 for n, size in enumerate(shape))
 
 
-# --- RMS norm: parameters of columns, results of rows -----------------------------------------------------------------
-
-EPSILON = 0.25
-
-
-@device_function
-def square(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:
-    return x[0] * x[0], x[0]
-
-
-@device_function
-def inverse(totals: Any, r: Any, columns: Any) -> None:
-    totals[0] = 1 / math.sqrt(totals[0] / columns + EPSILON)
-
-
-@device_function
-def scaled(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> None:
-    y[0] = x[0] * p[0] * totals[0]
-
-
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_a_norm_with_a_scale_and_its_statistic(shape: tuple[int, ...], axis: int, variant: dict[str, Any]) -> None:
@@ -72,46 +41,14 @@ def test_a_norm_with_a_scale_and_its_statistic(shape: tuple[int, ...], axis: int
     X, scale = random.standard_normal(shape).astype(b), random.standard_normal(shape[axis]).astype(f)
     wide = X.astype(d)
     r = 1 / np.sqrt((wide**2).mean(axis, keepdims=True) + EPSILON)
-    types = RowsTypes("Toy", (b,), (b,), parameters=(f,), results=(f,))
+    types = RowsTypes("Toy", (b,), (b,), parameters=(f,), results=(f,), whole_parameters=True)
     x, y, w, inv_std = hold(X), Held(shape, b), vector(scale, f), Guarded((r.size,), f)
     others = {"parameter_0": w.address, "result_0": inv_std.address}
-    arithmetic = build(RowArithmetic((square,), scaled, inverse))
-    run(arithmetic, types, {"input_0": x}, {"output_0": y}, (axis, axis + 1), first_config(variant), others)
+    run(build(RMS_NORM), types, {"input_0": x}, {"output_0": y}, (axis, axis + 1), first_config(variant), others)
     inv_std.check()
     np.testing.assert_allclose(inv_std.array, r.ravel(), rtol=1e-6)
     expected = wide * scale.reshape(along(shape, axis)) * r
     np.testing.assert_allclose(y.array.astype(d), expected, rtol=2**-8, atol=1e-6)
-
-
-# --- cross entropy: two reductions, of which the second knows the first, and numbers of rows --------------------------
-
-
-@device_function
-def maximum(first: Any, second: Any, more: Any, other: Any) -> Any:
-    return max(first, more), second + other
-
-
-@device_function
-def itself(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:
-    return x[0], x[0] - x[0]
-
-
-@device_function
-def exponential(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:
-    """The sum goes through the second value: `combine` takes the maximum of the first."""
-    return x[0], np.float32(math.exp(x[0] - totals[0]))
-
-
-@device_function
-def loss_of(totals: Any, r: Any, columns: Any) -> None:
-    totals[1] = totals[0] + np.float32(math.log(totals[3]))
-
-
-@device_function
-def less_one_at_the_label(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> None:
-    share = np.float32(math.exp(x[0] - totals[1]))
-    y[0] = (share - 1 if column == r[0] else share) * r[1]
-    y[1] = share
 
 
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)
@@ -128,14 +65,13 @@ def test_cross_entropy_with_its_label(shape: tuple[int, ...], axis: int, variant
     dX = share.copy()
     dX[np.arange(rows), labels] -= 1
     dX *= weights[:, None]
-    types = RowsTypes("Toy", (f,), (f, b), scalars=(f, f), results=(f, f), reductions=2, pairs=True)
+    types = RowsTypes("Toy", (f,), (f, b), scalars=(f, f), results=(f, f), reductions=2)
     held = [vector(labels, f), vector(weights, f), Guarded((rows,), f), Guarded((rows,), f)]
     names = ("scalar_0", "scalar_1", "result_0", "result_1")
     others = {name: each.address for name, each in zip(names, held, strict=True)}
     x, y, z = hold(X), Held(shape, f), Held(shape, b)
-    arithmetic = RowArithmetic((itself, exponential), less_one_at_the_label, loss_of, maximum, (-math.inf, 0.0))
     outputs = {"output_0": y, "output_1": z}
-    run(build(arithmetic), types, {"input_0": x}, outputs, (axis, axis + 1), first_config(variant), others)
+    run(build(CROSS_ENTROPY), types, {"input_0": x}, outputs, (axis, axis + 1), first_config(variant), others)
     for each in held:
         each.check()
     np.testing.assert_allclose(held[2].array, wide.max(1))
@@ -146,19 +82,6 @@ def test_cross_entropy_with_its_label(shape: tuple[int, ...], axis: int, variant
 
     np.testing.assert_allclose(in_rows(y.array), dX, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(in_rows(z.array), share, rtol=2**-8, atol=1e-6)
-
-
-# --- three inputs of two types ----------------------------------------------------------------------------------------
-
-
-@device_function
-def product_and_sum(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:
-    return x[0] * x[1], x[2]
-
-
-@device_function
-def all_of_them(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> None:
-    y[0] = x[0] - totals[0] + p[0] * totals[1] + p[1] * x[1] + p[2] * x[2]
 
 
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)
@@ -177,7 +100,6 @@ def test_three_inputs_and_three_parameters(shape: tuple[int, ...], axis: int, va
     vectors = [vector(each, kind) for each, kind in zip(ps, parameter_kinds, strict=True)]
     others = {f"parameter_{n}": each.address for n, each in enumerate(vectors)}
     y = Held(shape, f)
-    types = RowsTypes("Toy", kinds, (f,), parameters=parameter_kinds, pairs=True)
-    arithmetic = build(RowArithmetic((product_and_sum,), all_of_them))
-    run(arithmetic, types, held, {"output_0": y}, (axis, axis + 1), first_config(variant), others)
+    types = RowsTypes("Toy", kinds, (f,), parameters=parameter_kinds, whole_parameters=True, pairs=True)
+    run(build(THREE_INPUTS), types, held, {"output_0": y}, (axis, axis + 1), first_config(variant), others)
     np.testing.assert_allclose(y.array, expected, rtol=1e-5, atol=1e-4 * np.abs(expected).max())

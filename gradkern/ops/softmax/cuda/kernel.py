@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.rows.access import RowArithmetic
+from gradkern.kernels.rows.access import Reduction, RowArithmetic
 from gradkern.kernels.rows.config import RowsConfig
 from gradkern.kernels.rows.inner_kernel import inner_kernel
 from gradkern.kernels.rows.kernel import rows_kernel
@@ -43,7 +43,7 @@ def _log_softmax(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> No
 def build(types: RowsTypes, config: RowsConfig) -> Callable[..., None]:
     """The kernel for these types and this config."""
     if types.operator.startswith("Log"):
-        arithmetic = RowArithmetic((_log_softmax_terms,), _log_softmax)
+        arithmetic = RowArithmetic((Reduction(_log_softmax_terms),), _log_softmax)
     else:
-        arithmetic = RowArithmetic((_softmax_terms,), _softmax)
+        arithmetic = RowArithmetic((Reduction(_softmax_terms),), _softmax)
     return (inner_kernel if config.inner else rows_kernel)(types, config, arithmetic)
