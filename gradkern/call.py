@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -69,7 +69,8 @@ class Call:
 
     inputs holds the given inputs and outputs the wanted outputs, by contract name and in contract order; attributes
     is complete, defaults filled in and resolved; axes maps each axis name of the contract to its size, each group of
-    axes to its tuple of sizes; in_place holds the (input, output) pairs that share one buffer.
+    axes to its tuple of sizes; in_place holds the (input, output) pairs that share one buffer. scalars holds the types
+    of the inputs that are numbers on the host, whose values each execution gets; lists on the host are attributes here.
     """
 
     operator: str
@@ -80,13 +81,15 @@ class Call:
     in_place: frozenset[tuple[str, str]]
     device: str
     policy: Policy
+    scalars: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class Plan(Protocol):
     """What a provider's `plan(call)` returns.
 
     Called with the buffers of the given inputs and of the wanted outputs, each in the order of `Call.inputs` and
-    `Call.outputs`: NumPy arrays on the host, addresses (int) on a GPU. It writes outputs and allocates only scratch.
+    `Call.outputs`: NumPy arrays on the host, addresses (int) on a GPU. Behind the inputs are the numbers that
+    `Call.scalars` names. It writes outputs and allocates only scratch.
     """
 
     @property

@@ -47,7 +47,7 @@ def drawn(kind: str, seed: int, number: int, least: float, most: float) -> Draw:
 
 def _types(random: Random, contract: Operator) -> Mapping[str, str]:
     data = random.choice(contract.data_types)
-    rows = [row for row in contract.combinations if row[contract.inputs[0].type] == data]
+    rows = [row for row in contract.combinations if row[contract.data.type] == data]
     return random.choice((rows[0], random.choice(rows)))
 
 

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
+from samples import values_of
 
 from gradkern.contract.axes import shape_of
 from gradkern.contract.schema import Example, Operator
@@ -18,13 +20,17 @@ FLUSH_BYTES = 256 << 20  # several times the L2 of any GPU so far
 
 def inputs_of(operator: Operator, types: Mapping[str, str], example: Example) -> dict[str, torch.Tensor]:
     """What samples.inputs_of gives, made on the GPU: a large array takes seconds to come from the host."""
-    random = torch.Generator("cuda").manual_seed(0)
+    random, on_host = torch.Generator("cuda").manual_seed(0), np.random.default_rng(0)
     made = {}
-    for each in operator.inputs_of(example.axes):
-        values = torch.randn(shape_of(each.shape, example.axes), device="cuda", generator=random)
+    for each in operator.inputs_of(example.axes, example.attributes):
+        shape, dtype = shape_of(each.shape, example.axes), types[each.type]
+        if "float" not in dtype or each.values not in ("any", "positive", "nonzero"):
+            made[each.name] = torch.from_numpy(values_of(each, on_host, shape, example.axes, dtype)).cuda()
+            continue
+        values = torch.randn(shape, device="cuda", generator=random)
         if each.values != "any":
             values = values.abs().clamp(0.5, 2)
-        made[each.name] = values.to(getattr(torch, types[each.type]))
+        made[each.name] = values.to(getattr(torch, dtype))
     return made
 
 

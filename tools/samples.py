@@ -12,7 +12,7 @@ from gradkern.contract.axes import shape_of
 from gradkern.contract.schema import Example, Input, Operator
 from gradkern.strides import c_strides
 
-__all__ = ["ORDERS", "in_order", "inputs_of", "strides_in_order", "values_of"]
+__all__ = ["ORDERS", "in_order", "indices_of", "inputs_of", "strides_in_order", "values_of"]
 
 ORDERS = ("C", "channels_last")
 
@@ -20,21 +20,48 @@ ORDERS = ("C", "channels_last")
 def inputs_of(
     operator: Operator, types: Mapping[str, str], example: Example, random: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """An array for every input of the example, in contract order: normal, positive where it is a spread, nonzero where
-    it divides.
+    """An array for every input of the example, in contract order: of floating-point types normal, or as its values are
+    declared; of others indices, a mask or bits. Inputs on the host are among the example's attributes.
     """
     return {
-        each.name: values_of(each, random, shape_of(each.shape, example.axes)).astype(types[each.type])
-        for each in operator.inputs_of(example.axes)
+        each.name: values_of(each, random, shape_of(each.shape, example.axes), example.axes, types[each.type])
+        for each in operator.inputs_of(example.axes, example.attributes)
     }
 
 
-def values_of(each: Input, random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Float32 samples of what the contract says the input's values are."""
-    if each.values == "any":
-        return random.standard_normal(shape, dtype=np.float32)
+def values_of(
+    each: Input, random: np.random.Generator, shape: tuple[int, ...], axes: Mapping[str, Any], dtype: str
+) -> np.ndarray:
+    """Samples of what the contract says the input's values are."""
+    if each.index_of:
+        return indices_of(each, random, shape, axes).astype(dtype)
+    match dtype, each.values:
+        case ("bool", _):
+            return random.random(shape) < 0.5
+        case ("uint32", _):
+            return random.integers(0, 1 << 32, shape, np.uint32)
+        case ("int32" | "int64", _):
+            return random.integers(-100, 100, shape).astype(dtype)
+        case (_, "any"):
+            return random.standard_normal(shape, dtype=np.float32).astype(dtype)
+        case (_, "probability"):
+            return random.uniform(0, 1, shape).astype(dtype)
+        case (_, "log_probability"):
+            return np.log(random.uniform(0.01, 1, shape)).astype(dtype)
     spread = random.uniform(0.5, 2.0, shape).astype(np.float32)
-    return spread if each.values == "positive" else spread * random.choice(np.array([-1, 1], np.float32), shape)
+    signs = 1 if each.values == "positive" else random.choice(np.array([-1, 1], np.float32), shape)
+    return (spread * signs).astype(dtype)
+
+
+def indices_of(each: Input, random: np.random.Generator, shape: tuple[int, ...], axes: Mapping[str, Any]) -> np.ndarray:
+    """Indices into the axes that the contract names, those that count from the end among them where it takes these."""
+    sizes = np.array([size for name in each.index_of for size in np.atleast_1d(axes[name])], np.int64)
+    if each.along is None:
+        bound = np.prod(sizes)
+    else:  # a coordinate for each of the dimensions
+        place = each.shape.index(each.along) - len(each.shape)
+        bound = sizes.reshape(-1, *[1] * (-1 - place))
+    return random.integers(-bound if each.negative else 0, np.maximum(bound, 1), shape)
 
 
 def in_order(array: Any, order: str) -> Any:

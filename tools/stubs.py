@@ -238,7 +238,7 @@ def _overload(function: str, name: str, operator: Operator) -> Iterator[str]:
         f'op: Literal["{name}"]',
         *_inputs(operator, typed=not plan),
         "*",
-        *(_attribute(each, attribute) for each, attribute in operator.attributes.items()),
+        *(_attribute(each, attribute) for each, attribute in _named(operator).items()),
         *_shared(f"_{name}Output"),
     ]
     yield "@overload"
@@ -255,7 +255,7 @@ def _shared(output: str) -> Iterator[str]:
 
 def _doc(operator: Operator) -> str:
     named = [*((each.name, each.doc) for each in operator.inputs)]
-    named += [(name, attribute.doc) for name, attribute in operator.attributes.items()]
+    named += [(name, attribute.doc) for name, attribute in _named(operator).items()]
     lines = [textwrap.fill(operator.doc, WIDTH), "", *(_item(*each) for each in named), "", "Returns"]
     lines += [_item(each.name, each.doc if each.default else f"{each.doc}; on request") for each in operator.outputs]
     return '"""' + "\n".join(lines) + '\n"""'
@@ -269,9 +269,19 @@ def _indented(text: str) -> Iterator[str]:
     yield textwrap.indent(text, "    ")
 
 
+def _named(operator: Operator) -> dict[str, Attribute]:
+    """The attributes that are parameters of their own; the others are an input's, which may be a number."""
+    names = {each.name for each in operator.inputs}
+    return {name: attribute for name, attribute in operator.attributes.items() if name not in names}
+
+
 def _inputs(operator: Operator, typed: bool = True) -> Iterator[str]:
     for each in operator.inputs:
         kind = _input_type(operator, each) if typed else "_Array"
+        if each.memory != "device":
+            types = {row[each.type] for row in operator.combinations}
+            number = "float" if any("float" in name for name in types) else "bool" if types == {"bool"} else "int"
+            kind = f"{kind} | {number if each.is_scalar else f'Sequence[{number}]'}"
         yield f"{each.name}: {kind} | None = None" if each.optional else f"{each.name}: {kind}"
 
 
@@ -284,15 +294,15 @@ def _attribute(name: str, attribute: Attribute) -> str:
     match attribute.type:
         case "int" | "float":
             kind = _literal(attribute.allowed) if attribute.allowed else attribute.type
-        case "ints":
-            kind = "Sequence[int]"
+        case "ints" | "floats":
+            kind = f"Sequence[{attribute.type.removesuffix('s')}]"
         case "string":
             kind = _literal(attribute.allowed) if attribute.allowed else "str"
         case "type":
             kind = "Any"
     if attribute.required:
         return f"{name}: {kind}"
-    if attribute.default is None or attribute.type in ("ints", "type"):
+    if attribute.default is None or attribute.type in ("ints", "floats", "type"):
         return f"{name}: {kind} = None" if kind == "Any" else f"{name}: {kind} | None = None"
     return f"{name}: {kind} = {attribute.default!r}"
 
@@ -309,7 +319,7 @@ def _variables(operator: Operator) -> list[str]:
 def _variable(operator: Operator, output: Output) -> str:
     """That of the contract; where no input has it, that of the input the output is like, or of the first."""
     types = {each.name: each.type for each in operator.inputs}
-    like = output.like or operator.inputs[0].name
+    like = output.like or operator.data.name
     return f"_{output.type if output.type in types.values() else types[like]}"
 
 

@@ -268,7 +268,7 @@ def _compute(provider: str, compiling: bool) -> str | None:
     example, types = (operator.benchmarks if provider == "cuda" else operator.examples)[0], operator.combinations[0]
     if provider == "cuda" and not compiling and not _is_compiled(name, example, types):
         return ""
-    given = operator.inputs_of(example.axes)
+    given = operator.inputs_of(example.axes, example.attributes)
     inputs = [np.ones(shape_of(each.shape, example.axes), dtype_of(types[each.type])) for each in given]
     attributes: dict[str, Any] = dict(example.attributes)
     prepare: Any = gradkern.prepare  # its stubs know operators by their names

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from gradkern import __version__
 from gradkern.cli import DONE, FAILED, JSON_SCHEMA
 from gradkern.contract import registry
-from gradkern.contract.schema import Attribute, Entry, Flat, Input, Ones, Operator, Output, Shape, names_of
+from gradkern.contract.schema import Attribute, Axis, Entry, Flat, Input, Ones, Operator, Output, Shape, names_of
 from gradkern.errors import nearest
 from gradkern.system.providers import unavailable
 
@@ -59,9 +59,11 @@ def _row(name: str, operator: Operator) -> tuple[str, ...]:
     return (
         name,
         ", ".join(operator.data_types),
-        ", ".join(f"{each.name}:{each.type}" for each in operator.inputs),
+        ", ".join(
+            f"{each.name}:{each.type}" + ("" if each.memory == "device" else " (host)") for each in operator.inputs
+        ),
         ", ".join(f"{each.name}:{each.type}" + ("" if each.default else " (on request)") for each in operator.outputs),
-        ", ".join(f"{source} -> {target}" for each in operator.in_place for source, target in each.items()) or "-",
+        ", ".join(pair for pair, _, _ in _in_place(operator)) or "-",
         ", ".join(operator.attributes) or "-",
         ", ".join(f"{each} ({unavailable(each) or 'available'})" for each in operator.providers),
     )
@@ -108,11 +110,8 @@ def _whole(name: str, operator: Operator) -> str:
         "combinations",
         [(", ".join(f"{key}={value}" for key, value in row.items()), "", "") for row in operator.combinations],
     )
-    lines += _section(
-        "axes", [(key, "group" if each.group else "axis", each.doc) for key, each in operator.axes.items()]
-    )
-    pairs = [(f"{source} -> {target}", "", "") for each in operator.in_place for source, target in each.items()]
-    lines += _section("in place", pairs)
+    lines += _section("axes", [(key, _axis(each), each.doc) for key, each in operator.axes.items()])
+    lines += _section("in place", _in_place(operator))
     lines += _section("providers", [(key, "", unavailable(key) or "available") for key in operator.providers])
     return "\n".join(lines)
 
@@ -124,20 +123,45 @@ def _section(title: str, rows: Sequence[tuple[str, str, str]]) -> list[str]:
     return [f"  {title}", *(f"    {a.ljust(first)}  {b.ljust(second)}  {c}".rstrip() for a, b, c in rows)]
 
 
+def _axis(each: Axis) -> str:
+    return ("group" if each.group else "axis") + ("" if each.equals is None else f" of {each.equals}")
+
+
+def _in_place(operator: Operator) -> list[tuple[str, str, str]]:
+    pairs = [(f"{source} -> {target}", "", "") for each in operator.in_place for source, target in each.items()]
+    return pairs + [(f"{each.alias} -> {each.name}", "always", "") for each in operator.outputs if each.alias]
+
+
 def _tensor(each: Input | Output) -> tuple[str, str, str]:
     if isinstance(each, Output) and each.like is not None:
         shape = f"as {each.like}"
     else:
         shapes = each.shapes if isinstance(each, Input) else (each.shape or (),)
         shape = " or ".join(_shape(shape) for shape in shapes)
+    if isinstance(each, Input) and each.gives is not None:
+        shape = f"the shape {_shape(each.gives)}"
+    for name, chosen in each.where.items():
+        shape += "".join(f"; {_shape(other)} where {name} is {value}" for value, other in chosen.items())
     notes: list[str] = []
+    if isinstance(each, Input):
+        notes += _meaning(each)
     if each.optional:
         notes.append("optional")
     if isinstance(each, Output) and not each.default:
         notes.append("on request")
-    if isinstance(each, Input) and each.values != "any":
-        notes.append(each.values)
     return f"{each.name}:{each.type}", shape, each.doc + (f" ({', '.join(notes)})" if notes else "")
+
+
+def _meaning(each: Input) -> Iterator[str]:
+    """Where an input is, and what its elements are."""
+    if each.memory != "device":
+        yield "in the host's memory" if each.memory == "host" else "in the memory of the host or the device"
+    if each.index_of:
+        along = "" if each.along is None else f" along {each.along}"
+        negative = ", those below 0 from its end on" if each.negative else ""
+        yield f"index into {' x '.join(each.index_of)}{along}{negative}"
+    if each.values != "any":
+        yield each.values.replace("_", " ")
 
 
 def _shape(shape: Shape) -> str:
@@ -160,6 +184,8 @@ def _attribute(each: Attribute) -> str:
         words.append(f"one of {', '.join(map(str, each.allowed))}")
     if each.minimum is not None:
         words.append(f"at least {each.minimum}")
+    if each.below is not None:
+        words.append(f"below {each.below}")
     return ", ".join(words)
 
 

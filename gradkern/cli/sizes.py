@@ -10,7 +10,7 @@ from gradkern.arrays.kind import dtype_of
 from gradkern.call import Tensor
 from gradkern.contract import registry
 from gradkern.contract.axes import shape_of
-from gradkern.contract.consistency import example_mistakes
+from gradkern.contract.examples import complete, example_mistakes
 from gradkern.contract.schema import Example, Input, Operator, axis_of
 from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.recording import usual
@@ -68,7 +68,7 @@ class Wanted:
                 attributes.setdefault(name, self.types[attribute.binds])
         device = providers.PROVIDERS[provider].first_device
         tensors: dict[str, Tensor] = {}
-        for each in _given(self.operator, self.example.axes, self.inputs):
+        for each in _given(self.operator, self.example, self.inputs):
             new = usual(dtype_of(self.types[each.type]), shape_of(each.shape, self.example.axes), device)
             strides = tuple(self.strides.get(each.name, new.strides))
             tensors[each.name] = new._replace(strides=strides, alignment=self.alignment.get(each.name, new.alignment))
@@ -94,7 +94,7 @@ def example_of(name: str, operator: Operator, axes: Mapping[str, Any], attribute
         raise ArgumentError(f"{name}: {'.'.join(map(str, where))}: {reason}") from None
     for path, reason in example_mistakes(operator, example):
         raise ArgumentError(f"{name}: {'.'.join(map(str, path))}: {reason}")
-    return example
+    return complete(operator, example)
 
 
 def arrays_of(name: str, operator: Operator, example: Example, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def arrays_of(name: str, operator: Operator, example: Example, given: Mapping[st
     inputs = given.get("inputs")
     if inputs is not None:
         _check_inputs(name, operator, example, inputs)
-    ranks = {each.name: len(shape_of(each.shape, example.axes)) for each in _given(operator, example.axes, inputs)}
+    ranks = {each.name: len(shape_of(each.shape, example.axes)) for each in _given(operator, example, inputs)}
     found: dict[str, Any] = {key: given.get(key) or {} for key in ("strides", "alignment", "policy")}
     for key, values in found.items():
         if not isinstance(values, Mapping):
@@ -122,11 +122,11 @@ def arrays_of(name: str, operator: Operator, example: Example, given: Mapping[st
     return {**found, "inputs": inputs}
 
 
-def _given(operator: Operator, axes: Mapping[str, Any], inputs: Sequence[str] | None) -> tuple[Input, ...]:
+def _given(operator: Operator, example: Example, inputs: Sequence[str] | None) -> tuple[Input, ...]:
     """The inputs of these names, in the operator's order, or the usual ones."""
     if inputs is None:
-        return operator.inputs_of(axes)
-    return tuple(each for each in operator.inputs if each.name in inputs)
+        return operator.inputs_of(example.axes, example.attributes)
+    return tuple(each for each in operator.chosen(example.attributes).inputs if each.name in inputs)
 
 
 def _check_inputs(name: str, operator: Operator, example: Example, inputs: Any) -> None:
@@ -159,7 +159,7 @@ def types_of(name: str, operator: Operator, wanted: Any) -> Mapping[str, str]:
 def combinations(operator: Operator, wanted: str | Mapping[str, str]) -> list[Mapping[str, str]]:
     """Every registered combination with data of a type ("bfloat16"), or with the types of these variables."""
     if isinstance(wanted, str):
-        wanted = _variables(wanted) if "=" in wanted else {operator.inputs[0].type: wanted}
+        wanted = _variables(wanted) if "=" in wanted else {operator.data.type: wanted}
     return [row for row in operator.combinations if all(row.get(key) == value for key, value in wanted.items())]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import operator as operators
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -12,15 +12,19 @@ import numpy as np
 from gradkern.contract.schema import Attribute, Operator
 from gradkern.errors import AttributeValueError, nearest
 
-__all__ = ["attribute_values", "dimension", "per_dimension"]
+__all__ = ["attribute_values", "bounded", "dimension", "per_dimension"]
 
 
-def attribute_values(operator: Operator, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Every attribute of the contract: the given value as a plain Python one, else the default, else None."""
+def attribute_values(operator: Operator, given: Mapping[str, Any], overridden: Collection[str] = ()) -> dict[str, Any]:
+    """Every attribute of the contract: the given value as a plain Python one, else the default, else None; None for one
+    that an input overrides.
+    """
     values: dict[str, Any] = {}
     for name, attribute in operator.attributes.items():
         value = given.get(name)
-        if value is not None:
+        if name in overridden:
+            values[name] = None
+        elif value is not None:
             values[name] = _value(name, attribute, value)
         elif attribute.required:
             raise AttributeValueError(f"attribute {name} is missing; it has no default ({attribute.doc})")
@@ -32,21 +36,17 @@ def attribute_values(operator: Operator, given: Mapping[str, Any]) -> dict[str, 
 def _value(name: str, attribute: Attribute, value: Any) -> Any:
     match attribute.type:
         case "int":
-            return _allowed(name, attribute, _bounded(name, attribute, _integer(name, value, "an int")))
+            return _allowed(name, attribute, bounded(name, attribute, _integer(name, value, "an int")))
         case "float":
-            if isinstance(value, bool) or not isinstance(value, numbers.Real):
-                raise AttributeValueError(f"attribute {name} is {value!r}; expected a float")
-            try:
-                return _bounded(name, attribute, float(value))
-            except OverflowError:
-                raise AttributeValueError(f"attribute {name} is an int too large for a float") from None
-        case "ints":
+            return bounded(name, attribute, _real(name, value, "a float"))
+        case "ints" | "floats":
             if isinstance(value, np.ndarray):
                 value = value.tolist()
+            expected = f"a list of {attribute.type}"
             if not isinstance(value, list | tuple):
-                raise AttributeValueError(f"attribute {name} is {value!r}; expected a list of ints{_number(attribute)}")
-            values = cast(Sequence[Any], value)
-            return tuple(_bounded(name, attribute, _integer(name, each, "a list of ints")) for each in values)
+                raise AttributeValueError(f"attribute {name} is {value!r}; expected {expected}{_number(attribute)}")
+            values, number = cast(Sequence[Any], value), _integer if attribute.type == "ints" else _real
+            return tuple(bounded(name, attribute, number(name, each, expected)) for each in values)
         case "string":
             if not isinstance(value, str):
                 raise AttributeValueError(f"attribute {name} is {value!r}; expected a string")
@@ -72,11 +72,23 @@ def _integer(name: str, value: Any, expected: str) -> int:
         raise AttributeValueError(f"attribute {name} is {value!r}; expected {expected}") from error
 
 
-def _bounded(name: str, attribute: Attribute, value: Any) -> Any:
+def _real(name: str, value: Any, expected: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise AttributeValueError(f"attribute {name} is {value!r}; expected {expected}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise AttributeValueError(f"attribute {name} is an int too large for a float") from None
+
+
+def bounded(name: str, attribute: Attribute, value: Any) -> Any:
+    """The value. Raises AttributeValueError where it is outside the attribute's bounds."""
     if attribute.minimum is not None and not value >= attribute.minimum:  # `not >=` refuses NaN too
         raise AttributeValueError(
             f"attribute {name} has the value {value!r}; the least allowed is {attribute.minimum!r}"
         )
+    if attribute.below is not None and not value < attribute.below:
+        raise AttributeValueError(f"attribute {name} has the value {value!r}; expected less than {attribute.below!r}")
     return value
 
 
@@ -110,12 +122,12 @@ def dimension(name: str, value: int, of: str, rank: int) -> int:
 def per_dimension(operator: Operator, values: dict[str, Any], axes: Mapping[str, Any]) -> None:
     """Give lists their length: one value (or `times` of them) for every dimension of a group of axes."""
     for name, attribute in operator.attributes.items():
-        if attribute.per is None:
+        if attribute.per is None or values[name] is None:
             continue
         rank = len(axes[attribute.per])
-        if isinstance(values[name], int):
+        if isinstance(values[name], int | float):
             values[name] = (values[name],) * (rank * attribute.times)
-        elif values[name] is not None and len(values[name]) != rank * attribute.times:
+        elif len(values[name]) != rank * attribute.times:
             each = "one" if attribute.times == 1 else str(attribute.times)
             raise AttributeValueError(
                 f"attribute {name} has {len(values[name])} values, {values[name]}; "

@@ -3,73 +3,130 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
+from types import MappingProxyType
 from typing import Any, cast
 
 from gradkern.call import Tensor
-from gradkern.contract.schema import Flat, Input, Ones, Operator, Shape, Token
-from gradkern.errors import ShapeError
+from gradkern.contract.expression import expression, product
+from gradkern.contract.schema import Axis, Flat, Input, Ones, Operator, Shape, Token, axis_of, shape_of
+from gradkern.errors import OutputError, ShapeError
 
-__all__ = ["match", "shape_of"]
+__all__ = ["match", "rank_of", "shape_of"]
 
 
-def match(operator: Operator, tensors: Mapping[str, Tensor], attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The size of every axis, and the tuple of sizes of every group, that the inputs agree on.
+def match(
+    operator: Operator,
+    tensors: Mapping[str, Tensor],
+    attributes: Mapping[str, Any],
+    out: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """The size of every axis, and the tuple of sizes of every group, that the inputs agree on, and those that follow.
+
+    attributes have the values of inputs that are lists, too. out has the shapes of `out` arrays: they tell the axes
+    that an attribute would tell.
 
     Raises ShapeError with both arrays and the axis where they disagree.
     """
-    axes = _Axes(operator, _lengths(operator, tensors, attributes))
+    axes = _Axes(operator, attributes, _lengths(operator, tensors, attributes))
+    pending: list[tuple[Input, tuple[int, ...]]] = []
     for each in operator.inputs:
-        if each.name in tensors:
-            axes.take(each, tensors[each.name].shape)
+        if each.gives is not None:
+            pending.append((each, attributes[each.name]))
+        elif each.is_list and attributes.get(each.name) is not None:
+            pending.append((each, (len(attributes[each.name]),)))
+        elif each.name in tensors:
+            pending.append((each, tensors[each.name].shape))
+    while pending:  # first those of which the others leave open no more than one group
+        found = next((index for index, (each, _) in enumerate(pending) if axes.can_take(each)), 0)
+        axes.take(*pending.pop(found))
+    axes.follow()
+    for each in operator.outputs:
+        if each.name in out and each.shape is not None:
+            axes.learn(each.name, each.shape, out[each.name])
     return axes.sizes
 
 
-def shape_of(shape: Shape, axes: Mapping[str, Any]) -> tuple[int, ...]:
-    """The sizes a contract's shape has for these axes."""
-    sizes: list[int] = []
-    for token in shape:
-        if isinstance(token, Ones):
-            sizes.extend(1 for _ in axes[token.ones])
-        elif isinstance(token, Flat):
-            sizes.append(_product(axes[token.flat]))
-        else:
-            size: int | tuple[int, ...] = axes[token]
-            sizes.extend(size if isinstance(size, tuple) else (size,))
-    return tuple(sizes)
-
-
 def _lengths(operator: Operator, tensors: Mapping[str, Tensor], attributes: Mapping[str, Any]) -> dict[str, int]:
-    """How many dimensions the groups have that begin where an attribute says."""
+    """How many dimensions the groups have of which an attribute tells."""
     lengths: dict[str, int] = {}
     for name, axis in operator.axes.items():
         if axis.begins_at is not None:
-            model = operator.attributes[axis.begins_at].axis_of
-            lengths[name] = len(tensors[str(model)].shape) - attributes[axis.begins_at]
+            model = str(operator.attributes[axis.begins_at].axis_of)
+            lengths[name] = rank_of(model, tensors, attributes) - attributes[axis.begins_at]
+        elif axis.ends_at is not None:
+            lengths[name] = attributes[axis.ends_at]
+        elif axis.group and axis.equals is not None and attributes.get(axis.equals) is not None:
+            lengths[name] = len(attributes[axis.equals])
     return lengths
+
+
+def rank_of(name: str, tensors: Mapping[str, Tensor], attributes: Mapping[str, Any]) -> int:
+    """The rank of an input, or of the shape that an input's values are."""
+    tensor = tensors.get(name)
+    return len(attributes[name] if tensor is None else tensor.shape)
 
 
 class _Axes:
     """Sizes as they become known, input by input."""
 
-    def __init__(self, operator: Operator, lengths: dict[str, int]) -> None:
+    def __init__(self, operator: Operator, attributes: Mapping[str, Any], lengths: dict[str, int]) -> None:
         self._axes = operator.axes
+        self._attributes = attributes
         self._lengths = lengths
-        self._owner: dict[str, tuple[str, tuple[int, ...]]] = {}
+        self._owner: dict[str, str] = {}
         self.sizes: dict[str, Any] = {}
+
+    def can_take(self, each: Input) -> bool:
+        """Whether the others leave open how many dimensions one group of an input has, at most."""
+        return [self._count(token) for token in each.sizes].count(None) <= 1
 
     def take(self, each: Input, shape: tuple[int, ...]) -> None:
         """Match one input: to its usual shape, or to another that the contract takes."""
         reasons: list[str] = []
-        for expected in each.shapes:
-            reason = self._try(each.name, expected, shape)
+        come = f"input {each.name} {'has shape' if each.gives is None else 'is'} {shape}"
+        for expected in (each.sizes, *each.also):
+            reason = self._try(come, expected, shape)
             if reason is None:
                 return
             reasons.append(reason)
         also = [self._describe(expected) for expected in each.also]
         suffix = f"; also taken: {' or '.join(also)}" if also else ""
-        raise ShapeError(f"input {each.name} has shape {shape}: {reasons[0]}{suffix}")
+        raise ShapeError(f"{come}: {reasons[0]}{suffix}")
 
-    def _try(self, name: str, expected: Shape, shape: tuple[int, ...]) -> str | None:
+    def learn(self, name: str, expected: Shape, shape: tuple[int, ...]) -> None:
+        """Take from an output's shape the axes that an attribute would tell, and whatever follows from these."""
+        asked = [self._axes[axis_of(token)].equals for token in expected if axis_of(token) not in self.sizes]
+        if not any(each in self._attributes for each in asked):
+            return
+        reason = self._try(f"out {name} has shape {shape}", expected, shape)
+        if reason is not None:
+            raise OutputError(f"out {name} has shape {shape}: {reason}")
+        self.follow()
+
+    def follow(self) -> None:
+        """Find the sizes that follow from others, and refuse those that came and are not these."""
+        for name, axis in self._axes.items():
+            if axis.equals is None:
+                continue
+            expected = self._expected(axis)
+            came = self.sizes.setdefault(name, expected) if expected is not None else None
+            if came != expected:
+                raise ShapeError(f"{self._owner[name]}: {name} is {came}; expected {expected}, which is {axis.equals}")
+
+    def _expected(self, axis: Axis) -> Any:
+        """The size that follows from others; None while they are not known, or where nothing tells it."""
+        if axis.equals is None:
+            return None
+        follows = expression(axis.equals)
+        try:
+            size = follows.size({**self._attributes, **self.sizes})
+            return size if axis.group else size and product(size)
+        except ShapeError as error:
+            names = (each for each in follows.names if each in self._owner)
+            raise ShapeError(f"{error}{''.join(f', as {self._owner[each]}' for each in names)}") from None
+
+    def _try(self, come: str, expected: Shape, shape: tuple[int, ...]) -> str | None:
         """Take the sizes of one array, or say why it does not fit and take nothing."""
         open_counts = [self._count(token) for token in expected]
         known = sum(count for count in open_counts if count is not None)
@@ -86,7 +143,7 @@ class _Axes:
                 return reason
             start += count
         for axis in found:
-            self._owner.setdefault(axis, (name, shape))
+            self._owner.setdefault(axis, come)
         self.sizes.update(found)
         return None
 
@@ -100,8 +157,9 @@ class _Axes:
             return 1
         alike = [other for other, each in self._axes.items() if each.as_many_as == name]
         for group in (name, axis.as_many_as, *alike):
-            if group in self.sizes:
-                return len(self.sizes[group])
+            size = None if group is None else self.sizes.get(group)
+            if size is not None:
+                return len(cast(tuple[int, ...], size)) if isinstance(size, tuple) else size
         return self._lengths.get(name)
 
     def _fits(self, token: Token, part: tuple[int, ...], start: int, found: dict[str, Any]) -> str | None:
@@ -109,7 +167,7 @@ class _Axes:
             bad = [index for index, size in enumerate(part) if size != 1]
             return f"axis {start + bad[0]} is {part[bad[0]]}; expected 1" if bad else None
         if isinstance(token, Flat):
-            expected = _product(self.sizes[token.flat])
+            expected = prod(self.sizes[token.flat])
             return (
                 None if part[0] == expected else f"axis {start} is {part[0]}; expected {expected}, all of {token.flat}"
             )
@@ -122,6 +180,9 @@ class _Axes:
         size: Any = part if axis.group else part[0]
         known = self.sizes.get(token, found.get(token))
         if known is None:
+            expected = self._expected(axis)
+            if expected is not None and expected != size:
+                return f"axis {start} ({token}) is {size}; expected {expected}, which is {axis.equals}"
             found[token] = size
         elif known != size:
             return self._disagree(token, known, size, start)
@@ -130,22 +191,24 @@ class _Axes:
     def _broadcasts(
         self, token: str, model: str, part: tuple[int, ...], start: int, found: dict[str, Any]
     ) -> str | None:
-        for index, (size, full) in enumerate(zip(part, self.sizes[model], strict=True)):
+        whole = self.sizes[model]
+        if len(part) > len(whole):
+            return f"{len(part)} {token} dimensions; expected {len(whole)} at most, as {self._owner[model]}"
+        for index, (size, full) in enumerate(zip(part, whole[len(whole) - len(part) :], strict=True)):
             if size not in (1, full):
-                owner, shape = self._owner[model]
                 expected = "1" if full == 1 else f"1 or {full}"
-                return f"axis {start + index} is {size}; expected {expected}, as input {owner} has shape {shape}"
+                return f"axis {start + index} is {size}; expected {expected}, as {self._owner[model]}"
         found[token] = part
         return None
 
     def _disagree(self, token: str, known: Any, size: Any, start: int) -> str:
-        owner, shape = self._owner.get(token, ("", ()))
+        owner = self._owner.get(token)
         place = start
         if isinstance(size, tuple):
             sizes = cast(tuple[int, ...], size)
             offset = next(index for index, (one, two) in enumerate(zip(known, sizes, strict=True)) if one != two)
             known, size, place = known[offset], sizes[offset], start + offset
-        of = f"as input {owner} has shape {shape}" if owner else "as before in this shape"
+        of = f"as {owner}" if owner else "as before in this shape"
         return f"axis {place} ({token}) is {size}; expected {known}, {of}"
 
     def _describe(self, shape: Shape) -> str:
@@ -161,10 +224,3 @@ class _Axes:
         if isinstance(token, Ones):
             return "1" if count == 1 else f"{count} ones"
         return f"{name}..." if count is None else f"{name} ({count})"
-
-
-def _product(sizes: tuple[int, ...]) -> int:
-    result = 1
-    for size in sizes:
-        result *= size
-    return result

@@ -42,7 +42,10 @@ class Binder:
             if len(self._always) > 1
             else lambda named: tuple([named[name] for name in self._always])
         )
-        self._optional = any(each.optional for each in operator.inputs)
+        self._optional = any(each.optional or each.memory != "device" for each in operator.inputs)
+        self.host_inputs = tuple((place, each) for place, each in enumerate(operator.inputs) if each.memory != "device")
+        self.first = next((place for place, each in enumerate(operator.inputs) if each.memory == "device"), 0)
+        self.aliases = tuple((str(each.alias), each.name) for each in operator.outputs if each.alias)
         self._attribute_names = frozenset(operator.attributes)
         self._positions = [f"{name}: input {each}" for each in self.inputs]
         self._wanted: dict[tuple[Any, tuple[str, ...]], tuple[str, ...]] = {}  # what was asked for before, and is right
@@ -101,19 +104,29 @@ class Binder:
             return inputs[: len(self._always)], missing
         return tuple([each for each in inputs if each is not None]), missing
 
-    def require(self, inputs: tuple[Any, ...]) -> None:
-        """Refuse inputs that are None and not optional."""
+    def aliased(
+        self, inputs: tuple[Any, ...], wanted: tuple[str, ...], out: Mapping[str, Any] | None
+    ) -> Mapping[str, Any] | None:
+        """`out` with the input's own array for each output that is its alias."""
+        for source, name in self.aliases:
+            array = inputs[self.inputs.index(source)]
+            if name in wanted and array is not None and not (out and name in out):
+                out = {**(out or {}), name: array}
+        return out
+
+    def require(self, inputs: tuple[Any, ...], host: bool = False) -> None:
+        """Refuse inputs that are None and not optional; those on the host, which a request has apart, only if asked."""
         missing = [
             each.name
             for each, value in zip(self.operator.inputs, inputs, strict=True)
-            if value is None and not each.optional
+            if value is None and not each.optional and (host or each.memory == "device")
         ]
         if missing:
             word = "input" if len(missing) == 1 else "inputs"
             raise ArgumentError(f"{self.name}: {word} {', '.join(missing)} missing; it takes {', '.join(self.inputs)}")
 
     def _unknown(self, name: str) -> str:
-        known = [*self.inputs, *self.operator.attributes]
+        known = list(dict.fromkeys([*self.inputs, *self.operator.attributes]))
         attributes = ", ".join(self.operator.attributes) or "none"
         return f"{self.name}: unknown argument {name!r}{nearest(name, known)}; its attributes are {attributes}"
 

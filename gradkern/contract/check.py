@@ -10,9 +10,10 @@ import numpy as np
 from gradkern.arrays.kind import View, dtype_of
 from gradkern.call import HOST, Call, Tensor
 from gradkern.contract.attributes import attribute_values, dimension, per_dimension
-from gradkern.contract.axes import match, shape_of
+from gradkern.contract.axes import match, rank_of, shape_of
+from gradkern.contract.host import HostValue, type_of_number
 from gradkern.contract.request import Request, Views
-from gradkern.contract.schema import Operator, Output
+from gradkern.contract.schema import Operator, Output, axis_of
 from gradkern.errors import ArgumentError, DTypeError, GradkernError, OutputError, ShapeError
 from gradkern.policy import Policy
 from gradkern.strides import c_strides, channels_as_in, dense_like, overlaps_itself
@@ -33,40 +34,59 @@ def check(request: Request, views: Views, policy: Policy, resolve: Resolve | Non
     name, operator = request.binder.name, request.binder.operator
     try:
         tensors = {key: view.tensor for key, view in views.inputs.items()}
-        values = attribute_values(operator, request.attributes)
-        types = _types(operator, tensors, values, views.out)
+        values = attribute_values(operator, request.attributes, {*tensors, *(each.name for each in request.host)})
+        values |= {each.name: each.value for each in request.host if not each.is_scalar}
+        operator = operator.chosen(values)
+        types = _types(operator, tensors, request.host, values, views.out)
         for key, attribute in operator.attributes.items():
             if attribute.axis_of is not None:
-                values[key] = dimension(key, values[key], attribute.axis_of, len(tensors[attribute.axis_of].shape))
-        axes = match(operator, tensors, values)
+                rank = rank_of(attribute.axis_of, tensors, values)
+                values[key] = dimension(key, values[key], attribute.axis_of, rank)
+        axes = match(operator, tensors, values, {key: view.tensor.shape for key, view in views.out.items()})
         for key, tensor in tensors.items():
             if tensor.nbytes > _ADDRESS_SPACE:
                 raise ShapeError(f"input {key} has shape {tensor.shape}, which is more bytes than can be addressed")
         per_dimension(operator, values, axes)
         if resolve is not None:
-            resolved = resolve(axes, values, {*tensors, *request.wanted})
+            given = (each.name for each in request.host)
+            resolved = resolve(axes, values, {*tensors, *given, *request.wanted})
             axes |= {key: size for key, size in resolved.items() if key in operator.axes}
             values |= {key: value for key, value in resolved.items() if key not in operator.axes}
+        for source, target in request.binder.aliases:
+            there = source in tensors and target in request.wanted and tensors[source].size
+            if there and (source, target) not in views.in_place:
+                raise OutputError(f"out {target} is another array than input {source}, whose memory that output is")
         outputs = {
-            each.name: _given(each, _new(each, types, axes, tensors, views.device), views)
+            each.name: _given(each, _new(operator, each, types, axes, tensors, views.device), views)
             for each in operator.outputs
             if each.name in request.wanted
         }
+        for key, tensor in outputs.items():
+            if tensor.nbytes > _ADDRESS_SPACE:
+                raise ShapeError(f"output {key} has shape {tensor.shape}, which is more bytes than can be addressed")
     except GradkernError as error:
         raise type(error)(f"{name}: {error}") from None
-    return Call(name, tensors, outputs, values, axes, views.in_place, views.device, policy)
+    variables = {each.name: each.type for each in operator.inputs}
+    scalars = {each.name: types[variables[each.name]] for each in request.host if each.is_scalar}
+    return Call(name, tensors, outputs, values, axes, views.in_place, views.device, policy, scalars)
 
 
 def _types(
-    operator: Operator, tensors: Mapping[str, Tensor], values: Mapping[str, Any], out: Mapping[str, View]
+    operator: Operator,
+    tensors: Mapping[str, Tensor],
+    host: Collection[HostValue],
+    values: Mapping[str, Any],
+    out: Mapping[str, View],
 ) -> dict[str, str]:
     """The type of every type variable, by name."""
     types: dict[str, str] = {}
     first: dict[str, str] = {}
+    dtypes = {key: tensor.dtype for key, tensor in tensors.items()}
+    dtypes |= {each.name: dtype_of(each.type) for each in host if each.type is not None}
     for each in operator.inputs:
-        if each.name not in tensors:
+        if each.name not in dtypes:
             continue
-        dtype = tensors[each.name].dtype
+        dtype = dtypes[each.name]
         variable = each.type
         allowed = {row[variable]: None for row in operator.combinations}
         if dtype.name not in allowed:
@@ -87,19 +107,31 @@ def _types(
         variable = attribute.binds
         if variable is not None:
             arrays = [out[each.name] for each in operator.outputs if each.type == variable and each.name in out]
-            named = values[key] or (arrays[0].tensor.dtype.name if arrays else None)
-            types[variable] = named or types[str(attribute.default)]
-    rows = (row for row in operator.combinations if all(row[variable] == name for variable, name in types.items()))
-    found = next(rows, None)
-    if found is None:
+            named = values[key] or types.get(variable) or (arrays[0].tensor.dtype.name if arrays else None)
+            if types.setdefault(variable, named or types[str(attribute.default)]) != named and named is not None:
+                raise DTypeError(
+                    f"attribute {key} is {named}, but input {first[variable]} has type {types[variable]}; "
+                    f"both are of type {variable}"
+                )
+    rows = [row for row in operator.combinations if all(row[variable] == name for variable, name in types.items())]
+    numbers = {each.name for each in host if each.type is None}
+    for variable in {each.type: None for each in operator.inputs if each.name in numbers and rows}:
+        widest = type_of_number(row[variable] for row in rows)
+        rows = [row for row in rows if row[variable] == widest]
+    if not rows:
         came = ", ".join(f"{variable}={name}" for variable, name in types.items())
         known = "; ".join(", ".join(f"{key}={value}" for key, value in row.items()) for row in operator.combinations)
         raise DTypeError(f"the types {came} are not registered together; registered are {known}")
-    return dict(found)  # with those that outputs alone have, which follow
+    return dict(rows[0])  # with those that outputs alone have, which follow
 
 
 def _new(
-    output: Output, types: Mapping[str, str], axes: Mapping[str, Any], tensors: Mapping[str, Tensor], device: str
+    operator: Operator,
+    output: Output,
+    types: Mapping[str, str],
+    axes: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    device: str,
 ) -> Tensor:
     """What a new array for an output is, as contract and inputs say."""
     dtype = dtype_of(types[output.type])
@@ -110,6 +142,14 @@ def _new(
             raise ArgumentError(f"output {output.name} is wanted; it is like input {output.like}, which is not given")
         model = tensors[output.like]
         return Tensor(dtype, model.shape, dense_like(model, model.shape, dtype), alignment)
+    unknown = next((each for each in map(axis_of, output.shape or ()) if axes.get(each) is None), None)
+    if unknown is not None:
+        ways = [f"input {each.name}" for each in operator.inputs if unknown in map(axis_of, each.sizes)]
+        if operator.axes[unknown].equals is not None:
+            ways += [f"attribute {operator.axes[unknown].equals}", f"an array for {output.name} in out"]
+        raise ArgumentError(
+            f"output {output.name} is wanted, and nothing gives its {unknown}; expected {' or '.join(ways)}"
+        )
     shape = shape_of(output.shape or (), axes)
     return Tensor(dtype, shape, _strides(output, shape, tensors, dtype), alignment)
 

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Iterator, Mapping, Set
-from typing import Any
 
-from gradkern.contract.schema import RESERVED, Axis, Example, Operator, Shape, axis_of
+from gradkern.contract.examples import example_mistakes
+from gradkern.contract.schema import RESERVED, Operator, Path
+from gradkern.contract.shape_consistency import listed, shape_mistakes
 
-__all__ = ["example_mistakes", "mistakes"]
-
-Path = tuple[str | int, ...]
-_OF_GROUPS = ("as_many_as", "begins_at", "broadcasts_to", "least", "most")
-_PLAIN = Axis(doc="an axis")
+__all__ = ["mistakes"]
 
 
 def mistakes(operator: Operator) -> Iterator[tuple[Path, str]]:
@@ -23,7 +20,9 @@ def mistakes(operator: Operator) -> Iterator[tuple[Path, str]]:
     yield from _names(operator)
     yield from _types(operator)
     yield from _outputs(operator)
-    yield from _axes(operator)
+    yield from shape_mistakes(operator)
+    yield from _host(operator)
+    yield from _aliases(operator)
     yield from _in_place(operator)
     yield from _attributes(operator)
     if operator.until_version is not None and operator.until_version < operator.since_version:
@@ -45,10 +44,11 @@ def _names(operator: Operator) -> Iterator[tuple[Path, str]]:
             if keyword.iskeyword(each.name):
                 yield (key, index, "name"), f"{each.name!r} is a word of the Python language"
             seen.add(each.name)
+    overriding = {each.name for each in operator.inputs if each.is_scalar and each.optional}
     for name in operator.attributes:
         if keyword.iskeyword(name):
             yield ("attributes", name), "is a word of the Python language"
-        if name in seen or name in RESERVED:
+        if name in seen - overriding or name in RESERVED:
             owner = "an input or output" if name in seen else "a parameter of gradkern.run"
             yield ("attributes", name), f"is also the name of {owner}"
 
@@ -59,7 +59,7 @@ def _types(operator: Operator) -> Iterator[tuple[Path, str]]:
     for key in ("inputs", "outputs"):
         for index, each in enumerate(getattr(operator, key)):
             if each.type not in operator.types:
-                yield (key, index, "type"), f"no type variable {each.type!r}; types has {_list(operator.types)}"
+                yield (key, index, "type"), f"no type variable {each.type!r}; types has {listed(operator.types)}"
     of_inputs = {each.type for each in operator.inputs}
     for variable in operator.types:
         if variable in bound:
@@ -73,9 +73,9 @@ def _types(operator: Operator) -> Iterator[tuple[Path, str]]:
     for index, row in enumerate(operator.combinations):
         missing, surplus = operator.types.keys() - row.keys(), row.keys() - operator.types.keys()
         if missing:
-            yield ("combinations", index), f"gives no type to {_list(sorted(missing))}"
+            yield ("combinations", index), f"gives no type to {listed(sorted(missing))}"
         for name in sorted(surplus):
-            yield ("combinations", index, name), f"no type variable {name!r}; types has {_list(operator.types)}"
+            yield ("combinations", index, name), f"no type variable {name!r}; types has {listed(operator.types)}"
         first = rows.setdefault(tuple(sorted(row.items())), index)
         if first != index:
             yield ("combinations", index), f"is the same combination as number {first + 1}"
@@ -102,66 +102,50 @@ def _outputs(operator: Operator) -> Iterator[tuple[Path, str]]:
             yield ("outputs", index, "appended"), "is for the last outputs, with default: false"
 
 
-def _axes(operator: Operator) -> Iterator[tuple[Path, str]]:
-    groups = {name for name, axis in operator.axes.items() if axis.group}
-    for name, axis in operator.axes.items():
-        for field in ("as_many_as", "broadcasts_to"):
-            other = getattr(axis, field)
-            if other is not None and (other not in groups or other == name):
-                yield ("axes", name, field), f"{other!r} is no other group of axes"
-        if axis.begins_at is not None and (
-            axis.begins_at not in operator.attributes or operator.attributes[axis.begins_at].axis_of is None
-        ):
-            yield ("axes", name, "begins_at"), f"{axis.begins_at!r} is no attribute with axis_of"
-        own = [key for key in sorted(_OF_GROUPS) if getattr(axis, key) != getattr(_PLAIN, key)]
-        if own and not axis.group:
-            yield ("axes", name), f"{_list(own)} is for a group; this is a single axis"
-        if axis.most is not None and axis.most < axis.least:
-            yield ("axes", name, "most"), f"is less than least, {axis.least}"
-    inputs = {each.name for each in operator.inputs}
-    used: set[str] = set()
-    sized: set[str] = set()
-    for path, shape in _shapes(operator):
-        open_groups = 0
-        for index, token in enumerate(shape):
-            name = axis_of(token)
-            used.add(name)
-            if name not in operator.axes:
-                yield (*path, index), f"no axis {name!r}; axes has {_list(operator.axes)}"
-            elif not isinstance(token, str) and name not in groups:
-                yield (*path, index), f"{name!r} is a single axis, not a group"
-            elif isinstance(token, str) and name in groups:
-                open_groups += 1
-            if not isinstance(token, str) and name in groups and name not in sized:
-                yield (*path, index), f"{name!r} has no sizes yet: no earlier input has it"
-        split = any(operator.axes[n].begins_at for n in map(axis_of, shape) if n in operator.axes)
-        if open_groups > 1 and not split:
-            yield path, "has more than one group of axes and no attribute says where the second begins"
-        for name in (token for token in shape if isinstance(token, str) and token in operator.axes):
-            model = operator.axes[name].broadcasts_to
-            if name not in sized and model in groups and model not in {name, *sized}:
-                yield path, f"{name!r} broadcasts to {model!r}, which no earlier input has"
-        sized.update(token for token in shape if isinstance(token, str))
-    for name in operator.axes:
-        if name not in used:
-            yield ("axes", name), "is in no shape"
-    for index, output in enumerate(operator.outputs):
-        if (output.like is None) == (output.shape is None):
-            yield ("outputs", index), "needs exactly one of like and shape"
-        if output.like is not None and output.like not in inputs:
-            yield ("outputs", index, "like"), f"no input {output.like!r}; inputs has {_list(sorted(inputs))}"
-        if output.order_of is not None and (output.shape is None or output.order_of not in inputs):
-            yield ("outputs", index, "order_of"), f"{output.order_of!r} is no input, or the output has no shape"
-
-
-def _shapes(operator: Operator) -> Iterator[tuple[Path, Shape]]:
+def _host(operator: Operator) -> Iterator[tuple[Path, str]]:
+    """Inputs in the host's memory, and what is said of elements."""
+    if all(each.optional or each.memory != "device" for each in operator.inputs):
+        yield ("inputs",), "needs one that is not optional and in the memory of the device"
     for index, each in enumerate(operator.inputs):
-        yield ("inputs", index, "shape"), each.shape
-        for other, shape in enumerate(each.also):
-            yield ("inputs", index, "also", other), shape
+        path = ("inputs", index)
+        types = {row[each.type] for row in operator.combinations if each.type in row}
+        if each.gives is not None and (each.memory != "host" or each.shape or each.optional):
+            yield (*path, "gives"), "is for an input with memory: host, without a shape and not optional"
+        elif each.memory != "device" and len(each.shape) > (each.memory == "host"):
+            yield (*path, "memory"), f"{each.memory} is for a number{' or a list' * (each.memory == 'host')}"
+        elif each.memory == "host" and any(
+            not isinstance(part, str) or _is_group(operator, part) for part in each.shape
+        ):
+            yield (*path, "memory"), "host is for a number or a list, whose shape is one axis"
+        if (each.index_of or each.gives is not None) and not types <= _INTS:
+            yield (*path, "type"), f"{each.type!r} may be {listed(sorted(types - _INTS))}; expected whole numbers"
+        if (each.negative or each.along) and not each.index_of:
+            yield path, "with negative or along needs index_of"
+        if each.values == "mask" and not types <= {"bool", "uint32"}:
+            yield (*path, "values"), "mask is for bool, or for bits in uint32"
+        if each.values not in ("any", "mask") and types & {*_INTS, "bool"}:
+            yield (*path, "values"), f"{each.values} is for floating-point types"
+
+
+def _is_group(operator: Operator, name: str) -> bool:
+    return name in operator.axes and operator.axes[name].group
+
+
+_INTS = frozenset({"int32", "int64", "uint32"})
+
+
+def _aliases(operator: Operator) -> Iterator[tuple[Path, str]]:
+    inputs = {each.name: each for each in operator.inputs}
     for index, output in enumerate(operator.outputs):
-        if output.shape is not None:
-            yield ("outputs", index, "shape"), output.shape
+        if output.alias is None:
+            continue
+        source = inputs.get(output.alias)
+        if source is None or source.memory != "device":
+            yield ("outputs", index, "alias"), f"{output.alias!r} is no input in the memory of the device"
+        elif any(row.get(source.type) != row.get(output.type) for row in operator.combinations):
+            yield ("outputs", index, "alias"), f"{output.alias!r} and {output.name!r} are not always of one type"
+        if output.where or (output.shape is None and output.like != output.alias):
+            yield ("outputs", index, "alias"), f"needs a shape, or like: {output.alias}"
 
 
 def _in_place(operator: Operator) -> Iterator[tuple[Path, str]]:
@@ -170,9 +154,9 @@ def _in_place(operator: Operator) -> Iterator[tuple[Path, str]]:
     for index, each in enumerate(operator.in_place):
         for source, target in each.items():
             if source not in inputs:
-                yield ("in_place", index, source), f"no input {source!r}; inputs has {_list(inputs)}"
+                yield ("in_place", index, source), f"no input {source!r}; inputs has {listed(inputs)}"
             elif target not in outputs:
-                yield ("in_place", index, source), f"no output {target!r}; outputs has {_list(outputs)}"
+                yield ("in_place", index, source), f"no output {target!r}; outputs has {listed(outputs)}"
             elif not any(
                 row.get(inputs[source].type) == row.get(outputs[target].type) for row in operator.combinations
             ):
@@ -186,6 +170,7 @@ def _attributes(operator: Operator) -> Iterator[tuple[Path, str]]:
         "float": (int, float),
         "string": (str,),
         "ints": (int,),
+        "floats": (int, float),
         "type": (str,),
     }
     for name, each in operator.attributes.items():
@@ -193,16 +178,18 @@ def _attributes(operator: Operator) -> Iterator[tuple[Path, str]]:
         if each.default is not None and not isinstance(each.default, kinds[each.type]):
             yield (*path, "default"), f"{each.default!r} is no {each.type}"
         elif each.allowed and each.default is not None and each.default not in each.allowed:
-            yield (*path, "default"), f"{each.default!r} is not among the allowed {_list(each.allowed)}"
+            yield (*path, "default"), f"{each.default!r} is not among the allowed {listed(each.allowed)}"
         elif each.minimum is not None and isinstance(each.default, int | float) and each.default < each.minimum:
             yield (*path, "default"), f"{each.default!r} is less than the minimum {each.minimum!r}"
+        elif each.below is not None and isinstance(each.default, int | float) and each.default >= each.below:
+            yield (*path, "default"), f"{each.default!r} is not below {each.below!r}"
         if each.required and each.default is not None:
             yield (*path, "default"), "a required attribute has no default"
         if each.allowed and each.type not in ("string", "int"):
             yield (*path, "allowed"), f"is for strings and ints; this is {each.type}"
         elif not all(isinstance(value, kinds[each.type]) for value in each.allowed):
-            yield (*path, "allowed"), f"holds {_list(each.allowed)}; expected values of type {each.type}"
-        if (each.per is None) != (each.type != "ints"):
+            yield (*path, "allowed"), f"holds {listed(each.allowed)}; expected values of type {each.type}"
+        if each.per is None if each.type == "ints" else each.per is not None and each.type != "floats":
             yield path, "type ints and `per` belong together"
         if each.per is not None and not (each.per in operator.axes and operator.axes[each.per].group):
             yield (*path, "per"), f"{each.per!r} is no group of axes"
@@ -213,28 +200,6 @@ def _attributes(operator: Operator) -> Iterator[tuple[Path, str]]:
         if (each.binds is None) != (each.type != "type"):
             yield path, "type `type` and `binds` belong together"
         elif each.binds is not None and each.binds not in operator.types:
-            yield (*path, "binds"), f"no type variable {each.binds!r}; types has {_list(operator.types)}"
+            yield (*path, "binds"), f"no type variable {each.binds!r}; types has {listed(operator.types)}"
         elif each.binds is not None and (each.default not in operator.types or each.default == each.binds):
             yield (*path, "default"), f"{each.default!r} is no other type variable"
-
-
-def example_mistakes(operator: Operator, example: Example) -> Iterator[tuple[Path, str]]:
-    """Every way in which a size of the problem disagrees with the entry, as (path inside the example, reason)."""
-    needed = {axis_of(part) for each in operator.inputs if not each.optional for part in each.shape}
-    spare = {axis_of(part) for each in operator.inputs if each.optional for part in each.shape} - needed
-    for name in operator.axes.keys() - spare - example.axes.keys():
-        yield ("axes",), f"gives no size to {name!r}"
-    for name, size in example.axes.items():
-        if name not in operator.axes:
-            yield ("axes", name), f"no axis {name!r}; axes has {_list(operator.axes)}"
-        elif operator.axes[name].group != isinstance(size, tuple):
-            yield ("axes", name), "a group takes a list of sizes, a single axis one size"
-    for name in example.attributes.keys() - operator.attributes.keys():
-        yield ("attributes", name), f"no attribute {name!r}; attributes has {_list(operator.attributes)}"
-    for name, attribute in operator.attributes.items():
-        if attribute.required and name not in example.attributes:
-            yield ("attributes",), f"misses the required {name!r}"
-
-
-def _list(names: Any) -> str:
-    return ", ".join(map(str, names)) or "none"

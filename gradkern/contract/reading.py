@@ -4,8 +4,10 @@ reason.
 
 from __future__ import annotations
 
+import itertools
 import keyword
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import date
 from functools import cache
 from importlib.util import find_spec
@@ -19,6 +21,7 @@ from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.nodes import MappingNode, SequenceNode
 
 from gradkern.contract.consistency import mistakes
+from gradkern.contract.examples import complete
 from gradkern.contract.schema import Entry, Operator
 from gradkern.errors import RegistryError
 
@@ -130,18 +133,56 @@ def _operators(data: Any, report: Report, has_folder: Callable[[str], bool]) -> 
         if not (isinstance(name, str) and name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
             report(("operators", name), "an operator's name is letters, digits and _, and no word of Python")
             continue
+        entry, rows = _written_out(entry)
+        found: list[tuple[Where, str]] = []
         try:
             operator = checked(Operator, entry)
         except EntryError as error:
-            for where, reason in error.mistakes:
-                report(("operators", name, *where), reason)
+            found += error.mistakes
         else:
-            result[name] = operator
             if not has_folder(operator.family):
-                report(("operators", name, "family"), f"there is no folder gradkern/ops/{operator.family}")
-            for where, reason in mistakes(operator):
-                report(("operators", name, *where), reason)
+                found.append((("family",), f"there is no folder gradkern/ops/{operator.family}"))
+            found += mistakes(operator)
+            result[name] = operator if found else completed(operator)
+        for where, reason in found:
+            if where[:1] == ("combinations",) and len(where) > 1 and rows:
+                where = ("combinations", rows[cast(int, where[1])], *where[2:])
+            report(("operators", name, *where), reason)
     return result
+
+
+def _written_out(entry: Any) -> tuple[Any, list[int]]:
+    """An entry with a combination for each type of a list in one, and a shape for inputs that give one; and for each
+    combination the number of the row that it is from.
+    """
+    if not isinstance(entry, dict):
+        return entry, []
+    plain = cast(dict[str, Any], entry)
+    inputs = tuple({"shape": (), **each} if "gives" in each else each for each in _mappings(plain.get("inputs")))
+    every: list[Any] = []
+    rows: list[int] = []
+    for number, row in enumerate(_mappings(plain.get("combinations"))):
+        lists: list[tuple[Any, ...]] = [each if isinstance(each, tuple) and each else (each,) for each in row.values()]
+        found = [dict(zip(row, each, strict=True)) for each in itertools.product(*lists)]
+        every += found
+        rows += [number] * len(found)
+    changed = {"inputs": inputs} if inputs else {}
+    return {**plain, **changed, **({"combinations": tuple(every)} if every else {})}, rows
+
+
+def _mappings(value: Any) -> tuple[dict[Any, Any], ...]:
+    """The parts of a list of mappings; none of anything else, which is left to the check."""
+    parts = cast(tuple[Any, ...], value) if isinstance(value, tuple) else ()
+    return parts if all(isinstance(each, dict) for each in parts) else ()
+
+
+def completed(operator: Operator) -> Operator:
+    """The operator whose examples have all axes, and among their attributes the shapes that inputs give."""
+    return replace(
+        operator,
+        examples=tuple(complete(operator, each) for each in operator.examples),
+        benchmarks=tuple(complete(operator, each) for each in operator.benchmarks),
+    )
 
 
 class EntryError(ValueError):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 from gradkern.arrays.kind import View
 from gradkern.contract import registry
 from gradkern.contract.binder import AttributeKey, Binder, attribute_key
+from gradkern.contract.host import HostValue, host_key, host_values
 from gradkern.errors import UnknownOperatorError, nearest
 from gradkern.policy import Policy
 
@@ -27,7 +28,8 @@ class Request(NamedTuple):
     attributes   those given, as they came
     attribute_key   their part of keys
     wanted       the outputs to compute, in contract order
-    out, provider, policy   as given
+    out, provider, policy   as given; out with the arrays of outputs that are aliases
+    host         the inputs on the host, which arrays has no more
     """
 
     binder: Binder
@@ -38,6 +40,7 @@ class Request(NamedTuple):
     out: Mapping[str, Any] | None
     provider: str | None
     policy: Policy | Mapping[str, Any] | None
+    host: tuple[HostValue, ...] = ()
 
 
 def request_of(
@@ -62,10 +65,17 @@ def request_of(
     if domain is not None or version is not None:
         _check_version(binder, domain, version)
     arrays, attributes = binder.bind(inputs, named)
+    host = ()
+    if binder.host_inputs:
+        arrays, attributes, host = host_values(binder, arrays, attributes)
     key = attribute_key(attributes) if attributes else ()
+    if host:
+        key += host_key(host)
     wanted = binder.wanted(outputs, out)
+    if binder.aliases:
+        out = binder.aliased(arrays, wanted, out)
     # As Request(...) does, which takes every warm call twice as long.
-    return _new(Request, (binder, arrays, attributes, key, wanted, out, provider, policy))
+    return _new(Request, (binder, arrays, attributes, key, wanted, out, provider, policy, host))
 
 
 _new = cast(Any, tuple).__new__

@@ -1,4 +1,5 @@
-"""What one entry of registry.yaml may say: the contract of an operator, as frozen read-only data.
+"""What one entry of registry.yaml may say: the contract of an operator, as frozen read-only data. The head of that file
+explains every key.
 
 This module needs nothing but the standard library, so that a process whose registry was checked before loads no more.
 What an annotation of type Check asks for is checked, with the types, when a registry is read: see `reading`.
@@ -7,14 +8,28 @@ What an annotation of type Check asks for is checked, with the types, when a reg
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from math import prod
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
+from gradkern.contract.expression import EXPECTED_EXPRESSION, EXPRESSION
 from gradkern.system.importing import load
 
-__all__ = ["Attribute", "Axis", "Entry", "Example", "Input", "Operator", "Output", "Token", "axis_of", "names_of"]
+__all__ = [
+    "Attribute",
+    "Axis",
+    "Entry",
+    "Example",
+    "Input",
+    "Operator",
+    "Output",
+    "Token",
+    "axis_of",
+    "names_of",
+    "shape_of",
+]
 
 
 class Check:
@@ -27,8 +42,10 @@ class Check:
         return load("gradkern.contract.reading").CHECKS[self._name](handler(source), *self._arguments)
 
 
-TypeName = Literal["float16", "bfloat16", "float32", "float64"]
+TypeName = Literal["float16", "bfloat16", "float32", "float64", "int32", "int64", "uint32", "bool"]
 Name = Annotated[str, Check("matches", r"^[A-Za-z][A-Za-z0-9_]*$")]
+NameOrInt = Annotated[Name | int, Check("one_of", "a name or a whole number")]
+Expression = Annotated[str, Check("matches", EXPRESSION), Check("one_of", EXPECTED_EXPRESSION)]
 Module = Annotated[str, Check("matches", r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$")]
 Text = Annotated[str, Check("min_length", 1)]
 AtLeast0 = Annotated[int, Check("at_least", 0)]
@@ -89,7 +106,9 @@ class Axis(Entry):
     most: AtLeast1 | None = None
     as_many_as: Name | None = None
     begins_at: Name | None = None
+    ends_at: Name | None = None
     broadcasts_to: Name | None = None
+    equals: Expression | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,8 +130,24 @@ def axis_of(token: str | Ones | Flat) -> str:
     return token if isinstance(token, str) else token.ones if isinstance(token, Ones) else token.flat
 
 
+def shape_of(shape: Shape, axes: Mapping[str, Any]) -> tuple[int, ...]:
+    """The sizes a contract's shape has for these axes."""
+    sizes: list[int] = []
+    for token in shape:
+        if isinstance(token, Ones):
+            sizes.extend(1 for _ in axes[token.ones])
+        elif isinstance(token, Flat):
+            sizes.append(prod(axes[token.flat]))
+        else:
+            size: int | tuple[int, ...] = axes[token]
+            sizes.extend(size if isinstance(size, tuple) else (size,))
+    return tuple(sizes)
+
+
 Token = Annotated[Name | Ones | Flat, Check("one_of", "the name of an axis, {ones: GROUP} or {flat: GROUP}")]
 Shape = tuple[Token, ...]
+Where = dict[Name, dict[NameOrInt, Shape]]
+"""By attribute and its value, the shape that a tensor has then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +156,13 @@ class Input(Entry):
     type: Name
     shape: Shape
     also: tuple[Shape, ...] = ()
-    values: Literal["any", "positive", "nonzero"] = "any"
+    where: Where = field(default_factory=dict[str, Any])
+    gives: Shape | None = None
+    memory: Literal["device", "host", "any"] = "device"
+    values: Literal["any", "positive", "nonzero", "mask", "probability", "log_probability"] = "any"
+    index_of: tuple[Name, ...] = ()
+    along: Name | None = None
+    negative: bool = False
     optional: bool = False
     default: bool = True
     doc: Text
@@ -131,6 +172,21 @@ class Input(Entry):
         """Every shape that is taken, the usual one first."""
         return (self.shape, *self.also)
 
+    @property
+    def sizes(self) -> Shape:
+        """The axes that the input tells of: by its shape, or by its values."""
+        return self.shape if self.gives is None else self.gives
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether a call reads it on the host, if it is there: the value of a single number is no part of a plan."""
+        return self.memory != "device" and self.gives is None and not self.shape
+
+    @property
+    def is_list(self) -> bool:
+        """Whether its values, which are in the host's memory, are part of a plan, as those of an attribute are."""
+        return self.memory == "host" and not self.is_scalar
+
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Entry):
@@ -138,20 +194,26 @@ class Output(Entry):
     type: Name
     like: Name | None = None
     shape: Shape | None = None
+    where: Where = field(default_factory=dict[str, Any])
     order_of: Name | None = None
+    alias: Name | None = None
     optional: bool = False
     default: bool = True
     appended: bool = False
     doc: Text
 
 
+Number = Annotated[int | float, Check("one_of", "a number")]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Attribute(Entry):
-    type: Literal["int", "float", "string", "ints", "type"]
+    type: Literal["int", "float", "string", "ints", "floats", "type"]
     required: bool = False
     default: Annotated[int | float | str, Check("one_of", "a number or text")] | None = None
-    allowed: tuple[Annotated[Name | int, Check("one_of", "a name or a whole number")], ...] = ()
-    minimum: Annotated[int | float, Check("one_of", "a number")] | None = None
+    allowed: tuple[NameOrInt, ...] = ()
+    minimum: Number | None = None
+    below: Number | None = None
     per: Name | None = None
     times: AtLeast1 = 1
     axis_of: Name | None = None
@@ -159,13 +221,30 @@ class Attribute(Entry):
     doc: Text
 
 
+T = TypeVar("T", Input, Output)
+
+
+def _chosen(tensor: T, declared: Mapping[str, Attribute], attributes: Mapping[str, Any]) -> T:
+    """The tensor with the shape that it has where the attributes have these values."""
+    for name, shapes in tensor.where.items():
+        value = attributes.get(name)
+        shape = shapes.get(cast(Any, declared[name].default if value is None else value))
+        if shape is not None:
+            return replace(tensor, shape=shape, where={})
+    return replace(tensor, where={}) if tensor.where else tensor
+
+
 Sizes = Annotated[AtLeast0 | tuple[AtLeast0, ...], Check("one_of", "a size or a list of sizes, 0 or more")]
-Value = Annotated[int | float | str | tuple[int, ...], Check("one_of", "a number, text or a list of ints")]
+Value = Annotated[
+    bool | int | float | str | tuple[int | float, ...], Check("one_of", "a number, text or a list of numbers")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Example(Entry):
-    """One size of the problem: every axis, and the attributes that are not at their default."""
+    """One size of the problem: every axis that does not follow from others, and the attributes that are not at their
+    default. Once a registry is read, all axes, and among the attributes the values of inputs that are lists.
+    """
 
     axes: dict[Name, Sizes]
     attributes: dict[Name, Value] = field(default_factory=dict[str, Any])
@@ -194,20 +273,41 @@ class Operator(Entry):
     @property
     def in_place_pairs(self) -> frozenset[tuple[str, str]]:
         """The (input, output) pairs that may share one array."""
-        return frozenset(pair for each in self.in_place for pair in each.items())
+        aliases = {(each.alias, each.name) for each in self.outputs if each.alias is not None}
+        return frozenset(pair for each in self.in_place for pair in each.items()) | aliases
 
-    def inputs_of(self, axes: Collection[str]) -> tuple[Input, ...]:
-        """The usual inputs of a call in which these axes have sizes: all but optional ones with another axis, or that
-        are not given by default.
+    def chosen(self, attributes: Mapping[str, Any]) -> Operator:
+        """The contract of calls with these attributes: each shape is the one that they choose."""
+        if not any(each.where for each in (*self.inputs, *self.outputs)):
+            return self
+        return replace(
+            self,
+            inputs=tuple(_chosen(each, self.attributes, attributes) for each in self.inputs),
+            outputs=tuple(_chosen(each, self.attributes, attributes) for each in self.outputs),
+        )
+
+    def inputs_of(
+        self, axes: Collection[str], attributes: Mapping[str, Any] = MappingProxyType({})
+    ) -> tuple[Input, ...]:
+        """The usual arrays of a call in which these axes have sizes: all but optional ones with another axis, or that
+        are not given by default. Inputs in the host's memory are given among the attributes, if at all.
         """
         return tuple(
             each
-            for each in self.inputs
-            if not each.optional or (each.default and all(axis_of(token) in axes for token in each.shape))
+            for each in self.chosen(attributes).inputs
+            if not each.is_list
+            and not (each.is_scalar and (each.optional or each.memory == "host"))
+            and (not each.optional or (each.default and all(axis_of(token) in axes for token in each.shape)))
         )
 
     @property
     def data_types(self) -> tuple[str, ...]:
-        """The types of the first input in the order of the combinations, each once."""
-        variable = self.inputs[0].type
-        return tuple(dict.fromkeys(row[variable] for row in self.combinations))
+        """The types of the data in the order of the combinations, each once."""
+        return tuple(dict.fromkeys(row[self.data.type] for row in self.combinations))
+
+    @property
+    def data(self) -> Input:
+        """The first input of a floating-point type in the memory of the device; where none is, the first there."""
+        there = [each for each in self.inputs if each.memory == "device"]
+        floating = (each for each in there if any("float" in row[each.type] for row in self.combinations))
+        return next(floating, there[0])

@@ -56,12 +56,13 @@ class Staged:
                 for tensor in (*self._inputs, *self._outputs):
                     answer = driver.cuMemAllocAsync(max(tensor.nbytes, 1), stream)
                     addresses.append(int(check(answer, "allocating memory for host arrays")))
-                read, written = tuple(addresses[: len(inputs)]), tuple(addresses[len(inputs) :])
-                held = [_laid_out(array, tensor) for array, tensor in zip(inputs, self._inputs, strict=True)]
+                count = len(self._inputs)
+                read, written = tuple(addresses[:count]), tuple(addresses[count:])
+                held = [_laid_out(array, tensor) for array, tensor in zip(inputs[:count], self._inputs, strict=True)]
                 for address, array in zip(read, held, strict=True):
                     answer = driver.cuMemcpyHtoDAsync(address, _address(array), array.nbytes, stream)
                     check(answer, "copying to the device")
-                self._plan(read, written, stream)
+                self._plan(read + inputs[count:], written, stream)
                 results = [_empty(tensor) for tensor in self._outputs]
                 for address, array in zip(written, results, strict=True):
                     answer = driver.cuMemcpyDtoHAsync(_address(array), address, array.nbytes, stream)

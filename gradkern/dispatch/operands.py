@@ -66,7 +66,7 @@ def read(binder: Binder, arrays: tuple[Any, ...], out: Mapping[str, Any] | None)
             return _with_out(binder, keys, tuple(seen), NUMPY, out)
         return keys, tuple(seen), NUMPY, (), (), _NONE
     torch = sys.modules.get("torch")
-    if torch is not None and type(arrays[0]) in (torch.Tensor, torch.nn.Parameter) and arrays[0].is_cuda:
+    if torch is not None and type(given[0]) in (torch.Tensor, torch.nn.Parameter) and given[0].is_cuda:
         operands = _of_tensors(binder, arrays, given, missing, out)
         if operands is not None:
             return operands
@@ -203,7 +203,7 @@ def _out_views(
     for name, array in out.items():
         one = view(array, f"{binder.name}: out {name}")
         if one.device != kind.device:
-            first = binder.inputs[0]
+            first = binder.inputs[binder.first]
             raise DeviceError(f"{binder.name}: out {name} is on {one.device}, but input {first} on {kind.device}")
         if not one.writable:
             raise OutputError(f"{binder.name}: out {name} is read-only")

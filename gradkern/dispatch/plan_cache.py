@@ -187,7 +187,7 @@ class Shortcuts:
         """The rows of what is asked for; the tensors that a guard is to see, how many of them are inputs, and where
         among them each of `out` is.
         """
-        binder, arrays, _, attributes, wanted, out, provider, policy = request
+        binder, arrays, _, attributes, wanted, out, provider, policy, _ = request
         policy = of_this_thread() if policy is None and not blocks else effective(policy)
         policy_key = None if policy is DEFAULT else policy  # a policy's hash is worked out in Python
         given, missing = binder.given(arrays)
@@ -203,7 +203,7 @@ class Shortcuts:
         keys, _, kind, names, _, in_place = operands
         if kind.device == HOST or slot is None or not all(each is None or each[3] == 16 for each in keys):
             return
-        binder, arrays, _, attributes, wanted, out, provider, policy = request
+        binder, arrays, _, attributes, wanted, out, provider, policy, _ = request
         given, missing = binder.given(arrays)
         tensors, out_key, places = given, None, ()
         if out:
@@ -225,7 +225,7 @@ class Shortcuts:
             self._rows.clear()
         others = [row for row in self._rows.get(key, ()) if row[1].entry is not None]
         self._rows[key] = (*others[1 - self._alike :], (guard, slot, kind))
-        self.tensor = type(arrays[0])
+        self.tensor = type(given[0])
 
 
 def _with_written(given: tuple[Any, ...], written: list[Any]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
@@ -246,7 +246,7 @@ shortcuts = Shortcuts(bound=1024, alike=16)
 
 def signature_of(request: Request, operands: Operands) -> Hashable:
     """All that the plan of a call depends on. Raises PolicyError for a policy that is none."""
-    binder, _, _, attributes, wanted, _, provider, policy = request
+    binder, _, _, attributes, wanted, _, provider, policy, _ = request
     policy = of_this_thread() if policy is None and not blocks else effective(policy)
     keys, _, kind, names, _, in_place = operands
     policy_key = None if policy is DEFAULT else policy  # a policy's hash is worked out in Python

@@ -11,10 +11,11 @@ from functools import partial
 from typing import Any, cast
 
 from gradkern.arrays.host import NUMPY
-from gradkern.arrays.kind import View
+from gradkern.arrays.kind import View, dtype_of
 from gradkern.call import HOST, Call, CompilingAhead, Pinning, Plan, ProviderModule, Refusal, Resolving, Wrapper
 from gradkern.contract.binder import Binder
 from gradkern.contract.check import check, scattered_outputs
+from gradkern.contract.host import host_key
 from gradkern.contract.request import Request, Views, request_of
 from gradkern.dispatch.plan_cache import plan_cache
 from gradkern.dispatch.prepared import Prepared
@@ -52,7 +53,7 @@ def plan(
             permit()
         with notice(f"gradkern: {binder.name}: first call of its kind, compiling"):
             made = _make(binder, provider, waiting.admitted(call))
-        entry = Prepared(binder, provider.name, call, made, views.out)
+        entry = Prepared(binder, provider.name, call, made, views.out, host_key(request.host))
         if entry.provisional:
             waiting.add(entry)
         if signature is not None:
@@ -129,7 +130,8 @@ def plan_again(call: Call, provider: str, out: tuple[str, ...]) -> Prepared:
     """The plan of a call that was planned before, perhaps in another process. `out` names its `out` arrays."""
     attributes = {name: value for name, value in call.attributes.items() if value is not None}
     given = {name: View(call.outputs[name], None, call.device, NUMPY) for name in out}
-    named = {**call.inputs, **attributes}
+    scalars = {name: dtype_of(each) for name, each in call.scalars.items()}
+    named = {**attributes, **call.inputs, **scalars}
     request = request_of(call.operator, (), named, tuple(call.outputs), given, provider, call.policy)
     inputs = {name: View(tensor, None, call.device, NUMPY) for name, tensor in call.inputs.items()}
     return plan(request, Views(inputs, given, call.in_place))

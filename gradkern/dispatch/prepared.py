@@ -9,7 +9,8 @@ from gradkern.arrays.kind import Kind, Maker, View
 from gradkern.arrays.torch_guards import Guard, guard_of, note_written
 from gradkern.arrays.view import device_arrays
 from gradkern.call import HOST, Call, Launching, Plan, Provisional, Tensor, execution
-from gradkern.contract.binder import Binder
+from gradkern.contract.binder import AttributeKey, Binder
+from gradkern.contract.host import HostValue, host_key, host_values, scalars_of
 from gradkern.contract.request import Pairs
 from gradkern.dispatch.operands import Operands, read, views_of
 from gradkern.errors import ArgumentError, GradkernError
@@ -42,6 +43,7 @@ class Prepared:
         "_fits",
         "_given",
         "_guard",
+        "_host",
         "_inputs",
         "_makers",
         "_names",
@@ -61,7 +63,9 @@ class Prepared:
         "scratch",
     )
 
-    def __init__(self, binder: Binder, provider: str, call: Call, plan: Plan, out: Mapping[str, View]) -> None:
+    def __init__(
+        self, binder: Binder, provider: str, call: Call, plan: Plan, out: Mapping[str, View], host: AttributeKey = ()
+    ) -> None:
         self.operator = binder.name
         self.provider = provider
         self.kernel = plan.kernel
@@ -75,6 +79,7 @@ class Prepared:
         self._names = tuple(name for name in binder.outputs if name not in left) if left else binder.outputs
         self._result = result_type(binder.name, self._names)
         self._run = execution(plan)
+        self._host = host
         self._inputs = tuple(call.inputs.get(name) for name in binder.inputs)
         self._out = {name: each.tensor for name, each in out.items()}
         self._fits: Any = None  # the keys of arrays that fitted last
@@ -93,6 +98,14 @@ class Prepared:
     def __call__(self, *inputs: Any, out: Mapping[str, Any] | None = None, stream: Any = None, **named: Any) -> Any:
         """The outputs for these inputs. Returns, and raises, as `run` does."""
         arrays, attributes = self._binder.bind(inputs, named)
+        scalars = ()
+        if self._binder.host_inputs:
+            arrays, attributes, host = host_values(self._binder, arrays, attributes)
+            if host_key(host) != self._host:
+                raise ArgumentError(self._host_differs(host))
+            scalars = scalars_of(host)
+        if self._binder.aliases:
+            out = self._binder.aliased(arrays, tuple(self.call.outputs), out)
         if attributes:
             raise ArgumentError(
                 f"{self.operator}: attribute {min(attributes)} is fixed in a prepared plan; prepare another"
@@ -105,7 +118,7 @@ class Prepared:
             if addresses is not None:
                 buffers, out_buffers = addresses[: len(given)], addresses[len(given) :]
                 if not out or self.disjoint(buffers, out_buffers):
-                    return self.execute(buffers, kind, out, out_buffers, stream)
+                    return self.execute(buffers + scalars, kind, out, out_buffers, stream)
         operands = keys, buffers, kind, out_names, out_buffers, in_place = read(self._binder, arrays, out)
         fits = (keys, out_names, in_place, kind)
         if fits != self._fits:
@@ -117,7 +130,7 @@ class Prepared:
                 guard = guard_of(tensors, tuple([each for each in keys if each is not None]))
                 self._guard = None if guard is None else (guard, kind, missing)
         self.refuse_overlap(operands)
-        return self.execute(buffers, kind, out, out_buffers, stream)
+        return self.execute(buffers + scalars, kind, out, out_buffers, stream)
 
     @property
     def plan(self) -> Plan:
@@ -239,6 +252,14 @@ class Prepared:
             raise ArgumentError(self._differs(inputs, views.in_place, views.device))
         if {name: each.tensor for name, each in views.out.items()} != self._out:
             raise ArgumentError(f"{self.operator}: out differs from the one the plan was prepared with, {self._outs()}")
+
+    def _host_differs(self, host: tuple[HostValue, ...]) -> str:
+        """Of inputs on the host, what came and what was planned for."""
+        now, planned = (
+            ", ".join(" ".join(map(str, filter(None, (name, kind, value)))) for name, (kind, value) in key) or "none"
+            for key in (host_key(host), self._host)
+        )
+        return f"{self.operator}: inputs on the host are {now}; the plan was prepared for {planned}"
 
     def _differs(self, inputs: tuple[Tensor | None, ...], in_place: Pairs, device: str) -> str:
         named = tuple(zip(self._binder.inputs, inputs, self._inputs, strict=True))

@@ -32,7 +32,7 @@ def usual(dtype: Any, shape: tuple[int, ...], device: str) -> Tensor:
 
 
 def _described(call: Call) -> dict[str, Any]:
-    operator = registry.operators()[call.operator]
+    operator = registry.operators()[call.operator].chosen(call.attributes)
     tensors = {**call.inputs, **call.outputs}
     types = {each.type: tensors[each.name].dtype.name for each in _all(operator) if each.name in tensors}
     line: dict[str, Any] = {"op": call.operator, "axes": dict(call.axes), "types": types, "outputs": list(call.outputs)}
@@ -49,10 +49,10 @@ def _described(call: Call) -> dict[str, Any]:
             if tensor.alignment != new.alignment:
                 alignment[each.name] = tensor.alignment
     attributes = {name: value for name, value in call.attributes.items() if value is not None}
-    usually = {each.name for each in operator.inputs_of(call.axes)}
+    usually = {each.name for each in operator.inputs_of(call.axes, call.attributes)}
     optional: Mapping[str, Any] = {
         "attributes": attributes,
-        "inputs": list(call.inputs) if set(call.inputs) != usually else [],
+        "inputs": [*call.inputs, *call.scalars] if {*call.inputs, *call.scalars} != usually else [],
         "strides": strides,
         "alignment": alignment,
         "policy": differences(call.policy),

@@ -16,6 +16,7 @@ from gradkern.arrays.kind import Kind, View
 from gradkern.arrays.torch_compile import opaque
 from gradkern.arrays.view import device_arrays
 from gradkern.call import HOST, Tensor
+from gradkern.contract.host import scalars_of
 from gradkern.contract.request import Request, Views, request_of
 from gradkern.dispatch import planner
 from gradkern.dispatch.operands import read, views_of
@@ -61,17 +62,21 @@ def run(
     """
     request = request_of(op, inputs, named, outputs, out, provider, policy, domain, version)
     plan, buffers, kind, out_buffers = _find(request, stream)
-    return plan.execute(buffers, kind, out, out_buffers, stream)
+    if request.host:
+        buffers += scalars_of(request.host)
+    return plan.execute(buffers, kind, request.out, out_buffers, stream)
 
 
 def run_known(request: Request) -> Any:
     """What `run` returns, if a call like it on plain tensors of a GPU is known; else None."""
-    if type(request.arrays[0]) is not shortcuts.tensor:
+    if type(request.arrays[request.binder.first]) is not shortcuts.tensor:
         return None
     found = shortcuts.find(request)
     if found is None:
         return None
     plan, buffers, kind, out_buffers = found
+    if request.host:
+        buffers += scalars_of(request.host)
     return plan.execute(buffers, kind, request.out, out_buffers, None)
 
 
@@ -148,7 +153,8 @@ def _described_call(
     request.binder.require(request.arrays)
     named = zip(request.binder.inputs, request.arrays, strict=True)
     views = {name: _described(each, device) for name, each in named if each is not None}
-    return request, Views(views, given, frozenset())
+    same = [(source, name) for source, name in request.binder.aliases if source in views and name in request.wanted]
+    return request, Views(views, {**{name: views[source] for source, name in same}, **given}, frozenset(same))
 
 
 def _described(tensor: Tensor, device: str) -> View:
@@ -158,7 +164,7 @@ def _described(tensor: Tensor, device: str) -> View:
 def _find(request: Request, stream: Any) -> tuple[Prepared, tuple[Any, ...], Kind, tuple[Any, ...]]:
     """The plan of a call, cached or made; and as in Operands the buffers, the kind and the buffers of `out`."""
     binder, arrays, out = request.binder, request.arrays, request.out
-    if type(arrays[0]) is shortcuts.tensor:
+    if type(arrays[binder.first]) is shortcuts.tensor:
         try:
             found = shortcuts.find(request)
         except (PolicyError, TypeError):  # they come again below, after what is wrong with the arrays

@@ -19,6 +19,7 @@ import numpy as np
 from gradkern.arrays.kind import dtype_of
 from gradkern.arrays.torch_guards import alignment
 from gradkern.call import HOST, Tensor
+from gradkern.contract.request import binder_of
 from gradkern.dispatch.run import plan_for
 from gradkern.policy import Policy, current, differences
 from gradkern.strides import c_strides
@@ -28,7 +29,8 @@ jax: Any = import_module("jax")  # types are checked where it is not installed
 __all__ = ["foreign_call"]
 
 _TARGET = "gradkern"
-_DTYPES = {10: "float16", 11: "float32", 12: "float64", 16: "bfloat16"}  # XLA_FFI_DataType
+_DTYPES = {1: "bool", 4: "int32", 5: "int64", 8: "uint32", 10: "float16", 11: "float32", 12: "float64", 16: "bfloat16"}
+"""XLA_FFI_DataType"""
 _EXECUTE, _METADATA = 3, 1  # of XLA_FFI_ExecutionStage, of XLA_FFI_Extension_Type
 _CREATE_ERROR, _GET_STREAM = 0, 4  # places of functions in XLA_FFI_Api
 _INTERNAL = 13  # of XLA_FFI_Error_Code
@@ -41,11 +43,15 @@ def foreign_call(
     """The outputs, each like the array that it is given, by the policy in force when the call is traced.
 
     last  names of arrays that the operator sees with their last axis as the second one
+    Inputs on the host are lists and numbers, among the attributes.
     """
     _register()
     text = {"op": op, "inputs": [*inputs], "outputs": [*outputs], "attributes": attributes, "last": last}
     results = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in outputs.values()]
-    call = jax.ffi.ffi_call(_TARGET, results, vmap_method="sequential")
+    places, wanted = {name: place for place, name in enumerate(inputs)}, [*outputs]
+    pairs = [pair for pair in binder_of(op).aliases if pair[0] in places and pair[1] in wanted]
+    aliases = {places[source]: wanted.index(name) for source, name in pairs}  # XLA copies what is still needed
+    call = jax.ffi.ffi_call(_TARGET, results, vmap_method="sequential", input_output_aliases=aliases)
     return call(*inputs.values(), call=json.dumps({**text, "policy": differences(current())}))
 
 

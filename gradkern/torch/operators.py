@@ -16,10 +16,10 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.arrays.kind import dtype_of
 from gradkern.call import Tensor
-from gradkern.contract.attributes import per_dimension
-from gradkern.contract.axes import match
+from gradkern.contract.attributes import dimension, per_dimension
+from gradkern.contract.axes import match, rank_of
 from gradkern.contract.registry import operators
-from gradkern.contract.schema import Attribute, Flat, Ones, Operator, Output, Token
+from gradkern.contract.schema import Attribute, Flat, Input, Ones, Operator, Output, Token, axis_of
 from gradkern.dispatch.run import run
 from gradkern.policy import DEFAULT, Policy
 from gradkern.strides import dense_like
@@ -60,19 +60,37 @@ def registered(name: str, device: str, **types: torch.dtype) -> bool:
 
 
 def schema_of(name: str, operator: Operator) -> str:
-    """The operator in PyTorch's language of schemas."""
-    inputs = [f"Tensor? {each.name}=None" if each.optional else f"Tensor {each.name}" for each in operator.inputs]
+    """The operator in PyTorch's language of schemas. Inputs on the host are numbers and lists, as attributes are."""
+    inputs = [f"Tensor? {each.name}=None" if each.optional else f"Tensor {each.name}" for each in _tensors(operator)]
     attributes = [_argument(key, each) for key, each in operator.attributes.items()]
+    attributes += [_host_argument(operator, each) for each in _on_host(operator)]
     named = [*sorted(attributes, key=lambda text: "=" in text), "str? outputs=None", _POLICY]
     results = ", ".join(["Tensor"] * len(operator.outputs))
     return f"{name}({', '.join(inputs)}, *, {', '.join(named)}) -> ({results})"
 
 
+def _tensors(operator: Operator) -> list[Input]:
+    return [each for each in operator.inputs if each.memory == "device"]
+
+
+def _on_host(operator: Operator) -> list[Input]:
+    """Inputs on the host, but for those that an attribute of their name stands for."""
+    return [each for each in operator.inputs if each.memory != "device" and each.name not in operator.attributes]
+
+
+def _host_argument(operator: Operator, each: Input) -> str:
+    types = {row[each.type] for row in operator.combinations}
+    kind = "float" if any("float" in name for name in types) else "bool" if types == {"bool"} else "int"
+    kind += "[]" if each.is_list else ""
+    return f"{kind}? {each.name}=None" if each.optional else f"{kind} {each.name}"
+
+
 def _argument(name: str, attribute: Attribute) -> str:
-    kind = {"int": "int", "float": "float", "string": "str", "ints": "int[]", "type": "str"}[attribute.type]
+    kinds = {"int": "int", "float": "float", "string": "str", "ints": "int[]", "floats": "float[]", "type": "str"}
+    kind = kinds[attribute.type]
     if attribute.required:
         return f"{kind} {name}"
-    if attribute.type in ("ints", "type") or attribute.default is None:
+    if attribute.type in ("ints", "floats", "type") or attribute.default is None:
         return f"{kind}? {name}=None"
     default = f'"{attribute.default}"' if attribute.type == "string" else attribute.default
     return f"{kind} {name}={default}"
@@ -85,6 +103,9 @@ def _wanted(operator: Operator, outputs: str | None) -> tuple[str, ...]:
 
 
 def _kernel(name: str, operator: Operator) -> Callable[..., Any]:
+    names = [each.name for each in _tensors(operator)]
+    aliased = {each.alias for each in operator.outputs if each.alias}
+
     def kernel(
         *inputs: Any,
         outputs: str | None = None,
@@ -97,11 +118,14 @@ def _kernel(name: str, operator: Operator) -> Callable[..., Any]:
             policy = policy_of(flags())
         else:
             policy = Policy(search=search, allow_tf32=allow_tf32, deterministic=deterministic)
-        plain: Any = [None if each is None else each.detach() for each in inputs]
+        plain: dict[str, Any] = {
+            key: each.detach() for key, each in zip(names, inputs, strict=False) if each is not None
+        }
+        plain |= {key: plain[key].clone() for key in aliased & plain.keys()}  # what is functional writes over no input
         given = {key: value for key, value in attributes.items() if value is not None}
-        results: Any = run(name, *plain, outputs=_wanted(operator, outputs), policy=policy, **given)
+        results: Any = run(name, outputs=_wanted(operator, outputs), policy=policy, **plain, **given)
         found = [getattr(results, each.name, None) for each in operator.outputs]
-        every = [plain[0].new_empty(0) if each is None else each for each in found]
+        every = [inputs[0].new_empty(0) if each is None else each for each in found]
         return tuple(every) if len(every) > 1 else every[0]
 
     return kernel
@@ -109,14 +133,15 @@ def _kernel(name: str, operator: Operator) -> Callable[..., Any]:
 
 def _fake(operator: Operator) -> Callable[..., Any]:
     """Types and shapes of the results, by the contract's rules."""
-    names = [each.name for each in operator.inputs]
+    names = [each.name for each in _tensors(operator)]
 
     def fake(*inputs: Any, outputs: str | None = None, **attributes: Any) -> Any:
         given = dict.fromkeys(names) | dict(zip(names, inputs, strict=False))  # optional ones may be left out
         wanted = _wanted(operator, outputs)
+        chosen = operator.chosen(attributes)
         every = [
-            _empty(operator, each, given, attributes) if each.name in wanted else inputs[0].new_empty(0)
-            for each in operator.outputs
+            _empty(chosen, each, given, attributes) if each.name in wanted else inputs[0].new_empty(0)
+            for each in chosen.outputs
         ]
         return tuple(every) if len(every) > 1 else every[0]
 
@@ -159,7 +184,7 @@ def _dtype(operator: Operator, variable: str, given: dict[str, Any], attributes:
         if attribute.binds == variable:
             named = attributes.get(name)
             return _dtype(operator, str(attribute.default), given, {}) if named is None else getattr(torch, named)
-    of_inputs = {each.type: given[each.name].dtype for each in operator.inputs if given.get(each.name) is not None}
+    of_inputs = {each.type: given[each.name].dtype for each in _tensors(operator) if given.get(each.name) is not None}
     if variable in of_inputs:
         return of_inputs[variable]
     names = {each: str(dtype).removeprefix("torch.") for each, dtype in of_inputs.items()}
@@ -173,30 +198,45 @@ def _sizes(operator: Operator, token: Token, given: dict[str, Any], attributes: 
         return [1 for _ in _sizes(operator, token.ones, given, attributes)]
     if isinstance(token, Flat):
         return [prod(_sizes(operator, token.flat, given, attributes))]
-    if all(token not in each.shape for each in operator.inputs):  # the operator's family finds it from the others
-        values = {name: attributes.get(name, each.default) for name, each in operator.attributes.items()}
-        values = {name: tuple(each) if isinstance(each, list) else each for name, each in values.items()}
-        axes = match(operator, {name: each for name, each in given.items() if each is not None}, values)
-        per_dimension(operator, values, axes)
-        found: Any = load(f"gradkern.ops.{operator.family}").resolve(axes, values, given.keys())[str(token)]
+    holders = (each for each in operator.inputs if token in each.shape and given.get(each.name) is not None)
+    each = next(holders, None)
+    ranks = [] if each is None else [_rank(operator, axis_of(part), given, attributes) for part in each.shape]
+    if each is None or ranks.count(None) > 1:  # it follows from others, by the contract or the operator's family
+        found = _resolved(operator, str(token), given, attributes)
         return list(found) if operator.axes[str(token)].group else [found]
-    each = next(each for each in operator.inputs if token in each.shape and given.get(each.name) is not None)
     sizes, place = given[each.name].shape, each.shape.index(token)
-    ranks = [_rank(operator, str(name), given, attributes) for name in each.shape]
     open_rank = len(sizes) - sum(rank for rank in ranks if rank is not None)
     ranks = [open_rank if rank is None else rank for rank in ranks]
     first = sum(ranks[:place])
     return list(sizes[first : first + ranks[place]])
 
 
+def _resolved(operator: Operator, axis: str, given: dict[str, Any], attributes: dict[str, Any]) -> Any:
+    names = [*operator.attributes, *(each.name for each in operator.inputs if each.is_list)]
+    plain = {name: each.default for name, each in operator.attributes.items()}
+    values: dict[str, Any] = {name: attributes.get(name, plain.get(name)) for name in names}
+    values |= {name: tuple(each) for name, each in values.items() if isinstance(each, list)}
+    tensors = {name: each for name, each in given.items() if each is not None}
+    for name, attribute in operator.attributes.items():
+        if attribute.axis_of is not None:
+            values[name] = dimension(name, values[name], attribute.axis_of, rank_of(attribute.axis_of, tensors, values))
+    axes = match(operator, tensors, values)
+    if axes.get(axis) is None:
+        per_dimension(operator, values, axes)
+        axes = load(f"gradkern.ops.{operator.family}").resolve(axes, values, given.keys())
+    return axes[axis]
+
+
 def _rank(operator: Operator, axis: str, given: dict[str, Any], attributes: dict[str, Any]) -> int | None:
     """How many dimensions an axis or a group of them has; None while that is open."""
     group = operator.axes[axis]
-    if not group.group or group.begins_at is None:
+    name = group.begins_at or group.ends_at
+    if not group.group or name is None:
         return None if group.group else 1
-    attribute = operator.attributes[group.begins_at]
-    whole = given[str(attribute.axis_of)].dim()
-    return whole - attributes.get(group.begins_at, attribute.default) % whole
+    attribute = operator.attributes[name]
+    whole = rank_of(str(attribute.axis_of), given, attributes)
+    first = attributes.get(name, attribute.default) % whole
+    return first if group.begins_at is None else whole - first
 
 
 def _without_gradient(name: str) -> Callable[..., Any]:

@@ -76,7 +76,7 @@ Z = "{name: Z, type: U, shape: [columns], doc: sums of columns}"
 AXIS = "{type: int, default: -1, minimum: -8, axis_of: X, doc: where to sum}"
 MODE = "{type: string, default: all, allowed: [all, some], doc: what to sum}"
 STEPS = "{type: ints, per: rows, doc: steps}"
-TYPES = "'float16', 'bfloat16', 'float32' or 'float64'"
+TYPES = "'float16', 'bfloat16', 'float32', 'float64', 'int32', 'int64', 'uint32' or 'bool'"
 TOKEN = "the name of an axis, {ones: GROUP} or {flat: GROUP}"
 SIZES = "a size or a list of sizes, 0 or more"
 
@@ -141,11 +141,11 @@ BAD = {
     "a shape with a number": (B, B.replace("[columns]", "[3]"), f"17: operators.Sum.inputs.1.shape.0: expected {TOKEN}, got 3"),
     "a shape with an unknown form": (B, B.replace("[columns]", "[{many: rows}]"), f"17: operators.Sum.inputs.1.shape.0: expected {TOKEN}, got {{'many': 'rows'}}"),
     "ones for a single axis": (B, B.replace("[columns]", "[{ones: columns}]"), "17: operators.Sum.inputs.1.shape.0: 'columns' is a single axis, not a group"),
-    "two groups in one shape": (X, X.replace("[rows, columns]", "[rows, rows, columns]"), "16: operators.Sum.inputs.0.shape: has more than one group of axes and no attribute says where the second begins"),
+    "two groups in one shape": (X, X.replace("[rows, columns]", "[rows, rows, columns]"), "16: operators.Sum.inputs.0.shape: has more than one group of axes, and nothing says where the second begins"),
     "an axis in no shape": ("      columns: {doc: the last}", "      columns: {doc: the last}\n      N: {doc: batch}", ["15: operators.Sum.axes.N: is in no shape", "31: operators.Sum.examples.0.axes: gives no size to 'N'", "33: operators.Sum.benchmarks.0.axes: gives no size to 'N'"]),
     "bounds for a single axis": ("columns: {doc: the last}", "columns: {doc: the last, most: 3}", "14: operators.Sum.axes.columns: most is for a group; this is a single axis"),
     "bounds the wrong way round": ("last, group: true", "last, group: true, least: 3, most: 2", "13: operators.Sum.axes.rows.most: is less than least, 3"),
-    "as many as no group": ("last, group: true", "last, group: true, as_many_as: columns", "13: operators.Sum.axes.rows.as_many_as: 'columns' is no other group of axes"),
+    "as many as no group": ("last, group: true", "last, group: true, as_many_as: cols", "13: operators.Sum.axes.rows.as_many_as: 'cols' is no other axis or group of axes"),
     "as many as itself": ("last, group: true", "last, group: true, broadcasts_to: rows", "13: operators.Sum.axes.rows.broadcasts_to: 'rows' is no other group of axes"),
     "begins at no attribute": ("last, group: true", "last, group: true, begins_at: mode", "13: operators.Sum.axes.rows.begins_at: 'mode' is no attribute with axis_of"),
     # outputs
@@ -171,7 +171,7 @@ BAD = {
     "a type that binds nothing": (MODE, "{type: type, default: T, doc: type}", "23: operators.Sum.attributes.mode: type `type` and `binds` belong together"),
     "a type that binds no variable": (MODE, "{type: type, binds: V, default: T, doc: type}", "23: operators.Sum.attributes.mode.binds: no type variable 'V'; types has T, U"),
     "a type that is its own default": (MODE, "{type: type, binds: T, default: T, doc: type}", "23: operators.Sum.attributes.mode.default: 'T' is no other type variable"),
-    "an attribute of an unknown type": (STEPS, STEPS.replace("ints", "list"), "24: operators.Sum.attributes.steps.type: input should be 'int', 'float', 'string', 'ints' or 'type', got 'list'"),
+    "an attribute of an unknown type": (STEPS, STEPS.replace("ints", "list"), "24: operators.Sum.attributes.steps.type: input should be 'int', 'float', 'string', 'ints', 'floats' or 'type', got 'list'"),
     # providers, examples
     "a provider without modules": ("cpu: [cpu]", "cpu: []", "28: operators.Sum.providers.cpu: needs at least one, got ()"),
     "no provider": ("      cpu: [cpu]", "      {}", "27: operators.Sum.providers: needs at least one, got {}"),
@@ -244,3 +244,98 @@ def test_aliases_that_stand_for_an_endless_file_are_refused() -> None:
 def test_in_place_of_types_that_are_never_equal_is_refused() -> None:
     text = changed(("{X: Y}", "{X: Z}"), ("      - {T: float32, U: float32}\n", ""))
     assert mistakes(text) == ["registry.yaml:25: operators.Sum.in_place.0.X: 'X' and 'Z' never have the same type"]
+
+
+# --- what toys need --------------------------------------------------------------------------------------------------
+
+TOY = """\
+schema: 1
+operators:
+  Toy:
+    domain: test
+    since_version: 1
+    family: sums
+    doc: a toy
+    types: {T: data, S: lists, I: indices}
+    combinations:
+      - {T: [float16, float32], S: int64, I: [int32, int64]}
+      - {T: float64, S: int64, I: int64}
+    axes:
+      before: {doc: before, group: true, ends_at: axis}
+      V: {doc: rows}
+      after: {doc: after, group: true}
+      k: {doc: indices, group: true}
+      G: {doc: groups, equals: groups}
+      half: {doc: half, equals: V/2}
+    inputs:
+      - {name: shape, type: S, memory: host, gives: [before, V, after], doc: shape}
+      - {name: indices, type: I, shape: [k], index_of: [V], negative: true, doc: indices}
+      - {name: dY, type: T, shape: [before, k, after], where: {mode: {flat: [V]}}, doc: gradient}
+      - {name: ratio, type: T, shape: [], memory: host, optional: true, default: false, doc: ratio}
+      - {name: tied, type: T, shape: [before, V, after], optional: true, default: false, doc: added to}
+    outputs:
+      - {name: dX, type: T, shape: [before, V, after], alias: tied, doc: gradient}
+      - {name: sums, type: T, shape: [G, half], doc: sums}
+    attributes:
+      axis: {type: int, default: 0, axis_of: shape, doc: axis}
+      mode: {type: string, default: all, allowed: [all, flat], doc: mode}
+      groups: {type: int, default: 1, minimum: 1, doc: groups}
+      ratio: {type: float, default: 0.5, minimum: 0, below: 1, doc: ratio}
+    providers: {cpu: [cpu]}
+    examples: [{axes: {before: [], V: 4, after: [3], k: [2]}}]
+    benchmarks: [{axes: {before: [], V: 4, after: [3], k: [2]}, attributes: {ratio: 0.25}}]
+"""
+
+HOST = "shape: [], memory: host, optional: true, default: false, doc: ratio}"
+EXPRESSION = "A, A*B, A/B or ceil(A/B) of axes, attributes and whole numbers from 1 on"
+BAD_TOYS = {
+    # combinations that stand for several
+    "a bad type in a list": ("[float16, float32]", "[float16, int8]", [f"10: operators.Toy.combinations.0.T: input should be {TYPES}, got 'int8'"] * 2),
+    "a combination twice": ("{T: float64, S: int64, I: int64}", "{T: float32, S: int64, I: [int32]}", "11: operators.Toy.combinations.1: is the same combination as number 3"),
+    "an empty list of types": ("[float16, float32]", "[]", [f"10: operators.Toy.combinations.0.T: input should be {TYPES}, got ()"] * 2),
+    # axes that follow
+    "no expression": ("V/2", "V/2+1", f"18: operators.Toy.axes.half.equals: expected {EXPRESSION}, got 'V/2+1'"),
+    "a division by zero": ("V/2", "V/0", f"18: operators.Toy.axes.half.equals: expected {EXPRESSION}, got 'V/0'"),
+    "an expression of nothing known": ("V/2", "W/2", "18: operators.Toy.axes.half.equals: 'W' is no axis, and no attribute of whole numbers"),
+    "an expression of a later axis": ("equals: groups", "equals: 2*half", "17: operators.Toy.axes.G.equals: 'half' is an axis that does not stand before this one"),
+    "an expression of itself": ("V/2", "half/2", "18: operators.Toy.axes.half.equals: 'half' is an axis that does not stand before this one"),
+    "an expression of a text": ("equals: groups", "equals: mode", "17: operators.Toy.axes.G.equals: 'mode' is no axis, and no attribute of whole numbers"),
+    "a group of one size": ("{doc: groups, equals: groups}", "{doc: groups, group: true, equals: groups}", "17: operators.Toy.axes.G.equals: 'groups' is int; a group takes ints, a single axis an int"),
+    "an end at no attribute": ("ends_at: axis", "ends_at: axes", ["13: operators.Toy.axes.before.ends_at: 'axes' is no attribute with axis_of"]),
+    "two open groups": (", ends_at: axis", "", [f"{line}: operators.Toy.inputs.{number}.{key}: has more than one group of axes, and nothing says where the second begins" for line, number, key in ((20, 0, "gives"), (22, 2, "shape"), (24, 4, "shape"))]),
+    # shapes that are chosen
+    "a choice by nothing": ("where: {mode:", "where: {made:", "22: operators.Toy.inputs.2.where.made: is no attribute of type int or string"),
+    "a choice that is not allowed": ("{flat: [V]}", "{round: [V]}", "22: operators.Toy.inputs.2.where.mode.round: is not among all, flat"),
+    "a choice of an unknown axis": ("{flat: [V]}", "{flat: [W]}", "22: operators.Toy.inputs.2.where.mode.flat.0: no axis 'W'; axes has before, V, after, k, G, half"),
+    # the host
+    "a shape that is on the device": ("memory: host, gives", "gives", "20: operators.Toy.inputs.0.gives: is for an input with memory: host, without a shape and not optional"),
+    "a matrix on the host": (HOST, HOST.replace("[]", "[V, V]"), ["23: operators.Toy.inputs.3.memory: host is for a number or a list", "32: operators.Toy.attributes.ratio: is also the name of an input or output"]),
+    "a group on the host": (HOST, HOST.replace("[]", "[k]"), ["23: operators.Toy.inputs.3.memory: host is for a number or a list, whose shape is one axis", "32: operators.Toy.attributes.ratio: is also the name of an input or output"]),
+    "a list on either side": (HOST, HOST.replace("[], memory: host", "[V], memory: any"), ["23: operators.Toy.inputs.3.memory: any is for a number", "32: operators.Toy.attributes.ratio: is also the name of an input or output"]),
+    "an unknown memory": ("memory: host, optional", "memory: hots, optional", "23: operators.Toy.inputs.3.memory: input should be 'device', 'host' or 'any', got 'hots'"),
+    "a shape of floats": ("S: int64, I: [int32, int64]}", "S: float32, I: [int32, int64]}", "20: operators.Toy.inputs.0.type: 'S' may be float32; expected whole numbers"),
+    "an attribute of a required input": (HOST, HOST.replace("optional: true, ", ""), ["32: operators.Toy.attributes.ratio: is also the name of an input or output", "34: operators.Toy.examples.0.attributes: misses the value of input 'ratio'"]),
+    # values
+    "an index into nothing": ("index_of: [V]", "index_of: [W]", "21: operators.Toy.inputs.1.index_of: no axis 'W'; axes has before, V, after, k, G, half"),
+    "an index of floats": ("name: indices, type: I", "name: indices, type: T", ["8: operators.Toy.types.I: is never bound: no input has this type, and the combinations leave it open", "21: operators.Toy.inputs.1.type: 'T' may be float16, float32, float64; expected whole numbers"]),
+    "negative without an index": ("index_of: [V], ", "", "21: operators.Toy.inputs.1: with negative or along needs index_of"),
+    "along no axis of it": ("negative: true", "along: V", "21: operators.Toy.inputs.1.along: 'V' is no axis of the input"),
+    "a mask of floats": ("{mode: {flat: [V]}}", "{mode: {flat: [V]}}, values: mask", "22: operators.Toy.inputs.2.values: mask is for bool, or for bits in uint32"),
+    "a probability of ints": ("negative: true", "values: probability", "21: operators.Toy.inputs.1.values: probability is for floating-point types"),
+    # aliases
+    "an alias of nothing": ("alias: tied", "alias: tide", "26: operators.Toy.outputs.0.alias: 'tide' is no input in the memory of the device"),
+    "an alias of another type": ("alias: tied", "alias: indices", "26: operators.Toy.outputs.0.alias: 'indices' and 'dX' are not always of one type"),
+    "an alias like another input": ("shape: [before, V, after], alias", "like: dY, alias", "26: operators.Toy.outputs.0.alias: needs a shape, or like: tied"),
+    # attributes, examples
+    "a default that is not below": ("default: 0.5", "default: 1.0", "32: operators.Toy.attributes.ratio.default: 1.0 is not below 1"),
+    "an example's quotient": ("V: 4, after: [3], k: [2]}}]", "V: 5, after: [3], k: [2]}}]", "34: operators.Toy.examples.0: V/2 is 5/2; expected a whole number"),
+    "an example's unknown value": ("{ratio: 0.25}", "{ration: 0.25}", "35: operators.Toy.benchmarks.0.attributes.ration: no attribute 'ration'; attributes has axis, mode, groups, ratio"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), [pytest.param(*case, id=name) for name, case in BAD_TOYS.items()])
+def test_a_mistake_in_what_toys_need_is_refused(old: str, new: str, expected: str | list[str]) -> None:
+    expected = [expected] if isinstance(expected, str) else expected
+    assert load(TOY)["Toy"].examples[0].axes["half"] == 2
+    assert TOY.count(old) == 1, old
+    assert mistakes(TOY.replace(old, new)) == [f"registry.yaml:{line}" for line in expected]

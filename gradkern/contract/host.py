@@ -1,0 +1,136 @@
+"""The inputs of a call that are in the host's memory: numbers and lists, taken out of its arrays."""
+
+# Callers may pass what its type does not allow; it is looked at nevertheless.
+# pyright: reportUnnecessaryIsInstance=false
+
+from __future__ import annotations
+
+import numbers
+import operator as operators
+from collections.abc import Iterable
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from gradkern.arrays.view import view
+from gradkern.call import HOST, Tensor
+from gradkern.contract.attributes import bounded
+from gradkern.contract.binder import AttributeKey, Binder
+from gradkern.contract.schema import Input
+from gradkern.errors import ArgumentError, AttributeValueError, DataError, DeviceError, DTypeError, ShapeError
+
+__all__ = ["HostValue", "host_key", "host_values", "scalars_of", "type_of_number"]
+
+WIDEST = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "uint32", "bool")
+
+
+class HostValue(NamedTuple):
+    """An input on the host, as a call has it.
+
+    type       the registry's name of it; None of Python's numbers, which are of the type that the others ask for
+    value      of a list a tuple, part of the call's signature; else a number, None where the input is only described
+    """
+
+    name: str
+    type: str | None
+    value: Any
+    is_scalar: bool
+
+
+def host_values(
+    binder: Binder, arrays: tuple[Any, ...], attributes: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any], tuple[HostValue, ...]]:
+    """The arrays with None in the place of each input on the host, the attributes with the numbers that are given for
+    inputs of their name, and these inputs in contract order. Nothing waits for a device.
+
+    Raises a GradkernError for what is missing, is not on the host, or has no such values.
+    """
+    binder.require(arrays, host=True)
+    left, found = list(arrays), list[HostValue]()
+    for index, each in binder.host_inputs:
+        value = arrays[index]
+        if value is None:
+            continue
+        if each.is_list:
+            found.append(_list(binder, each, value, binder.where(index)))
+        elif isinstance(value, bool | int | float) and each.name in binder.operator.attributes:
+            attributes = {**attributes, each.name: value}
+        else:
+            scalar = _scalar(binder, each, value, binder.where(index))
+            if scalar is None:
+                continue
+            found.append(scalar)
+        left[index] = None
+    return tuple(left), attributes, tuple(found)
+
+
+def host_key(values: Iterable[HostValue]) -> AttributeKey:
+    """What a plan depends on: the types of all, the values of lists."""
+    return tuple([(each.name, (each.type, None if each.is_scalar else each.value)) for each in values])
+
+
+def scalars_of(values: Iterable[HostValue]) -> tuple[Any, ...]:
+    """The numbers, which an execution gets behind its buffers."""
+    return tuple([each.value for each in values if each.is_scalar])
+
+
+def _scalar(binder: Binder, each: Input, value: Any, where: str) -> HostValue | None:
+    """A number; None for an array on a device, where the contract takes one."""
+    if isinstance(value, Tensor):
+        return None if each.memory == "any" else HostValue(each.name, value.dtype.name, None, True)
+    if isinstance(value, np.dtype):
+        return HostValue(each.name, value.name, None, True)
+    if isinstance(value, bool | int | float):
+        _check_kind(binder, each, [value], where)
+        return HostValue(each.name, None, value, True)
+    seen = view(np.asarray(cast(Any, value)) if isinstance(value, np.generic) else value, where)
+    if seen.device != HOST:
+        if each.memory == "any":
+            return None
+        raise DeviceError(f"{where} is on {seen.device}; expected it in the host's memory, as nothing waits for it")
+    if seen.tensor.shape:
+        raise ShapeError(f"{where} has shape {seen.tensor.shape}; expected (), a single number")
+    number = seen.buffer.item()
+    attribute = binder.operator.attributes.get(each.name)
+    if attribute is not None:
+        try:
+            bounded(each.name, attribute, number)
+        except AttributeValueError as error:
+            raise DataError(f"{binder.name}: {str(error).replace('attribute', 'input', 1)}") from None
+    return HostValue(each.name, seen.tensor.dtype.name, number, True)
+
+
+def _list(binder: Binder, each: Input, value: Any, where: str) -> HostValue:
+    if isinstance(value, Tensor):
+        raise ArgumentError(f"{where} is only described; its values are part of the plan, so give them")
+    if isinstance(value, list | tuple):
+        values, kind = tuple(cast(Iterable[Any], value)), None
+        _check_kind(binder, each, values, where)
+    else:
+        seen = view(value, where)
+        if seen.device != HOST:
+            raise DeviceError(f"{where} is on {seen.device}; expected it in the host's memory, as its values are read")
+        if len(seen.tensor.shape) != 1:
+            raise ShapeError(f"{where} has shape {seen.tensor.shape}; expected rank 1, a list of numbers")
+        values, kind = tuple(seen.buffer.tolist()), seen.tensor.dtype.name
+    values = tuple([number if isinstance(number, int | float) else operators.index(number) for number in values])
+    if each.gives is not None and any(size < 0 for size in values):
+        raise DataError(f"{where} is {values}; expected sizes, 0 or more")
+    return HostValue(each.name, kind, values, False)
+
+
+def _check_kind(binder: Binder, each: Input, values: Iterable[Any], where: str) -> None:
+    """Refuse what cannot be a number of a type that the contract allows."""
+    allowed = {row[each.type] for row in binder.operator.combinations}
+    for value in values:
+        kinds = ("bool",) if isinstance(value, bool) else ("float",) if isinstance(value, float) else ("float", "int")
+        number = isinstance(value, bool | float | numbers.Integral)
+        if not number or not any(kind in name for kind in kinds for name in allowed):
+            raise DTypeError(f"{where} is or has {value!r}; {each.type} allows {', '.join(sorted(allowed))}")
+        if isinstance(value, numbers.Integral) and not -(1 << 63) <= int(value) < 1 << 63:
+            raise DataError(f"{where} is or has a whole number of more than 64 bits")
+
+
+def type_of_number(allowed: Iterable[str]) -> str:
+    """The type of a Python number where these are allowed."""
+    return min(allowed, key=WIDEST.index)
