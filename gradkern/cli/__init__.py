@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any, cast
 
 from gradkern import __version__
 from gradkern.errors import GradkernError, RegistryError
+from gradkern.system.json_text import loads
 
 __all__ = ["DONE", "FAILED", "JSON_SCHEMA", "main"]
 
@@ -225,10 +225,11 @@ def _warmup(parser: argparse.ArgumentParser) -> None:
 
 
 def _mapping(text: str) -> dict[str, Any]:
+    shown = repr(text if len(text) < 200 else f"{text[:200]}...")
     try:
-        value = json.loads(text)
+        value = loads(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
+        raise argparse.ArgumentTypeError(f"{shown} is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object")
+        raise argparse.ArgumentTypeError(f"{shown} is not a JSON object")
     return cast(dict[str, Any], value)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -85,11 +86,11 @@ def _info(_: argparse.Namespace) -> Answer:
 
 def _verify(options: argparse.Namespace) -> Answer:
     checked: dict[str, int] = {}
-    bad: list[tuple[Path, str]] = []
+    bad: list[tuple[str, Path, str]] = []
     for name in FOLDERS:
         entries = cache_files.entries(name)
         checked[name] = len(entries)
-        bad += [(entry, reason) for entry in entries if (reason := _fault(name, entry)) is not None]
+        bad += [(name, entry, reason) for entry in entries if (reason := _fault(name, entry)) is not None]
     lines = [
         f"cpu    {kernels(checked['cpu'])} as the digest says, unless named below",
         f"cuda   {kernels(checked['cuda'])} as the digest says, unless named below",
@@ -97,8 +98,8 @@ def _verify(options: argparse.Namespace) -> Answer:
         f"search {searches(checked['search'])} as the digest says, unless named below",
     ]
     left: list[Path] = []
-    for entry, reason in bad:
-        removed = options.repair and _remove(entry)
+    for name, entry, reason in bad:
+        removed = options.repair and cache_files.remove(name, entry)
         if not removed:
             left.append(entry)
         lines.append(f"bad    {entry}: {reason}" + (" (removed)" if removed else ""))
@@ -107,7 +108,7 @@ def _verify(options: argparse.Namespace) -> Answer:
     facts = {
         "folder": str(cache_files.root()),
         "checked": checked,
-        "bad": [{"path": str(entry), "reason": reason, "removed": entry not in left} for entry, reason in bad],
+        "bad": [{"path": str(entry), "reason": reason, "removed": entry not in left} for _, entry, reason in bad],
     }
     return facts, lines, FAILED if left else DONE
 
@@ -154,7 +155,7 @@ def _import(options: argparse.Namespace) -> Answer:
     bundle, store = import_module("gradkern.search.bundle"), import_module(_READERS["search"])
     try:
         found = bundle.read(Path(options.file))
-        new = [each for each in found if not store.path_of(each).exists()]
+        new = [each for each in found if not os.path.exists(store.path_of(each))]
         for each in new:
             store.write(each)
     except OSError as error:
@@ -174,12 +175,3 @@ def _fault(name: str, entry: Path) -> str | None:
     except (ValueError, KeyError) as error:
         return str(error)
     return None
-
-
-def _remove(path: Path) -> bool:
-    """Remove a file; whether it is gone."""
-    try:
-        path.unlink(missing_ok=True)
-    except OSError:
-        return False
-    return True

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import time
@@ -143,17 +144,18 @@ def check_cache() -> Iterator[Check]:
     """The folders of what is cached."""
     try:
         root = cache_files.root()
-    except (ImportError, GradkernError) as error:
+    except ImportError as error:
         yield problem("cache", f"no folder is known: {error}", "export GRADKERN_CACHE_DIR=FOLDER")
         return
-    unused = {name: reason for name in cache_files.FOLDERS if (reason := cache_files.why_not_used(name))}
+    unwritable = cache_files.why_not_writable()
+    reasons = {name: cache_files.why_not_used(name) for name in cache_files.FOLDERS}
+    unused = {name: reason for name, reason in reasons.items() if reason not in (None, unwritable)}
     for name, reason in unused.items():
         folder = str(cache_files.folder(name))
-        remedy = "gradkern cache clear" if "may write" in reason else "export GRADKERN_CACHE_DIR=FOLDER"
+        remedy = f"chmod go-w {shlex.quote(folder)}" if "may write" in reason else "export GRADKERN_CACHE_DIR=FOLDER"
         yield problem("cache", f"{folder} is not used: {reason}", remedy, folder=folder)
-    reason = cache_files.why_not_writable()
-    if reason is not None:
-        text = f"{root} cannot be written: {reason}; what is not there is compiled anew in every process"
+    if unwritable is not None:
+        text = f"{root} cannot be written: {unwritable}; what is not there is compiled anew in every process"
         yield problem("cache", text, "export GRADKERN_CACHE_DIR=FOLDER", folder=str(root))
     elif not unused:
         (found, _), taken = count(), size()
@@ -165,7 +167,7 @@ def check_packs(gpus: Iterable[tuple[int, int]]) -> Iterator[Check]:
     packs: Any = import_module("gradkern.cuda.packs")
     try:
         found: list[Any] = packs.found()
-    except (ImportError, GradkernError):
+    except ImportError:
         return  # there is no cache, which has a finding of its own
     for each in found:
         facts = {"path": str(each.path), "bytes": each.size}
@@ -235,7 +237,8 @@ def _finding(process: subprocess.Popen[str], title: str) -> Check:
     if process.returncode:
         last = (said.strip().splitlines() or ["it says nothing"])[-1]
         return problem(title, f"fails: its process ends with exit code {process.returncode}: {last}")
-    sys.stderr.write(said)
+    if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison]
+        sys.stderr.write(said)
     return Check(**json.loads(out.splitlines()[-1]))
 
 

@@ -23,8 +23,8 @@ from gradkern.cli.caches import kernels
 from gradkern.cli.catalogue import calls
 from gradkern.cli.sizes import Wanted, wanted_of
 from gradkern.cli.warmup import calls_of
-from gradkern.errors import ArgumentError, GradkernError
-from gradkern.system import cache_files, driver
+from gradkern.errors import ArgumentError, GradkernError, ProviderError
+from gradkern.system import cache_files, driver, providers
 from gradkern.system.progress_bar import bar
 
 __all__ = ["run"]
@@ -42,6 +42,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _build(options: argparse.Namespace) -> int:
     """One pack for each architecture, from the catalogue or from a file of calls."""
+    missing = providers.missing("cuda")
+    if missing is not None:
+        raise ProviderError(f"gradkern pack build: {missing}")
     builder: Any = import_module("gradkern.cuda.build_pack")
     asked = [_architecture(each) for each in options.arch.split(",")] if options.arch else [_own_architecture()]
     target = Path(options.output) if options.output else None

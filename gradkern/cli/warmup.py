@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -18,6 +17,7 @@ from gradkern.contract import registry
 from gradkern.dispatch.planner import compile_ahead
 from gradkern.errors import ArgumentError, GradkernError
 from gradkern.system import cache_files, notice, providers
+from gradkern.system.json_text import loads
 from gradkern.system.providers import unavailable
 
 __all__ = ["calls_of", "run"]
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
             text = error if isinstance(error, GradkernError) else repr(error)
             print(f"failed: {label} on {provider}: {text}", file=sys.stderr)
         else:
-            if not sys.stderr.isatty():
+            if not notice.on_terminal():
                 print(f"{label} on {provider}: {kernel}, {time.perf_counter() - began:.2f} s", flush=True)
     seconds = time.perf_counter() - start
     new, searched = (now - then for now, then in zip(count(), before, strict=True))
@@ -90,7 +90,7 @@ def calls_of(source: str) -> Iterator[Wanted]:
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             try:
-                yield wanted_of(json.loads(line))
+                yield wanted_of(loads(line))
             except (GradkernError, ValueError) as error:
                 raise ArgumentError(f"{source}:{number}: {error}") from error
 
@@ -104,7 +104,7 @@ def _providers(wanted: Wanted, asked: str | None) -> list[str]:
 
 def _shown(work: list[tuple[Wanted, str]]) -> Iterable[tuple[Wanted, str]]:
     """The work, with a progress bar on a terminal."""
-    if not sys.stderr.isatty():
+    if not notice.on_terminal():
         return work
     from rich.console import Console
     from rich.progress import track

@@ -11,10 +11,10 @@ import contextlib
 import functools
 import hashlib
 import json
+import os
 import pickle
 import re
 import sys
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +23,7 @@ import numba
 import numpy as np
 from llvmlite.binding import ffi  # pyright: ignore[reportMissingTypeStubs]
 from numba import types
-from numba.core import config
+from numba.core import config, ir
 from numba.core.compiler import CompileResult
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
@@ -32,7 +32,8 @@ from numba.extending import intrinsic
 
 from gradkern.cpu import cache
 from gradkern.errors import ProviderError
-from gradkern.system import cache_files, interrupts, locks, sources
+from gradkern.system import cache_files, interrupts, locks, sources, working_folder
+from gradkern.system.notice import warn
 
 __all__ = [
     "AS_WRITTEN",
@@ -69,6 +70,7 @@ SUMMING: Any = {**REORDERED, "fastmath": FASTMATH | {"contract"}}
 _OTHERS_COMPILE = 60.0  # seconds that a kernel which another process compiles is waited for
 
 settings: Any = config  # whose names Numba makes at import
+working_folder.do_without(ir.Loc)
 
 # A fork waits for it as well as for plans: the kernel of the helpers is compiled when they are first asked.
 _lock = locks.wait_before_fork(locks.reentrant_lock(), innermost=True)
@@ -104,9 +106,8 @@ class Kernel:
         try:
             text = _sources(self.function)
         except OSError as error:
-            warnings.warn(
+            warn(
                 f"gradkern: CPU kernels are compiled anew in every process: sources cannot be read: {error}",
-                RuntimeWarning,
                 stacklevel=6,
             )
             return None
@@ -160,7 +161,7 @@ def _alone(path: Path | None) -> contextlib.AbstractContextManager[object]:
     """Where a kernel is not cached yet, one process compiles it, and others that want it meanwhile load it then, as all
     that torchrun starts do.
     """
-    if path is None or path.exists():
+    if path is None or os.path.exists(path):  # Path.exists raises where it may not look
         return contextlib.nullcontext()
     return cache_files.locked("cpu", path.stem[-16:], _OTHERS_COMPILE)
 
@@ -183,7 +184,7 @@ class _Cache:
             return None
         except Exception as error:  # a damaged file; and what its digest vouches for may still not fit, in any way
             text = str(error) if isinstance(error, ValueError) else repr(error)
-            warnings.warn(f"gradkern: {self.cache_path} is compiled anew: {text}", RuntimeWarning, stacklevel=2)
+            warn(f"gradkern: {self.cache_path} is compiled anew: {text}", stacklevel=2)
             return None
 
     def save_overload(self, signature: Any, result: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import warnings
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache
@@ -20,6 +20,7 @@ from gradkern.cuda.compile import Compiled
 from gradkern.cuda.spec import source_digest
 from gradkern.system import cache_files
 from gradkern.system.interrupts import deferred
+from gradkern.system.notice import warn
 from gradkern.system.own_thread import in_own_thread
 
 __all__ = ["alone_with", "fetch", "folder", "has", "hold", "keep", "key_of", "load", "read", "versions"]
@@ -52,7 +53,7 @@ def key_of(module: str, description: str, capability: tuple[int, int]) -> str:
 
 def has(key: str) -> bool:
     """Whether there is a kernel of this key."""
-    return key in _held or _path(key).exists()
+    return key in _held or os.path.exists(_path(key))  # which raises of no folder
 
 
 def load(key: str) -> Compiled | None:
@@ -65,7 +66,7 @@ def load(key: str) -> Compiled | None:
     except OSError:
         return None  # not there, or not readable
     except ValueError as error:
-        warnings.warn(f"gradkern: {path} is rebuilt: {error}", RuntimeWarning, stacklevel=3)
+        warn(f"gradkern: {path} is rebuilt: {error}", stacklevel=3)
         return None
 
 
@@ -78,7 +79,7 @@ def keep(key: str, compiled: Compiled) -> None:
 def hold(key: str, compiled: Compiled) -> None:
     """Keep a kernel for who asks for it later: where nothing can be written, in this process."""
     keep(key, compiled)
-    if not _path(key).exists():
+    if not os.path.exists(_path(key)):
         _held[key] = compiled
 
 

@@ -12,6 +12,9 @@ from importlib import import_module, metadata
 from types import ModuleType
 from typing import Any
 
+from gradkern.system.json_text import loads
+from gradkern.system.working_folder import do_without
+
 __all__ = ["TESTED", "Compiled", "compile_kernel", "front_end"]
 
 _ENVIRONMENT = re.compile(r"^\.common \.global .*NumbaEnv.*\n", re.MULTILINE)
@@ -42,7 +45,7 @@ class Compiled:
         """What `packed` has made. Raises ValueError where it is something else."""
         length = 4 + int.from_bytes(data[:4], "little")
         try:
-            return cls(data[length:], **json.loads(data[4:length]))
+            return cls(data[length:], **loads(data[4:length]))
         except (TypeError, ValueError) as error:
             raise ValueError(f"it holds no kernel: {error}") from error
 
@@ -89,10 +92,17 @@ def front_end() -> ModuleType | None:
     return tested
 
 
+@cache
+def _numba() -> Any:
+    numba: Any = import_module("numba.cuda")  # it has no types
+    do_without(import_module("numba.cuda.core.ir").Loc)
+    return numba
+
+
 def _ptx(kernel: Callable[..., None], arguments: int, capability: tuple[int, int], bounds: tuple[int, int]) -> str:
     from gradkern.cuda.folding import folded
 
-    numba: Any = import_module("numba.cuda")  # it has no types
+    numba = _numba()
     own, types = front_end(), numba.types
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Numba's remarks about its own options

@@ -17,15 +17,18 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from gradkern.cuda.compile import Compiled
+from gradkern.system import cache_files
+from gradkern.system.json_text import loads
 
 __all__ = ["About", "Pack", "about_of", "build"]
 
 _MAGIC = b"gradkern pack 1\n"
 _START = struct.Struct("<16s32sII")  # magic, digest, bytes that say what the pack is, kernels
 _RECORD = struct.Struct("<32s32sQII")  # spec's digest, stored's digest, offset, bytes stored, bytes of the kernel
-_MOST = 1 << 28  # bytes of a head, or of a kernel: what is more is damage
+_MOST = 1 << 26  # bytes of a head, or of a kernel, of which the largest have 1 << 18: what is more is damage
 _LEVEL = 9
 
 
@@ -69,12 +72,33 @@ def build(about: About, kernels: Mapping[str, Compiled]) -> bytes:
 def about_of(data: bytes) -> About:
     """What JSON says of a pack. Raises ValueError where it says something else."""
     try:
-        said = json.loads(data)
-        major, minor = said.pop("capability")
+        said = loads(data)
         modules, compilers = (tuple(map(str, said.pop(name))) for name in ("modules", "compilers"))
-        return About(capability=(int(major), int(minor)), modules=modules, compilers=compilers, **said)
+        about = About(capability=tuple(said.pop("capability")), modules=modules, compilers=compilers, **said)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"what it says of itself lacks or has too much: {error}") from error
+    for name, kind in (("gradkern", str), ("sources", str), ("kernels", int), ("ptx", bool), ("calls", str)):
+        if type(getattr(about, name)) is not kind:
+            raise ValueError(f"what it says of itself: {name} is {getattr(about, name)!r}")
+    capability: Any = about.capability
+    if [type(each) for each in capability] != [int, int] or capability[0] < 1 or not 0 <= capability[1] < 10:
+        raise ValueError(f"what it says of itself: capability is {capability!r}")
+    return about
+
+
+def _decompressed(data: bytes, length: int, key: str) -> bytes:
+    """What was stored, if that is so many bytes. Raises ValueError."""
+    if not 0 < length <= _MOST:
+        raise ValueError(f"kernel {key[:16]} is said to have {length} bytes")
+    stream = zlib.decompressobj()
+    try:
+        found = stream.decompress(data, length)
+        whole = len(found) == length and (stream.eof or not stream.decompress(stream.unconsumed_tail, 1))
+    except zlib.error as error:
+        raise ValueError(f"kernel {key[:16]} cannot be decompressed: {error}") from None
+    if not (whole and stream.eof):
+        raise ValueError(f"kernel {key[:16]} has not the {length} bytes that it is said to have")
+    return found
 
 
 class Pack:
@@ -82,12 +106,14 @@ class Pack:
 
     _handle = -1
 
-    def __init__(self, path: Path) -> None:
-        """Raises OSError where it cannot be read, ValueError, with the reason, where its head is not as it was written.
+    def __init__(self, path: Path, handle: int | None = None) -> None:
+        """handle: of the file where it is open already, closed with the pack.
+
+        Raises OSError where it cannot be read, ValueError, with the reason, where its head is not as it was written.
         Who owns the file is not looked at.
         """
         self.path = path
-        self._handle = os.open(path, os.O_RDONLY)
+        self._handle = cache_files.open_regular(path) if handle is None else handle
         try:
             self.size = os.fstat(self._handle).st_size
             self._read_head()
@@ -138,7 +164,7 @@ class Pack:
         data = os.pread(self._handle, stored, offset)
         if hashlib.sha256(data).digest() != digest:
             raise ValueError(f"the digest of kernel {key[:16]} does not fit its content")
-        return Compiled.unpacked(zlib.decompress(data, bufsize=min(length, _MOST)))
+        return Compiled.unpacked(_decompressed(data, length, key))
 
     def verify(self) -> None:
         """Read every kernel. Raises as `read` does."""

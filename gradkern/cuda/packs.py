@@ -12,7 +12,6 @@ doctor` says so. Kernels of a user's pack come before those of the package. A ch
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from gradkern.cuda.compile import Compiled
 from gradkern.cuda.pack import About, Pack
 from gradkern.cuda.spec import KernelSpec, source_digest
 from gradkern.system import cache_files, locks
+from gradkern.system.notice import warn
 from gradkern.version import __version__
 
 __all__ = [
@@ -213,10 +213,10 @@ def _open_own(path: Path) -> Pack:
     """A pack in a user's cache is read only where nobody else may write it."""
     if path.parent == PACKAGED:
         return Pack(path)
-    reason = cache_files.why_not_used("packs") or cache_files.why_not_trusted(path)
+    reason = cache_files.why_not_used("packs")
     if reason is not None:
         raise ValueError(reason)
-    return Pack(path)
+    return Pack(path, cache_files.open_own(path, follow=False))
 
 
 def _fault(pack: Pack) -> str | None:
@@ -228,4 +228,4 @@ def _fault(pack: Pack) -> str | None:
 
 def _refuse(path: Path, reason: str) -> None:
     text = f"gradkern: {path} is not used: {reason}; `gradkern doctor` says how to mend it"
-    warnings.warn(text, RuntimeWarning, stacklevel=4)
+    warn(text, stacklevel=4)

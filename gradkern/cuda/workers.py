@@ -17,7 +17,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from gradkern.cuda import worker as protocol
 from gradkern.cuda.compile import Compiled
 from gradkern.cuda.spec import KernelSpec
 from gradkern.system import locks
+from gradkern.system.notice import warn
 
 __all__ = ["WorkerError", "available", "close_idle", "compiled", "cores"]
 
@@ -274,7 +274,7 @@ def _tell(error: Exception) -> None:
     if not _warned:
         _warned = True
         text = f"gradkern: a process that compiles kernels {error}; they are compiled in this process"
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        warn(text, stacklevel=2)
 
 
 def _in_child() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from types import TracebackType
 
 from gradkern.call import Call
@@ -11,6 +10,7 @@ from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.waiting import waiting
 from gradkern.errors import GradkernError
 from gradkern.system import locks
+from gradkern.system.notice import warn
 from gradkern.system.progress_bar import bar
 
 __all__ = ["Tuning", "tune"]
@@ -67,7 +67,7 @@ def _tune() -> int:
                 planner.search(plan)
                 found += 1
             except GradkernError as error:
-                warnings.warn(f"gradkern: {plan.operator} is not tuned: {error}", RuntimeWarning, stacklevel=3)
+                warn(f"gradkern: {plan.operator} is not tuned: {error}", stacklevel=3)
             waiting.discard(plan)
     return found
 

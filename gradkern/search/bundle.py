@@ -11,6 +11,7 @@ from typing import Any
 from gradkern.search import store
 from gradkern.search.store import SearchResult
 from gradkern.system import cache_files
+from gradkern.system.json_text import loads
 from gradkern.version import __version__
 
 __all__ = ["read", "write"]
@@ -30,7 +31,7 @@ def read(path: Path) -> list[SearchResult]:
     Raises OSError where it cannot be read, ValueError, with the reason, where it is damaged, another user's, or of
     another version of gradkern, which would not look at them.
     """
-    document: Any = json.loads(cache_files.unseal(_MAGIC, cache_files.read_own(path)))
+    document: Any = loads(cache_files.unseal(_MAGIC, cache_files.read_own(path)))
     if document["gradkern"] != __version__:
         raise ValueError(f"it is of gradkern {document['gradkern']}; this is {__version__}")
     return [store.parsed(each) for each in document["results"]]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +17,8 @@ from typing import Any
 
 from gradkern.search.candidate import Candidate
 from gradkern.system import cache_files
+from gradkern.system.json_text import loads
+from gradkern.system.notice import warn
 
 __all__ = [
     "SUFFIX",
@@ -109,7 +110,7 @@ def load(key: str) -> SearchResult | None:
     except OSError:
         return None
     except ValueError as error:
-        warnings.warn(f"gradkern: {path} is searched again: {error}", RuntimeWarning, stacklevel=2)
+        warn(f"gradkern: {path} is searched again: {error}", stacklevel=2)
         return None
 
 
@@ -120,7 +121,7 @@ def newest(title: str, most: int) -> Iterator[SearchResult]:
         with contextlib.suppress(OSError, ValueError):
             body = cache_files.unseal(_MAGIC, cache_files.read(path))
             if begins in body:  # which takes far less time than to parse it
-                yield parsed(json.loads(body))
+                yield parsed(loads(body))
 
 
 def save(result: SearchResult) -> None:
@@ -142,7 +143,7 @@ def path_of(result: SearchResult) -> Path:
 
 def read(path: Path) -> SearchResult:
     """The result in a file. Raises OSError where it cannot be read, ValueError where it is not what its name says."""
-    result = parsed(json.loads(cache_files.unseal(_MAGIC, cache_files.read(path))))
+    result = parsed(loads(cache_files.unseal(_MAGIC, cache_files.read(path))))
     if key_of(result.conditions) != path.stem:
         raise ValueError("it answers another question")
     return result

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +27,7 @@ from gradkern.search.store import Measurement, SearchResult
 from gradkern.search.task import ModuleSource, Source, Task
 from gradkern.search.trials import Trials, joined_reasons
 from gradkern.system import cache_files
+from gradkern.system.notice import warn
 from gradkern.version import __version__
 
 __all__ = ["Choice", "candidate_names", "choose", "conditions", "stored", "workspace_limit"]
@@ -184,7 +184,7 @@ def _search(
     try:
         bench = open_bench(task, device)
     except OutOfMemoryError as error:
-        warnings.warn(f"gradkern: {task.title} is not searched: {error}", RuntimeWarning, stacklevel=2)
+        warn(f"gradkern: {task.title} is not searched: {error}", stacklevel=2)
         return Choice(task, _first_ready(task, policy, limits.workspace), policy=policy)
     history.recall(task.kind, asked)
     try:
@@ -215,7 +215,7 @@ def _warn(task: Task, result: SearchResult) -> None:
     _warned.update((task.kind, each.origin) for each in fresh)
     if fresh:
         wrong = joined_reasons({each.name: each.reason for each in fresh})
-        warnings.warn(f"gradkern: {task.title}: not used, as it is wrong: {wrong}", RuntimeWarning, stacklevel=3)
+        warn(f"gradkern: {task.title}: not used, as it is wrong: {wrong}", stacklevel=3)
 
 
 def _first_ready(task: Task, policy: Policy, limit: int) -> Candidate:

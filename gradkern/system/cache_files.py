@@ -3,24 +3,26 @@
 A file is written in one step, with a digest that is checked when it is read. Machine code is run, so nothing is read
 that another user owns or may write: files and folders are made for their owner alone, root's are taken as well (a cache
 that was built into an image). A subfolder is gradkern's where it has gradkern's CACHEDIR.TAG (bford.info/cachedir), or
-nothing but names that gradkern gives; in any other nothing is written, and nothing but such names is ever removed.
+nothing but names that gradkern gives; in any other nothing is written or removed, and nothing but such names is ever
+removed. The folders may be symbolic links that their user has made; in them no link is followed, and what is no regular
+file is not opened, as a FIFO would hang who reads it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
 import stat
 import tempfile
 import time
-import warnings
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from gradkern.errors import GradkernError
+from gradkern.system.notice import warn
 
 __all__ = [
     "FOLDERS",
@@ -29,8 +31,11 @@ __all__ = [
     "folder",
     "keep_newest",
     "locked",
+    "open_own",
+    "open_regular",
     "read",
     "read_own",
+    "remove",
     "replace",
     "root",
     "seal",
@@ -56,20 +61,26 @@ _NAMES = re.compile(
     rf"{_ENTRY.pattern}|\{_NEW}\w+|\{_LOCKS}|[0-9a-f]{{16}}"
 )  # the last: kernels before they were files
 
+_WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_NO_HOME = "the home folder is not known"
+
 _warned: set[Path] = set()
 
 
 def root() -> Path:
-    """The folder of all; GRADKERN_CACHE_DIR names another."""
+    """The folder of all; GRADKERN_CACHE_DIR names another. It begins with ~ where the home folder is not known, as of
+    a user without an account and HOME: then it is neither read nor made.
+    """
     named = os.environ.get("GRADKERN_CACHE_DIR")
-    if named:
-        try:
+    try:
+        if named:
             return Path(named).expanduser()
-        except RuntimeError as error:
-            raise GradkernError(f"GRADKERN_CACHE_DIR is {named!r}: {error}") from error
-    import platformdirs
+        import platformdirs
 
-    return platformdirs.user_cache_path("gradkern", appauthor=False)
+        return platformdirs.user_cache_path("gradkern", appauthor=False)
+    except RuntimeError:
+        return Path(named or "~/.cache/gradkern")
 
 
 def folder(name: str) -> Path:
@@ -90,17 +101,19 @@ def newest(name: str) -> list[Path]:
     times: dict[Path, float] = {}
     for path in entries(name):
         with contextlib.suppress(OSError):  # what another process removes at the same time
-            times[path] = path.stat().st_mtime
+            times[path] = path.lstat().st_mtime
     return sorted(times, key=times.__getitem__, reverse=True)
 
 
 def keep_newest(name: str, most: int) -> None:
     """Remove the files written longest ago until at most so many are left, and what a killed process has left half."""
+    if why_not_used(name) is not None:
+        return
     with contextlib.suppress(OSError):  # what another process removes at the same time, or none may remove
         for path in newest(name)[most:]:
             path.unlink(missing_ok=True)
         for path in folder(name).glob(f"{_NEW}*"):
-            if time.time() - path.stat().st_mtime > _ABANDONED:
+            if time.time() - path.lstat().st_mtime > _ABANDONED:
                 path.unlink(missing_ok=True)
 
 
@@ -109,7 +122,7 @@ def size(name: str) -> int:
     total = 0
     for path in entries(name):
         with contextlib.suppress(OSError):  # another process has removed it
-            total += path.stat().st_size
+            total += path.lstat().st_size
     return total
 
 
@@ -129,9 +142,15 @@ def why_not_used(name: str) -> str | None:
 
 
 def why_not_trusted(path: Path) -> str | None:
-    """Whether another user owns this, or may write it."""
+    """Whether another user owns this, or may write it, or has made the link that leads to it."""
+    if _is_homeless(path):
+        return _NO_HOME
     try:
-        return _another_users(path.stat())
+        status = path.lstat()
+        reason = _another_users(status)
+        if reason is None and stat.S_ISLNK(status.st_mode):
+            reason = _another_users(path.stat())
+        return reason
     except OSError:
         return None
 
@@ -141,15 +160,22 @@ def _another_users(status: os.stat_result) -> str | None:
         return None
     if status.st_uid not in (0, os.geteuid()):
         return f"it belongs to another user (uid {status.st_uid})"
+    if stat.S_ISLNK(status.st_mode):  # its mode says nothing
+        return None
     return "other users may write it" if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else None
+
+
+def _is_homeless(path: Path) -> bool:
+    return str(path).startswith("~")
 
 
 def _not_ours(path: Path) -> str | None:
     """Whether a folder holds what gradkern did not put there."""
     try:
         names = os.listdir(path)  # before the tag is looked for: what is there then was put there after it
-        if (path / _TAG).is_file() and (path / _TAG).read_bytes().startswith(_SIGNATURE[:43]):
-            return None
+        with contextlib.suppress(OSError), os.fdopen(open_regular(path / _TAG, follow=False), "rb") as file:
+            if file.read(43) == _SIGNATURE[:43]:
+                return None
     except OSError:
         return None
     foreign = next((each for each in names if not _NAMES.fullmatch(each)), None)
@@ -173,34 +199,70 @@ def unseal(magic: bytes, data: bytes) -> bytes:
 
 
 def read(path: Path) -> bytes:
-    """A file's content. Raises OSError where it cannot be read, or must not be: then with one warning."""
-    with path.open("rb") as file:
-        reason, at = why_not_trusted(path.parent), path.parent
-        if reason is None:
-            reason, at = _another_users(os.fstat(file.fileno())), path
-        if reason is not None:
-            raise _refusal(at, reason)
-        return file.read()
+    """A cached file's content. Raises OSError where it cannot be read, or must not be: then with one warning."""
+    reason, at = why_not_trusted(path.parent), path.parent
+    if reason is None:
+        try:
+            with os.fdopen(open_own(path, follow=False), "rb") as file:
+                return file.read()
+        except ValueError as error:
+            reason, at = str(error), path
+    raise _refusal(at, reason)
 
 
 def read_own(path: Path) -> bytes:
-    """The content of a file that a user has named. Raises OSError where it cannot be read, ValueError, with the reason,
-    where another user owns it or may write it.
-    """
-    with path.open("rb") as file:
-        reason = _another_users(os.fstat(file.fileno()))
-        if reason is not None:
-            raise ValueError(reason)
+    """The content of a file that a user has named. Raises as `open_own` does."""
+    with os.fdopen(open_own(path), "rb") as file:
         return file.read()
+
+
+def open_own(path: Path, *, follow: bool = True) -> int:
+    """A regular file of the user's own, open to be read. Raises OSError where it cannot be; ValueError, with the
+    reason, where another user owns it or may write it.
+    """
+    handle = open_regular(path, follow=follow)
+    reason = _another_users(os.fstat(handle))
+    if reason is not None:
+        os.close(handle)
+        raise ValueError(reason)
+    return handle
+
+
+def open_regular(path: Path, *, follow: bool = True) -> int:
+    """A regular file, open to be read; a symbolic link is none unless it is followed. Raises OSError for all else, and
+    never waits, as who opens a FIFO does.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | _WITHOUT_WAITING | (0 if follow else _NO_LINK))
+    except OSError as error:
+        if error.errno == errno.ELOOP and path.is_symlink():
+            raise OSError(errno.ELOOP, "it is a symbolic link", str(path)) from None
+        raise
+    return _regular(handle, path)
+
+
+def _regular(handle: int, path: Path) -> int:
+    """The handle of a regular file. Closes it and raises OSError where it is of anything else."""
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return handle
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "it is no regular file", str(path))
 
 
 def write(path: Path, data: bytes) -> None:
     """Write a file in one step or not at all, whoever else writes it at the same time.
 
-    Raises OSError where it cannot be written, or must not be: then with one warning.
+    Raises OSError where it cannot be written, or must not be, in either case with one warning.
     """
     _claim(path.parent)
-    replace(path, data)
+    try:
+        replace(path, data)
+    except OSError as error:
+        _warn_unwritable(path, error)
+        raise
 
 
 def replace(path: Path, data: bytes) -> None:
@@ -216,49 +278,92 @@ def replace(path: Path, data: bytes) -> None:
 
 
 def _make(path: Path) -> None:
+    if _is_homeless(path):
+        raise OSError(errno.ENOENT, _NO_HOME, str(path))
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def _claim(path: Path) -> None:
-    """Make a folder, for its owner alone, and put the tag there. Raises OSError where that must not be."""
-    _make(path.parent)
-    _make(path)
-    reason = why_not_trusted(path) or _not_ours(path)
+    """Make a folder, for its owner alone, and put the tag there. Raises OSError where that must not be, or cannot."""
+    try:
+        _make(path.parent)
+        _make(path)
+        reason = why_not_trusted(path) or _not_ours(path)
+        if reason is None and not os.path.lexists(path / _TAG):
+            replace(path / _TAG, _SIGNATURE)  # in one step: who sees it empty takes the folder for another's
+    except OSError as error:
+        _warn_unwritable(path, error)
+        raise
     if reason is not None:
         raise _refusal(path, reason)
-    if not (path / _TAG).exists():
-        replace(path / _TAG, _SIGNATURE)  # in one step: who sees it empty takes the folder for another's
+
+
+def _warn_unwritable(path: Path, error: OSError) -> None:
+    """Once, whatever it is that cannot be written."""
+    reason = error.strerror or error
+    _warn(root(), f"{path} cannot be written: {reason}; what is compiled or found is kept in this process alone")
 
 
 def _refusal(path: Path, reason: str) -> PermissionError:
-    if path not in _warned:
-        _warned.add(path)
-        text = f"gradkern: {path} is not used: {reason}; `gradkern doctor` says how to mend it"
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+    _warn(root() if reason == _NO_HOME else path, f"{path} is not used: {reason}")
     return PermissionError(f"{path}: {reason}")
 
 
-def clear(name: str) -> str | None:
-    """Remove what gradkern has put into one of `FOLDERS`; why something is left, or None."""
-    path = folder(name)
-    if not path.is_dir():
-        return None
-    reason = _not_ours(path)
-    if reason is not None:
-        return reason
+def _warn(cause: Path, text: str) -> None:
+    """Once for each cause."""
+    if cause not in _warned:
+        _warned.add(cause)
+        warn(f"gradkern: {text}; `gradkern doctor` says how to mend it", stacklevel=3)
+
+
+def remove(name: str, path: Path) -> bool:
+    """Remove a file of one of `FOLDERS`, if that is gradkern's and nobody else's; whether it is gone."""
+    if why_not_used(name) is not None:
+        return False
     try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
+
+
+def clear(name: str) -> str | None:
+    """Remove what gradkern has put into one of `FOLDERS`; why something is left, or None. Nothing is removed behind a
+    link in it, or where other users may write.
+    """
+    path = folder(name)
+    if _is_homeless(path):
+        return None
+    try:
+        path.stat()
+        reason = why_not_used(name)
+        if reason is not None:
+            return reason
         for each in path.iterdir():
-            if each.name.startswith(_NEW) or _ENTRY.fullmatch(each.name):
-                each.unlink(missing_ok=True)
+            if each.is_symlink():
+                if _NAMES.fullmatch(each.name):
+                    each.unlink(missing_ok=True)
             elif each.name == _LOCKS:
-                for lock in each.iterdir():
-                    lock.unlink(missing_ok=True)
-                each.rmdir()
-        if [each.name for each in path.iterdir()] in ([], [_TAG]):
+                reason = _clear_locks(each)
+            elif not each.is_dir() and (each.name.startswith(_NEW) or _ENTRY.fullmatch(each.name)):
+                each.unlink(missing_ok=True)
+        if not path.is_symlink() and [each.name for each in path.iterdir()] in ([], [_TAG]):
             (path / _TAG).unlink(missing_ok=True)
             path.rmdir()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except OSError as error:
         return f"{error.strerror or error}: {error.filename}"
+    return reason
+
+
+def _clear_locks(locks: Path) -> str | None:
+    reason = why_not_trusted(locks)
+    if reason is not None:
+        return f"{locks.name}: {reason}"
+    for lock in locks.iterdir():
+        lock.unlink(missing_ok=True)
+    locks.rmdir()
     return None
 
 
@@ -272,13 +377,21 @@ def locked(name: str, key: str, seconds: float) -> Generator[bool]:
         import fcntl
 
         _claim(folder(name))
-        _make(folder(name) / _LOCKS)
-        file = (folder(name) / _LOCKS / key).open("ab")
+        file = os.fdopen(_lock_file(folder(name) / _LOCKS, key), "rb")
     except (ImportError, OSError):
         yield True
         return
     with file:
         yield _lock(fcntl, file, time.monotonic() + seconds)
+
+
+def _lock_file(locks: Path, key: str) -> int:
+    """The handle of an empty file, made if need be. Raises OSError where the folder, or the file, is something else."""
+    _make(locks)
+    if locks.is_symlink() or why_not_trusted(locks) is not None:
+        raise OSError(errno.EINVAL, "it is no folder of the user's own", str(locks))
+    flags = os.O_RDWR | os.O_CREAT | _WITHOUT_WAITING | _NO_LINK
+    return _regular(os.open(locks / key, flags, 0o600), locks / key)
 
 
 def _lock(fcntl: Any, file: Any, end: float) -> bool:

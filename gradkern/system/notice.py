@@ -1,14 +1,19 @@
-"""One line on the terminal while something takes its time, and only there."""
+"""What is said to the user: a line on the terminal while something takes its time, and only there; and warnings.
+
+Standard error may be closed, or an object that somebody has put there: what cannot be shown never ends a computation.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["hide", "notice", "on_terminal", "quiet"]
+__all__ = ["hide", "notice", "on_terminal", "quiet", "warn"]
 
 _AFTER = 0.5  # seconds: what is faster needs no words
 
@@ -53,7 +58,22 @@ def quiet() -> Generator[None]:
 
 def on_terminal() -> bool:
     """Whether standard error is a terminal, and nothing else draws on it."""
-    return not _quiet.get() and sys.stderr is not None and sys.stderr.isatty()  # pyright: ignore[reportUnnecessaryComparison]
+    if _quiet.get():
+        return False
+    try:
+        return bool(sys.stderr.isatty())
+    except Exception:  # none, closed, or another's object that does not know
+        return False
+
+
+def warn(text: str, stacklevel: int = 1) -> None:
+    """warnings.warn of a RuntimeWarning. stacklevel counts from who calls this."""
+    try:
+        warnings.warn(text, RuntimeWarning, stacklevel=stacklevel + 1)
+    except RuntimeWarning:  # a filter makes errors of warnings
+        raise
+    except Exception:  # Python lets out what a closed standard error raises
+        return
 
 
 @contextmanager
@@ -80,5 +100,6 @@ def hide() -> None:
 
 def _write(text: str) -> None:
     """Put a line in the place of the one that is there."""
-    sys.stderr.write(f"\r\x1b[2K{text}")
-    sys.stderr.flush()
+    with contextlib.suppress(Exception):
+        sys.stderr.write(f"\r\x1b[2K{text}")
+        sys.stderr.flush()

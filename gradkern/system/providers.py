@@ -15,7 +15,7 @@ from types import MappingProxyType
 from gradkern.call import HOST
 from gradkern.system import driver
 
-__all__ = ["PROVIDERS", "Provider", "device_kind", "unavailable"]
+__all__ = ["PROVIDERS", "Provider", "device_kind", "missing", "unavailable"]
 
 
 def _nothing() -> None:
@@ -96,10 +96,16 @@ def unavailable(provider: str) -> str | None:
     record = PROVIDERS.get(provider)
     if record is None:
         return "this version of gradkern does not have it"
-    missing = [name for name in record.packages if not _installed(name)]
-    if missing:
-        return f"{', '.join(missing)} not installed ({_remedy([record.packages[name] for name in missing])})"
-    return record.why_not()
+    return missing(provider) or record.why_not()
+
+
+def missing(provider: str) -> str | None:
+    """The packages that a provider lacks, with the remedy; None where they are all there."""
+    packages = PROVIDERS[provider].packages
+    lacking = [name for name in packages if not _installed(name)]
+    if not lacking:
+        return None
+    return f"{', '.join(lacking)} not installed ({_remedy([packages[name] for name in lacking])})"
 
 
 def _remedy(names: list[str]) -> str:

@@ -392,3 +392,28 @@ def test_an_interrupt_is_one_line_and_exit_code_130(arguments: list[str], second
     out, err = process.communicate(timeout=200)
     assert (process.returncode, err) == (130, "gradkern: interrupted\n")
     assert "plans in" not in out
+
+
+# --- without the packages for CUDA -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", [["cuda"], ["numba_cuda"], ["cuda", "numba_cuda", "nvidia"]])
+@pytest.mark.parametrize("more", [[], ["--refresh"], ["--jobs", "2", "pack"]])
+def test_to_build_a_pack_without_the_packages_for_cuda_says_which_and_how_to_get_them(
+    missing: list[str], more: list[str], tmp_path: Path
+) -> None:
+    """In a process that has imported none of them."""
+    code = (
+        f"import sys; sys.path[:0] = {str(ROOT)!r},; sys.modules.update(dict.fromkeys({missing}))\n"
+        f"from gradkern.cli import main; sys.exit(main(['pack', 'build', '--arch', 'sm_90', *{more}]))"
+    )
+    environment = {**os.environ, "GRADKERN_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env=environment, cwd=tmp_path, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("gradkern pack build: ")
+    assert " not installed (pip install 'gradkern[cu1" in said
+    assert list(tmp_path.iterdir()) == []

@@ -209,15 +209,18 @@ def test_a_cache_that_is_not_trusted_or_not_gradkerns_is_a_problem(
     cpu.chmod(0o777)
     text = f"{cuda} is not used: it is not gradkern's: it has 'theirs' and no CACHEDIR.TAG of gradkern"
     assert list(check_cache()) == [
-        problem("cache", f"{cpu} is not used: other users may write it", "gradkern cache clear", folder=str(cpu)),
+        problem("cache", f"{cpu} is not used: other users may write it", f"chmod go-w {cpu}", folder=str(cpu)),
         problem("cache", text, "export GRADKERN_CACHE_DIR=FOLDER", folder=str(cuda)),
     ]
 
 
 def test_a_folder_of_nobodys_home_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADKERN_CACHE_DIR", "~nobody-of-this-name/kernels")
-    (found,) = check_cache()
-    assert found.text.startswith("no folder is known: GRADKERN_CACHE_DIR is '~nobody-of-this-name/kernels': ")
+    folder = "~nobody-of-this-name/kernels"
+    text = f"{folder} cannot be written: the home folder is not known; what is not there is compiled anew in every"
+    assert list(check_cache()) == [
+        problem("cache", f"{text} process", "export GRADKERN_CACHE_DIR=FOLDER", folder=folder)
+    ]
 
 
 # --- packs -----------------------------------------------------------------------------------------------------------

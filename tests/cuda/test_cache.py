@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-import warnings
 import weakref
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -75,8 +74,7 @@ def test_a_bad_entry_is_rebuilt_with_one_warning(folder: Path, damage: str) -> N
 def test_an_unwritable_cache_still_gives_the_kernel(folder: Path) -> None:
     folder.parent.mkdir(exist_ok=True)
     folder.write_text("a file where the folder should be")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with pytest.warns(RuntimeWarning, match="cannot be written: File exists"):
         assert cache.fetch("key", lambda: KERNEL) == KERNEL
 
 

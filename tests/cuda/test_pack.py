@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
+import tracemalloc
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +126,96 @@ def test_a_pack_that_says_something_else_of_itself_is_refused() -> None:
     for said in (b"{}", b"[]", b"nonsense", b'{"capability": 90}'):
         with pytest.raises(ValueError, match="what it says of itself"):
             pack.about_of(said)
+
+
+SAID: dict[str, Any] = {
+    "an infinite capability": {"capability": [float("inf"), 0]},
+    "a capability that is no number": {"capability": [float("nan"), 0]},
+    "a negative capability": {"capability": [-9, -3]},
+    "a minor number that a name has no room for": {"capability": [9, 10]},
+    "a capability of fractions": {"capability": [9.5, 0.5]},
+    "a capability of booleans": {"capability": [True, False]},
+    "a capability of texts": {"capability": ["9", "0"]},
+    "a capability of three numbers": {"capability": [9, 0, 0]},
+    "a capability of zero": {"capability": [0, 0]},
+    "kernels as a text": {"kernels": "5"},
+    "infinitely many kernels": {"kernels": float("inf")},
+    "PTX as a number": {"ptx": 1},
+    "a list as its version": {"gradkern": []},
+    "sources that are no text": {"sources": None},
+    "calls that are no text": {"calls": {}},
+    "something else": {"more": 1},
+}
+
+
+@pytest.mark.parametrize("what", SAID)
+def test_what_a_pack_says_of_itself_is_of_the_right_kind(folder: Path, what: str) -> None:
+    said = json.dumps({**asdict(about()), **SAID[what]}).encode()
+    with pytest.raises(ValueError, match="what it says of itself"):
+        pack.about_of(said)
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"capability": ' * 200 + b"1" + b"}" * 200])
+def test_what_a_pack_says_of_itself_is_not_nested_deeply(text: bytes) -> None:
+    with pytest.raises(ValueError, match="what it says of itself lacks or has too much: it is nested"):
+        pack.about_of(text)
+
+
+def with_stored(stored: bytes, length: int) -> bytes:
+    """A pack of one kernel that is stored as these bytes and said to have so many; all digests fit."""
+    said = json.dumps({**asdict(about()), "kernels": 1}).encode()
+    offset = pack._START.size + len(said) + pack._RECORD.size
+    key = bytes.fromhex(spec_of(0).digest)
+    head = said + pack._RECORD.pack(key, hashlib.sha256(stored).digest(), offset, len(stored), length)
+    return pack._START.pack(pack._MAGIC, hashlib.sha256(head).digest(), len(said), 1) + head + stored
+
+
+PACKED = kernel_of(0).packed()
+STREAM = zlib.compress(PACKED)
+STORED: dict[str, tuple[bytes, int]] = {
+    "no stream": (b"no stream of zlib's", 100),
+    "nothing": (b"", 100),
+    "a stream that is cut off": (STREAM[:-10], len(PACKED)),
+    "a stream without its check": (STREAM[:-4], len(PACKED)),
+    "a stream with a wrong check": (STREAM[:-1] + bytes([STREAM[-1] ^ 1]), len(PACKED)),
+    "one byte more than is said": (STREAM, len(PACKED) - 1),
+    "one byte less than is said": (STREAM, len(PACKED) + 1),
+    "much more than is said": (zlib.compress(bytes(1 << 22)), 100),
+    "more than a kernel has": (zlib.compress(bytes(1 << 22)), 0xFFFFFFFF),
+    "no bytes": (zlib.compress(b""), 0),
+    "no kernel": (zlib.compress(b"\2\0\0\0[]"), 6),
+    "a header that is nested": (zlib.compress((100_000).to_bytes(4, "little") + b"[" * 100_000), 100_004),
+}
+
+
+@pytest.mark.parametrize("what", STORED)
+def test_a_kernel_that_is_not_what_the_head_says_is_refused(folder: Path, what: str) -> None:
+    """Whoever wrote the pack: the digests fit. A call goes on without it."""
+    path = put(folder, with_stored(*STORED[what]))
+    with pytest.raises(ValueError, match="kernel"):
+        Pack(path).read(spec_of(0).digest)
+    with pytest.raises(ValueError, match="kernel"):
+        packs.read(path)
+    with pytest.warns(RuntimeWarning, match="is not used: .*kernel"):
+        assert packs.find(spec_of(0)) is None
+
+
+def test_a_kernel_of_exactly_the_bytes_that_are_said_is_read(folder: Path) -> None:
+    put(folder, with_stored(STREAM, len(PACKED)))
+    assert packs.find(spec_of(0)) == kernel_of(0)
+
+
+def test_what_a_kernel_unpacks_to_is_bounded(folder: Path) -> None:
+    """512 KiB that make 512 MiB."""
+    squeezed = zlib.compressobj(9)
+    stored = b"".join(squeezed.compress(bytes(1 << 20)) for _ in range(512)) + squeezed.flush()
+    path = put(folder, with_stored(stored, 1 << 16))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="has not the 65536 bytes"):
+        Pack(path).read(spec_of(0).digest)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1 << 22
 
 
 # --- where packs are looked for --------------------------------------------------------------------------------------

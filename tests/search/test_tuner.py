@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import time
-import warnings
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
@@ -147,8 +146,7 @@ def test_without_a_search_too_a_workspace_that_cannot_be_had_means_another_candi
 
 def test_a_folder_that_cannot_be_written_is_no_obstacle(look, folder):
     folder.write_text("a file where the folder should be")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with pytest.warns(RuntimeWarning, match="cannot be written: File exists"):
         assert look(task((A, B))).candidate is B
 
 

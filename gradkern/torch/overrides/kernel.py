@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,6 +15,7 @@ from gradkern.dispatch.run import dry_plan_for, plan_for
 from gradkern.errors import GradkernError, ProviderError
 from gradkern.policy import DEFAULT, searching
 from gradkern.system import locks
+from gradkern.system.notice import warn
 from gradkern.torch.flags import policy_of
 from gradkern.torch.overrides.options import Options
 from gradkern.torch.overrides.override import Override
@@ -236,7 +236,7 @@ class Kernel:
         text = f"gradkern: {self.translation.name} of {signature.text} is left to PyTorch: {reason}"
         if how == "raise":
             raise ProviderError(text)
-        warnings.warn(text, RuntimeWarning, stacklevel=4)
+        warn(text, stacklevel=4)
 
 
 class Forgotten:
