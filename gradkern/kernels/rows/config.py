@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from gradkern.cuda.device_code.columns import ITEMSIZE, up
 from gradkern.kernels.rows.problem import RowsProblem, RowsTypes
 
-__all__ = ["RowsConfig", "configs"]
+__all__ = ["BARRIER", "RowsConfig", "configs"]
+
+BARRIER = 8  # bytes of a transaction barrier
 
 HELD_WORDS = 32  # of 4 bytes, of all inputs, that a thread keeps from the sums to the results
 _MOST_BYTES = 64  # of one input: it computes with all at once
@@ -26,7 +28,7 @@ class RowsConfig:
               whole warps
     teams     without `inner`, rows of a block, each with its own lanes; with it, threads that share a row
     vectors   of a thread, from all inputs, all under way at once
-    cluster   blocks that share a row, without `inner`: from compute capability 9.0 on
+    cluster   blocks that share a row, from compute capability 9.0 on; with `inner` no more than teams
     held      the vectors stay in registers from the sums to the results; else a row is read again for every pass
     shifted   as in RowsProblem
     inner     there is `inner`
@@ -56,24 +58,36 @@ class RowsConfig:
 
     @property
     def slots(self) -> int:
-        """Partial sums of a row that go through shared memory: one for each warp that has a part of it."""
+        """Warps that have a part of a row: of a block, or without `inner` of a cluster."""
         if self.inner:
             return self.threads // max(32, self.lanes)
         return self.cluster * self.lanes // 32 if self.lanes > 32 or self.cluster > 1 else 1
 
+    def cluster_bytes(self, types: RowsTypes) -> int:
+        """What the blocks of a cluster send to each of them, for one reduction."""
+        pair = 2 * ITEMSIZE[types.compute]
+        return self.cluster * self.lanes * self.width * pair if self.inner else self.slots * pair
+
+    def partial_bytes(self, types: RowsTypes) -> int:
+        """Shared memory for the partial sums of one reduction: of warps, and of a cluster's blocks."""
+        of_clusters = self.cluster_bytes(types) if self.cluster > 1 else 0
+        if not self.inner:
+            return of_clusters or (self.slots > 1) * self.slots * 2 * ITEMSIZE[types.compute]
+        values = (2 if types.pairs else 1) * self.slots * self.lanes * self.width
+        return of_clusters + (self.slots > 1) * up(values * ITEMSIZE[types.compute], 16)
+
+    def partial_at(self, types: RowsTypes, number: int) -> int:
+        """Where those of a reduction begin, behind the barriers of clusters."""
+        return 2 * BARRIER + number * self.partial_bytes(types)
+
     def shared_bytes(self, types: RowsTypes) -> int:
-        """Of a block: the partial sums of every reduction, without `inner` behind the barriers of clusters."""
-        if self.slots == 1:
-            return 0
-        each = self.slots * 2 * ITEMSIZE[types.compute]
-        if self.inner:
-            return types.reductions * each * self.lanes * self.width // (1 if types.pairs else 2)
-        return 16 + types.reductions * each
+        """Of a block."""
+        return self.partial_at(types, types.reductions) if self.partial_bytes(types) else 0
 
 
 def configs(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[RowsConfig]:
     """The configs to try, best first; the first is right for every device of the capability."""
-    yield from (_inner(problem) if problem.inner else _neighbours(problem, capability))
+    yield from (_inner(problem, capability) if problem.inner else _neighbours(problem, capability))
 
 
 def _most_vectors(problem: RowsProblem) -> int:
@@ -127,7 +141,7 @@ def _part_of_warp(vectors: int, most: int) -> tuple[int, int]:
     return lanes, places // lanes
 
 
-def _inner(problem: RowsProblem) -> Iterator[RowsConfig]:
+def _inner(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[RowsConfig]:
     """Half a line of memory for each place of a row at least, as long as a block's threads hold a row so; then less."""
     most, item = _most_vectors(problem), max(map(_itemsize, problem.types.inputs))
     widest = 1 << max(0, -(-problem.inner // problem.width) - 1).bit_length()  # as many lanes have something to do
@@ -138,14 +152,16 @@ def _inner(problem: RowsProblem) -> Iterator[RowsConfig]:
             if half_line <= lanes and problem.columns <= teams * most and teams * min(lanes, widest) == threads:
                 vectors = -(-problem.columns // teams)
                 yield _of_inner(problem, min(lanes, widest), teams, vectors)
-    for lanes in (half_line // 2, half_line // 4):
-        if lanes and problem.columns <= _MOST_THREADS // lanes * most:
-            yield _of_inner(problem, lanes, _MOST_THREADS // lanes, most)
+    if capability >= (9, 0):
+        for cluster in (2, 4, 8):
+            teams = _MOST_THREADS // half_line
+            if problem.columns <= cluster * teams * most:
+                yield _of_inner(problem, half_line, teams, -(-problem.columns // (cluster * teams)), cluster)
     yield replace(_of_inner(problem, half_line, _MOST_THREADS // half_line, most), held=False)
 
 
-def _of_inner(problem: RowsProblem, lanes: int, teams: int, vectors: int) -> RowsConfig:
-    return RowsConfig(problem.width, lanes, teams, vectors, inner=True)
+def _of_inner(problem: RowsProblem, lanes: int, teams: int, vectors: int, cluster: int = 1) -> RowsConfig:
+    return RowsConfig(problem.width, lanes, teams, vectors, cluster, inner=True)
 
 
 def _itemsize(dtype: str) -> int:

@@ -14,19 +14,20 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.rows.access import Reduction, RowArithmetic, vector_access
 from gradkern.kernels.rows.config import RowsConfig
 from gradkern.kernels.rows.problem import RowsTypes
+from gradkern.kernels.rows.totals import cluster_barriers, over_teams
 
 __all__ = ["inner_kernel"]
 
 
 def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic) -> Callable[..., None]:
     """The kernel, as a function that Numba compiles with every argument (problem.ARGUMENTS) an int64."""
-    WIDTH, LANES, TEAMS, VECTORS, HELD = config.width, config.lanes, config.teams, config.vectors, config.held
+    WIDTH, LANES, TEAMS, VECTORS, CLUSTER = config.width, config.lanes, config.teams, config.vectors, config.cluster
+    HELD, STEP = config.held, config.teams * config.cluster
     WORDS = sum(max(1, WIDTH * ITEMSIZE[each] // 4) for each in types.inputs)
     I0, I1, I2 = (ITEMSIZE[each] for each in (*types.inputs, *types.inputs[:1] * 2)[:3])
     O0, O1 = (ITEMSIZE[each] for each in (*types.outputs, *types.outputs[:1])[:2])
@@ -39,14 +40,15 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
     finish, compute = arithmetic.finish, arithmetic.map
     first_reduction, second_reduction = arithmetic.reductions[0], arithmetic.reductions[-1]
     load, unpack, store, _, load_parameters, load_scalars, store_results = vector_access(types, WIDTH, False, 1)
-    combine_first = _over_teams(types, config, first_reduction, 0)
-    combine_second = _over_teams(types, config, second_reduction, 1)
+    combine_first = over_teams(types, config, first_reduction, 0)
+    combine_second = over_teams(types, config, second_reduction, 1)
+    begin_cluster = cluster_barriers(types, config)
 
     @device_function
     def load_vectors(words: Any, place: int, last: int, a0: int, a1: int, a2: int, s0: int, s1: int, s2: int) -> None:
         """A place beyond the row's last element repeats it."""
         for j in range(VECTORS):
-            n = int64(min(int64(place + j * TEAMS), last))
+            n = int64(min(int64(place + j * STEP), last))
             load(words, j * WORDS, a0 + n * s0, a1 + n * s1, a2 + n * s2)
 
     def reducing(reduction: Reduction) -> Callable[..., None]:
@@ -61,7 +63,7 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
             x, p, q = cuda.local.array(3, FLOAT), cuda.local.array(3, FLOAT), cuda.local.array(R, FLOAT)
             own = cuda.local.array(4, FLOAT)
             for j in range(VECTORS):
-                n = int64(place + j * TEAMS)
+                n = int64(place + j * STEP)
                 unpack(x0, x1, x2, words, j * WORDS)
                 if PARAMETERS > 0:
                     load_parameters(q0, q1, q2, p0, p1, p2, n, last)
@@ -110,7 +112,7 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
             for n in range(HELD_WORDS):
                 words[n] ^= zero
         for j in range(VECTORS):
-            n = int64(place + j * TEAMS)
+            n = int64(place + j * STEP)
             unpack(x0, x1, x2, words, j * WORDS)
             if PARAMETERS > 0:
                 load_parameters(q0, q1, q2, p0, p1, p2, n, last)
@@ -141,8 +143,14 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
         thread = int32(cuda.threadIdx.x)
         team = int32(thread // LANES)
         lane = int32(thread - team * LANES)
-        matrix = i.quotient(int32(cuda.blockIdx.x), int32(slices))
-        slice_ = int32(cuda.blockIdx.x - matrix * slices)
+        block, rank = int32(cuda.blockIdx.x), int32(0)
+        if CLUSTER > 1:
+            rank = i.cluster_rank()
+            block = int32(block // CLUSTER)
+            begin_cluster(thread)
+        matrix = i.quotient(block, int32(slices))
+        slice_ = int32(block - matrix * slices)
+        begin = int64(rank * TEAMS + team)  # this thread's first place of a row
         column = int64(slice_) * (LANES * WIDTH) + lane * WIDTH
         inside = column < inner
         column = min(column, inner - WIDTH)
@@ -157,7 +165,7 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
         totals, r = cuda.local.array(4 * WIDTH, FLOAT), cuda.local.array(R * WIDTH, FLOAT)
         first, second = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         own, q = cuda.local.array(4, FLOAT), cuda.local.array(R, FLOAT)
-        load_vectors(words, team, last, a0, a1, a2, in_0_step, in_1_step, in_2_step)
+        load_vectors(words, begin, last, a0, a1, a2, in_0_step, in_1_step, in_2_step)
         if SCALARS > 0:
             for e in range(WIDTH):
                 load_scalars(q, s_0, s_1, int64(matrix) * inner + column + e)
@@ -165,27 +173,27 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
                     r[e * R + k] = q[k]
 
         clear_first(first, second)
-        place = int64(team)
+        place = begin
         while True:
             reduce_first(first, second, totals, words, place, last, r, p_0, p_1, p_2)
-            place += VECTORS * TEAMS
-            if HELD or place - team > last:
+            place += VECTORS * STEP
+            if HELD or place - begin > last:
                 break
             load_vectors(words, place, last, a0, a1, a2, in_0_step, in_1_step, in_2_step)
-        combine_first(first, second, thread, team, lane)
+        combine_first(first, second, thread, team, lane, rank)
         for e in range(WIDTH):
             totals[4 * e], totals[4 * e + 1] = first[e], second[e]
         if REDUCTIONS > 1:
             clear_second(first, second)
-            place = int64(team)
+            place = begin
             while True:
                 if not HELD:
                     load_vectors(words, place, last, a0, a1, a2, in_0_step, in_1_step, in_2_step)
                 reduce_second(first, second, totals, words, place, last, r, p_0, p_1, p_2)
-                place += VECTORS * TEAMS
-                if HELD or place - team > last:
+                place += VECTORS * STEP
+                if HELD or place - begin > last:
                     break
-            combine_second(first, second, thread, team, lane)
+            combine_second(first, second, thread, team, lane, rank)
             for e in range(WIDTH):
                 totals[4 * e + 2], totals[4 * e + 3] = first[e], second[e]
         for e in range(WIDTH):
@@ -196,62 +204,19 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
             finish(own, q, FLOAT(columns))
             for k in range(4):
                 totals[4 * e + k] = own[k]
-            if RESULTS > 0 and inside and team == 0:
+            if RESULTS > 0 and inside and begin == 0:
                 store_results(r_0, r_1, own, int64(matrix) * inner + column + e)
 
         if OUTPUTS > 0:
-            place = int64(team)
+            place = begin
             while True:
                 if not HELD:
                     load_vectors(words, place, last, a0, a1, a2, in_0_step, in_1_step, in_2_step)
                 write_vectors(
                     totals, words, place, last, r, p_0, p_1, p_2, b0, b1, out_0_step, out_1_step, inside, int32(zero)
                 )
-                place += VECTORS * TEAMS
-                if HELD or place - team > last:
+                place += VECTORS * STEP
+                if HELD or place - begin > last:
                     break
 
     return kernel
-
-
-def _over_teams(types: RowsTypes, config: RowsConfig, reduction: Reduction, number: int) -> Callable[..., None]:
-    """The device function combine(first, second, thread, team, lane): those of all threads that share rows.
-    number: of the reduction.
-    """
-    WIDTH, LANES, SLOTS, PAIRS = config.width, config.lanes, config.slots, types.pairs
-    FLOATS = WIDTH * ITEMSIZE[types.compute]  # bytes of one value of a thread's rows
-    AT = number * (2 if PAIRS else 1) * SLOTS * LANES * FLOATS
-    DOUBLE, FLOAT = types.compute == "float64", float64 if types.compute == "float64" else float32
-    combine, (NONE, NOTHING) = reduction.combine, reduction.identity
-    shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
-    store_values, load_values = i.storer("shared", types.compute, WIDTH), i.loader("shared", types.compute, WIDTH)
-
-    @device_function
-    def over_teams(first: Any, second: Any, thread: int, team: int, lane: int) -> None:
-        distance = int32(LANES)
-        while distance < 32:
-            for e in range(WIDTH):
-                more, other = shuffle_xor(first[e], distance), second[e]
-                if PAIRS:
-                    other = shuffle_xor(second[e], distance)
-                first[e], second[e] = combine(first[e], second[e], more, other)
-            distance = int32(distance * 2)
-        if SLOTS > 1:
-            more, other = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-            at = i.shared_memory() + AT + lane * FLOATS
-            slot = int32(thread // 32) if LANES < 32 else team
-            if LANES >= 32 or thread % 32 < LANES:
-                store_values(at + slot * (LANES * FLOATS), first)
-                if PAIRS:
-                    store_values(at + (SLOTS + slot) * (LANES * FLOATS), second)
-            wait_for_block()
-            for e in range(WIDTH):
-                first[e], second[e] = FLOAT(NONE), FLOAT(NOTHING)
-            for each in range(SLOTS):
-                load_values(more, at + each * (LANES * FLOATS))
-                if PAIRS:
-                    load_values(other, at + (SLOTS + each) * (LANES * FLOATS))
-                for e in range(WIDTH):
-                    first[e], second[e] = combine(first[e], second[e], more[e], other[e])
-
-    return over_teams

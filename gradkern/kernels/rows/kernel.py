@@ -18,12 +18,12 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.rows.access import Reduction, RowArithmetic, vector_access
 from gradkern.kernels.rows.config import RowsConfig
 from gradkern.kernels.rows.problem import RowsTypes
+from gradkern.kernels.rows.totals import cluster_barriers, identity_of, over_row
 
 __all__ = ["rows_kernel"]
 
@@ -45,11 +45,11 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
     load, unpack, store, store_some, load_parameters, load_scalars, store_results = vector_access(
         types, WIDTH, not SHIFTED, WIDTH
     )
-    begin_cluster = _begin_cluster(types, config, REDUCTIONS)
+    begin_cluster = cluster_barriers(types, config)
     first_reduction, second_reduction = arithmetic.reductions[0], arithmetic.reductions[-1]
-    combine_first = _over_row(types, config, first_reduction, 0)
-    combine_second = _over_row(types, config, second_reduction, 1)
-    first_identity, second_identity = _identity(types, first_reduction), _identity(types, second_reduction)
+    combine_first = over_row(types, config, first_reduction, 0)
+    combine_second = over_row(types, config, second_reduction, 1)
+    first_identity, second_identity = identity_of(types, first_reduction), identity_of(types, second_reduction)
 
     @device_function
     def load_vectors(words: Any, first: int, last: int, a0: int, a1: int, a2: int) -> None:
@@ -68,7 +68,7 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
         return start, low, high
 
     def reducing(reduction: Reduction) -> Callable[..., Any]:
-        terms, combine, identity = reduction.terms, reduction.combine, _identity(types, reduction)
+        terms, combine, identity = reduction.terms, reduction.combine, identity_of(types, reduction)
 
         @device_function
         def reduce_vectors(
@@ -224,93 +224,3 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
                     break
 
     return kernel
-
-
-def _identity(types: RowsTypes, reduction: Reduction) -> Callable[[], Any]:
-    FIRST, SECOND = reduction.identity
-    FLOAT = float64 if types.compute == "float64" else float32
-
-    @device_function
-    def identity() -> Any:
-        return FLOAT(FIRST), FLOAT(SECOND)
-
-    return identity
-
-
-# A block's shared memory: a transaction barrier for each reduction of a cluster, and the pairs of its warps.
-_BARRIER, _PAIRS_AT = 8, 16
-
-
-def _begin_cluster(types: RowsTypes, config: RowsConfig, reductions: int) -> Callable[[int], None]:
-    """The device function begin(thread), before any block of the cluster sends to another."""
-    BYTES = config.slots * 2 * ITEMSIZE[types.compute]
-
-    @device_function
-    def begin(thread: int) -> None:
-        if thread == 0:
-            for k in range(reductions):
-                i.transaction_barrier_init(i.shared_memory() + k * _BARRIER, 1)
-            i.transaction_barrier_fence()
-            for k in range(reductions):
-                i.arrive_and_expect(i.shared_memory() + k * _BARRIER, BYTES)
-        i.warp_barrier()
-        i.cluster_arrive()
-
-    return begin
-
-
-def _over_row(types: RowsTypes, config: RowsConfig, reduction: Reduction, number: int) -> Callable[..., Any]:
-    """The device function combine(first, second, thread, rank): those of all threads of a row, which all get the same.
-    number: of the reduction.
-    """
-    LANES, CLUSTER, SLOTS, PAIRS, WARPS = config.lanes, config.cluster, config.slots, types.pairs, config.lanes // 32
-    IN_WARP, SPREAD = min(LANES, 32), 1 << (min(SLOTS, 32) - 1).bit_length()
-    DOUBLE, PAIR = types.compute == "float64", 2 * ITEMSIZE[types.compute]
-    FLOAT, BARRIER_AT, AT = float64 if DOUBLE else float32, number * _BARRIER, _PAIRS_AT + number * SLOTS * PAIR
-    combine, identity = reduction.combine, _identity(types, reduction)
-    shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
-    send_pair = i.send_pair_double if DOUBLE else i.send_pair
-    store_pair, load_pair = i.storer("shared", types.compute, 2), i.loader("shared", types.compute, 2)
-
-    @device_function
-    def over_lanes(first: Any, second: Any, lanes: int) -> Any:
-        distance = int32(lanes // 2)
-        while distance > 0:
-            more, other = shuffle_xor(first, distance), second
-            if PAIRS:
-                other = shuffle_xor(second, distance)
-            first, second = combine(first, second, more, other)
-            distance = int32(distance // 2)
-        return first, second
-
-    @device_function
-    def over_row(first: Any, second: Any, thread: int, rank: int) -> Any:
-        first, second = over_lanes(first, second, IN_WARP)
-        if SLOTS > 1:
-            pair = cuda.local.array(2, FLOAT)
-            warp, warp_lane = int32(thread // 32), int32(thread % 32)
-            at = i.shared_memory() + AT
-            if CLUSTER > 1:
-                barrier = i.shared_memory() + BARRIER_AT
-                if number == 0:
-                    i.warp_barrier()
-                    i.cluster_wait()
-                if warp_lane < CLUSTER:
-                    to = i.peer_address(at + (rank * WARPS + warp) * PAIR, warp_lane)
-                    send_pair(to, first, second, i.peer_address(barrier, warp_lane))
-                i.wait_cluster(barrier, 0)
-            else:
-                if warp_lane == 0:
-                    pair[0], pair[1] = first, second
-                    store_pair(at + warp * PAIR, pair)
-                wait_for_block()
-            first, second = identity()
-            for slot in range(0, SLOTS, 32):
-                own = int32(slot + warp_lane % SPREAD)
-                if own < SLOTS:
-                    load_pair(pair, at + own * PAIR)
-                    first, second = combine(first, second, pair[0], pair[1])
-            first, second = over_lanes(first, second, SPREAD)
-        return first, second
-
-    return over_row

@@ -70,7 +70,7 @@ def sizes_of(problem: RowsProblem, config: RowsConfig) -> tuple[int, dict[str, i
     grid, slices = -(-problem.rows // config.teams) * config.cluster, 1
     if problem.inner:
         slices = -(-problem.inner // (config.lanes * config.width))
-        grid = problem.rows * slices
+        grid = problem.rows * slices * config.cluster
     if grid >= 1 << 31:
         raise Refusal(f"{grid} blocks are more than a launch can have")
     numbers = {"rows": problem.rows, "columns": problem.columns, "inner": problem.inner, "slices": slices}

@@ -60,8 +60,9 @@ def test_every_config_fits_and_takes_every_element_once(
         grid, numbers = sizes_of(made, config)
         assert numbers.keys() < set(ARGUMENTS)
         if made.inner:
-            covered, of = config.teams * config.vectors, made.columns
-            assert grid == made.rows * -(-made.inner // (config.lanes * config.width))
+            covered, of = config.teams * config.vectors * config.cluster, made.columns
+            assert grid == made.rows * -(-made.inner // (config.lanes * config.width)) * config.cluster
+            assert config.cluster <= config.teams
             assert made.inner % config.width == 0
         else:
             covered, of = config.lanes * config.cluster * config.vectors, made.vectors

@@ -119,6 +119,13 @@ def test_an_inner_axis(shape: tuple[int, ...], dtype: str) -> None:
     check(SOFTMAX, shape, dtype, axis=1)
 
 
+@pytest.mark.parametrize("cluster", [2, 4])
+@pytest.mark.parametrize("lanes", [4, 32])
+def test_an_inner_axis_of_a_cluster(cluster: int, lanes: int) -> None:
+    check(SOFTMAX, (2, 150, 40), b, axis=1, lanes=lanes, teams=8, vectors=12, cluster=cluster)
+    check(LOG, (1, 33, 5), d, axis=1, lanes=lanes, teams=8, vectors=4, cluster=cluster)
+
+
 def test_an_inner_axis_that_is_read_again() -> None:
     check(LOG, (2, 150, 24), f, axis=1, lanes=4, teams=16, vectors=2, held=False)
 
