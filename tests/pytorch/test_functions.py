@@ -515,9 +515,9 @@ def test_accelerate_replaces_in_place_says_what_and_takes_it_back() -> None:
     model = block()
     state, expected, kinds = copy.deepcopy(model.state_dict()), step(model), [type(each) for each in model.modules()]
     done = accelerate(model)
-    assert done.replaced == {"1": "LinearGELU", "2": "FusedGELU"}
+    assert done.replaced == {"1": "Linear + GELU"}
     assert done.left == {"3.0": "it has no bias", "6": "its class is Strange"}
-    assert "1: LinearGELU" in str(done)
+    assert "1: Linear + GELU" in str(done)
     for one, other in zip(step(model), expected, strict=True):
         torch.testing.assert_close(one, other)
     assert list(model.state_dict()) == list(state)
@@ -526,7 +526,6 @@ def test_accelerate_replaces_in_place_says_what_and_takes_it_back() -> None:
     assert isinstance(model[1], nn.Linear)
     done.undo()
     assert [type(each) for each in model.modules()] == kinds
-    assert "approximate" not in model[1].__dict__
 
 
 def test_accelerated_models_are_copied_and_pickled() -> None:
@@ -550,7 +549,7 @@ def test_tied_weights_stay_tied_and_hooks_are_called() -> None:
     model[2].register_forward_hook(lambda *_: calls.append("between"))
     done = accelerate(model)
     assert model[2].weight is model[0].weight
-    assert done.left == {"2": "hooks look at what is between it and 3"}
+    assert done.left == {"2": "hooks look at what is between"}
     model(torch.randn(2, 8))
     assert calls == ["between"]
 
@@ -558,7 +557,7 @@ def test_tied_weights_stay_tied_and_hooks_are_called() -> None:
 def test_a_filter_chooses() -> None:
     model = nn.Sequential(block(), block())
     done = accelerate(model, lambda module, name: not name.startswith("1"))
-    assert set(done.replaced) == {"0.1", "0.2"}
+    assert set(done.replaced) == {"0.1"}
 
 
 def test_invertible_norms_on_request() -> None:
@@ -589,7 +588,7 @@ def test_autocast_leaves_float64_as_it_is(kind: str) -> None:
 
 def test_accelerate_leaves_alone_what_it_has_replaced() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.LayerNorm(4), nn.RMSNorm(4))
-    assert len(accelerate(model, autocast="input").replaced) == 4
+    assert len(accelerate(model, autocast="input").replaced) == 3
     assert str(accelerate(model, autocast="input")) == "gradkern.torch: 0 modules replaced, 0 left"
 
 
@@ -612,14 +611,15 @@ def test_accelerate_leaves_what_has_a_forward_of_its_own(place: int) -> None:
 def test_accelerate_looks_into_a_model_that_is_to_be_compiled() -> None:
     model: Any = torch.compile(nn.Sequential(nn.Linear(4, 4), nn.GELU()), backend="eager")
     done = accelerate(model)
-    assert (set(done.replaced), done.left) == ({"_orig_mod.0", "_orig_mod.1"}, {})
+    assert (done.replaced, done.left) == ({"_orig_mod.0": "Linear + GELU"}, {})
+    torch.testing.assert_close(model(torch.ones(2, 4)), model._orig_mod(torch.ones(2, 4)))
 
 
 def test_accelerate_leaves_what_hooks_of_the_backward_pass_look_at() -> None:
     model: Any = nn.Sequential(nn.Linear(4, 4), nn.GELU())
     seen: list[torch.Tensor] = []
     model[1].register_full_backward_hook(lambda _, of_input, __: seen.append(of_input[0]))
-    assert accelerate(model).left == {"0": "hooks look at what is between it and 1"}
+    assert accelerate(model).left == {"0": "hooks look at what is between"}
     x = torch.randn(3, 4)
     model(x).sum().backward()
     z = model[0](x).detach().requires_grad_()
@@ -635,9 +635,10 @@ def test_what_has_become_something_else_is_not_undone() -> None:
     norm.__class__ = type("Sharded", (kind,), {})
     with pytest.raises(RuntimeError, match=r"^undo: 2 is a Sharded by now; expected LayerNorm"):
         done.undo()
-    assert isinstance(model[0], LinearGELU)
+    assert type(model) is not nn.Sequential
     norm.__class__ = kind
     done.undo()
+    assert type(model) is nn.Sequential
     assert [type(each) for each in model] == [nn.Linear, nn.GELU, nn.LayerNorm]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections import Counter
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -18,11 +19,12 @@ from gradkern.torch.overrides.aten import TRANSLATIONS
 pytestmark = [pytest.mark.torch, pytest.mark.models, pytest.mark.thorough, pytest.mark.usefixtures("one_thread")]
 
 REPLACED = {
-    "torchvision convnext_tiny": {"LinearGELU": 18, "FusedGELU": 18, "Conv2d": 18},
-    "torchvision efficientnet_b0": {"BatchNorm2d": 33, "FusedSiLU": 33, "Conv2d": 16},
-    "torchvision resnet50": {"BatchNorm2d": 49, "FusedReLU": 1, "JoinedBottleneck": 16},
+    "torchvision convnext_tiny": {"Linear + GELU": 18, "Conv2d": 18},
+    "torchvision efficientnet_b0": {"BatchNorm2d + SiLU": 33, "Conv2d": 16},
+    "torchvision vit": {"Linear + GELU": 2},
+    "torchvision resnet50": {"BatchNorm2d + ReLU": 33, "BatchNorm2d + add + ReLU": 16},
     "timm convnext_atto": {"Conv2d": 12},
-    "timm efficientnet_b0": {"JoinedBatchNormAct2d": 33, "Conv2d": 16},
+    "timm efficientnet_b0": {"BatchNormAct2d with SiLU": 33, "Conv2d": 16},
 }
 LEFT = {
     "torchvision convnext_tiny": {"its class is LayerNorm2d": 5},
@@ -88,3 +90,46 @@ def test_a_model_from_elsewhere_has_pytorchs_gradients(name: str) -> None:
     done.undo()
     assert_same(gradients(model, x), expected)
     gradkern.torch.forget()
+
+
+SURGERY = {
+    "torch's SyncBatchNorm": torch.nn.SyncBatchNorm.convert_sync_batchnorm,
+    "timm's frozen": lambda model: import_module("timm.layers").freeze_batch_norm_2d(model),
+    "timm's frozen and back": lambda model: import_module("timm.layers").unfreeze_batch_norm_2d(
+        import_module("timm.layers").freeze_batch_norm_2d(model)
+    ),
+}
+
+
+@pytest.mark.parametrize("surgery", SURGERY)
+@pytest.mark.parametrize("name", ["torchvision resnet50", "torchvision efficientnet_b0", "timm efficientnet_b0"])
+def test_norms_that_are_replaced_in_an_accelerated_model_leave_its_results(name: str, surgery: str) -> None:
+    make, example = MODELS[name]
+    torch.manual_seed(0)
+    plain, x = make().double(), example()
+    model = copy.deepcopy(plain)
+    assert gradkern.torch.accelerate(model).replaced
+    model, plain = (SURGERY[surgery](each) for each in (model, plain))
+    if "Sync" in surgery:  # which is not trained on a CPU
+        torch.testing.assert_close(model.eval()(x), plain.eval()(x), rtol=0, atol=0)
+    else:
+        assert_same(gradients(model, x), gradients(plain, x))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.(script|trace|trace_method|script_method). is deprecated")
+@pytest.mark.parametrize("name", ["torchvision resnet50", "torchvision efficientnet_b0", "torchvision convnext_tiny"])
+def test_tracers_see_an_accelerated_model_as_it_was(name: str) -> None:
+    make, example = MODELS[name]
+    plain, x = make().double().eval(), example()
+    extraction: Any = import_module("torchvision.models.feature_extraction")
+    model = copy.deepcopy(plain)
+    assert gradkern.torch.accelerate(model).replaced
+    names = extraction.get_graph_node_names(model)
+    assert names == extraction.get_graph_node_names(plain)
+    middle = names[1][len(names[1]) // 2]
+    found, expected = (extraction.create_feature_extractor(each, [middle])(x) for each in (model, plain))
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    traced: Any = torch.jit.trace(model, (x,))
+    scripted: Any = torch.jit.script(model)
+    for each in (traced, scripted, model):
+        torch.testing.assert_close(each(x), plain(x), rtol=0, atol=0)

@@ -2,50 +2,38 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import pairwise
 
-import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import ArgumentError
 from gradkern.torch.functional.convolutions import is_depthwise
+from gradkern.torch.modules.joins import PATCHED, Joining, is_patched, joining, pairs
 from gradkern.torch.modules.layers import (
     Conv1d,
     Conv2d,
     Conv3d,
     InvertibleLayerNorm,
     LayerNorm,
-    LinearGELU,
     RMSNorm,
     known_autocast,
 )
-from gradkern.torch.modules.norm_joins import Join, joins
 from gradkern.torch.sync_batch_norm.module import SyncBatchNorm
 
 __all__ = ["Acceleration", "accelerate"]
 
 _CONVOLUTIONS: dict[type[nn.Module], type[nn.Module]] = {nn.Conv1d: Conv1d, nn.Conv2d: Conv2d, nn.Conv3d: Conv3d}
 _OURS = LayerNorm, RMSNorm, InvertibleLayerNorm
-_PATCHED = "a forward of its own has been put into it"
 Filter = Callable[[nn.Module, str], bool]
-
-
-class FusedGELU(nn.GELU):
-    """A GELU that the linear layer before it has done."""
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002  as its base class calls it
-        return input
 
 
 @dataclass
 class Acceleration:
     """What was replaced, and what was looked at and left, with the reason; by the names of the modules.
 
-    Printing it lists both; `undo` puts every class back.
+    Of a pair that is computed as one, such as "BatchNorm2d + ReLU", it is the name of the first. Printing it lists
+    both; `undo` puts every class back.
     """
 
     replaced: dict[str, str] = field(default_factory=dict)
@@ -67,8 +55,10 @@ class Acceleration:
         while self._before:
             module, _, kind, _, attributes = self._before.pop()
             module.__class__ = kind
-            for name in attributes:
+            for name, value in attributes.items():
                 module.__dict__.pop(name, None)
+                if value is not None:
+                    module.__dict__[name] = value
         self.replaced.clear()
 
     def __str__(self) -> str:
@@ -77,12 +67,23 @@ class Acceleration:
         lines += [f"  {name}: left, {why}" for name, why in self.left.items()]
         return "\n".join(lines)
 
-    def replace(self, module: nn.Module, name: str, kind: type[nn.Module], **attributes: object) -> None:
-        """Give the module another class, and these attributes, which are none of its parameters or buffers."""
-        self._before.append((module, name, type(module), kind, attributes))
+    def replace(
+        self,
+        module: nn.Module,
+        name: str,
+        kind: type[nn.Module],
+        what: Mapping[str, str] | None = None,
+        **attributes: object,
+    ) -> None:
+        """Give the module another class, and these attributes, which are none of its parameters or buffers.
+
+        what   what becomes something else by that, and what it becomes; by default the module
+        """
+        before: dict[str, object] = {name: vars(module).get(name) for name in attributes}
+        self._before.append((module, name, type(module), kind, before))
         module.__class__ = kind
         module.__dict__.update(attributes)
-        self.replaced[name] = kind.__name__
+        self.replaced |= what or {name: kind.__name__}
 
 
 def accelerate(
@@ -92,17 +93,24 @@ def accelerate(
     autocast: str | None = None,
     invertible: bool = False,
 ) -> Acceleration:
-    """Replace modules of a model in place, by changing their class: parameters, hooks, the keys of state_dict, tied
-    weights, deepcopy and pickle stay as they are.
+    """Change the class of modules of a model, in place: parameters, hooks, the keys of state_dict, tied weights,
+    deepcopy and pickle stay as they are.
 
-    Only modules whose class is exactly known, and only what `gradkern.torch.enable` cannot do. In an nn.Sequential
-    nn.Linear followed by nn.GELU becomes one function; so do nn.BatchNorm1d, 2d and 3d followed by nn.ReLU or nn.SiLU,
-    there and in subclasses that call their children as it does, as torchvision's ConvNormActivation; in torchvision's
-    ResNets the addition with them; and timm's BatchNormAct2d. Depthwise convolutions are gradkern's forward, too.
-    nn.SyncBatchNorm sends one message each way, see SyncBatchNorm; with autocast="input" layer norms and RMSNorms keep
-    16 bits under autocast, where PyTorch goes to float32 and back; with invertible=True layer norms keep their outputs
-    in place of their inputs, and under autocast the type of those: see `invertible_layer_norm` for when that saves
-    memory.
+    Only modules whose class is exactly known, and only what `gradkern.torch.enable` cannot do:
+
+    - in an nn.Sequential, and subclasses that call their children as it does, such as torchvision's ConvNormActivation,
+      nn.Linear followed by nn.GELU is computed as one, and in training nn.BatchNorm1d, 2d and 3d followed by nn.ReLU,
+      nn.LeakyReLU or nn.SiLU; in torchvision's ResNets with the addition between; and timm's BatchNormAct2d. The module
+      around the pair gets another class, which looks at every call at what it calls then: modules that were replaced,
+      as by a conversion to SyncBatchNorm, or hooked since are called as PyTorch calls them;
+    - depthwise convolutions are gradkern's forward, too;
+    - nn.SyncBatchNorm sends one message each way, see SyncBatchNorm;
+    - with autocast="input" layer norms and RMSNorms keep 16 bits under autocast, where PyTorch goes to float32;
+    - with invertible=True layer norms keep their outputs in place of their inputs, and under autocast the type of
+      those: see `invertible_layer_norm` for when that saves memory.
+
+    torch.fx and torch.jit.trace see the model as it was. torch.jit.script puts PyTorch's own modules into it, in place
+    of those that it has other classes of: script a copy.
 
     filter   of module and name, which to look at; by default all
 
@@ -119,21 +127,15 @@ def accelerate(
         if any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__):
             raise RuntimeError(f"accelerate: {name or 'the model'} is wrapped by fully_shard; accelerate before it")
     done = Acceleration()
-    places = Counter(id(child) for module in modules.values() for child in module._modules.values())
     for name, module in modules.items():
         if filter is not None and not filter(module, name):
             continue
-        if _is_patched(module):
+        if is_patched(module):
             if not type(module).__module__.startswith("torch._dynamo"):  # what torch.compile wraps a model in
-                done.left[name] = _PATCHED
+                done.left[name] = PATCHED
             continue
-        for join in joins(module, partial(_path, name)):
-            _apply(done, join, filter, places)
-        if type(module) is nn.Sequential:
-            for (first, linear), (second, gelu) in pairwise(module._modules.items()):
-                if places[id(linear)] == places[id(gelu)] == 1:
-                    _join(done, _path(name, first), linear, _path(name, second), gelu, filter)
-        elif type(module) is nn.LayerNorm:
+        _join(done, module, name, filter)
+        if type(module) is nn.LayerNorm:
             if invertible and module.weight is not None and module.bias is not None:
                 done.replace(module, name, InvertibleLayerNorm)
             elif invertible:
@@ -152,56 +154,23 @@ def accelerate(
     return done
 
 
-def _apply(done: Acceleration, join: Join, wanted: Filter | None, places: Counter[int]) -> None:
-    """Join what can be joined and is wanted; say why the rest is not."""
-    if wanted is not None and not all(wanted(module, name) for module, name, _, _ in join.parts):
-        return
-    why = join.obstacle
-    if any(places[id(module)] > 1 for module, _, _, _ in join.parts):
-        why = why or "a module of it is in several places"
-    if any(map(_is_hooked, join.inside)):
-        why = why or "hooks look at what is inside"
-    if any(_is_patched(each) for each in (*join.inside, *[module for module, _, _, _ in join.parts])):
-        why = why or _PATCHED
-    if why:
-        done.left[join.parts[0][1]] = why
-        return
-    for module, name, kind, attributes in join.parts:
-        done.replace(module, name, kind, **attributes)
-
-
-def _join(
-    done: Acceleration, first: str, linear: nn.Module, second: str, gelu: nn.Module, wanted: Filter | None
-) -> None:
-    """Make a linear layer and the GELU behind it one function, if they are exactly that."""
-    if not isinstance(linear, nn.Linear) or not isinstance(gelu, nn.GELU) or type(gelu) is FusedGELU:
-        return
-    if wanted is not None and not (wanted(linear, first) and wanted(gelu, second)):
-        return
-    others = [each for each in (linear, gelu) if type(each) not in (nn.Linear, nn.GELU)]
-    if others:
-        done.left[first] = f"with {second}: a class is {type(others[0]).__name__}"
-    elif linear.bias is None:
-        done.left[first] = "it has no bias"
-    elif _is_hooked(linear) or _is_hooked(gelu):
-        done.left[first] = f"hooks look at what is between it and {second}"
-    elif _is_patched(linear) or _is_patched(gelu):
-        done.left[first] = f"with {second}: {_PATCHED}"
-    else:
-        done.replace(linear, first, LinearGELU, approximate=gelu.approximate)
-        done.replace(gelu, second, FusedGELU)
-
-
-def _is_hooked(module: nn.Module) -> bool:
-    """Whether hooks are called with what goes into the module or comes out of it, either way."""
-    return bool(
-        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-    )
-
-
-def _is_patched(module: nn.Module) -> bool:
-    """Whether the module calls another forward than that of its class, as offloading libraries let it."""
-    return "forward" in vars(module)
+def _join(done: Acceleration, module: nn.Module, name: str, wanted: Filter | None) -> None:
+    """Let a module compute the pairs of its children as one that are wanted and can be; say why others cannot."""
+    joins = isinstance(module, Joining)
+    apart: set[str] = set(module.apart) if joins else set()
+    taken = {}
+    for first, second, what, obstacle in pairs(module):
+        path = _path(name, first)
+        if wanted is not None and not all(wanted(module.get_submodule(n), _path(name, n)) for n in (first, second)):
+            if not joins:
+                apart.add(first)
+        elif obstacle:
+            done.left[path] = obstacle
+        elif first in apart or not joins:
+            apart.discard(first)
+            taken[path] = what
+    if taken:
+        done.replace(module, name, joining(module), taken, apart=frozenset(apart))
 
 
 def _path(parent: str, child: str) -> str:

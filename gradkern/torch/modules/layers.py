@@ -9,10 +9,11 @@ from torch import nn  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import AttributeValueError
 from gradkern.torch.flags import is_autocast
-from gradkern.torch.functional.arguments import require_least, require_tensor
+from gradkern.torch.functional.arguments import require_least
 from gradkern.torch.functional.convolutions import batch_norm, conv1d, conv2d, conv3d
 from gradkern.torch.functional.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
 from gradkern.torch.functional.norm_activation import ACTIVATIONS, batch_norm_act, require_activation
+from gradkern.torch.tracers import Scriptable, as_pytorchs, traced
 
 __all__ = [
     "BatchNorm1d",
@@ -25,12 +26,14 @@ __all__ = [
     "LayerNorm",
     "LinearGELU",
     "RMSNorm",
+    "known_autocast",
+    "train_batch_norm",
 ]
 
 Tensor = torch.Tensor
 
 
-class LayerNorm(nn.LayerNorm):
+class LayerNorm(Scriptable, nn.LayerNorm):
     """nn.LayerNorm that takes input of 16 bits with parameters of float32.
 
     autocast   "input": under autocast too the result has the type of the input, where nn.LayerNorm's is float32; None:
@@ -44,7 +47,8 @@ class LayerNorm(nn.LayerNorm):
         self.autocast = known_autocast(type(self).__name__, autocast)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
-        require_tensor("LayerNorm", "input", input)
+        if not isinstance(input, Tensor):
+            return traced(self, input)
         kind = input.device.type
         if not is_autocast(kind):
             return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
@@ -57,7 +61,7 @@ class LayerNorm(nn.LayerNorm):
         return f"{super().extra_repr()}, autocast={self.autocast!r}"
 
 
-class RMSNorm(nn.RMSNorm):
+class RMSNorm(Scriptable, nn.RMSNorm):
     """nn.RMSNorm that takes input of 16 bits with a weight of float32; autocast is as in LayerNorm."""
 
     autocast: str | None = None
@@ -67,7 +71,8 @@ class RMSNorm(nn.RMSNorm):
         self.autocast = known_autocast(type(self).__name__, autocast)
 
     def forward(self, x: Tensor) -> Tensor:
-        require_tensor("RMSNorm", "x", x)
+        if not isinstance(x, Tensor):
+            return traced(self, x)
         kind = x.device.type
         if not is_autocast(kind):
             return rms_norm(x, self.normalized_shape, self.weight, self.eps)
@@ -80,7 +85,7 @@ class RMSNorm(nn.RMSNorm):
         return f"{super().extra_repr()}, autocast={self.autocast!r}"
 
 
-class InvertibleLayerNorm(nn.LayerNorm):
+class InvertibleLayerNorm(Scriptable, nn.LayerNorm):
     """nn.LayerNorm, with weight and bias, that keeps its output in place of its input: see invertible_layer_norm.
 
     least   how near to zero a weight may be: nearer ones act as if they were so far away from it
@@ -98,13 +103,15 @@ class InvertibleLayerNorm(nn.LayerNorm):
         self.least = least
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
+        if not isinstance(input, Tensor):
+            return traced(self, input)
         return invertible_layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps, self.least)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, least={self.least}"
 
 
-class LinearGELU(nn.Linear):
+class LinearGELU(Scriptable, nn.Linear):
     """nn.Linear with a bias, and GELU behind it.
 
     approximate   "none" or "tanh", as nn.GELU's
@@ -123,49 +130,57 @@ class LinearGELU(nn.Linear):
         self.approximate = approximate
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
+        if not isinstance(input, Tensor):
+            return traced(self, input)
         return linear_gelu(input, self.weight, self.bias, self.approximate)
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        raise TypeError(_no_script("LinearGELU"))
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, approximate={self.approximate!r}"
 
 
-class Conv1d(nn.Conv1d):
+class _Conv(Scriptable):
+    """What the convolutions share."""
+
+    function = staticmethod(conv1d)
+
+    def forward(self: Any, input: Tensor) -> Tensor:  # noqa: A002
+        return super().forward(input) if isinstance(input, Tensor) else traced(self, input)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _conv_forward(self: Any, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
+        if self.padding_mode == "zeros":
+            return self.function(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+        return super()._conv_forward(input, weight, bias)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class Conv1d(_Conv, nn.Conv1d):
     """nn.Conv1d with gradkern's gradients and, where it is depthwise and on a GPU, gradkern's forward pass.
 
     Padding by words or other values than zeros is PyTorch's.
     """
 
-    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
-        if self.padding_mode == "zeros":
-            return conv1d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)  # pyright: ignore[reportArgumentType]
-        return super()._conv_forward(input, weight, bias)
 
-
-class Conv2d(nn.Conv2d):
+class Conv2d(_Conv, nn.Conv2d):
     """nn.Conv2d with gradkern's gradients and, where it is depthwise and on a GPU, gradkern's forward pass.
 
     Padding by words or other values than zeros is PyTorch's.
     """
 
-    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
-        if self.padding_mode == "zeros":
-            return conv2d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)  # pyright: ignore[reportArgumentType]
-        return super()._conv_forward(input, weight, bias)
+    function = staticmethod(conv2d)
 
 
-class Conv3d(nn.Conv3d):
+class Conv3d(_Conv, nn.Conv3d):
     """nn.Conv3d with gradkern's gradients and, where it is depthwise and on a GPU, gradkern's forward pass.
 
     Padding by words or other values than zeros is PyTorch's.
     """
 
-    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
-        if self.padding_mode == "zeros":
-            return conv3d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)  # pyright: ignore[reportArgumentType]
-        return super()._conv_forward(input, weight, bias)
+    function = staticmethod(conv3d)
 
 
-class _BatchNorm:
+class _BatchNorm(Scriptable):
     """What the three batch norms share: nn.BatchNorm's forward pass around `batch_norm` and `batch_norm_act`.
 
     activation        "none", "relu", "leaky_relu" or "silu": what comes after the norm. It is part of the module, and
@@ -184,26 +199,40 @@ class _BatchNorm:
 
     def forward(self: Any, input: Tensor, residual: Tensor | None = None) -> Tensor:  # noqa: A002
         """The residual, of the shape of input, is added before the activation."""
+        if not isinstance(input, Tensor):
+            return traced(self, input, residual)
         joined = self.activation != "none" or residual is not None
         if not self.training or not self.affine or (joined and self.momentum is None):
             t = super().forward(input)  # pyright: ignore[reportAttributeAccessIssue]
             return ACTIVATIONS[self.activation](t if residual is None else t + residual, self.activation_alpha)
-        self._check_input_dim(input)
-        momentum = self.momentum
-        if self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-            if momentum is None:
-                momentum = 1.0 / float(self.num_batches_tracked)
-        statistics = (self.running_mean, self.running_var, self.weight, self.bias)
-        if not joined:
-            return batch_norm(input, *statistics, True, momentum or 0.0, self.eps)
-        how = self.activation, residual, self.activation_alpha
-        return batch_norm_act(input, *statistics, True, momentum, self.eps, *how)
+        return train_batch_norm(self, input, self.activation, self.activation_alpha, residual)
+
+    def __prepare_scriptable__(self: Any) -> nn.Module:
+        if self.activation != "none":
+            raise TypeError(_no_script(f"{type(self).__name__} with an activation"))
+        return as_pytorchs(self)
 
     def extra_repr(self: Any) -> str:
         alpha = f", activation_alpha={self.activation_alpha}" if self.activation == "leaky_relu" else ""
         own = super().extra_repr()  # pyright: ignore[reportAttributeAccessIssue]
         return f"{own}, activation={self.activation!r}{alpha}"
+
+
+def train_batch_norm(norm: Any, x: Tensor, activation: str, alpha: float, residual: Tensor | None) -> Tensor:
+    """What a batch norm of PyTorch's, with weight and bias, gives in training, the residual added and the activation
+    done; its statistics follow. Its momentum is a number, or there is neither residual nor activation.
+    """
+    norm._check_input_dim(x)
+    momentum, running = norm.momentum, (None, None)
+    if norm.track_running_stats:
+        running = norm.running_mean, norm.running_var
+        if norm.num_batches_tracked is not None:
+            norm.num_batches_tracked.add_(1)
+            if momentum is None:
+                momentum = 1.0 / float(norm.num_batches_tracked)
+    if activation == "none" and residual is None:
+        return batch_norm(x, *running, norm.weight, norm.bias, True, momentum or 0.0, norm.eps)
+    return batch_norm_act(x, *running, norm.weight, norm.bias, True, momentum, norm.eps, activation, residual, alpha)
 
 
 class BatchNorm1d(_BatchNorm, nn.BatchNorm1d):
@@ -216,6 +245,10 @@ class BatchNorm2d(_BatchNorm, nn.BatchNorm2d):
 
 class BatchNorm3d(_BatchNorm, nn.BatchNorm3d):
     """nn.BatchNorm3d whose gradients in training are gradkern's; with an activation and a residual, all in one."""
+
+
+def _no_script(name: str) -> str:
+    return f"torch.jit.script: PyTorch has no module that computes what gradkern.torch.{name} does; use torch.jit.trace"
 
 
 def known_autocast(name: str, autocast: Any) -> str | None:

@@ -23,10 +23,10 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 from gradkern.errors import ArgumentError, ShapeError
 from gradkern.torch.constants import filled
 from gradkern.torch.direct import Direct
-from gradkern.torch.functional.arguments import require_tensor
 from gradkern.torch.sync_batch_norm import steps
 from gradkern.torch.sync_batch_norm.exchange import added, gathered, reads_by_nvlink
 from gradkern.torch.sync_batch_norm.steps import Ways
+from gradkern.torch.tracers import traced
 
 __all__ = ["SyncBatchNorm"]
 
@@ -77,7 +77,8 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         self.symmetric_memory = _flag(symmetric_memory)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
-        require_tensor("SyncBatchNorm", "input", input)
+        if not isinstance(input, Tensor):
+            return traced(self, input)
         shape = input.shape
         if len(shape) < 2 or shape[1] != self.num_features or not shape[1]:
             raise ShapeError(_refused(tuple(shape), self.num_features))
