@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -11,11 +12,15 @@ import pytest
 
 pytest.importorskip("jax", reason="JAX is not installed: pip install 'gradkern[jax]'")
 
+from helpers.calls import run_any
 from helpers.tolerance import assert_close
+from helpers.toys import toy_arguments, toys
 
 import gradkern
 import gradkern.jax
 from gradkern.jax.foreign_call import foreign_call
+
+__all__ = ["toys"]
 
 jax: Any = import_module("jax")  # types are checked where it is not installed
 jnp: Any = import_module("jax.numpy")
@@ -205,3 +210,38 @@ def test_there_is_no_second_derivative() -> None:
     once = jax.grad(lambda x: (gradkern.jax.rms_norm(x, weight) ** 2).sum())
     with pytest.raises(ValueError, match="cannot be differentiated"):
         jax.grad(lambda x: once(x).sum())(x)
+
+
+# --- what contracts say that those above do not need -----------------------------------------------------------------
+
+
+def test_a_foreign_call_takes_integers_masks_and_inputs_on_the_host(toys: Any) -> None:
+    cases: list[tuple[str, str, dict[str, Any]]] = [
+        ("SoftmaxDropoutGrad", "dx", {"ratio": 0.25}),
+        ("SoftmaxDropoutGrad", "dx", {"ratio": 0.25, "training_mode": False}),
+        ("BitmaskDropoutGrad", "dx", {}),
+        ("GatherGrad", "dX", {}),
+    ]
+    for name, output, changes in cases:
+        given = toy_arguments(name, **changes)
+        arrays = {key: jnp.asarray(each) for key, each in given.items() if isinstance(each, np.ndarray)}
+        named = {key: each for key, each in given.items() if key not in arrays}
+        expected = getattr(run_any(name, **given), output)
+        like = jax.ShapeDtypeStruct(expected.shape, expected.dtype)
+        (found,) = jax.jit(partial(foreign_call, name, outputs={output: like}, **named))(arrays)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_foreign_call_takes_arrays_in_any_order(toys: Any) -> None:
+    given = toy_arguments("BatchScale")
+    like = jax.ShapeDtypeStruct(given["input"].shape, given["input"].dtype)
+    scales: dict[str, Any] = {"scale_0": 2.0, "scale_1": 3.0}
+    three, two = foreign_call("BatchScale", {"input": given["input"]}, {"output_1": like, "output_0": like}, **scales)
+    np.testing.assert_array_equal(two * 3, three * 2)
+
+
+def test_an_alias_leaves_jaxs_array_as_it_was(toys: Any) -> None:
+    total, value = jnp.ones(3, "float32"), jnp.ones(3, "float32")
+    add = lambda total: foreign_call("InPlaceAccumulator", {"old_sum": total, "value": value}, {"new_sum": total})[0]  # noqa: E731
+    assert add(total).tolist() == jax.jit(add)(total).tolist() == [2] * 3
+    assert total.tolist() == [1] * 3

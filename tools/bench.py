@@ -132,12 +132,15 @@ def _timed(
 
 def _overhead(name: Any, operator: Operator, types: Mapping[str, str], example: Example) -> Row:
     """What a warm call costs beyond the plan it executes, in microseconds: medians over batches of calls."""
-    inputs = tuple(inputs_of(operator, types, example, np.random.default_rng(0)).values())
-    attributes: dict[str, Any] = dict(example.attributes)
-    entry = gradkern.prepare(name, *inputs, **attributes)
-    buffers = tuple(each for each in gradkern.run(name, *inputs, **attributes) if each is not None)
-    whole = _batches(lambda: gradkern.run(name, *inputs, **attributes))
-    kernel = _batches(lambda: entry.plan(inputs, buffers, None))
+    arrays = inputs_of(operator, types, example, np.random.default_rng(0))
+    inputs, attributes = tuple(arrays.values()), dict[str, Any](example.attributes)
+    positional = inputs if all(each.memory == "device" for each in operator.inputs) else ()
+    given = attributes if positional else {**arrays, **attributes}
+    entry = gradkern.prepare(name, *positional, **given)
+    read = (*inputs, *[given[each] for each in entry.call.scalars])
+    buffers = tuple(each for each in gradkern.run(name, *positional, **given) if each is not None)
+    whole = _batches(lambda: gradkern.run(name, *positional, **given))
+    kernel = _batches(lambda: entry.plan(read, buffers, None))
     return {
         "operator": name,
         "types": dict(types),

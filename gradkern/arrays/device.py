@@ -95,7 +95,19 @@ def of_torch(value: Any, where: str) -> View:
     return View(Tensor(dtype, tuple(value.shape), strides, alignment(address)), address, kind.device, kind)
 
 
-_TORCH_TYPES = {"float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"}
+_TORCH_TYPES = {
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint32",
+    "bool",
+}
 
 
 class _Torch:

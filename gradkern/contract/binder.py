@@ -88,7 +88,7 @@ class Binder:
         for name, value in named.items():
             if name not in self._input_names:
                 attributes[name] = value
-            elif name in given:
+            elif given.get(name) is not None:
                 place = self.inputs.index(name) + 1
                 raise ArgumentError(f"{self.name}: input {name} is given twice, by name and as number {place}")
             else:

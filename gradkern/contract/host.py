@@ -38,14 +38,16 @@ class HostValue(NamedTuple):
 
 
 def host_values(
-    binder: Binder, arrays: tuple[Any, ...], attributes: dict[str, Any]
+    binder: Binder, arrays: tuple[Any, ...], attributes: dict[str, Any], complete: bool = True
 ) -> tuple[tuple[Any, ...], dict[str, Any], tuple[HostValue, ...]]:
     """The arrays with None in the place of each input on the host, the attributes with the numbers that are given for
     inputs of their name, and these inputs in contract order. Nothing waits for a device.
 
-    Raises a GradkernError for what is missing, is not on the host, or has no such values.
+    Raises a GradkernError for what is not on the host or has no such values; and for what is missing, of the other
+    inputs too, where the arrays are complete.
     """
-    binder.require(arrays, host=True)
+    if complete:
+        binder.require(arrays, host=True)
     left, found = list(arrays), list[HostValue]()
     for index, each in binder.host_inputs:
         value = arrays[index]

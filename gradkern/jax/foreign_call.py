@@ -46,13 +46,17 @@ def foreign_call(
     Inputs on the host are lists and numbers, among the attributes.
     """
     _register()
-    text = {"op": op, "inputs": [*inputs], "outputs": [*outputs], "attributes": attributes, "last": last}
-    results = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in outputs.values()]
-    places, wanted = {name: place for place, name in enumerate(inputs)}, [*outputs]
-    pairs = [pair for pair in binder_of(op).aliases if pair[0] in places and pair[1] in wanted]
+    binder = binder_of(op)
+    inputs = {name: inputs[name] for name in binder.inputs if name in inputs}  # a plan's order; jit sorts a mapping's
+    wanted = [name for name in binder.outputs if name in outputs]
+    text = {"op": op, "inputs": [*inputs], "outputs": wanted, "attributes": attributes, "last": last}
+    results = [jax.ShapeDtypeStruct(outputs[name].shape, outputs[name].dtype) for name in wanted]
+    places = {name: place for place, name in enumerate(inputs)}
+    pairs = [pair for pair in binder.aliases if pair[0] in places and pair[1] in wanted]
     aliases = {places[source]: wanted.index(name) for source, name in pairs}  # XLA copies what is still needed
     call = jax.ffi.ffi_call(_TARGET, results, vmap_method="sequential", input_output_aliases=aliases)
-    return call(*inputs.values(), call=json.dumps({**text, "policy": differences(current())}))
+    found = call(*inputs.values(), call=json.dumps({**text, "policy": differences(current())}))
+    return [found[wanted.index(name)] for name in outputs]
 
 
 # --- what XLA gives -----------------------------------------------------------------------------------------------
@@ -122,26 +126,28 @@ def _execute(platform: str, frame: Any) -> None:
     addresses = tuple(each.data or 0 for each in arrays)
     count = frame.args.size
     if platform == "cpu":
-        plan, tensors = _plan(call, described, HOST, None)
+        plan, tensors, scalars = _plan(call, described, HOST, None)
         views = tuple(map(_array, tensors, addresses))
-        plan.plan(views[:count], views[count:], None)
+        plan.plan(views[:count] + scalars, views[count:], None)
         return
     there = next((each for each in addresses if each), 0)
     if not there:  # all is empty
         return
     arrays_on_device: Any = import_module("gradkern.arrays.device")
     device = f"cuda:{arrays_on_device.device_of(there)}"
-    plan, _ = _plan(call, described, device, tuple(map(alignment, addresses)))
+    plan, _, scalars = _plan(call, described, device, tuple(map(alignment, addresses)))
     asked = _StreamGet(ctypes.sizeof(_StreamGet), None, frame.context, None)
     get = ctypes.CFUNCTYPE(_Pointer, ctypes.POINTER(_StreamGet))(frame.api[0].functions[_GET_STREAM])
     if get(ctypes.byref(asked)):
         raise RuntimeError("XLA gives no stream")
-    plan.plan(addresses[:count], addresses[count:], asked.stream or 0)
+    plan.plan(addresses[:count] + scalars, addresses[count:], asked.stream or 0)
 
 
 @lru_cache(maxsize=4096)
-def _plan(call: bytes, described: Any, device: str, alignments: Any) -> tuple[Any, tuple[Tensor, ...]]:
-    """The plan, and its arrays. alignments: None on the host, where nothing depends on them."""
+def _plan(
+    call: bytes, described: Any, device: str, alignments: Any
+) -> tuple[Any, tuple[Tensor, ...], tuple[bool | int | float, ...]]:
+    """The plan, its arrays, and its numbers. alignments: None on the host, where nothing depends on them."""
     said = json.loads(call)
     names = [*said["inputs"], *said["outputs"]]
     tensors = []
@@ -156,7 +162,7 @@ def _plan(call: bytes, described: Any, device: str, alignments: Any) -> tuple[An
     policy = Policy(**said["policy"])
     wanted = {"outputs": [*outputs], "out": outputs, "policy": policy, **said["attributes"]}
     made = plan_for(said["op"], inputs, device=device, **wanted)
-    return made, tuple(tensors)
+    return made, tuple(tensors), tuple(said["attributes"][name] for name in made.call.scalars)
 
 
 def _array(tensor: Tensor, address: int) -> np.ndarray:

@@ -12,6 +12,7 @@ from torch.autograd import forward_ad  # pyright: ignore[reportMissingImports]
 
 from gradkern.arrays.torch_guards import of_tensors
 from gradkern.contract.binder import AttributeKey, attribute_key
+from gradkern.contract.host import HostValue, host_key, host_values, scalars_of
 from gradkern.contract.request import Request, binder_of
 from gradkern.dispatch.operands import out_names
 from gradkern.dispatch.plan_cache import Row, plan_cache, shortcuts
@@ -64,11 +65,13 @@ def _in_force() -> Policy | None:
 class _Known:
     """Calls that are alike, and their plan, as long as the cache of plans has it. It keeps no tensor alive."""
 
-    __slots__ = ("_guard", "_kind", "_names", "_places", "_slot")
+    __slots__ = ("_guard", "_kind", "_names", "_places", "_scalars", "_slot")
 
-    def __init__(self, row: Row, places: tuple[int, ...], names: tuple[str, ...]) -> None:
+    def __init__(
+        self, row: Row, places: tuple[int, ...], names: tuple[str, ...], scalars: tuple[bool | int | float, ...]
+    ) -> None:
         self._guard, self._slot, self._kind = row
-        self._names, self._places = names, places
+        self._names, self._places, self._scalars = names, places, scalars
 
     @property
     def lives(self) -> bool:
@@ -95,14 +98,14 @@ class _Known:
             if not plan.disjoint(addresses, written):
                 return None
         plan_cache.use(self._slot)
-        return plan.execute(addresses, self._kind, out, written, None)
+        return plan.execute(addresses + self._scalars, self._kind, out, written, None)
 
 
 class Direct:
     """An operator of the registry, of whose outputs are computed those that are needed.
 
     What is traced or seen by a dispatch mode goes to torch.ops.gradkern, and so do tensors that only stand for others,
-    such as subclasses and those of function transforms.
+    such as subclasses and those of function transforms. Inputs on the host are numbers and lists, given as attributes.
 
     outputs   the contract's, from the first on
     searched  whether its kernels are chosen by a search, which heeds PyTorch's flags beside the policy in force
@@ -115,7 +118,8 @@ class Direct:
         self._binder = binder_of(name)
         self._padding = {n: (None,) * (len(self._binder.inputs) - n) for n in range(1, len(self._binder.inputs) + 1)}
         self._count = len(outputs)
-        self._asked: dict[Any, tuple[tuple[str, ...], dict[str, Any], AttributeKey]] = {}
+        self._on_host = {each.name for _, each in self._binder.host_inputs}
+        self._asked: dict[Any, tuple[tuple[str, ...], dict[str, Any], AttributeKey, tuple[HostValue, ...]]] = {}
         self._known: dict[Any, tuple[_Known, ...]] = {}
 
     def __call__(
@@ -130,6 +134,8 @@ class Direct:
         """
         if not out and not is_eager():
             return self._dispatched(needs, tensors, attributes)
+        if self._binder.aliases:
+            out = dict(self._binder.aliased(self._padded(tensors), self._wanted(needs), out) or {})
         given = tuple([each for each in tensors if each is not None])
         seen = self.seen()
         alike = needs, attributes, given[0].shape, tuple([each is None for each in tensors]), seen
@@ -145,14 +151,14 @@ class Direct:
         if not out and of_tensors(given) is None:
             return self._dispatched(needs, tensors, attributes)
         inputs: Any = tensors
-        named, wanted, policy = request.attributes, request.wanted, request.policy
-        return self._results(run(self._name, *inputs, outputs=wanted, out=out, policy=policy, **named))
+        wanted, policy = request.wanted, request.policy
+        return self._results(run(self._name, *inputs, outputs=wanted, out=out, policy=policy, **dict(attributes)))
 
     def row(
         self, needs: tuple[bool, ...], tensors: Tensors, attributes: Attributes, out: dict[str, torch.Tensor] | None
     ) -> Row | None:
         """What recognises calls like this one, and where their plan is; None where it takes a signature to find it."""
-        if type(tensors[0]) is not shortcuts.tensor:
+        if type(tensors[self._binder.first]) is not shortcuts.tensor:
             return None
         found = shortcuts.known(self._request(needs, tensors, attributes, out, self.seen()))
         return None if found is None else found[0]
@@ -168,9 +174,13 @@ class Direct:
         asked = self._asked.get((needs, attributes))
         if asked is None:
             asked = self._asked[needs, attributes] = self._ask(needs, attributes)
-        wanted, named, key = asked
+        wanted, named, key, host = asked
         policy = policy_of(seen) if self._searched else None
-        return Request(self._binder, tensors + self._padding[len(tensors)], named, key, wanted, out, None, policy)
+        return Request(self._binder, self._padded(tensors), named, key, wanted, out, None, policy, host)
+
+    def _padded(self, tensors: Tensors) -> Tensors:
+        """With None for every input behind them."""
+        return tensors + self._padding[len(tensors)]
 
     def _results(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
         found = found[: self._count]
@@ -184,17 +194,27 @@ class Direct:
         if len(self._known) >= _MOST:
             self._known.clear()
         others = [each for each in self._known.get(alike, ()) if each.lives]
-        made = _Known(*found, out_names(self._binder, request.out) if request.out else ())
+        names = out_names(self._binder, request.out) if request.out else ()
+        made = _Known(*found, names, scalars_of(request.host))
         self._known[alike] = (*others[1 - _MOST_ALIKE :], made)
 
-    def _ask(self, needs: tuple[bool, ...], attributes: Attributes) -> tuple[tuple[str, ...], dict[str, Any], Any]:
-        wanted = tuple([name for name, need in zip(self.outputs, needs, strict=True) if need])
-        return wanted, dict(attributes), attribute_key(dict(attributes))
+    def _ask(
+        self, needs: tuple[bool, ...], attributes: Attributes
+    ) -> tuple[tuple[str, ...], dict[str, Any], AttributeKey, tuple[HostValue, ...]]:
+        named = dict(attributes)
+        on_host = tuple([named.pop(each, None) if each in self._on_host else None for each in self._binder.inputs])
+        _, named, host = host_values(self._binder, on_host, named, complete=False)
+        return self._wanted(needs), named, attribute_key(named) + host_key(host), host
+
+    def _wanted(self, needs: tuple[bool, ...]) -> tuple[str, ...]:
+        return tuple([name for name, need in zip(self.outputs, needs, strict=True) if need])
 
     def _dispatched(self, needs: tuple[bool, ...], tensors: Tensors, attributes: Attributes) -> tuple[Any, ...]:
         operator: Any = getattr(torch.ops.gradkern, self._name)
-        wanted = ",".join([name for name, need in zip(self.outputs, needs, strict=True) if need])
+        wanted = ",".join(self._wanted(needs))
         policy: dict[str, Any] = {"search": IN_FORCE} if self._searched else {}
-        found = operator(*tensors, outputs=wanted, **policy, **dict(attributes))
+        named = zip(self._binder.inputs, tensors, strict=False)
+        there = [each for name, each in named if name not in self._on_host]
+        found = operator(*there, outputs=wanted, **policy, **dict(attributes))
         found = (found,) if isinstance(found, torch.Tensor) else found
         return tuple([each if need else None for each, need in zip(found, needs, strict=False)])  # it may have more
