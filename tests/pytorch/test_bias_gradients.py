@@ -136,6 +136,47 @@ def test_sums_over_some_rows_or_over_columns_are_left() -> None:
     assert check(Positions(), rows(3, 4, 6)) == 2
 
 
+class Shifted(nn.Module):
+    """Parameters of one gradient, of one shape and of two, before a norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.other, self.norm = nn.Linear(6, 6), nn.Linear(6, 6), nn.LayerNorm(6)
+        self.shift = nn.Parameter(torch.zeros(6))
+        self.first, self.second = nn.Parameter(torch.zeros(1, 1, 6)), nn.Parameter(torch.zeros(1, 1, 6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.layer(x) + self.first + self.second + self.shift + self.other(x) + x)
+
+
+def check_memory(model: nn.Module, run: Any) -> None:
+    """No two gradients share memory: two steps, after which they are scaled in place."""
+    expected = copy.deepcopy(model)
+    for each, called in ((expected, expected), (model, run)):
+        each.zero_grad()
+        for _ in range(2):
+            called(rows(3, 4, 6).to(next(each.parameters()).dtype)).sin().sum().backward()
+        nn.utils.clip_grad_norm_(each.parameters(), 0.1)
+    found = {name: each.grad for name, each in model.named_parameters()}
+    torch.testing.assert_close(found, {name: each.grad for name, each in expected.named_parameters()})
+    memory = {each.grad.untyped_storage().data_ptr() for each in model.parameters() if each.grad is not None}
+    assert len(memory) == len(found)
+
+
+def test_gradients_that_are_one_sum_have_memory_of_their_own() -> None:
+    backend, model = Backend(), Shifted().double()
+    check_memory(model, torch.compile(model, backend=backend))
+    assert backend.taken == 5
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of Inductor's own imports
+def test_inductor_keeps_the_memory_of_gradients_apart() -> None:
+    model = Shifted()
+    check_memory(model, torch.compile(model, backend="gradkern", options={"gradkern": True}))
+
+
 class Biased(torch.autograd.Function):
     """x + bias, with the bias's gradient added up and left in the bias's own type."""
 

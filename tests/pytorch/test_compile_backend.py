@@ -223,7 +223,8 @@ class Odd(nn.Module):
 def test_what_cannot_be_taken_is_left_with_the_reason() -> None:
     found, left = check(Odd(), images(2, 3, 4, 4))
     assert found == {"batch_norm": 2, "batch_norm + add": 1}
-    assert left == {"it has no weight and bias": 1, "it has no running statistics": 1}
+    unproven = "mul_ writes in between what it reads"  # of the ReLU alone
+    assert left == {"it has no weight and bias": 1, "it has no running statistics": 1, unproven: 1}
 
 
 def test_transformers_compute_what_eager_does() -> None:

@@ -34,6 +34,10 @@ number, True or False; options={"gradkern": {"linear + gelu": False}}.
 
 Left alone, with the reason in `gradkern.torch.report()`: batch norms that are in evaluation, whose momentum is None or
 that have no parameters or running statistics; additions of other shapes or types, or that write into what is added to;
-norms that autocast computes in another type; what needs no gradient. Second derivatives of a compiled model there are
-none, as with every backend. A graph that PyTorch takes from its caches on disk is the rewritten one.
+norms that autocast computes in another type; what needs no gradient; and calls of which dynamo_graph/proof.py cannot
+prove that one operator does the same: for writes, other grad modes or unknown functions between them, for tensors that
+the operator saves and a later call writes, for strides. An operator saves biases, as code of Inductor's may: one that
+is written outside of the compiled model, between its two passes, raises an error where eager's has none. Second
+derivatives of a compiled model there are none, as with every backend. A graph that PyTorch takes from its caches on
+disk is the rewritten one.
 """

@@ -18,12 +18,14 @@ from gradkern.torch.compile_backend.dynamo_graph.graph import (
     arguments,
     called,
     calls,
+    memory_format,
+    replace,
     same_kind,
     value,
-    written_between,
 )
 from gradkern.torch.compile_backend.operators.add_norm import LAYER_NORM, RMS_NORM
 from gradkern.torch.compile_backend.operators.definition import unregistered
+from gradkern.torch.operators import new_like
 
 __all__ = ["fuse"]
 
@@ -44,11 +46,15 @@ def fuse(graph: fx.Graph, fusion: Fusion) -> None:
 
 def _fuse(graph: fx.Graph, fusion: Fusion, name: str, nodes: tuple[fx.Node, ...], call: dict[str, Any]) -> None:
     """nodes: the norm, or the calls that spell it out"""
-    addition, node = call["input"], nodes[-1]
+    addition: Any = call["input"]
+    node = nodes[-1]
     if called(addition) not in ("add", "add_"):
         return
     total = value(addition)
     reason = _reason(node, addition, call) or fusion.against(name, total)
+    results = {} if reason else dict.fromkeys((addition, node), new_like(addition.args[0].meta["example_value"]))
+    tensors = (addition, call["weight"], call.get("bias"))
+    reason = reason or fusion.proof.against((addition, *nodes), addition, tensors, (), tensors[:2], results)
     if reason:
         fusion.left(name, node, total, reason)
         return
@@ -56,13 +62,11 @@ def _fuse(graph: fx.Graph, fusion: Fusion, name: str, nodes: tuple[fx.Node, ...]
     parameters = (call["weight"], call["eps"]) if "bias" not in call else (call["weight"], call["bias"], call["eps"])
     with graph.inserting_before(addition):
         made = graph.call_function(RMS_NORM if "bias" not in call else LAYER_NORM, (*addition.args, *parameters))
-        y, total = (graph.call_function(operator.getitem, (made, place)) for place in (0, 1))
-    y.meta, total.meta = dict(node.meta), dict(addition.meta)
-    node.replace_all_uses_with(y)
-    for each in reversed(nodes):
+        y, stream = (graph.call_function(operator.getitem, (made, place)) for place in (0, 1))
+    replace(node, y, results[node])
+    for each in reversed(nodes[:-1]):
         graph.erase_node(each)
-    addition.replace_all_uses_with(total)
-    graph.erase_node(addition)
+    replace(addition, stream, results[addition])
 
 
 def _reason(node: fx.Node, addition: fx.Node, call: dict[str, Any]) -> str:
@@ -82,16 +86,8 @@ def _reason(node: fx.Node, addition: fx.Node, call: dict[str, Any]) -> str:
         return "no gradient of it is wanted"
     if y.dtype != total.dtype:
         return "autocast computes it in another type"
+    if "bias" not in call and memory_format(total) is None:  # of whose norm eager's strides depend on the device
+        return "the sum is not contiguous"
     if bias is not None and bias.dtype != weight.dtype:
         return "weight and bias are of two types"
-    parameters = [each for each in (call["weight"], call.get("bias")) if each is not None]
-    if any(_later(each, addition) for each in parameters):
-        return "its weight is computed between the two"
-    if written_between(addition, node, addition, *parameters):
-        return "the sum or the weight is written in place before"
     return unregistered("SkipLayerNormalization", total.device, T=total.dtype, V=weight.dtype)
-
-
-def _later(node: fx.Node, than: fx.Node) -> bool:
-    """Whether it is computed after the other."""
-    return node.op not in ("placeholder", "get_attr") and than < node

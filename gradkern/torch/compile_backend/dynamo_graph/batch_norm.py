@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any, NamedTuple
 
+import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
@@ -14,15 +15,16 @@ from gradkern.torch.compile_backend.dynamo_graph.graph import (
     arguments,
     called,
     calls,
-    memory_of,
+    memory_format,
     only_user,
+    replace,
     same_kind,
     value,
-    written_between,
 )
 from gradkern.torch.compile_backend.operators.batch_norm import FORWARD
 from gradkern.torch.compile_backend.operators.definition import unregistered
 from gradkern.torch.functional.norm_activation import ACTIVATIONS, is_alpha
+from gradkern.torch.operators import new_like
 
 __all__ = ["activation_of", "fuse"]
 
@@ -54,16 +56,19 @@ def fuse(graph: fx.Graph, fusion: Fusion) -> None:
             eps=1e-5,
         )
         x, reason = value(call["input"]), _reason(node, call)
-        if reason:
+        if reason or x is None:
             fusion.left("batch_norm", node, x, reason)
             continue
-        chains = _chains(node, call["input"])
-        taken = next((each for each in chains if not fusion.against(each.fusion, x)), None)
-        if taken is None:
-            fusion.left(chains[0].fusion, node, x, fusion.against(chains[0].fusion, x))
-        else:
-            fusion.taken(taken.fusion, node, x)
-            _replace(graph, taken, call)
+        left: dict[str, str] = {}  # by the reason, the longest that it keeps from being one operator
+        for chain in _chains(node):
+            reason = _unproven(chain, x, call, fusion) or fusion.against(chain.fusion, x)
+            if not reason:
+                fusion.taken(chain.fusion, node, x)
+                _replace(graph, chain, call, x)
+                break
+            left.setdefault(reason, chain.fusion)
+        for reason, name in left.items():
+            fusion.left(name, node, x, reason)
 
 
 def _reason(node: fx.Node, call: dict[str, Any]) -> str:
@@ -85,10 +90,12 @@ def _reason(node: fx.Node, call: dict[str, Any]) -> str:
         return "no gradient of it is wanted"
     if y.dtype != x.dtype or weight.dtype != bias.dtype or mean.dtype != variance.dtype:
         return "its types differ"
+    if memory_format(x) is None:  # the strides of eager's result depend on the device
+        return "its input is neither contiguous nor channels last"
     return unregistered("BatchNormalization", x.device, T=x.dtype, T1=weight.dtype, T2=mean.dtype)
 
 
-def _chains(node: fx.Node, x: fx.Node) -> list[_Chain]:
+def _chains(node: fx.Node) -> list[_Chain]:
     """What may be one operator, the longest first."""
     found = [_Chain((node,), None, "none")]
     after = only_user(node)
@@ -102,8 +109,7 @@ def _chains(node: fx.Node, x: fx.Node) -> list[_Chain]:
         activation = activation_of(last)
         if last is not None and activation is not None and activation[0] in TOLD_BY_SIGN:
             found.append(_Chain((node, after, last), residual, *activation))
-    kept = [each for each in found if not _disturbed(each, x)]
-    return kept[::-1]
+    return found[::-1]
 
 
 def activation_of(node: fx.Node | None) -> tuple[str, float] | None:
@@ -129,17 +135,15 @@ def _residual(node: fx.Node, addition: fx.Node | None) -> fx.Node | None:
     return other if alike and isinstance(other, fx.Node) else None
 
 
-def _disturbed(chain: _Chain, x: fx.Node) -> bool:
-    """Whether what the operator reads at the end of the chain may have been written since its beginning."""
-    first, last = chain.nodes[0], chain.nodes[-1]
-    read = [x] if chain.residual is None else [x, chain.residual]
-    own = memory_of(first)
-    if any(memory_of(each) == own for each in read):
-        return True
-    return first is not last and written_between(first, last, *read, besides=chain.nodes)
+def _unproven(chain: _Chain, x: torch.Tensor, call: dict[str, Any], fusion: Fusion) -> str:
+    """What keeps the chain from being one operator in the place of its last call; "" if nothing does."""
+    last, statistics = chain.nodes[-1], [call[name] for name in ("running_mean", "running_var")]
+    reads = [call["input"], call["weight"], call["bias"], chain.residual, *statistics]
+    saves = reads[:2] if chain.activation == "none" else [*reads[:2], reads[2] if chain.residual is None else last]
+    return fusion.proof.against(chain.nodes, last, reads, statistics, saves, {last: new_like(x)})
 
 
-def _replace(graph: fx.Graph, chain: _Chain, call: dict[str, Any]) -> None:
+def _replace(graph: fx.Graph, chain: _Chain, call: dict[str, Any], x: torch.Tensor) -> None:
     last = chain.nodes[-1]
     weights = [call[name] for name in ("weight", "bias", "running_mean", "running_var")]
     more = (chain.residual, call["momentum"], call["eps"], chain.activation, chain.alpha)
@@ -147,8 +151,10 @@ def _replace(graph: fx.Graph, chain: _Chain, call: dict[str, Any]) -> None:
         made = graph.call_function(FORWARD, (call["input"], *weights, *more))
         y = graph.call_function(operator.getitem, (made, 0))
         for place, name in ((1, "running_mean"), (2, "running_var")):
-            graph.call_method("copy_", (call[name], graph.call_function(operator.getitem, (made, place))))
-    y.meta = dict(last.meta)
-    last.replace_all_uses_with(y)
-    for each in reversed(chain.nodes):
+            # Batch norms write them without counting a version, which may be saved for another call's gradient.
+            buffer = graph.call_function(getattr, (call[name], "data"))
+            buffer.meta = dict(call[name].meta)
+            graph.call_method("copy_", (buffer, graph.call_function(operator.getitem, (made, place))))
+    replace(last, y, new_like(x))
+    for each in reversed(chain.nodes[:-1]):
         graph.erase_node(each)

@@ -17,7 +17,8 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.dynamo_graph import instance_norm
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
-from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, memory_of, value, written_between
+from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, value
+from gradkern.torch.compile_backend.dynamo_graph.proof import memory, name_of
 
 __all__ = ["arrange"]
 
@@ -43,13 +44,13 @@ def arrange(graph: fx.Graph, fusion: Fusion) -> set[fx.Node]:
     convs = calls(graph, *_CONVS)
     if len(convs) < 2:
         return set()
-    reason = next(filter(None, map(_reason, convs)), "") or _hindrance(graph)
+    reason = next(filter(None, map(_reason, convs)), "") or _hindrance(graph, fusion)
     reason = reason or fusion.against(_NAME, value(convs[0]), _doubt(graph))
     if reason:
         fusion.left(_NAME, convs[0], value(convs[0]), reason)
         return set()
     fusion.taken(_NAME, convs[0], value(convs[0]))
-    return _turned(graph)
+    return _turned(graph, fusion)
 
 
 def _reason(conv: fx.Node) -> str:
@@ -83,18 +84,24 @@ def _is_volume(node: fx.Node) -> bool:
     return found is not None and found.dim() == 5
 
 
-def _hindrance(graph: fx.Graph) -> str:
-    """What would have the order changed back and forth, or could tell that it has changed; "" without such."""
-    (end,) = graph.find_nodes(op="output")
+def _hindrance(graph: fx.Graph, fusion: Fusion) -> str:
+    """What would have the order changed back and forth, or could tell that it has changed; "" without such. A copy in
+    another order stands for a volume: nothing may write the one and read the other.
+    """
     for node in graph.nodes:
         volumes = [each for each in node.all_input_nodes if _is_volume(each)]
+        others = [each for each in node.all_input_nodes if each not in volumes]
+        if node.op == "output" and (len(memory(volumes)) < len(volumes) or memory(volumes) & memory(others)):
+            return "two results share memory"
         if node.op not in ("call_function", "call_method") or not volumes or _keeps(node):
             continue
-        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
         if _is_volume(node):
-            return f"of {name} it is not known that it keeps the order"
-        if memory_of(node) in map(memory_of, volumes) and written_between(node, end, node):
-            return f"what {name} gives is written into"
+            return f"of {name_of(node)} it is not known that it keeps the order"
+        if memory(node) & memory(volumes) and fusion.proof.writes_after(node, memory(volumes)):
+            return f"what {name_of(node)} gives is written into"
+        written = fusion.proof.written(node)
+        if written is None or written & memory(volumes):
+            return f"{name_of(node)} may write into what has another order"
     return ""
 
 
@@ -107,7 +114,7 @@ def _doubt(graph: fx.Graph) -> str:
     return reason and f"Inductor's instance norms are slow with channels last, and of one {reason}"
 
 
-def _turned(graph: fx.Graph) -> set[fx.Node]:
+def _turned(graph: fx.Graph, fusion: Fusion) -> set[fx.Node]:
     """Put in what changes the order, and tell which nodes have channels last now."""
     last: set[fx.Node] = set()
     for node in list(graph.nodes):
@@ -119,8 +126,10 @@ def _turned(graph: fx.Graph) -> set[fx.Node]:
                     node.replace_input_with(x, _ordered(graph, x, torch.channels_last_3d))
             last.add(node)
         elif _keeps(node):
-            # of several, the others are broadcast, or come to the order of the first
-            if volumes and _is_volume(node) and last.intersection(volumes):
+            # of several, the others are broadcast, or come to the order of the first, as what is written has its own
+            written = fusion.proof.written(node) or frozenset()
+            first = [each for each in volumes if memory(each) & written] or volumes
+            if _is_volume(node) and last.intersection(first):
                 last.add(node)
         else:
             for each in filter(_had_channels_first, last.intersection(volumes)):

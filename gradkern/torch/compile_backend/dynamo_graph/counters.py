@@ -8,12 +8,13 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
+from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
 from gradkern.torch.compile_backend.dynamo_graph.graph import value
 
 __all__ = ["fuse"]
 
 
-def fuse(graph: fx.Graph) -> None:
+def fuse(graph: fx.Graph, fusion: Fusion) -> None:
     found: dict[Any, list[fx.Node]] = defaultdict(list)
     for node in graph.find_nodes(op="call_method", target="add_"):
         counter = value(node.args[0])
@@ -21,9 +22,10 @@ def fuse(graph: fx.Graph) -> None:
             found[counter.device].append(node)
     foreach_add: Any = torch._foreach_add_  # pyright: ignore[reportPrivateImportUsage]
     for alike in found.values():
-        if len(alike) > 1:
+        counted = [each.args[0] for each in alike]
+        if len(alike) > 1 and not fusion.proof.against(alike, alike[-1], counted, counted):
             with graph.inserting_before(alike[-1]):
-                graph.call_function(foreach_add, ([each.args[0] for each in alike], 1))
+                graph.call_function(foreach_add, (counted, 1))
             for each in alike:
                 graph.erase_node(each)
 

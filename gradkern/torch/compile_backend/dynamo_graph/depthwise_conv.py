@@ -8,7 +8,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
-from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, value
+from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, replace, value
 from gradkern.torch.compile_backend.operators.definition import unregistered
 from gradkern.torch.compile_backend.operators.depthwise_conv import DEPTHWISE_CONV, of_each_axis
 from gradkern.torch.functional.convolutions import is_depthwise
@@ -26,17 +26,21 @@ def fuse(graph: fx.Graph, fusion: Fusion) -> None:
         if weight is None or not is_depthwise(weight, call["groups"]):
             continue
         reason = _reason(y, x, weight, call) or fusion.against(_NAME, x)
+        sizes = [of_each_axis(call[name], weight.dim() - 2) for name in ("stride", "padding", "dilation")]
         if reason or y is None:
             fusion.left(_NAME, node, x, reason)
             continue
+        values = [value(call[name]) for name in ("input", "weight", "bias")]
+        result = DEPTHWISE_CONV(*[None if each is None else each.detach().to(y.dtype) for each in values], *sizes)
+        reason = fusion.proof.against((node,), node, results={node: result})
+        if reason:
+            fusion.left(_NAME, node, x, reason)
+            continue
         fusion.taken(_NAME, node, x)
-        sizes = [of_each_axis(call[name], weight.dim() - 2) for name in ("stride", "padding", "dilation")]
         with graph.inserting_before(node):
             tensors = [_cast(graph, call[name], y.dtype) for name in ("input", "weight", "bias")]
             made = graph.call_function(DEPTHWISE_CONV, (*tensors, *sizes))
-        made.meta = dict(node.meta)
-        node.replace_all_uses_with(made)
-        graph.erase_node(node)
+        replace(node, made, result)
 
 
 def _reason(y: torch.Tensor | None, x: torch.Tensor | None, weight: torch.Tensor, call: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ from torch import fx  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend import findings
 from gradkern.torch.compile_backend.dynamo_graph.graph import where
+from gradkern.torch.compile_backend.dynamo_graph.proof import Proof
 from gradkern.torch.compile_backend.gates import Gates
 
 __all__ = ["Fusion"]
@@ -15,10 +16,10 @@ _SHORT = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", to
 
 
 class Fusion:
-    """Decides by the gates, and reports."""
+    """Of one graph: decides by the gates, proves, and reports. grad: as Proof has it."""
 
-    def __init__(self, gates: Gates) -> None:
-        self._gates = gates
+    def __init__(self, gates: Gates, graph: fx.Graph, grad: bool | None) -> None:
+        self._gates, self.proof = gates, Proof(graph, grad)
 
     def against(self, name: str, x: torch.Tensor | None, doubt: str = "") -> str:
         """Why what has this input is not fused; "" where it may be. doubt: why it may be only if it is asked for."""

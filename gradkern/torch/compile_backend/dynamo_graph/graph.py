@@ -7,11 +7,23 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
+from torch._C._functorch import is_functorch_wrapped_tensor  # pyright: ignore[reportMissingImports]
+from torch.fx.experimental.symbolic_shapes import statically_known_true  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-__all__ = ["arguments", "called", "calls", "memory_of", "only_user", "same_kind", "value", "where", "written_between"]
+__all__ = [
+    "arguments",
+    "called",
+    "calls",
+    "memory_format",
+    "only_user",
+    "replace",
+    "replaces",
+    "same_kind",
+    "value",
+    "where",
+]
 
-_IN_PLACE = {getattr(operator, name) for name in dir(operator) if name.startswith("i") and name[1:] in dir(operator)}
 _CALLED: dict[Any, str] = {
     operator.add: "add",
     operator.iadd: "add_",
@@ -29,9 +41,9 @@ _METHODS = {"add": "add", "add_": "add_", "relu": "relu", "relu_": "relu"}
 
 
 def value(node: Any) -> torch.Tensor | None:
-    """What the node stands for, without data; None where it is no tensor."""
+    """What the node stands for, without data; None where it is no tensor, or one that torch.func has wrapped."""
     found = node.meta.get("example_value") if isinstance(node, fx.Node) else None
-    return found if isinstance(found, torch.Tensor) else None
+    return found if isinstance(found, torch.Tensor) and not is_functorch_wrapped_tensor(found) else None
 
 
 def called(node: fx.Node | None) -> str:
@@ -68,38 +80,33 @@ def same_kind(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
     )
 
 
-def memory_of(node: fx.Node) -> int | None:
-    """What tells apart the memory of nodes that are tensors."""
-    found = value(node)
-    return None if found is None else found.untyped_storage()._cdata
+def memory_format(tensor: torch.Tensor) -> Any:
+    """torch.contiguous_format or channels last; None of a tensor that is neither."""
+    formats = [torch.contiguous_format, *{4: [torch.channels_last], 5: [torch.channels_last_3d]}.get(tensor.dim(), [])]
+    found: Any = (each for each in formats if _same_strides(tensor, torch.empty_like(tensor, memory_format=each)))
+    return next(found, None)
 
 
-def written_between(first: fx.Node, last: fx.Node, *read: fx.Node, besides: tuple[fx.Node, ...] = ()) -> bool:
-    """Whether a call between the two, besides these, may write into the memory of a tensor that is read."""
-    memory = {memory_of(each) for each in read}
-    node = first.next
-    while node is not last:
-        if node not in besides and _writes(node) and any(memory_of(each) in memory for each in node.all_input_nodes):
-            return True
-        node = node.next
-    return False
+def _same_strides(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Of symbols no guard is made."""
+    return all(map(statically_known_true, [a == b for a, b in zip(one.stride(), other.stride(), strict=True)]))
 
 
-def _writes(node: fx.Node) -> bool:
-    """Whether a call may write into its arguments."""
-    if node.op not in ("call_function", "call_method"):
-        return False
-    target = node.target
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    return (
-        target in _IN_PLACE
-        or target is operator.setitem
-        or (name.endswith("_") and not name.endswith("__"))
-        or name == "__setitem__"
-        or node.kwargs.get("inplace") is True
-        or "out" in node.kwargs
-        or (node.op == "call_function" and any(each is True for each in node.args))  # inplace, by its place
-    )
+def replaces(node: fx.Node, made: torch.Tensor) -> bool:
+    """Whether `replace` can give this the strides of what the node computes."""
+    found = node.meta["example_value"]
+    return _same_strides(made, found) or memory_format(found) is not None
+
+
+def replace(node: fx.Node, made: fx.Node, value: torch.Tensor | None = None) -> None:
+    """`made` stands for the node. value: what it computes, without data, if its strides may be others than eager's."""
+    found = node.meta["example_value"]
+    if value is not None and not _same_strides(value, found):
+        with node.graph.inserting_after(made):
+            made = node.graph.call_method("contiguous", (made,), {"memory_format": memory_format(found)})
+    made.meta = dict(node.meta)
+    node.replace_all_uses_with(made)
+    node.graph.erase_node(node)
 
 
 def where(node: fx.Node) -> str:

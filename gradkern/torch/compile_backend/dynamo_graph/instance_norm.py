@@ -16,9 +16,10 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.dynamo_graph.batch_norm import activation_of
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
-from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, only_user, value, written_between
+from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, only_user, replace, value
 from gradkern.torch.compile_backend.operators.definition import unregistered
 from gradkern.torch.compile_backend.operators.instance_norm import INSTANCE_NORM
+from gradkern.torch.operators import new_like
 
 __all__ = ["CONVS", "fuse", "left"]
 
@@ -30,10 +31,11 @@ def fuse(graph: fx.Graph, fusion: Fusion, last: set[fx.Node]) -> None:
     for node in calls(graph, functional.instance_norm):
         call = _call(node)
         x = value(call["input"])
-        end, activation, alpha = _end(node, call["input"])
+        reason = _reason(x, value(node), call)
+        end, activation, alpha, unproven = _end(node, call, fusion)
         name = _NAME if end is node else f"{_NAME} + {activation}"
         doubt = "" if node in last else "with channels first it was not measured"
-        reason = _reason(x, value(node), call) or fusion.against(name, None if x is None else x[:1], doubt)
+        reason = reason or fusion.against(name, None if x is None else x[:1], doubt) or unproven
         if x is None or reason:
             fusion.left(name, node, x, reason)
             if x is not None and node in last and _is_of_input(call):
@@ -42,11 +44,12 @@ def fuse(graph: fx.Graph, fusion: Fusion, last: set[fx.Node]) -> None:
         fusion.taken(name, node, x)
         with graph.inserting_before(end):
             parameters = [_parameter(graph, call[name], x, fill) for name, fill in _FILLS.items()]
-            shift = _without_bias(call["input"])
+            shift = _without_bias(call["input"], node, fusion)
             tensors = call["input"], *parameters, shift
             found = graph.call_function(INSTANCE_NORM, (*tensors, call["eps"], activation, alpha))
             made = graph.call_function(operator.getitem, (found, 0))
-        _replace(graph, made, end)
+        # of those that have channels last now, the strides are no more what eager's are
+        replace(end, made, None if node in last else new_like(x))
         if end is not node:
             graph.erase_node(node)
 
@@ -65,13 +68,15 @@ def _call(node: fx.Node) -> dict[str, Any]:
 _FILLS = {"weight": 1.0, "bias": 0.0}
 
 
-def _end(node: fx.Node, x: fx.Node) -> tuple[fx.Node, str, float]:
-    """The activation behind the norm and what it is, if it may be a part of it; else the norm and none."""
-    after = only_user(node)
+def _end(node: fx.Node, call: dict[str, Any], fusion: Fusion) -> tuple[fx.Node, str, float, str]:
+    """The activation behind the norm and what it is, if it may be a part of it; else the norm and none, and why that
+    may not be an operator either.
+    """
+    after, tensors = only_user(node), [call[name] for name in ("input", *_FILLS)]
     found = activation_of(after)
-    if after is None or found is None or written_between(node, after, x, besides=(node, after)):
-        return node, "none", 0.0
-    return after, *found
+    if after is None or found is None or fusion.proof.against((node, after), after, tensors, (), tensors):
+        return node, "none", 0.0, fusion.proof.against((node,), node, tensors, (), tensors[:2])
+    return after, *found, ""
 
 
 CONVS = (
@@ -80,10 +85,10 @@ CONVS = (
 )
 
 
-def _without_bias(x: fx.Node) -> fx.Node | None:
+def _without_bias(x: fx.Node, norm: fx.Node, fusion: Fusion) -> fx.Node | None:
     """Take the bias, which the norm takes away again, off the convolution that feeds it alone. Returns the bias."""
     bias = arguments(x, "input", "weight", bias=None)["bias"] if x.target in CONVS else None
-    if bias is None or only_user(x) is None:
+    if bias is None or only_user(x) is None or fusion.proof.other_modes(x, norm):
         return None
     if "bias" in x.kwargs:
         x.update_kwarg("bias", None)
@@ -119,12 +124,6 @@ def _parameter(graph: fx.Graph, given: Any, x: torch.Tensor, fill: float) -> Any
     return given or graph.call_function(torch.full, ((x.shape[1],), fill), {"dtype": _wide(x), "device": x.device})
 
 
-def _replace(graph: fx.Graph, made: fx.Node, node: fx.Node) -> None:
-    made.meta = dict(node.meta)
-    node.replace_all_uses_with(made)
-    graph.erase_node(node)
-
-
 def _as_group_norm(graph: fx.Graph, node: fx.Node, x: torch.Tensor, call: dict[str, Any]) -> None:
     """As the group norm of so many groups as channels, which are the same numbers in any order in memory."""
     tensors: list[Any] = [call[name] for name in ("input", *_FILLS)]
@@ -133,4 +132,4 @@ def _as_group_norm(graph: fx.Graph, node: fx.Node, x: torch.Tensor, call: dict[s
             tensors = [each if each is None else graph.call_method("float", (each,)) for each in tensors]
         made = graph.call_function(functional.group_norm, (tensors[0], x.shape[1], *tensors[1:], call["eps"]))
         made = graph.call_method("to", (made, x.dtype))
-    _replace(graph, made, node)
+    replace(node, made)

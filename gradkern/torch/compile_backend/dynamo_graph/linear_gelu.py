@@ -14,9 +14,10 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.dynamo_graph import spelled_out
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
-from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, only_user, value, written_between
+from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, only_user, replace, value
 from gradkern.torch.compile_backend.operators.bias_gelu import BIAS_GELU
 from gradkern.torch.compile_backend.operators.definition import unregistered
+from gradkern.torch.operators import new_like
 
 __all__ = ["fuse"]
 
@@ -39,6 +40,8 @@ def _fuse(graph: fx.Graph, fusion: Fusion, nodes: tuple[fx.Node, ...], product: 
         return
     x = value(product)
     reason = _reason(gelu, linear, x) or fusion.against(_NAME, x)
+    bias, results = (linear.bias,), {} if x is None else {gelu: new_like(x if x.dim() <= 3 else x.contiguous())}
+    reason = reason or fusion.proof.against({linear.node, product, *nodes}, gelu, bias, (), bias, results)
     if reason:
         fusion.left(_NAME, linear.node, x, reason)
         return
@@ -46,9 +49,8 @@ def _fuse(graph: fx.Graph, fusion: Fusion, nodes: tuple[fx.Node, ...], product: 
     with graph.inserting_before(gelu):
         y = _bias_gelu(graph, product, x, linear.bias, approximate)
     linear.node.target, linear.node.args, linear.node.kwargs = linear.without_bias, linear.factors, {}
-    y.meta = dict(gelu.meta)
-    gelu.replace_all_uses_with(y)
-    for each in reversed(nodes):
+    replace(gelu, y, results[gelu])
+    for each in reversed(nodes[:-1]):
         graph.erase_node(each)
 
 
@@ -100,6 +102,4 @@ def _reason(gelu: fx.Node, linear: _Linear, x: Any) -> str:
         return "no gradient of it is wanted"
     if x is None or y.dtype != x.dtype:  # of a GELU that is spelled out
         return "autocast computes it in another type"
-    if written_between(linear.node, gelu, linear.bias):
-        return "the bias is written in place before"
     return unregistered("BiasGelu", y.device, T=y.dtype, TB=bias.dtype)

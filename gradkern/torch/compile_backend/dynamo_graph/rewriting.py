@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend import findings
@@ -22,12 +23,13 @@ __all__ = ["rewrite"]
 
 def rewrite(graph_module: fx.GraphModule, gates: Gates) -> None:
     """Rewrite it in place."""
-    fusion = Fusion(gates)
     findings.note_graph()
     for each in graph_module.modules():  # regions that are checkpointed are modules of their own
         if isinstance(each, fx.GraphModule):
+            # Dynamo calls a backend with the modes that are in force where the graph begins
+            fusion = Fusion(gates, each.graph, torch.is_grad_enabled() if each is graph_module else None)
             instance_norm.fuse(each.graph, fusion, channels_last_3d.arrange(each.graph, fusion))
             for fuse in (batch_norm.fuse, add_norm.fuse, linear_gelu.fuse, depthwise_conv.fuse):
                 fuse(each.graph, fusion)
-            counters.fuse(each.graph)
+            counters.fuse(each.graph, fusion)
             each.recompile()

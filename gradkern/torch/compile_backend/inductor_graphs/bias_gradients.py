@@ -22,10 +22,12 @@ _BETWEEN = (_aten.view.default, _aten._unsafe_view.default, _convert)
 
 
 def take(graph: fx.Graph) -> None:
+    given: set[fx.Node] = set()
     for node in graph.find_nodes(op="call_function", target=_aten.sum.dim_IntList):
         backward = _over_rows(node)
         if backward is not None:
-            _replace(graph, node, _sum_of(graph, backward))
+            _replace(graph, node, _sum_of(graph, backward), copied=backward in given)
+            given.add(backward)
 
 
 def _over_rows(node: fx.Node) -> fx.Node | None:
@@ -64,23 +66,31 @@ def _sum_of(graph: fx.Graph, backward: Any) -> fx.Node:
     if made is None:
         with graph.inserting_after(backward):
             made = graph.call_function(operator.getitem, (backward, place))
-    made.meta = {**backward.meta, "val": backward.meta["val"][place]}
+        made.meta = {**backward.meta, "val": backward.meta["val"][place]}
     return made
 
 
-def _made_of(node: fx.Node, target: Any, argument: Any) -> fx.Node:
-    made = node.graph.call_function(target, (node, argument))
-    made.meta = {**node.meta, "val": target(node.meta["val"], argument)}
+def _made_of(node: fx.Node, target: Any, *arguments: Any) -> fx.Node:
+    made = node.graph.call_function(target, (node, *arguments))
+    made.meta = {**node.meta, "val": target(node.meta["val"], *arguments)}
     return made
 
 
-def _replace(graph: fx.Graph, node: fx.Node, made: fx.Node) -> None:
-    """`made` stands for `node`, in the shape and the type of that."""
+def _replace(graph: fx.Graph, node: fx.Node, made: fx.Node, copied: bool) -> None:
+    """`made` stands for `node`, in the shape and the type of that. copied: not in memory that another one has, as two
+    parameters whose gradients share memory are counted, scaled and clipped twice.
+    """
     value = node.meta["val"]
+    if not copied and value.dtype == made.meta["val"].dtype:
+        made.meta["val"] = value.view(-1)
     with graph.inserting_before(node):
         if value.dim() > 1:
             made = _made_of(made, _aten.view.default, list(value.shape))
         if value.dtype != made.meta["val"].dtype:
             made = _made_of(made, _convert, value.dtype)
+        elif copied:
+            made = _made_of(made, _aten.clone.default)
+    # Inductor keeps a copy between two results, which it knows by the storages of these values.
+    made.meta["val"] = value
     node.replace_all_uses_with(made)
     graph.erase_node(node)
