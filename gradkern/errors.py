@@ -70,10 +70,18 @@ class RegistryError(GradkernError, ValueError):
     """registry.yaml is refused; the message lists every mistake as file:line: path: reason."""
 
 
+def shown(value: Any) -> str:
+    """A caller's value in a message: repr(value), or its type where that raises."""
+    try:
+        return repr(value)
+    except Exception:  # of the value's own, or of an int with too many digits
+        return f"of type {type(value).__name__}"
+
+
 def nearest(name: Any, known: Iterable[str]) -> str:
     """` (did you mean ...?)` for a misspelt name, or nothing."""
     lower = {each.lower(): each for each in known}
-    wrong = str(name).lower()
+    wrong = (name if isinstance(name, str) else shown(name)).lower()
     begin_alike = [each for each in lower if len(each) > 2 and each[:3] == wrong[:3]]  # padding, for pads
     close = get_close_matches(wrong, lower, n=3, cutoff=0.6) or begin_alike[:3]
     return f" (did you mean {' or '.join(lower[each] for each in close)}?)" if close else ""

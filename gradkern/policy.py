@@ -15,7 +15,7 @@ from sys import getrefcount
 from threading import get_ident
 from typing import Any, Literal, get_args
 
-from gradkern.errors import PolicyError
+from gradkern.errors import PolicyError, shown
 
 __all__ = [
     "DEFAULT",
@@ -34,7 +34,7 @@ Search = Literal["exhaustive", "heuristic", "default", "background"]
 
 def _one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
     if not any(value is each or (isinstance(value, str) and value == each) for each in allowed):
-        raise PolicyError(f"policy: {name} is {value!r}; expected one of {', '.join(map(repr, allowed))}")
+        raise PolicyError(f"policy: {name} is {shown(value)}; expected one of {', '.join(map(repr, allowed))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,11 @@ class Policy:
         _one_of("deterministic", self.deterministic, (True, False))
         limit = self.workspace_limit
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-            raise PolicyError(f"policy: workspace_limit is {limit!r}; expected a number of bytes, 0 or more, or None")
+            raise PolicyError(
+                f"policy: workspace_limit is {shown(limit)}; expected a number of bytes, 0 or more, or None"
+            )
         if self.kernel is not None and not isinstance(self.kernel, str):
-            raise PolicyError(f"policy: kernel is {self.kernel!r}; expected a kernel's name or None")
+            raise PolicyError(f"policy: kernel is {shown(self.kernel)}; expected a kernel's name or None")
 
 
 _names = tuple(field.name for field in fields(Policy))
@@ -106,7 +108,9 @@ def effective(change: Policy | Mapping[str, Any] | None) -> Policy:
     values: list[tuple[str, type[Any], Any]] = [(name, type(value), value) for name, value in change.items()]
     try:
         return _laid_over(current(), tuple(values))
-    except TypeError:  # a value that cannot be hashed: no policy takes it
+    except PolicyError:
+        raise
+    except Exception:  # a value that cannot be hashed, or raises what it likes: no policy takes it
         return _changed(current(), change)
 
 
@@ -119,7 +123,7 @@ def _laid_over(below: Policy, change: tuple[tuple[str, type, Any], ...]) -> Poli
 def _changed(below: Policy, change: Mapping[str, Any]) -> Policy:
     unknown = [name for name in change if name not in _names]
     if unknown:
-        raise PolicyError(f"policy: unknown field {unknown[0]!r}; a policy has {', '.join(_names)}")
+        raise PolicyError(f"policy: unknown field {shown(unknown[0])}; a policy has {', '.join(_names)}")
     return replace(below, **change)
 
 

@@ -11,12 +11,13 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from gradkern.arrays.host import handed_over, namespace_of
 from gradkern.arrays.kind import Kind, Maker, View, dtype_of
 from gradkern.arrays.torch_guards import alignment
 from gradkern.call import Tensor
@@ -292,8 +293,7 @@ def of_dlpack(value: Any, where: str, index: int) -> View:
     shape = tuple(memory.shape)
     steps = memory.strides
     strides = c_strides(shape, dtype.itemsize) if steps is None else tuple(step * dtype.itemsize for step in steps)
-    namespace = getattr(value, "__array_namespace__", None)
-    kind = _buffer_kind(index, None if namespace is None else namespace())
+    kind = _buffer_kind(index, namespace_of(value, where))
     tensor = Tensor(dtype, shape, strides, alignment(memory.ptr))
     return View(tensor, memory.ptr, kind.device, kind, not memory.readonly)
 
@@ -338,8 +338,8 @@ class _Buffer:
 
         with activate(get_device(self._index)):  # the library reads on streams of its own
             check(driver.cuStreamSynchronize(LEGACY_DEFAULT_STREAM), "waiting for outputs")
-        result = self._namespace.from_dlpack(array)
+        result = handed_over(self._namespace, "from_dlpack", array)
         return result.view(dtype_of("bfloat16")) if array.dtype == np.uint16 else result
 
 
-_buffer_kind = cache(_Buffer)
+_buffer_kind = lru_cache(maxsize=64)(_Buffer)  # bounded: a library may make a namespace anew for every call

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 from functools import cache, lru_cache, partial
 from typing import Any, cast
 
 import numpy as np
 
-from gradkern.arrays.kind import HOST, Kind, Maker, View, dtype_of
+from gradkern.arrays.kind import HOST, Kind, Maker, View, dtype_of, type_name
 from gradkern.call import Tensor
+from gradkern.errors import ArgumentError, GradkernError
 from gradkern.strides import c_strides
 
-__all__ = ["NUMPY", "TORCH", "dlpack_kind", "of_numpy", "torch_as_numpy"]
+__all__ = ["NUMPY", "TORCH", "dlpack_kind", "handed_over", "namespace_of", "of_numpy", "torch_as_numpy"]
 
 
 _new = cast(Any, tuple).__new__  # of a named tuple: every array of every call makes two
@@ -131,13 +133,40 @@ class _Dlpack:
     def finish(self, array: np.ndarray) -> Any:
         try:
             return self._namespace.from_dlpack(array)
-        except (BufferError, RuntimeError, TypeError, ValueError):  # bfloat16 again
-            return self._namespace.asarray(array)
+        except MemoryError:
+            raise
+        except Exception:  # bfloat16 again, or whatever the library raises
+            return handed_over(self._namespace, "asarray", array)
 
     def stream(self) -> None:
         return None
 
 
-@cache
-def dlpack_kind(namespace: Any) -> Kind:
-    return _Dlpack(namespace)
+def namespace_of(value: Any, where: str) -> Any:
+    """The library that an array is of, by the array API standard; None where it names none. Raises ArgumentError for
+    one that could not be handed the outputs.
+    """
+    ask = getattr(value, "__array_namespace__", None)
+    if ask is None:
+        return None
+    namespace = ask()
+    if not callable(getattr(namespace, "from_dlpack", None)):
+        raise ArgumentError(
+            f"{where} is a {type_name(value)} whose __array_namespace__ has no from_dlpack, which it needs for outputs"
+        )
+    return namespace
+
+
+def handed_over(namespace: Any, function: str, array: Any) -> Any:
+    """An output as a library's own array. Raises GradkernError where the library refuses it."""
+    try:
+        return getattr(namespace, function)(array)
+    except MemoryError:
+        raise
+    except Exception as error:
+        name = getattr(namespace, "__name__", type_name(namespace))
+        raise GradkernError(f"{name}.{function} does not take an output: {error!r}") from error
+
+
+# Bounded: a library may make a namespace anew for every call.
+dlpack_kind: Callable[[Any], Kind] = lru_cache(maxsize=64)(_Dlpack)

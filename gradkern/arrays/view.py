@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gradkern.arrays.host import NUMPY, TORCH, dlpack_kind, of_numpy, torch_as_numpy
+from gradkern.arrays.host import NUMPY, TORCH, dlpack_kind, namespace_of, of_numpy, torch_as_numpy
 from gradkern.arrays.kind import Kind, View, type_name
 from gradkern.arrays.torch_compile import tell
 from gradkern.arrays.torch_guards import is_cut_off
@@ -105,8 +105,8 @@ def _of_dlpack(value: Any, where: str) -> View:
         return device_arrays().of_dlpack(value, where, index)
     if device != _DLPACK_CPU:
         raise ArgumentError(f"{where} is a {type_name(value)} on DLPack device {int(device)}; expected the CPU or CUDA")
-    namespace = getattr(value, "__array_namespace__", None)
-    kind: Kind = NUMPY if namespace is None else dlpack_kind(namespace())
+    namespace = namespace_of(value, where)
+    kind: Kind = NUMPY if namespace is None else dlpack_kind(namespace)
     try:
         return of_numpy(np.from_dlpack(value), kind)
     except Exception as refused:

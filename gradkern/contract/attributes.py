@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from gradkern.contract.schema import Attribute, Operator
-from gradkern.errors import AttributeValueError, nearest
+from gradkern.errors import AttributeValueError, nearest, shown
 
 __all__ = ["attribute_values", "bounded", "dimension", "per_dimension"]
 
@@ -44,12 +44,14 @@ def _value(name: str, attribute: Attribute, value: Any) -> Any:
                 value = value.tolist()
             expected = f"a list of {attribute.type}"
             if not isinstance(value, list | tuple):
-                raise AttributeValueError(f"attribute {name} is {value!r}; expected {expected}{_number(attribute)}")
+                raise AttributeValueError(
+                    f"attribute {name} is {shown(value)}; expected {expected}{_number(attribute)}"
+                )
             values, number = cast(Sequence[Any], value), _integer if attribute.type == "ints" else _real
             return tuple(bounded(name, attribute, number(name, each, expected)) for each in values)
         case "string":
             if not isinstance(value, str):
-                raise AttributeValueError(f"attribute {name} is {value!r}; expected a string")
+                raise AttributeValueError(f"attribute {name} is {shown(value)}; expected a string")
             return _allowed(name, attribute, value)
         case "type":
             return _type_name(name, value)
@@ -65,30 +67,37 @@ def _number(attribute: Attribute) -> str:
 
 def _integer(name: str, value: Any, expected: str) -> int:
     if isinstance(value, bool | np.bool_):
-        raise AttributeValueError(f"attribute {name} is {value!r}; expected {expected}")
+        raise AttributeValueError(f"attribute {name} is {shown(value)}; expected {expected}")
     try:
-        return operators.index(value)
+        number = operators.index(value)
     except Exception as error:  # of the value's own, too
-        raise AttributeValueError(f"attribute {name} is {value!r}; expected {expected}") from error
+        raise AttributeValueError(f"attribute {name} is {shown(value)}; expected {expected}") from error
+    if not -(1 << 63) <= number < 1 << 63:
+        raise AttributeValueError(f"attribute {name} is {shown(number)}; expected {expected} of 64 bits")
+    return number
 
 
 def _real(name: str, value: Any, expected: str) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise AttributeValueError(f"attribute {name} is {value!r}; expected {expected}")
+        raise AttributeValueError(f"attribute {name} is {shown(value)}; expected {expected}")
     try:
         return float(value)
     except OverflowError:
         raise AttributeValueError(f"attribute {name} is an int too large for a float") from None
+    except Exception as error:  # of the value's own
+        raise AttributeValueError(f"attribute {name} is {shown(value)}; expected {expected}") from error
 
 
 def bounded(name: str, attribute: Attribute, value: Any) -> Any:
     """The value. Raises AttributeValueError where it is outside the attribute's bounds."""
     if attribute.minimum is not None and not value >= attribute.minimum:  # `not >=` refuses NaN too
         raise AttributeValueError(
-            f"attribute {name} has the value {value!r}; the least allowed is {attribute.minimum!r}"
+            f"attribute {name} has the value {shown(value)}; the least allowed is {attribute.minimum!r}"
         )
     if attribute.below is not None and not value < attribute.below:
-        raise AttributeValueError(f"attribute {name} has the value {value!r}; expected less than {attribute.below!r}")
+        raise AttributeValueError(
+            f"attribute {name} has the value {shown(value)}; expected less than {attribute.below!r}"
+        )
     return value
 
 
@@ -96,7 +105,7 @@ def _allowed(name: str, attribute: Attribute, value: Any) -> Any:
     if attribute.allowed and value not in attribute.allowed:
         words = [str(each) for each in attribute.allowed]
         hint = nearest(value, words) if isinstance(value, str) else ""
-        raise AttributeValueError(f"attribute {name} is {value!r}{hint}; allowed are {', '.join(words)}")
+        raise AttributeValueError(f"attribute {name} is {shown(value)}{hint}; allowed are {', '.join(words)}")
     return value
 
 
@@ -108,7 +117,7 @@ def _type_name(name: str, value: Any) -> str:
     except (TypeError, ValueError, SyntaxError):  # NumPy parses what looks like a list of types
         if text == "bfloat16":
             return text
-        raise AttributeValueError(f"attribute {name} is {value!r}; expected the name of a type") from None
+        raise AttributeValueError(f"attribute {name} is {shown(value)}; expected the name of a type") from None
 
 
 def dimension(name: str, value: int, of: str, rank: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from gradkern.contract.schema import Operator
-from gradkern.errors import ArgumentError, nearest
+from gradkern.errors import ArgumentError, nearest, shown
 
 __all__ = ["AttributeKey", "Binder", "attribute_key"]
 
@@ -144,7 +144,7 @@ class Binder:
         asked = names, tuple(out) if out else ()
         try:
             known = self._wanted.get(asked)
-        except TypeError:  # a name that is none and cannot be hashed
+        except Exception:  # a name that is none: it cannot be hashed, or raises what it likes
             return self._choose(outputs, out)
         if known is None:
             known = self._wanted[asked] = self._choose(outputs, out)
@@ -157,12 +157,12 @@ class Binder:
             try:
                 names = [outputs] if isinstance(outputs, str) else list(outputs)
             except Exception as error:  # of the caller's own object, too
-                raise ArgumentError(f"{self.name}: outputs is {outputs!r}; expected names of outputs") from error
+                raise ArgumentError(f"{self.name}: outputs is {shown(outputs)}; expected names of outputs") from error
         for name in names:
             if not isinstance(name, str) or name not in self.outputs:
                 hint = nearest(name, self.outputs)
                 raise ArgumentError(
-                    f"{self.name}: unknown output {name!r}{hint}; its outputs are {', '.join(self.outputs)}"
+                    f"{self.name}: unknown output {shown(name)}{hint}; its outputs are {', '.join(self.outputs)}"
                 )
         twice = [name for name in names if names.count(name) > 1]
         if twice:

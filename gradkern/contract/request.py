@@ -12,7 +12,7 @@ from gradkern.arrays.kind import View
 from gradkern.contract import registry
 from gradkern.contract.binder import AttributeKey, Binder, attribute_key
 from gradkern.contract.host import HostValue, host_key, host_values
-from gradkern.errors import UnknownOperatorError, nearest
+from gradkern.errors import UnknownOperatorError, nearest, shown
 from gradkern.policy import Policy
 
 __all__ = ["Pairs", "Request", "Views", "binder_of", "request_of"]
@@ -60,7 +60,7 @@ def request_of(
     """
     try:
         binder = _binders[op]
-    except (KeyError, TypeError):
+    except Exception:  # of a name that is none: it cannot be hashed, or raises what it likes
         binder = binder_of(op)
     if domain is not None or version is not None:
         _check_version(binder, domain, version)
@@ -101,7 +101,9 @@ def binder_of(op: Any) -> Binder:
     """The binder of an operator. Raises UnknownOperatorError where the registry has none of this name."""
     operators = registry.operators()
     if not isinstance(op, str) or op not in operators:
-        raise UnknownOperatorError(f"unknown operator {op!r}{nearest(op, operators)}; known are {', '.join(operators)}")
+        raise UnknownOperatorError(
+            f"unknown operator {shown(op)}{nearest(op, operators)}; known are {', '.join(operators)}"
+        )
     if op not in _binders:
         _binders[op] = Binder(op, operators[op])
     return _binders[op]
@@ -110,10 +112,12 @@ def binder_of(op: Any) -> Binder:
 def _check_version(binder: Binder, domain: str | None, version: int | None) -> None:
     contract = binder.operator
     if domain is not None and not (isinstance(domain, str) and domain == contract.domain):
-        raise UnknownOperatorError(f"{binder.name}: there is none in domain {domain!r}; it is of {contract.domain!r}")
+        raise UnknownOperatorError(
+            f"{binder.name}: there is none in domain {shown(domain)}; it is of {contract.domain!r}"
+        )
     last = contract.until_version
     if version is not None and not (
         isinstance(version, int) and contract.since_version <= version and (last is None or version <= last)
     ):
         span = f"since version {contract.since_version}" + ("" if last is None else f", until {last}")
-        raise UnknownOperatorError(f"{binder.name}: there is none of version {version!r}; it is there {span}")
+        raise UnknownOperatorError(f"{binder.name}: there is none of version {shown(version)}; it is there {span}")

@@ -20,7 +20,7 @@ from gradkern.contract.request import Request, Views, request_of
 from gradkern.dispatch.plan_cache import plan_cache
 from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.waiting import waiting
-from gradkern.errors import GradkernError, ProviderError, nearest
+from gradkern.errors import GradkernError, ProviderError, nearest, shown
 from gradkern.policy import effective, searching
 from gradkern.system import providers
 from gradkern.system.importing import load
@@ -146,8 +146,9 @@ def _choose(binder: Binder, device: str, named: str | None) -> Provider:
     """The best provider for arrays on this device, or the named one if it is for them."""
     registered, kind = binder.operator.providers, device.partition(":")[0]
     if named is not None and (not isinstance(named, str) or named not in registered):
+        known = ", ".join(registered)
         raise ProviderError(
-            f"{binder.name}: no provider {named!r}{nearest(named, registered)}; registered are {', '.join(registered)}"
+            f"{binder.name}: no provider {shown(named)}{nearest(named, registered)}; registered are {known}"
         )
     fitting = [each for each in registered if device_kind(each) == kind]
     if not fitting:

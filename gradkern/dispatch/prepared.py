@@ -19,6 +19,7 @@ from gradkern.results import result_type
 __all__ = ["Prepared"]
 
 
+_MOST_KINDS = 64
 _new = cast(Any, tuple).__new__
 _MOST_DISJOINT = 64
 """Addresses that are remembered: those of the layers of a model that share a plan."""
@@ -201,8 +202,11 @@ class Prepared:
             note_written(out.values())
         finish = kind.finish
         if finish is not None:
-            for place, _, _ in makers:
-                results[place] = finish(results[place])
+            try:
+                for place, _, _ in makers:
+                    results[place] = finish(results[place])
+            except GradkernError as error:
+                raise type(error)(f"{self.operator}: {error}") from error.__cause__
         return _new(self._result, results)  # as _make does, in half the time
 
     def compute(self, read: tuple[Any, ...], written: tuple[Any, ...], stream: Any) -> None:
@@ -214,6 +218,8 @@ class Prepared:
 
     def _makers_of(self, kind: Kind) -> tuple[tuple[int, int, Maker], ...]:
         """Of every output to be made: its places among all outputs and among the wanted ones, and what makes it."""
+        if len(self._makers) >= _MOST_KINDS:  # libraries that are made anew for every call
+            self._makers.clear()
         self._makers[kind] = tuple(
             (self._names.index(name), index, kind.maker(tensor))
             for index, (name, tensor) in enumerate(self.call.outputs.items())

@@ -22,7 +22,6 @@ from gradkern.dispatch import planner
 from gradkern.dispatch.operands import read, views_of
 from gradkern.dispatch.plan_cache import plan_cache, shortcuts, signature_of
 from gradkern.dispatch.prepared import Prepared
-from gradkern.errors import PolicyError
 from gradkern.policy import Policy
 
 __all__ = ["dry_plan_for", "plan_for", "prepare", "run", "run_known"]
@@ -167,7 +166,7 @@ def _find(request: Request, stream: Any) -> tuple[Prepared, tuple[Any, ...], Kin
     if type(arrays[binder.first]) is shortcuts.tensor:
         try:
             found = shortcuts.find(request)
-        except (PolicyError, TypeError):  # they come again below, after what is wrong with the arrays
+        except Exception:  # it comes again below, after what is wrong with the arrays
             found = None
         if found is not None:
             return found
@@ -176,7 +175,7 @@ def _find(request: Request, stream: Any) -> tuple[Prepared, tuple[Any, ...], Kin
     signature = signature_of(request, operands)
     try:
         plan = plan_cache.get(signature)
-    except TypeError:  # an attribute that cannot be hashed: no contract takes it, and the check says which
+    except Exception:  # an attribute that cannot be hashed, or raises what it likes: the check says which
         plan = signature = None
     if plan is None:
         on_host = kind.device == HOST

@@ -1,8 +1,11 @@
 """A caller's arrays of any kind become views without a copy, and outputs come back as the first input's kind."""
 
+import gc
 import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import array_api_strict
@@ -361,3 +364,82 @@ def test_an_array_on_a_gpu_is_refused_with_the_remedy_where_the_packages_are_mis
         monkeypatch.setitem(sys.modules, name, None)
     text = message(gradkern.ProviderError, gradkern.run, GELU, dY=OnGpu(6, 40), X=OnGpu(6, 40), B=OnGpu(40))
     assert text == f"{GELU}: provider 'cuda' cannot run here: {remedy}"
+
+
+# --- libraries of the array API standard ------------------------------------------------------------------------------
+
+
+class OfLibrary:
+    """An array of a library that says what it likes of itself."""
+
+    def __init__(self, array: np.ndarray, namespace: Any) -> None:
+        self._array, self._namespace = array, namespace
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+    def __array_namespace__(self) -> Any:
+        return self._namespace
+
+
+def refuse(array: Any) -> Any:
+    raise AttributeError("no such thing")
+
+
+LIBRARIES: dict[str, tuple[Any, str]] = {
+    "without from_dlpack": (SimpleNamespace(asarray=np.asarray), "has no from_dlpack"),
+    "without anything": (object(), "has no from_dlpack"),
+    "from_dlpack that is no function": (SimpleNamespace(from_dlpack=1), "has no from_dlpack"),
+    "that cannot be hashed": (SimpleNamespace(from_dlpack=np.from_dlpack), "unhashable"),
+}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("name", ["dY", "X", "B"])
+def test_an_array_of_a_library_that_cannot_take_outputs_is_refused(
+    library: str, name: str, provider: FakeProvider
+) -> None:
+    namespace, reason = LIBRARIES[library]
+    given = arguments(GELU)
+    with pytest.raises(gradkern.ArgumentError, match=f"^{GELU}: input {name} is a .*OfLibrary .*{reason}"):
+        gradkern.run(GELU, **{**given, name: OfLibrary(given[name], namespace)})
+    assert provider.calls == [], "nothing is computed"
+
+
+class Library:
+    """A namespace, as a module is."""
+
+    def __init__(self, from_dlpack: Any = np.from_dlpack, asarray: Any = np.asarray) -> None:
+        self.from_dlpack, self.asarray, self.__name__ = from_dlpack, asarray, "somelib"
+
+
+def test_what_a_library_raises_when_it_gets_an_output_is_an_error_of_gradkern(provider: FakeProvider) -> None:
+    given = arguments(GELU)
+    result = gradkern.run(GELU, **{**given, "dY": OfLibrary(given["dY"], Library(refuse))})
+    assert type(result.dX) is np.ndarray
+    with pytest.raises(
+        gradkern.GradkernError, match=rf"^{GELU}: somelib.asarray does not take an output: Attr"
+    ) as caught:
+        gradkern.run(GELU, **{**given, "dY": OfLibrary(given["dY"], Library(refuse, refuse))})
+    assert isinstance(caught.value.__cause__, AttributeError)
+
+
+def test_libraries_that_are_made_anew_for_every_call_are_not_kept(provider: FakeProvider) -> None:
+    given = arguments(GELU)
+    made: list[weakref.ref[Any]] = []
+    plan = gradkern.prepare(GELU, **given)
+
+    def call() -> None:
+        library = Library()
+        made.append(weakref.ref(library))
+        again = {**given, "dY": OfLibrary(given["dY"], library)}
+        gradkern.run(GELU, **again)
+        plan(**again)
+
+    for _ in range(300):
+        call()
+    gc.collect()
+    assert sum(each() is not None for each in made) <= 130

@@ -226,3 +226,98 @@ def test_a_type_that_only_outputs_have_follows_from_the_others(provider: FakePro
     for data, expected in (("float64", "float64"), ("bfloat16", "float32")):
         given = {each: np.ones(shape, data) for each, shape in (("X", (2, 3)), ("scale", (3,)))}
         assert run_any(name, **given).inv_std_var.dtype == expected
+
+
+# --- numbers of more than 64 bits, and values that raise --------------------------------------------------------------
+
+WIDE = [1 << 63, -(1 << 63) - 1, 1 << 64, 1 << 200, -(1 << 200), 10**5000]
+
+
+@pytest.mark.parametrize("value", WIDE, ids=["2**63", "-2**63-1", "2**64", "2**200", "-2**200", "10**5000"])
+@pytest.mark.parametrize("name", gradkern.operators())
+def test_no_int_of_more_than_64_bits_comes_to_a_plan(provider: FakeProvider, name: str, value: int) -> None:
+    """Of every attribute of every operator, alone and in a list."""
+    for attribute, contract in gradkern.operators()[name].attributes.items():
+        if contract.type not in ("int", "ints"):
+            continue
+        lists = [[value], (1, value), [1, 1, 1, value]] if contract.type == "ints" else [value]
+        for given in lists:
+            provider.calls.clear()
+            with pytest.raises(
+                AttributeValueError, match=rf"^{name}: attribute {attribute} is .*; expected a.* of 64 bits"
+            ):
+                run_any(name, **{**arguments(name), attribute: given})
+            assert provider.calls == []
+
+
+@pytest.mark.parametrize("value", [(1 << 63) - 1, 1 << 62])
+def test_ints_of_64_bits_are_taken(provider: FakeProvider, value: int) -> None:
+    assert planned(provider, CONV, dilations=(1, 1), group=1)["group"] == 1
+    with pytest.raises(gradkern.GradkernError) as caught:
+        run_any(LAYER, **{**arguments(LAYER), "axis": value})
+    assert "64 bits" not in str(caught.value)
+
+
+def raising(*_: Any, **__: Any) -> Any:
+    raise ZeroDivisionError("of the caller's own")
+
+
+def hostile(base: type[Any], value: Any, **methods: Any) -> Any:
+    return type("Hostile", (base,), methods)(value) if base is not object else type("Hostile", (), methods)()
+
+
+TAKEN = {
+    "an int without a hash": lambda: hostile(int, 1, __hash__=raising),
+    "an int that compares with nothing": lambda: hostile(int, 1, __hash__=lambda self: 1, __eq__=raising),
+    "an index without a hash": lambda: hostile(object, None, __hash__=raising, __index__=lambda self: 1),
+    "an int without a repr": lambda: hostile(int, 1, __repr__=raising),
+}
+
+
+@pytest.mark.parametrize("kind", TAKEN)
+def test_a_value_that_cannot_be_a_key_is_taken_for_what_it_is(provider: FakeProvider, kind: str) -> None:
+    """Its plan is made anew for every call."""
+    for _ in range(2):
+        value = TAKEN[kind]()
+        taken = planned(provider, LAYER, axis=value)["axis"]
+        assert (type(taken), taken) == (int, 1)
+        pads = planned(provider, CONV, pads=[TAKEN[kind]() for _ in range(4)])["pads"]
+        assert pads == (1, 1, 1, 1)
+
+
+REFUSED = {
+    "nothing but a hash that raises": lambda: hostile(object, None, __hash__=raising),
+    "a repr that raises": lambda: hostile(object, None, __repr__=raising),
+    "both": lambda: hostile(object, None, __hash__=raising, __repr__=raising, __str__=raising),
+    "an index that raises": lambda: hostile(object, None, __index__=raising, __repr__=raising),
+    "a list of such": lambda: [hostile(object, None, __hash__=raising, __repr__=raising)] * 4,
+    "a tuple of such": lambda: (hostile(object, None, __hash__=raising),) * 4,
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+@pytest.mark.parametrize(
+    ("name", "attribute"),
+    [(LAYER, "axis"), (CONV, "pads"), (CONV, "auto_pad"), (DML, "Epsilon"), ("LayerNormalization", "stash_type")],
+)
+def test_what_a_value_raises_is_no_error_of_the_call(
+    provider: FakeProvider, name: str, attribute: str, kind: str
+) -> None:
+    with pytest.raises(AttributeValueError, match=f"^{name}: attribute {attribute} is "):
+        run_any(name, **{**arguments(name), attribute: REFUSED[kind]()})
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+@pytest.mark.parametrize("argument", ["outputs", "provider", "policy", "domain", "version", "op"])
+def test_nor_is_what_any_other_argument_raises(provider: FakeProvider, argument: str, kind: str) -> None:
+    given = {"op": LAYER, **arguments(LAYER), argument: REFUSED[kind]()}
+    with pytest.raises(gradkern.GradkernError):
+        run_any(given.pop("op"), **given)
+
+
+def test_a_policy_of_hostile_values_is_refused(provider: FakeProvider) -> None:
+    for kind, make in REFUSED.items():
+        for field in ("search", "allow_tf32", "workspace_limit", "kernel"):
+            with pytest.raises(gradkern.PolicyError, match=f"policy: {field} is "):
+                run_any(LAYER, **{**arguments(LAYER), "policy": {field: make()}})
+            assert kind

@@ -178,7 +178,6 @@ def test_modules_train_where_their_parameters_are(elsewhere: Callable[[], Any]) 
 ENABLED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "layer_norm": lambda x: functional.layer_norm(x, (24,)),  # with a constant in the place of its weight
     "gelu": functional.gelu,  # with one in the place of its bias
-    "rms_norm": lambda x: functional.rms_norm(x, (24,)),
     "batch_norm": lambda x: functional.batch_norm(x, None, None, training=True),
     "conv": lambda x: functional.conv1d(x[None], torch.linspace(-1, 1, 15, device="cpu").view(1, 5, 3)),
 }
