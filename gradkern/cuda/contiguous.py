@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from gradkern.call import Call, Plan, Provisional, Refusal, Tensor
 from gradkern.cuda.device import Device, activate, check
-from gradkern.cuda.device_code.columns import reciprocal, up
+from gradkern.cuda.device_code.columns import reciprocal, round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, kernel_of
 from gradkern.cuda.rows import device_of
@@ -219,7 +219,7 @@ def _turned_tile(rows: int, columns: int, size: int, read: int) -> tuple[int, in
             return number
         unit = (_LINE if number >= 4 * most else _SECTOR) // size
         pieces = -(-number // (most // unit * unit))
-        return up(-(-number // pieces), unit)
+        return round_up(-(-number // pieces), unit)
 
     if columns <= _SIDE or rows > _SIDE:
         wide = cut(columns, _SIDE)

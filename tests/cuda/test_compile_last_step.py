@@ -17,7 +17,7 @@ def test_every_warp_comes_to_a_barrier_as_a_whole(chunk: int) -> None:
     """Else ptxas of CUDA 13 let warps come in parts, of which each counted: kernels that went on were wrong."""
     from gradkern.cuda.device_code.column_sums import column_sums
 
-    spec = ColumnSums(1, 256, 1, 1, sums=2, compute="float32", result="float32", at=0, chunk=chunk, ahead=1)
+    spec = ColumnSums(1, 256, 1, 1, sums=2, compute="float32", result="float32", at=0, chunk=chunk, rows_in_flight=1)
     _, add_over_grid = column_sums(spec)
 
     def kernel(partial: int, counter: int, first: int, second: int, rows: int, columns: int) -> None:

@@ -30,8 +30,8 @@ EVERY_WIDTH: dict[str, Any] = {
     "width": 1,
     "lanes": 32,
     "vectors": 4,
-    "certain_vectors": 0,
-    "warp_groups": 2,
+    "unpredicated_vectors": 0,
+    "groups_per_block": 2,
     "aligned": False,
 }
 """Of a form, here or of the forward norms, that serves all rows of up to 128 elements."""

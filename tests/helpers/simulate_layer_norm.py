@@ -35,7 +35,7 @@ def simulate(
     data = "Y" if config.invertible else "X"
     inverse = "inv_std_dev" if config.has_mean else "inv_std_var"
     scratch = Guarded((grid * max(1, config.sums) * config.column_sums.padded_columns(columns),), config.compute)
-    row_sums = Guarded((max(1, rows) * config.slices * 2,), config.compute)
+    row_sums = Guarded((max(1, rows) * config.blocks_per_row * 2,), config.compute)
     counter = np.zeros(64, np.uint32)
     named = {
         **config.sizes(columns),

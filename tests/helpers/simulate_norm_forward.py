@@ -33,7 +33,7 @@ def simulate(
             held[name] = held[in_place] if in_place and NAMES[name] == "Y" else new
         else:
             held[name] = Guarded((rows,), config.statistic)
-    row_sums = Guarded((max(1, rows) * config.slices * 2,), config.compute)
+    row_sums = Guarded((max(1, rows) * config.blocks_per_row * 2,), config.compute)
     named = {
         **config.numbers(columns, case.epsilon),
         **{NAMES[name]: each.address for name, each in held.items()},
@@ -43,7 +43,7 @@ def simulate(
     }
     arguments = tuple(np.int64(named.get(name, 0)) for name in ARGUMENTS)
     for phase in [config] if config.phase == "fused" else [replace(config, phase="row_sums"), config]:
-        cluster = config.slices if config.cluster else 1
+        cluster = config.blocks_per_row if config.cluster else 1
         simulated.launch(build(phase), grid, config.threads, cluster, config.shared_bytes, arguments)
     for each in held.values():
         each.check()

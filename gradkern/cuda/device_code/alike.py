@@ -1,4 +1,4 @@
-"""Device functions that are made again and again, for kernels of other configs, with the same constants."""
+"""Reuses device functions that kernels of different configs build with the same constants."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 
 __all__ = ["once_for_alike"]
 
-_MOST = 128  # made functions that are kept, each with what Numba knows of it: some kernels' worth
+_MOST = 128  # functions kept, each with Numba's data about it: those of some kernels
 
 
 def once_for_alike(make: Callable[..., Any], most: int = _MOST) -> Callable[..., Any]:
-    """`make`, which is not asked again for a function of the same code whose names stand for the same, and the same
-    further arguments. The `most` results that were asked for last are kept.
+    """`make` with a cache: functions with the same code, the same values of their free names and the same further
+    arguments share one result. The `most` results used last are kept.
     """
 
     @lru_cache(most)
@@ -28,7 +28,7 @@ def once_for_alike(make: Callable[..., Any], most: int = _MOST) -> Callable[...,
             return make(function, *more)
         try:
             alike = _Alike(function)
-        except TypeError:  # one of its names stands for a list or the like
+        except TypeError:  # one of its names refers to a list, or another unhashable value
             return make(function, *more)
         return made(alike, *more)
 
@@ -36,7 +36,7 @@ def once_for_alike(make: Callable[..., Any], most: int = _MOST) -> Callable[...,
 
 
 class _Alike:
-    """A function, equal to all that are folded, typed and lowered as it is."""
+    """A function; equal to every function that is folded, typed and lowered the same."""
 
     __slots__ = ("_hash", "_key", "function")
 
@@ -53,7 +53,7 @@ class _Alike:
 
 
 def _outside(function: FunctionType) -> Iterator[Any]:
-    """What a function's names stand for: those of functions around it, those of its module, and those of modules."""
+    """The values of a function's free names: of enclosing functions, of its module, and attributes of modules."""
     for cell in function.__closure__ or ():
         try:
             yield _exact(cell.cell_contents)
@@ -69,7 +69,7 @@ def _outside(function: FunctionType) -> Iterator[Any]:
 
 
 def _exact(value: Any) -> Any:
-    """Equal for values that nothing tells apart, which 1, 1.0 and True are not, and 0.0 and -0.0."""
+    """A key that is equal for indistinguishable values only: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
     if isinstance(value, tuple):
         return tuple(map(_exact, cast("tuple[Any, ...]", value)))
     kind = cast("type[Any]", type(value))

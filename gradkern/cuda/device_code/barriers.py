@@ -1,4 +1,4 @@
-"""Where the threads of a block wait for each other, and the blocks of a grid."""
+"""Barriers of the threads of a block and of the blocks of a grid."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gradkern.cuda.device_code.function import device_function
 
 @device_function
 def wait_for_block() -> None:
-    """Wait until all threads of the block are here.
+    """Wait for all threads of the block.
 
-    The warp's barrier comes first, for ptxas: the block's alone it takes for a promise that the warp is whole, and
-    behind a branch, or a loop that threads leave one by one, it makes nothing that brings them together (no BSSY and
-    BSYNC). With CUDA 13.0 a warp came in two parts, each of which counted, and others passed this barrier and those
-    after it without it (compute-sanitizer's synccheck: "divergent thread(s) in warp").
+    A warp barrier precedes the block barrier because of ptxas: it assumes that warps are converged at a block barrier,
+    and does not reconverge them (no BSSY and BSYNC) after a branch or a loop that threads leave one by one. With CUDA
+    13.0 a warp arrived in two parts. Both were counted, so other warps passed this barrier and later ones too early
+    (compute-sanitizer's synccheck: "divergent thread(s) in warp").
     """
     i.warp_barrier()
     cuda.syncthreads()
@@ -24,12 +24,12 @@ def wait_for_block() -> None:
 
 @device_function
 def wait_for_grid(counter: int) -> None:
-    """Wait until all threads of all blocks are here; what they have written can be read then.
+    """Wait for all threads of all blocks. Their earlier writes are visible afterwards.
 
-    The first block turns the counter's top bit once every other has added one: so it is ready for the next time, of
-    any grid.
+    The first block flips the counter's top bit when every other block has added one. The counter is then ready for the
+    next barrier, of any grid.
     """
-    wait_for_block()  # thread 0's arrival releases what all threads of the block have written
+    wait_for_block()  # thread 0's arrival releases the writes of all threads of the block
     if cuda.threadIdx.x == 0:
         amount = int64(1)
         if cuda.blockIdx.x == 0:

@@ -1,6 +1,6 @@
-"""Sums over the blocks of a cluster: each sends a pair of its own for every place, and the first block adds them up.
+"""Sums over the blocks of a cluster: each block sends a pair for every place, and the first block adds them.
 
-No memory but the blocks' own, and nobody waits for blocks of other clusters.
+They use shared memory only, and no block waits for blocks of other clusters.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ __all__ = ["cluster_sums"]
 def cluster_sums(
     compute: str, blocks: int, places: int, barrier_at: int, pairs_at: int
 ) -> tuple[Callable[..., Any], ...]:
-    """Five device functions, for clusters of so many blocks and so many places:
+    """Five device functions, for clusters of `blocks` blocks and for `places` places:
 
-    begin()                             by all threads of every block: there is a barrier
-    expect(block)                       by all threads, later: all blocks have come to `begin`
-    send(block, place, first, second)   by one thread for each place of every block, its number in the cluster given
-    wait()                              by the first block's threads, which may then ask for
-    total(place, part)                  the sum of all blocks' first (part 0) or second (1), in the order of blocks
+    begin()                             all threads of every block: initialises the barrier
+    expect(block)                       all threads, later: waits until all blocks have called `begin`
+    send(block, place, first, second)   one thread for each place; block: the sender's rank in the cluster
+    wait()                              threads of the first block, before they call `total`
+    total(place, part)                  the sum of all blocks' first (part 0) or second (part 1), in the order of blocks
 
-    Byte `barrier_at` of a block's shared memory is free for 8, byte `pairs_at` for blocks * places pairs of `compute`.
+    Shared memory: 8 bytes at `barrier_at`, and blocks * places pairs of type `compute` at `pairs_at`.
     """
     DOUBLE, ITEM = compute == "float64", ITEMSIZE[compute]
     PAIR, FLOAT = 2 * ITEM, float64 if DOUBLE else float32

@@ -18,8 +18,8 @@ SIMULATED = bool(import_module("numba.cuda.core.config").ENABLE_CUDASIM)
 
 @once_for_alike
 def device_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that kernels call at no cost: it is always inlined. Under the simulator it runs as Python, folded as
-    it would be compiled. Kernels share those that are alike, each of which is folded and typed once.
+    """Decorates a function that kernels call: it is always inlined. Under the simulator it runs as Python, after the
+    same constant folding. Kernels share equal functions: each is folded and typed once.
     """
     if SIMULATED:
         from gradkern.cuda.device_code import simulated

@@ -1,10 +1,10 @@
-"""Device functions that Numba does not have: vector access by address, asynchronous copies, barriers, clusters.
+"""Device functions missing in Numba: vector access by address, asynchronous copies, barriers, clusters.
 
-This is the only module that uses Numba's extension API and inline PTX. A kernel sees memory as addresses (int): global
-memory by 64-bit address, shared memory by 32-bit address, as PTX does; so a launch passes 8 bytes per tensor, and one
-access moves up to 16 bytes (Numba's own array accesses promise only the element's alignment and are never widened).
+This is the only module that uses Numba's extension API and inline PTX. Kernels address memory as PTX does: global
+memory by 64-bit integers, shared memory by 32-bit integers. A launch passes 8 bytes per tensor, and one access moves up
+to 16 bytes (Numba's array accesses assume only the element's alignment and are never widened).
 
-Under the CUDA simulator (NUMBA_ENABLE_CUDASIM=1) every function here is its plain form in `simulated`.
+Under the CUDA simulator (NUMBA_ENABLE_CUDASIM=1) every function here is its Python version in `simulated`.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _ITEMSIZE = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 
 
 def _ptx(name: str, result: str | None, arguments: str, text: str, pure: bool = False) -> Callable[..., Any]:
-    """The device function `name`: inline PTX that takes and returns scalars of the named types.
+    """The device function `name`: inline PTX with scalar arguments and results of the named types.
 
-    Not pure means that it is executed as often and in the order written, and that memory may change under it.
+    pure=False: it is executed as often and in the order written, and may change memory.
     """
     if SIMULATED:
         return getattr(simulated, name)
@@ -54,14 +54,14 @@ def _ptx(name: str, result: str | None, arguments: str, text: str, pure: bool = 
     def lower(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         kind = ir.FunctionType(returned[0], [_LLVM[each][0] for each in takes])
         function = ir.InlineAsm(kind, text, ",".join(constraints), not pure)
-        # convergent: which threads execute it together matters, so it is not moved under another condition
+        # convergent: it must not be moved under another condition, as the set of threads that execute it matters
         call = builder.call(function, list(values), attrs=() if pure else ("convergent",))
         return call if result else context.get_dummy_value()
 
     def declare(_typing: Any, *_arguments: Any) -> Any:
         return signature, lower
 
-    names = ["typing", *(f"argument{index}" for index in range(len(takes)))]  # Numba reads the arity off the signature
+    names = ["typing", *(f"argument{index}" for index in range(len(takes)))]  # the arity, for Numba
     parameters = [inspect.Parameter(each, inspect.Parameter.POSITIONAL_OR_KEYWORD) for each in names]
     declare.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     declare.__name__ = name
@@ -120,8 +120,8 @@ def loader(space: str, dtype: str, width: int) -> Callable[..., Any]:
 def word_loader(space: str, size: int) -> Callable[..., Any]:
     """A device function load(words, first, address): `size` bytes, 2 to 16, into the int32 words[first:].
 
-    For loads that are under way while others are used: an `unpacker` widens them then, so that they need no more
-    registers than bytes. `address` must be a multiple of `size`.
+    For loads in flight while other values are used: they take no more registers than their bytes, and an `unpacker`
+    widens them later. `address` must be a multiple of `size`.
     """
     if SIMULATED:
         return simulated.word_loader(size)
@@ -141,7 +141,9 @@ def word_loader(space: str, size: int) -> Callable[..., Any]:
 
 @cache
 def word_storer(space: str, size: int) -> Callable[..., Any]:
-    """A device function store(address, words): `size` bytes, 2 to 16, from int32 words; `address` is a multiple."""
+    """A device function store(address, words): `size` bytes, 2 to 16, from int32 words; `address` must be a multiple of
+    `size`.
+    """
     if SIMULATED:
         return simulated.word_storer(size)
 
@@ -161,7 +163,7 @@ def word_storer(space: str, size: int) -> Callable[..., Any]:
 
 @cache
 def unpacker(dtype: str, width: int) -> Callable[..., Any]:
-    """A device function unpack(values, words, first): the `width` elements in words[first:], as loaders give them."""
+    """A device function unpack(values, words, first): `width` elements of words[first:], converted as by a loader."""
     if SIMULATED:
         return simulated.unpacker(dtype, width)
 
@@ -184,11 +186,13 @@ def unpacker(dtype: str, width: int) -> Callable[..., Any]:
 
 
 @cache
-def storer(space: str, dtype: str, width: int, native_bfloat16: bool = True, kept: bool = False) -> Callable[..., Any]:
+def storer(
+    space: str, dtype: str, width: int, native_bfloat16: bool = True, evict_last: bool = False
+) -> Callable[..., Any]:
     """A device function store(address, values): rounds `width` values to `dtype`, to nearest even, and writes them.
 
-    native_bfloat16: the device converts to bfloat16 itself (compute capability 8.0 and newer). kept: the L2 cache shall
-    give up other lines first (8.0 and newer).
+    native_bfloat16: the device has the conversion to bfloat16 (compute capability 8.0 and newer). evict_last: the hint
+    to evict other lines of the L2 cache first (8.0 and newer).
     """
     if SIMULATED:
         return simulated.storer(dtype, width)
@@ -199,7 +203,7 @@ def storer(space: str, dtype: str, width: int, native_bfloat16: bool = True, kep
         elements = [builder.load(builder.gep(array, [_WORD(index)])) for index in range(width)]
         words = _to_words(builder, elements, dtype, native_bfloat16)
         for offset in range(0, size, 16):
-            _store_words(builder, space, values[0], offset, words[offset // 4 : offset // 4 + 4], kept)
+            _store_words(builder, space, values[0], offset, words[offset // 4 : offset // 4 + 4], evict_last)
         return context.get_dummy_value()
 
     def declare(_typing: Any, address: Any, values: Any) -> Any:
@@ -210,7 +214,7 @@ def storer(space: str, dtype: str, width: int, native_bfloat16: bool = True, kep
 
 @cache
 def rounder(dtype: str, width: int, native_bfloat16: bool = True) -> Callable[..., Any]:
-    """A device function round(values): each of `width` values becomes what `dtype` holds of it."""
+    """A device function round(values): rounds each of `width` values to `dtype`, in place."""
     if SIMULATED:
         return simulated.rounder(dtype, width)
 
@@ -230,7 +234,9 @@ def rounder(dtype: str, width: int, native_bfloat16: bool = True) -> Callable[..
 
 @cache
 def gatherer(space: str, dtype: str, offsets: tuple[int, ...]) -> Callable[..., Any]:
-    """A device function gather(values, address): values[n] is the element at address + offsets[n], as loaders do."""
+    """A device function gather(values, address): values[n] is the element at address + offsets[n], converted as by a
+    loader.
+    """
     if SIMULATED:
         return simulated.gatherer(dtype, offsets)
 
@@ -249,8 +255,8 @@ def gatherer(space: str, dtype: str, offsets: tuple[int, ...]) -> Callable[..., 
 
 @cache
 def gatherer_from(dtype: str, places: tuple[tuple[int, int], ...], width: int = 1) -> Callable[..., Any]:
-    """A device function gather(values, addresses), places being pairs (which, offset): values has the `width` elements
-    of shared memory at each addresses[which] + offset, in their order. addresses: a local array of int64.
+    """A device function gather(values, addresses): loads `width` elements of shared memory from addresses[which] +
+    offset for each (which, offset) of `places`, in their order. addresses: a local array of int64.
     """
     if SIMULATED:
         return simulated.gatherer_from(dtype, places, width)
@@ -277,8 +283,8 @@ def gatherer_from(dtype: str, places: tuple[tuple[int, int], ...], width: int = 
 def scatterer(
     space: str, dtype: str, offsets: tuple[int, ...], native_bfloat16: bool = True, width: int = 1
 ) -> Callable[..., Any]:
-    """A device function scatter(address, values): values are the `width` elements at each address + offset, in their
-    order, as storers do.
+    """A device function scatter(address, values): stores `width` values to each address + offset, in their order,
+    converted as by a storer.
     """
     if SIMULATED:
         return simulated.scatterer(dtype, offsets, width)
@@ -306,11 +312,11 @@ def clipped_scatterer(
     native_bfloat16: bool = True,
     width: int = 1,
 ) -> Callable[..., Any]:
-    """A device function scatter(address, values, row, column): a tile of `sizes` places to global memory, each an
-    element or two of 16 bits.
+    """A device function scatter(address, values, row, column): stores a tile of `sizes` places to global memory. A
+    place is an element, or two of 16 bits.
 
-    The tile's first element is at `address` and at (row, column) of an array of `limits` places; `steps` are the
-    bytes from row to row and column to column. What lies outside the array is left out, without a branch for each.
+    The tile's first element is at `address`, place (row, column) of an array of `limits` places; `steps` are the bytes
+    from row to row and column to column. Places outside the array are masked, without a branch for each.
     """
     if SIMULATED:
         return simulated.clipped_scatterer(dtype, sizes, steps, limits, width)
@@ -320,7 +326,7 @@ def clipped_scatterer(
 
     def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         array = cgutils.create_struct_proxy(signature.args[1])(context, builder, values[1]).data
-        inside = [  # compared as unsigned numbers, what is before the array is far behind it
+        inside = [  # unsigned comparison: negative indices are larger than every limit
             [builder.icmp_unsigned("<", builder.add(first, _WORD(n)), _WORD(limit)) for n in range(size)]
             for first, size, limit in zip(values[2:], sizes, limits, strict=True)
         ]
@@ -348,8 +354,7 @@ def clipped_scatterer(
 def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., Any]:
     """A device function add(sums, left, right): sums[s] += left[l] * right[r] for every (s, l, r), in this order.
 
-    Straight-line code, whatever its length: the arrays stay in registers, which no loop that the compiler leaves
-    rolled up would allow.
+    Straight-line code of any length: a loop that the compiler does not unroll would keep the arrays out of registers.
     """
     if SIMULATED:
         return simulated.multiply_adds(table)
@@ -378,12 +383,12 @@ def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., Any]
 
 @cache
 def matrix_product(dtype: str) -> Callable[..., Any]:
-    """A device function multiply(sums, first, left, right): of a warp, a 16 x 8 matrix of float32, to which A (16 x 16)
-    times B (16 x 8) of 16-bit `dtype` is added: mma.m16n8k16, from compute capability 8.0.
+    """A device function multiply(sums, first, left, right): adds A (16 x 16) times B (16 x 8) of 16-bit `dtype` to a
+    warp's 16 x 8 matrix of float32: mma.m16n8k16, compute capability 8.0 and newer.
 
-    Lane 4 g + q has in sums[first:first + 4] the columns 2 q and 2 q + 1 of row g, then of row g + 8; in the words
-    left[0:4] of A the columns 2 q and 2 q + 1 of rows g and g + 8, then the eighth columns after those; in right[0:2]
-    of B the same of its rows, in column g.
+    Lane 4 g + q holds columns 2 q and 2 q + 1 of row g, then of row g + 8, in sums[first:first + 4]; of A, columns 2 q
+    and 2 q + 1 of rows g and g + 8, then the same plus 8 columns, in the words left[0:4]; of B, rows 2 q and 2 q + 1,
+    then plus 8, of column g, in right[0:2].
     """
     if SIMULATED:
         return simulated.matrix_product(dtype)
@@ -416,11 +421,11 @@ def matrix_product(dtype: str) -> Callable[..., Any]:
 
 
 def _matrix_loader(turned: bool) -> Callable[..., Any]:
-    """Four 8 x 8 matrices of 16-bit numbers in shared memory into words[0:4] of a warp's lanes: load(words, address),
-    which is ldmatrix.x4.
+    """A device function load(words, address): loads four 8 x 8 matrices of 16-bit numbers from shared memory into
+    words[0:4] of a warp's lanes (ldmatrix.x4).
 
-    Lane 8 n + r gives the address of row r of matrix n, a multiple of 16. Lane 4 g + q gets of each matrix the columns
-    2 q and 2 q + 1 of row g; turned, column g of the rows 2 q and 2 q + 1.
+    Lane 8 n + r provides the address of row r of matrix n, a multiple of 16. Lane 4 g + q receives columns 2 q and
+    2 q + 1 of row g of each matrix; if turned (.trans), column g of rows 2 q and 2 q + 1.
     """
     if SIMULATED:
         return simulated.load_turned if turned else simulated.load_matrices
@@ -466,14 +471,16 @@ def _load_words(builder: Any, space: str, address: Any, offset: int, size: int) 
     return [builder.extract_value(loaded, index) for index in range(count)]
 
 
-def _store_words(builder: Any, space: str, address: Any, offset: int, words: list[Any], kept: bool = False) -> None:
+def _store_words(
+    builder: Any, space: str, address: Any, offset: int, words: list[Any], evict_last: bool = False
+) -> None:
     pointer = "r" if space.startswith("shared") else "l"
     count = len(words)
     half = words[0].type.width == 16
     operands = ",".join(f"${index + 1}" for index in range(count))
     values = f"{{{operands}}}" if count > 1 else operands
     text = f"{_vector(count)}.{'b16' if half else 'b32'} [$0+{offset}], {values}"
-    if kept:
+    if evict_last:
         policy = "{ .reg .b64 policy; createpolicy.fractional.L2::evict_last.b64 policy, 1.0;"
         text = f"{policy} st.{space}.L2::cache_hint{text}, policy; }}"
     else:
@@ -545,7 +552,7 @@ def _to_words(builder: Any, elements: list[Any], dtype: str, native_bfloat16: bo
 
 
 def _round_to_bfloat16(builder: Any, element: Any) -> Any:
-    """Round to nearest even by integers, for devices without the conversion; a NaN stays one (quiet)."""
+    """Round to nearest even with integer instructions, for devices without the conversion. NaN stays a (quiet) NaN."""
     bits = builder.bitcast(element, _WORD)
     odd = builder.and_(builder.lshr(bits, _WORD(16)), _WORD(1))
     rounded = builder.lshr(builder.add(bits, builder.add(odd, _WORD(0x7FFF))), _WORD(16))
@@ -559,7 +566,7 @@ load_word = _ptx("load_word", "int32", "int32", "ld.shared.b32 $0, [$1];")
 
 @cache
 def float_of_bits(compute: str) -> Callable[..., Any]:
-    """A device function value(bits) of kernel arguments, which are integers: the float32 or float64 of these bits."""
+    """A device function value(bits): reinterprets an integer kernel argument as float32 or float64."""
     if SIMULATED:
         return simulated.float_of_bits(compute)
     double = compute == "float64"
@@ -583,26 +590,26 @@ low_and_high = _ptx("low_and_high", "int32", "int32 int32", "prmt.b32 $0, $1, $2
 high_and_low = _ptx("high_and_low", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x5432;", pure=True)
 
 # --- arithmetic ------------------------------------------------------------------------------------------------------
-# The device's own exponential and reciprocal in float32: relative errors near 2^-22; what is subnormal is 0.
+# The device's approximate exponential and reciprocal in float32: relative errors near 2^-22; subnormals become 0.
 
 exp2_approximate = _ptx("exp2_approximate", "float32", "float32", "ex2.approx.ftz.f32 $0, $1;", pure=True)
-inverse_root_approximate = _ptx(  # of 1 / sqrt(x); subnormal x are taken
+inverse_root_approximate = _ptx(  # of 1 / sqrt(x), also for subnormal x
     "inverse_root_approximate", "float32", "float32", "rsqrt.approx.f32 $0, $1;", pure=True
 )
 reciprocal_approximate = _ptx("reciprocal_approximate", "float32", "float32", "rcp.approx.ftz.f32 $0, $1;", pure=True)
 
-# In float64 the device has a reciprocal to 2^-20 alone, of the upper half of x: Newton's steps are up to the caller.
+# In float64 the device has only a reciprocal with error 2^-20, of the upper half of x. The caller does Newton steps.
 reciprocal_approximate_double = _ptx(
     "reciprocal_approximate_double", "float64", "float64", "rcp.approx.ftz.f64 $0, $1;", pure=True
 )
 
-positive_part = _ptx(  # of NaN 0
+positive_part = _ptx(  # 0 for NaN
     "positive_part", "float32", "float32", "max.f32 $0, $1, 0f00000000;", pure=True
 )
 
 fused = _ptx("fused", "float64", "float64 float64 float64", "fma.rn.f64 $0, $1, $2, $3;", pure=True)
 
-# value * 2^k without an instruction of float64, given 1.5 * 2^52 + k; both numbers normal.
+# value * 2^k without float64 instructions, given 1.5 * 2^52 + k; both numbers must be normal.
 times_power_of_2 = _ptx(
     "times_power_of_2",
     "float64",
@@ -612,7 +619,7 @@ times_power_of_2 = _ptx(
     pure=True,
 )
 
-# Both not negative. Numba divides in 64 bits, which takes a subroutine, and a cold launch waits for its instructions.
+# Both are nonnegative. Numba divides in 64 bits: a subroutine, and a cold launch waits for its instructions.
 quotient = _ptx("quotient", "int32", "int32 int32", "div.u32 $0, $1, $2;", pure=True)
 
 _DIVIDED = "{ .reg .b32 t; shl.b32 t, $1, 1; mul.hi.u32 t, t, %s; shr.u32 $0, t, %s; }"  # multiplier, shift
@@ -620,8 +627,8 @@ _DIVIDED = "{ .reg .b32 t; shl.b32 t, $1, 1; mul.hi.u32 t, t, %s; shr.u32 $0, t,
 
 @cache
 def quotient_by(divisor: int) -> Callable[..., Any]:
-    """A device function quotient(value), value // divisor of 0 <= value < 2^31: three instructions, where `quotient`
-    takes about fifteen even when the assembler sees the divisor.
+    """A device function quotient(value): value // divisor for 0 <= value < 2^31. It takes three instructions;
+    `quotient` takes about fifteen, even for a constant divisor.
     """
     if SIMULATED:
         return simulated.quotient_by(divisor)
@@ -629,18 +636,18 @@ def quotient_by(divisor: int) -> Callable[..., Any]:
     return _ptx("quotient_by", "int32", "int32", _DIVIDED % (multiplier, shift), pure=True)
 
 
-# base + row * stride. Written out, one factor is widened outside the loop and the product takes all 64 bits.
+# base + row * stride. In plain code the compiler widens one factor outside the loop and multiplies in 64 bits.
 row_address = _ptx("row_address", "int64", "int64 int32 int32", "mad.wide.s32 $0, $2, $3, $1;", pure=True)
 row_address_long = _ptx("row_address_long", "int64", "int64 int64 int64", "mad.lo.s64 $0, $2, $3, $1;", pure=True)
 
-# value // divisor of 0 <= value < 2^31, with the two numbers of columns.reciprocal(divisor): for many divisions by one
-# number, which is not known when the kernel is compiled, but takes no longer than if it were.
+# value // divisor for 0 <= value < 2^31, with the two numbers of columns.reciprocal(divisor): as fast as a division by
+# a compile-time constant, for many divisions by one number that is only known at the launch.
 divided = _ptx("divided", "int32", "int32 int32 int32", _DIVIDED % ("$2", "$3"), pure=True)
 
 
 @cache
 def at_most(native: bool) -> Callable[..., Any]:
-    """f(value, bound): the lesser, or NaN where `value` is. native: compute capability 8.0 and newer have it."""
+    """f(value, bound): the minimum; NaN if `value` is NaN. native: one instruction, from compute capability 8.0 on."""
     text = "{ .reg .pred p; setp.gt.f32 p, $1, $2; selp.f32 $0, $2, $1, p; }"
     return _ptx("at_most", "float32", "float32 float32", "min.NaN.f32 $0, $1, $2;" if native else text, pure=True)
 
@@ -652,7 +659,7 @@ named_barrier = _ptx("named_barrier", None, "int32 int32", "bar.sync $0, $1;")  
 
 @cache
 def barrier_number(number: int) -> Callable[[int], None]:
-    """wait(threads): the barrier of this number. A block has those that its code names; of named_barrier, all 16."""
+    """wait(threads): the barrier with this constant number. Code with `named_barrier` reserves all 16 barriers."""
     if SIMULATED:
         return partial(simulated.named_barrier, number)
     return _ptx("barrier_number", None, "int32", f"bar.sync {number}, $0;")
@@ -677,17 +684,17 @@ shuffle_down_double = _ptx(
     " shfl.sync.down.b32 h, h, $2, 0x1f, 0xffffffff; mov.b64 $0, {l, h}; }",
 )
 
-# The value itself, which the compiler cannot know: a loop whose counter passes through it is not unrolled. For loops
-# outside the hot path: a cold launch waits for its instructions to come from memory.
-unseen = _ptx("unseen", "int32", "int32", "mov.b32 $0, $1;")
+# The value itself, opaque to the compiler: a loop whose counter passes through it is not unrolled. For loops outside
+# the hot path: a cold launch waits for its instructions to come from memory.
+opaque = _ptx("opaque", "int32", "int32", "mov.b32 $0, $1;")
 
 # --- asynchronous copies into shared memory --------------------------------------------------------------------------
-# A transaction barrier (mbarrier) counts arrivals and bytes; `wait` returns once the phase of the given parity is over.
+# A transaction barrier (mbarrier) counts arrivals and bytes. `wait` returns when the phase of the given parity is over.
 
 transaction_barrier_init = _ptx(
     "transaction_barrier_init", None, "int32 int32", "mbarrier.init.shared::cta.b64 [$0], $1;"
 )
-transaction_barrier_fence = _ptx(  # makes the initialised barriers known to the copy engine and to the cluster
+transaction_barrier_fence = _ptx(  # makes initialised barriers visible to the copy engine and to the cluster
     "transaction_barrier_fence", None, "", "fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;"
 )
 arrive_and_expect = _ptx(
@@ -699,14 +706,14 @@ wait = _ptx(
     "int32 int32",
     "{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra done; bra again; done: }",
 )
-wait_cluster = _ptx(  # the same for what another block of the cluster has written
+wait_cluster = _ptx(  # the same for writes by another block of the cluster
     "wait_cluster",
     None,
     "int32 int32",
     "{ .reg .pred p; again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [$0], $1;"
     " @p bra done; bra again; done: }",
 )
-bulk_copy = _ptx(  # (shared destination, global source, bytes, barrier), all but the barrier multiples of 16
+bulk_copy = _ptx(  # (shared destination, global source, bytes, barrier); the first three are multiples of 16
     "bulk_copy",
     None,
     "int32 int64 int32 int32",
@@ -725,8 +732,8 @@ def async_copy(size: int) -> Callable[..., Any]:
 
 @cache
 def copy_or_zeros(size: int) -> Callable[..., Any]:
-    """The same, copy(shared destination, global source, bytes), of so many bytes: those after them are zeros. Those of
-    16 have the L2 fetch 128 from memory: what is beside them is often read soon, by another block.
+    """The same, copy(shared destination, global source, bytes), of `bytes` bytes followed by zeros. Copies of 16 have
+    the L2 cache fetch 128 bytes from memory: neighbouring bytes are often read soon, by another block.
     """
     if SIMULATED:
         return simulated.copy_or_zeros(size)
@@ -739,7 +746,7 @@ commit_copies = _ptx("commit_copies", None, "", "cp.async.commit_group;")
 
 @cache
 def wait_for_copies(newest: int) -> Callable[..., Any]:
-    """wait() until all but the `newest` committed groups of this thread's copies have arrived."""
+    """wait(): until all but the `newest` committed groups of this thread's copies have arrived."""
     if SIMULATED:
         return simulated.no_wait
     return _ptx("wait_for_copies", None, "", f"cp.async.wait_group {newest};")
@@ -750,12 +757,12 @@ def wait_for_copies(newest: int) -> Callable[..., Any]:
 cluster_barrier = _ptx(
     "cluster_barrier", None, "", "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
 )
-# the same in two halves: what a block does between them need not wait for the others
+# the same in two halves: a block can work between them
 cluster_arrive = _ptx("cluster_arrive", None, "", "barrier.cluster.arrive.release.aligned;")
 cluster_wait = _ptx("cluster_wait", None, "", "barrier.cluster.wait.acquire.aligned;")
-cluster_rank = _ptx("cluster_rank", "int32", "", "mov.u32 $0, %cluster_ctarank;", pure=True)  # the block's number in it
+cluster_rank = _ptx("cluster_rank", "int32", "", "mov.u32 $0, %cluster_ctarank;", pure=True)  # of this block
 peer_address = _ptx("peer_address", "int32", "int32 int32", "mapa.shared::cluster.u32 $0, $1, $2;", pure=True)
-send_pair = _ptx(  # (peer's address, two values, peer's transaction barrier): 8 bytes of its expected bytes
+send_pair = _ptx(  # (peer's address, two values, peer's transaction barrier): counts as 8 bytes there
     "send_pair",
     None,
     "int32 float32 float32 int32",
@@ -770,21 +777,21 @@ send_pair_double = _ptx(
 
 # --- the grid --------------------------------------------------------------------------------------------------------
 
-grid_arrive = _ptx(  # add to the counter, returning what it was before; orders this thread's earlier writes before it
+grid_arrive = _ptx(  # adds to the counter and returns its previous value; a release of this thread's earlier writes
     "grid_arrive",
     "int32",
     "int64 int64",
     "{ .reg .b32 a; cvt.u32.u64 a, $2; atom.add.acq_rel.gpu.global.u32 $0, [$1], a; }",
 )
-grid_wait = _ptx(  # until the counter's top bit differs from the given value's
+grid_wait = _ptx(  # waits until the counter's top bit differs from the given value's
     "grid_wait",
     None,
     "int64 int32",
     "{ .reg .pred p; .reg .b32 v; again: ld.acquire.gpu.global.u32 v, [$0]; xor.b32 v, v, $1;"
     " setp.ge.s32 p, v, 0; @p bra again; }",
 )
-report = _ptx("report", None, "int64", "red.relaxed.gpu.global.add.u32 [$0], 1;")  # one more, of what others look at
-take = _ptx("take", "int32", "int64", "atom.relaxed.gpu.global.add.u32 $0, [$1], 1;")  # the same, returning what it was
+report = _ptx("report", None, "int64", "red.relaxed.gpu.global.add.u32 [$0], 1;")  # adds one
+take = _ptx("take", "int32", "int64", "atom.relaxed.gpu.global.add.u32 $0, [$1], 1;")  # adds one; returns the old value
 look = _ptx("look", "int32", "int64", "ld.relaxed.gpu.global.u32 $0, [$1];")
 clear = _ptx("clear", None, "int64", "st.relaxed.gpu.global.u32 [$0], 0;")
 memory_fence = _ptx("memory_fence", None, "", "fence.acq_rel.gpu;")

@@ -15,14 +15,14 @@ __all__ = ["inverse_root"]
 
 
 def inverse_root(compute: str) -> Callable[[Any], Any]:
-    """The device function inverse_root(x), of x in the type `compute`; infinity of 0, and 0 of infinity."""
+    """The device function inverse_root(x), of x in the type `compute`: infinity for 0, and 0 for infinity."""
     DOUBLE = compute == "float64"
 
     @device_function
     def inverse_root(value: Any) -> Any:
         if DOUBLE:
             return float64(1) / float64(math.sqrt(value))
-        guess = i.inverse_root_approximate(value)  # and one step of Newton's, which is nothing for 0 and infinity
+        guess = i.inverse_root_approximate(value)  # then one Newton step, which leaves 0 and infinity unchanged
         better = guess * (float32(1.5) - float32(0.5) * value * guess * guess)
         return better if better == better else guess
 

@@ -1,10 +1,10 @@
-"""The plain forms of `intrinsics`, for the CUDA simulator: one coroutine per CUDA thread, memory by real addresses.
+"""Python versions of `intrinsics` for the CUDA simulator: one coroutine per CUDA thread, memory by real addresses.
 
-Numba's simulator knows neither shared memory by address nor barriers of part of a block, warps, clusters or blocks that
-run at the same time, and its threads are the system's, which cost more than what they compute. `launch` runs all blocks
-of a grid at once: a CUDA thread runs until it waits for others or tells them something, and who goes on is drawn, in
-every run the same. So a kernel's own synchronisation is what is tested: a barrier too few shows as a wrong result, one
-too many, or a wrong parity, as threads that wait for ever, which is an error at once.
+Numba's simulator lacks shared memory by address, barriers of part of a block, warps, clusters and concurrent blocks,
+and its threads are operating-system threads, that cost more than their computation. `launch` runs all blocks of a grid
+concurrently. A CUDA thread runs until it waits for others or signals them; the next thread is drawn at random with a
+fixed seed. This tests a kernel's own synchronisation: a missing barrier shows as a wrong result, and an extra barrier
+or a wrong parity as a deadlock, reported at once as an error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Thread:
 
 
 class _Launch:
-    """What all threads of a launch share; there is one launch at a time."""
+    """State of a launch, shared by its threads. There is one launch at a time."""
 
     def __init__(self, grid: int, threads: int) -> None:
         self.gridDim, self.blockDim = Dim3(grid, 1, 1), Dim3(threads, 1, 1)
@@ -49,7 +49,7 @@ class _Launch:
         self.caller = getcurrent()
 
     def draw(self) -> greenlet | None:
-        """Who goes on, of those that are ready; None where none is."""
+        """The next thread to run, of those that are ready; None if none is."""
         ready = self.ready
         if not ready:
             return None
@@ -59,11 +59,11 @@ class _Launch:
         return coroutine
 
     def let_go_on(self) -> None:
-        """Let another thread run, straight from this one: by way of the caller it would be twice as many switches, and
-        those are most of what the simulator does. Only the caller lets a thread begin, so that calls nest no deeper.
+        """Switch to another thread directly. Switching through the caller would double the number of switches, most of
+        the simulator's time. Only the caller starts threads, so that calls do not nest deeper.
         """
         coroutine = self.draw()
-        if coroutine:  # which is true of those that have begun
+        if coroutine:  # true for threads that have started
             coroutine.switch()
         else:
             self.caller.switch(coroutine)
@@ -73,14 +73,14 @@ _launch: Any = None
 
 
 class _Waiting:
-    """Threads that wait for the same thing."""
+    """Threads that wait for the same event."""
 
     def __init__(self, what: str) -> None:
         self.what = what
         self.threads: list[tuple[_Thread, greenlet]] = []
 
     def join(self) -> None:
-        """Wait until another thread wakes this one."""
+        """Suspend this thread until another wakes it."""
         thread = _launch.running
         thread.waits_for = self.what
         self.threads.append((thread, getcurrent()))
@@ -92,7 +92,7 @@ class _Waiting:
 
 
 class _Barrier:
-    """A barrier of so many threads, to be used again and again."""
+    """A reusable barrier of `threads` threads."""
 
     def __init__(self, threads: int, what: str) -> None:
         self.threads, self.waiting = threads, _Waiting(what)
@@ -105,7 +105,7 @@ class _Barrier:
 
 
 class _Warp(_Barrier):
-    """The barrier of a warp, and what its lanes exchange."""
+    """The barrier of a warp, and the values that its lanes exchange."""
 
     def __init__(self, threads: int) -> None:
         _Barrier.__init__(self, threads, "the warp")
@@ -117,11 +117,11 @@ def _let_others_run() -> None:
     _launch.let_go_on()
 
 
-_BEYOND = 128  # bytes after a block's shared memory, which no one may write
+_BEYOND = 128  # guard bytes after a block's shared memory
 
 
 class _Block:
-    """What the threads of one block share."""
+    """State shared by the threads of one block."""
 
     def __init__(self, number: int, cluster: list[_Block], cluster_barrier: _Barrier, size: int, threads: int) -> None:
         self.number, self.cluster, self.cluster_barrier = number, cluster, cluster_barrier
@@ -137,7 +137,7 @@ class _Block:
         self.arrays = FakeCUDAShared(0)
 
     def check(self) -> None:
-        """Raise where something was written beyond the block's shared memory."""
+        """Raise if the guard bytes behind the block's shared memory were written."""
         written = np.flatnonzero(self.beyond != 0xFF)
         if written.size:
             raise RuntimeError(f"block {self.number} wrote byte {written[0]} after its shared memory")
@@ -153,7 +153,7 @@ class _Block:
 
 
 class _Cuda:
-    """In place of `numba.cuda` in kernels: what they use of it."""
+    """Replaces `numba.cuda` in kernels: the parts that they use."""
 
     local = FakeCUDALocal()
     threadIdx = property(lambda _: _launch.running.threadIdx)
@@ -167,7 +167,7 @@ class _Cuda:
 
 
 _types: Any = numba.cuda.types
-_IN_PYTHON: dict[int, Any] = {  # by identity: Numba's types call NumPy's in the end
+_IN_PYTHON: dict[int, Any] = {  # by identity, as Numba's types call NumPy's
     id(numba.cuda): _Cuda(),
     **{id(getattr(_types, each)): getattr(np, each) for each in ("int32", "int64", "float32", "float64")},
 }
@@ -175,7 +175,7 @@ _IN_PYTHON: dict[int, Any] = {  # by identity: Numba's types call NumPy's in the
 
 @once_for_alike
 def in_python(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel or a device function as Python runs it, folded as it would be compiled."""
+    """A kernel or a device function for Python, with the same constant folding as when it is compiled."""
     made: Any = folded(function)
     names = {name: _IN_PYTHON.get(id(value), value) for name, value in made.__globals__.items()}
     if made is function:
@@ -321,14 +321,14 @@ def matrix_product(dtype: str) -> Callable[..., None]:
     def multiply(sums: Any, first: int, left: Any, right: Any) -> None:
         words = np.array([*(left[n] for n in range(4)), *(right[n] for n in range(2))], np.int32)
         of_lanes = _exchanged(words.view(kind))
-        if 32 not in of_lanes:  # the first lane that comes here computes for all
+        if 32 not in of_lanes:  # the first lane that arrives computes for all
             of_lanes[32] = products([of_lanes[each] for each in range(32)])
         found = of_lanes[32][_thread().thread_id % 32]
         for n in range(4):
             sums[first + n] += found[n]
 
     def products(shares: list[np.ndarray]) -> np.ndarray:
-        """What each lane gets, (32, 4), from what each has, six words of two numbers."""
+        """Each lane's results, (32, 4), from the operands of all lanes, six words of two numbers each."""
         A = np.array(shares).astype(np.float32).reshape(8, 4, 6, 2)
         right = A[:, :, 4:].reshape(8, 16)
         of_rows = [(A[:, :, rows].reshape(8, 1, 16) * right).sum(2) for rows in ([0, 2], [1, 3])]
@@ -404,7 +404,7 @@ def positive_part(value: Any) -> np.float32:
 
 
 def fused(first: Any, second: Any, third: Any) -> np.float64:
-    """Rounded once where the product and the sum have few enough bits for a long double."""
+    """Rounded once, if the product and the sum fit the bits of a long double."""
     return np.float64(np.longdouble(first) * np.longdouble(second) + np.longdouble(third))
 
 
@@ -433,10 +433,10 @@ def warp_barrier() -> None:
 
 
 def _exchanged(value: Any) -> dict[int, Any]:
-    """What every lane of the warp gives, by lane. Every exchange has a dictionary of its own: one barrier is enough."""
+    """The values of all lanes of the warp, by lane. Every exchange has its own dictionary: one barrier is enough."""
     thread = _launch.running
     warp = thread.warp
-    if len(warp.given) >= warp.threads:  # it is that of the exchange before
+    if len(warp.given) >= warp.threads:  # the dictionary of the previous exchange
         warp.given = {}
     given = warp.given
     given[thread.thread_id % 32] = value
@@ -453,7 +453,7 @@ shuffle_xor_double = shuffle_xor
 
 
 def shuffle_down(value: Any, lanes: int) -> Any:
-    """Of the last lanes their own."""
+    """The last lanes keep their own value."""
     lane = _launch.running.thread_id % 32
     return _exchanged(value)[lane + int(lanes) if lane + int(lanes) < 32 else lane]
 
@@ -490,7 +490,7 @@ def float_of_bits(compute: str) -> Callable[..., Any]:
     return lambda bits: np.asarray(bits).astype(integer).view(compute)[()]
 
 
-def unseen(value: int) -> int:
+def opaque(value: int) -> int:
     return value
 
 
@@ -625,7 +625,7 @@ def memory_fence() -> None:
 def launch(
     kernel: Callable[..., None], grid: int, threads: int, cluster: int, shared_bytes: int, arguments: Sequence[Any]
 ) -> None:
-    """Run all blocks of the grid at once; raise the first error of any thread."""
+    """Run all blocks of the grid concurrently; raise the first error of any thread."""
     global _launch
     run, _launch = partial(in_python(kernel), *arguments), _Launch(grid, threads)
     for first in range(0, grid, cluster):

@@ -1,10 +1,10 @@
-"""The kernel that copies an array from one layout to another: a block for each tile of rows and columns.
+"""The kernel that copies an array from one layout to another: one block for each tile of rows and columns.
 
-Elements are moved as the bits they are, so a kernel knows their size and not their type. Accesses are as wide as the
-addresses allow, and a thread has several under way, 64 bytes if it can, before it uses the first.
+Elements are copied as bits: a kernel depends on their size, not on their type. Accesses are as wide as the addresses
+allow. A thread issues several loads, 64 bytes if possible, before it uses the first.
 
-The columns lie closest in the target. Where the rows do so in the source, a tile passes through shared memory: read
-along the rows, written along the columns. Elements of 2 bytes are paired on the way, two columns in a word.
+Columns have the smallest stride in the target. If rows have it in the source, a tile passes through shared memory: read
+along rows, written along columns. Elements of 2 bytes are paired on the way, two columns in a word.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["build"]
 
-_WORDS, _ACCESSES = 16, 8  # of a thread: of those under way at once, which each need registers for an address, too
+_WORDS, _ACCESSES = 16, 8  # of a thread, in flight at a time; each access needs registers for its address, too
 
 
 def build(size: int, turned: bool, read: int, written: int, long: bool) -> Callable[..., None]:
     """The kernel for elements of `size` bytes.
 
-    turned: in the source the rows lie closest. read, written: elements of an access, as many in both if not turned.
-    long: an axis, or its stride, takes more than 31 bits.
+    turned: rows have the smallest stride in the source. read, written: elements of an access, equal if not turned.
+    long: an axis, or its stride, needs more than 31 bits.
 
     Arguments after the addresses: rows and columns, those of a tile, their strides in source and target in bytes, and
     in shared memory those of a tile's rows and of groups of `read` rows. Then numbers to divide by, each with its
@@ -36,7 +36,7 @@ def build(size: int, turned: bool, read: int, written: int, long: bool) -> Calla
     rows, and the sizes of the other axes, the fastest last; their strides in the source are s, in the target t.
     """
     SIZE, TURNED, READ, WRITTEN = size, turned, read, written
-    PAIR = 2 if size == 2 else 1  # columns that go to shared memory together
+    PAIR = 2 if size == 2 else 1  # columns that are stored to shared memory together
     IN, OUT, CELL = size * read, size * written, size * PAIR
     IN_WORDS, OUT_WORDS, CELL_WORDS = max(1, IN // 4), max(1, OUT // 4), CELL // 4
     LOADS, STORES = min(_ACCESSES, _WORDS // (PAIR * IN_WORDS)), min(_ACCESSES, _WORDS // OUT_WORDS)
@@ -49,7 +49,7 @@ def build(size: int, turned: bool, read: int, written: int, long: bool) -> Calla
 
     @device_function
     def put_rows(words: Any, first: int, to: int, pitch: int) -> None:
-        """The elements of READ rows, of one column or a pair of them, from words[first:] to shared memory."""
+        """Stores the elements of READ rows of one column, or a pair of columns, from words[first:] to shared memory."""
         cell = cuda.local.array(CELL_WORDS, int32)
         for row in range(READ):
             if PAIR == 2:
@@ -73,7 +73,7 @@ def build(size: int, turned: bool, read: int, written: int, long: bool) -> Calla
         source_row, source_column, target_row, target_column = (
             STEP(source_row), STEP(source_column), STEP(target_row), STEP(target_column)
         )  # fmt: skip
-        # where the tile is
+        # the place of the tile
         tile = int32(cuda.blockIdx.x)
         rest = i.divided(tile, int32(across_multiplier), int32(across_shift))
         first_column = STEP(STEP(tile - rest * int32(across)) * STEP(tile_columns))
@@ -106,7 +106,7 @@ def build(size: int, turned: bool, read: int, written: int, long: bool) -> Calla
             pairs = int32((wide + (PAIR - 1)) // PAIR)
             number, all_reads = thread, int32(reads * pairs)
             while number < all_reads:
-                for n in range(LOADS):  # those after the last read it again, and write the same again
+                for n in range(LOADS):  # accesses behind the last repeat the last: they read and write the same element
                     pair = i.divided(int32(number + n * threads), reads_multiplier, reads_shift)
                     row = int32((number + n * threads - pair * reads) * READ)
                     row, pair = min(row, int32(high - READ)), min(pair, int32(pairs - 1))

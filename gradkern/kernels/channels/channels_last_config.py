@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import log2
 from typing import Self
 
-from gradkern.cuda.device_code.columns import ITEMSIZE, up
+from gradkern.cuda.device_code.columns import ITEMSIZE, round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.kernels.channels.activation_alpha import without_alpha
 
@@ -147,7 +147,7 @@ class RowsPartition:
 
     @property
     def data_at(self) -> int:
-        return up(self.blocks_at + (2 * self.slices * self._pairs if self.slices > 1 else 0), 128)
+        return round_up(self.blocks_at + (2 * self.slices * self._pairs if self.slices > 1 else 0), 128)
 
     @property
     def shared_bytes(self) -> int:

@@ -217,7 +217,7 @@ def build(config: ChannelsLastConfig) -> Callable[..., None]:
         from_item = int64(from_row + first_row) * row_bytes + vector * VECTOR
         item, at = cluster, from_item + int64(cluster) * (vectors * VECTOR)
         own = own_rows if (int64(item) * vectors + vector) * WIDTH < channels else int32(0)
-        first, part = int32(0), i.unseen(int32(0))
+        first, part = int32(0), i.opaque(int32(0))
         while part < PARTS:
             last = end_of_part(part, steps, own)
             fetch(D, X, at, first, last, places)
@@ -252,7 +252,7 @@ def build(config: ChannelsLastConfig) -> Callable[..., None]:
             # first pass: the sums of D and of D (X - mean), over this thread's rows
             for e in range(WIDTH):
                 d_sum[e] = dh_sum[e] = FLOAT(0)
-            first, part = int32(0), i.unseen(int32(0))
+            first, part = int32(0), i.opaque(int32(0))
             while part < PARTS:
                 last = end_of_part(part, steps, own)
                 wait_for_part(part)
@@ -312,7 +312,7 @@ def build(config: ChannelsLastConfig) -> Callable[..., None]:
             item = int32(item + clusters)
             at = from_item + int64(item) * (vectors * VECTOR)
             own = own_rows if item < items and (int64(item) * vectors + vector) * WIDTH < channels else int32(0)
-            first_before, first, part = int32(0), int32(0), i.unseen(int32(0))
+            first_before, first, part = int32(0), int32(0), i.opaque(int32(0))
             while part < PARTS:
                 last_before, last = end_of_part(part, steps, own_before), end_of_part(part, steps, own)
                 second_pass(dX, at_before, first_before, last_before, places, means, gains, biases, shifts, slopes)

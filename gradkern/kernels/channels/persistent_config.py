@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from math import gcd, log2, prod
 
-from gradkern.cuda.device_code.columns import ITEMSIZE, up
+from gradkern.cuda.device_code.columns import ITEMSIZE, round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
 __all__ = [
@@ -152,7 +152,7 @@ class PersistentConfig:
 
     @property
     def ring_at(self) -> int:
-        return up(self.pairs_at + 2 * self.exchanged * 2 * self.itemsize, 128)
+        return round_up(self.pairs_at + 2 * self.exchanged * 2 * self.itemsize, 128)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,7 @@ def _cuts(
     width, plane_bytes = _width(config, length), length * ITEMSIZE[config.data]
     row, image = group * plane_bytes, channels * plane_bytes
     shifted = row % UNIT > 0 or image % UNIT > 0
-    pitch = up(row, UNIT) + UNIT if shifted else row
+    pitch = round_up(row, UNIT) + UNIT if shifted else row
     for slices in _SLICES:
         if slices > min(most, images):
             return

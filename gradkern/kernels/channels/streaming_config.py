@@ -53,8 +53,8 @@ class StreamingConfig:
     held_arrays: int | None = None  # how many of `reads`, the first, both passes of a launch read; None: all
     passing_arrays: int = 0  # places for those that one pass alone reads, in a ring of `stages` rows
     native_bfloat16: bool = True
-    chunk: int = 8  # and `ahead`: as in ColumnSums
-    ahead: int = 4
+    chunk: int = 8  # and `rows_in_flight`: as in ColumnSums
+    rows_in_flight: int = 4
 
     @property
     def name(self) -> str:
@@ -172,13 +172,13 @@ class StreamingConfig:
             width=1,
             lanes=self.threads,
             vectors=1,
-            warp_groups=1,
+            groups_per_block=1,
             sums=max(1, self.sums),
             compute=self.compute,
             result=self.compute if self.totals else self.parameter,
             at=self.sums_at if self.held_rows else 0,
             chunk=self.chunk,
-            ahead=self.ahead,
+            rows_in_flight=self.rows_in_flight,
             long=self.long,
             native_bfloat16=self.native_bfloat16,
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device, in_turn
-from gradkern.cuda.device_code.columns import up
+from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.launch import Launch, kernel_of_config, named
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.cuda.scratch import scratch
@@ -113,7 +113,7 @@ def plan(
 
     totals = ["scale_total", "bias_total", *(["shift"] if config.statistics else [])]
     given += totals
-    first_total, total = up(partial, 128), up(slabs.channels * config.itemsize, 128)
+    first_total, total = round_up(partial, 128), round_up(slabs.channels * config.itemsize, 128)
     totals_at = tuple(first_total + n * total for n in range(len(totals)))
     memory = first_total + len(totals) * total
     if launches == 1:  # the second pass takes the first one's items

@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
-from gradkern.cuda.device_code.columns import last_step, up
+from gradkern.cuda.device_code.columns import last_step, round_up
 from gradkern.kernels.channels.streaming_config import StreamingConfig
 
 __all__ = ["ARGUMENTS", "Slabs", "Tiling", "best_tiling", "choose_tiling", "fitted"]
@@ -133,8 +133,8 @@ def choose_tiling(
         else:
             made = replace(made, stages=made.stages - 1)
     found = best_tiling(made, slabs, processors * made.blocks_per_processor)
-    chunk, ahead = last_step(max(1, made.sums) * slabs.channels, found.partial_rows, made.threads, processors)
-    with_last = replace(made, chunk=chunk, ahead=ahead)
+    chunk, rows_in_flight = last_step(max(1, made.sums) * slabs.channels, found.partial_rows, made.threads, processors)
+    with_last = replace(made, chunk=chunk, rows_in_flight=rows_in_flight)
     if with_last.shared_bytes * made.blocks_per_processor <= shared_bytes:
         made = with_last
     return replace(made, nested=prod(found.nest) > 1), found
@@ -224,7 +224,7 @@ def best_tiling(config: StreamingConfig, slabs: Slabs, blocks: int) -> Tiling:
         )
         fewest = -(-row // most)
         for tiles in range(fewest, fewest + min(fewest // 8, 32) + 1):
-            tile = up(-(-row // tiles), min(_LINE // config.data_itemsize, most))
+            tile = round_up(-(-row // tiles), min(_LINE // config.data_itemsize, most))
             if tile * (tiles - 1) >= row:
                 continue
             runs = slabs.inner if tiles == 1 else -(-tile // length) + 1

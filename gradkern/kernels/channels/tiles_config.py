@@ -37,7 +37,7 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from r
 )
 
 BLOCKS = 2  # of a multiprocessor, where there are sums
-_LAST_STEPS = (16, 6), (4, 4), (1, 4)  # chunk and ahead; few, as each is a kernel
+_LAST_STEPS = (16, 6), (4, 4), (1, 4)  # chunk and rows_in_flight; few, as each is a kernel
 LINE = 128  # bytes of a cache line
 VECTOR = 16  # bytes, at most
 _LONG_ROW, _LONGEST_ROW = 16384, 65536  # bytes; from the latter on slices are of 1024
@@ -72,7 +72,7 @@ class TilesConfig(ByColumns):
     outputs: tuple[str, ...]  # dX, and the others are sums
     width: int
     lanes: int = 1
-    warp_groups: int = 1
+    groups_per_block: int = 1
     whole: bool = False  # every slice has all its columns
     unroll: int = 1  # rows of a thread, all on their way at once
     folded: bool = False  # a row of the kernel is several of the array
@@ -82,8 +82,8 @@ class TilesConfig(ByColumns):
     long_rows: bool = False  # row or column numbers, or the bytes from row to row, need 64 bits
     native_bfloat16: bool = True  # compute capability 8.0 or newer
     blocks_per_processor: int = 1
-    chunk: int = 8  # and `ahead`: of the last sums, as in ColumnSums
-    ahead: int = 4
+    chunk: int = 8  # and `rows_in_flight`: of the last sums, as in ColumnSums
+    rows_in_flight: int = 4
 
     @property
     def name(self) -> str:
@@ -128,7 +128,7 @@ class TilesConfig(ByColumns):
 
     @property
     def tile_rows(self) -> int:
-        return self.warp_groups * self.group_rows * self.unroll
+        return self.groups_per_block * self.group_rows * self.unroll
 
     @property
     def sums(self) -> int:
@@ -144,18 +144,18 @@ class TilesConfig(ByColumns):
     def column_sums(self) -> ColumnSums:
         """How the sums are added up."""
         return ColumnSums(
-            **{name: getattr(self, name) for name in ("width", "lanes", "vectors", "warp_groups")},
-            certain_vectors=1 if self.whole else 0,
+            **{name: getattr(self, name) for name in ("width", "lanes", "vectors", "groups_per_block")},
+            unpredicated_vectors=1 if self.whole else 0,
             sums=max(1, self.sums),
             compute=self.compute,
             result=self.parameter,
             at=16,  # the number of the next tile lies before
             chunk=self.chunk,
-            ahead=self.ahead,
+            rows_in_flight=self.rows_in_flight,
             single_block=self.single_block,
             fold=self.fold,
             counts_progress=self.persistent,
-            kept=self.persistent and self.native_bfloat16,  # which tells that the device can be asked
+            evict_last=self.persistent and self.native_bfloat16,  # which tells that the device can be asked
             long=self.long_rows,
             native_bfloat16=self.native_bfloat16,
         )
@@ -228,7 +228,7 @@ def with_fold(config: Config, columns: int, rows: int, processors: int) -> tuple
 
 def _of_one_tile(config: Config, rows: int, unroll: int) -> Config:
     groups = min(_MOST_GROUPS, -(-rows // (unroll * config.group_rows)))
-    return replace(config, warp_groups=groups, unroll=unroll, single_block=True)
+    return replace(config, groups_per_block=groups, unroll=unroll, single_block=True)
 
 
 def _one_tile_time(config: TilesConfig, columns: int, rows: int, processors: int) -> float:
@@ -256,8 +256,8 @@ def tiles_of_sums(config: Config, columns: int, rows: int, processors: int, thre
     chosen = _filled(_widened(chosen, columns, rows, processors), rows)
     blocks = BLOCKS * processors
     results, partial_rows = chosen.sums * columns // chosen.fold, chosen.heights(columns, rows, blocks)[0] * chosen.fold
-    chunk, ahead = last_step(results, partial_rows, chosen.threads, blocks, _LAST_STEPS)
-    return replace(chosen, chunk=chunk, ahead=ahead)
+    chunk, rows_in_flight = last_step(results, partial_rows, chosen.threads, blocks, _LAST_STEPS)
+    return replace(chosen, chunk=chunk, rows_in_flight=rows_in_flight)
 
 
 def _widened(config: Config, columns: int, rows: int, processors: int) -> Config:
@@ -276,15 +276,15 @@ def _filled(config: Config, rows: int) -> Config:
     """Where tiles are few, one below another, and much of the last lies beyond the last row: with fewer groups, if they
     are better filled by more than it costs that less is under way.
     """
-    most = config.warp_groups
+    most = config.groups_per_block
     if config.chunks(rows) > _FEW_TILES:
         return config
 
     def filled(fewer: int) -> float:
-        each = replace(config, warp_groups=most - fewer)
+        each = replace(config, groups_per_block=most - fewer)
         return rows / (each.chunks(rows) * each.tile_rows) - 0.3 * fewer / most
 
-    return replace(config, warp_groups=most - max(range(min(3, most)), key=filled))
+    return replace(config, groups_per_block=most - max(range(min(3, most)), key=filled))
 
 
 def fold_of_sums(config: TilesConfig, rows: int, columns: int, vectors: int) -> int:
@@ -345,4 +345,4 @@ def with_lanes(config: Config, columns: int, lanes: tuple[int, ...], threads: in
             yield columns / (made.slices(columns) * step) - penalty * order, made
 
     chosen = max(candidates(), key=lambda each: each[0])[1]
-    return replace(chosen, warp_groups=max(1, threads // chosen.group_threads))
+    return replace(chosen, groups_per_block=max(1, threads // chosen.group_threads))

@@ -49,7 +49,7 @@ def tiles_kernel(
     GROUP_THREADS, GROUP_ROWS, BLOCK_ROWS = (
         config.group_threads,
         config.group_rows,
-        config.warp_groups * config.group_rows,
+        config.groups_per_block * config.group_rows,
     )
     UNROLL, TILE_ROWS, WHOLE = config.unroll, config.tile_rows, config.whole
     FOLDED, AT_ONCE = config.folded, config.parameters_at_once

@@ -67,7 +67,7 @@ def tiles_plan(
     launch = Launch(kernel, grid, config.threads, *named(ARGUMENTS, numbers, given), cooperative=config.persistent)
     what = "tiles" if config.persistent else "single_block" if config.single_block else "stream"
     folded = f"_fold{fold}" if fold > 1 else ""
-    shape = f"{numbers['slices']}x{config.lanes}x{config.width}_rows{config.warp_groups}x{config.unroll}{folded}"
+    shape = f"{numbers['slices']}x{config.lanes}x{config.width}_rows{config.groups_per_block}x{config.unroll}{folded}"
     return TilesPlan(f"{name}_{what}_{shape}", partial, launch, device)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from gradkern.cuda.device_code.columns import ITEMSIZE, up
+from gradkern.cuda.device_code.columns import ITEMSIZE, round_up
 from gradkern.kernels.rows.problem import RowsProblem, RowsTypes
 
 __all__ = ["BARRIER", "RowsConfig", "configs"]
@@ -111,7 +111,7 @@ def _neighbours(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[R
     clusters = (1, 2, 4, 8) if capability >= (9, 0) else (1,)
     for cluster in clusters:
         # A block, or as few as hold a row in registers: all wait for each other at the sums.
-        lanes = up(-(-vectors // (most * cluster)), 32)
+        lanes = round_up(-(-vectors // (most * cluster)), 32)
         if lanes <= _MOST_THREADS:
             yield _of_rows(problem, lanes, 1, -(-vectors // (lanes * cluster)), cluster)
     # Read twice, the second time from the L2 cache: the blocks that run at a time have few rows then.

@@ -48,26 +48,28 @@ def matrix(rows: int, columns: int, dtype: str) -> Case:
 @pytest.mark.parametrize("dtype", [b, h, f, d])
 def test_every_type(dtype: str) -> None:
     width = 16 // np.dtype(dtype).itemsize
-    check(matrix(43, 200, dtype), blocks=3, width=width, lanes=8, warp_groups=2, unroll=2, parameters_at_once=width)
+    check(
+        matrix(43, 200, dtype), blocks=3, width=width, lanes=8, groups_per_block=2, unroll=2, parameters_at_once=width
+    )
 
 
 @pytest.mark.parametrize("outputs", [OUTPUTS, OUTPUTS[:2]], ids=" ".join)
 def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
-    check(matrix(43, 96, f), outputs, blocks=2, width=4, lanes=8, warp_groups=1, unroll=2, parameters_at_once=4)
+    check(matrix(43, 96, f), outputs, blocks=2, width=4, lanes=8, groups_per_block=1, unroll=2, parameters_at_once=4)
 
 
 @pytest.mark.parametrize("rows", [8, 29, 95])
 def test_rows_of_odd_columns_folded_into_one_with_whole_vectors(rows: int) -> None:
-    check(matrix(rows, 33, h), blocks=2, width=8, lanes=16, warp_groups=1, unroll=2, fold=8)
+    check(matrix(rows, 33, h), blocks=2, width=8, lanes=16, groups_per_block=1, unroll=2, fold=8)
 
 
 def test_a_block_with_all_rows_of_its_columns() -> None:
-    check(matrix(37, 96, b), width=8, lanes=4, whole=True, warp_groups=3, unroll=2, single_block=True)
+    check(matrix(37, 96, b), width=8, lanes=4, whole=True, groups_per_block=3, unroll=2, single_block=True)
 
 
 @pytest.mark.parametrize("source", ["Input", "InputGradient"])
 def test_the_gradient_may_be_written_over_what_it_is_made_from(source: str) -> None:
-    check(matrix(19, 64, f), blocks=2, in_place=source, width=4, lanes=16, warp_groups=1, unroll=2)
+    check(matrix(19, 64, f), blocks=2, in_place=source, width=4, lanes=16, groups_per_block=1, unroll=2)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -75,4 +77,4 @@ def test_what_is_not_finite_reaches_exactly_what_depends_on_it(value: float) -> 
     operands = matrix(40, 64, f)
     operands.inputs["InputGradient"][2, 3] = value
     operands.inputs["Input"][17, 5] = value
-    check(operands, blocks=2, width=4, lanes=8, warp_groups=1, unroll=2)
+    check(operands, blocks=2, width=4, lanes=8, groups_per_block=1, unroll=2)

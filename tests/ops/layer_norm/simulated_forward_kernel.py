@@ -35,26 +35,26 @@ def check(
     made = NormForwardConfig(
         operator, data, data, parameter, statistic, wanted, "bias" in has, "shift" in has, **config
     )
-    if "certain_vectors" not in config:
-        made = replace(made, certain_vectors=made.fewest_vectors(columns))
+    if "unpredicated_vectors" not in config:
+        made = replace(made, unpredicated_vectors=made.fewest_vectors(columns))
     simulate(made, operands, grid, **(run or {}))
 
 
 @both
 def test_several_rows_of_a_warp_and_rows_left_over(operator: str) -> None:
-    check(operator, 37, 64, (b, b), 2, width=8, lanes=4, vectors=2, warp_groups=2)
+    check(operator, 37, 64, (b, b), 2, width=8, lanes=4, vectors=2, groups_per_block=2)
 
 
 @both
 def test_a_warp_a_row_with_vectors_left_over(operator: str) -> None:
-    check(operator, 9, 200, (f, f), 2, width=4, lanes=32, vectors=2, warp_groups=2)
+    check(operator, 9, 200, (f, f), 2, width=4, lanes=32, vectors=2, groups_per_block=2)
 
 
 @both
 @pytest.mark.parametrize("columns", [520, 768, 1024])
 def test_warps_of_a_row_merge_what_they_have(operator: str, columns: int) -> None:
     """Of 520 columns the second vectors of the first warp are mostly empty, and those of the second are all."""
-    check(operator, 5, columns, (b, f), 1, width=8, lanes=64, vectors=2, warp_groups=1, scale_width=4)
+    check(operator, 5, columns, (b, f), 1, width=8, lanes=64, vectors=2, groups_per_block=1, scale_width=4)
 
 
 @pytest.mark.parametrize("columns", [1, 31, 65, 128])
@@ -69,7 +69,7 @@ def test_rows_that_start_anywhere(strides: bool) -> None:
         "width": 1,
         "lanes": 16,
         "vectors": 4,
-        "warp_groups": 2,
+        "groups_per_block": 2,
         "aligned": False,
         "packed": not strides,
     }
@@ -79,27 +79,27 @@ def test_rows_that_start_anywhere(strides: bool) -> None:
 @both
 @pytest.mark.parametrize("columns", [512, 264])
 def test_a_cluster_merges_the_shares_of_its_blocks(operator: str, columns: int) -> None:
-    check(operator, 5, columns, (b, b), 2, width=8, lanes=32, vectors=1, warp_groups=1, slices=2)
+    check(operator, 5, columns, (b, b), 2, width=8, lanes=32, vectors=1, groups_per_block=1, blocks_per_row=2)
 
 
 def test_more_shares_than_a_warp_has_lanes() -> None:
-    check(LAYER, 2, 4104, (b, b), 8, width=8, lanes=160, vectors=1, warp_groups=1, slices=8, stages=2)
+    check(LAYER, 2, 4104, (b, b), 8, width=8, lanes=160, vectors=1, groups_per_block=1, blocks_per_row=8, stages=2)
 
 
 @both
 def test_parameters_in_shared_memory(operator: str) -> None:
-    check(operator, 7, 496, (b, b), 1, width=4, lanes=64, vectors=2, warp_groups=2, parameters="shared")
+    check(operator, 7, 496, (b, b), 1, width=4, lanes=64, vectors=2, groups_per_block=2, parameters="shared")
 
 
 @pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, SKIP])
 @pytest.mark.parametrize(("lanes", "groups"), [(4, 2), (32, 2), (96, 1)])
-@pytest.mark.parametrize("parameters", ["global", "ahead"])
+@pytest.mark.parametrize("parameters", ["global", "prefetched"])
 def test_a_block_that_ends_with_its_first_rows(operator: str, lanes: int, groups: int, parameters: str) -> None:
     config: dict[str, Any] = {
         "width": 4,
         "lanes": lanes,
         "vectors": 2,
-        "warp_groups": groups,
+        "groups_per_block": groups,
         "source": "plain",
         "parameters": parameters,
     }
@@ -108,14 +108,20 @@ def test_a_block_that_ends_with_its_first_rows(operator: str, lanes: int, groups
 
 
 @pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, SKIP])
-@pytest.mark.parametrize(("slices", "lanes", "columns"), [(2, 32, 500), (4, 64, 1604), (8, 160, 10_236)])
-@pytest.mark.parametrize("parameters", ["global", "ahead"])
+@pytest.mark.parametrize(("blocks_per_row", "lanes", "columns"), [(2, 32, 500), (4, 64, 1604), (8, 160, 10_236)])
+@pytest.mark.parametrize("parameters", ["global", "prefetched"])
 def test_a_cluster_that_ends_with_its_row(
-    operator: str, slices: int, lanes: int, columns: int, parameters: str
+    operator: str, blocks_per_row: int, lanes: int, columns: int, parameters: str
 ) -> None:
-    config: dict[str, Any] = {"width": 4, "lanes": lanes, "vectors": 2, "warp_groups": 1, "slices": slices}
+    config: dict[str, Any] = {
+        "width": 4,
+        "lanes": lanes,
+        "vectors": 2,
+        "groups_per_block": 1,
+        "blocks_per_row": blocks_per_row,
+    }
     config |= {"source": "plain", "parameters": parameters, "scale_width": 4}
-    check(operator, 3, columns, (f, b), 3 * slices, **config)
+    check(operator, 3, columns, (f, b), 3 * blocks_per_row, **config)
 
 
 @pytest.mark.parametrize("types", [(b, b), (h, f), (f, b), (d, d)])
@@ -123,54 +129,63 @@ def test_a_cluster_that_ends_with_its_row(
 def test_parameters_on_their_way_come_in_loads_of_any_size(
     types: tuple[str, str], width: int, scale_width: int
 ) -> None:
-    config: dict[str, Any] = {"width": width, "lanes": 64, "vectors": 8 // width, "warp_groups": 1}
-    config |= {"source": "plain", "parameters": "ahead", "scale_width": scale_width}
+    config: dict[str, Any] = {"width": width, "lanes": 64, "vectors": 8 // width, "groups_per_block": 1}
+    config |= {"source": "plain", "parameters": "prefetched", "scale_width": scale_width}
     check(LAYER, 3, 410, types, 3, **config)
 
 
 @both
 @pytest.mark.parametrize("lanes", [32, 64])
 def test_two_launches_for_rows_wider_than_a_cluster(operator: str, lanes: int) -> None:
-    config: dict[str, Any] = {"width": 4, "lanes": lanes, "vectors": 1, "warp_groups": 2, "slices": 3, "aligned": False}
+    config: dict[str, Any] = {
+        "width": 4,
+        "lanes": lanes,
+        "vectors": 1,
+        "groups_per_block": 2,
+        "blocks_per_row": 3,
+        "aligned": False,
+    }
     check(operator, 5, 9 * lanes + 12, (b, b), 3, phase="apply", **config)
 
 
 @pytest.mark.parametrize("source", ["async", "plain"])
 def test_the_forms_of_older_devices(source: str) -> None:
-    check(LAYER, 9, 50, (d, d), 1, width=2, lanes=8, vectors=4, warp_groups=1, source=source)
+    check(LAYER, 9, 50, (d, d), 1, width=2, lanes=8, vectors=4, groups_per_block=1, source=source)
 
 
 @pytest.mark.parametrize("outputs", [("Y",), ("mean",), ("inv_std",), ("mean", "inv_std")])
 def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
-    check(LAYER, 9, 100, (f, b), 1, outputs, width=4, lanes=8, vectors=4, warp_groups=1)
+    check(LAYER, 9, 100, (f, b), 1, outputs, width=4, lanes=8, vectors=4, groups_per_block=1)
 
 
 def test_a_norm_without_a_bias() -> None:
-    check(LAYER, 9, 100, (f, f), 1, biased=False, width=4, lanes=8, vectors=4, warp_groups=1)
+    check(LAYER, 9, 100, (f, f), 1, biased=False, width=4, lanes=8, vectors=4, groups_per_block=1)
 
 
 def test_Y_may_be_written_over_X() -> None:
-    check(LAYER, 9, 100, (f, f), 1, run={"in_place": "X"}, width=4, lanes=8, vectors=4, warp_groups=1)
+    check(LAYER, 9, 100, (f, f), 1, run={"in_place": "X"}, width=4, lanes=8, vectors=4, groups_per_block=1)
 
 
 @pytest.mark.parametrize("operator", [SKIP, SKIP_SIMPLIFIED])
 @pytest.mark.parametrize("biased", [True, False])
 def test_what_is_normalized_is_a_rounded_sum(operator: str, biased: bool) -> None:
-    check(operator, 9, 200, (b, f), 2, biased=biased, width=8, lanes=16, vectors=2, warp_groups=2, scale_width=4)
+    check(operator, 9, 200, (b, f), 2, biased=biased, width=8, lanes=16, vectors=2, groups_per_block=2, scale_width=4)
 
 
 @pytest.mark.parametrize("in_place", ["input", "skip"])
 def test_the_output_may_be_written_over_either_summand(in_place: str) -> None:
-    check(SKIP, 9, 96, (b, b), 1, run={"in_place": in_place}, width=8, lanes=8, vectors=2, warp_groups=1)
+    check(SKIP, 9, 96, (b, b), 1, run={"in_place": in_place}, width=8, lanes=8, vectors=2, groups_per_block=1)
 
 
 def test_sums_of_rows_that_start_anywhere() -> None:
     run = {"offset": 2, "strides": True}
-    check(SKIP, 9, 61, (h, h), 1, run=run, width=1, lanes=32, vectors=2, warp_groups=2, aligned=False, packed=False)
+    check(
+        SKIP, 9, 61, (h, h), 1, run=run, width=1, lanes=32, vectors=2, groups_per_block=2, aligned=False, packed=False
+    )
 
 
 def test_sums_in_a_cluster_and_in_two_launches() -> None:
-    config: dict[str, Any] = {"width": 8, "lanes": 32, "vectors": 1, "warp_groups": 1, "slices": 2}
+    config: dict[str, Any] = {"width": 8, "lanes": 32, "vectors": 1, "groups_per_block": 1, "blocks_per_row": 2}
     check(SKIP, 5, 264, (b, b), 2, parameters="shared", **config)
     check(SKIP_SIMPLIFIED, 5, 264, (b, b), 2, phase="apply", **config)
     check(SKIP, 5, 264, (b, b), 2, ("mean", "sum"), phase="apply", **config)
@@ -178,18 +193,30 @@ def test_sums_in_a_cluster_and_in_two_launches() -> None:
 
 @pytest.mark.parametrize("operator", [LAYER, SKIP])
 def test_rows_lie_in_the_ring_as_in_lines_of_memory(operator: str) -> None:
-    lines: dict[str, Any] = {"by_lines": True, "warp_groups": 2}
+    lines: dict[str, Any] = {"line_aligned_stages": True, "groups_per_block": 2}
     check(operator, 19, 264, (b, b), 2, width=8, lanes=32, vectors=2, **lines)
     check(operator, 19, 264, (b, b), 2, width=8, lanes=32, vectors=2, packed=False, run={"strides": True}, **lines)
     check(operator, 37, 24, (b, f), 2, width=8, lanes=4, vectors=1, **lines)  # several rows end to end
     anywhere: dict[str, Any] = {"aligned": False, "run": {"offset": 2}}
     check(operator, 19, 101, (h, h), 2, width=1, lanes=32, vectors=4, **anywhere, **lines)
-    check(operator, 37, 257, (b, b), 8, width=8, lanes=32, vectors=2, by_units=True, **lines)
-    check(operator, 7, 520, (b, b), 2, width=8, lanes=32, vectors=2, slices=2, by_lines=True, warp_groups=1)
-    check(operator, 5, 312, (b, b), 3, width=8, lanes=32, vectors=1, slices=3, phase="apply", **lines)
+    check(operator, 37, 257, (b, b), 8, width=8, lanes=32, vectors=2, aligned_vectors=True, **lines)
+    check(
+        operator,
+        7,
+        520,
+        (b, b),
+        2,
+        width=8,
+        lanes=32,
+        vectors=2,
+        blocks_per_row=2,
+        line_aligned_stages=True,
+        groups_per_block=1,
+    )
+    check(operator, 5, 312, (b, b), 3, width=8, lanes=32, vectors=1, blocks_per_row=3, phase="apply", **lines)
 
 
-UNITS: dict[str, Any] = {"lanes": 32, "vectors": 2, "warp_groups": 2, "by_units": True}
+UNITS: dict[str, Any] = {"lanes": 32, "vectors": 2, "groups_per_block": 2, "aligned_vectors": True}
 
 
 @both
@@ -200,7 +227,7 @@ def test_vectors_by_units_of_memory(operator: str, columns: int) -> None:
 
 @pytest.mark.parametrize("parameters", ["registers", "shared"])
 def test_units_of_several_warps(parameters: str) -> None:
-    config: dict[str, Any] = {**UNITS, "lanes": 64, "vectors": 2, "warp_groups": 1, "parameters": parameters}
+    config: dict[str, Any] = {**UNITS, "lanes": 64, "vectors": 2, "groups_per_block": 1, "parameters": parameters}
     check(LAYER, 9, 451, (f, f), 4, width=4, **config)
 
 
@@ -209,16 +236,23 @@ def test_units_of_several_warps(parameters: str) -> None:
 def test_units_of_less_than_sixteen_bytes(operator: str, width: int, columns: int, type_: str) -> None:
     config: dict[str, Any] = {**UNITS, "width": width, "aligned": False}
     check(operator, 37, columns, (type_, b), 4, **config)
-    check(operator, 37, columns, (type_, b), 4, by_lines=True, parameters="shared", **config)
-    config |= {"slices": 2, "by_lines": True, "parameters": "shared"}
+    check(operator, 37, columns, (type_, b), 4, line_aligned_stages=True, parameters="shared", **config)
+    config |= {"blocks_per_row": 2, "line_aligned_stages": True, "parameters": "shared"}
     check(operator, 19, 2 * columns + width // 2, (type_, b), 16, **config)
 
 
 @both
-@pytest.mark.parametrize("slices", [2, 3])
-def test_slices_by_units(operator: str, slices: int) -> None:
-    config: dict[str, Any] = {**UNITS, "width": 8, "lanes": 64, "vectors": 1, "slices": slices, "parameters": "shared"}
-    check(operator, 19, 253 * slices, (h, f), 8 * slices, **config)
+@pytest.mark.parametrize("blocks_per_row", [2, 3])
+def test_slices_by_units(operator: str, blocks_per_row: int) -> None:
+    config: dict[str, Any] = {
+        **UNITS,
+        "width": 8,
+        "lanes": 64,
+        "vectors": 1,
+        "blocks_per_row": blocks_per_row,
+        "parameters": "shared",
+    }
+    check(operator, 19, 253 * blocks_per_row, (h, f), 8 * blocks_per_row, **config)
 
 
 @pytest.mark.parametrize("rows", [1, 8])

@@ -34,19 +34,19 @@ def check(
     operands = case(operator, rows, columns, data, upstream, parameter, statistic, rows * columns, residual)
     wanted = frozenset(outputs or ALL_OUTPUTS[operator])
     made = LayerNormConfig(operator, upstream, data, data, parameter, statistic, wanted, residual=residual, **config)
-    if "certain_vectors" not in config:
-        made = replace(made, certain_vectors=made.fewest_vectors(columns))
+    if "unpredicated_vectors" not in config:
+        made = replace(made, unpredicated_vectors=made.fewest_vectors(columns))
     simulate(made, operands, grid, **(run or {}))
 
 
 @pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, INVERTIBLE])
 def test_several_rows_of_a_warp_and_rows_left_over(operator: str) -> None:
-    check(operator, 37, 64, (b, b, b), 2, width=8, lanes=4, vectors=2, warp_groups=2)
+    check(operator, 37, 64, (b, b, b), 2, width=8, lanes=4, vectors=2, groups_per_block=2)
 
 
 @pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, INVERTIBLE])
 def test_a_warp_a_row_with_vectors_left_over(operator: str) -> None:
-    check(operator, 9, 200, (f, f, f), 2, width=4, lanes=32, vectors=2, warp_groups=2)
+    check(operator, 9, 200, (f, f, f), 2, width=4, lanes=32, vectors=2, groups_per_block=2)
 
 
 @pytest.mark.parametrize("columns", [1, 31, 65, 128])
@@ -56,7 +56,9 @@ def test_one_kernel_serves_every_width_that_its_threads_have_vectors_for(columns
 
 @pytest.mark.parametrize("columns", [8, 24, 32])
 def test_one_kernel_serves_narrow_rows_of_several_widths(columns: int) -> None:
-    check(SIMPLIFIED, 21, columns, (b, b, f), 1, width=8, lanes=4, vectors=1, certain_vectors=0, warp_groups=1)
+    check(
+        SIMPLIFIED, 21, columns, (b, b, f), 1, width=8, lanes=4, vectors=1, unpredicated_vectors=0, groups_per_block=1
+    )
 
 
 @pytest.mark.parametrize("columns", [264, 400, 512])
@@ -65,21 +67,23 @@ def test_one_kernel_serves_slices_of_several_widths(columns: int) -> None:
         "width": 8,
         "lanes": 32,
         "vectors": 1,
-        "certain_vectors": 0,
-        "warp_groups": 1,
-        "slices": 2,
+        "unpredicated_vectors": 0,
+        "groups_per_block": 1,
+        "blocks_per_row": 2,
     }
     check(INVERTIBLE, 5, columns, (b, b, b), 2, **config)
 
 
 def test_a_team_of_warps_a_row() -> None:
-    check(LAYER, 11, 768, (b, b, f), 1, width=8, lanes=64, vectors=2, warp_groups=1, scale_width=4)
+    check(LAYER, 11, 768, (b, b, f), 1, width=8, lanes=64, vectors=2, groups_per_block=1, scale_width=4)
 
 
-@pytest.mark.parametrize(("lanes", "chunk", "ahead"), [(64, 1, 2), (64, 32, 3), (64, 64, 1), (96, 64, 6)])
-def test_threads_stand_side_by_side_or_share_out_the_rows_at_the_end(lanes: int, chunk: int, ahead: int) -> None:
-    config: dict[str, Any] = {"width": 4, "lanes": lanes, "vectors": 4, "warp_groups": 1, "scale_width": 4}
-    check(LAYER, 11, 904, (b, f, f), 7, chunk=chunk, ahead=ahead, **config)
+@pytest.mark.parametrize(("lanes", "chunk", "rows_in_flight"), [(64, 1, 2), (64, 32, 3), (64, 64, 1), (96, 64, 6)])
+def test_threads_stand_side_by_side_or_share_out_the_rows_at_the_end(
+    lanes: int, chunk: int, rows_in_flight: int
+) -> None:
+    config: dict[str, Any] = {"width": 4, "lanes": lanes, "vectors": 4, "groups_per_block": 1, "scale_width": 4}
+    check(LAYER, 11, 904, (b, f, f), 7, chunk=chunk, rows_in_flight=rows_in_flight, **config)
 
 
 @pytest.mark.parametrize("strides", [False, True])
@@ -89,7 +93,7 @@ def test_rows_that_start_anywhere(strides: bool) -> None:
         "width": 1,
         "lanes": 32,
         "vectors": 4,
-        "warp_groups": 2,
+        "groups_per_block": 2,
         "aligned": False,
         "packed": not strides,
     }
@@ -97,7 +101,7 @@ def test_rows_that_start_anywhere(strides: bool) -> None:
 
 
 def test_a_cluster_exchanges_the_sums_of_a_row() -> None:
-    check(LAYER, 5, 512, (b, b, b), 2, width=8, lanes=32, vectors=1, warp_groups=1, slices=2)
+    check(LAYER, 5, 512, (b, b, b), 2, width=8, lanes=32, vectors=1, groups_per_block=1, blocks_per_row=2)
 
 
 def test_the_ring_is_read_twice_where_registers_do_not_suffice() -> None:
@@ -110,7 +114,7 @@ def test_the_ring_is_read_twice_where_registers_do_not_suffice() -> None:
         width=4,
         lanes=64,
         vectors=2,
-        warp_groups=1,
+        groups_per_block=1,
         aligned=False,
         row_in_registers=False,
     )
@@ -122,8 +126,8 @@ def test_a_cluster_reads_the_ring_twice(operator: str, parameter: str) -> None:
         "width": 8,
         "lanes": 32,
         "vectors": 2,
-        "warp_groups": 1,
-        "slices": 2,
+        "groups_per_block": 1,
+        "blocks_per_row": 2,
         "stages": 2,
         "row_in_registers": False,
     }
@@ -136,8 +140,8 @@ def test_two_launches_for_rows_wider_than_a_cluster(single_block: bool) -> None:
         "width": 4,
         "lanes": 32,
         "vectors": 1,
-        "warp_groups": 2,
-        "slices": 3,
+        "groups_per_block": 2,
+        "blocks_per_row": 3,
         "aligned": False,
         "single_block": single_block,
     }
@@ -146,40 +150,66 @@ def test_two_launches_for_rows_wider_than_a_cluster(single_block: bool) -> None:
 
 @pytest.mark.parametrize("operator", [LAYER, INVERTIBLE])
 def test_rows_lie_in_the_ring_as_in_lines_of_memory(operator: str) -> None:
-    lines: dict[str, Any] = {"by_lines": True, "warp_groups": 2}
+    lines: dict[str, Any] = {"line_aligned_stages": True, "groups_per_block": 2}
     check(operator, 19, 264, (b, b, b), 2, width=8, lanes=32, vectors=2, **lines)
     check(operator, 19, 264, (b, b, b), 2, width=8, lanes=32, vectors=2, packed=False, run={"strides": True}, **lines)
     check(operator, 37, 24, (b, f, f), 2, width=4, lanes=4, vectors=2, **lines)  # several rows end to end
     anywhere: dict[str, Any] = {"aligned": False, "run": {"offset": 2}}
     check(operator, 19, 101, (h, h, h), 2, width=1, lanes=32, vectors=4, **anywhere, **lines)
     check(operator, 37, 21, (h, h, h), 2, width=1, lanes=8, vectors=3, **anywhere, **lines)
-    check(operator, 37, 257, (b, b, b), 8, width=8, lanes=32, vectors=2, by_units=True, **lines)
-    check(operator, 7, 520, (b, b, b), 2, width=8, lanes=32, vectors=2, slices=2, by_lines=True, warp_groups=1)
-    check(operator, 5, 312, (b, b, b), 3, width=8, lanes=32, vectors=1, slices=3, phase="apply", **lines)
+    check(operator, 37, 257, (b, b, b), 8, width=8, lanes=32, vectors=2, aligned_vectors=True, **lines)
+    check(
+        operator,
+        7,
+        520,
+        (b, b, b),
+        2,
+        width=8,
+        lanes=32,
+        vectors=2,
+        blocks_per_row=2,
+        line_aligned_stages=True,
+        groups_per_block=1,
+    )
+    check(operator, 5, 312, (b, b, b), 3, width=8, lanes=32, vectors=1, blocks_per_row=3, phase="apply", **lines)
     more: dict[str, Any] = {"row_in_registers": False, "stages": 2} if operator == INVERTIBLE else {"residual": True}
-    check(operator, 7, 264, (b, b, b), 1, width=8, lanes=32, vectors=2, by_lines=True, warp_groups=1, **more)
+    check(
+        operator,
+        7,
+        264,
+        (b, b, b),
+        1,
+        width=8,
+        lanes=32,
+        vectors=2,
+        line_aligned_stages=True,
+        groups_per_block=1,
+        **more,
+    )
 
 
 @pytest.mark.parametrize("source", ["async", "plain"])
 def test_the_forms_of_older_devices(source: str) -> None:
-    check(LAYER, 9, 50, (d, d, d), 1, width=2, lanes=8, vectors=4, warp_groups=1, source=source)
+    check(LAYER, 9, 50, (d, d, d), 1, width=2, lanes=8, vectors=4, groups_per_block=1, source=source)
 
 
 @pytest.mark.parametrize("outputs", [("X_grad",), ("scale_grad",), ("bias_grad",), ("X_grad", "bias_grad")])
 def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
-    check(LAYER, 9, 100, (f, f, b), 1, outputs, width=4, lanes=8, vectors=4, warp_groups=1)
+    check(LAYER, 9, 100, (f, f, b), 1, outputs, width=4, lanes=8, vectors=4, groups_per_block=1)
 
 
 @pytest.mark.parametrize("source", ["X", "Y_grad"])
 def test_X_grad_may_be_written_over_what_it_is_made_from(source: str) -> None:
-    check(LAYER, 9, 100, (f, f, f), 1, run={"in_place": source}, width=4, lanes=8, vectors=4, warp_groups=1)
+    check(LAYER, 9, 100, (f, f, f), 1, run={"in_place": source}, width=4, lanes=8, vectors=4, groups_per_block=1)
 
 
 @pytest.mark.parametrize("operator", [LAYER, pytest.param(SIMPLIFIED, marks=pytest.mark.every_kernel)])
 def test_a_residuals_gradient_is_added_to_X_grad(operator: str) -> None:
-    check(operator, 37, 64, (b, b, b), 2, residual=True, width=8, lanes=4, vectors=2, warp_groups=2)
-    check(operator, 9, 500, (b, f, f), 1, residual=True, width=4, lanes=64, vectors=2, warp_groups=1, aligned=False)
-    cluster: dict[str, Any] = {"width": 8, "lanes": 32, "vectors": 1, "warp_groups": 1, "slices": 2}
+    check(operator, 37, 64, (b, b, b), 2, residual=True, width=8, lanes=4, vectors=2, groups_per_block=2)
+    check(
+        operator, 9, 500, (b, f, f), 1, residual=True, width=4, lanes=64, vectors=2, groups_per_block=1, aligned=False
+    )
+    cluster: dict[str, Any] = {"width": 8, "lanes": 32, "vectors": 1, "groups_per_block": 1, "blocks_per_row": 2}
     check(operator, 5, 512, (b, b, b), 2, residual=True, **cluster)
     check(operator, 5, 504, (b, b, b), 2, residual=True, phase="apply", **cluster)
 
@@ -189,7 +219,7 @@ def test_a_residuals_gradient_in_rows_that_start_anywhere() -> None:
         "width": 1,
         "lanes": 16,
         "vectors": 7,
-        "warp_groups": 2,
+        "groups_per_block": 2,
         "aligned": False,
         "packed": False,
     }
@@ -198,7 +228,7 @@ def test_a_residuals_gradient_in_rows_that_start_anywhere() -> None:
 
 @pytest.mark.parametrize("source", ["async", "plain"])
 def test_a_residuals_gradient_on_older_devices(source: str) -> None:
-    config: dict[str, Any] = {"width": 2, "lanes": 8, "vectors": 4, "warp_groups": 1, "source": source}
+    config: dict[str, Any] = {"width": 2, "lanes": 8, "vectors": 4, "groups_per_block": 1, "source": source}
     check(LAYER, 9, 50, (d, d, d), 1, run={"in_place": "residual_grad"}, residual=True, **config)
 
 
@@ -206,10 +236,10 @@ def test_a_residuals_gradient_on_older_devices(source: str) -> None:
 @pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED])
 def test_X_grad_is_summed_over_rows(operator: str, residual: bool) -> None:
     more: dict[str, Any] = {"outputs": WITH_SUM[operator], "residual": residual}
-    check(operator, 37, 64, (b, b, b), 2, width=8, lanes=4, vectors=2, warp_groups=2, **more)
-    check(operator, 9, 500, (b, f, f), 1, width=4, lanes=64, vectors=2, warp_groups=1, aligned=False, **more)
-    check(operator, 9, 200, (f, f, f), 2, width=4, lanes=32, vectors=2, warp_groups=2, **more)  # padded with zeros
-    cluster: dict[str, Any] = {"width": 8, "lanes": 32, "vectors": 1, "warp_groups": 1, "slices": 2}
+    check(operator, 37, 64, (b, b, b), 2, width=8, lanes=4, vectors=2, groups_per_block=2, **more)
+    check(operator, 9, 500, (b, f, f), 1, width=4, lanes=64, vectors=2, groups_per_block=1, aligned=False, **more)
+    check(operator, 9, 200, (f, f, f), 2, width=4, lanes=32, vectors=2, groups_per_block=2, **more)  # padded with zeros
+    cluster: dict[str, Any] = {"width": 8, "lanes": 32, "vectors": 1, "groups_per_block": 1, "blocks_per_row": 2}
     check(operator, 5, 512, (b, b, b), 4, **cluster, **more)
     check(operator, 5, 504, (b, b, b), 4, phase="apply", **cluster, **more)
     check(operator, 5, 504, (b, b, b), 2, phase="apply", single_block=True, **cluster, **more)
@@ -218,48 +248,102 @@ def test_X_grad_is_summed_over_rows(operator: str, residual: bool) -> None:
 
 @pytest.mark.parametrize("source", ["async", "plain"])
 def test_X_grad_is_summed_on_older_devices(source: str) -> None:
-    config: dict[str, Any] = {"width": 2, "lanes": 8, "vectors": 4, "warp_groups": 1, "source": source}
+    config: dict[str, Any] = {"width": 2, "lanes": 8, "vectors": 4, "groups_per_block": 1, "source": source}
     check(LAYER, 9, 50, (d, d, d), 1, WITH_SUM[LAYER], residual=True, **config)
 
 
 @pytest.mark.parametrize("others", [(), ("X_grad",), ("scale_grad",), ("bias_grad",), ("scale_grad", "bias_grad")])
 def test_the_sum_of_X_grad_may_be_wanted_without_others(others: tuple[str, ...]) -> None:
-    config: dict[str, Any] = {"width": 4, "lanes": 32, "vectors": 1, "warp_groups": 1, "residual": True}
+    config: dict[str, Any] = {"width": 4, "lanes": 32, "vectors": 1, "groups_per_block": 1, "residual": True}
     check(LAYER, 9, 100, (f, f, b), 1, (*others, "X_grad_sum"), **config)
-    check(LAYER, 9, 200, (f, f, b), 2, (*others, "X_grad_sum"), phase="apply", slices=2, **config)
+    check(LAYER, 9, 200, (f, f, b), 2, (*others, "X_grad_sum"), phase="apply", blocks_per_row=2, **config)
 
 
 @pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, INVERTIBLE])
 @pytest.mark.parametrize(
     ("rows", "columns", "types", "blocks", "config"),  # blocks: with rows, then with columns, which begin the grid
     [
-        (37, 72, (b, b, b), (3, 5), {"width": 8, "lanes": 16, "vectors": 1, "stripe_lanes": 2}),
-        (37, 72, (b, b, b), (10, 3), {"width": 8, "lanes": 16, "vectors": 1, "stripe_lanes": 4}),
-        (3, 500, (b, f, f), (3, 4), {"width": 4, "lanes": 64, "vectors": 2, "warp_groups": 1, "stripe_lanes": 32}),
-        (3, 500, (b, f, f), (3, 2), {"width": 4, "lanes": 128, "vectors": 1, "warp_groups": 1, "stripe_lanes": 64}),
-        (9, 1200, (h, h, h), (9, 2), {"width": 8, "lanes": 128, "vectors": 2, "warp_groups": 1, "stripe_lanes": 128}),
-        (300, 20, (f, f, b), (5, 3), {"width": 4, "lanes": 8, "vectors": 1, "stripe_lanes": 2}),  # several rounds
-        (9, 101, (h, h, h), (2, 1), {"width": 1, "lanes": 32, "vectors": 4, "stripe_lanes": 32, "stripe_vectors": 4}),
-        (9, 301, (h, h, h), (2, 5), {"width": 1, "lanes": 64, "vectors": 5, "stripe_lanes": 32, "stripe_vectors": 2}),
-        (9, 50, (d, d, d), (1, 4), {"width": 2, "lanes": 8, "vectors": 4, "stripe_lanes": 8}),
-        (5, 512, (b, b, b), (4, 4), {"width": 8, "lanes": 32, "vectors": 1, "slices": 2, "stripe_lanes": 16}),
-        (99, 72, (b, b, b), (4, 12), {"width": 8, "lanes": 16, "vectors": 1, "stripe_lanes": 4, "stripe_blocks": 4}),
-        (300, 20, (d, d, d), (6, 10), {"width": 2, "lanes": 8, "vectors": 2, "stripe_lanes": 2, "stripe_blocks": 2}),
-        (5, 328, (b, b, b), (8, 4), {"width": 8, "lanes": 32, "vectors": 1, "slices": 4, "stripe_lanes": 16}),
+        (37, 72, (b, b, b), (3, 5), {"width": 8, "lanes": 16, "vectors": 1, "reduction_lanes": 2}),
+        (37, 72, (b, b, b), (10, 3), {"width": 8, "lanes": 16, "vectors": 1, "reduction_lanes": 4}),
+        (
+            3,
+            500,
+            (b, f, f),
+            (3, 4),
+            {"width": 4, "lanes": 64, "vectors": 2, "groups_per_block": 1, "reduction_lanes": 32},
+        ),
+        (
+            3,
+            500,
+            (b, f, f),
+            (3, 2),
+            {"width": 4, "lanes": 128, "vectors": 1, "groups_per_block": 1, "reduction_lanes": 64},
+        ),
+        (
+            9,
+            1200,
+            (h, h, h),
+            (9, 2),
+            {"width": 8, "lanes": 128, "vectors": 2, "groups_per_block": 1, "reduction_lanes": 128},
+        ),
+        (300, 20, (f, f, b), (5, 3), {"width": 4, "lanes": 8, "vectors": 1, "reduction_lanes": 2}),  # several rounds
+        (
+            9,
+            101,
+            (h, h, h),
+            (2, 1),
+            {"width": 1, "lanes": 32, "vectors": 4, "reduction_lanes": 32, "reduction_vectors": 4},
+        ),
+        (
+            9,
+            301,
+            (h, h, h),
+            (2, 5),
+            {"width": 1, "lanes": 64, "vectors": 5, "reduction_lanes": 32, "reduction_vectors": 2},
+        ),
+        (9, 50, (d, d, d), (1, 4), {"width": 2, "lanes": 8, "vectors": 4, "reduction_lanes": 8}),
+        (
+            5,
+            512,
+            (b, b, b),
+            (4, 4),
+            {"width": 8, "lanes": 32, "vectors": 1, "blocks_per_row": 2, "reduction_lanes": 16},
+        ),
+        (
+            99,
+            72,
+            (b, b, b),
+            (4, 12),
+            {"width": 8, "lanes": 16, "vectors": 1, "reduction_lanes": 4, "reduction_cluster_size": 4},
+        ),
+        (
+            300,
+            20,
+            (d, d, d),
+            (6, 10),
+            {"width": 2, "lanes": 8, "vectors": 2, "reduction_lanes": 2, "reduction_cluster_size": 2},
+        ),
+        (
+            5,
+            328,
+            (b, b, b),
+            (8, 4),
+            {"width": 8, "lanes": 32, "vectors": 1, "blocks_per_row": 4, "reduction_lanes": 16},
+        ),
     ],
 )
 def test_blocks_of_their_own_add_up_the_columns_of_few_rows(
     operator: str, rows: int, columns: int, types: tuple[str, str, str], blocks: tuple[int, int], config: dict[str, Any]
 ) -> None:
     """A cluster has the rows of slices, and not all of its blocks have columns then."""
-    groups = 1 if "slices" in config else 2
+    groups = 1 if "blocks_per_row" in config else 2
     run = {"offset": 2} if config["width"] == 1 else {}
-    check(operator, rows, columns, types, sum(blocks), run=run, **APART, **{"warp_groups": groups, **config})
+    check(operator, rows, columns, types, sum(blocks), run=run, **APART, **{"groups_per_block": groups, **config})
 
 
 @pytest.mark.parametrize("outputs", [("X_grad", "scale_grad"), ("X_grad", "bias_grad"), ("scale_grad", "X_grad")])
 def test_blocks_with_columns_write_only_what_is_wanted(outputs: tuple[str, ...]) -> None:
-    config: dict[str, Any] = {"width": 4, "lanes": 32, "vectors": 1, "warp_groups": 2, "stripe_lanes": 8}
+    config: dict[str, Any] = {"width": 4, "lanes": 32, "vectors": 1, "groups_per_block": 2, "reduction_lanes": 8}
     check(LAYER, 9, 100, (f, f, b), 7, outputs, residual=True, **APART, **config)
     check(INVERTIBLE, 9, 100, (f, f, b), 7, outputs, **APART, **config)
 
@@ -269,15 +353,15 @@ def test_blocks_with_columns_of_rows_that_lie_apart() -> None:
         "width": 1,
         "lanes": 16,
         "vectors": 7,
-        "warp_groups": 2,
+        "groups_per_block": 2,
         "aligned": False,
         "packed": False,
     }
-    config |= {"stripe_lanes": 4, "stripe_vectors": 4, "long_rows": True}
+    config |= {"reduction_lanes": 4, "reduction_vectors": 4, "long_rows": True}
     check(LAYER, 9, 101, (h, h, h), 9, run={"offset": 2, "strides": True}, **APART, **config)
 
 
-UNITS: dict[str, Any] = {"lanes": 32, "vectors": 2, "warp_groups": 2, "by_units": True}
+UNITS: dict[str, Any] = {"lanes": 32, "vectors": 2, "groups_per_block": 2, "aligned_vectors": True}
 
 
 @pytest.mark.parametrize("columns", [257, 262, 500])  # which begin anew every 8, 4 and 2 rows
@@ -287,7 +371,7 @@ def test_vectors_by_units_of_memory(columns: int) -> None:
 
 @pytest.mark.parametrize("operator", [SIMPLIFIED, INVERTIBLE])
 def test_units_of_four_elements(operator: str) -> None:
-    config: dict[str, Any] = {**UNITS, "lanes": 64, "vectors": 1, "warp_groups": 1}
+    config: dict[str, Any] = {**UNITS, "lanes": 64, "vectors": 1, "groups_per_block": 1}
     check(operator, 9, 131, (f, f, f), 4, width=4, **config)
 
 
@@ -296,17 +380,17 @@ def test_units_of_four_elements(operator: str) -> None:
 def test_units_of_less_than_sixteen_bytes(operator: str, width: int, columns: int, type_: str) -> None:
     config: dict[str, Any] = {**UNITS, "width": width, "aligned": False}
     check(operator, 37, columns, (type_, type_, b), 4, **config)
-    check(operator, 37, columns, (type_, type_, b), 4, by_lines=True, **config)
-    config |= {"slices": 2, "by_lines": True}
+    check(operator, 37, columns, (type_, type_, b), 4, line_aligned_stages=True, **config)
+    config |= {"blocks_per_row": 2, "line_aligned_stages": True}
     check(operator, 19, 2 * columns + width // 2, (type_, type_, b), 16, residual=operator != INVERTIBLE, **config)
 
 
-@pytest.mark.parametrize("slices", [2, 3])
-def test_slices_by_units(slices: int) -> None:
-    config: dict[str, Any] = {**UNITS, "width": 8, "lanes": 64, "vectors": 1, "slices": slices}
-    check(LAYER, 19, 253 * slices, (h, h, f), 8 * slices, residual=True, **config)
-    check(LAYER, 19, 253 * slices, (b, b, b), 8 * slices, WITH_SUM[LAYER], **config)
-    check(INVERTIBLE, 19, 253 * slices, (b, b, b), 8 * slices, **config)
+@pytest.mark.parametrize("blocks_per_row", [2, 3])
+def test_slices_by_units(blocks_per_row: int) -> None:
+    config: dict[str, Any] = {**UNITS, "width": 8, "lanes": 64, "vectors": 1, "blocks_per_row": blocks_per_row}
+    check(LAYER, 19, 253 * blocks_per_row, (h, h, f), 8 * blocks_per_row, residual=True, **config)
+    check(LAYER, 19, 253 * blocks_per_row, (b, b, b), 8 * blocks_per_row, WITH_SUM[LAYER], **config)
+    check(INVERTIBLE, 19, 253 * blocks_per_row, (b, b, b), 8 * blocks_per_row, **config)
 
 
 @pytest.mark.parametrize("rows", [1, 8])

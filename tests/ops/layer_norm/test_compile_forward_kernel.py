@@ -50,7 +50,7 @@ KINDS: list[Kind] = [  # operator, X and Y, scale, columns, width
     (SKIP, d, d, 84, 2),
     (SKIP_SIMPLIFIED, d, d, 637, 1),
 ]
-BY_UNITS: list[Kind] = [  # of memory, which only devices do that copy rows in bulk
+ALIGNED_VECTORS: list[Kind] = [  # of memory, which only devices do that copy rows in bulk
     (LAYER, h, h, 11557, 8),
     (SIMPLIFIED, b, b, 18333, 8),
     (LAYER, b, b, 5003, 8),
@@ -77,11 +77,11 @@ def config_of(kind: Kind, capability: tuple[int, int], rows: int = 1 << 20) -> N
         width,
         lanes=1,
         vectors=1,
-        warp_groups=1,
+        groups_per_block=1,
         source={(7, 5): "plain", (8, 0): "plain" if width == 1 else "async"}.get(capability, "bulk"),
         aligned=width > 1,
-        by_units=columns % width > 0,
-        by_lines=capability >= (9, 0) and columns * ITEMSIZE[data] % LINE > 0,
+        aligned_vectors=columns % width > 0,
+        line_aligned_stages=capability >= (9, 0) and columns * ITEMSIZE[data] % LINE > 0,
         native_bfloat16=capability >= (8, 0),
     )
     return choose(config, columns, rows, 132, SHARED_MEMORY[capability])
@@ -90,8 +90,8 @@ def config_of(kind: Kind, capability: tuple[int, int], rows: int = 1 << 20) -> N
 @pytest.mark.parametrize(
     ("kind", "capability"),
     parameters(
-        [*product([*KINDS[::3], *BY_UNITS[::3]], HOPPER), *zip(KINDS[1::3], cycle(OTHERS), strict=False)],
-        [*product(KINDS, [*HOPPER, *OTHERS]), *product(BY_UNITS, HOPPER)],
+        [*product([*KINDS[::3], *ALIGNED_VECTORS[::3]], HOPPER), *zip(KINDS[1::3], cycle(OTHERS), strict=False)],
+        [*product(KINDS, [*HOPPER, *OTHERS]), *product(ALIGNED_VECTORS, HOPPER)],
     ),
 )
 def test_no_register_is_spilled_and_accesses_are_vectors(kind: Kind, capability: tuple[int, int]) -> None:
@@ -169,7 +169,9 @@ def check_few(kind: Kind, capability: tuple[int, int], rows: int) -> NormForward
     from gradkern.ops.layer_norm.cuda.forward.kernel import build
 
     config = config_of(kind, capability, rows)
-    assert config.once or (capability[0] == 12 and config.slices > 1)  # whose multiprocessors have less shared memory
+    assert config.non_persistent or (
+        capability[0] == 12 and config.blocks_per_row > 1
+    )  # whose multiprocessors have less shared memory
     made = compile_kernel(build(config), len(ARGUMENTS), capability, config.threads, config.blocks_per_processor)
     assert made.spilled == 0
     assert "ld.local" not in made.ptx
@@ -182,7 +184,7 @@ def test_no_register_is_spilled_where_fewer_rows_have_a_ring(data: str) -> None:
     from gradkern.ops.layer_norm.cuda.forward.kernel import build
 
     config = config_of((LAYER, data, f, 1024, 8), HOPPER[0], 8192)
-    assert not config.once
+    assert not config.non_persistent
     made = compile_kernel(build(config), len(ARGUMENTS), HOPPER[0], config.threads, config.blocks_per_processor)
     assert made.spilled == 0
     assert "ld.local" not in made.ptx
@@ -194,6 +196,6 @@ def test_few_groups_name_their_barriers(groups: int) -> None:
     from gradkern.cuda.compile import compile_kernel
     from gradkern.ops.layer_norm.cuda.forward.kernel import build
 
-    config = replace(config_of((SIMPLIFIED, f, f, 1024, 4), HOPPER[0]), lanes=64, vectors=4, warp_groups=groups)
+    config = replace(config_of((SIMPLIFIED, f, f, 1024, 4), HOPPER[0]), lanes=64, vectors=4, groups_per_block=groups)
     made = compile_kernel(build(config), len(ARGUMENTS), HOPPER[0], config.threads, 1)
     assert set(re.findall(r"bar\.sync\s+([^,;\s]+)", made.ptx)) - {"0"} == {str(1 + group) for group in range(groups)}

@@ -144,13 +144,13 @@ def norm_config(kind: tuple[Any, ...], capability: tuple[int, int]) -> LayerNorm
         width,
         lanes=1,
         vectors=1,
-        warp_groups=1,
+        groups_per_block=1,
         source="plain" if width == 1 and capability < (9, 0) else SOURCE[capability],
         aligned=width > 1,
         native_bfloat16=capability >= (8, 0),
         residual="residual" in more,
-        by_units="units" in more,
-        by_lines=capability >= (9, 0) and any(columns * ITEMSIZE[each] % LINE for each in (data, upstream)),
+        aligned_vectors="units" in more,
+        line_aligned_stages=capability >= (9, 0) and any(columns * ITEMSIZE[each] % LINE for each in (data, upstream)),
     )
     return choose(config, columns, 1 << 20, 132, SHARED_MEMORY[capability])
 

@@ -14,7 +14,7 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.dry_run import DryRunDevice, UnloadedKernel, dry_run
 from gradkern.dispatch.run import dry_plan_for
 from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
-from gradkern.ops.layer_norm.cuda.forward.once_tiling import choose_once
+from gradkern.ops.layer_norm.cuda.forward.non_persistent_tiling import choose_non_persistent
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
 
 OUTPUTS = frozenset({"Y", "mean", "inv_std"})
@@ -39,12 +39,14 @@ def test_few_kernels_serve_all_widths(operator: str) -> None:
 def test_the_slices_of_a_row_fit_their_threads(columns: int, operator: str) -> None:
     config = chosen(columns, operator=operator)
     slice_columns = config.slice_columns(columns)
-    assert (config.slices - 1) * slice_columns < columns <= config.slices * slice_columns
+    assert (config.blocks_per_row - 1) * slice_columns < columns <= config.blocks_per_row * slice_columns
     assert slice_columns <= config.most_columns
-    assert config.certain_vectors * config.lanes * config.width <= config.fewest_columns(columns)
+    assert config.unpredicated_vectors * config.lanes * config.width <= config.fewest_columns(columns)
     assert config.shared_bytes <= 232448
     assert config.threads * config.blocks_per_processor <= 2048
-    assert config.lanes < 33 or config.warp_groups < 16  # a group of warps has a named barrier, of which there are 15
+    assert (
+        config.lanes < 33 or config.groups_per_block < 16
+    )  # a group of warps has a named barrier, of which there are 15
 
 
 SMALL = [(1, 64), (132, 768), (264, 4096), (8, 65536), (1, 200_000), (1000, 1000), (20_000, 100), (30, 9001)]
@@ -55,24 +57,24 @@ SMALL = [(1, 64), (132, 768), (264, 4096), (8, 65536), (1, 200_000), (1000, 1000
 def test_small_arrays_have_blocks_that_end_with_their_first_rows(rows: int, columns: int, operator: str) -> None:
     width = 8 if columns % 8 == 0 else 1
     config = replace(CONFIG, operator=operator, biased=operator == LAYER, width=width, scale_width=width)
-    time, config = choose_once(config, columns, rows, 132) or (0.0, CONFIG)
+    time, config = choose_non_persistent(config, columns, rows, 132) or (0.0, CONFIG)
     slice_columns = config.slice_columns(columns)
     assert time > 4
-    assert (config.once, config.ring) == (True, False)
-    assert (config.slices - 1) * slice_columns < columns <= config.slices * slice_columns
+    assert (config.non_persistent, config.ring) == (True, False)
+    assert (config.blocks_per_row - 1) * slice_columns < columns <= config.blocks_per_row * slice_columns
     assert slice_columns <= config.most_columns
-    assert config.certain_vectors * config.lanes * config.width <= config.fewest_columns(columns)
+    assert config.unpredicated_vectors * config.lanes * config.width <= config.fewest_columns(columns)
     assert config.threads * config.blocks_per_processor <= 2048
-    assert config.lanes < 33 or config.warp_groups < 16
+    assert config.lanes < 33 or config.groups_per_block < 16
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "slices"), [(1, 768, {1}), (200, 4096, {1}), (10, 50240, {4, 8}), (3, 65536, {8, 16})]
+    ("rows", "columns", "blocks_per_row"), [(1, 768, {1}), (200, 4096, {1}), (10, 50240, {4, 8}), (3, 65536, {8, 16})]
 )
-def test_few_wide_rows_are_shared_by_the_blocks_of_a_cluster(rows: int, columns: int, slices: set[int]) -> None:
+def test_few_wide_rows_are_shared_by_the_blocks_of_a_cluster(rows: int, columns: int, blocks_per_row: set[int]) -> None:
     config = chosen(columns, rows)
-    assert config.once
-    assert config.slices in slices
+    assert config.non_persistent
+    assert config.blocks_per_row in blocks_per_row
 
 
 @pytest.mark.parametrize(
@@ -80,21 +82,21 @@ def test_few_wide_rows_are_shared_by_the_blocks_of_a_cluster(rows: int, columns:
 )
 def test_where_more_is_to_be_moved_blocks_stay(operator: str, rows: int, columns: int) -> None:
     """The first two took 1.16 and 1.10 times as long otherwise, on an H200 and an H100."""
-    assert not chosen(columns, rows, operator).once
+    assert not chosen(columns, rows, operator).non_persistent
 
 
 def test_other_devices_and_what_is_added_to_every_row_have_no_such_blocks() -> None:
-    assert choose_once(replace(CONFIG, source="async"), 768, 100, 132) is None
-    assert choose_once(replace(CONFIG, operator=SKIP, shifted=True), 768, 100, 132) is None
+    assert choose_non_persistent(replace(CONFIG, source="async"), 768, 100, 132) is None
+    assert choose_non_persistent(replace(CONFIG, operator=SKIP, shifted=True), 768, 100, 132) is None
 
 
 def test_units_of_memory_are_taken_where_they_are_faster() -> None:
     """SkipLayerNormalization of 1242 x 3233 in float16, on an H200: 16.0 by units, 19.1 by single elements."""
     single = replace(CONFIG, operator=SKIP, data="float16", result="float16", width=1, scale_width=1, biased=False)
     single = replace(single, aligned=False, outputs=OUTPUTS | {"sum"})
-    units = replace(single, width=8, by_units=True, aligned=True)
-    assert choose(single, 3233, 1242, 132, 232448, units) == choose(units, 3233, 1242, 132, 232448)
-    assert choose(single, 3233, 100, 132, 232448, units).once
+    aligned_config = replace(single, width=8, aligned_vectors=True, aligned=True)
+    assert choose(single, 3233, 1242, 132, 232448, aligned_config) == choose(aligned_config, 3233, 1242, 132, 232448)
+    assert choose(single, 3233, 100, 132, 232448, aligned_config).non_persistent
 
 
 @pytest.mark.parametrize("capability", [(9, 0), *OTHERS])
@@ -113,7 +115,7 @@ def test_every_device_has_the_shared_memory_for_what_is_chosen(capability: tuple
 
 
 @pytest.mark.parametrize(
-    ("operator", "data", "rows", "columns", "once"),
+    ("operator", "data", "rows", "columns", "non_persistent"),
     [  # share of torch.add's bandwidth with blocks that end with their first rows, and with a ring, on an H200
         (LAYER, "float16", 12420, 4072, False),  # 0.77, 0.90
         (LAYER, "float16", 916343, 128, True),  # 0.96, 0.87
@@ -131,18 +133,18 @@ def test_every_device_has_the_shared_memory_for_what_is_chosen(capability: tuple
     ],
 )
 def test_rows_have_a_ring_or_blocks_of_their_own_where_that_was_faster(
-    operator: str, data: str, rows: int, columns: int, once: bool
+    operator: str, data: str, rows: int, columns: int, non_persistent: bool
 ) -> None:
     widest = 16 // ITEMSIZE[data]
     width = min(widest, columns & -columns)
     config = replace(CONFIG, operator=operator, data=data, result=data, parameter=data, width=width, scale_width=width)
     config = replace(config, biased="Simplified" not in operator, aligned=width == widest)
     config = replace(config, outputs=OUTPUTS | {"sum"} if "Skip" in operator else OUTPUTS)
-    assert choose(config, columns, rows, 132, 232448).once == once
+    assert choose(config, columns, rows, 132, 232448).non_persistent == non_persistent
 
 
 @pytest.mark.parametrize(
-    ("operator", "rows", "columns", "units", "parameters"),
+    ("operator", "rows", "columns", "aligned_vectors", "parameters"),
     [
         (LAYER, 1923, 34608, False, "registers"),  # 87.0 us, 96.5 with these in shared memory
         (LAYER, 2942, 13528, False, "shared"),  # too many threads for scale and bias beside 32 values
@@ -152,9 +154,11 @@ def test_rows_have_a_ring_or_blocks_of_their_own_where_that_was_faster(
     ],
 )
 def test_parameters_are_in_registers_where_there_is_room(
-    operator: str, rows: int, columns: int, units: bool, parameters: str
+    operator: str, rows: int, columns: int, aligned_vectors: bool, parameters: str
 ) -> None:
-    config = replace(CONFIG, operator=operator, data="float16", result="float16", by_units=units, scale_width=1)
+    config = replace(
+        CONFIG, operator=operator, data="float16", result="float16", aligned_vectors=aligned_vectors, scale_width=1
+    )
     config = choose(replace(config, biased=operator != SKIP_SIMPLIFIED), columns, rows, 132, 232448)
     assert config.ring
     assert config.parameters == parameters
@@ -174,11 +178,11 @@ def test_rows_are_shared_by_blocks_where_the_device_has_room_for_them(
     x, row = Tensor(np.dtype("float32"), (3, 12800), (51200, 4), 256), Tensor(np.dtype("float32"), (12800,), (4,), 256)
     with dry_run(DryRunDevice(0, (9, 0), 132, 232448)) as device:
         dry_plan_for(SIMPLIFIED, {"X": x, "scale": row}, "cuda", device="cuda:0")
-    slices = [int(spec.name.rsplit("_", 1)[1].split("x")[0]) for spec in device.specs]
-    assert slices == ([16] if most == 16 else [16, 1])
+    blocks_per_row = [int(spec.name.rsplit("_", 1)[1].split("x")[0]) for spec in device.specs]
+    assert blocks_per_row == ([16] if most == 16 else [16, 1])
 
 
 def test_a_small_device_has_no_clusters_that_it_cannot_hold() -> None:
     for processors in (1, 4, 16):
-        _, config = choose_once(CONFIG, 50240, 3, processors) or (0.0, CONFIG)
-        assert config.slices <= processors
+        _, config = choose_non_persistent(CONFIG, 50240, 3, processors) or (0.0, CONFIG)
+        assert config.blocks_per_row <= processors

@@ -53,7 +53,7 @@ def test_rows_that_begin_within_lines(
 ) -> None:
     config = config_of(operator, dtype, rows, columns, step)
     assert config.source == "bulk"
-    assert config.by_lines == within
+    assert config.line_aligned_stages == within
     if within:  # or what lies in a stage as in lines would not lie in them
         assert config.ring_at % 128 == 0
         assert all(slot % 128 == 0 for slot in config.slots)
@@ -62,5 +62,5 @@ def test_rows_that_begin_within_lines(
 @pytest.mark.parametrize("operator", [NORM, GRADIENT])
 def test_rows_that_do_not_pass_through_a_ring_have_no_lines(operator: str) -> None:
     """One kernel serves them, whether they begin with a line or not."""
-    assert not config_of(operator, h, 64, 1000).by_lines
-    assert not config_of(operator, h, 60_000, 1000, capability=(8, 0)).by_lines
+    assert not config_of(operator, h, 64, 1000).line_aligned_stages
+    assert not config_of(operator, h, 60_000, 1000, capability=(8, 0)).line_aligned_stages

@@ -26,7 +26,7 @@ def test_few_kernels_serve_all_widths() -> None:
 
 
 def test_few_kernels_serve_all_widths_by_units() -> None:
-    config = replace(CONFIG, by_units=True, scale_width=1)
+    config = replace(CONFIG, aligned_vectors=True, scale_width=1)
     configs = {choose(config, columns, 1 << 20, 132, 232448) for columns in range(385, 16384, 5)}
     assert len(configs) <= 45
 
@@ -35,9 +35,12 @@ def test_few_kernels_serve_all_widths_by_units() -> None:
 def test_the_slices_of_a_row_fit_their_threads(columns: int) -> None:
     config = chosen(columns)
     slice_columns = config.slice_columns(columns)
-    assert (config.slices - 1) * slice_columns < columns <= config.slices * slice_columns
+    assert (config.blocks_per_row - 1) * slice_columns < columns <= config.blocks_per_row * slice_columns
     assert slice_columns <= config.most_columns
-    assert config.certain_vectors * config.lanes * config.width <= columns - (config.slices - 1) * slice_columns
+    assert (
+        config.unpredicated_vectors * config.lanes * config.width
+        <= columns - (config.blocks_per_row - 1) * slice_columns
+    )
 
 
 @pytest.mark.parametrize("more", [(), ("X_grad_sum",)])
@@ -81,11 +84,11 @@ def test_choices_are_near_the_fastest_config(
     )
     config = choose(replace(config, scale_width=width), columns, rows, 132, 232448)
     threads = (
-        config.slices,
+        config.blocks_per_row,
         config.lanes,
         config.vectors,
         config.width,
-        config.warp_groups,
+        config.groups_per_block,
         config.blocks_per_processor,
     )
     assert threads == shape
@@ -97,4 +100,4 @@ def test_rows_whose_ring_does_not_fit_are_cut_further_rather_than_read_without_o
     types = ("float64", "float64", "float64", "float64", "float64")
     config = LayerNormConfig(INVERTIBLE, *types, frozenset(ALL_OUTPUTS[INVERTIBLE]), 2, 1, 1, 1, scale_width=2)
     config = choose(config, 32616, 554, 132, 232448)
-    assert (config.source, config.slices, config.row_in_registers) == ("bulk", 16, True)
+    assert (config.source, config.blocks_per_row, config.row_in_registers) == ("bulk", 16, True)

@@ -15,7 +15,7 @@ from typing import Any
 from gradkern.call import Tensor
 from gradkern.cuda.contiguous import copy_launch
 from gradkern.cuda.device import Device
-from gradkern.cuda.device_code.columns import up
+from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.dry_run import DryRunDevice
 from gradkern.cuda.launch import Launch
 from gradkern.ops.conv.cuda import cudnn
@@ -58,7 +58,7 @@ class ChannelsLastCandidate:
         self._after = [self._copy(*each) for each in _moved(*after)]
 
     def _copy(self, place: int, source: Tensor, target: Tensor) -> tuple[int, int, Launch]:
-        offset = up(self.workspace, _ALIGNED)
+        offset = round_up(self.workspace, _ALIGNED)
         self.workspace = offset + source.nbytes
         return place, offset, copy_launch(source, target, self.device)
 

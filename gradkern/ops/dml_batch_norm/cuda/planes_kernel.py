@@ -28,7 +28,7 @@ from gradkern.ops.dml_batch_norm.cuda.planes_config import PlanesConfig
 
 __all__ = ["build"]
 
-_AHEAD = 4  # partial sums that a thread has under way at once
+_IN_FLIGHT = 4  # partial sums that a thread has under way at once
 
 
 def build(config: PlanesConfig) -> Callable[..., None]:
@@ -39,7 +39,7 @@ def build(config: PlanesConfig) -> Callable[..., None]:
     ITEM, PARAMETER, SUM = ITEMSIZE[config.data], ITEMSIZE[config.parameter], config.itemsize
     VECTOR = WIDTH * ITEM
     WORDS = max(1, VECTOR // 4)
-    HELD, SUMS_AT, AHEAD, AHEAD_2 = UNROLL * WORDS, config.sums_at, _AHEAD, 2 * _AHEAD
+    HELD, SUMS_AT, IN_FLIGHT, IN_FLIGHT_2 = UNROLL * WORDS, config.sums_at, _IN_FLIGHT, 2 * _IN_FLIGHT
     FLOAT = float64 if config.compute == "float64" else float32
 
     load = i.word_loader("global", VECTOR)
@@ -49,7 +49,7 @@ def build(config: PlanesConfig) -> Callable[..., None]:
     store = i.storer("global", config.data, WIDTH, config.native_bfloat16)
     store_one = i.storer("global", config.data, 1, config.native_bfloat16)
     store_result = i.storer("global", config.parameter, 1, config.native_bfloat16)
-    store_partial = i.storer("global", config.compute, 4, kept=config.native_bfloat16)
+    store_partial = i.storer("global", config.compute, 4, evict_last=config.native_bfloat16)
     store_partial_one = i.storer("global", config.compute, 1)
     load_partial = i.loader("global", config.compute, 2)
     store_4, load_sum = i.storer("shared", config.compute, 4), i.loader("shared", config.compute, 1)
@@ -165,15 +165,15 @@ def build(config: PlanesConfig) -> Callable[..., None]:
         most = int32((length + (PIECE - 1)) // PIECE + 1)  # pieces of a plane
         items = int32(images * most)
         one, pair, sums = cuda.local.array(1, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(4, FLOAT)
-        ahead = cuda.local.array(AHEAD_2, FLOAT)
+        loaded = cuda.local.array(IN_FLIGHT_2, FLOAT)
         base = int32(cuda.blockIdx.x * teams)
         while base < channels:
             channel = int32(base + own_team)
             for n in range(4):
                 sums[n] = FLOAT(0)
-            item = i.unseen(member)
+            item = i.opaque(member)
             while item < items and channel < channels:
-                for q in range(AHEAD):  # independent loads, so that their latencies overlap
+                for q in range(IN_FLIGHT):  # independent loads, so that their latencies overlap
                     number = min(int32(item + q * team * 32), int32(items - 1))
                     image = i.quotient(number, most)
                     begin = int32((image * channels + channel) * length)
@@ -183,11 +183,11 @@ def build(config: PlanesConfig) -> Callable[..., None]:
                     place = int64(min(piece, int32(pieces - 1))) * 4 + (0 if at >= begin else 2)
                     load_partial(pair, partial + place * SUM)
                     for n in range(2):
-                        ahead[2 * q + n] = pair[n] if is_part else FLOAT(0)
-                for q in range(AHEAD):
+                        loaded[2 * q + n] = pair[n] if is_part else FLOAT(0)
+                for q in range(IN_FLIGHT):
                     for n in range(2):
-                        sums[n] += ahead[2 * q + n]
-                item = i.unseen(int32(item + AHEAD * team * 32))
+                        sums[n] += loaded[2 * q + n]
+                item = i.opaque(int32(item + IN_FLIGHT * team * 32))
             add_over_warp(sums, 2)
             if lane == 0:
                 store_4(shared + SUMS_AT + warp * (4 * SUM), sums)

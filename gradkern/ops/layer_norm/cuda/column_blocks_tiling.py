@@ -1,9 +1,9 @@
-"""Whether blocks of their own should add up scale_grad and bias_grad, and which threads own which columns then.
+"""Whether separate blocks should compute scale_grad and bias_grad, and how columns are then assigned to threads.
 
-The times are those of a model, fitted to 770 configs of 150 random gradients of 1 to 40 MB, each near the best before,
-that were timed on an H200 with a cold L2, and kept near what 1000 configs of 57 other shapes had told. Of what was
-timed, the choice for arrays left out of the fit took 2.0 % longer than the best on average; its time was 6 % off, and
-that of blocks that have rows and sums (`_time_together`) 4 %.
+The cost model was fitted to times of 770 configs of 150 random gradients of 1 to 40 MB on an H200 with a cold L2,
+starting from a fit to 1000 configs of 57 other shapes. For arrays left out of the fit the choice took 2.0 % longer than
+the best timed config on average; its predicted time was 6 % off, and that of blocks with both rows and sums
+(`_time_together`) 4 %.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from gradkern.cuda.device_code.columns import up
-from gradkern.ops.layer_norm.cuda.config import ROWS_AHEAD, LayerNormConfig
+from gradkern.cuda.device_code.columns import round_up
+from gradkern.ops.layer_norm.cuda.config import ROWS_IN_FLIGHT, LayerNormConfig
 from gradkern.ops.layer_norm.cuda.row_tiling import placed, uncoalesced
 
 __all__ = ["with_column_blocks"]
 
-# Bytes of an array: of more the L2 cache has not all when they are read again. Devices without clusters were not
-# measured, and some have 4 MB of it.
+# Bytes of an array, at most, so that the L2 cache still holds it when it is read again. Devices without clusters were
+# not measured; some have 4 MB of L2 cache.
 _MOST_BYTES, _MOST_BYTES_BEFORE = 12 << 20, 1 << 20
 _REGISTERS = 65536  # of a multiprocessor
 _MOST_THREADS = 2048
-_VALUES = {2: (8, 16, 24), 4: (4, 8, 16), 8: (2, 4, 8)}  # of a row a thread has, by the bytes of the widest element
-_SLICES = (1, 2, 4, 8)
+_VALUES = {2: (8, 16, 24), 4: (4, 8, 16), 8: (2, 4, 8)}  # of a row in a thread, by the bytes of the widest element
+_BLOCKS_PER_ROW = (1, 2, 4, 8)
 _LEAST_SLICE = 2048  # bytes of a row
 _THREADS = (256, 512)  # of a block, at most
-_STRIPE_LANES = (2, 4, 8, 16, 32, 64, 128, 256)
-_MOST_ROUNDS = 4  # of more lanes than a warp has, which is for few rows
-_STRIPE_BLOCKS = (1, 2, 4, 8)
-_SAFE = 0.97  # of the time of blocks that have both
+_REDUCTION_LANES = (2, 4, 8, 16, 32, 64, 128, 256)
+_MOST_ROUNDS = 4  # of rows, at most, where a row of columns takes more than a warp
+_REDUCTION_CLUSTER_SIZES = (1, 2, 4, 8)
+_SAFE = 0.97  # of the time of blocks with both, at most
 
 
 def with_column_blocks(config: LayerNormConfig, columns: int, rows: int, processors: int) -> LayerNormConfig | None:
-    """`config` with all its numbers, if it is faster so; width and types are given, and the source of rows, which tells
-    whether the device has clusters.
+    """`config` with separate column-reduction blocks, or None where these are not faster. Width, types and source are
+    given; a source of "bulk" implies that the device has clusters.
     """
     if rows * columns * config.data_itemsize > (_MOST_BYTES if config.source == "bulk" else _MOST_BYTES_BEFORE):
         return None
@@ -47,52 +47,54 @@ def with_column_blocks(config: LayerNormConfig, columns: int, rows: int, process
 
 def _candidates(config: LayerNormConfig, columns: int, rows: int) -> Iterator[LayerNormConfig]:
     in_clusters = config.source == "bulk"
-    for rows_of, stripe_lanes in product(_with_rows(config, columns), _STRIPE_LANES):
-        striped = replace(rows_of, stripe_lanes=stripe_lanes)
-        at_once = striped.stripe_rows
-        if stripe_lanes > 32 and (striped.threads % stripe_lanes or rows > _MOST_ROUNDS * at_once):
+    for rows_of, reduction_lanes in product(_with_rows(config, columns), _REDUCTION_LANES):
+        candidate = replace(rows_of, reduction_lanes=reduction_lanes)
+        at_once = candidate.reduction_rows
+        if reduction_lanes > 32 and (candidate.threads % reduction_lanes or rows > _MOST_ROUNDS * at_once):
             continue
-        for blocks in _STRIPE_BLOCKS if in_clusters and striped.slices == 1 else (1,):
-            if blocks == 1 or rows > blocks // 2 * at_once:  # half as many would take several rounds
-                yield replace(striped, stripe_blocks=blocks)
+        for blocks in _REDUCTION_CLUSTER_SIZES if in_clusters and candidate.blocks_per_row == 1 else (1,):
+            if blocks == 1 or rows > blocks // 2 * at_once:  # half as many blocks would need several rounds
+                yield replace(candidate, reduction_cluster_size=blocks)
 
 
 def _with_rows(config: LayerNormConfig, columns: int) -> Iterator[LayerNormConfig]:
-    """The ways to give a row's columns to the threads of blocks that have rows."""
+    """The assignments of a row's columns to threads, for blocks with rows."""
     widest = config.widest
-    stripe_vectors = max(1, 8 // (config.width * widest))  # of single narrow elements a thread has several
-    every_slices = _SLICES if config.source == "bulk" else (1,)
-    config = replace(config, source="plain", by_lines=False)
-    for slices in every_slices:
-        slice_columns = replace(config, slices=slices).slice_columns(columns)
-        if slices > 1 and (slice_columns * widest < _LEAST_SLICE or slice_columns * (slices - 1) >= columns):
+    reduction_vectors = max(1, 8 // (config.width * widest))  # a thread has several single narrow elements
+    choices = _BLOCKS_PER_ROW if config.source == "bulk" else (1,)
+    config = replace(config, source="plain", line_aligned_stages=False)
+    for blocks_per_row in choices:
+        slice_columns = replace(config, blocks_per_row=blocks_per_row).slice_columns(columns)
+        if blocks_per_row > 1 and (
+            slice_columns * widest < _LEAST_SLICE or slice_columns * (blocks_per_row - 1) >= columns
+        ):
             continue
         for values, threads in product(_VALUES[widest], _THREADS):
             lanes = -(-slice_columns // values)
-            lanes = up(lanes, 32 if slices == 1 else 128) if lanes > 16 else 1 << (lanes - 1).bit_length()
-            groups = threads // max(lanes, 32) if slices == 1 else int(lanes <= threads)
+            lanes = round_up(lanes, 32 if blocks_per_row == 1 else 128) if lanes > 16 else 1 << (lanes - 1).bit_length()
+            groups = threads // max(lanes, 32) if blocks_per_row == 1 else int(lanes <= threads)
             if not groups:
                 continue
             chosen = replace(
                 config,
-                slices=slices,
+                blocks_per_row=blocks_per_row,
                 lanes=lanes,
                 vectors=values // config.width,
-                warp_groups=groups,
+                groups_per_block=groups,
                 stages=2,
-                packed=config.packed or lanes >= 32,  # which nobody asks about a single row
-                stripe_vectors=stripe_vectors,
+                packed=config.packed or lanes >= 32,  # irrelevant for a single row
+                reduction_vectors=reduction_vectors,
             )
-            chosen = replace(chosen, certain_vectors=chosen.fewest_vectors(columns))
+            chosen = replace(chosen, unpredicated_vectors=chosen.fewest_vectors(columns))
             chosen = replace(chosen, blocks_per_processor=min(4, _resident(chosen)))
             if chosen.blocks_per_processor:
                 yield chosen
 
 
 def _time(config: LayerNormConfig, columns: int, rows: int, processors: int) -> float:
-    """Microseconds. What is not the blocks' is the launch, and the memory's."""
-    rounds = -(-rows // (config.stripe_rows * config.stripe_blocks))
-    narrow = uncoalesced(config.stripe_lanes, config.width * config.data_itemsize)
+    """Microseconds: of the blocks, the launch and the memory."""
+    rounds = -(-rows // (config.reduction_rows * config.reduction_cluster_size))
+    narrow = uncoalesced(config.reduction_lanes, config.width * config.data_itemsize)
     kilobytes = config.threads * config.per_thread * config.data_itemsize / 1024
     row_block = 0.93 + 1.48 * config.cluster + 0.57 * (not config.scale_in_registers)
     row_block += 0.022 * kilobytes + 0.068 * config.vectors
@@ -100,7 +102,7 @@ def _time(config: LayerNormConfig, columns: int, rows: int, processors: int) -> 
         access = config.width * min(config.data_itemsize, config.upstream_itemsize)
         row_block *= math.sqrt(1 + uncoalesced(config.lanes, access))
     column_block = 2.33 + 0.337 * rounds * (1 + 0.26 * narrow) * (config.threads / 256) ** 0.51
-    row_blocks = -(-rows // (config.warp_groups * config.group_rows)) * config.slices
+    row_blocks = -(-rows // (config.groups_per_block * config.group_rows)) * config.blocks_per_row
     column_blocks = config.column_blocks(columns)
     resident = placed(config.launch_cluster, processors) * config.blocks_per_processor
     shared_out = (row_blocks * row_block + column_blocks * column_block) / resident
@@ -135,8 +137,8 @@ def _resident(config: LayerNormConfig) -> int:
     of_rows = config.per_thread * words * (3 if config.scale_in_registers else 2) + (
         40 if config.scale_in_registers else 60
     )
-    loads = config.stripe_vectors * max(1, config.width * config.data_itemsize // 4)
-    loads += config.stripe_vectors * max(1, config.width * config.upstream_itemsize // 4)
-    of_columns = ROWS_AHEAD * (loads + 2 * words) + 3 * config.stripe_vectors * config.width * words + 40
-    registers = up(max(of_rows, of_columns), 8)
-    return min(_REGISTERS // (up(config.threads, 128) * registers), _MOST_THREADS // config.threads)
+    loads = config.reduction_vectors * max(1, config.width * config.data_itemsize // 4)
+    loads += config.reduction_vectors * max(1, config.width * config.upstream_itemsize // 4)
+    of_columns = ROWS_IN_FLIGHT * (loads + 2 * words) + 3 * config.reduction_vectors * config.width * words + 40
+    registers = round_up(max(of_rows, of_columns), 8)
+    return min(_REGISTERS // (round_up(config.threads, 128) * registers), _MOST_THREADS // config.threads)

@@ -1,4 +1,4 @@
-"""The constants one compiled kernel of a layer norm's gradient is made for, and what follows from them."""
+"""Compile-time constants of a layer-norm gradient kernel, and the values derived from them."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from gradkern.cuda.device_code.columns import ColumnSums
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
-__all__ = ["ARGUMENTS", "ROWS_AHEAD", "LayerNormConfig"]
+__all__ = ["ARGUMENTS", "ROWS_IN_FLIGHT", "LayerNormConfig"]
 
 ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
-    # the fourth: the invertible norm's bias, or the others' X_grad_sum: no config has both
+    # the fourth is bias for the invertible norm, X_grad_sum for the others: no config has both
     *("Y_grad", "X", "scale", "bias_or_X_grad_sum", "mean", "inv_std", "residual", "X_grad", "scale_grad", "bias_grad"),
     *("partial", "row_sums", "counter"),
     *("rows", "Y_grad_stride", "X_stride", "residual_stride", "X_grad_stride"),
     *("columns", "slice_columns", "minus_mean"),  # the last: -1 / columns, as the bits of config.compute
 )
 
-ROWS_AHEAD = 4  # of a stripe of columns, that a thread has under way at once
+ROWS_IN_FLIGHT = 4  # rows whose loads a thread of a column-reduction block issues before it uses the first
 
 
 @dataclass(frozen=True, slots=True)
 class LayerNormConfig(RowConfig):
-    """All that is bound when the kernel is compiled. Everything else is an argument of the launch: so one kernel serves
-    all widths that leave the last of a thread's vectors unfilled in some threads, or fill all.
+    """Compile-time constants. The number of columns is a launch argument: one kernel serves every width that fits its
+    threads, except that `unpredicated_vectors` must lie within every row.
     """
 
     operator: str
@@ -39,31 +39,31 @@ class LayerNormConfig(RowConfig):
     width: int
     lanes: int
     vectors: int
-    warp_groups: int
-    slices: int = 1
-    certain_vectors: int = 0  # so many of a thread's vectors it need not ask about: they lie within every row
+    groups_per_block: int
+    blocks_per_row: int = 1
+    unpredicated_vectors: int = 0  # the first vectors of a thread that lie within every row: no bounds check
     stages: int = 3
     scale_width: int = 1  # elements of scale, and of bias, that a thread loads at once
     source: str = "bulk"  # how rows reach the block: bulk, async (both into a ring in shared memory) or plain
-    phase: str = "fused"  # one launch; for rows too wide for a cluster two: row_sums, then apply, which reads them
-    # a row's values stay in registers between its two passes; if not, the ring is read again, a block is one group of
-    # warps, and the slices of a row are a cluster
+    phase: str = "fused"  # one launch; or, for rows too wide for a cluster, two: row_sums, then apply
+    # a row's values stay in registers between its two passes. If not, the second pass reads the ring again, a block is
+    # one group of warps, and the blocks of a row are a cluster
     row_in_registers: bool = True
     aligned: bool = True  # rows of X and Y_grad start at multiples of 16 bytes
     packed: bool = True  # rows of X, of Y_grad and of X_grad lie end to end
-    by_units: bool = False  # vectors lie where memory has units of their size, not where rows begin: see RowConfig
-    by_lines: bool = False  # rows lie in the ring as they do in memory's lines: see RowConfig
+    aligned_vectors: bool = False  # vectors are aligned in memory, not to the begin of a row: see RowConfig
+    line_aligned_stages: bool = False  # a row keeps its offset within 128-byte lines in the ring: see RowConfig
     long_rows: bool = False  # row numbers, or the bytes from row to row, need 64 bits
     native_bfloat16: bool = True
     blocks_per_processor: int = 1
-    single_block: bool = False  # a block has all rows of its columns, so that its sums are the result
-    chunk: int = 8  # and `ahead`: of the final sums, as in ColumnSums
-    ahead: int = 4
+    single_block: bool = False  # one block has all rows of its columns: its sums are the result
+    chunk: int = 8  # and `rows_in_flight`: of the last step of the sums over rows, as in ColumnSums
+    rows_in_flight: int = 4
     residual: bool = False  # a gradient of X's type is added to X_grad
-    # not 0: blocks of their own add up scale_grad and bias_grad, each of a stripe of columns that so many threads have
-    stripe_lanes: int = 0
-    stripe_vectors: int = 1  # of a thread
-    stripe_blocks: int = 1  # a cluster that shares the rows of a stripe, where rows are not in slices
+    # threads side by side of a column-reduction block (column_blocks); 0: blocks with rows also reduce over rows
+    reduction_lanes: int = 0
+    reduction_vectors: int = 1  # of a thread
+    reduction_cluster_size: int = 1  # blocks that share the rows of one group of columns
 
     @property
     def name(self) -> str:
@@ -72,11 +72,11 @@ class LayerNormConfig(RowConfig):
         gradients = self.outputs - {"X_grad_sum"}
         outputs = "" if len(gradients) == (3 if self.centred else 2) else "_".join(sorted(gradients))
         summed = "X_grad_sum" if "X_grad_sum" in self.outputs else ""
-        shape = f"{self.slices}x{self.lanes}x{self.vectors}x{self.width}" + ("units" if self.by_units else "")
+        shape = f"{self.blocks_per_row}x{self.lanes}x{self.vectors}x{self.width}" + "units" * self.aligned_vectors
         added = "residual" if self.residual else ""
-        stripe = f"column_blocks_{self.stripe_blocks}x{self.stripe_lanes}x{self.stripe_vectors}"
-        stripe = stripe if self.sums_apart else ""
-        return kernel_name(operator_words(self.operator), role, outputs, summed, added, self.data, shape, stripe)
+        reduction = f"column_blocks_{self.reduction_cluster_size}x{self.reduction_lanes}x{self.reduction_vectors}"
+        reduction = reduction if self.separate_reduction else ""
+        return kernel_name(operator_words(self.operator), role, outputs, summed, added, self.data, shape, reduction)
 
     @property
     def compute(self) -> str:
@@ -98,30 +98,30 @@ class LayerNormConfig(RowConfig):
 
     @property
     def written(self) -> frozenset[str]:
-        """The outputs that the blocks with the rows write in this launch."""
+        """The outputs that blocks with rows write in this launch."""
         if self.phase == "row_sums":
             return frozenset()
-        return self.outputs - {"scale_grad", "bias_grad"} if self.sums_apart else self.outputs
+        return self.outputs - {"scale_grad", "bias_grad"} if self.separate_reduction else self.outputs
 
     @property
-    def sums_apart(self) -> bool:
-        """Blocks of their own make scale_grad and bias_grad: see column_blocks."""
-        return self.stripe_lanes > 0
+    def separate_reduction(self) -> bool:
+        """Separate column-reduction blocks compute scale_grad and bias_grad: see column_blocks."""
+        return self.reduction_lanes > 0
 
     @property
-    def stripe(self) -> int:
-        """Columns of such a block."""
-        return self.stripe_lanes * self.stripe_vectors * self.width
+    def reduction_columns(self) -> int:
+        """Columns of a column-reduction block."""
+        return self.reduction_lanes * self.reduction_vectors * self.width
 
     @property
-    def stripe_rows(self) -> int:
-        """Rows that such a block has under way at once."""
-        return self.threads // self.stripe_lanes * ROWS_AHEAD
+    def reduction_rows(self) -> int:
+        """Rows that a column-reduction block loads at a time."""
+        return self.threads // self.reduction_lanes * ROWS_IN_FLIGHT
 
     @property
-    def stripe_teams(self) -> int:
-        """Of such a block's threads, whole warps: each has all columns, and other rows."""
-        return self.threads // max(32, self.stripe_lanes)
+    def reduction_warp_groups(self) -> int:
+        """Groups of whole warps of a column-reduction block. Each has all its columns, and different rows."""
+        return self.threads // max(32, self.reduction_lanes)
 
     @property
     def makes_X_grad(self) -> bool:
@@ -147,20 +147,20 @@ class LayerNormConfig(RowConfig):
 
     @property
     def refills_early(self) -> bool:
-        """A stage of the ring is filled again before X_grad is made, which needs nothing from it."""
+        """A stage of the ring is refilled before X_grad is computed: X_grad needs nothing from it."""
         return self.row_in_registers and not self.needs_added
 
     @property
     def scales_sums(self) -> bool:
-        """r multiplies a row's sums, and not every X - mean."""
+        """r multiplies a row's sums instead of every X - mean."""
         return not self.row_in_registers and not self.invertible
 
     def fewest_vectors(self, columns: int) -> int:
-        """How many of a thread's vectors it need not ask about with rows of so many columns: `certain_vectors`.
+        """The value of `unpredicated_vectors` for rows of this many columns.
 
-        About the last each thread asks where that costs next to nothing, so that one kernel serves more widths; and
-        about every one where the ring is read twice: without these branches the compiler puts off adding to the sums
-        over rows until it has loaded all the vectors, and runs out of registers.
+        The last vector is always checked where a check is nearly free: one kernel then serves more widths. Every vector
+        is checked where the ring is read twice: without these branches the compiler delays the additions to the sums
+        over rows until all vectors are loaded, and runs out of registers.
         """
         if not self.row_in_registers:
             return 0
@@ -169,44 +169,44 @@ class LayerNormConfig(RowConfig):
 
     @property
     def sums(self) -> int:
-        """How many sums over rows are wanted of the blocks that have the rows."""
-        return 0 if self.sums_apart else len(self.outputs & {"scale_grad", "bias_grad", "X_grad_sum"})
+        """Number of sums over rows that blocks with rows compute."""
+        return 0 if self.separate_reduction else len(self.outputs & {"scale_grad", "bias_grad", "X_grad_sum"})
 
     @property
     def waits_for_grid(self) -> bool:
-        """Sums over rows lie in scratch memory, by block, until all blocks have theirs there."""
+        """Blocks write partial sums over rows to scratch memory and wait for the whole grid."""
         return self.sums > 0 and not self.single_block and self.phase != "row_sums"
 
     @property
     def column_sums(self) -> ColumnSums:
-        """How scale_grad, bias_grad and X_grad_sum are added up, of those that are wanted."""
+        """The reduction of scale_grad, bias_grad and X_grad_sum, those that are requested, over rows."""
         return ColumnSums(
-            **{name: getattr(self, name) for name in ("width", "lanes", "vectors", "warp_groups")},
-            certain_vectors=self.certain_vectors,
+            **{name: getattr(self, name) for name in ("width", "lanes", "vectors", "groups_per_block")},
+            unpredicated_vectors=self.unpredicated_vectors,
             sums=self.sums,
             compute=self.compute,
             result=self.parameter,
             at=self.ring_at,
             chunk=self.chunk,
-            ahead=self.ahead,
+            rows_in_flight=self.rows_in_flight,
             single_block=self.single_block,
-            by_units=self.by_units,
+            aligned_vectors=self.aligned_vectors,
             long=self.long_rows,
             native_bfloat16=self.native_bfloat16,
         )
 
     @property
     def zero_padded(self) -> bool:
-        """In the ring zeros follow a row, as far as its threads have vectors: they take them for elements, which change
-        no sum, and need to ask only where they write. Not where rows end anywhere in a stage, nor where scale lies in
-        shared memory, too: it made the loop over rows longer there.
+        """Zeros follow a row in the ring up to the last vector of its threads. They change no sum, so reads need no
+        bounds check. Not possible where a row may end anywhere in a stage. Not used where scale is in shared memory
+        too: the loop over rows was longer there.
         """
-        anywhere = self.end_to_end or self.by_lines or self.by_units
+        anywhere = self.end_to_end or self.line_aligned_stages or self.aligned_vectors
         return self.source == "bulk" and self.aligned and not anywhere and self.scale_in_registers
 
     @property
     def scale_in_registers(self) -> bool:
-        """Where they suffice; else scale stays in shared memory, as the invertible norm's other parameters do."""
+        """Scale is in registers, where these suffice. Else it is in shared memory, as the invertible norm's bias is."""
         return self.row_in_registers and not self.invertible and self.compute == "float32"
 
     @property
@@ -220,21 +220,21 @@ class LayerNormConfig(RowConfig):
     @property
     def shared_bytes(self) -> int:
         sums = self.column_sums.shared_bytes if self.sums else 0
-        if self.sums_apart:  # of a block's teams, then of a cluster's blocks
-            sums = self.stripe_teams + (self.stripe_blocks if self.stripe_blocks > 1 else 0)
-            sums *= 2 * self.stripe * self.itemsize
+        if self.separate_reduction:  # of a block's groups of warps, then of a cluster's blocks
+            sums = self.reduction_warp_groups + (self.reduction_cluster_size if self.reduction_cluster_size > 1 else 0)
+            sums *= 2 * self.reduction_columns * self.itemsize
         return self.ring_at + max(self.ring_bytes, sums)
 
     @property
     def launch_cluster(self) -> int:
-        """Blocks of a cluster of the launch: they have the slices of a row, or share the rows of a stripe."""
-        return max(self.slices if self.phase == "fused" else 1, self.stripe_blocks)
+        """Blocks of a cluster of the launch: those that share a row, or those that share columns (column_blocks)."""
+        return max(self.blocks_per_row if self.phase == "fused" else 1, self.reduction_cluster_size)
 
     def column_blocks(self, columns: int) -> int:
-        """How many blocks have columns."""
-        return -(-columns // self.stripe) * self.stripe_blocks
+        """Number of column-reduction blocks."""
+        return -(-columns // self.reduction_columns) * self.reduction_cluster_size
 
     def sizes(self, columns: int) -> dict[str, int]:
-        """The arguments of a launch that say how wide a row is."""
+        """The launch arguments that depend on the number of columns."""
         minus_mean = np.array(-1 / columns, self.compute).view(f"int{8 * self.itemsize}")
         return {"columns": columns, "slice_columns": self.slice_columns(columns), "minus_mean": int(minus_mean)}

@@ -6,20 +6,19 @@ meaning.
     X_grad = r * (g - s1 / columns - xh * s2 / columns)        (no mean and no s1 for Simplified), + residual if any
     scale_grad = sum Y_grad * xh,  bias_grad = sum Y_grad,  X_grad_sum = sum X_grad      over the rows
 
-How it goes: one launch of persistent blocks. A group of warps walks over its rows; a ring in shared memory, filled by
-bulk copies some rows ahead (row_ring), keeps memory busy while the group computes (row_passes). Each thread owns fixed
-columns, so it has their sums over rows in registers. The two sums of a row are exchanged once (row_sums): by shuffles,
-then between the group's warps through shared memory, or between the blocks of a cluster where a row is cut into slices.
-X and Y_grad are read once, X_grad is written once. At the end (column_sums) each block adds its groups' column sums and
-writes one row of partial sums; after a barrier over the grid all blocks add those rows up, in one fixed order: the same
-bits every time.
+Algorithm: one launch of persistent blocks. A group of warps iterates over its rows. A ring of stages in shared memory,
+filled by bulk copies some rows ahead (row_ring), keeps memory busy while the group computes (row_passes). Each thread
+owns fixed columns and holds their sums over rows in registers. The two sums of a row are exchanged once (row_sums): by
+shuffles, then between the group's warps through shared memory, or between the blocks of a cluster that share the row. X
+and Y_grad are read once, X_grad is written once. At the end (column_sums) each block adds the sums of its groups and
+writes one row of partial sums. After a grid-wide barrier all blocks reduce those rows in a fixed order: results are
+deterministic.
 
-In small arrays that barrier and those sums would take a third of the time: other blocks add up the columns
-(column_blocks), and those with rows end with them, without a ring.
+For small arrays that barrier and reduction would take a third of the time. Separate blocks then reduce over rows
+(column_blocks), and blocks with rows have no ring and end after their first rows.
 
-Wide rows leave registers no room for a row's values (not config.row_in_registers): the second pass reads the ring
-again, scale and bias stay in shared memory in their own types, and r multiplies the sums of a row, not all its X -
-mean.
+Wide rows do not fit registers (not config.row_in_registers): the second pass reads the ring again, scale and bias stay
+in shared memory in their own types, and r multiplies the sums of a row instead of every X - mean.
 
 Rows that fit no cluster take two launches: one for s1 and s2 (phase "row_sums"), one for the rest (phase "apply").
 """
@@ -36,22 +35,22 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.column_sums import column_sums
 from gradkern.cuda.device_code.function import device_function
+from gradkern.ops.layer_norm.cuda.aligned_rows import aligned_rows
 from gradkern.ops.layer_norm.cuda.column_blocks import column_blocks
 from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
 from gradkern.ops.layer_norm.cuda.parameters import register_parameter, shared_parameters
 from gradkern.ops.layer_norm.cuda.row_passes import row_passes
 from gradkern.ops.layer_norm.cuda.row_ring import row_group, row_ring
 from gradkern.ops.layer_norm.cuda.row_sums import row_sums
-from gradkern.ops.layer_norm.cuda.row_units import row_units
 
 __all__ = ["build"]
 
 
 def build(config: LayerNormConfig) -> Callable[..., None]:
     """The kernel for `config`, as a function that Numba compiles with every argument an int64."""
-    WIDTH, LANES, SLICES = config.width, config.lanes, config.slices
+    WIDTH, LANES, BLOCKS_PER_ROW = config.width, config.lanes, config.blocks_per_row
     GROUPS, GROUP_THREADS, THREADS, WARPS = (
-        config.warp_groups,
+        config.groups_per_block,
         config.group_threads,
         config.threads,
         config.group_threads // 32,
@@ -64,13 +63,17 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
     X_GRAD, SCALE_GRAD = config.makes_X_grad, "scale_grad" in config.written
     BIAS_GRAD, X_GRAD_SUM = "bias_grad" in config.written, "X_grad_sum" in config.written
     SUMS = 0 if ROW_SUMS else config.sums
-    SUMS_APART, STRIPE, STRIPE_BLOCKS = config.sums_apart, config.stripe, config.stripe_blocks
+    SEPARATE_REDUCTION, STRIPE, STRIPE_BLOCKS = (
+        config.separate_reduction,
+        config.reduction_columns,
+        config.reduction_cluster_size,
+    )
     ROW_TERMS, NEEDS_X, ZERO_PADDED = config.row_terms, config.needs_X, config.zero_padded
     EXCHANGE = ROW_TERMS and not APPLY and (WARPS > 1 or CLUSTER)
     SINGLE_BLOCK = config.single_block
     X_BYTES, D_BYTES, OUT_BYTES = config.data_itemsize, config.upstream_itemsize, config.result_itemsize
     STAGE, SLOTS, PAIR = sum(config.slots), config.exchange_slots, 2 * config.itemsize
-    PAIRS_AT, BY_UNITS, UNIT = config.exchange_at, config.by_units, config.vector_bytes
+    PAIRS_AT, ALIGNED_VECTORS, UNIT = config.exchange_at, config.aligned_vectors, config.vector_bytes
     FLOAT = float32 if config.compute == "float32" else float64
     ROW = int64 if config.long_rows else int32
     row_address = i.row_address_long if config.long_rows else i.row_address
@@ -86,8 +89,8 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
         config.column_sums, _divide_by_scale(config) if config.invertible and SCALE_GRAD else None
     )
     load_statistics = _statistics(config)
-    add_columns = column_blocks(config, load_statistics) if SUMS_APART else None
-    place_of, elements_inside = row_units(config)
+    add_columns = column_blocks(config, load_statistics) if SEPARATE_REDUCTION else None
+    place_of, elements_inside = aligned_rows(config)
     float_of_bits = i.float_of_bits(config.compute)
 
     def kernel(
@@ -103,11 +106,11 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
         if GROUP_ROWS > 1:
             lane, group_row = int32(group_thread % LANES), int32(group_thread // LANES)
         warp, warp_lane = int32(group_thread // 32), int32(group_thread % 32)
-        slice_ = int32(cuda.blockIdx.x % SLICES)
-        block, blocks = int32(cuda.blockIdx.x // SLICES), int32(cuda.gridDim.x // SLICES)
-        if SUMS_APART:  # by the first blocks, which read most
+        slice_ = int32(cuda.blockIdx.x % BLOCKS_PER_ROW)
+        block, blocks = int32(cuda.blockIdx.x // BLOCKS_PER_ROW), int32(cuda.gridDim.x // BLOCKS_PER_ROW)
+        if SEPARATE_REDUCTION:  # by the first blocks, which read most
             column_blocks = int32((all_columns + (STRIPE - 1)) // STRIPE * STRIPE_BLOCKS)
-            first_block = int32((column_blocks + (SLICES - 1)) // SLICES)
+            first_block = int32((column_blocks + (BLOCKS_PER_ROW - 1)) // BLOCKS_PER_ROW)
             if block < first_block:
                 if cuda.blockIdx.x < column_blocks:
                     add_columns(Y_grad, X, scale, bias_or_X_grad_sum, mean, inv_std, scale_grad, bias_grad,
@@ -115,34 +118,36 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
                                 int32(cuda.blockIdx.x))  # fmt: skip
                 return
             block, blocks = int32(block - first_block), int32(blocks - first_block)
-        if not IN_REGISTERS:  # the same for its one group, in fewer registers: what is divided above might be negative
+        if (
+            not IN_REGISTERS
+        ):  # the same for one group, in fewer registers: the compiler must assume that a dividend above may be negative
             group, group_thread, lane = int32(0), thread, thread
             warp, warp_lane = int32(thread >> 5), int32(thread & 31)
-            slice_ = i.cluster_rank()  # and the compiler cannot know from it that a slice has all its vectors
+            slice_ = i.cluster_rank()  # from it the compiler cannot infer that a block has all its vectors
 
         bias, X_grad_sum = bias_or_X_grad_sum, bias_or_X_grad_sum
         minus_mean = float_of_bits(minus_mean_bits)
-        # an address is then one multiplication of 32 bits
+        # an address then takes one 32-bit multiplication
         X_stride, D_stride = ROW(X_stride), ROW(D_stride)
         residual_stride, out_stride = ROW(residual_stride), ROW(out_stride)
         first_column, columns = int64(0), ROW(all_columns)
-        if SLICES > 1:
+        if BLOCKS_PER_ROW > 1:
             first_column = slice_ * slice_columns
             columns = ROW(min(slice_columns, all_columns - first_column))
-        # neighbouring groups take neighbouring rows, and all blocks together move through the rows as one front: with a
-        # block's rows apart from each other, or a part of the rows for each block, it is 3 to 8 % slower
+        # neighbouring groups take neighbouring rows, and all blocks move through the rows as one front. With a block's
+        # rows spread out, or one contiguous part of the rows for each block, it is 3 to 8 % slower
         rows = ROW(rows)
         first_row = ROW((ROW(block) * GROUPS + group) * GROUP_ROWS)
         step = ROW(blocks * (GROUPS * GROUP_ROWS))
         vectors = int32(columns // WIDTH)
         origin, own, inside = int64(first_column), columns, int32(0)
-        if BY_UNITS:
+        if ALIGNED_VECTORS:
             place, period, origin, own = place_of(block, first_column, slice_columns, all_columns)
-            # blocks and rows come in tuples of a period: a block's groups take the same place in each
+            # blocks and rows form tuples of a period: a block's groups take the same place in each
             first_row = ROW(ROW(block - place) * GROUPS + group * period + place)
             vectors = int32((int32(own) + (WIDTH - 1)) // WIDTH)
             inside = elements_inside(lane, int32(-origin), int32(own))
-            if SLICES > 1:
+            if BLOCKS_PER_ROW > 1:
                 columns = own
         X = X + int64(first_column) * X_BYTES
         Y_grad = Y_grad + int64(first_column) * D_BYTES
@@ -152,7 +157,7 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
         shared = i.shared_memory()
         arrived, exchanged, pairs, ring = places_of(group)
 
-        # the first rows are asked for before all else: the memory waits for nobody
+        # the first rows are requested before anything else
         if group_thread == 0:
             if BULK:
                 for stage in range(STAGES):
@@ -163,12 +168,12 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
             if BULK or CLUSTER:
                 i.transaction_barrier_fence()
         if RING:
-            stage = i.unseen(0)
+            stage = i.opaque(0)
             while stage < STAGES:
                 fetch(ring + stage * STAGE, arrived + stage * 8, X, Y_grad, residual,
                       X_stride, D_stride, residual_stride,
                       ROW(first_row + stage * step), rows, group_thread, lane, group_row, columns)  # fmt: skip
-                stage = i.unseen(stage + 1)
+                stage = i.opaque(stage + 1)
 
         if ZERO_PADDED:
             pad(ring, lane, group_row, vectors)
@@ -192,11 +197,11 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
                 dx_sum[n] = FLOAT(0)
         load_scales(scales, scale, origin, own, lane, vectors)
 
-        slot = i.unseen(thread)
-        while slot < GROUPS * 2 * SLOTS:  # those that no warp writes stay zero
+        slot = i.opaque(thread)
+        while slot < GROUPS * 2 * SLOTS:  # slots that no warp writes stay zero
             pair[0] = pair[1] = FLOAT(0)
             store_pair(shared + PAIRS_AT + slot * PAIR, pair)
-            slot = i.unseen(slot + THREADS)
+            slot = i.opaque(slot + THREADS)
         if not SCALE_IN_REGISTERS:
             copy_parameters(scale, bias, origin, own, thread)
         if CLUSTER:
@@ -207,8 +212,8 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
         stage, parity = int32(0), int32(0)
         buffer, exchange_parity = int32(0), int32(0)
         while row < rows:
-            if WARPS > 1:  # computed again from a number that is new to the compiler, these hold no registers till then
-                group = i.unseen(group)
+            if WARPS > 1:  # recomputed from an opaque value, so that these occupy no registers until then
+                group = i.opaque(group)
                 arrived, exchanged, pairs, ring = places_of(group)
             own_row = ROW(row + group_row)
             valid = GROUP_ROWS == 1 or own_row < rows
@@ -233,11 +238,11 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
                 exchange_parity = int32(exchange_parity ^ buffer)
                 buffer = int32(1 - buffer)
             elif RING and REFILLS_EARLY:
-                wait_for_group(group)  # everyone has read the stage (an exchange says so too)
+                wait_for_group(group)  # all threads have read the stage (an exchange implies it, too)
             if APPLY and X_GRAD:
                 load_row_sums(pair, sums_of_rows, row, warp_lane)
             if ROW_SUMS and lane == 0 and valid:
-                store_global_pair(sums_of_rows + (int64(own_row) * SLICES + slice_) * PAIR, pair)
+                store_global_pair(sums_of_rows + (int64(own_row) * BLOCKS_PER_ROW + slice_) * PAIR, pair)
 
             refill = ROW(row + STAGES * step)
             if RING and REFILLS_EARLY:
@@ -245,7 +250,7 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
                       group_thread, lane, group_row, columns)  # fmt: skip
             if X_GRAD:
                 out_at = row_address(X_grad, own_row, out_stride)
-                if BY_UNITS:
+                if ALIGNED_VECTORS:
                     out_at &= -UNIT
                 second_pass(
                     pair, xh, g, dx_sum, x_at, d_at, z_at, out_at, m, r, minus_mean, lane, vectors, inside, valid
@@ -262,10 +267,10 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
         if CLUSTER:
             i.cluster_barrier()  # no block leaves while another may still send to it
         if SUMS:
-            # those that are wanted come first
-            if BY_UNITS:  # again: they held no registers till now
-                block = i.unseen(int32(cuda.blockIdx.x))
-                first_column, block = int64(block % SLICES) * slice_columns, int32(block // SLICES)
+            # requested sums come first
+            if ALIGNED_VECTORS:  # recomputed: they occupied no registers until now
+                block = i.opaque(int32(cuda.blockIdx.x))
+                first_column, block = int64(block % BLOCKS_PER_ROW) * slice_columns, int32(block // BLOCKS_PER_ROW)
                 _, _, origin, own = place_of(block, first_column, slice_columns, all_columns)
             second_sum, second_grad = (bias_sum, bias_grad) if BIAS_GRAD or not X_GRAD_SUM else (dx_sum, X_grad_sum)
             first_sum, first_grad = (scale_sum, scale_grad) if SCALE_GRAD else (second_sum, second_grad)
@@ -274,7 +279,7 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
             add_over_block(first_sum, second_sum, dx_sum, partial, scale, first_grad, second_grad, X_grad_sum,
                            block, origin, own, all_columns)  # fmt: skip
             if not SINGLE_BLOCK:
-                seen = rows + (WIDTH - 1) * GROUPS if BY_UNITS else rows  # a tuple of blocks may have fewer rows
+                seen = rows + (WIDTH - 1) * GROUPS if ALIGNED_VECTORS else rows  # a tuple of blocks may have fewer rows
                 add_over_grid(partial, counter, scale, first_grad, second_grad, X_grad_sum,
                               seen, blocks, all_columns)  # fmt: skip
 
@@ -300,7 +305,7 @@ def _statistics(config: LayerNormConfig) -> Callable[..., tuple[Any, Any]]:
 
 
 def _divide_by_scale(config: LayerNormConfig) -> Callable[..., Any]:
-    """How column_sums ends scale_grad of the invertible norm, which adds up Y_grad * xh * scale."""
+    """The last step of scale_grad for the invertible norm, whose sum is that of Y_grad * xh * scale."""
     PARAMETER, FLOAT = config.parameter_itemsize, float32 if config.compute == "float32" else float64
     load_parameter = i.loader("global", config.parameter, 1)
 

@@ -1,6 +1,4 @@
-"""Where scale and bias are while rows go by: a thread's scales in its registers, or a slice's in shared memory; or, for
-one row, on their way to registers.
-"""
+"""Scale and bias in a kernel: in a thread's registers, in shared memory, or, for one row, prefetched to registers."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ __all__ = ["parameter_vector", "parameter_words", "register_parameter", "shared_
 
 
 def parameter_vector(config: RowConfig) -> Callable[..., None]:
-    """The device function load(values, parameter, first_column, vector): a vector of a parameter from memory."""
+    """The device function load(values, parameter, first_column, vector): loads a vector of a parameter."""
     WIDTH, SCALE_WIDTH, PARAMETER = config.width, config.scale_width, config.parameter_itemsize
     FLOAT = float32 if config.compute == "float32" else float64
     load_some = i.loader("global", config.parameter, SCALE_WIDTH)
@@ -37,11 +35,16 @@ def parameter_vector(config: RowConfig) -> Callable[..., None]:
 
 
 def register_parameter(config: RowConfig, wanted: bool) -> Callable[..., None]:
-    """The device function load(values, parameter, first_column, columns, lane, vectors): what a thread's columns have
-    of a parameter, zero where it has no column, and where the parameter is not wanted.
+    """The device function load(values, parameter, first_column, columns, lane, vectors): loads a thread's part of a
+    parameter; zero beyond the columns, and for a parameter that is not needed.
     """
-    WIDTH, LANES, VECTORS, CERTAIN_VECTORS = config.width, config.lanes, config.vectors, config.certain_vectors
-    BY_UNITS, PARAMETER = config.by_units, config.parameter_itemsize
+    WIDTH, LANES, VECTORS, UNPREDICATED_VECTORS = (
+        config.width,
+        config.lanes,
+        config.vectors,
+        config.unpredicated_vectors,
+    )
+    ALIGNED_VECTORS, PARAMETER = config.aligned_vectors, config.parameter_itemsize
     FLOAT = float32 if config.compute == "float32" else float64
     load_vector = parameter_vector(config)
     load_one = i.loader("global", config.parameter, 1)
@@ -53,14 +56,14 @@ def register_parameter(config: RowConfig, wanted: bool) -> Callable[..., None]:
             v = lane + j * LANES
             for e in range(WIDTH):
                 values[j * WIDTH + e] = FLOAT(0)
-            if BY_UNITS and wanted:
-                first = i.unseen(int32(v * WIDTH))  # or the addresses of all vectors are made at once
+            if ALIGNED_VECTORS and wanted:
+                first = i.opaque(int32(v * WIDTH))  # else the addresses of all vectors are computed at once
                 for e in range(WIDTH):
                     column = first + e
-                    inside = min(max(column, -first_column), columns - 1)  # independent loads, without a branch each
+                    inside = min(max(column, -first_column), columns - 1)  # independent loads without branches
                     load_one(some, parameter + (first_column + int64(inside)) * PARAMETER)
                     values[j * WIDTH + e] = some[0] if inside == column else FLOAT(0)
-            elif wanted and (j < CERTAIN_VECTORS or v < vectors):
+            elif wanted and (j < UNPREDICATED_VECTORS or v < vectors):
                 load_vector(some, parameter, first_column, v)
                 for e in range(WIDTH):
                     values[j * WIDTH + e] = some[e]
@@ -69,13 +72,17 @@ def register_parameter(config: RowConfig, wanted: bool) -> Callable[..., None]:
 
 
 def parameter_words(config: RowConfig) -> tuple[Callable[..., None], Callable[..., None]]:
-    """How a thread has what its columns have of a parameter on its way while it does something else, in
-    config.parameter_words: two device functions.
+    """Two device functions that prefetch a thread's part of a parameter into config.parameter_words registers:
 
-    load(words, parameter, first_column, lane, vectors)   asks for all of it
-    unpack(values, words, j)                              vector j, once it is there
+    load(words, parameter, first_column, lane, vectors)   issues all loads
+    unpack(values, words, j)                              converts vector j
     """
-    WIDTH, LANES, VECTORS, CERTAIN_VECTORS = config.width, config.lanes, config.vectors, config.certain_vectors
+    WIDTH, LANES, VECTORS, UNPREDICATED_VECTORS = (
+        config.width,
+        config.lanes,
+        config.vectors,
+        config.unpredicated_vectors,
+    )
     PARAMETER = config.parameter_itemsize
     PIECE = min(16, config.scale_width * PARAMETER)  # bytes of a load
     ELEMENTS, WORDS = PIECE // PARAMETER, max(1, PIECE // 4)
@@ -87,7 +94,7 @@ def parameter_words(config: RowConfig) -> tuple[Callable[..., None], Callable[..
     def load(words: Any, parameter: int, first_column: int, lane: int, vectors: int) -> None:
         for j in range(VECTORS):
             v = lane + j * LANES
-            if j < CERTAIN_VECTORS or v < vectors:
+            if j < UNPREDICATED_VECTORS or v < vectors:
                 for piece in range(PIECES):
                     at = first_column + v * WIDTH + piece * ELEMENTS
                     load_words(words, (j * PIECES + piece) * WORDS, parameter + int64(at) * PARAMETER)
@@ -104,18 +111,18 @@ def parameter_words(config: RowConfig) -> tuple[Callable[..., None], Callable[..
 
 
 def shared_parameters(config: RowConfig) -> tuple[Callable[..., None], Callable[..., None]]:
-    """Two device functions: copy(scale, bias, first_column, columns, thread), by all threads of a block, of what
-    config.shared_parameters counts, by units with zeros around it; load(values, at, vector), of a vector of the
-    parameter that begins at this byte.
+    """Two device functions: copy(scale, bias, first_column, columns, thread) copies the parameters that
+    config.shared_parameters counts to shared memory, by all threads of a block, with zeros around them for aligned
+    vectors; load(values, at, vector) loads a vector of the parameter that begins at this byte.
 
-    Parameters lie in planes of 16 bytes a vector, so that a warp's loads of 16 bytes meet no bank twice.
+    Parameters are in planes of 16 bytes a vector, so that a warp's loads of 16 bytes have no bank conflicts.
     """
-    WIDTH, LANES, VECTORS, THREADS, BY_UNITS = (
+    WIDTH, LANES, VECTORS, THREADS, ALIGNED_VECTORS = (
         config.width,
         config.lanes,
         config.vectors,
         config.threads,
-        config.by_units,
+        config.aligned_vectors,
     )
     BIAS, INVERSE = config.shared_bias, config.shared_inverse
     ITEM, PARAMETER, SCALE_WIDTH = ITEMSIZE[config.shared_parameter], config.parameter_itemsize, config.scale_width
@@ -149,11 +156,11 @@ def shared_parameters(config: RowConfig) -> tuple[Callable[..., None], Callable[
         shared = i.shared_memory()
         some, piece = cuda.local.array(SCALE_WIDTH, FLOAT), cuda.local.array(PIECE, FLOAT)
         scales, biases = cuda.local.array(SOME, FLOAT), cuda.local.array(SOME, FLOAT)
-        column, end = i.unseen(thread * SCALE_WIDTH), MOST_COLUMNS if BY_UNITS else columns
+        column, end = i.opaque(thread * SCALE_WIDTH), MOST_COLUMNS if ALIGNED_VECTORS else columns
         while column < end:
             for q in range(AT_ONCE):  # independent loads, so that their latencies overlap
                 of = first_column + min(column + q * (THREADS * SCALE_WIDTH), columns - SCALE_WIDTH)
-                if BY_UNITS:
+                if ALIGNED_VECTORS:
                     of = max(of, 0)
                 load_scales(some, scale + int64(of) * PARAMETER)
                 for e in range(SCALE_WIDTH):
@@ -164,7 +171,7 @@ def shared_parameters(config: RowConfig) -> tuple[Callable[..., None], Callable[
                         biases[q * SCALE_WIDTH + e] = some[e]
             for q in range(AT_ONCE):
                 of = min(column + q * (THREADS * SCALE_WIDTH), end - SCALE_WIDTH)
-                outside = BY_UNITS and (of >= columns or first_column + of < 0)
+                outside = ALIGNED_VECTORS and (of >= columns or first_column + of < 0)
                 for part in range(SCALE_WIDTH // PIECE):
                     at = place(of + part * PIECE)
                     for e in range(PIECE):
@@ -178,6 +185,6 @@ def shared_parameters(config: RowConfig) -> tuple[Callable[..., None], Callable[
                         for e in range(PIECE):
                             piece[e] = FLOAT(0) if outside else biases[q * SCALE_WIDTH + part * PIECE + e]
                         store_piece(shared + BIAS_AT + at, piece)
-            column = i.unseen(column + AT_ONCE * THREADS * SCALE_WIDTH)
+            column = i.opaque(column + AT_ONCE * THREADS * SCALE_WIDTH)
 
     return copy, load

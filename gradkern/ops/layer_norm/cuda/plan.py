@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device, in_turn
-from gradkern.cuda.device_code.columns import up
+from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.launch import Launch, kernel_of_config, named
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.cuda.scratch import scratch
 from gradkern.ops.layer_norm.cuda.column_blocks_tiling import with_column_blocks
 from gradkern.ops.layer_norm.cuda.config import ARGUMENTS, LayerNormConfig
 from gradkern.ops.layer_norm.cuda.row_plan import (
-    may_go_by_units,
+    may_align_vectors,
     parameter_width,
     plan_name,
-    rows_by_lines,
+    rows_begin_within_lines,
     source_of_rows,
     vector_width,
 )
@@ -42,12 +42,12 @@ _NAMES = {  # contract name -> the kernel's
     "X_grad_sum": "bias_or_X_grad_sum",
 }
 _MATRICES = ("X", "Y", "Y_grad", "residual_grad", "X_grad")
-_LEAST_BY_UNITS = 385  # columns; of narrower rows a warp has too few vectors
+_LEAST_ALIGNED = 385  # columns: in narrower rows a warp has too few vectors
 
 
 @dataclass(frozen=True, slots=True)
 class NormPlan:
-    """One launch (two where a row is too wide for a cluster) with its scratch memory, if it needs any."""
+    """One launch, or two where a row is too wide for a cluster, with scratch memory if it is needed."""
 
     kernel: str
     scratch: int
@@ -92,36 +92,38 @@ def plan(call: Call) -> NormPlan | EmptyPlan:
 
 
 def _better(call: Call, config: LayerNormConfig, device: Device, rows: int, columns: int) -> Iterator[LayerNormConfig]:
-    """Faster configs that not every call or device may have, the best first."""
+    """Faster configs that some calls or devices cannot use, best first."""
     apart = _with_column_blocks(call, config, device, rows, columns)
     if apart:
         yield apart
-    units = _by_units(call, config, device, rows, columns)
-    if units:
-        yield choose(config, columns, rows, device.processors, device.shared_bytes, units)
+    aligned_config = _with_aligned_vectors(call, config, device, rows, columns)
+    if aligned_config:
+        yield choose(config, columns, rows, device.processors, device.shared_bytes, aligned_config)
 
 
 def _with_column_blocks(
     call: Call, config: LayerNormConfig, device: Device, rows: int, columns: int
 ) -> LayerNormConfig | None:
-    """The config with blocks for scale_grad and bias_grad alone, where it is faster. They read X and Y_grad while
-    others write X_grad, which must not lie there; and X_grad's own sums are made where X_grad is.
+    """The config with separate column-reduction blocks for scale_grad and bias_grad, where it is faster. They read X
+    and Y_grad while other blocks write X_grad, so X_grad must not overlap these. X_grad_sum needs blocks with rows.
     """
     if call.in_place or not (config.makes_X_grad and config.sums) or "X_grad_sum" in config.outputs:
         return None
     return with_column_blocks(config, columns, rows, device.processors)
 
 
-def _by_units(call: Call, config: LayerNormConfig, device: Device, rows: int, columns: int) -> list[LayerNormConfig]:
-    """The same by units (see RowConfig), where arrays allow it and vectors are of one element: rows of even numbers of
-    columns were faster in vectors of two. Units of half the size have half as many shifts.
+def _with_aligned_vectors(
+    call: Call, config: LayerNormConfig, device: Device, rows: int, columns: int
+) -> list[LayerNormConfig]:
+    """Configs with aligned vectors (see RowConfig), if the arrays allow them and vectors have one element: rows of an
+    even number of columns were faster in vectors of two. Vectors of half the size have half as many shifts.
     """
     matrices = [tensor for name, tensor in {**call.inputs, **call.outputs}.items() if name in _MATRICES]
-    if config.width > 1 or not may_go_by_units(config, matrices, device, rows, columns, _LEAST_BY_UNITS):
+    if config.width > 1 or not may_align_vectors(config, matrices, device, rows, columns, _LEAST_ALIGNED):
         return []
     whole = 16 // config.data_itemsize
-    units = replace(config, by_units=True, scale_width=1)
-    return [replace(units, width=width, aligned=width == whole) for width in (whole, whole // 2)]
+    aligned_config = replace(config, aligned_vectors=True, scale_width=1)
+    return [replace(aligned_config, width=width, aligned=width == whole) for width in (whole, whole // 2)]
 
 
 def _plan(
@@ -136,10 +138,10 @@ def _plan(
     memory = ["partial", "row_sums", "counter"] if in_two or config.waits_for_grid else []
     arguments = named(ARGUMENTS, numbers, [*(_NAMES[name] for name in (*call.inputs, *call.outputs)), *memory])
     launches = tuple(_launch(phase, device, arguments, rows, columns) for phase in phases)
-    writers = max(launch.grid // config.slices for launch in launches) if config.waits_for_grid else 0
+    writers = max(launch.grid // config.blocks_per_row for launch in launches) if config.waits_for_grid else 0
     partial = writers * config.column_sums.partial_bytes(columns)
-    sums = rows * config.slices * 2 * config.itemsize if in_two else 0
-    name = plan_name("layer_norm", config) + ("_column_blocks" if config.sums_apart else "")
+    sums = rows * config.blocks_per_row * 2 * config.itemsize if in_two else 0
+    name = plan_name("layer_norm", config) + ("_column_blocks" if config.separate_reduction else "")
     return NormPlan(name, partial + sums, launches, device, partial)
 
 
@@ -147,20 +149,20 @@ def _launch(
     config: LayerNormConfig, device: Device, arguments: tuple[list[int], list[int]], rows: int, columns: int
 ) -> Launch:
     cluster = config.launch_cluster
-    together = config.slices * config.period(columns)  # the number of blocks is a multiple
+    together = config.blocks_per_row * config.period(columns)  # the number of blocks is a multiple
     builder = "gradkern.ops.layer_norm.cuda.kernel:build"
     kernel = kernel_of_config(device, builder, config, arguments=len(ARGUMENTS), cluster=cluster)
     resident = kernel.resident_blocks(config.threads, cluster) // together * together
     most = device.processors * config.blocks_per_processor // together * together
-    resident = min(resident, max(most, config.slices))  # more blocks would leave more partial sums
+    resident = min(resident, max(most, config.blocks_per_row))  # more blocks would write more partial sums
     if config.single_block:
-        resident = config.slices
+        resident = config.blocks_per_row
     elif not config.waits_for_grid:
-        wanted = up(-(-rows // (config.warp_groups * config.group_rows)) * config.slices, together)
-        if config.sums_apart:  # nobody waits for anybody, so the device may have its blocks in any order
-            wanted = up(up(config.column_blocks(columns), config.slices) + wanted, cluster)
+        wanted = round_up(-(-rows // (config.groups_per_block * config.group_rows)) * config.blocks_per_row, together)
+        if config.separate_reduction:  # no block waits for another: they may run in any order
+            wanted = round_up(round_up(config.column_blocks(columns), config.blocks_per_row) + wanted, cluster)
             resident = wanted if resident else 0
-        resident = min(max(resident, config.slices if cluster == 1 else 0), wanted)
+        resident = min(max(resident, config.blocks_per_row if cluster == 1 else 0), wanted)
     if not resident:
         raise Refusal(
             f"no block of {config.threads} threads and {config.shared_bytes} bytes of shared memory fits the device"
@@ -195,11 +197,11 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device:
         width=width,
         lanes=1,
         vectors=1,
-        warp_groups=1,
+        groups_per_block=1,
         scale_width=parameter_width(width, parameters),
         source=source,
         aligned=aligned,
-        by_lines=rows_by_lines(source, read),
+        line_aligned_stages=rows_begin_within_lines(source, read),
         packed=packed,
         long_rows=max(rows, 16 * columns, *steps) > 1 << 30,
         native_bfloat16=device.capability >= (8, 0),

@@ -1,10 +1,10 @@
-"""What the kernels of the norms and of their gradients have in common: rows cut into slices, the ring that they reach a
-block through, and where all this lies in shared memory. Nothing here imports Numba.
+"""Common to the kernels of the norms and of their gradients: how rows are divided among blocks, the ring of stages in
+shared memory, and the layout of shared memory. Nothing here imports Numba.
 """
 
 from __future__ import annotations
 
-from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, up
+from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, round_up
 
 __all__ = ["LINE", "RowConfig"]
 
@@ -12,18 +12,19 @@ LINE = 128  # bytes of a line of memory
 
 
 class RowConfig(ByColumns):
-    """What follows from a config's fields: for a frozen dataclass that has those below.
+    """Properties that follow from a config's fields: a base of frozen dataclasses with the fields below.
 
-    Up to three arrays pass through the ring: X, another one, which a gradient calls upstream, and what is added to its
-    result.
+    Up to three arrays pass through the ring: X; a second array, `upstream` (a gradient's Y_grad); and an array that is
+    added to the result.
 
-    Rows that lie end to end begin anywhere in memory's units of 16 bytes, 8 or 4: in all arrays alike, if their
-    elements have one size. `by_units`, vectors are such units: a row's first begins up to width - 1 elements, its
-    shift, before the row, and its last may end behind it; what they have of other rows is left out. Rows a `period`
-    apart have one shift; a block takes only such rows, so that each of its threads has fixed columns.
+    aligned_vectors: contiguous rows of an odd number of columns are not aligned to vectors of 16, 8 or 4 bytes, but
+    they are offset equally in all arrays whose elements have one size. Vectors are then aligned in memory instead of to
+    the begin of a row. A row's first vector begins up to width - 1 elements, its shift, before the row, and its last
+    may end behind it; elements of other rows are masked. Rows a `period` apart have the same shift. A block takes only
+    such rows, so that each of its threads has fixed columns.
 
-    Rows that begin anywhere in memory's lines, one or several end to end, lie in a stage of the ring as in their lines,
-    `by_lines`. Were they put at its start, the copy engine would ask the L2 cache for every line in parts, and for some
+    line_aligned_stages: rows that are not aligned to 128-byte lines keep their offset within a line in the stage of the
+    ring. At the stage's start instead, the copy engine would request every line from the L2 cache in parts, and some
     sectors twice: for rows of 1336 columns of 2 bytes 2.2 times as many requests and an eighth more bytes.
     """
 
@@ -31,22 +32,22 @@ class RowConfig(ByColumns):
 
     data: str  # type of X
     upstream: str  # type of the other array
-    result: str  # type of what is made of a row
+    result: str  # type of the row's result
     parameter: str  # V
     statistic: str  # U
     scale_width: int  # elements of scale, and of bias, that a thread loads at once
-    slices: int
+    blocks_per_row: int
     stages: int
     source: str  # how rows reach the block: bulk, async (both into a ring in shared memory) or plain
     phase: str
     row_in_registers: bool
     aligned: bool
     packed: bool
-    by_units: bool
-    by_lines: bool
+    aligned_vectors: bool
+    line_aligned_stages: bool
     long_rows: bool
 
-    # --- what a kernel is; each kind has its own answers --------------------------------------------------------------
+    # --- properties of a kernel, defined by each kind of config -------------------------------------------------------
 
     @property
     def compute(self) -> str:
@@ -65,22 +66,22 @@ class RowConfig(ByColumns):
 
     @property
     def needs_added(self) -> bool:
-        """The third array is read, which is of X's type."""
+        """The third array is read. It has X's type."""
         raise NotImplementedError
 
     @property
     def scale_in_registers(self) -> bool:
-        """Scale, and bias where each is added, are in the registers of the threads that need them; else shared."""
+        """Scale, and bias if it is added, are in registers of the threads that need them; else in shared memory."""
         raise NotImplementedError
 
     @property
     def shared_bias(self) -> bool:
-        """Bias lies in shared memory."""
+        """Bias is in shared memory."""
         raise NotImplementedError
 
     @property
     def shared_inverse(self) -> bool:
-        """1 / scale lies in shared memory."""
+        """1 / scale is in shared memory."""
         raise NotImplementedError
 
     # --- sizes --------------------------------------------------------------------------------------------------------
@@ -116,21 +117,21 @@ class RowConfig(ByColumns):
 
     @property
     def cluster(self) -> bool:
-        """The slices of a row are the blocks of a cluster."""
-        return self.slices > 1 and self.phase == "fused"
+        """The blocks of a row form a cluster."""
+        return self.blocks_per_row > 1 and self.phase == "fused"
 
     def slice_columns(self, columns: int) -> int:
-        """Columns of every slice but the last, which may have fewer: whole units of 16 bytes in every type, or whole
-        lines where rows begin with one. By units with those that a row's first unit may have before it.
+        """Columns of each block of a row; the last may have fewer. A multiple of 16 bytes in every type, or of a line
+        where rows are aligned to lines. With `aligned_vectors` the columns before the row in its first vector count.
         """
-        if self.by_units:
+        if self.aligned_vectors:
             columns += self.width - self.width // self.period(columns)
-        whole = 64 if self.source == "bulk" and not self.by_lines else 8
-        return up(-(-columns // self.slices), whole) if self.slices > 1 else columns
+        whole = 64 if self.source == "bulk" and not self.line_aligned_stages else 8
+        return round_up(-(-columns // self.blocks_per_row), whole) if self.blocks_per_row > 1 else columns
 
     def period(self, columns: int) -> int:
-        """After how many rows the shift is the same again; the number of blocks is a multiple."""
-        return self.width // min(self.width, columns & -columns) if self.by_units else 1
+        """Number of rows after which shifts repeat. The number of blocks is a multiple."""
+        return self.width // min(self.width, columns & -columns) if self.aligned_vectors else 1
 
     @property
     def vector_bytes(self) -> int:
@@ -138,8 +139,8 @@ class RowConfig(ByColumns):
         return self.width * self.data_itemsize
 
     def fewest_columns(self, columns: int) -> int:
-        """Of any slice, of rows of so many columns."""
-        return min(self.slice_columns(columns), columns - (self.slices - 1) * self.slice_columns(columns))
+        """The fewest columns of a block of a row of this many columns."""
+        return min(self.slice_columns(columns), columns - (self.blocks_per_row - 1) * self.slice_columns(columns))
 
     # --- the ring -----------------------------------------------------------------------------------------------------
 
@@ -149,53 +150,55 @@ class RowConfig(ByColumns):
 
     @property
     def end_to_end(self) -> bool:
-        """The rows that a group takes at once lie in the ring as in memory."""
+        """The rows that a group takes at a time are contiguous in the ring, as in memory."""
         return self.group_rows > 1 and self.packed and self.source == "bulk"
 
     @property
     def pitch(self) -> tuple[int, int]:
-        """Bytes from row to row in the ring, of X, as of what is added, and of the other array; at most, where rows lie
-        end to end.
+        """Bytes from row to row in the ring: of X (and of the added array), and of the second array. An upper bound
+        where rows are contiguous.
         """
         sizes = (self.most_columns * self.data_itemsize, self.most_columns * self.upstream_itemsize)
         if self.group_rows == 1 or self.end_to_end:
             return sizes
-        return (up(sizes[0], 16) + 16, up(sizes[1], 16) + 16)
+        return (round_up(sizes[0], 16) + 16, round_up(sizes[1], 16) + 16)
 
     @property
     def filled(self) -> tuple[int, int, int]:
-        """Bytes of one stage of the ring that rows fill: X's part, the other's, and that of what is added; a row that
-        starts anywhere needs 16 more.
+        """Bytes of one stage that rows fill: of X, of the second array, of the added array. A row that is not aligned
+        to 16 bytes needs 16 more.
         """
         extra = 0 if self.aligned else 32
-        x, d = (up(self.group_rows * each, 16) + extra for each in self.pitch)
+        x, d = (round_up(self.group_rows * each, 16) + extra for each in self.pitch)
         return x, d if self.needs_upstream else 0, x if self.needs_added else 0
 
     @property
     def slots(self) -> tuple[int, int, int]:
-        """The same with room for rows to lie as in lines."""
-        x, d, z = (up(each + LINE - 16, LINE) if self.by_lines and each else each for each in self.filled)
+        """The same with room for the offset within a line."""
+        x, d, z = (
+            round_up(each + LINE - 16, LINE) if self.line_aligned_stages and each else each for each in self.filled
+        )
         return x, d, z
 
     @property
     def exchange_slots(self) -> int:
-        """Pairs of sums that the warps of a row's group (or of a cluster) exchange: a power of two."""
-        warps = self.slices * self.group_threads // 32 if self.phase == "fused" else self.group_threads // 32
+        """Pairs of sums that the warps of a row exchange, over all its blocks: a power of two."""
+        warps = self.blocks_per_row * self.group_threads // 32 if self.phase == "fused" else self.group_threads // 32
         return 1 << (warps - 1).bit_length()
 
     # --- shared memory: full barriers | exchange barriers | exchanged pairs | parameters | ring -----------------------
 
     @property
     def exchange_barriers_at(self) -> int:
-        return self.warp_groups * self.stages * 8
+        return self.groups_per_block * self.stages * 8
 
     @property
     def exchange_at(self) -> int:
-        return up(self.exchange_barriers_at + self.warp_groups * 2 * 8, 16)
+        return round_up(self.exchange_barriers_at + self.groups_per_block * 2 * 8, 16)
 
     @property
     def parameters_at(self) -> int:
-        return up(self.exchange_at + self.warp_groups * 2 * self.exchange_slots * 2 * self.itemsize, 128)
+        return round_up(self.exchange_at + self.groups_per_block * 2 * self.exchange_slots * 2 * self.itemsize, 128)
 
     @property
     def bias_at(self) -> int:
@@ -211,17 +214,17 @@ class RowConfig(ByColumns):
 
     @property
     def shared_parameter(self) -> str:
-        """The type of parameters in shared memory: that of arithmetic, or, where rows need the space, their own."""
+        """Type of parameters in shared memory: that of arithmetic; their own where rows need the space."""
         return self.compute if self.row_in_registers else self.parameter
 
     @property
     def parameter_bytes(self) -> int:
         """Of one parameter in shared memory."""
-        return up(self.lanes * self.vectors * self.width * ITEMSIZE[self.shared_parameter], 128)
+        return round_up(self.lanes * self.vectors * self.width * ITEMSIZE[self.shared_parameter], 128)
 
     @property
     def parameter_words(self) -> int:
-        """In which a thread has what its columns have of one parameter, as loads give them; of 2 bytes at least."""
+        """Registers that hold a thread's part of one parameter as it is loaded, of at least 2 bytes each."""
         return self.vectors * max(self.width * self.parameter_itemsize // 4, self.width // self.scale_width)
 
     @property
@@ -235,4 +238,4 @@ class RowConfig(ByColumns):
 
     @property
     def ring_bytes(self) -> int:
-        return self.warp_groups * self.stages * sum(self.slots) if self.ring else 0
+        return self.groups_per_block * self.stages * sum(self.slots) if self.ring else 0

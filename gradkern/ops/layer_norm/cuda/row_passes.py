@@ -1,4 +1,4 @@
-"""What a thread computes of its elements of one row, in two passes: before the row's sums are known, and after."""
+"""The two passes of a thread over its elements of a row: before the row's sums are known, and after."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ __all__ = ["centring", "row_passes"]
 
 
 def centring(config: LayerNormConfig) -> Callable[..., Any]:
-    """The device function centre(value, m, bias): X - mean, which is xh / r; for the invertible norm Y - bias, which is
-    xh * scale.
-    """
+    """The device function centre(value, m, bias): X - mean = xh / r; for the invertible norm Y - bias = xh * scale."""
     INVERTIBLE, HAS_MEAN = config.invertible, config.has_mean
 
     @device_function
@@ -38,15 +36,20 @@ def row_passes(
     """Two device functions:
 
     first(pair, xh, g, scale_sum, bias_sum, scales, x_at, d_at, m, r, lane, vectors, inside, valid)
-        this thread's part of s1 and s2; what the second pass needs; and the sums over rows, to which the row is added
+        this thread's part of s1 and s2, and the values for the second pass; adds the row to the sums over rows
     second(pair, xh, g, dx_sum, x_at, d_at, z_at, out_at, m, r, minus_mean, lane, vectors, inside, valid)
-        X_grad, with the row's s1 and s2, and with what is at z_at, if that is added, before it is rounded added to its
-        sums over rows; minus_mean: -1 / columns
+        X_grad from the row's s1 and s2, plus the array at z_at if it is given; X_grad is added to its sum over rows
+        before it is rounded; minus_mean: -1 / columns
 
-    valid: this thread has a row; vectors: of a row of the slice; inside: for configs by units, a bit for each of the
-    thread's elements, set if it is the row's.
+    valid: this thread has a row; vectors: of a row in this block; inside: with aligned vectors, a bit for each of the
+    thread's elements, set if it belongs to the row.
     """
-    WIDTH, LANES, VECTORS, CERTAIN_VECTORS = config.width, config.lanes, config.vectors, config.certain_vectors
+    WIDTH, LANES, VECTORS, UNPREDICATED_VECTORS = (
+        config.width,
+        config.lanes,
+        config.vectors,
+        config.unpredicated_vectors,
+    )
     IN_REGISTERS, SCALE_IN_REGISTERS, SCALES_SUMS = (
         config.row_in_registers,
         config.scale_in_registers,
@@ -60,14 +63,17 @@ def row_passes(
         WIDTH * size for size in (config.data_itemsize, config.upstream_itemsize, config.result_itemsize)
     )
     SCALE_AT, BIAS_AT, INVERSE_AT = config.scale_at, config.bias_at, config.inverse_scale_at
-    SINGLE, ADDED, BY_UNITS = config.compute == "float32", config.needs_added, config.by_units
+    SINGLE, ADDED, ALIGNED_VECTORS = config.compute == "float32", config.needs_added, config.aligned_vectors
     FLOAT = float32 if SINGLE else float64
     memory = "shared" if config.ring else "global"
     load_X = i.loader(memory, config.data, WIDTH)
     load_D = i.loader(memory, config.upstream, WIDTH)
     store_X_grad = i.storer("global", config.result, WIDTH, config.native_bfloat16)
     load_X_words, load_D_words = i.word_loader(memory, min(16, X_VECTOR)), i.word_loader(memory, min(16, D_VECTOR))
-    WORDS, ELEMENTS = max(1, X_VECTOR // 4), max(1, 4 // config.data_itemsize)  # of a vector, by units, and of a word
+    WORDS, ELEMENTS = (
+        max(1, X_VECTOR // 4),
+        max(1, 4 // config.data_itemsize),
+    )  # words of an aligned vector, elements of a word
     unpack_X, unpack_D = i.unpacker(config.data, WIDTH), i.unpacker(config.upstream, WIDTH)
     store_one = i.storer("global", config.result, 1, config.native_bfloat16)
     OUT_BYTES, FULL = config.result_itemsize, (1 << WIDTH) - 1
@@ -79,14 +85,14 @@ def row_passes(
 
     @device_function
     def kept(inside: int, n: int) -> int:
-        """The bits to keep of the word that has element n, and perhaps the next."""
+        """The mask of the word that holds element n, and perhaps element n + 1."""
         if ELEMENTS == 2:
             return int32((-(inside >> n & 1) & 0xFFFF) | -(inside >> n + 1 & 1) << 16)
         return int32(-(inside >> n & 1))
 
     @device_function
     def load_inside(x: Any, d: Any, x_at: int, d_at: int, inside: int, j: int) -> None:
-        """Vector j of the thread, zero where it is of another row. Words are cleared: they take fewer registers."""
+        """Vector j of the thread, zero in elements of other rows. Masking words takes fewer registers than elements."""
         x_words, d_words = cuda.local.array(WORDS, int32), cuda.local.array(WORDS, int32)
         if NEEDS_X:
             load_X_words(x_words, 0, x_at)
@@ -104,7 +110,7 @@ def row_passes(
     @device_function
     def has(j: int, v: int, vectors: int, inside: int) -> bool:
         """The row has this vector, the thread's vector j."""
-        return inside & (FULL << (j * WIDTH)) != 0 if BY_UNITS else v < vectors
+        return inside & (FULL << (j * WIDTH)) != 0 if ALIGNED_VECTORS else v < vectors
 
     @device_function
     def first(
@@ -115,12 +121,15 @@ def row_passes(
         shared = i.shared_memory()
         x, d = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         bias, scale = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-        s1, s2 = cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)  # two each: additions need not wait
+        s1, s2 = (
+            cuda.local.array(2, FLOAT),
+            cuda.local.array(2, FLOAT),
+        )  # two accumulators each: shorter dependency chains
         s1[0] = s1[1] = s2[0] = s2[1] = FLOAT(0)
         for j in range(VECTORS):
             v = lane + j * LANES
-            if valid and (ZERO_PADDED or j < CERTAIN_VECTORS or has(j, v, vectors, inside)):
-                if BY_UNITS:
+            if valid and (ZERO_PADDED or j < UNPREDICATED_VECTORS or has(j, v, vectors, inside)):
+                if ALIGNED_VECTORS:
                     load_inside(x, d, x_at + v * X_VECTOR, d_at + v * D_VECTOR, inside, j)
                 else:
                     if NEEDS_X:
@@ -137,7 +146,7 @@ def row_passes(
                         if IN_REGISTERS and not INVERTIBLE:
                             h = h * r
                         p = d[e] * h
-                        if SCALE_GRAD:  # invertible: the division by scale comes later, and s2 does without
+                        if SCALE_GRAD:  # invertible: the division by scale follows later, and s2 needs none
                             scale_sum[n] += p * r if SCALES_SUMS else p
                         if ROW_TERMS:
                             w = scales[n] if SCALE_IN_REGISTERS else scale[e]
@@ -172,14 +181,14 @@ def row_passes(
             cuda.local.array(WIDTH, FLOAT),
             cuda.local.array(WIDTH, FLOAT),
         )
-        if BY_UNITS:  # or the compiler keeps what the first pass has made of it, in as many registers
-            inside = i.unseen(inside)
+        if ALIGNED_VECTORS:  # else the compiler keeps the first pass's masks, in as many registers
+            inside = i.opaque(inside)
         k1, k2 = pair[0] * r * minus_mean, pair[1] * r * minus_mean
         if SCALES_SUMS:
             k2 *= r
         for j in range(VECTORS):
             v = lane + j * LANES
-            if valid and (ZERO_PADDED or j < CERTAIN_VECTORS or has(j, v, vectors, inside)):
+            if valid and (ZERO_PADDED or j < UNPREDICATED_VECTORS or has(j, v, vectors, inside)):
                 if INVERTIBLE and IN_REGISTERS:
                     load_shared_parameter(over_scale, shared + INVERSE_AT, v)
                 if not IN_REGISTERS:
@@ -204,11 +213,11 @@ def row_passes(
                     load_X(d, z_at + v * X_VECTOR)
                     for e in range(WIDTH):
                         x[e] = x[e] + d[e]
-                if X_GRAD_SUM:  # a thread's columns beyond the row have sums that nobody reads
+                if X_GRAD_SUM:  # sums of columns beyond the row are not read
                     for e in range(WIDTH):
                         dx_sum[j * WIDTH + e] += x[e]
-                if X_GRAD and (not ZERO_PADDED or j < CERTAIN_VECTORS or has(j, v, vectors, inside)):
-                    if BY_UNITS and ~inside & (FULL << (j * WIDTH)):
+                if X_GRAD and (not ZERO_PADDED or j < UNPREDICATED_VECTORS or has(j, v, vectors, inside)):
+                    if ALIGNED_VECTORS and ~inside & (FULL << (j * WIDTH)):
                         for e in range(WIDTH):
                             if inside & (1 << (j * WIDTH + e)):
                                 d[0] = x[e]

@@ -1,4 +1,4 @@
-"""What the plans of the layer norms and of their gradients decide alike, from how the arrays lie in memory."""
+"""Decisions that the plans of the layer norms and of their gradients share, from the layout of the arrays."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ from gradkern.call import Tensor
 from gradkern.cuda.device import Device
 from gradkern.ops.layer_norm.cuda.row_config import LINE, RowConfig
 
-__all__ = ["may_go_by_units", "parameter_width", "plan_name", "rows_by_lines", "source_of_rows", "vector_width"]
+__all__ = [
+    "may_align_vectors",
+    "parameter_width",
+    "plan_name",
+    "rows_begin_within_lines",
+    "source_of_rows",
+    "vector_width",
+]
 
 
-def may_go_by_units(
+def may_align_vectors(
     config: RowConfig, matrices: Iterable[Tensor], device: Device, rows: int, columns: int, least: int
 ) -> bool:
-    """Whether vectors may be memory's units (see RowConfig), and are worth it: not where whole ones fit rows anyway,
-    nor in rows of fewer columns than `least`.
+    """Whether vectors aligned in memory (RowConfig.aligned_vectors) are possible and useful. They are not where rows
+    are aligned to vectors anyway, nor for fewer columns than `least`.
     """
     size = config.data_itemsize
     alike = all(each.dtype.itemsize == size and each.alignment % 16 == 0 for each in matrices)
@@ -24,7 +31,8 @@ def may_go_by_units(
 
 
 def vector_width(matrices: Collection[tuple[Tensor, int]], rows: int, columns: int) -> int:
-    """Elements of a vector, at most 16 bytes of the widest type: where every row starts, and fills, whole ones.
+    """Elements of a vector, at most 16 bytes of the widest type, such that every row is aligned to vectors and a whole
+    number of them.
 
     matrices: the arrays of rows, each with its bytes from row to row.
     """
@@ -40,7 +48,7 @@ def vector_width(matrices: Collection[tuple[Tensor, int]], rows: int, columns: i
 
 
 def parameter_width(width: int, parameters: Iterable[Tensor]) -> int:
-    """Elements of scale and its like, of one type, that a thread loads at once: `width`, or what alignment allows."""
+    """Elements of scale, bias and so on that a thread loads at a time: `width`, or less if alignment requires."""
     known = list(parameters)
     starts, itemsize = min(each.alignment for each in known), known[0].dtype.itemsize
     while width > 1 and starts % min(16, width * itemsize):
@@ -49,18 +57,18 @@ def parameter_width(width: int, parameters: Iterable[Tensor]) -> int:
 
 
 def source_of_rows(device: Device, narrowest: int) -> str:
-    """How rows reach a block, with vectors of at least so many bytes: see the configs."""
+    """How rows reach a block, with vectors of at least this many bytes: see `source` of the configs."""
     if device.capability >= (9, 0):
         return "bulk"
     return "async" if device.capability >= (8, 0) and narrowest >= 4 else "plain"
 
 
-def rows_by_lines(source: str, strides: Iterable[int]) -> bool:
-    """Whether rows that reach a block so, so many bytes apart, begin anywhere in memory's lines: see RowConfig."""
+def rows_begin_within_lines(source: str, strides: Iterable[int]) -> bool:
+    """Whether rows with these strides, copied in bulk, are not aligned to 128-byte lines: see RowConfig."""
     return source == "bulk" and any(each % LINE for each in strides)
 
 
 def plan_name(kind: str, config: RowConfig) -> str:
-    """A name that tells the kernel's shape: rows' source, slices x lanes x vectors x width, groups, stages."""
-    shape = f"{config.slices}x{config.lanes}x{config.vectors}x{config.width}"
-    return f"{kind}_{config.source}_{config.phase}_{shape}_groups{config.warp_groups}_stages{config.stages}"
+    """A name with the kernel's shape: source of rows, blocks per row x lanes x vectors x width, groups, stages."""
+    shape = f"{config.blocks_per_row}x{config.lanes}x{config.vectors}x{config.width}"
+    return f"{kind}_{config.source}_{config.phase}_{shape}_groups{config.groups_per_block}_stages{config.stages}"

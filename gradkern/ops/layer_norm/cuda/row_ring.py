@@ -1,7 +1,7 @@
-"""How rows reach a block: through a ring of stages in shared memory, filled some rows ahead, or by plain loads.
+"""How rows reach a block: through a ring of stages in shared memory that is filled some rows ahead, or by plain loads.
 
-In bulk, one thread of a group asks the copy engine for whole rows, and a transaction barrier of the stage counts the
-bytes as they come. Asynchronously, each thread copies the vectors that it will read itself.
+bulk: one thread of a group issues bulk copies of whole rows, and a transaction barrier of the stage counts their bytes.
+async: each thread copies the vectors that it will read itself (cp.async).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def row_ring(config: RowConfig) -> tuple[Callable[..., Any], ...]:
     """Four device functions:
 
     fetch(stage, barrier, X, Y_grad, Z, X_stride, D_stride, Z_stride, row, rows, group_thread, lane, group_row, columns)
-        the rows from `row` on, as many as a group takes at once, into the stage at this address; of X, of another
-        array, which is a gradient's Y_grad, and of Z, which is added to its result, or of some of them
+        copies the rows from `row` on, as many as a group takes at a time, into the stage at this address: of those of
+        X, Y_grad (the second array) and Z (the added array) that the config needs
     wait(barrier, parity)
-        until this thread may read what was fetched
+        waits until this thread may read the stage
     places(stage, X, Y_grad, Z, X_stride, D_stride, Z_stride, row, own_row, group_row, columns)
-        where this thread's rows of X, of Y_grad and of Z are
+        the addresses of this thread's rows of X, Y_grad and Z
     pad(ring, lane, group_row, vectors)
-        zeros into this thread's places beyond a row's vectors, in every stage: no copy ever reaches them
+        writes zeros behind a row's vectors, in every stage: no copy overwrites them
     """
     ALIGNED, PACKED, BULK, ASYNC, RING = (
         config.aligned,
@@ -43,9 +43,9 @@ def row_ring(config: RowConfig) -> tuple[Callable[..., Any], ...]:
     )
     (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = config.pitch, config.slots
     END_TO_END, X_BYTES, D_BYTES = config.end_to_end, config.data_itemsize, config.upstream_itemsize
-    # the bits of an address that tell where a row lies in its stage: whole units of 16 bytes are copied
-    WITHIN = (LINE - 16 if config.by_lines else 0) + (
-        0 if ALIGNED else 16 - config.vector_bytes if config.by_units else 15
+    # the bits of an address that determine a row's offset in its stage: copies are whole units of 16 bytes
+    WITHIN = (LINE - 16 if config.line_aligned_stages else 0) + (
+        0 if ALIGNED else 16 - config.vector_bytes if config.aligned_vectors else 15
     )
     D_ALIKE, Z_ALIKE = _alike(config)
     row_address = i.row_address_long if config.long_rows else i.row_address
@@ -89,12 +89,12 @@ def row_ring(config: RowConfig) -> tuple[Callable[..., Any], ...]:
 
 
 def row_group(config: RowConfig) -> tuple[Callable[..., Any], ...]:
-    """Two device functions of a group of warps, which takes the same rows:
+    """Two device functions of a group of warps:
 
     places(group)
-        in shared memory: the barriers of its ring, those of its exchange, the exchanged pairs, the ring
+        the addresses in shared memory of the barriers of its ring, those of its exchange, the exchanged pairs, the ring
     wait(group)
-        until all its threads are here
+        a barrier of the group's threads
     """
     STAGES, STAGE, SLOTS, PAIR = config.stages, sum(config.slots), config.exchange_slots, 2 * config.itemsize
     EXCHANGE_BARRIERS, PAIRS_AT, RING_AT = config.exchange_barriers_at, config.exchange_at, config.ring_at
@@ -123,7 +123,7 @@ def _pad(config: RowConfig) -> Callable[..., None]:
         zeros = cuda.local.array(WIDTH, FLOAT)
         for e in range(WIDTH):
             zeros[e] = FLOAT(0)
-        stage = i.unseen(0)
+        stage = i.opaque(0)
         while stage < STAGES:
             for j in range(VECTORS):
                 v = lane + j * LANES
@@ -132,36 +132,36 @@ def _pad(config: RowConfig) -> Callable[..., None]:
                         store_X(ring + stage * STAGE + group_row * X_PITCH + v * X_VECTOR, zeros)
                     if NEEDS_D:
                         store_D(ring + stage * STAGE + X_SLOT + group_row * D_PITCH + v * D_VECTOR, zeros)
-            stage = i.unseen(stage + 1)
+            stage = i.opaque(stage + 1)
 
     return pad
 
 
 def _alike(config: RowConfig) -> tuple[bool, bool]:
-    """Whether rows of the other array, and those that are added, are put where X's are within lines: then they lie a
-    fixed number of bytes behind these, which saves registers. As a rule it is their own place, too, as arrays begin
-    with lines; if not, it is only slower.
+    """Whether rows of the second and of the added array get X's offset within lines. They are then a fixed number of
+    bytes behind X's rows, and addresses take fewer registers. Usually it is also their own offset, as arrays are
+    aligned to lines; otherwise it is only slower.
     """
-    alike = config.aligned or config.by_units
+    alike = config.aligned or config.aligned_vectors
     return alike and config.data_itemsize == config.upstream_itemsize, alike
 
 
 def _bulk_fetch(config: RowConfig) -> Callable[..., None]:
-    ALIGNED, PACKED, GROUP_ROWS = config.aligned and not config.by_units, config.packed, config.group_rows
-    SLICED_BY_UNITS, UNIT = config.by_units and config.slices > 1, config.vector_bytes
+    ALIGNED, PACKED, GROUP_ROWS = config.aligned and not config.aligned_vectors, config.packed, config.group_rows
+    SPLIT_ALIGNED, UNIT = config.aligned_vectors and config.blocks_per_row > 1, config.vector_bytes
     NEEDS_X, NEEDS_D, NEEDS_Z = config.needs_X, config.needs_upstream, config.needs_added
     (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = config.pitch, config.slots
     X_BYTES, D_BYTES = config.data_itemsize, config.upstream_itemsize
     COPIES = 1 if GROUP_ROWS == 1 or PACKED else GROUP_ROWS
-    WITHIN, (D_ALIKE, Z_ALIKE) = LINE - 16 if config.by_lines else 0, _alike(config)
+    WITHIN, (D_ALIKE, Z_ALIKE) = LINE - 16 if config.line_aligned_stages else 0, _alike(config)
     ROW = int64 if config.long_rows else int32
     row_address = i.row_address_long if config.long_rows else i.row_address
     spanned = bytes_spanned()
 
     @device_function
     def span(address: int, size: int) -> int:
-        """Bytes to copy of `size` bytes at `address`."""
-        if SLICED_BY_UNITS:  # a slice begins with a unit, also where the address is within it
+        """Bytes to copy for `size` bytes at `address`: whole units."""
+        if SPLIT_ALIGNED:  # a block's columns begin with a unit, even if the address is within it
             return spanned(address & -UNIT, size)
         return size if ALIGNED else spanned(address, size)
 
@@ -205,9 +205,9 @@ def _bulk_fetch(config: RowConfig) -> Callable[..., None]:
 
 
 def _thread_fetch(config: RowConfig) -> Callable[..., None]:
-    """Every thread copies its own vectors of one row; nobody else reads them."""
+    """Every thread copies the vectors of one row that it alone will read."""
     ASYNC, WIDTH, LANES, VECTORS = config.source == "async", config.width, config.lanes, config.vectors
-    CERTAIN_VECTORS, NEEDS_X, NEEDS_D = config.certain_vectors, config.needs_X, config.needs_upstream
+    UNPREDICATED_VECTORS, NEEDS_X, NEEDS_D = config.unpredicated_vectors, config.needs_X, config.needs_upstream
     NEEDS_Z = config.needs_added
     (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = config.pitch, config.slots
     X_VECTOR, D_VECTOR = WIDTH * config.data_itemsize, WIDTH * config.upstream_itemsize
@@ -227,7 +227,7 @@ def _thread_fetch(config: RowConfig) -> Callable[..., None]:
             z_from = row_address(Z, own_row, Z_stride)
             for j in range(VECTORS):
                 v = lane + j * LANES
-                if j < CERTAIN_VECTORS or v < columns // WIDTH:
+                if j < UNPREDICATED_VECTORS or v < columns // WIDTH:
                     if NEEDS_X:
                         copy_X(stage + group_row * X_PITCH + v * X_VECTOR, x_from + v * X_VECTOR)
                     if NEEDS_D:

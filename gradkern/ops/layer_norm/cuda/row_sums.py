@@ -1,7 +1,9 @@
-"""The two sums of a row, s1 and s2, over all of its threads: of a warp, of a group of warps, of a cluster's blocks.
+"""Reduces the two sums of a row, s1 and s2, over all of its threads: of a warp, of a group of warps, of a cluster's
+blocks.
 
-They travel as one pair. Warps of a group exchange theirs through shared memory, with a named barrier; blocks of a
-cluster write into each other's, with a transaction barrier. Two buffers in turn make one barrier a row enough.
+The sums are exchanged as one pair: by warps of a group through shared memory, with a named barrier; by blocks of a
+cluster through each other's shared memory, with a transaction barrier. Two alternating buffers make one barrier a row
+sufficient.
 """
 
 from __future__ import annotations
@@ -21,11 +23,12 @@ __all__ = ["group_barrier", "pair_exchange", "row_sums"]
 
 
 def group_barrier(config: RowConfig) -> Callable[[int], None]:
-    """The device function wait(group): until all threads of this group of warps, which takes the same rows, are here.
+    """The device function wait(group): a barrier of the threads of one group of warps.
 
-    A multiprocessor has room for few blocks that take all 16 barriers, so those of few groups name theirs.
+    Blocks that use all 16 named barriers limit the occupancy, so blocks with few groups use as many as they have
+    groups.
     """
-    GROUPS, GROUP_THREADS = config.warp_groups, config.group_threads
+    GROUPS, GROUP_THREADS = config.groups_per_block, config.group_threads
     first, second, third, fourth = (i.barrier_number(1 + number) for number in range(4))
 
     @device_function
@@ -48,12 +51,11 @@ def group_barrier(config: RowConfig) -> Callable[[int], None]:
 
 def pair_exchange(config: RowConfig) -> Callable[..., int]:
     """The device function exchange(pair, pairs, arrived, buffer, parity, group, warp, warp_lane, slice_): every warp of
-    a row gives its pair; returns the address where all of them then lie, in the order of slices and warps.
+    a row provides its pair. Returns the address of all pairs, ordered by block and warp.
 
-    They go through the exchange buffer `buffer` at address `pairs`; arrived: a cluster's transaction barriers, `parity`
-    theirs.
+    The exchange uses the buffer `buffer` at address `pairs`. arrived, parity: a cluster's transaction barriers.
     """
-    SLICES, WARPS, wait_for_group = config.slices, config.group_threads // 32, group_barrier(config)
+    BLOCKS_PER_ROW, WARPS, wait_for_group = config.blocks_per_row, config.group_threads // 32, group_barrier(config)
     CLUSTER, SLOTS, PAIR = config.cluster, config.exchange_slots, 2 * config.itemsize
     store_pair = i.storer("shared", config.compute, 2)
     send_pair = i.send_pair_double if config.compute == "float64" else i.send_pair
@@ -73,14 +75,14 @@ def pair_exchange(config: RowConfig) -> Callable[..., int]:
         at = pairs + buffer * (SLOTS * PAIR)
         if CLUSTER:
             # Each warp sends to all blocks, and arrives at its own block's barrier when all its lanes have read the
-            # stage: who has waited there may refill the stage, too. racecheck orders only the lane that arrives, not
-            # those that the warp's barrier put before it, and reports their reads against the refill. (A named barrier
-            # instead of this was 2 to 6 % slower at 65536 columns.)
+            # stage: a thread that has waited there may refill the stage, too. racecheck orders only the lane that
+            # arrives, not those that the warp's barrier put before it, and reports their reads against the refill. (A
+            # named barrier instead of this was 2 to 6 % slower at 65536 columns.)
             done = arrived + buffer * 8
             i.warp_barrier()
             if warp_lane == 0:
-                i.arrive_and_expect(done, SLICES * PAIR)
-            if warp_lane < SLICES:
+                i.arrive_and_expect(done, BLOCKS_PER_ROW * PAIR)
+            if warp_lane < BLOCKS_PER_ROW:
                 to = i.peer_address(at + (slice_ * WARPS + warp) * PAIR, warp_lane)
                 send_pair(to, pair[0], pair[1], i.peer_address(done, warp_lane))
             i.wait_cluster(done, parity)
@@ -94,16 +96,16 @@ def pair_exchange(config: RowConfig) -> Callable[..., int]:
 
 
 def row_sums(config: LayerNormConfig) -> tuple[Callable[..., None], Callable[..., None], Callable[..., None]]:
-    """Three device functions that change `pair`, an array of s1 and s2, so that each thread has the row's:
+    """Three device functions that reduce `pair`, an array of s1 and s2; each thread gets the row's sums:
 
     over_lanes(pair)                        of the pairs of a row's threads in one warp
     over_warps(pair, pairs, arrived, buffer, parity, group, warp, warp_lane, slice_)
                                             of the pairs of warps; the arguments are those of an exchange
-    from_memory(pair, row_sums, row, warp_lane)   of what the launch before has left of every slice
+    from_memory(pair, row_sums, row, warp_lane)   of the pairs that the previous launch wrote for every block of a row
     """
-    LANES, SLICES, CENTRED, SLOTS, PAIR = (
+    LANES, BLOCKS_PER_ROW, CENTRED, SLOTS, PAIR = (
         config.lanes,
-        config.slices,
+        config.blocks_per_row,
         config.centred,
         config.exchange_slots,
         2 * config.itemsize,
@@ -117,7 +119,7 @@ def row_sums(config: LayerNormConfig) -> tuple[Callable[..., None], Callable[...
 
     @device_function
     def butterfly(pair: Any, lanes: int) -> None:
-        """Both values, over `lanes` neighbouring lanes; every lane gets the same sum."""
+        """The sums of both values over `lanes` neighbouring lanes, the same in every lane."""
         distance = int32(lanes // 2)
         while distance > 0:
             if CENTRED:
@@ -161,8 +163,8 @@ def row_sums(config: LayerNormConfig) -> tuple[Callable[..., None], Callable[...
     def from_memory(pair: Any, sums: int, row: int, warp_lane: int) -> None:
         more = cuda.local.array(2, FLOAT)
         pair[0] = pair[1] = FLOAT(0)
-        for other in range(warp_lane, SLICES, 32):
-            load_global_pair(more, sums + (int64(row) * SLICES + other) * PAIR)
+        for other in range(warp_lane, BLOCKS_PER_ROW, 32):
+            load_global_pair(more, sums + (int64(row) * BLOCKS_PER_ROW + other) * PAIR)
             pair[0] += more[0]
             pair[1] += more[1]
         butterfly(pair, 32)

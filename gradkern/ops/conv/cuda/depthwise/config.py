@@ -19,7 +19,7 @@ from functools import cached_property, lru_cache
 from math import gcd
 from typing import Literal
 
-from gradkern.cuda.device_code.columns import ITEMSIZE, up
+from gradkern.cuda.device_code.columns import ITEMSIZE, round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
 __all__ = ["ARGUMENTS", "ITEMSIZE", "Axis", "DepthwiseConfig", "SharedTile"]
@@ -293,7 +293,7 @@ class DepthwiseConfig:
         """Of the source, 0, or of the strip's array, 1."""
         step, vector, shifts = self.channels, self.vectors[which], 0
         if self.shifted[which]:
-            step = up(self.channels * self.itemsize + 16 - self.itemsize, 16) // self.itemsize
+            step = round_up(self.channels * self.itemsize + 16 - self.itemsize, 16) // self.itemsize
             strides = (self.source_strides, self.strip_strides)[which]
             shifts = 16 // gcd(16, *strides[2:])
             vector = 16 // self.itemsize
@@ -306,24 +306,24 @@ class DepthwiseConfig:
         if flat:
             return SharedTile(self.channels, rows, columns, 0, 1, columns, rows * columns, vector, True)
         lead = first % vector
-        least = up(lead + columns, vector)
+        least = round_up(lead + columns, vector)
         across, strips, item = self.columns.threads, self.strips, self.itemsize
         near = min(32, self.threads)
         best = min(
             (_conflicts(near, strips, across, plane * item, pitch * row_step * item, column_step * item), plane, pitch)
             for pitch in range(least, least + 8 * vector, vector)
-            for plane in range(up(rows * pitch, vector), rows * pitch + 8 * vector, vector)
+            for plane in range(round_up(rows * pitch, vector), rows * pitch + 8 * vector, vector)
         )
         return SharedTile(self.channels, rows, columns, lead, 1, best[2], best[1], vector, False)
 
     # Shared memory: a ring of stages (source, and for dW the strip) | else the strip; dW's sums reuse it at the end
     @property
     def source_bytes(self) -> int:
-        return up(self.source.elements * self.itemsize, 16)
+        return round_up(self.source.elements * self.itemsize, 16)
 
     @property
     def strip_bytes(self) -> int:
-        return up(self.strip.elements * self.itemsize, 16) if self.strip else 0
+        return round_up(self.strip.elements * self.itemsize, 16) if self.strip else 0
 
     @property
     def stage_bytes(self) -> int:

@@ -15,7 +15,7 @@ from gradkern.cuda.device_code.function import device_function
 
 __all__ = ["sums_over_blocks"]
 
-AHEAD = 8  # loads of one thread at a time
+IN_FLIGHT = 8  # loads of one thread at a time
 
 
 def sums_over_blocks(
@@ -44,7 +44,7 @@ def sums_over_blocks(
 
     @device_function
     def add(filters: int, partial: int, counter: int, chunks: int, thread: int, shared: int) -> None:
-        one, ahead = cuda.local.array(1, FLOAT), cuda.local.array(AHEAD, FLOAT)
+        one, loaded = cuda.local.array(1, FLOAT), cuda.local.array(IN_FLIGHT, FLOAT)
         wait_for_grid(counter)
         # a block takes so many columns that all blocks together take all, if it has the threads; rows are shared out
         blocks = int32(cuda.gridDim.x)
@@ -56,27 +56,27 @@ def sums_over_blocks(
         while first < ALL_TAPS:
             number = int32(first + column)
             total = FLOAT(0)
-            from_row = i.unseen(reader)
+            from_row = i.opaque(reader)
             at = partial + int64(min(number, ALL_TAPS - 1)) * SUM
             while from_row < chunks and reader < readers:
-                for n in range(AHEAD):  # independent loads, so that their latencies overlap
+                for n in range(IN_FLIGHT):  # independent loads, so that their latencies overlap
                     row = min(int32(from_row + n * readers), int32(chunks - 1))
                     load_partial(one, at + int64(row) * (ALL_TAPS * SUM))
-                    ahead[n] = one[0]
-                for n in range(AHEAD):
+                    loaded[n] = one[0]
+                for n in range(IN_FLIGHT):
                     if from_row + n * readers < chunks:
-                        total += ahead[n]
-                from_row = i.unseen(from_row + AHEAD * readers)
+                        total += loaded[n]
+                from_row = i.opaque(from_row + IN_FLIGHT * readers)
             one[0] = total
             store_sum(shared + thread * SUM, one)
             wait_for_block()
             if thread < columns and number < ALL_TAPS:
                 total = FLOAT(0)
-                other = i.unseen(thread)
+                other = i.opaque(thread)
                 while other < readers * columns:
                     load_sum(one, shared + other * SUM)
                     total += one[0]
-                    other = i.unseen(other + columns)
+                    other = i.opaque(other + columns)
                 one[0] = total
                 channel = i.quotient(number, int32(TAPS))
                 tap = int32(number - channel * TAPS)

@@ -196,10 +196,10 @@ def build(config: DepthwiseConfig) -> Callable[..., None]:
 
             for n in range(4):
                 zeros[n] = float32(0)
-            at = i.unseen(thread)
+            at = i.opaque(thread)
             while at < SHARED // 16:  # what lies outside the arrays
                 store_zeros(shared + at * 16, zeros)
-                at = i.unseen(at + THREADS)
+                at = i.opaque(at + THREADS)
             if WRITES:
                 if not DEEP:
                     load_filter(taps, filters + int64(channel) * FILTER_CHANNEL)
@@ -278,7 +278,7 @@ def build(config: DepthwiseConfig) -> Callable[..., None]:
             if DW:  # over the block's threads of each channel, in their order
                 store_sums(shared + thread * (WIDTH * SUM), taps)
                 wait_for_block()
-                number = i.unseen(thread)
+                number = i.opaque(thread)
                 while number < here * TAPS:
                     whose, tap = int32(number // TAPS), int32(number % TAPS)
                     first = shared + (tap * (THREADS * WIDTH) + (whose if LAST else whose * STRIPS)) * SUM
@@ -289,7 +289,7 @@ def build(config: DepthwiseConfig) -> Callable[..., None]:
                     one[0] = total
                     place = int32((first_channel + whose) * CHANNEL_TAPS + tap_of_depth * TAPS + tap)
                     store_partial(partial + (int64(chunk) * ALL_TAPS + place) * SUM, one)
-                    number = i.unseen(number + THREADS)
+                    number = i.opaque(number + THREADS)
             wait_for_block()
             item = int32(item + cuda.gridDim.x)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradkern.cuda.device_code.columns import up
+from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
 __all__ = [
@@ -157,13 +157,13 @@ class MmaConfig(OfChannels):
     @property
     def lead(self) -> int:
         """Columns before X's first, an even number of them."""
-        return up(self.begins[1], 2)
+        return round_up(self.begins[1], 2)
 
     @property
     def X_side(self) -> int:
         """Words from side to side of X: blocks that one warp reads together lie in different banks."""
         read = BLOCK * (self.blocks - 1) + WINDOW + self.lead - self.begins[1]
-        return _apart(up(max(read, self.lead + up(self.X[1], 2)), 2), self.blocks)
+        return _apart(round_up(max(read, self.lead + round_up(self.X[1], 2)), 2), self.blocks)
 
     @property
     def dY_side(self) -> int:
@@ -180,11 +180,11 @@ class MmaConfig(OfChannels):
 
     @property
     def X_channel(self) -> int:
-        return up(STEP_ROWS // 2 * self.X_pitch, 4)
+        return round_up(STEP_ROWS // 2 * self.X_pitch, 4)
 
     @property
     def dY_channel(self) -> int:
-        return up(STEP_ROWS // 2 * self.dY_pitch, 4)
+        return round_up(STEP_ROWS // 2 * self.dY_pitch, 4)
 
     @property
     def X_bytes(self) -> int:
@@ -219,4 +219,4 @@ def _apart(least: int, blocks: int) -> int:
     where several sides are among them.
     """
     step = {1: 8, 2: 16}.get(blocks)  # in words, between the sides of four slots
-    return next(n for n in range(up(least, 2), least + 64, 2) if step is None or n % (2 * step) == step)
+    return next(n for n in range(round_up(least, 2), least + 64, 2) if step is None or n % (2 * step) == step)

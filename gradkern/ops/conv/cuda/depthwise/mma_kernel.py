@@ -96,7 +96,7 @@ def _mover(config: MmaConfig, array: Literal["X", "dY"]) -> tuple[Callable[..., 
 
     @device_function
     def fetch(raw: int, start: int, row: int, image: int, column: int, images: int, mine: bool) -> None:
-        raw = i.unseen(raw)
+        raw = i.opaque(raw)
         for n in range(2):
             if n == 1:
                 row = int32(row + 1)
@@ -168,8 +168,8 @@ def _of_step(rows: Sequence[Callable[..., None]]) -> Callable[..., None]:
 
     @device_function
     def of_step(sums: Any, window: Any, arrays: int, X_of: Any, dY_of: Any) -> None:
-        x, later_x = i.unseen(arrays + X_of[0]), i.unseen(arrays + X_of[1])
-        dy, later_dy = i.unseen(arrays + dY_of[0]), i.unseen(arrays + dY_of[1])
+        x, later_x = i.opaque(arrays + X_of[0]), i.opaque(arrays + X_of[1])
+        dy, later_dy = i.opaque(arrays + dY_of[0]), i.opaque(arrays + dY_of[1])
         multiply(sums, window, x, later_x, dy, later_dy)
 
     return of_step
@@ -301,13 +301,13 @@ def build(config: MmaConfig) -> Callable[..., None]:
                 asked_row, asked_image = start_dY(begin, row, side)
             while asked < begin + STAGES:
                 asked_row, asked_image, asked = ask(
-                    i.unseen(asked - begin), moves_X, mine, raw, start, column, images,
+                    i.opaque(asked - begin), moves_X, mine, raw, start, column, images,
                     asked_row, asked_image, asked, first, last,
                 )  # fmt: skip
-            at = i.unseen(ARRAYS_AT + thread * 16)
+            at = i.opaque(ARRAYS_AT + thread * 16)
             while at < SHARED:  # what lies outside the arrays
                 store_zeros(shared + at, zeros)
-                at = i.unseen(at + THREADS * 16)
+                at = i.opaque(at + THREADS * 16)
             for n in range(SUMS):
                 sums[n] = float32(0)
             for n in range(WORDS):
@@ -355,7 +355,7 @@ def build(config: MmaConfig) -> Callable[..., None]:
                         one[0] = sums[4 * number + 2 * half + n]
                         store_sum(place + (number * MATRIX + n * PITCH + half * (WINDOW // 2 * 4)), one)
             wait_for_block()
-            number = i.unseen(thread)
+            number = i.opaque(thread)
             while number < here * TAPS:
                 row_of_taps = by_taps(number)  # of a channel and a row of taps, one matrix
                 at = shared + row_of_taps * MATRIX + (number - row_of_taps * COLUMN_TAPS) * 4
@@ -366,7 +366,7 @@ def build(config: MmaConfig) -> Callable[..., None]:
                 one[0] = total
                 place = int64(chunk) * TOTAL_CHANNELS + first_channel
                 store_partial(partial + (place * TAPS + number) * 4, one)
-                number = i.unseen(number + THREADS)
+                number = i.opaque(number + THREADS)
             wait_for_block()
             item = int32(item + cuda.gridDim.x)
         add_over_blocks(dW, partial, counter, chunks, thread, shared)

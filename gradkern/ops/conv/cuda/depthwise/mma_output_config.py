@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from gradkern.cuda.device_code.columns import up
+from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.ops.conv.cuda.depthwise.mma_config import BANKS, BLOCK, WINDOW, OfChannels, period, steps
 
@@ -126,7 +126,7 @@ class MmaOutputConfig(OfChannels):
 
     @property
     def source_bytes(self) -> int:
-        return up(4 * (self.channels * self.channel + self.octets * self.octet_pad), 16)
+        return round_up(4 * (self.channels * self.channel + self.octets * self.octet_pad), 16)
 
     # The output in shared memory, in words of two columns: octet | row | slot | pair of columns | channel
     @property
@@ -139,7 +139,7 @@ class MmaOutputConfig(OfChannels):
 
     @property
     def output_bytes(self) -> int:
-        return up(4 * self.octets * self.output_octet, 16)
+        return round_up(4 * self.octets * self.output_octet, 16)
 
     @property
     def shared_bytes(self) -> int:

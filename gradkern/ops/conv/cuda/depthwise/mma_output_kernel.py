@@ -84,7 +84,7 @@ def _mover(config: MmaOutputConfig) -> tuple[Callable[..., Any], ...]:
 
     @device_function
     def fetch(raw: int, start: int, y: int, image: int, column: int, images: int, mine: bool) -> None:
-        raw = i.unseen(raw)
+        raw = i.opaque(raw)
         inside = mine and y < ROWS and image >= 0 and image < images
         there = start + int64(image) * IMAGE + int64(y) * ROW + int64(column) * COLUMN
         for n in range(UNIT):
@@ -124,7 +124,7 @@ def _writer(config: MmaOutputConfig) -> tuple[Callable[..., Any], ...]:
     @device_function
     def write(from_: int, there: int, row: int, y: int, image: int, images: int, second: bool) -> None:
         words, vector = cuda.local.array(8, int32), cuda.local.array(4, int32)
-        from_ = i.unseen(from_)
+        from_ = i.opaque(from_)
         for turn in range(0, STEP_ROWS, AT_ONCE):
             if turn > 0:
                 y, image = down(y, image, AT_ONCE)
@@ -284,7 +284,7 @@ def build(config: MmaOutputConfig) -> Callable[..., None]:
                 wait_for_block()
                 even = int32(1 - odd)
                 products = step >= begin and step < last_step
-                own_source, own_place = i.unseen(arrays + even * SOURCE + own), i.unseen(outs + even * OUT + own_out)
+                own_source, own_place = i.opaque(arrays + even * SOURCE + own), i.opaque(outs + even * OUT + own_out)
                 if products and early:
                     rows_of_step(sums, right, added, own_source, own_place)
                 if moves:

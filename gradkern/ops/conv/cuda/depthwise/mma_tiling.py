@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gradkern.cuda.device import Device
-from gradkern.cuda.device_code.columns import up
+from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.conv.cuda.depthwise.mma_config import BLOCK, OCTET, SLOTS, WINDOW, MmaConfig
 from gradkern.ops.conv.cuda.depthwise.mma_output_config import SLOTS as OUTPUT_SLOTS
 from gradkern.ops.conv.cuda.depthwise.mma_output_config import MmaOutputConfig
@@ -42,7 +42,7 @@ def configs(problem: DepthwiseProblem, device: Device) -> Iterator[MmaConfig]:
         _without_channel(problem.dY),
         problem.W_strides,
     )
-    if not made.sides or made.sides * up(made.X[1], 2) > across or made.begins[1] > across:
+    if not made.sides or made.sides * round_up(made.X[1], 2) > across or made.begins[1] > across:
         raise Unfit(f"tensor cores take rows of up to {across} columns")
     found = [config for channels in (_MANY, _FEW) if _fits(config := replace(made, channels=channels), device)]
     if not found:
@@ -79,7 +79,7 @@ def output_configs(problem: DepthwiseProblem, device: Device) -> Iterator[MmaOut
     if not made.sides:
         raise Unfit(f"tensor cores take rows of up to {OUTPUT_SLOTS * BLOCK} columns")
     # many channels make long accesses, few leave less of the last block without any
-    few_first = 7 * up(problem.channels, _MANY) > 8 * up(problem.channels, _FEW)
+    few_first = 7 * round_up(problem.channels, _MANY) > 8 * round_up(problem.channels, _FEW)
     found: list[MmaOutputConfig] = []
     for channels in (_FEW, _MANY) if few_first else (_MANY, _FEW):
         each = (replace(made, channels=channels, rows=rows) for rows in _ROWS[channels])

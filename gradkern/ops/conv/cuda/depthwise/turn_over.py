@@ -26,7 +26,7 @@ def turner(raw_pitch: int, channel_pitch: int, partner: int) -> Callable[..., No
     @device_function
     def turn(to: int, raw: int) -> None:
         words, two = cuda.local.array(16, int32), cuda.local.array(2, int32)
-        to, raw = i.unseen(to), i.unseen(raw)
+        to, raw = i.opaque(to), i.opaque(raw)
         for n in range(4):
             load_vector(words, 4 * n, raw + n * raw_pitch)
         for n in range(4):

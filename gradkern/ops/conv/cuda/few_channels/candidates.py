@@ -7,7 +7,7 @@ from typing import Any
 
 from gradkern.call import Tensor
 from gradkern.cuda.device import Device
-from gradkern.cuda.device_code.columns import up
+from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.conv.cuda.depthwise.tiling import REGISTERS, RESERVED
 from gradkern.ops.conv.cuda.few_channels.config import FILTERS, OCTET, FewChannelsConfig
 from gradkern.ops.conv.cuda.mma_candidate import MmaCandidate
@@ -60,9 +60,11 @@ def config_of(problem: Problem, device: Device) -> FewChannelsConfig:
 def _resident(config: FewChannelsConfig, device: Device) -> FewChannelsConfig:
     """With as many blocks of a multiprocessor as have room for their shared memory and registers."""
     other = _OTHER_REGISTERS + (16 if device.shared_bytes < _SMALL else 0)
-    registers = up(config.sums + 2 * config.place_tiles + other, 8)
+    registers = round_up(config.sums + 2 * config.place_tiles + other, 8)
     blocks = min(_MOST_BLOCKS, device.shared_bytes // (config.shared_bytes + RESERVED))
-    while blocks > 1 and up(blocks * config.threads, 128) * registers > REGISTERS:  # they are given to four warps alike
+    while (
+        blocks > 1 and round_up(blocks * config.threads, 128) * registers > REGISTERS
+    ):  # they are given to four warps alike
         blocks -= 1
     return config.resident(max(1, blocks))
 
@@ -70,7 +72,7 @@ def _resident(config: FewChannelsConfig, device: Device) -> FewChannelsConfig:
 def _by_filters(problem: Problem) -> Iterator[FewChannelsConfig]:
     """The configs for this problem, with the most filters of a block first."""
     geometry, X, dY, W = problem.geometry, problem.X, problem.dY, problem.W
-    most = min(_MOST_FILTERS, up(geometry.filters, FILTERS))
+    most = min(_MOST_FILTERS, round_up(geometry.filters, FILTERS))
     for filters in (most, *(each for each in (_ENOUGH_FILTERS, FILTERS) if each < most)):
         yield FewChannelsConfig(
             problem.dtype,

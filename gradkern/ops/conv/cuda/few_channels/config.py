@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gradkern.cuda.device_code.columns import up
+from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
 __all__ = ["COLUMNS", "FILTERS", "OCTET", "PLACES", "FewChannelsConfig"]
@@ -158,7 +158,7 @@ class FewChannelsConfig:
     @property
     def lead(self) -> int:
         """Elements of zeros before a row of X, so that its vectors lie on multiples of their size."""
-        return up(self.begins[1] * self.channels, max(2, self.X_vector // 2))
+        return round_up(self.begins[1] * self.channels, max(2, self.X_vector // 2))
 
     @property
     def first(self) -> int:
@@ -169,13 +169,13 @@ class FewChannelsConfig:
     def X_words(self) -> int:
         """Of one row, from the even element before the first on."""
         last = 2 * self.step * (self.column_tiles * COLUMNS // 2 - 1) + PLACES * self.place_tiles
-        return up(self.first % 2 + last, 2)
+        return round_up(self.first % 2 + last, 2)
 
     @property
     def X_bytes(self) -> int:
         """Of a row as it is, with zeros on both sides."""
-        copied = self.lead + up(self.X[1] * self.channels, OCTET)
-        return 2 * up(max(copied, self.first + self.X_words + self.step + 1), OCTET)
+        copied = self.lead + round_up(self.X[1] * self.channels, OCTET)
+        return 2 * round_up(max(copied, self.first + self.X_words + self.step + 1), OCTET)
 
     @property
     def X_at(self) -> int:
@@ -188,7 +188,7 @@ class FewChannelsConfig:
     @property
     def shared_bytes(self) -> int:
         rows, sums = self.words_at + 4 * self.held_rows * self.X_words, self.block_filters * self._places_of_filter * 4
-        return up(max(rows, sums, 8 * self.threads), 16)  # of which the last is what adding over blocks takes
+        return round_up(max(rows, sums, 8 * self.threads), 16)  # of which the last is what adding over blocks takes
 
     @property
     def _places_of_filter(self) -> int:

@@ -28,7 +28,7 @@ from gradkern.ops.conv.cuda.few_channels.config import COLUMNS, FILTERS, OCTET, 
 
 __all__ = ["build"]
 
-_AHEAD = 8  # loads of one thread at a time, of rows too odd for copies
+_IN_FLIGHT = 8  # loads of one thread at a time, of rows too odd for copies
 
 
 def build(config: FewChannelsConfig) -> Callable[..., None]:
@@ -57,7 +57,7 @@ def build(config: FewChannelsConfig) -> Callable[..., None]:
         """A row of dY times the row of X that the warp's row of taps meets; where this thread's part of both begins."""
         left, right = cuda.local.array(4, int32), cuda.local.array(2, int32)
         of_X = cuda.local.array(PLACE_TILES * 2, int32)
-        tile = i.unseen(0)
+        tile = i.opaque(0)
         while tile < COLUMN_TILES:
             dY_at, X_at = dY + tile * DY_TILE, X + tile * (COLUMNS // 2 * NEXT)
             for place in range(PLACE_TILES):
@@ -68,7 +68,7 @@ def build(config: FewChannelsConfig) -> Callable[..., None]:
                 for place in range(PLACE_TILES):
                     right[0], right[1] = of_X[place * 2], of_X[place * 2 + 1]
                     multiply(sums, (n * PLACE_TILES + place) * 4, left, right)
-            tile = i.unseen(tile + 1)
+            tile = i.opaque(tile + 1)
 
     def kernel(X: int, dY: int, dW: int, partial: int, counter: int, images: int, chunks: int) -> None:
         thread, shared = int32(cuda.threadIdx.x), i.shared_memory()
@@ -91,38 +91,38 @@ def build(config: FewChannelsConfig) -> Callable[..., None]:
             chunk = i.quotient(item, int32(GROUPS))
             first_filter = int32((item - chunk * GROUPS) * BLOCK_FILTERS)
             here = int32(min(BLOCK_FILTERS, ALL_FILTERS - first_filter))
-            at = i.unseen(thread * 16)
+            at = i.opaque(thread * 16)
             while at < SHARED:  # what no row ever fills
                 store_zeros(shared + at, zeros)
-                at = i.unseen(at + THREADS * 16)
+                at = i.opaque(at + THREADS * 16)
             for n in range(SUMS):
                 sums[n] = float32(0)
             number = int32(chunk * share)
             last = int32(min(number + share, rows))
             image = i.quotient(number, int32(ROWS))
-            row, begins, stage, held = int32(number - image * ROWS), True, i.unseen(0), i.unseen(0)
+            row, begins, stage, held = int32(number - image * ROWS), True, i.opaque(0), i.opaque(0)
             wait_for_block()
             while number < last:
                 begin = int32(row * STEP_ROWS)  # of X, with the pads
                 if begins:  # a run, or an image: all rows of X that this row of dY meets
-                    held = i.unseen(0)
-                    fetch_X(X, shared, image, begin, held, i.unseen(ROW_TAPS), thread)
+                    held = i.opaque(0)
+                    fetch_X(X, shared, image, begin, held, i.opaque(ROW_TAPS), thread)
                     i.commit_copies()
                     fetch_dY(dY, shared + stage, image, row, first_filter, here, thread)
-                    fetch_X(X, shared, image, int32(begin + NEXT_ROWS), i.unseen(ROW_TAPS), i.unseen(AT_ONCE), thread)
+                    fetch_X(X, shared, image, int32(begin + NEXT_ROWS), i.opaque(ROW_TAPS), i.opaque(AT_ONCE), thread)
                     i.commit_copies()
                     wait_for_older()
                     wait_for_block()
-                    make_words(shared, held, i.unseen(ROW_TAPS), thread)
+                    make_words(shared, held, i.opaque(ROW_TAPS), thread)
                 wait_for_all()
                 wait_for_block()
                 begins = number + 1 == last or row + 1 == ROWS
                 if not begins:
                     after = int32(begin + STEP_ROWS + NEXT_ROWS)
                     fetch_dY(dY, shared + (DY_ROW - stage), image, int32(row + 1), first_filter, here, thread)
-                    fetch_X(X, shared, image, after, held, i.unseen(AT_ONCE), thread)
+                    fetch_X(X, shared, image, after, held, i.opaque(AT_ONCE), thread)
                     i.commit_copies()
-                    make_words(shared, in_ring(int32(held + ROW_TAPS)), i.unseen(AT_ONCE), thread)
+                    make_words(shared, in_ring(int32(held + ROW_TAPS)), i.opaque(AT_ONCE), thread)
                 multiply_row(sums, own_dY + stage, own_words + in_ring(int32(held + warp)) * X_ROW)
                 number, row = int32(number + 1), int32(row + 1)
                 stage, held = int32(DY_ROW - stage), in_ring(int32(held + AT_ONCE))
@@ -136,13 +136,13 @@ def build(config: FewChannelsConfig) -> Callable[..., None]:
                         two[word] = sums[(n // 2 * PLACE_TILES + tile) * 4 + n % 2 * 2 + word]
                     store_sums(own_sums + (n * (FILTERS // 2 * ROW_TAPS * PLACES_OF_ROW) + tile * PLACES) * 4, two)
             wait_for_block()
-            number = i.unseen(thread)
+            number = i.opaque(thread)
             while number < here * TAPS:
                 of_filters = i.quotient(number, int32(RUN))  # rows of taps
                 place = int32(of_filters * PLACES_OF_ROW + number - of_filters * RUN)
                 load_sum(one, shared + place * 4)
                 store_partial(partial + ((int64(chunk) * ALL_FILTERS + first_filter) * TAPS + number) * 4, one)
-                number = i.unseen(number + THREADS)
+                number = i.opaque(number + THREADS)
             wait_for_block()
             item = int32(item + cuda.gridDim.x)
         add_over_blocks(dW, partial, counter, chunks, thread, shared)
@@ -182,13 +182,13 @@ def _fetch_dY(config: FewChannelsConfig) -> Callable[..., None]:
     @device_function
     def fetch(dY: int, to: int, image: int, row: int, first: int, here: int, thread: int) -> None:
         there = dY + int64(image) * IMAGE + int64(row) * ROW + first * 2
-        number = i.unseen(thread)
+        number = i.opaque(thread)
         while number < VECTORS:
             column = by_octets(number)
             octet = int32(number - column * OCTETS)
             if octet * OCTET < here:
                 copy(to + place_of(column) + octet * 16, there + int64(column) * COLUMN + octet * 16)
-            number = i.unseen(number + THREADS)
+            number = i.opaque(number + THREADS)
 
     return fetch
 
@@ -216,31 +216,35 @@ def _fetch_X(config: FewChannelsConfig) -> Callable[..., None]:
     @device_function
     def fetch(X: int, shared: int, image: int, first: int, held: int, rows: int, thread: int) -> None:
         there = X + int64(image) * IMAGE
-        number = i.unseen(thread)
+        number = i.opaque(thread)
         vectors = int32(rows * VECTORS)
         while number < vectors:
             row, at, to = place(number, first, held)
             size = int32(min(int32(VECTOR), int32(BYTES - at))) if row >= 0 and row < ROWS else int32(0)
             copy(shared + to, there + int64(row) * ROW + at, size)
-            number = i.unseen(number + THREADS)
+            number = i.opaque(number + THREADS)
 
     @device_function
     def fetch_halves(X: int, shared: int, image: int, first: int, held: int, rows: int, thread: int) -> None:
-        halves, one, tos = cuda.local.array(_AHEAD, int32), cuda.local.array(1, int32), cuda.local.array(_AHEAD, int32)
+        halves, one, tos = (
+            cuda.local.array(_IN_FLIGHT, int32),
+            cuda.local.array(1, int32),
+            cuda.local.array(_IN_FLIGHT, int32),
+        )
         there = X + int64(image) * IMAGE
-        number = i.unseen(thread)
+        number = i.opaque(thread)
         vectors = int32(rows * VECTORS)
         while number < vectors:
-            for n in range(_AHEAD):
+            for n in range(_IN_FLIGHT):
                 row, at, tos[n] = place(int32(number + n * THREADS), first, held)
                 halves[n] = int32(0)
                 if number + n * THREADS < vectors and row >= 0 and row < ROWS:
                     load_half(halves, n, there + int64(row) * ROW + at)
-            for n in range(_AHEAD):
+            for n in range(_IN_FLIGHT):
                 one[0] = halves[n]
                 if number + n * THREADS < vectors:
                     store_half(shared + tos[n], one)
-            number = i.unseen(number + _AHEAD * THREADS)
+            number = i.opaque(number + _IN_FLIGHT * THREADS)
 
     return fetch if VECTOR > 2 else fetch_halves
 
@@ -256,7 +260,7 @@ def _make_words(config: FewChannelsConfig) -> Callable[..., None]:
     @device_function
     def make(shared: int, held: int, rows: int, thread: int) -> None:
         near, far, two = cuda.local.array(1, int32), cuda.local.array(2, int32), cuda.local.array(2, int32)
-        number = i.unseen(thread)
+        number = i.opaque(thread)
         twos = int32(rows * TWOS)
         while number < twos:
             row = by_twos(number)
@@ -272,6 +276,6 @@ def _make_words(config: FewChannelsConfig) -> Callable[..., None]:
                 load_word(far, 1, from_ + (STEP + 2))
                 two[0], two[1] = i.low_and_high(near[0], far[0]), i.high_and_low(near[0], far[1])
             store_two(shared + TO + row * (8 * TWOS) + at * 8, two)
-            number = i.unseen(number + THREADS)
+            number = i.opaque(number + THREADS)
 
     return make

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from gradkern.cublas.library import Handle, bindings, handle, workspace_bytes, wrapped
 from gradkern.cublas.product import Product, gemms
 from gradkern.cuda.device import Device
-from gradkern.cuda.device_code.columns import up
+from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.dry_run import DryRunDevice
 from gradkern.ops.conv.cuda.gemm.data_col2im import data_col2im
 from gradkern.ops.conv.cuda.gemm.data_im2col import data_im2col, data_pointwise
@@ -80,7 +80,7 @@ class GemmCandidate:
         self._cublas_bytes = workspace_bytes(device)
         self._steps: tuple[Enqueue, ...] = ()
         self.name = algorithm.name
-        self.workspace = up(self.program.scratch, ALIGNED) + self._cublas_bytes
+        self.workspace = round_up(self.program.scratch, ALIGNED) + self._cublas_bytes
         self.recipe: Mapping[str, Any] = asdict(algorithm)
         noted: dict[Note, bool] = {"tf32": algorithm.tf32}
         noted["compiles_once"] = any(isinstance(step, Im2colStep) for step in self.program.steps)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gradkern.cublas.product import Batch, Matrix, Product
-from gradkern.cuda.device_code.columns import up
+from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.conv.cuda.gemm.im2col import Address, Im2colStep, MatrixLayout, col2im, pack
 from gradkern.ops.conv.cuda.gemm.layout import AffineWindow, RegularPart, Slice, triple
 from gradkern.ops.conv.cuda.gemm.program import (
@@ -40,7 +40,7 @@ def data_col2im(problem: GemmProblem, slice_bytes: int) -> GemmProgram:
     end = start
     for image, images in slices(geometry.images, positions, room):
         run = Slice(image, images, 0, positions)
-        lead = up(geometry.group * rows if adjacent else positions, 32)
+        lead = round_up(geometry.group * rows if adjacent else positions, 32)
         layout, result, group = matrix_in_scratch(
             geometry.channels, geometry.taps, geometry.group, run, lead, adjacent, item, start,
             by_image=True, taps_outside=not taps_inside,
@@ -57,7 +57,7 @@ def data_col2im(problem: GemmProblem, slice_bytes: int) -> GemmProgram:
         steps.append(replace(product, batches=batches, result_dtype=problem.sum_dtype))
         steps.append(col2im(problem.X, geometry, run, layout, problem.sum_dtype, problem.device))
         end = max(end, start + images * layout.image)
-    return GemmProgram(tuple(steps), up(end, ALIGNED))
+    return GemmProgram(tuple(steps), round_up(end, ALIGNED))
 
 
 def filter_rows(problem: GemmProblem, adjacent: bool) -> tuple[Matrix, list[Im2colStep], int, bool]:
@@ -69,7 +69,7 @@ def filter_rows(problem: GemmProblem, adjacent: bool) -> tuple[Matrix, list[Im2c
     if taps_inside or W.is_matrix(taps_inside=False):
         return Matrix(OTHER, 0, 1, W.image), [], 0, taps_inside
     rows = geometry.channels * geometry.taps
-    size = up(geometry.group * geometry.filters * rows * problem.item, ALIGNED)
+    size = round_up(geometry.group * geometry.filters * rows * problem.item, ALIGNED)
     return Matrix(SCRATCH, 0, 1, rows), [_packed(problem)], size, False
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import prod
 
 from gradkern.cublas.product import Batch, Matrix, Product
-from gradkern.cuda.device_code.columns import up
+from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.conv.cuda.gemm.im2col import Address, Im2colStep, MatrixLayout, gather, pack, scatter
 from gradkern.ops.conv.cuda.gemm.layout import Operand, RegularPart, Residues, Slice
 from gradkern.ops.conv.cuda.gemm.program import (
@@ -70,7 +70,7 @@ class _DataIm2col:
         for part in self._parts:
             self._packed.append(start)
             steps.append(part.pack(start))
-            start = up(start + part.packed_bytes, ALIGNED)
+            start = round_up(start + part.packed_bytes, ALIGNED)
         end = start
         for image, images in slices(self._geometry.images, self._positions, self._room):
             run = Slice(image, images, 0, self._positions)
@@ -138,14 +138,14 @@ class _DataIm2col:
 
     def _lead(self, rows: int, piece: Slice) -> int:
         """Elements from one row of a slice's matrix to the next; a row has the channels, or else the positions."""
-        return up(rows if self._adjacent else piece.count if self._by_image else piece.length, 32)
+        return round_up(rows if self._adjacent else piece.count if self._by_image else piece.length, 32)
 
     def _bytes(self, piece: Slice, channels: int, layout: MatrixLayout) -> int:
         """The size of a slice's matrix."""
         if self._adjacent:
-            return up(piece.length * layout.position, ALIGNED)
+            return round_up(piece.length * layout.position, ALIGNED)
         images = piece.images if self._by_image else 1
-        return up(images * channels // layout.group_channels * layout.group, ALIGNED)
+        return round_up(images * channels // layout.group_channels * layout.group, ALIGNED)
 
 
 class _PartProduct:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gradkern.cublas.product import Batch, Matrix, Product
-from gradkern.cuda.device_code.columns import up
+from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.conv.cuda.gemm.data_col2im import filter_rows
 from gradkern.ops.conv.cuda.gemm.im2col import Address, Im2colStep, MatrixLayout, gather, scatter
 from gradkern.ops.conv.cuda.gemm.layout import AffineWindow, Operand, Residues, Slice
@@ -49,7 +49,7 @@ def forward_im2col(problem: GemmProblem, slice_bytes: int) -> GemmProgram:
     for image, images in slices(geometry.images, grid.positions, room):
         for position, count in cut(grid.positions, room):
             piece = Slice(image, images, position, count)
-            lead = up(wide if adjacent else count if by_image else piece.length, 32)
+            lead = round_up(wide if adjacent else count if by_image else piece.length, 32)
             columns, right, group = matrix_in_scratch(
                 geometry.channels, geometry.taps, geometry.group, piece, lead, adjacent, item, start, by_image,
                 taps_outside=not taps_inside,
@@ -67,7 +67,7 @@ def forward_im2col(problem: GemmProblem, slice_bytes: int) -> GemmProgram:
             steps.append(replace(product, batches=batches, accumulate=bool(first)))
             size = piece.length * columns.position if adjacent else batch * geometry.group * columns.group
             end = max(end, start + size)
-    return GemmProgram(tuple(steps), up(end, ALIGNED))
+    return GemmProgram(tuple(steps), round_up(end, ALIGNED))
 
 
 def _bias_in_Y(problem: GemmProblem) -> tuple[Im2colStep, ...]:

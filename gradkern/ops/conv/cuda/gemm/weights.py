@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gradkern.cublas.product import Batch, Matrix, Product
-from gradkern.cuda.device_code.columns import up
+from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.conv.cuda.gemm.im2col import Address, Im2colStep, MatrixLayout, add_shares, gather
 from gradkern.ops.conv.cuda.gemm.layout import AffineWindow, Slice
 from gradkern.ops.conv.cuda.gemm.program import (
@@ -63,7 +63,10 @@ class _Sums:
         self._taps_inside = taps_inside
         self._direct = shares == 1 and problem.dtype == problem.sum_dtype and W.is_matrix(taps_inside)
         self._matrix = Matrix(OUTPUT, 0, W.image, 1) if self._direct else Matrix(SCRATCH, start, self._rows, 1)
-        self._start, self.scratch = start, 0 if self._direct else up(shares * self.size * problem.sum_item, ALIGNED)
+        self._start, self.scratch = (
+            start,
+            0 if self._direct else round_up(shares * self.size * problem.sum_item, ALIGNED),
+        )
 
     def groups(self, left: int, right: int) -> Batch:
         return Batch(self._geometry.group, left, right, self._geometry.filters * self._matrix.row)
@@ -109,15 +112,15 @@ def weight_im2col(problem: GemmProblem, slice_bytes: int, by_image: bool) -> Gem
     room = slice_bytes // ((wide + copied * dY.channels) * item)
     runs = list(slices(geometry.images, grid.positions, room))
     pieces = [Slice(*images, *positions) for images in runs for positions in cut(grid.positions, room)]
-    images, along = max(piece.images for piece in pieces), up(max(piece.count for piece in pieces), 32)
+    images, along = max(piece.images for piece in pieces), round_up(max(piece.count for piece in pieces), 32)
     if not by_image:
-        along = up(max(piece.length for piece in pieces), 32)
-    columns_bytes = up(up(wide, 32) * along * (images if by_image else 1) * item, ALIGNED)
-    copy_bytes = up(dY.channels * along * item, ALIGNED) if copied else 0
+        along = round_up(max(piece.length for piece in pieces), 32)
+    columns_bytes = round_up(round_up(wide, 32) * along * (images if by_image else 1) * item, ALIGNED)
+    copy_bytes = round_up(dY.channels * along * item, ALIGNED) if copied else 0
     sums = _Sums(problem, images if by_image else 1, not adjacent, columns_bytes + copy_bytes)
     steps: list[Im2colStep | Product] = []
     for piece in pieces:
-        lead = up(wide if adjacent else piece.count if by_image else piece.length, 32)
+        lead = round_up(wide if adjacent else piece.count if by_image else piece.length, 32)
         columns, right, group = matrix_in_scratch(
             geometry.channels, geometry.taps, geometry.group, piece, lead, adjacent, item, by_image=by_image
         )
@@ -129,7 +132,7 @@ def weight_im2col(problem: GemmProblem, slice_bytes: int, by_image: bool) -> Gem
             start = (piece.image * dY.positions + piece.start) * dY.step * item
             left = Matrix(DY, start, dY.channel, dY.step)
         else:
-            lead = up(piece.length, 32)
+            lead = round_up(piece.length, 32)
             place = Address(SCRATCH, columns_bytes)
             copy = MatrixLayout(place, piece.count * item, item, 0, lead * item, 0, dY.channels)
             steps.append(gather(dY, AffineWindow.of(geometry.upstream_window()), piece, copy, problem.device))

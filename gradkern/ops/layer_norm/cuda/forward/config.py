@@ -1,4 +1,4 @@
-"""The constants one compiled kernel of a layer norm is made for, and what follows from them."""
+"""Compile-time constants of a layer-norm kernel, and the values derived from them."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ NAMES = {  # of the arrays: contract name -> the kernel's
 
 @dataclass(frozen=True, slots=True)
 class NormForwardConfig(RowConfig):
-    """All that is bound when the kernel is compiled. Everything else is an argument of the launch: so one kernel serves
-    all widths that leave the last of a thread's vectors unfilled in some threads, or fill all.
+    """Compile-time constants. The number of columns is a launch argument: one kernel serves every width that fits its
+    threads, except that `unpredicated_vectors` must lie within every row.
     """
 
     operator: str
@@ -49,24 +49,24 @@ class NormForwardConfig(RowConfig):
     statistic: str  # U
     outputs: frozenset[str]  # of Y, mean, inv_std and sum
     biased: bool  # there is a bias
-    shifted: bool  # there is a shift, which is added to X as skip is
+    shifted: bool  # a vector is added to every row of X, as skip is to X
     width: int
     lanes: int
     vectors: int
-    warp_groups: int
-    slices: int = 1
-    certain_vectors: int = 0  # so many of a thread's vectors it need not ask about: they lie within every row
+    groups_per_block: int
+    blocks_per_row: int = 1
+    unpredicated_vectors: int = 0  # the first vectors of a thread that lie within every row: no bounds check
     stages: int = 3
     scale_width: int = 1  # elements of scale, and of bias, that a thread loads at once
     source: str = "bulk"  # how rows reach the block: bulk, async (both into a ring in shared memory) or plain
-    phase: str = "fused"  # one launch; for rows too wide for a cluster two: row_sums, then apply, which reads them
-    # where scale and bias are when Y is made: in registers, shared, still in (global) memory, that is in the cache, or,
-    # ahead, asked for right behind the row, so that they come to registers while it is added up
+    phase: str = "fused"  # one launch; or, for rows too wide for a cluster, two: row_sums, then apply
+    # where scale and bias are when Y is computed: registers, shared, global (in the L2 cache), or prefetched: loaded to
+    # registers right after the row, while the row is added up
     parameters: str = "registers"
     aligned: bool = True  # rows of X start at multiples of 16 bytes
     packed: bool = True  # rows of X lie end to end
-    by_units: bool = False  # vectors lie where memory has units of their size, not where rows begin: see RowConfig
-    by_lines: bool = False  # rows lie in the ring as they do in memory's lines: see RowConfig
+    aligned_vectors: bool = False  # vectors are aligned in memory, not to the begin of a row: see RowConfig
+    line_aligned_stages: bool = False  # a row keeps its offset within 128-byte lines in the ring: see RowConfig
     long_rows: bool = False  # row numbers, or the bytes from row to row, need 64 bits
     native_bfloat16: bool = True
     blocks_per_processor: int = 1
@@ -75,7 +75,7 @@ class NormForwardConfig(RowConfig):
     def name(self) -> str:
         """In a profiler."""
         role = "" if self.phase == "fused" else self.phase
-        shape = f"{self.slices}x{self.lanes}x{self.vectors}x{self.width}" + ("units" if self.by_units else "")
+        shape = f"{self.blocks_per_row}x{self.lanes}x{self.vectors}x{self.width}" + "units" * self.aligned_vectors
         return kernel_name(operator_words(self.operator), role, self.data, shape)
 
     @property
@@ -104,7 +104,7 @@ class NormForwardConfig(RowConfig):
 
     @property
     def skips(self) -> bool:
-        """What is normalised is X + skip, with the shift if there is one."""
+        """The input of the norm is X + skip, plus the shift if there is one."""
         return self.operator.startswith("Skip")
 
     @property
@@ -126,7 +126,7 @@ class NormForwardConfig(RowConfig):
 
     @property
     def row_in_registers(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """A row's values stay there from when they come to when they go."""
+        """Always: a row is read once."""
         return True
 
     @property
@@ -150,18 +150,18 @@ class NormForwardConfig(RowConfig):
         return self.ring_at + self.ring_bytes
 
     @property
-    def once(self) -> bool:
-        """Every row has a group of its own, and a block ends with its first rows."""
-        return self.parameters in ("global", "ahead")
+    def non_persistent(self) -> bool:
+        """A block ends after its first rows: every row has its own group of threads."""
+        return self.parameters in ("global", "prefetched")
 
     def fewest_vectors(self, columns: int) -> int:
-        """How many of a thread's vectors it need not ask about with rows of so many columns: `certain_vectors`. About
-        the last it always asks, so that one kernel serves more widths.
+        """The value of `unpredicated_vectors` for rows of this many columns. The last vector is always checked: one
+        kernel then serves more widths.
         """
         return min(self.vectors - 1, self.fewest_columns(columns) // (self.width * self.lanes))
 
     def numbers(self, columns: int, epsilon: float) -> dict[str, int]:
-        """The arguments of a launch that say how wide a row is, and what is added to its variance."""
+        """The launch arguments that depend on the number of columns, and epsilon."""
         over_columns, epsilon_bits = (
             int(np.array(each, self.compute).view(f"int{8 * self.itemsize}")) for each in (1 / columns, epsilon)
         )

@@ -7,17 +7,17 @@ from functools import partial
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device, in_turn
-from gradkern.cuda.device_code.columns import up
+from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.launch import Launch, kernel_of_config, named
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.cuda.scratch import scratch
 from gradkern.ops.layer_norm.cuda.forward.config import ARGUMENTS, NAMES, NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
 from gradkern.ops.layer_norm.cuda.row_plan import (
-    may_go_by_units,
+    may_align_vectors,
     parameter_width,
     plan_name,
-    rows_by_lines,
+    rows_begin_within_lines,
     source_of_rows,
     vector_width,
 )
@@ -25,7 +25,7 @@ from gradkern.ops.layer_norm.cuda.row_plan import (
 __all__ = ["plan"]
 
 _MATRICES = ("X", "skip", "Y", "sum")
-_LEAST_BY_UNITS = 600  # columns: at 470 single elements were faster by 16 %, at 621 units were, by 18 %
+_LEAST_ALIGNED = 600  # columns: at 470 single elements were faster by 16 %, at 621 aligned vectors by 18 %
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +63,23 @@ def plan(call: Call) -> ForwardPlan | EmptyPlan:
     config = _config(call, rows, columns, strides, device)
     end_to_end = all(stride == columns * config.data_itemsize for stride in strides.values())
     matrices = [tensors[name] for name in strides]
-    narrow = config.width * config.data_itemsize < 8  # wider vectors are faster than units, whose elements need masks
-    units = None
-    if end_to_end and narrow and may_go_by_units(config, matrices, device, rows, columns, _LEAST_BY_UNITS):
-        units = replace(config, by_units=True, width=16 // config.data_itemsize, scale_width=1, aligned=True)
-    chosen = partial(choose, config, columns, rows, device.processors, device.shared_bytes, units)
+    narrow = config.width * config.data_itemsize < 8  # wider vectors are faster than aligned vectors with masks
+    aligned_config = None
+    if end_to_end and narrow and may_align_vectors(config, matrices, device, rows, columns, _LEAST_ALIGNED):
+        aligned_config = replace(
+            config, aligned_vectors=True, width=16 // config.data_itemsize, scale_width=1, aligned=True
+        )
+    chosen = partial(choose, config, columns, rows, device.processors, device.shared_bytes, aligned_config)
     try:
         return _plan(call, chosen(), device, rows, columns, strides)
-    except Refusal:  # the device may have no room for clusters of so many blocks
-        return _plan(call, chosen(most_slices=1), device, rows, columns, strides)
+    except Refusal:  # the device may not support clusters of this many blocks
+        return _plan(call, chosen(most_blocks_per_row=1), device, rows, columns, strides)
 
 
 def _plan(
     call: Call, config: NormForwardConfig, device: Device, rows: int, columns: int, strides: dict[str, int]
 ) -> ForwardPlan:
-    together = config.slices * config.period(columns)
+    together = config.blocks_per_row * config.period(columns)
     numbers = config.numbers(columns, call.attributes["epsilon"])
     numbers |= {"rows": rows, **{f"{name}_stride": stride for name, stride in strides.items()}}
     two = config.phase == "apply"
@@ -85,7 +87,7 @@ def _plan(
     given = [*(NAMES[name] for name in (*call.inputs, *call.outputs)), *(["row_sums"] if two else [])]
     arguments = named(ARGUMENTS, numbers, given)
     launches = tuple(_launch(phase, device, arguments, rows, together) for phase in phases)
-    sums = rows * config.slices * 2 * config.itemsize if two else 0
+    sums = rows * config.blocks_per_row * 2 * config.itemsize if two else 0
     return ForwardPlan(plan_name("layer_norm_forward", config), sums, launches, device)
 
 
@@ -93,18 +95,18 @@ def _launch(
     config: NormForwardConfig, device: Device, arguments: tuple[list[int], list[int]], rows: int, together: int
 ) -> Launch:
     """together: the number of blocks is a multiple of this."""
-    cluster = config.slices if config.cluster else 1
+    cluster = config.blocks_per_row if config.cluster else 1
     builder = "gradkern.ops.layer_norm.cuda.forward.kernel:build"
     kernel = kernel_of_config(device, builder, config, arguments=len(ARGUMENTS), cluster=cluster)
     resident = kernel.resident_blocks(config.threads, cluster) // together * together
     if cluster == 1:
-        resident = max(resident, config.slices)  # blocks that know nothing of each other may wait for their turn
+        resident = max(resident, config.blocks_per_row)  # independent blocks need not be resident together
     if not resident:
         raise Refusal(
             f"no block of {config.threads} threads and {config.shared_bytes} bytes of shared memory fits the device"
         )
-    wanted = up(-(-rows // (config.warp_groups * config.group_rows)) * config.slices, together)
-    grid = wanted if config.once else min(resident, wanted)
+    wanted = round_up(-(-rows // (config.groups_per_block * config.group_rows)) * config.blocks_per_row, together)
+    grid = wanted if config.non_persistent else min(resident, wanted)
     return Launch(kernel, grid, config.threads, *arguments, cluster)
 
 
@@ -130,11 +132,11 @@ def _config(call: Call, rows: int, columns: int, strides: dict[str, int], device
         width=width,
         lanes=1,
         vectors=1,
-        warp_groups=1,
+        groups_per_block=1,
         scale_width=parameter_width(width, parameters),
         source=source,
         aligned=all(each % 16 == 0 for each in (*starts_of_read, *strides_of_read, columns * X.dtype.itemsize)),
-        by_lines=rows_by_lines(source, strides_of_read),
+        line_aligned_stages=rows_begin_within_lines(source, strides_of_read),
         packed=all(each == columns * X.dtype.itemsize for each in strides_of_read),
         long_rows=max(rows, 16 * columns, *strides.values()) > 1 << 30,
         native_bfloat16=device.capability >= (8, 0),

@@ -1,4 +1,4 @@
-"""What a thread does with its elements of one row: takes them in, squares them about a mean, normalises them."""
+"""The passes of a thread over its elements of a row: load, squared deviations from a mean, normalise."""
 
 from __future__ import annotations
 
@@ -24,20 +24,25 @@ def row_passes(
     """Three device functions:
 
     take(x, x_at, skip_at, sum_at, shifts, scales, biases, scale, bias, first_column, lane, vectors, inside, valid)
-        this thread's elements into `x`, zeros beyond them; their sum. Of a skip form they are X + shift + skip, rounded
-        to the type of the data, which go to `sum_at`, too, where that is wanted. Behind them it asks for the words of
-        scale and bias, where these come ahead
+        loads this thread's elements into `x`, with zeros beyond them, and returns their sum. For a skip form they are
+        X + shift + skip, rounded to the type of the data; they are also written to `sum_at` if that output is
+        requested. Prefetches scale and bias where the config says so
     squares(x, mean, lane, vectors, inside, valid)
-        the sum of their squared deviations from `mean`
+        returns the sum of their squared deviations from `mean`
     store(x, y_at, mean, r, scales, biases, scale, bias, first_column, lane, vectors, inside, valid)
-        Y, of what is in `x`
+        writes Y from `x`
 
-    valid: this thread has a row; vectors: of a row of the slice; inside: for configs by units, a bit for each of the
-    thread's elements, set if it is the row's.
+    valid: this thread has a row; vectors: of a row in this block; inside: with aligned vectors, a bit for each of the
+    thread's elements, set if it belongs to the row.
     """
-    WIDTH, LANES, VECTORS, CERTAIN_VECTORS = config.width, config.lanes, config.vectors, config.certain_vectors
+    WIDTH, LANES, VECTORS, UNPREDICATED_VECTORS = (
+        config.width,
+        config.lanes,
+        config.vectors,
+        config.unpredicated_vectors,
+    )
     IN_REGISTERS, SHARED, IN_MEMORY, AHEAD = (
-        config.parameters == each for each in ("registers", "shared", "global", "ahead")
+        config.parameters == each for each in ("registers", "shared", "global", "prefetched")
     )
     BIASED, CENTRED = config.biased, config.centred
     SKIPS, SHIFTED, SUM = config.skips, config.shifted, "sum" in config.written
@@ -53,15 +58,20 @@ def row_passes(
 
     store_sum = i.storer("global", config.data, WIDTH, config.native_bfloat16)
     round_to_data = i.rounder(config.data, WIDTH, config.native_bfloat16)
-    BY_UNITS, FULL, X_BYTES, Y_BYTES = config.by_units, (1 << WIDTH) - 1, config.data_itemsize, config.result_itemsize
+    ALIGNED_VECTORS, FULL, X_BYTES, Y_BYTES = (
+        config.aligned_vectors,
+        (1 << WIDTH) - 1,
+        config.data_itemsize,
+        config.result_itemsize,
+    )
     store_one, store_one_sum = (
         i.storer("global", each, 1, config.native_bfloat16) for each in (config.result, config.data)
     )
 
     @device_function
     def is_cut(inside: int, j: int) -> bool:
-        """Some of vector j is not the row's."""
-        return BY_UNITS and (~inside & (FULL << (j * WIDTH))) != 0
+        """Some elements of vector j are not the row's."""
+        return ALIGNED_VECTORS and (~inside & (FULL << (j * WIDTH))) != 0
 
     @device_function
     def take(
@@ -69,13 +79,13 @@ def row_passes(
         bias_from: int, first_column: int, lane: int, vectors: int, inside: int, valid: bool,
     ) -> Any:  # fmt: skip
         some, more = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-        sums = cuda.local.array(2, FLOAT)  # two: additions need not wait
+        sums = cuda.local.array(2, FLOAT)  # two accumulators: a shorter dependency chain
         sums[0] = sums[1] = FLOAT(0)
         words, more_words = cuda.local.array(VECTORS * WORDS, int32), cuda.local.array(VECTORS * WORDS, int32)
-        if not RING:  # all loads before the first use, and before the first store, which none of them may pass
+        if not RING:  # all loads before the first use and the first store: loads are not moved across a store
             for j in range(VECTORS):
                 v = lane + j * LANES
-                if valid and (j < CERTAIN_VECTORS or v < vectors):
+                if valid and (j < UNPREDICATED_VECTORS or v < vectors):
                     for piece in range(X_VECTOR // PIECE):
                         first, at = j * WORDS + piece * (PIECE // 4), v * X_VECTOR + piece * PIECE
                         load_words(words, first, x_at + at)
@@ -89,7 +99,7 @@ def row_passes(
             v = lane + j * LANES
             for e in range(WIDTH):
                 some[e] = FLOAT(0)
-            if valid and (j < CERTAIN_VECTORS or v < vectors):
+            if valid and (j < UNPREDICATED_VECTORS or v < vectors):
                 if RING:
                     load_X(some, x_at + v * X_VECTOR)
                 else:
@@ -105,7 +115,7 @@ def row_passes(
                         some[e] = some[e] + more[e]
                     round_to_data(some)
                 if is_cut(inside, j):
-                    own = i.unseen(inside)  # or the compiler does this for every vector
+                    own = i.opaque(inside)  # else the compiler hoists this for every vector
                     for e in range(WIDTH):
                         more[0] = some[e]
                         if not own & (1 << (j * WIDTH + e)):
@@ -125,9 +135,9 @@ def row_passes(
         sums[0] = sums[1] = FLOAT(0)
         for j in range(VECTORS):
             v = lane + j * LANES
-            if valid and (not CENTRED or j < CERTAIN_VECTORS or v < vectors):  # a zero's square is zero
+            if valid and (not CENTRED or j < UNPREDICATED_VECTORS or v < vectors):  # a zero's square is zero
                 if CENTRED and is_cut(inside, j):
-                    own = i.unseen(inside)  # or the compiler does this for every vector
+                    own = i.opaque(inside)  # else the compiler hoists this for every vector
                     for e in range(WIDTH):
                         if own & (1 << (j * WIDTH + e)):
                             off = x[j * WIDTH + e] - mean
@@ -143,7 +153,7 @@ def row_passes(
         scale = cuda.local.array(WIDTH, FLOAT)
         for j in range(VECTORS):
             v = lane + j * LANES
-            if j < CERTAIN_VECTORS or v < vectors:
+            if j < UNPREDICATED_VECTORS or v < vectors:
                 load_vector(scale, scale_from, first_column, v)
                 for e in range(WIDTH):
                     n = j * WIDTH + e
@@ -154,7 +164,7 @@ def row_passes(
         bias = cuda.local.array(WIDTH, FLOAT)
         for j in range(VECTORS):
             v = lane + j * LANES
-            if j < CERTAIN_VECTORS or v < vectors:
+            if j < UNPREDICATED_VECTORS or v < vectors:
                 load_vector(bias, bias_from, first_column, v)
                 for e in range(WIDTH):
                     x[j * WIDTH + e] += bias[e]
@@ -168,14 +178,14 @@ def row_passes(
         shared = i.shared_memory()
         y, scale, bias = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         if IN_MEMORY:
-            # all loads before the first store, which none of them may pass; and each used at once, in place: with a
-            # row's scales and biases in registers beside its values, half the configs of such blocks spill
+            # all loads before the first store: loads are not moved across a store. Each is used at once, in place: with
+            # a row's scales and biases in registers beside its values, half of these configs spill
             multiply(x, mean, r, scale_from, first_column, lane, vectors)
             if BIASED:
                 add(x, bias_from, first_column, lane, vectors)
         for j in range(VECTORS):
             v = lane + j * LANES
-            if valid and (j < CERTAIN_VECTORS or v < vectors):
+            if valid and (j < UNPREDICATED_VECTORS or v < vectors):
                 if SHARED:
                     load_shared_parameter(scale, shared + SCALE_AT, v)
                     if BIASED:
@@ -194,7 +204,7 @@ def row_passes(
                         if BIASED:
                             y[e] = y[e] + (biases[n] if IN_REGISTERS else bias[e])
                 if is_cut(inside, j):
-                    own = i.unseen(inside)
+                    own = i.opaque(inside)
                     for e in range(WIDTH):
                         if own & (1 << (j * WIDTH + e)):
                             scale[0] = y[e]

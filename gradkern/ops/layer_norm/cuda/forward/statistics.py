@@ -1,10 +1,10 @@
 """A row's mean and the sum of its squared deviations, over all of its threads: of a warp, of a group of warps, of a
 cluster's blocks.
 
-Each warp finds its own mean first, and then its deviations from it: a warp's squares have no digits to lose. Warps
-exchange these pairs, a sum and a sum of squares, once; what a share of n elements adds to the row's squares about the
-row's mean is its own and (sum - n mean)^2 / n. (Chan, Golub, LeVeque: Algorithms for computing the sample variance,
-1983, formula 1.5b.) Without a mean the squares are those of the elements, and are added up.
+Each warp computes its own mean first, and then deviations from it, so that no digits cancel. Warps exchange these
+pairs, a sum and a sum of squares, once. A part of n elements adds its own squares and (sum - n mean)^2 / n to the row's
+squares about the row's mean. (Chan, Golub, LeVeque: Algorithms for computing the sample variance, 1983, formula 1.5b.)
+Without a mean the squares are those of the elements.
 """
 
 from __future__ import annotations
@@ -27,18 +27,23 @@ def row_statistics(config: NormForwardConfig) -> tuple[Callable[..., Any], ...]:
 
     over_lanes(value)       the sum of a value over a row's threads in one warp
     share(slot, columns, slice_columns, shift)
-                            of how many elements the pair in this place of an exchange is; shift: by how many a config
-                            by units begins before the row
+                            the number of elements of the pair in this slot of an exchange; shift: of aligned vectors,
+                            elements between the first vector's begin and the row's
     merge(pair, at, n, over_n, over_columns, warp_lane)
-                            the row's pair, from those at this address of shared memory, of which this lane takes every
-                            32nd; n, over_n: of how many elements each is, and 1 / n or 0; over_columns: 1 / columns of
-                            the row (of two launches: the slice)
+                            the row's pair, from those at this address of shared memory; this lane takes every 32nd of
+                            them; n, over_n: the number of elements of each, and 1 / n or 0; over_columns: 1 / columns
+                            of the row (with two launches: of the block)
     from_memory(pair, row_sums, row, over_columns, warp_lane, columns, slice_columns)
-                            the row's pair, from those that the launch before has left of every slice
+                            the row's pair, from those that the previous launch wrote for every block of a row
     """
     WIDTH, LANES, VECTORS = config.width, config.lanes, config.vectors
-    CERTAIN_VECTORS = config.certain_vectors
-    SLICES, WARPS, SLOTS, PAIR = config.slices, config.group_threads // 32, config.exchange_slots, 2 * config.itemsize
+    UNPREDICATED_VECTORS = config.unpredicated_vectors
+    BLOCKS_PER_ROW, WARPS, SLOTS, PAIR = (
+        config.blocks_per_row,
+        config.group_threads // 32,
+        config.exchange_slots,
+        2 * config.itemsize,
+    )
     CENTRED, CLUSTER, DOUBLE = config.centred, config.cluster, config.compute == "float64"
     FLOAT = float64 if DOUBLE else float32
     load_shared, load_global = i.loader("shared", config.compute, 2), i.loader("global", config.compute, 2)
@@ -64,13 +69,13 @@ def row_statistics(config: NormForwardConfig) -> tuple[Callable[..., Any], ...]:
             slice_ = int32(slot // WARPS)
             warp = int32(slot - slice_ * WARPS)
             own = int32(min(int32(slice_columns), int32(own - slice_ * int32(slice_columns))))
-        elements = int32(32 * WIDTH * CERTAIN_VECTORS)
+        elements = int32(32 * WIDTH * UNPREDICATED_VECTORS)
         if warp == 0 and slice_ == 0:  # the shift is less than a vector
             elements = int32(elements - shift)
-        for j in range(CERTAIN_VECTORS, VECTORS):
+        for j in range(UNPREDICATED_VECTORS, VECTORS):
             first = int32((warp * 32 + j * LANES) * WIDTH)
             elements = int32(elements + min(max(int32(own - first), int32(0)), int32(32 * WIDTH)))
-        return elements if warp < WARPS and slice_ < SLICES else int32(0)
+        return elements if warp < WARPS and slice_ < BLOCKS_PER_ROW else int32(0)
 
     @device_function
     def squares_about(mean: Any, pair: Any, n: Any, over_n: Any) -> Any:
@@ -109,15 +114,15 @@ def row_statistics(config: NormForwardConfig) -> tuple[Callable[..., Any], ...]:
         pair: Any, row_sums: int, row: int, over_columns: Any, warp_lane: int, columns: int, slice_columns: int
     ) -> None:
         more = cuda.local.array(2, FLOAT)
-        first = row_sums + int64(row) * (SLICES * PAIR)
+        first = row_sums + int64(row) * (BLOCKS_PER_ROW * PAIR)
         total, squares = FLOAT(0), FLOAT(0)
         if CENTRED:
-            for other in range(warp_lane, SLICES, 32):
+            for other in range(warp_lane, BLOCKS_PER_ROW, 32):
                 load_global(more, first + other * PAIR)
                 total += more[0]
             total = butterfly(total, 32)
         mean = total * over_columns
-        for other in range(warp_lane, SLICES, 32):
+        for other in range(warp_lane, BLOCKS_PER_ROW, 32):
             load_global(more, first + other * PAIR)
             if CENTRED:
                 n = FLOAT(min(slice_columns, columns - int64(other) * slice_columns))

@@ -1,7 +1,7 @@
-"""Which threads own which columns: the numbers of a NormForwardConfig, from the shape, the types and the device.
+"""Chooses a NormForwardConfig for a shape, types and a device: how columns are assigned to threads.
 
-Every way to give a row's columns to threads is weighed by a model of what it takes (`times`): blocks that stay, with a
-ring that the memory fills ahead, and blocks that end with their first rows (`once_tiling`).
+A cost model (`times`) compares all assignments, of persistent blocks with a ring of prefetched rows, and of
+non-persistent blocks that end after their first rows (`non_persistent_tiling`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gradkern.cuda.device_code.columns import up
+from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
-from gradkern.ops.layer_norm.cuda.forward.once_tiling import choose_once, lanes_for
-from gradkern.ops.layer_norm.cuda.forward.times import CUT, is_small, staying_loss, staying_time
+from gradkern.ops.layer_norm.cuda.forward.non_persistent_tiling import choose_non_persistent, lanes_for
+from gradkern.ops.layer_norm.cuda.forward.times import CUT, is_small, persistent_loss, persistent_time
 from gradkern.ops.layer_norm.cuda.row_tiling import LEAST_SLICE, begins_within_lines, clusters
 
 __all__ = ["choose"]
@@ -20,11 +20,11 @@ __all__ = ["choose"]
 _REGISTERS = 65536  # of a multiprocessor
 _MOST_LANES = 512
 _THREADS = (384, 512, 768)  # of a multiprocessor, about
-_SMALL = 128 * 1024  # bytes of shared memory; of such devices assemblers take a few registers more
-_IN_FLIGHT, _MOST_IN_FLIGHT = 110 * 1024, 170 * 1024  # bytes of rows on their way to a multiprocessor
+_SMALL = 128 * 1024  # bytes of shared memory; the assembler needs a few registers more for such devices
+_IN_FLIGHT, _MOST_IN_FLIGHT = 110 * 1024, 170 * 1024  # bytes of rows in flight on a multiprocessor
 _MOST_STAGES = 6
 _VALUES = {2: (8, 9, 12, 16, 24, 32), 4: (4, 8, 12, 16, 24, 32), 8: (4, 6, 8, 12, 16)}  # a thread, by the widest type
-_MOST_IDLE = 1.85  # columns that threads have room for, over those of a row: of more, only if nothing else is left
+_MOST_IDLE = 1.85  # columns that threads have room for over columns of a row: more only if nothing else fits
 
 
 def choose(
@@ -33,51 +33,54 @@ def choose(
     rows: int,
     processors: int,
     shared_bytes: int,
-    units: NormForwardConfig | None = None,
-    most_slices: int = 16,
+    aligned_config: NormForwardConfig | None = None,
+    most_blocks_per_row: int = 16,
 ) -> NormForwardConfig:
-    """`config` with its threads, slices and stages filled in; width, types and source are given. units: the same by
-    units of memory, where rows may go so; most_slices: of a row that a block ends with.
+    """`config` with its threads, blocks per row and stages; width, types and source are given.
+
+    aligned_config: the same with aligned vectors, where these are possible; most_blocks_per_row: of non-persistent
+    blocks.
     """
     more_registers = 4 * config.itemsize * (1 + config.centred) if shared_bytes < _SMALL else 0
-    once = choose_once(config, columns, rows, processors, most_slices, more_registers)
-    staying = _staying([*_widths(config), *(_units(units) if units else ())], columns, rows, processors, shared_bytes)
-    if once is None:
-        return staying
-    time, ending = once
-    # blocks of small arrays that have no next row need no ring
-    alone = is_small(config, columns, rows, processors) and rows <= 2 * processors and staying.slices == 1
-    return ending if alone or time < staying_time(staying, columns, rows, processors) else staying
+    timed = choose_non_persistent(config, columns, rows, processors, most_blocks_per_row, more_registers)
+    widths = [*_widths(config), *(_aligned_widths(aligned_config) if aligned_config else ())]
+    persistent = _persistent(widths, columns, rows, processors, shared_bytes)
+    if timed is None:
+        return persistent
+    time, non_persistent = timed
+    # blocks of small arrays with a single row need no ring
+    alone = is_small(config, columns, rows, processors) and rows <= 2 * processors and persistent.blocks_per_row == 1
+    return non_persistent if alone or time < persistent_time(persistent, columns, rows, processors) else persistent
 
 
 def _widths(config: NormForwardConfig) -> Iterator[NormForwardConfig]:
-    """Vectors as wide as alignment allows, and half as wide, which may waste fewer lanes."""
+    """Vectors as wide as alignment allows, and half as wide: these may leave fewer lanes idle."""
     yield config
-    if config.width * config.widest == 16 and config.width > 1 and not config.by_units:
+    if config.width * config.widest == 16 and config.width > 1 and not config.aligned_vectors:
         yield replace(config, width=config.width // 2, scale_width=min(config.scale_width, config.width // 2))
 
 
-def _units(units: NormForwardConfig) -> Iterator[NormForwardConfig]:
-    """Units of 16 bytes, of 8 and of 4: of smaller ones fewer rows have shifts of their own."""
-    width = units.width
-    while width > 1 and width * units.data_itemsize >= 4:
-        yield replace(units, width=width, aligned=width * units.data_itemsize == 16)
+def _aligned_widths(aligned_config: NormForwardConfig) -> Iterator[NormForwardConfig]:
+    """Vectors of 16, 8 and 4 bytes: smaller ones have fewer distinct shifts."""
+    width = aligned_config.width
+    while width > 1 and width * aligned_config.data_itemsize >= 4:
+        yield replace(aligned_config, width=width, aligned=width * aligned_config.data_itemsize == 16)
         width //= 2
 
 
-def _staying(
+def _persistent(
     configs: list[NormForwardConfig], columns: int, rows: int, processors: int, shared_bytes: int
 ) -> NormForwardConfig:
-    """Blocks that stay, and take rows in turn."""
+    """The best config of persistent blocks."""
     every = [each for config in configs for each in _candidates(config, columns, rows, processors, shared_bytes)]
-    full = [each for each in every if each.slices * each.most_columns <= _MOST_IDLE * columns]
+    full = [each for each in every if each.blocks_per_row * each.most_columns <= _MOST_IDLE * columns]
     if every:
-        return min(full or every, key=lambda each: staying_loss(each, columns, rows, processors))
-    config = configs[0]  # any number of columns: two launches, slices in separate blocks
+        return min(full or every, key=lambda each: persistent_loss(each, columns, rows, processors))
+    config = configs[0]  # any number of columns: two launches, and blocks of a row are independent
     most = max(1, 16 // (config.itemsize // 4) // config.width)
-    slices = -(-columns // (256 * most * config.width))
-    config = replace(config, slices=slices, lanes=256, vectors=most, parameters="shared", phase="apply")
-    several = [_with_stages(replace(config, warp_groups=groups), columns, shared_bytes) for groups in (2, 1)]
+    blocks_per_row = -(-columns // (256 * most * config.width))
+    config = replace(config, blocks_per_row=blocks_per_row, lanes=256, vectors=most, parameters="shared", phase="apply")
+    several = [_with_stages(replace(config, groups_per_block=groups), columns, shared_bytes) for groups in (2, 1)]
     fits = [each for each in several if each.shared_bytes <= shared_bytes and each.threads * config.itemsize <= 2048]
     return (fits or several[-1:])[0]
 
@@ -85,30 +88,36 @@ def _staying(
 def _candidates(
     config: NormForwardConfig, columns: int, rows: int, processors: int, shared_bytes: int
 ) -> Iterator[NormForwardConfig]:
-    """Every way to give the columns to threads for which there are registers and shared memory."""
+    """The assignments of columns to threads that fit registers and shared memory."""
     widest = config.widest
-    for slices in CUT if config.source == "bulk" else (1,):
-        slice_columns = replace(config, slices=slices).slice_columns(columns)
-        if slice_columns * (slices - 1) >= columns or (slices > 1 and slice_columns * widest < LEAST_SLICE):
+    for blocks_per_row in CUT if config.source == "bulk" else (1,):
+        slice_columns = replace(config, blocks_per_row=blocks_per_row).slice_columns(columns)
+        if slice_columns * (blocks_per_row - 1) >= columns or (
+            blocks_per_row > 1 and slice_columns * widest < LEAST_SLICE
+        ):
             continue
         for values in _VALUES[widest]:
-            lanes = up(-(-slice_columns // values), 32) if config.by_units else lanes_for(slice_columns, values)
+            lanes = (
+                round_up(-(-slice_columns // values), 32)
+                if config.aligned_vectors
+                else lanes_for(slice_columns, values)
+            )
             if lanes > _MOST_LANES or values % config.width:
                 continue
-            chosen = replace(config, slices=slices, lanes=lanes, vectors=values // config.width)
+            chosen = replace(config, blocks_per_row=blocks_per_row, lanes=lanes, vectors=values // config.width)
             if clusters(chosen, columns, processors):
                 yield from _with_groups(chosen, columns, rows <= 2 * processors, shared_bytes)
 
 
 def _with_groups(config: NormForwardConfig, columns: int, few: bool, shared_bytes: int) -> Iterator[NormForwardConfig]:
-    """Blocks of one or several such groups, with scale and bias in registers if these suffice."""
+    """Blocks of one or several groups, with scale and bias in registers if these suffice."""
     computes_much = config.centred and config.widest == 2
     for groups in {max(1, threads // config.group_threads) for threads in _THREADS[computes_much:]}:
-        if (few and groups > 4) or (groups > 15 and config.lanes > 32):  # of named barriers a block has 15
+        if (few and groups > 4) or (groups > 15 and config.lanes > 32):  # a block has 15 named barriers
             continue
         for parameters in ("registers", "shared"):
-            chosen = replace(config, warp_groups=groups, parameters=parameters)
-            if _registers(chosen, shared_bytes) <= min(255, _REGISTERS // up(chosen.threads, 128)):
+            chosen = replace(config, groups_per_block=groups, parameters=parameters)
+            if _registers(chosen, shared_bytes) <= min(255, _REGISTERS // round_up(chosen.threads, 128)):
                 made = _with_stages(chosen, columns, shared_bytes)
                 if made.shared_bytes <= shared_bytes:
                     yield made
@@ -116,13 +125,13 @@ def _with_groups(config: NormForwardConfig, columns: int, few: bool, shared_byte
 
 
 def _with_stages(config: NormForwardConfig, columns: int, shared_bytes: int) -> NormForwardConfig:
-    config = replace(config, by_lines=begins_within_lines(config, columns))
-    size = config.warp_groups * sum(config.filled)
+    config = replace(config, line_aligned_stages=begins_within_lines(config, columns))
+    size = config.groups_per_block * sum(config.filled)
     config = replace(
         config,
         stages=max(min(3, _MOST_IN_FLIGHT // size), min(_MOST_STAGES, _IN_FLIGHT // size), 2),
-        packed=config.packed or config.group_rows == 1,  # which nobody asks about a single row
-        certain_vectors=config.fewest_vectors(columns),
+        packed=config.packed or config.group_rows == 1,  # irrelevant for a single row
+        unpredicated_vectors=config.fewest_vectors(columns),
     )
     while config.shared_bytes > shared_bytes and config.stages > 2:
         config = replace(config, stages=config.stages - 1)
@@ -130,10 +139,10 @@ def _with_stages(config: NormForwardConfig, columns: int, shared_bytes: int) -> 
 
 
 def _registers(config: NormForwardConfig, shared_bytes: int) -> int:
-    """What a thread needs: a row's values, its parameters, and the rest."""
+    """Registers of a thread: a row's values, its parameters, and others."""
     each = 1 + config.shifted + (1 + config.biased if config.parameters == "registers" else 0)
     rest = 24 + 8 * config.itemsize
-    if config.by_units:  # with masks
+    if config.aligned_vectors:  # with masks
         rest = 76 if config.per_thread < 24 else 92 if config.per_thread < 32 else 116
         rest += (24 + 16 * config.skips) * config.centred if config.per_thread >= 24 else 0
     rest += 48 if config.vectors > 24 else 0

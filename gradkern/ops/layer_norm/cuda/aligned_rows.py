@@ -1,4 +1,6 @@
-"""Where rows by units lie (see RowConfig): a block takes rows of one shift, and its threads have fixed columns."""
+"""The place of rows with aligned vectors (see RowConfig): a block takes rows of one shift, its threads have fixed
+columns.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,17 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
-__all__ = ["row_units"]
+__all__ = ["aligned_rows"]
 
 
-def row_units(config: RowConfig) -> tuple[Callable[..., Any], Callable[..., int]]:
+def aligned_rows(config: RowConfig) -> tuple[Callable[..., Any], Callable[..., int]]:
     """Two device functions:
 
     place_of(block, first_column, slice_columns, columns)
-        a block's place in its tuple, how many they are; with which column of the row its first vector begins, and how
-        many columns there are from there, of this slice
+        the block's place in its tuple, the size of the tuple, the column of the row where the block's first vector
+        begins, and the number of its columns from there
     elements_inside(lane, start, end)
-        a bit for each of the thread's elements: it is one of those from `start` to `end` of the slice
+        a bit for each of the thread's elements: set if it is between `start` and `end` of the block's columns
     """
     WIDTH, LANES, VECTORS = config.width, config.lanes, config.vectors
     ROW = int64 if config.long_rows else int32
@@ -40,6 +42,6 @@ def row_units(config: RowConfig) -> tuple[Callable[..., Any], Callable[..., int]
             first = int32((lane + j * LANES) * WIDTH)
             before, until = min(max(start - first, 0), WIDTH), min(max(end - first, 0), WIDTH)
             inside |= int32(((1 << until) - 1) & -(1 << before)) << (j * WIDTH)
-        return i.unseen(int32(inside))  # or the compiler keeps what it comes from
+        return i.opaque(int32(inside))  # else the compiler keeps the values it was computed from in registers
 
     return place_of, elements_inside
