@@ -74,7 +74,7 @@ class RowsConfig:
         if not self.inner:
             return of_clusters or (self.slots > 1) * self.slots * 2 * ITEMSIZE[types.compute]
         values = (2 if types.pairs else 1) * self.slots * self.lanes * self.width
-        return of_clusters + (self.slots > 1) * up(values * ITEMSIZE[types.compute], 16)
+        return of_clusters + (self.slots > 1) * round_up(values * ITEMSIZE[types.compute], 16)
 
     def partial_at(self, types: RowsTypes, number: int) -> int:
         """Where those of a reduction begin, behind the barriers of clusters."""
