@@ -6,6 +6,7 @@ python sync_batch_norm_steps.py SIZE FOLDER [cuda]: each of SIZE processes leave
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -225,6 +226,18 @@ def kernels_after_tune(device: str) -> list[str]:
     return [plan.kernel]
 
 
+class Found(dict[str, Any]):
+    """What a process has found, which says on standard error when it found it: where it hangs, one sees behind what."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self._rank, self._start = rank, time.monotonic()
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        print(f"process {self._rank}: {name}, {time.monotonic() - self._start:.1f} s", file=sys.stderr, flush=True)
+        super().__setitem__(name, value)
+
+
 def main(rank: int, size: int, folder: Path, device: str = "cpu") -> None:
     torch.set_num_threads(1)
     more: Any = {"device_id": torch.device(device, rank)} if device == "cuda" else {}
@@ -233,7 +246,7 @@ def main(rank: int, size: int, folder: Path, device: str = "cpu") -> None:
     backend = "nccl" if device == "cuda" else "gloo"
     dist.init_process_group(backend, init_method=f"file://{folder}/meeting", rank=rank, world_size=size, **more)
     groups = {n: dist.new_group(list(range(n))) for n in range(1, size + 1)}
-    found: dict[str, Any] = {}
+    found = Found(rank)
     for name, case in CASES.items():
         if len(case.parts) <= size:
             found[name] = of_case(case, groups, rank, device)
@@ -254,7 +267,7 @@ def main(rank: int, size: int, folder: Path, device: str = "cpu") -> None:
         for name, options in WITHOUT_WAITING.items():
             found[name] = without_waiting(options)
         found["kernels"] = kernels_after_tune(device)
-    torch.save(found, folder / f"{rank}.pt")
+    torch.save(dict(found), folder / f"{rank}.pt")
     dist.destroy_process_group()
 
 
