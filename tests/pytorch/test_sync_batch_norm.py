@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import re
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import processes, sync_batch_norm_steps
+from helpers.models import torchvision
 from helpers.sync_batch_norm_steps import CASES, STEPS, SYMMETRIC, WAYS, WITHOUT_WAITING, Case, images, loss, model
 from helpers.tolerance import assert_close
 from torch import nn
@@ -215,6 +218,111 @@ def test_accelerate_takes_pytorch_s_and_gives_it_back() -> None:
     assert type(made[0]) is SyncBatchNorm
     done.undo()
     assert type(made[0]) is nn.SyncBatchNorm
+
+
+class NormRelu(nn.BatchNorm2d):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
+        return super().forward(input).relu()
+
+
+class Scaled(NormRelu):
+    def forward(self, input: torch.Tensor, scale: float = 1.0) -> torch.Tensor:  # noqa: A002
+        return scale * super().forward(input)
+
+    def extra_repr(self) -> str:
+        return f"scaled, {super().extra_repr()}"
+
+
+class Copied(nn.BatchNorm2d):
+    """Calls the function, as timm's does: nothing tells where it would be synchronised."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
+        return torch.nn.functional.batch_norm(input, None, None, self.weight, self.bias, True).relu()
+
+
+class ByName(nn.BatchNorm2d):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
+        return nn.BatchNorm2d.forward(self, input).relu()
+
+
+SUBCLASSES: dict[str, Any] = {
+    "NormRelu": NormRelu,
+    "Scaled": Scaled,
+    "gradkern's": gradkern.torch.BatchNorm2d,
+    "gradkern's with an activation": lambda n: gradkern.torch.BatchNorm2d(n, activation="silu"),
+    "without an own forward": type("Other", (nn.BatchNorm2d,), {"__module__": __name__}),
+}
+
+
+@pytest.mark.parametrize("name", SUBCLASSES)
+def test_a_subclass_keeps_its_forward_around_the_synchronised_norm(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, seen = nn.Sequential(SUBCLASSES[name](3), nn.Sequential(SUBCLASSES[name](3))), []
+    model = copy.deepcopy(before)
+    model[0].register_forward_hook(lambda _, __, y: seen.append(y))
+    assert SyncBatchNorm.convert_sync_batchnorm(model, "a group") is model
+    norms = [each for each in model.modules() if isinstance(each, SyncBatchNorm)]
+    assert [each.process_group for each in norms] == ["a group"] * 2
+    if name != "without an own forward":  # whose class is in no module
+        assert isinstance(pickle.loads(pickle.dumps(norms[1])), type(norms[1]))
+    x = torch.randn(4, 3, 5, 5)
+    torch.testing.assert_close(model(x), before(x))
+    torch.testing.assert_close(model.state_dict(), before.state_dict())
+    torch.testing.assert_close(model.eval()(x), before.eval()(x))
+    own, calls = SyncBatchNorm.forward, []
+    monkeypatch.setattr(SyncBatchNorm, "forward", lambda self, x: (calls.append(self), own(self, x))[1])
+    model.train()(x)
+    assert calls == norms
+    assert len(seen) > 0
+    assert SyncBatchNorm.convert_sync_batchnorm(model, "another") is model
+    assert [each.process_group for each in norms] == ["another"] * 2
+
+
+@pytest.mark.parametrize("kind", [Copied, ByName])
+def test_a_norm_whose_class_is_not_known_is_refused_and_nothing_converted(kind: Any) -> None:
+    model = nn.Sequential(nn.BatchNorm2d(3), kind(3))
+    text = rf"^SyncBatchNorm: 1 is a {kind.__name__}, and {kind.__name__}.forward does not call super\(\).forward"
+    with pytest.raises(gradkern.ArgumentError, match=text):
+        SyncBatchNorm.convert_sync_batchnorm(model)
+    assert [type(each) for each in model] == [nn.BatchNorm2d, kind]
+    model = nn.Sequential(nn.BatchNorm2d(3))
+    model[0].forward = model[0].forward
+    with pytest.raises(gradkern.ArgumentError, match="a forward of its own has been put into 0"):
+        SyncBatchNorm.convert_sync_batchnorm(model)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
+def test_a_lazy_norm_has_the_channels_of_its_first_input(rank: int) -> None:
+    lazy = getattr(nn, f"LazyBatchNorm{rank}d")(momentum=0.3)
+    x = torch.randn(4, 3, *[2] * rank)
+    plain = getattr(nn, f"BatchNorm{rank}d")(3, momentum=0.3)
+    model: Any = SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(lazy), "a group")
+    torch.testing.assert_close(model(x), plain(x))
+    assert type(model[0]) is SyncBatchNorm
+    assert (model[0].num_features, model[0].process_group) == (3, "a group")
+    torch.testing.assert_close(model[0].state_dict(), plain.state_dict())
+    late = SyncBatchNorm.convert_sync_batchnorm(getattr(nn, f"LazyBatchNorm{rank}d")(affine=False))
+    assert late(x).shape == x.shape
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("accelerated", [False, True])
+def test_timm_s_norms_keep_their_activation(accelerated: bool) -> None:
+    torchvision()
+    layers: Any = import_module("timm.layers")
+    norms = [layers.BatchNormAct2d(3), layers.BatchNormAct2d(3, act_layer=nn.SiLU, drop_layer=nn.Identity)]
+    before = nn.Sequential(*norms, layers.BatchNormAct2d(3, apply_act=False))
+    after = copy.deepcopy(before)
+    if accelerated:
+        assert len(gradkern.torch.accelerate(after).replaced) == 2
+    SyncBatchNorm.convert_sync_batchnorm(after)
+    assert all(isinstance(each, SyncBatchNorm) for each in after)
+    after = pickle.loads(pickle.dumps(after))
+    x = torch.randn(4, 3, 5, 5)
+    torch.testing.assert_close(after(x), before(x))
+    torch.testing.assert_close(after.eval()(x), before.eval()(x))
+    again: Any = SyncBatchNorm.convert_sync_batchnorm(layers.convert_sync_batchnorm(before))
+    assert [type(each) for each in again] == [type(each) for each in after]
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 0)])

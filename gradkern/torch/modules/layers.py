@@ -13,6 +13,7 @@ from gradkern.torch.functional.arguments import require_least
 from gradkern.torch.functional.convolutions import batch_norm, conv1d, conv2d, conv3d
 from gradkern.torch.functional.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
 from gradkern.torch.functional.norm_activation import ACTIVATIONS, batch_norm_act, require_activation
+from gradkern.torch.sync_batch_norm.module import SyncBatchNorm
 from gradkern.torch.tracers import Scriptable, as_pytorchs, traced
 
 __all__ = [
@@ -187,6 +188,9 @@ class _BatchNorm(Scriptable):
                       not a module of its own beside it, because there is nothing else that a state_dict would hold:
                       a model's parameters and buffers keep their names when the activation moves in here.
     activation_alpha  leaky_relu's slope below 0
+
+    Convert them by gradkern.torch.SyncBatchNorm.convert_sync_batchnorm: nn.SyncBatchNorm's leaves the activation out,
+    and whatever else a subclass adds.
     """
 
     activation: str = "none"
@@ -202,7 +206,8 @@ class _BatchNorm(Scriptable):
         if not isinstance(input, Tensor):
             return traced(self, input, residual)
         joined = self.activation != "none" or residual is not None
-        if not self.training or not self.affine or (joined and self.momentum is None):
+        sync = issubclass(type(self), SyncBatchNorm)  # what a conversion makes of one
+        if sync or not self.training or not self.affine or (joined and self.momentum is None):
             t = super().forward(input)  # pyright: ignore[reportAttributeAccessIssue]
             return ACTIVATIONS[self.activation](t if residual is None else t + residual, self.activation_alpha)
         return train_batch_norm(self, input, self.activation, self.activation_alpha, residual)

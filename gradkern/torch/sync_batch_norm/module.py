@@ -13,6 +13,7 @@ Source: torch.nn.SyncBatchNorm.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -22,11 +23,12 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import ArgumentError, ShapeError
 from gradkern.torch.constants import filled
+from gradkern.torch.derived import Derived, derived
 from gradkern.torch.direct import Direct
 from gradkern.torch.sync_batch_norm import steps
 from gradkern.torch.sync_batch_norm.exchange import added, gathered, reads_by_nvlink
 from gradkern.torch.sync_batch_norm.steps import Ways
-from gradkern.torch.tracers import traced
+from gradkern.torch.tracers import class_but_for_gradkern, traced
 
 __all__ = ["SyncBatchNorm"]
 
@@ -107,16 +109,70 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
     def convert_sync_batchnorm(
         cls, module: nn.Module, process_group: Any = None, *, symmetric_memory: bool | None = None
     ) -> nn.Module:
-        """Every batch norm in the module as one of these, with its parameters and buffers; the module itself if it is
-        one. As nn.SyncBatchNorm's.
+        """Make every batch norm in the module one of these, in place, with its parameters, buffers and hooks. Returns
+        the module.
+
+        A class of which they are subclasses stays theirs: its forward pass is called, and has the synchronised norm
+        where it calls super().forward(...). timm's BatchNormAct2d keeps its activation, a LazyBatchNorm2d is lazy.
+
+        Raises ArgumentError, and changes nothing, for a batch norm whose forward pass does not call its base class's.
         """
-        symmetric_memory = _flag(symmetric_memory)  # before anything is changed
-        converted = nn.SyncBatchNorm.convert_sync_batchnorm(module, process_group)
-        found: list[Any] = [each for each in converted.modules() if type(each) is nn.SyncBatchNorm]
-        for each in found:
-            each.__class__ = cls
+        symmetric_memory = _flag(symmetric_memory)
+        norms = [each for each in module.named_modules() if isinstance(each[1], nn.modules.batchnorm._BatchNorm)]
+        kinds = [_synchronised(cls, each, name) for name, each in norms]
+        for (_, norm), kind in zip(norms, kinds, strict=True):
+            each: Any = norm
+            each.__class__ = kind
+            each.process_group = process_group
             each.symmetric_memory = symmetric_memory
-        return converted
+        return module
+
+
+class _LazySyncBatchNorm(nn.modules.batchnorm._LazyNormBase, SyncBatchNorm):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """One whose number of channels the first input tells."""
+
+    cls_to_become = SyncBatchNorm  # pyright: ignore[reportAssignmentType]
+
+
+class _SyncBatchNormAct(SyncBatchNorm):
+    """timm's BatchNormAct2d, whose children are called behind the norm."""
+
+    def forward(self: Any, input: Tensor) -> Tensor:  # noqa: A002
+        return self.act(self.drop(super().forward(input)))
+
+
+_PYTORCHS = frozenset({nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm})
+_LAZY = frozenset({nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d})
+
+
+def _synchronised(cls: type[SyncBatchNorm], norm: nn.Module, name: str) -> type:
+    """The class with which a batch norm is one over all processes."""
+    kind = type(norm)
+    if "forward" in vars(norm):
+        raise ArgumentError(f"SyncBatchNorm: a forward of its own has been put into {name or 'the module'}")
+    if kind in _PYTORCHS:
+        return cls
+    if kind in _LAZY:
+        return _LazySyncBatchNorm
+    known = class_but_for_gradkern(norm)
+    if known.__module__.startswith("timm.") and known.__name__ in ("BatchNormAct2d", "SyncBatchNormAct"):
+        return _SyncBatchNormAct
+    if issubclass(kind, SyncBatchNorm | nn.SyncBatchNorm):  # which are synchronised as they are
+        return kind
+    for each in kind.__mro__[: kind.__mro__.index(nn.modules.batchnorm._BatchNorm)]:
+        if "forward" in vars(each) and not _calls_base(vars(each)["forward"]):
+            raise ArgumentError(
+                f"SyncBatchNorm: {name or 'the module'} is a {kind.__name__}, and {each.__name__}.forward does not "
+                "call super().forward(...), which would be the synchronised one"
+            )
+    return derived(f"Sync{kind.__name__}", Derived, kind, cls)
+
+
+def _calls_base(forward: Any) -> bool:
+    """Whether a method calls super().forward and no other batch norm, by the names in its code."""
+    code = getattr(inspect.unwrap(forward), "__code__", None)
+    names = () if code is None else code.co_names
+    return "super" in names and "forward" in names and "batch_norm" not in names
 
 
 def _refused(shape: tuple[int, ...], channels: int) -> str:
