@@ -36,9 +36,9 @@ def attribute_values(operator: Operator, given: Mapping[str, Any], overridden: C
 def _value(name: str, attribute: Attribute, value: Any) -> Any:
     match attribute.type:
         case "int":
-            return _allowed(name, attribute, bounded(name, attribute, _integer(name, value, "an int")))
+            return _allowed(name, attribute, bounded(f"attribute {name}", attribute, _integer(name, value, "an int")))
         case "float":
-            return bounded(name, attribute, _real(name, value, "a float"))
+            return bounded(f"attribute {name}", attribute, _real(name, value, "a float"))
         case "ints" | "floats":
             if isinstance(value, np.ndarray):
                 value = value.tolist()
@@ -48,7 +48,7 @@ def _value(name: str, attribute: Attribute, value: Any) -> Any:
                     f"attribute {name} is {shown(value)}; expected {expected}{_number(attribute)}"
                 )
             values, number = cast(Sequence[Any], value), _integer if attribute.type == "ints" else _real
-            return tuple(bounded(name, attribute, number(name, each, expected)) for each in values)
+            return tuple(bounded(f"attribute {name}", attribute, number(name, each, expected)) for each in values)
         case "string":
             if not isinstance(value, str):
                 raise AttributeValueError(f"attribute {name} is {shown(value)}; expected a string")
@@ -88,16 +88,12 @@ def _real(name: str, value: Any, expected: str) -> float:
         raise AttributeValueError(f"attribute {name} is {shown(value)}; expected {expected}") from error
 
 
-def bounded(name: str, attribute: Attribute, value: Any) -> Any:
-    """The value. Raises AttributeValueError where it is outside the attribute's bounds."""
+def bounded(what: str, attribute: Attribute, value: Any) -> Any:
+    """The value. Raises AttributeValueError where it is outside the attribute's bounds; what: whose it is."""
     if attribute.minimum is not None and not value >= attribute.minimum:  # `not >=` refuses NaN too
-        raise AttributeValueError(
-            f"attribute {name} has the value {shown(value)}; the least allowed is {attribute.minimum!r}"
-        )
+        raise AttributeValueError(f"{what} has the value {shown(value)}; the least allowed is {attribute.minimum!r}")
     if attribute.below is not None and not value < attribute.below:
-        raise AttributeValueError(
-            f"attribute {name} has the value {shown(value)}; expected less than {attribute.below!r}"
-        )
+        raise AttributeValueError(f"{what} has the value {shown(value)}; expected less than {attribute.below!r}")
     return value
 
 

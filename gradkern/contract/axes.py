@@ -23,8 +23,8 @@ def match(
 ) -> dict[str, Any]:
     """The size of every axis, and the tuple of sizes of every group, that the inputs agree on, and those that follow.
 
-    attributes have the values of inputs that are lists, too. out has the shapes of `out` arrays: they tell the axes
-    that an attribute would tell.
+    attributes have the values of inputs that are lists, too. out has the shapes of `out` arrays: they give the axes
+    that an attribute would give.
 
     Raises ShapeError with both arrays and the axis where they disagree.
     """
@@ -48,7 +48,7 @@ def match(
 
 
 def _lengths(operator: Operator, tensors: Mapping[str, Tensor], attributes: Mapping[str, Any]) -> dict[str, int]:
-    """How many dimensions the groups have of which an attribute tells."""
+    """How many dimensions the groups have whose number an attribute gives."""
     lengths: dict[str, int] = {}
     for name, axis in operator.axes.items():
         if axis.begins_at is not None:
@@ -84,18 +84,18 @@ class _Axes:
     def take(self, each: Input, shape: tuple[int, ...]) -> None:
         """Match one input: to its usual shape, or to another that the contract takes."""
         reasons: list[str] = []
-        come = f"input {each.name} {'has shape' if each.gives is None else 'is'} {shape}"
+        came = f"input {each.name} {'has shape' if each.gives is None else 'is'} {shape}"
         for expected in (each.sizes, *each.also):
-            reason = self._try(come, expected, shape)
+            reason = self._try(came, expected, shape)
             if reason is None:
                 return
             reasons.append(reason)
         also = [self._describe(expected) for expected in each.also]
         suffix = f"; also taken: {' or '.join(also)}" if also else ""
-        raise ShapeError(f"{come}: {reasons[0]}{suffix}")
+        raise ShapeError(f"{came}: {reasons[0]}{suffix}")
 
     def learn(self, name: str, expected: Shape, shape: tuple[int, ...]) -> None:
-        """Take from an output's shape the axes that an attribute would tell, and whatever follows from these."""
+        """Take from an output's shape the axes that an attribute would give, and whatever follows from these."""
         asked = [self._axes[axis_of(token)].equals for token in expected if axis_of(token) not in self.sizes]
         if not any(each in self._attributes for each in asked):
             return
@@ -115,7 +115,7 @@ class _Axes:
                 raise ShapeError(f"{self._owner[name]}: {name} is {came}; expected {expected}, which is {axis.equals}")
 
     def _expected(self, axis: Axis) -> Any:
-        """The size that follows from others; None while they are not known, or where nothing tells it."""
+        """The size that follows from others; None while they are not known, or where nothing gives it."""
         if axis.equals is None:
             return None
         follows = expression(axis.equals)
@@ -126,7 +126,7 @@ class _Axes:
             names = (each for each in follows.names if each in self._owner)
             raise ShapeError(f"{error}{''.join(f', as {self._owner[each]}' for each in names)}") from None
 
-    def _try(self, come: str, expected: Shape, shape: tuple[int, ...]) -> str | None:
+    def _try(self, came: str, expected: Shape, shape: tuple[int, ...]) -> str | None:
         """Take the sizes of one array, or say why it does not fit and take nothing."""
         open_counts = [self._count(token) for token in expected]
         known = sum(count for count in open_counts if count is not None)
@@ -143,7 +143,7 @@ class _Axes:
                 return reason
             start += count
         for axis in found:
-            self._owner.setdefault(axis, come)
+            self._owner.setdefault(axis, came)
         self.sizes.update(found)
         return None
 

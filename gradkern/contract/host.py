@@ -83,7 +83,7 @@ def _scalar(binder: Binder, each: Input, value: Any, where: str) -> HostValue | 
     if isinstance(value, np.dtype):
         return HostValue(each.name, value.name, None, True)
     if isinstance(value, bool | int | float):
-        _check_kind(binder, each, [value], where)
+        _check_numbers(binder, each, (value,), f"{where} is {value!r}")
         return HostValue(each.name, None, value, True)
     seen = view(np.asarray(cast(Any, value)) if isinstance(value, np.generic) else value, where)
     if seen.device != HOST:
@@ -92,13 +92,14 @@ def _scalar(binder: Binder, each: Input, value: Any, where: str) -> HostValue | 
         raise DeviceError(f"{where} is on {seen.device}; expected it in the host's memory, as nothing waits for it")
     if seen.tensor.shape:
         raise ShapeError(f"{where} has shape {seen.tensor.shape}; expected (), a single number")
+    _check_type(binder, each, seen.tensor.dtype.name, where)
     number = seen.buffer.item()
     attribute = binder.operator.attributes.get(each.name)
     if attribute is not None:
         try:
-            bounded(each.name, attribute, number)
+            bounded(where, attribute, number)
         except AttributeValueError as error:
-            raise DataError(f"{binder.name}: {str(error).replace('attribute', 'input', 1)}") from None
+            raise DataError(str(error)) from None
     return HostValue(each.name, seen.tensor.dtype.name, number, True)
 
 
@@ -107,13 +108,14 @@ def _list(binder: Binder, each: Input, value: Any, where: str) -> HostValue:
         raise ArgumentError(f"{where} is only described; its values are part of the plan, so give them")
     if isinstance(value, list | tuple):
         values, kind = tuple(cast(Iterable[Any], value)), None
-        _check_kind(binder, each, values, where)
+        _check_numbers(binder, each, values, f"{where} is {values}")
     else:
         seen = view(value, where)
         if seen.device != HOST:
             raise DeviceError(f"{where} is on {seen.device}; expected it in the host's memory, as its values are read")
         if len(seen.tensor.shape) != 1:
             raise ShapeError(f"{where} has shape {seen.tensor.shape}; expected rank 1, a list of numbers")
+        _check_type(binder, each, seen.tensor.dtype.name, where)
         values, kind = tuple(seen.buffer.tolist()), seen.tensor.dtype.name
     values = tuple([number if isinstance(number, int | float) else operators.index(number) for number in values])
     if each.gives is not None and any(size < 0 for size in values):
@@ -121,16 +123,22 @@ def _list(binder: Binder, each: Input, value: Any, where: str) -> HostValue:
     return HostValue(each.name, kind, values, False)
 
 
-def _check_kind(binder: Binder, each: Input, values: Iterable[Any], where: str) -> None:
+def _check_type(binder: Binder, each: Input, kind: str, where: str) -> None:
+    allowed = dict.fromkeys(row[each.type] for row in binder.operator.combinations)
+    if kind not in allowed:
+        raise DTypeError(f"{where} has type {kind}; {each.type} allows {', '.join(allowed)}")
+
+
+def _check_numbers(binder: Binder, each: Input, values: Iterable[Any], came: str) -> None:
     """Refuse what cannot be a number of a type that the contract allows."""
-    allowed = {row[each.type] for row in binder.operator.combinations}
+    allowed = dict.fromkeys(row[each.type] for row in binder.operator.combinations)
     for value in values:
         kinds = ("bool",) if isinstance(value, bool) else ("float",) if isinstance(value, float) else ("float", "int")
         number = isinstance(value, bool | float | numbers.Integral)
         if not number or not any(kind in name for kind in kinds for name in allowed):
-            raise DTypeError(f"{where} is or has {value!r}; {each.type} allows {', '.join(sorted(allowed))}")
+            raise DTypeError(f"{came}; {each.type} allows {', '.join(allowed)}")
         if isinstance(value, numbers.Integral) and not -(1 << 63) <= int(value) < 1 << 63:
-            raise DataError(f"{where} is or has a whole number of more than 64 bits")
+            raise DataError(f"{came}; expected whole numbers of 64 bits")
 
 
 def type_of_number(allowed: Iterable[str]) -> str:

@@ -174,7 +174,7 @@ class Input(Entry):
 
     @property
     def sizes(self) -> Shape:
-        """The axes that the input tells of: by its shape, or by its values."""
+        """The axes whose sizes the input gives: by its shape, or by its values."""
         return self.shape if self.gives is None else self.gives
 
     @property

@@ -87,13 +87,13 @@ def _equals(operator: Operator, name: str, axis: Axis) -> Iterator[tuple[Path, s
 
 def _open_groups(operator: Operator) -> Iterator[tuple[Path, str]]:
     """Inputs are matched in an order in which each leaves one group open at most; those for which there is none."""
-    told = {name for name, axis in operator.axes.items() if axis.begins_at or axis.ends_at or not axis.group}
-    told |= {name for name, axis in operator.axes.items() if axis.equals in operator.attributes}
+    fixed = {name for name, axis in operator.axes.items() if axis.begins_at or axis.ends_at or not axis.group}
+    fixed |= {name for name, axis in operator.axes.items() if axis.equals in operator.attributes}
 
     def count(shape: Shape) -> int:
         groups = [part for part in shape if isinstance(part, str) and part in operator.axes]
         return sum(
-            not ({part, operator.axes[part].as_many_as, *alike(part)} & sized or part in told) for part in groups
+            not ({part, operator.axes[part].as_many_as, *alike(part)} & sized or part in fixed) for part in groups
         )
 
     def alike(name: str) -> set[str]:

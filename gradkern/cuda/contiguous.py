@@ -72,13 +72,21 @@ class Gathered:
             {name: end_to_end(each, order) if name in names else each for name, each in tensors.items()}
             for tensors in (call.inputs, call.outputs)
         )
-        in_place = frozenset(pair for pair in call.in_place if not {*pair} & {*names})
+        in_place = frozenset(pair for pair in call.in_place if len({*pair} & {*names}) != 1)  # of a copy and its array
+        places = {name: place for place, name in enumerate(call.inputs)}
+        self._same = {
+            place: places[source]
+            for place, name in enumerate(outputs)
+            for source, target in in_place
+            if target == name in names
+        }
         self.plan = make(replace(call, inputs=inputs, outputs=outputs, in_place=in_place))
         self._device = device_of(call)
         self._before = self._copies(call.inputs, inputs, names)
         self._after = self._copies(outputs, call.outputs, names)
         self.kernel = f"{self.plan.kernel} with copies of {', '.join(names)}"
-        self.scratch = self.plan.scratch + sum(nbytes for _, nbytes, _ in (*self._before, *self._after))
+        held = [nbytes for place, nbytes, _ in self._after if place not in self._same]
+        self.scratch = self.plan.scratch + sum(held) + sum(nbytes for _, nbytes, _ in self._before)
 
     def _copies(
         self, sources: Mapping[str, Tensor], targets: Mapping[str, Tensor], names: tuple[str, ...]
@@ -104,6 +112,9 @@ class Gathered:
                     launch((inputs[place], held[-1]), stream)
                     read[place] = held[-1]
                 for place, nbytes, _ in self._after:
+                    if place in self._same:  # the copy of the input that it is written over
+                        written[place] = read[self._same[place]]
+                        continue
                     held.append(int(check(driver.cuMemAllocAsync(nbytes, stream), "allocating a copy of an output")))
                     written[place] = held[-1]
                 self.plan(tuple(read), tuple(written), stream)

@@ -36,13 +36,19 @@ class Staged:
             call,
             inputs=dict(zip(call.inputs, self._inputs, strict=True)),
             outputs=dict(zip(call.outputs, self._outputs, strict=True)),
-            in_place=frozenset(),
             device=DEVICE,
         )
+        places = {name: place for place, name in enumerate(call.inputs)}
+        same = {target: places[source] for source, target in call.in_place}
+        self._same = [same.get(name) for name in call.outputs]  # the input that an output is written over
         self._plan = make(there)
         self._device = get_device(0)
         self.kernel = self._plan.kernel
-        self.scratch = self._plan.scratch + sum(max(each.nbytes, 1) for each in (*self._inputs, *self._outputs))
+        self.scratch = self._plan.scratch + sum(max(each.nbytes, 1) for each in self._allocated())
+
+    def _allocated(self) -> list[Tensor]:
+        new = [tensor for tensor, same in zip(self._outputs, self._same, strict=True) if same is None]
+        return [*self._inputs, *new]
 
     @property
     def provisional(self) -> bool:
@@ -53,11 +59,12 @@ class Staged:
         addresses: list[int] = []
         with activate(self._device):
             try:
-                for tensor in (*self._inputs, *self._outputs):
+                for tensor in self._allocated():
                     answer = driver.cuMemAllocAsync(max(tensor.nbytes, 1), stream)
                     addresses.append(int(check(answer, "allocating memory for host arrays")))
                 count = len(self._inputs)
-                read, written = tuple(addresses[:count]), tuple(addresses[count:])
+                read, new = tuple(addresses[:count]), iter(addresses[count:])
+                written = tuple([next(new) if same is None else read[same] for same in self._same])
                 held = [_laid_out(array, tensor) for array, tensor in zip(inputs[:count], self._inputs, strict=True)]
                 for address, array in zip(read, held, strict=True):
                     answer = driver.cuMemcpyHtoDAsync(address, _address(array), array.nbytes, stream)

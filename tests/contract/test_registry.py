@@ -16,6 +16,10 @@ import numpy as np
 import pytest
 from helpers.calls import FakeProvider, prepare_any
 from helpers.checkout import ROOT
+from helpers.toys import examples
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from samples import inputs_of
 
 import gradkern
 from gradkern.contract import checked, reading, registry
@@ -138,6 +142,24 @@ def test_every_example_and_benchmark_fits_its_own_contract(name: str, provider: 
         arrays = {key: np.broadcast_to(np.float32(1), shape) for key, shape in shapes.items()}
         plan = prepare_any(name, **arrays, **example.attributes)
         assert {axis: plan.call.axes[axis] for axis in example.axes} == dict(example.axes)
+
+
+SIZED_ALONE = [name for name, each in OPERATORS.items() if each.family not in ("conv", "batch_norm")]
+"""Operators whose families ask no more of sizes than the registry says."""
+
+
+@pytest.mark.thorough
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_arrays_of_any_sizes_that_agree_are_taken(provider: FakeProvider, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(SIZED_ALONE))
+    operator = OPERATORS[name]
+    example = data.draw(examples(operator))
+    row = data.draw(st.sampled_from(operator.combinations))
+    arrays = inputs_of(operator, row, example, np.random.default_rng(0))
+    types = {key: row[each.binds] for key, each in operator.attributes.items() if each.binds}
+    plan = prepare_any(name, **arrays, **types, **example.attributes)
+    assert {axis: plan.call.axes[axis] for axis in example.axes} == dict(example.axes)
 
 
 # --- the registry and the code ---------------------------------------------------------------------------------------

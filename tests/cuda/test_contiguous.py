@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from helpers.compiled import HOPPER, OTHERS, parameters
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.call import Call, Tensor
+from gradkern.cuda import contiguous, host_copies
 from gradkern.cuda.contiguous import _BLOCKS, _SHARED, _THREADS, copy_arguments, wrap
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
 from gradkern.policy import DEFAULT
@@ -60,6 +63,83 @@ def test_where_a_kernel_takes_c_order_alone_all_others_are_copied() -> None:
         return all(each.strides == c_strides(each.shape, each.dtype.itemsize) for each in asked.inputs.values())
 
     assert copied(taken, dY=LAST, X=LAST, dY2=FIRST) == "kernel with copies of dY, X, dX"
+
+
+class FakeDriver:
+    """Memory from address 1000 on, and copies that are noted."""
+
+    def __init__(self) -> None:
+        self.copies: list[tuple[int, int]] = []
+        self._next = 0
+
+    def allocate(self, nbytes: int, stream: int) -> int:
+        self._next += 1000
+        return self._next
+
+    def launch(self, addresses: tuple[int, int], stream: int) -> None:
+        self.copies.append(addresses)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    fake = FakeDriver()
+    driver = SimpleNamespace(
+        cuMemAllocAsync=fake.allocate,
+        cuMemFreeAsync=lambda address, stream: None,
+        cuMemcpyHtoDAsync=lambda target, source, nbytes, stream: None,
+        cuMemcpyDtoHAsync=lambda target, source, nbytes, stream: None,
+        cuStreamSynchronize=lambda stream: None,
+    )
+    for module in (contiguous, host_copies):
+        monkeypatch.setattr(module, "driver", driver)
+        monkeypatch.setattr(module, "check", lambda answer, what: answer)
+        monkeypatch.setattr(module, "activate", lambda device: nullcontext())
+    monkeypatch.setattr(contiguous, "copy_launch", lambda source, target, device: fake.launch)
+    monkeypatch.setattr(contiguous, "device_of", lambda call: None)
+    monkeypatch.setattr(host_copies, "get_device", lambda index: None)
+    return fake
+
+
+class Noting:
+    """A plan that notes what it is executed with."""
+
+    kernel, scratch = "noting", 0
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+    def __call__(self, inputs: tuple[Any, ...], outputs: tuple[Any, ...], stream: Any) -> None:
+        self.executed = inputs, outputs
+
+
+def in_place_call(device: str, strides: tuple[int, ...]) -> Call:
+    """X is written over by Y, as an alias is; Z is an output of its own. A number stands behind the arrays."""
+    tensor = Tensor(np.dtype(np.float16), SHAPE, strides, 16)
+    outputs = {"Z": tensor, "Y": tensor}
+    pairs = frozenset([("X", "Y")])
+    return Call("", {"W": tensor, "X": tensor}, outputs, {}, {}, pairs, device, DEFAULT, {"ratio": "float32"})
+
+
+def test_copies_of_an_array_that_is_written_over_are_one_copy(fake: FakeDriver) -> None:
+    call = in_place_call("cuda:0", (FIRST[0] * 2, *FIRST[1:]))
+    plan: Any = contiguous.Gathered(call, ("W", "X", "Z", "Y"), (), Noting)
+    assert plan.plan.call.in_place == {("X", "Y")}
+    plan((1, 2, 0.5), (3, 2), 0)
+    assert plan.plan.executed == ((1000, 2000, 0.5), (3000, 2000))
+    assert fake.copies == [(1, 1000), (2, 2000), (3000, 3), (2000, 2)]
+    alone: Any = contiguous.Gathered(call, ("Z",), (), Noting)
+    assert alone.plan.call.in_place == {("X", "Y")}
+    alone((1, 2, 0.5), (3, 2), 0)
+    assert alone.plan.executed == ((1, 2, 0.5), (4000, 2))
+
+
+def test_a_host_array_that_is_written_over_is_one_on_the_device(fake: FakeDriver) -> None:
+    X, W, Z = (np.zeros(SHAPE, np.float16) for _ in range(3))
+    plan: Any = host_copies.wrap(in_place_call("cpu", FIRST), Noting)
+    assert plan._plan.call.in_place == {("X", "Y")}
+    plan((W, X, 0.5), (Z, X), None)
+    assert plan._plan.executed == ((1000, 2000, 0.5), (3000, 2000))
+    assert plan.scratch == 3 * X.nbytes
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])

@@ -88,6 +88,21 @@ def test_an_alias_is_the_inputs_tensor(executed: list[Any]) -> None:
             assert executed[-1] == ((total.data_ptr(), value.data_ptr()), (total.data_ptr(),))
 
 
+def test_an_alias_of_a_host_array_is_one_array_on_the_device(executed: list[Any]) -> None:
+    torch.cuda.set_sync_debug_mode("default")
+    total = np.ones((3, 4), np.float32)
+    assert run_any("InPlaceAccumulator", total, total.copy(), provider="cuda").new_sum is total
+    (old_sum, _), (new_sum,) = executed[-1]
+    assert old_sum == new_sum
+
+
+def test_an_alias_with_gaps_is_the_inputs_tensor(executed: list[Any]) -> None:
+    total = torch.ones(3, 8, device="cuda")[:, ::2]
+    assert run_any("InPlaceAccumulator", total, torch.ones(3, 4, device="cuda")).new_sum is total
+    (old_sum, _), (new_sum,) = executed[-1]
+    assert old_sum == new_sum == total.data_ptr()  # the recorded plan takes any strides
+
+
 def test_what_is_called_at_once_finds_its_plan_with_other_numbers(executed: list[Any]) -> None:
     tensors = dropout()
     direct = Direct("SoftmaxDropoutGrad", ("dx",))
