@@ -49,6 +49,7 @@ class TrainingRow:
         self._model: Any = model if self._autocast else model.to(torch.bfloat16)
         self._batch = {key: each.to(self._device) for key, each in self._record.make_batch().items()}
         parameters = list(self._model.parameters())
+        self._initial = {key: each.to("cpu", copy=True) for key, each in self._model.state_dict().items()}
         self._optimizer = torch.optim.AdamW(parameters, lr=1e-5, fused=True, capturable=self._cuda)
         self._losses: dict[str, Callable[[Any], Any]] = {}
         columns = [each for each in columns if self._record.language or not each.endswith("loss")]
@@ -217,7 +218,11 @@ class TrainingRow:
         for column, each in times.items():
             if "error" not in self.result["columns"][column]:
                 first, middle, third = statistics.quantiles(each, n=4)
-                self.result["columns"][column] |= {"ms": middle, "quartiles": [first, third], "turns": len(each)}
+                self.result["columns"][column] |= {
+                    "ms": middle,
+                    "quartiles": [first, third],
+                    "turns": [round(ms, 3) for ms in each],
+                }
                 self._say(f"{column} {middle:.2f} ms", sum(each) * IN_A_ROW / 1e3)
 
     @contextmanager
@@ -257,11 +262,12 @@ class TrainingRow:
     # --- gradients ----------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Each column's gradients without dropout against float32 without TF32, over all parameters together and in the
-        median of them. A graph replays its column's kernels.
+        """Each column's gradients at the first weights, without dropout, against float32 without TF32: over all
+        parameters together, and in the median of them. A graph replays its column's kernels.
         """
         self.free()
         torch.backends.cudnn.benchmark = False
+        self._model.load_state_dict(self._initial)  # trained on one batch, gradients are rounding and little else
         dropouts(self._model, 0.0)
         expected = self._exact_gradients()
         for column in self._plain:
