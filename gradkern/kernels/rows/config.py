@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from gradkern.cuda.device_code.columns import ITEMSIZE, round_up
-from gradkern.kernels.rows.problem import RowsProblem, RowsTypes
+from gradkern.kernels.rows.problem import VECTOR, RowsProblem, RowsTypes
 
 __all__ = ["BARRIER", "RowsConfig", "configs"]
 
@@ -15,8 +15,8 @@ BARRIER = 8  # bytes of a transaction barrier
 HELD_WORDS = 32  # of 4 bytes, of all inputs, that a thread keeps from the sums to the results
 _MOST_BYTES = 64  # of one input: it computes with all at once
 _MOST_THREADS = 384  # of a block: two blocks on a multiprocessor take turns to wait
+_MOST_HEAVY_THREADS = 320  # the same of twice as many vectors each
 _SMALL_BLOCK = 128  # threads of blocks that have several rows
-_SHIFTED_THREADS = 512  # of a multiprocessor: left to itself the assembler takes registers for every edge at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,41 +104,30 @@ def _words(problem: RowsProblem) -> int:
 def _neighbours(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[RowsConfig]:
     vectors, most = problem.vectors, _most_vectors(problem)
     if vectors <= 32 * most:
-        # A warp or a part of one: no barrier. Lanes are a power of two, so as few vectors as leave few lanes idle.
-        lanes, each = _part_of_warp(vectors, most)
+        # A warp or a part of one: no barrier.
+        lanes, each = _part_of_warp(problem)
         yield _of_rows(problem, lanes, _SMALL_BLOCK // lanes, each)
         return
     clusters = (1, 2, 4, 8) if capability >= (9, 0) else (1,)
-    for cluster in clusters:
+    ways = [*((cluster, most, _MOST_THREADS) for cluster in clusters), (clusters[-1], 2 * most, _MOST_HEAVY_THREADS)]
+    for cluster, each, threads in ways:
         # A block, or as few as hold a row in registers: all wait for each other at the sums.
-        lanes = round_up(-(-vectors // (most * cluster)), 32)
-        if lanes <= _MOST_THREADS:
+        lanes = round_up(-(-vectors // (each * cluster)), 32)
+        if lanes <= threads:
             yield _of_rows(problem, lanes, 1, -(-vectors // (lanes * cluster)), cluster)
-    # Read twice, the second time from the L2 cache: the blocks that run at a time have few rows then.
-    yield replace(_of_rows(problem, _MOST_THREADS, 1, most, clusters[-1]), held=False)
+    # Read twice, the second time from the L2 cache: as few blocks run at a time as there are multiprocessors.
+    yield replace(_of_rows(problem, 1024, 1, max(1, most // 2), clusters[-1]), held=False)
 
 
 def _of_rows(problem: RowsProblem, lanes: int, teams: int, vectors: int, cluster: int = 1) -> RowsConfig:
-    return RowsConfig(
-        problem.width,
-        lanes,
-        teams,
-        vectors,
-        cluster,
-        shifted=problem.shifted,
-        blocks_per_processor=max(1, _SHIFTED_THREADS // (lanes * teams)) if problem.shifted else 1,
-    )
+    return RowsConfig(problem.width, lanes, teams, vectors, cluster, shifted=problem.shifted)
 
 
-def _part_of_warp(vectors: int, most: int) -> tuple[int, int]:
-    """Lanes and vectors of each: as few idle places as there can be, then as many lanes."""
-    ways: list[tuple[int, int, int]] = []
-    for each in range(1, most + 1):
-        lanes = 1 << max(0, (-(-vectors // each) - 1).bit_length())
-        if lanes <= 32:
-            ways.append((lanes * each, abs(each - 2), lanes))
-    places, _, lanes = min(ways)
-    return lanes, places // lanes
+def _part_of_warp(problem: RowsProblem) -> tuple[int, int]:
+    """Lanes and vectors of each: as many lanes as have 16 bytes or more, for neighbours should read from neighbours."""
+    least = VECTOR // (problem.width * max(map(_itemsize, problem.types.inputs)))
+    lanes = min(32, 1 << max(0, -(-problem.vectors // least) - 1).bit_length())
+    return lanes, -(-problem.vectors // lanes)
 
 
 def _inner(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[RowsConfig]:
@@ -161,7 +150,8 @@ def _inner(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[RowsCo
 
 
 def _of_inner(problem: RowsProblem, lanes: int, teams: int, vectors: int, cluster: int = 1) -> RowsConfig:
-    return RowsConfig(problem.width, lanes, teams, vectors, cluster, inner=True)
+    threads = (512 if problem.types.compute == "float64" else 768) // (lanes * teams)  # so many registers suffice
+    return RowsConfig(problem.width, lanes, teams, vectors, cluster, inner=True, blocks_per_processor=max(1, threads))
 
 
 def _itemsize(dtype: str) -> int:

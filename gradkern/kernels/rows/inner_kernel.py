@@ -52,7 +52,7 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
             load(words, j * WORDS, a0 + n * s0, a1 + n * s1, a2 + n * s2)
 
     def reducing(reduction: Reduction) -> Callable[..., None]:
-        terms, combine, (NONE, NOTHING) = reduction.terms, reduction.combine, reduction.identity
+        terms, combine = reduction.terms, reduction.combine
 
         @device_function
         def reduce_vectors(
@@ -64,24 +64,23 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
             own = cuda.local.array(4, FLOAT)
             for j in range(VECTORS):
                 n = int64(place + j * STEP)
-                unpack(x0, x1, x2, words, j * WORDS)
-                if PARAMETERS > 0:
-                    load_parameters(q0, q1, q2, p0, p1, p2, n, last)
-                    p[0], p[1], p[2] = q0[0], q1[0], q2[0]
-                for e in range(WIDTH):
-                    x[0] = x0[e]
-                    if INPUTS > 1:
-                        x[1] = x1[e]
-                    if INPUTS > 2:
-                        x[2] = x2[e]
-                    if REDUCTIONS > 1:
-                        own[0], own[1] = totals[4 * e], totals[4 * e + 1]
-                    for k in range(SCALARS):
-                        q[k] = r[e * R + k]
-                    one, other = terms(x, p, q, own, n)
-                    inside = n <= last
-                    one, other = one if inside else FLOAT(NONE), other if inside else FLOAT(NOTHING)
-                    first[e], second[e] = combine(first[e], second[e], one, other)
+                if n <= last:
+                    unpack(x0, x1, x2, words, j * WORDS)
+                    if PARAMETERS > 0:
+                        load_parameters(q0, q1, q2, p0, p1, p2, n, last)
+                        p[0], p[1], p[2] = q0[0], q1[0], q2[0]
+                    for e in range(WIDTH):
+                        x[0] = x0[e]
+                        if INPUTS > 1:
+                            x[1] = x1[e]
+                        if INPUTS > 2:
+                            x[2] = x2[e]
+                        if REDUCTIONS > 1:
+                            own[0], own[1] = totals[4 * e], totals[4 * e + 1]
+                        for k in range(SCALARS):
+                            q[k] = r[e * R + k]
+                        one, other = terms(x, p, q, own, n)
+                        first[e], second[e] = combine(first[e], second[e], one, other)
 
         return reduce_vectors
 
@@ -101,42 +100,39 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
     @device_function
     def write_vectors(
         totals: Any, words: Any, place: int, last: int, r: Any, p0: int, p1: int, p2: int,
-        b0: int, b1: int, s0: int, s1: int, inside: bool, zero: int,
+        b0: int, b1: int, s0: int, s1: int, inside: bool,
     ) -> None:  # fmt: skip
         x0, x1, x2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         y0, y1 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         q0, q1, q2 = cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT)
         x, y, p = cuda.local.array(3, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(3, FLOAT)
         own, q = cuda.local.array(4, FLOAT), cuda.local.array(R, FLOAT)
-        if HELD:
-            for n in range(HELD_WORDS):
-                words[n] ^= zero
         for j in range(VECTORS):
             n = int64(place + j * STEP)
-            unpack(x0, x1, x2, words, j * WORDS)
-            if PARAMETERS > 0:
-                load_parameters(q0, q1, q2, p0, p1, p2, n, last)
-                p[0], p[1], p[2] = q0[0], q1[0], q2[0]
-            for e in range(WIDTH):
-                x[0] = x0[e]
-                if INPUTS > 1:
-                    x[1] = x1[e]
-                if INPUTS > 2:
-                    x[2] = x2[e]
-                for k in range(4):
-                    own[k] = totals[4 * e + k]
-                for k in range(SCALARS):
-                    q[k] = r[e * R + k]
-                compute(y, x, p, q, own, n)
-                y0[e] = y[0]
-                if OUTPUTS > 1:
-                    y1[e] = y[1]
             if inside and n <= last:
+                unpack(x0, x1, x2, words, j * WORDS)
+                if PARAMETERS > 0:
+                    load_parameters(q0, q1, q2, p0, p1, p2, n, last)
+                    p[0], p[1], p[2] = q0[0], q1[0], q2[0]
+                for e in range(WIDTH):
+                    x[0] = x0[e]
+                    if INPUTS > 1:
+                        x[1] = x1[e]
+                    if INPUTS > 2:
+                        x[2] = x2[e]
+                    for k in range(4):
+                        own[k] = totals[4 * e + k]
+                    for k in range(SCALARS):
+                        q[k] = r[e * R + k]
+                    compute(y, x, p, q, own, n)
+                    y0[e] = y[0]
+                    if OUTPUTS > 1:
+                        y1[e] = y[1]
                 store(b0 + n * s0, b1 + n * s1, y0, y1)
 
     def kernel(
         in_0: int, in_1: int, in_2: int, out_0: int, out_1: int, p_0: int, p_1: int, p_2: int, s_0: int, s_1: int,
-        r_0: int, r_1: int, _rows: int, columns: int, inner: int, slices: int, zero: int,
+        r_0: int, r_1: int, _rows: int, columns: int, inner: int, slices: int,
         in_0_stride: int, in_1_stride: int, in_2_stride: int, out_0_stride: int, out_1_stride: int,
         in_0_step: int, in_1_step: int, in_2_step: int, out_0_step: int, out_1_step: int,
     ) -> None:  # fmt: skip
@@ -212,9 +208,7 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
             while True:
                 if not HELD:
                     load_vectors(words, place, last, a0, a1, a2, in_0_step, in_1_step, in_2_step)
-                write_vectors(
-                    totals, words, place, last, r, p_0, p_1, p_2, b0, b1, out_0_step, out_1_step, inside, int32(zero)
-                )
+                write_vectors(totals, words, place, last, r, p_0, p_1, p_2, b0, b1, out_0_step, out_1_step, inside)
                 place += VECTORS * STEP
                 if HELD or place - begin > last:
                     break

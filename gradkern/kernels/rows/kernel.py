@@ -68,7 +68,25 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
         return start, low, high
 
     def reducing(reduction: Reduction) -> Callable[..., Any]:
-        terms, combine, identity = reduction.terms, reduction.combine, identity_of(types, reduction)
+        terms, combine = reduction.terms, reduction.combine
+
+        @device_function
+        def terms_of(
+            x0: Any, x1: Any, x2: Any, q0: Any, q1: Any, q2: Any, e: int, r: Any, totals: Any, column: int
+        ) -> Any:
+            x, p = cuda.local.array(3, FLOAT), cuda.local.array(3, FLOAT)
+            x[0] = x0[e]
+            if INPUTS > 1:
+                x[1] = x1[e]
+            if INPUTS > 2:
+                x[2] = x2[e]
+            if PARAMETERS > 0:
+                p[0] = q0[e]
+            if PARAMETERS > 1:
+                p[1] = q1[e]
+            if PARAMETERS > 2:
+                p[2] = q2[e]
+            return terms(x, p, r, totals, column)
 
         @device_function
         def reduce_vectors(
@@ -78,10 +96,40 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
             """The two values of this thread's vectors, combined with those that it has."""
             x0, x1, x2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
             q0, q1, q2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-            x, p = cuda.local.array(3, FLOAT), cuda.local.array(3, FLOAT)
-            none, nothing = identity()
             for j in range(VECTORS):
                 v = int32(v0 + j * STEP)
+                if v < vectors:
+                    start, low, high = inside_of(v, shift, columns)
+                    unpack(x0, x1, x2, words, j * WORDS)
+                    if PARAMETERS > 0:
+                        load_parameters(q0, q1, q2, p0, p1, p2, start, columns - 1)
+                    if SHIFTED and (low > 0 or high < WIDTH):
+                        for e in range(WIDTH):
+                            one, other = terms_of(x0, x1, x2, q0, q1, q2, e, r, totals, start + e)
+                            if low <= e < high:
+                                first, second = combine(first, second, one, other)
+                    else:
+                        for e in range(WIDTH):
+                            one, other = terms_of(x0, x1, x2, q0, q1, q2, e, r, totals, start + e)
+                            first, second = combine(first, second, one, other)
+            return first, second
+
+        return reduce_vectors
+
+    reduce_first, reduce_second = reducing(first_reduction), reducing(second_reduction)
+
+    @device_function
+    def write_vectors(
+        totals: Any, words: Any, v0: int, vectors: int, shift: int, columns: int, r: Any,
+        p0: int, p1: int, p2: int, b0: int, b1: int,
+    ) -> None:  # fmt: skip
+        x0, x1, x2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        y0, y1 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        q0, q1, q2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        x, y, p = cuda.local.array(3, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(3, FLOAT)
+        for j in range(VECTORS):
+            v = int32(v0 + j * STEP)
+            if v < vectors:
                 start, low, high = inside_of(v, shift, columns)
                 unpack(x0, x1, x2, words, j * WORDS)
                 if PARAMETERS > 0:
@@ -98,50 +146,10 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
                         p[1] = q1[e]
                     if PARAMETERS > 2:
                         p[2] = q2[e]
-                    one, other = terms(x, p, r, totals, start + e)
-                    inside = low <= e < high if SHIFTED else v < vectors
-                    first, second = combine(first, second, one if inside else none, other if inside else nothing)
-            return first, second
-
-        return reduce_vectors
-
-    reduce_first, reduce_second = reducing(first_reduction), reducing(second_reduction)
-
-    @device_function
-    def write_vectors(
-        totals: Any, words: Any, v0: int, vectors: int, shift: int, columns: int, r: Any,
-        p0: int, p1: int, p2: int, b0: int, b1: int, zero: int,
-    ) -> None:  # fmt: skip
-        x0, x1, x2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-        y0, y1 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-        q0, q1, q2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-        x, y, p = cuda.local.array(3, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(3, FLOAT)
-        if HELD:
-            for n in range(HELD_WORDS):
-                words[n] ^= zero
-        for j in range(VECTORS):
-            v = int32(v0 + j * STEP)
-            start, low, high = inside_of(v, shift, columns)
-            unpack(x0, x1, x2, words, j * WORDS)
-            if PARAMETERS > 0:
-                load_parameters(q0, q1, q2, p0, p1, p2, start, columns - 1)
-            for e in range(WIDTH):
-                x[0] = x0[e]
-                if INPUTS > 1:
-                    x[1] = x1[e]
-                if INPUTS > 2:
-                    x[2] = x2[e]
-                if PARAMETERS > 0:
-                    p[0] = q0[e]
-                if PARAMETERS > 1:
-                    p[1] = q1[e]
-                if PARAMETERS > 2:
-                    p[2] = q2[e]
-                compute(y, x, p, r, totals, start + e)
-                y0[e] = y[0]
-                if OUTPUTS > 1:
-                    y1[e] = y[1]
-            if v < vectors:
+                    compute(y, x, p, r, totals, start + e)
+                    y0[e] = y[0]
+                    if OUTPUTS > 1:
+                        y1[e] = y[1]
                 if SHIFTED and (low > 0 or high < WIDTH):
                     store_some(b0 + int64(v) * W0, b1 + int64(v) * W1, y0, y1, low, high)
                 else:
@@ -149,7 +157,7 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
 
     def kernel(
         in_0: int, in_1: int, in_2: int, out_0: int, out_1: int, p_0: int, p_1: int, p_2: int, s_0: int, s_1: int,
-        r_0: int, r_1: int, rows: int, columns: int, _inner: int, _slices: int, zero: int,
+        r_0: int, r_1: int, rows: int, columns: int, _inner: int, _slices: int,
         in_0_stride: int, in_1_stride: int, in_2_stride: int, out_0_stride: int, out_1_stride: int,
         _in_0_step: int, _in_1_step: int, _in_2_step: int, _out_0_step: int, _out_1_step: int,
     ) -> None:  # fmt: skip
@@ -218,7 +226,7 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
             while True:
                 if not HELD:
                     load_vectors(words, v, last, a0, a1, a2)
-                write_vectors(totals, words, v, vectors, shift, columns, r, p_0, p_1, p_2, b0, b1, int32(zero))
+                write_vectors(totals, words, v, vectors, shift, columns, r, p_0, p_1, p_2, b0, b1)
                 v = int32(v + VECTORS * STEP)
                 if HELD or v - lane > last:
                     break

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gradkern.call import Refusal, Tensor
 
-__all__ = ["ARGUMENTS", "RowsProblem", "RowsTypes", "problem_of"]
+__all__ = ["ARGUMENTS", "VECTOR", "RowsProblem", "RowsTypes", "problem_of"]
 
 MOST_INPUTS, MOST_OUTPUTS, MOST_PARAMETERS, MOST_SCALARS, MOST_RESULTS = 3, 2, 3, 2, 2
 
@@ -18,7 +18,7 @@ ARGUMENTS = (  # of the kernels: addresses, then numbers; strides are in bytes
     *(f"parameter_{n}" for n in range(MOST_PARAMETERS)),
     *(f"scalar_{n}" for n in range(MOST_SCALARS)),
     *(f"result_{n}" for n in range(MOST_RESULTS)),
-    *("rows", "columns", "inner", "slices", "zero"),  # the last: 0, which the compiler cannot know
+    *("rows", "columns", "inner", "slices"),
     *(f"{kind}_{n}_stride" for kind, most in (("input", MOST_INPUTS), ("output", MOST_OUTPUTS)) for n in range(most)),
     *(f"{kind}_{n}_step" for kind, most in (("input", MOST_INPUTS), ("output", MOST_OUTPUTS)) for n in range(most)),
 )
