@@ -29,6 +29,10 @@ class Binder:
         self.outputs = tuple(each.name for each in operator.outputs)
         self.appended_outputs = frozenset([each.name for each in operator.outputs if each.appended])
         self.default_outputs = tuple(each.name for each in operator.outputs if each.default)
+        self.host_inputs = tuple((place, each) for place, each in enumerate(operator.inputs) if each.memory != "device")
+        self.first = next((place for place, each in enumerate(operator.inputs) if each.memory == "device"), 0)
+        self.aliases = tuple((str(each.alias), each.name) for each in operator.outputs if each.alias)
+        self.is_plain = not self.host_inputs and not self.aliases
         self._input_names = frozenset(self.inputs)
         required = [each.name for each in operator.inputs if not each.optional]
         last = len(self.inputs) if list(self.inputs[: len(required)]) != required else len(required)
@@ -43,9 +47,6 @@ class Binder:
             else lambda named: tuple([named[name] for name in self._always])
         )
         self._optional = any(each.optional or each.memory != "device" for each in operator.inputs)
-        self.host_inputs = tuple((place, each) for place, each in enumerate(operator.inputs) if each.memory != "device")
-        self.first = next((place for place, each in enumerate(operator.inputs) if each.memory == "device"), 0)
-        self.aliases = tuple((str(each.alias), each.name) for each in operator.outputs if each.alias)
         self._attribute_names = frozenset(operator.attributes)
         self._positions = [f"{name}: input {each}" for each in self.inputs]
         self._wanted: dict[tuple[Any, tuple[str, ...]], tuple[str, ...]] = {}  # what was asked for before, and is right

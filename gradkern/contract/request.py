@@ -66,13 +66,12 @@ def request_of(
         _check_version(binder, domain, version)
     arrays, attributes = binder.bind(inputs, named)
     host = ()
-    if binder.host_inputs:
+    if not binder.is_plain:
         arrays, attributes, host = host_values(binder, arrays, attributes)
     key = attribute_key(attributes) if attributes else ()
-    if host:
-        key += host_key(host)
     wanted = binder.wanted(outputs, out)
-    if binder.aliases:
+    if not binder.is_plain:
+        key += host_key(host)
         out = binder.aliased(arrays, wanted, out)
     # As Request(...) does, which takes every warm call twice as long.
     return _new(Request, (binder, arrays, attributes, key, wanted, out, provider, policy, host))

@@ -100,12 +100,11 @@ class Prepared:
         """The outputs for these inputs. Returns, and raises, as `run` does."""
         arrays, attributes = self._binder.bind(inputs, named)
         scalars = ()
-        if self._binder.host_inputs:
+        if not self._binder.is_plain:
             arrays, attributes, host = host_values(self._binder, arrays, attributes)
             if host_key(host) != self._host:
                 raise ArgumentError(self._host_differs(host))
             scalars = scalars_of(host)
-        if self._binder.aliases:
             out = self._binder.aliased(arrays, tuple(self.call.outputs), out)
         if attributes:
             raise ArgumentError(

@@ -19,7 +19,7 @@ from gradkern.dispatch.plan_cache import Row, plan_cache, shortcuts
 from gradkern.dispatch.run import run, run_known
 from gradkern.policy import DEFAULT, Policy, current
 from gradkern.torch.flags import flags, policy_of
-from gradkern.torch.operators import IN_FORCE, define
+from gradkern.torch.operators import IN_FORCE, define, tensors_of
 
 __all__ = ["Attributes", "Direct", "Tensors", "is_eager", "needs_pytorch"]
 
@@ -118,7 +118,7 @@ class Direct:
         self._binder = binder_of(name)
         self._padding = {n: (None,) * (len(self._binder.inputs) - n) for n in range(1, len(self._binder.inputs) + 1)}
         self._count = len(outputs)
-        self._on_host = {each.name for _, each in self._binder.host_inputs}
+        self._on_host = {*self._binder.inputs} - {each.name for each in tensors_of(self._binder.operator)}
         self._asked: dict[Any, tuple[tuple[str, ...], dict[str, Any], AttributeKey, tuple[HostValue, ...]]] = {}
         self._known: dict[Any, tuple[_Known, ...]] = {}
 
@@ -134,7 +134,7 @@ class Direct:
         """
         if not out and not is_eager():
             return self._dispatched(needs, tensors, attributes)
-        if self._binder.aliases:
+        if not self._binder.is_plain:
             out = dict(self._binder.aliased(self._padded(tensors), self._wanted(needs), out) or {})
         given = tuple([each for each in tensors if each is not None])
         seen = self.seen()

@@ -26,7 +26,7 @@ from gradkern.strides import dense_like
 from gradkern.system.importing import load
 from gradkern.torch.flags import flags, policy_of
 
-__all__ = ["IN_FORCE", "define", "new_like", "registered", "schema_of"]
+__all__ = ["IN_FORCE", "define", "new_like", "registered", "schema_of", "tensors_of"]
 
 IN_FORCE = "in force"
 """In the place of Policy.search, for the whole policy."""
@@ -61,21 +61,19 @@ def registered(name: str, device: str, **types: torch.dtype) -> bool:
 
 def schema_of(name: str, operator: Operator) -> str:
     """The operator in PyTorch's language of schemas. Inputs on the host are numbers and lists, as attributes are."""
-    inputs = [f"Tensor? {each.name}=None" if each.optional else f"Tensor {each.name}" for each in _tensors(operator)]
+    inputs = [f"Tensor? {each.name}=None" if each.optional else f"Tensor {each.name}" for each in tensors_of(operator)]
     attributes = [_argument(key, each) for key, each in operator.attributes.items()]
-    attributes += [_host_argument(operator, each) for each in _on_host(operator)]
+    on_host = (each for each in operator.inputs if each.memory == "host" and each.name not in operator.attributes)
+    attributes += [_host_argument(operator, each) for each in on_host]
     named = [*sorted(attributes, key=lambda text: "=" in text), "str? outputs=None", _POLICY]
     results = ", ".join(["Tensor"] * len(operator.outputs))
     return f"{name}({', '.join(inputs)}, *, {', '.join(named)}) -> ({results})"
 
 
-def _tensors(operator: Operator) -> list[Input]:
-    return [each for each in operator.inputs if each.memory == "device"]
-
-
-def _on_host(operator: Operator) -> list[Input]:
-    """Inputs on the host, but for those that an attribute of their name stands for."""
-    return [each for each in operator.inputs if each.memory != "device" and each.name not in operator.attributes]
+def tensors_of(operator: Operator) -> list[Input]:
+    """The inputs that are tensors: on a device, or where they may be there and have no attribute of their name."""
+    may_be = [each for each in operator.inputs if each.memory != "host"]
+    return [each for each in may_be if each.memory == "device" or each.name not in operator.attributes]
 
 
 def _host_argument(operator: Operator, each: Input) -> str:
@@ -103,7 +101,7 @@ def _wanted(operator: Operator, outputs: str | None) -> tuple[str, ...]:
 
 
 def _kernel(name: str, operator: Operator) -> Callable[..., Any]:
-    names = [each.name for each in _tensors(operator)]
+    names = [each.name for each in tensors_of(operator)]
     aliased = {each.alias for each in operator.outputs if each.alias}
 
     def kernel(
@@ -133,7 +131,7 @@ def _kernel(name: str, operator: Operator) -> Callable[..., Any]:
 
 def _fake(operator: Operator) -> Callable[..., Any]:
     """Types and shapes of the results, by the contract's rules."""
-    names = [each.name for each in _tensors(operator)]
+    names = [each.name for each in tensors_of(operator)]
 
     def fake(*inputs: Any, outputs: str | None = None, **attributes: Any) -> Any:
         given = dict.fromkeys(names) | dict(zip(names, inputs, strict=False))  # optional ones may be left out
@@ -184,7 +182,7 @@ def _dtype(operator: Operator, variable: str, given: dict[str, Any], attributes:
         if attribute.binds == variable:
             named = attributes.get(name)
             return _dtype(operator, str(attribute.default), given, {}) if named is None else getattr(torch, named)
-    of_inputs = {each.type: given[each.name].dtype for each in _tensors(operator) if given.get(each.name) is not None}
+    of_inputs = {each.type: given[each.name].dtype for each in tensors_of(operator) if given.get(each.name) is not None}
     if variable in of_inputs:
         return of_inputs[variable]
     names = {each: str(dtype).removeprefix("torch.") for each, dtype in of_inputs.items()}

@@ -17,6 +17,11 @@ def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Colle
         expected += axes["data"][len(expected) :]
         if axes["sliced"] != expected:
             raise ShapeError(f"input dY has shape {axes['sliced']}; the slice has {expected}")
+    scales = attributes.get("scales")
+    if isinstance(scales, tuple) and "X" in names:
+        expected = tuple(int(size * scale) for size, scale in zip(axes["spatial"], scales[2:], strict=True))
+        if axes["out"] != expected:
+            raise ShapeError(f"input dY has spatial shape {axes['out']}; the forward pass gives {expected}")
     if "kernel_shape" in attributes and "spatial" in axes:
         windows = zip(axes["spatial"], attributes["kernel_shape"], attributes["strides"], strict=True)
         expected = tuple((size - kernel) // stride + 1 for size, kernel, stride in windows)

@@ -120,6 +120,13 @@ def _max_pool(call: Call, given: Values) -> Values:
     return {"dX": dX}
 
 
+def _resize(call: Call, given: Values) -> Values:
+    parts = [
+        part for pair in zip(given["X"].shape, given["dY"].shape, strict=True) for part in (pair[0], pair[1] // pair[0])
+    ]
+    return {"dX": given["dY"].reshape(parts).sum(tuple(range(1, len(parts), 2)))}
+
+
 def _scaled_sum(call: Call, given: Values) -> Values:
     arrays = [given[name] for name in call.inputs]
     scales = given["scales"] if isinstance(given["scales"], tuple) else (given["scales"],) * len(arrays)
@@ -146,6 +153,7 @@ FORMULAS: dict[str, Callable[[Call, Values], Values]] = {
     "GroupNorm": _group_norm,
     "InPlaceAccumulator": lambda call, given: {"new_sum": given["old_sum"] + given["value"]},
     "MaxPoolGrad": _max_pool,
+    "ResizeGrad": _resize,
     "RotaryEmbedding": _rotary,
     "Scale": lambda call, given: {"Y": given["X"] * given["scale"]},
     "ScaledSum": _scaled_sum,
