@@ -48,16 +48,16 @@ def row_stride(name: str, tensor: Tensor, row_axes: int) -> int:
         if size > 1 and stride != expected:
             raise Refusal(f"{name}: its columns do not lie end to end in memory; pass a contiguous copy")
         expected *= size
-    distance = 0
+    distance = None
     for size, stride in zip(tensor.shape[:row_axes][::-1], tensor.strides[:row_axes][::-1], strict=True):
         if size <= 1:
             continue
-        if not distance:
-            distance, expected = stride, stride
+        if distance is None:
+            distance = expected = stride
         if stride != expected or stride < 0:
             raise Refusal(f"{name}: its rows do not lie at one distance in memory; pass a contiguous copy")
         expected = stride * size
-    return distance or expected
+    return expected if distance is None else distance
 
 
 def require_flat(name: str, tensor: Tensor) -> None:

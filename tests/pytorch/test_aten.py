@@ -156,11 +156,46 @@ def test_layer_norms_without_weight_and_bias() -> None:
     check(kernel_of("native_layer_norm_backward"), *arguments)
 
 
-def test_statistics_of_16_bits_are_left_to_pytorch() -> None:
-    kernel = kernel_of("native_layer_norm_backward")
-    kernel.options = Options.of(None, ("cpu",), 0, "torch", "now")
-    check(kernel, *norm_arguments((6, 40), 1, (BF16, BF16, BF16), MASKS[0]), taken=False)
-    assert "mean has type bfloat16" in kernel.signatures()[0].reason
+@pytest.mark.parametrize("dtype", [F16, BF16])
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("mask", [(True, True, True), (True, False, False), (False, True, True)])
+def test_statistics_of_16_bits_are_taken_as_pytorch_takes_them(
+    dtype: Any, weighted: bool, mask: tuple[bool, ...]
+) -> None:
+    """Those of PyTorch's kernel for the CPU, whose data and parameters have 16 bits."""
+    mask = mask if weighted else (True, False, False)
+    _, mean, rstd = torch.ops.aten.native_layer_norm(normal(6, 40, dtype=dtype), [40], None, None, 1e-5)
+    assert mean.dtype == rstd.dtype == dtype
+    arguments = norm_arguments((6, 40), 1, (dtype, dtype, dtype), mask, weighted)
+    check(kernel_of("native_layer_norm_backward"), *arguments)
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16])
+@pytest.mark.parametrize("axes", [1, 2])
+@pytest.mark.parametrize("elementwise_affine", [True, False])
+def test_models_of_16_bits_are_taken_on_the_cpu(
+    overrides: Any, dtype: Any, axes: int, elementwise_affine: bool
+) -> None:
+    shape = [5, 6, 8]
+    norm = torch.nn.LayerNorm(shape[-axes:], elementwise_affine=elementwise_affine).to(dtype)
+    with torch.no_grad():
+        for each in norm.parameters():
+            each += torch.randn_like(each) / 4
+    leaves = normal(*shape, dtype=dtype, grad=True), *norm.parameters()
+    upstream = normal(*shape, dtype=dtype)
+    exact = [each.detach().double().requires_grad_() for each in leaves]
+    weight, bias = exact[1:] or (None, None)
+    y = torch.nn.functional.layer_norm(exact[0], shape[-axes:], weight, bias)
+    expected = torch.autograd.grad(y, exact, upstream.double())
+    torch.autograd.grad(norm(leaves[0]), leaves, upstream)  # PyTorch's, as the first of a kind
+    found = torch.autograd.grad(norm(leaves[0]), leaves, upstream)
+    rows = overrides.report().rows  # of the reference, too
+    assert sum(row.taken for row in rows) == 1
+    assert {row.reason for row in rows} == {""}
+    bits = torch.finfo(dtype).eps  # of the statistics, besides the results'
+    for one, exactly in zip(found, expected, strict=True):
+        assert one.dtype == dtype
+        torch.testing.assert_close(one.double(), exactly, rtol=4 * bits, atol=4 * bits * float(exactly.abs().max()))
 
 
 @pytest.mark.parametrize("types", [(F32, F32, F32), (F64, F64, F64), (BF16, BF16, F32), (F16, F16, F32)])
@@ -389,6 +424,64 @@ def test_gelus_of_arrays_in_any_dense_order() -> None:
     check(kernel_of("gelu_backward"), torch.randn_like(x), x)
     x = normal(4, 6).t()
     check(kernel_of("gelu_backward"), torch.randn_like(x), x)
+
+
+VIEWS: dict[str, Any] = {
+    "a chunk of columns": lambda x: x.chunk(2, -1)[1],
+    "a slice of columns": lambda x: x[..., 3:11],
+    "a slice of rows": lambda x: x[:, 1:3],
+    "a slice of planes": lambda x: x[1:],
+    "every second column": lambda x: x[..., ::2],
+    "every second row": lambda x: x[:, ::2],
+    "a chunk in another order": lambda x: x.transpose(0, 2).chunk(2, 0)[1],
+    "a slice of a transposed one": lambda x: x.mT[..., 1:3],
+    "one column": lambda x: x[..., :1],
+    "one row": lambda x: x[:, :1],
+    "rows that repeat": lambda x: x[:, None].expand(-1, 3, -1, -1),
+    "columns that repeat": lambda x: x[..., None].expand(-1, -1, -1, 3),
+    "rows and columns that repeat": lambda x: x[:, None, :, :, None].expand(-1, 2, -1, -1, 3),
+    "one element everywhere": lambda x: x[1, 2, 3].expand(3, 4),
+    "one element": lambda x: x[1, 2, 3],
+    "one element of every row": lambda x: x[..., 5],
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("dtype", [F32, BF16])
+@pytest.mark.parametrize("gradient", ["dense", "a view", "transposed"])
+def test_gelus_of_views_are_taken(view: str, dtype: Any, gradient: str) -> None:
+    """As GEGLU's, of half of what a linear layer gives."""
+    x = VIEWS[view](normal(4, 5, 16, dtype=dtype))
+    grad = normal(*x.shape, dtype=dtype)
+    if gradient == "a view":
+        grad = VIEWS[view](normal(4, 5, 16, dtype=dtype))
+    elif gradient == "transposed" and x.dim() > 1:
+        grad = normal(*x.shape[::-1], dtype=dtype).permute(*range(x.dim())[::-1])
+    check(kernel_of("gelu_backward"), grad, x)
+
+
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+def test_gelus_of_some_channels_are_taken(order: Any) -> None:
+    x = normal(2, 6, 4, 5).to(memory_format=order).chunk(2, 1)[1]
+    check(kernel_of("gelu_backward"), torch.randn_like(x), x)
+    check(kernel_of("gelu_backward"), normal(*x.shape), x)
+
+
+def test_geglu_trains_on_gradkerns_kernel(overrides: Any) -> None:
+    x, upstream = normal(6, 32, grad=True), normal(6, 16)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        data, gate = x.chunk(2, -1)
+        return data * torch.nn.functional.gelu(gate)
+
+    exact = x.detach().double().requires_grad_()
+    (expected,) = torch.autograd.grad(step(exact), exact, upstream.double())
+    for _ in range(2):
+        (found,) = torch.autograd.grad(step(x), x, upstream)
+        torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+    rows = overrides.report().rows  # of the reference, too
+    assert sum(row.taken for row in rows) == 1
+    assert {row.reason for row in rows} == {""}
 
 
 # --- softmax ----------------------------------------------------------------------------------------------------------

@@ -90,6 +90,56 @@ def test_gelu(dtype: Any, approximate: str) -> None:
     check("gelu", lambda x: functional.gelu(x, approximate=approximate), random(6, 40, 64, dtype=dtype))
 
 
+VIEWS: dict[str, Any] = {
+    "half of the columns": lambda x: x.chunk(2, -1)[1],
+    "some rows": lambda x: x[:, 1:30],
+    "every second column": lambda x: x[..., ::2],
+    "rows that repeat": lambda x: x[:, None].expand(-1, 3, -1, -1),
+    "columns that repeat": lambda x: x[..., None].expand(-1, -1, -1, 3),
+    "half of the channels": lambda x: x.view(6, 4, 10, 64).chunk(2, 1)[1],
+}
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize("view", VIEWS)
+def test_gelu_of_a_view(dtype: Any, view: str) -> None:
+    check("gelu", lambda x: functional.gelu(VIEWS[view](x)), random(6, 40, 64, dtype=dtype))
+
+
+REPEATED: dict[str, Any] = {
+    "inner rows": lambda rows: rows[:, None].expand(-1, 4, -1),
+    "outer rows": lambda rows: rows[None].expand(4, -1, -1),
+    "all rows": lambda rows: rows[1, None, None].expand(3, 4, -1),
+    "columns": lambda rows: rows[..., None].expand(-1, -1, 64),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_rows_that_repeat_are_read_as_they_lie(name: str) -> None:
+    """Against copies of them, in which nothing repeats. Beyond the last of the rows there is nothing to be read."""
+    x, dy = (REPEATED[name](torch.randn(5, 64, device="cuda")) for _ in range(2))
+    weight = torch.randn(x.shape[-1], device="cuda")
+    mean = x.mean(-1, keepdim=True)
+    inv_std = (x.var(-1, keepdim=True, correction=0) + 1e-5).rsqrt()
+    calls: dict[str, tuple[Any, ...]] = {
+        "BiasGeluGrad_dX": (dy, x, weight),
+        "BiasGelu": (x, weight),
+        "LayerNormalizationGrad": (dy, x, weight, mean, inv_std),
+        "LayerNormalization": (x, weight, weight),
+        "SimplifiedLayerNormalizationGrad": (dy, x, weight, inv_std),
+    }
+    anything: Any = gradkern.run
+    for operator, arrays in calls.items():
+        attributes = {"axis": 2} if "Norm" in operator else {}
+        found = anything(operator, *arrays, **attributes)
+        expected = anything(operator, *[each.contiguous() for each in arrays], **attributes)
+        for one, other in zip(found, expected, strict=True):
+            if one is not None:
+                torch.testing.assert_close(
+                    one, other, rtol=1e-5, atol=1e-5, msg=lambda text, n=operator: f"{n}: {text}"
+                )
+
+
 @pytest.mark.parametrize("dtype", CLOSE)
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 def test_softmax(dtype: Any, name: str) -> None:

@@ -97,13 +97,12 @@ def masked(names: tuple[str, ...], mask: Any) -> tuple[str | None, ...]:
 
 
 def in_order_of(tensor: torch.Tensor) -> View:
-    """For operators on single elements: the axes in the order in which the tensor's elements lie, end to end.
-
-    Raises Declined where they lie in no such order.
+    """For operators on single elements: the axes from those whose elements are far apart in memory to those whose are
+    next to one another, the last one. Axes that repeat the same elements come first.
     """
-    order = sorted(range(tensor.dim()), key=lambda axis: (-tensor.stride(axis), axis))
-    if not order or not tensor.permute(order).is_contiguous():
-        raise Declined("the elements of the input do not lie end to end")
+    if not tensor.dim():
+        return lambda each: each.view(1)
+    order = sorted(range(tensor.dim()), key=lambda axis: (tensor.stride(axis) > 0, -tensor.stride(axis), axis))
     return lambda each: each.permute(order)
 
 

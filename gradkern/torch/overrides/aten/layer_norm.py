@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradkern.torch.overrides.request import Constant, Declined, Request, masked
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.overrides.request import Constant, Declined, Derived, Request, masked
 
 __all__ = ["layer_norm", "rms_norm", "split_layer_norm", "split_rms_norm"]
 
 Split = tuple[tuple[Any, ...], tuple[Any, ...]]
+
+
+def _wide(statistic: torch.Tensor) -> torch.Tensor | Derived:
+    """Statistics as the contract has them. PyTorch's kernels for the CPU give those of 16 bits in 16 bits where the
+    parameters have 16 bits, too, and compute with them in float32.
+    """
+    return Derived(_widened, (statistic,)) if statistic.element_size() == 2 else statistic
+
+
+def _widened(statistic: torch.Tensor) -> torch.Tensor:
+    return statistic.float()
 
 
 def split_layer_norm(grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any) -> Split:
@@ -27,8 +40,8 @@ def layer_norm(grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any,
             "Y_grad": grad,
             "X": x,
             "scale": Constant(1, tuple(shape), x.dtype) if weight is None else weight,
-            "mean": mean,
-            "inv_std_dev": rstd,
+            "mean": _wide(mean),
+            "inv_std_dev": _wide(rstd),
         },
         masked(("X_grad", "scale_grad", "bias_grad"), mask),
         {"axis": x.dim() - len(shape)},
@@ -50,7 +63,7 @@ def rms_norm(grad: Any, x: Any, shape: Any, rstd: Any, weight: Any, mask: Any) -
             "Y_grad": grad,
             "X": x,
             "scale": Constant(1, tuple(shape), x.dtype) if weight is None else weight,
-            "inv_std_var": rstd,
+            "inv_std_var": _wide(rstd),
         },
         masked(("X_grad", "scale_grad"), mask),
         {"axis": x.dim() - len(shape)},

@@ -1,0 +1,46 @@
+"""How rows must lie for kernels that step from one to the next by one distance: against NumPy's own addresses."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+
+from gradkern.call import Refusal, Tensor
+from gradkern.cuda.rows import row_stride
+
+ITEMSIZE = 4
+STEPS = (0, 4, 20, 32, 64, 96, 128, 192)
+
+
+def addresses(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """Of every element, in rows of the last axis."""
+    places = sum(index * step for index, step in zip(np.indices(shape), strides, strict=True))
+    return np.asarray(places).reshape(-1, shape[-1])
+
+
+@pytest.mark.parametrize(
+    "shape", [(8,), (4, 8), (1, 8), (3, 4, 8), (3, 1, 8), (1, 4, 8), (2, 3, 2, 8), (4, 1), (3, 4, 1)]
+)
+def test_every_row_is_where_the_distance_says_or_the_array_is_refused(shape: tuple[int, ...]) -> None:
+    """Rows that repeat, which have a distance of zero, among them."""
+    rows, columns = int(np.prod(shape[:-1])), shape[-1]
+    taken = 0
+    for steps in product(STEPS, repeat=len(shape) - 1):
+        for last in (4, 0, 8):
+            strides = (*steps, last)
+            real = addresses(shape, strides)
+            fits = columns == 1 or last == ITEMSIZE
+            apart = {int(each) for each in np.diff(real[:, 0])}
+            try:
+                distance = row_stride("X", Tensor(np.dtype("float32"), shape, strides, 16), len(shape) - 1)
+            except Refusal:
+                assert not fits or len(apart) > 1, (shape, strides)
+                continue
+            taken += 1
+            expected = np.arange(rows)[:, None] * distance + np.arange(columns) * ITEMSIZE
+            np.testing.assert_array_equal(real, expected, err_msg=f"{shape} {strides}")
+    assert taken
