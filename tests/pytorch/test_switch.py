@@ -225,18 +225,19 @@ def test_only_the_operators_that_are_named() -> None:
     assert counts() == (0, 0)
 
 
-def bfloat16_statistics() -> Callable[[], Any]:
-    """A layer norm of 16 bits alone, whose statistics PyTorch's CPU kernel keeps in 16 bits: no type of gradkern's."""
+def mixed_batch_norm() -> Callable[[], Any]:
+    """A batch norm by running statistics of float32, of data in 16 bits: no combination of types of gradkern's."""
     x = torch.randn(6, 40, dtype=torch.bfloat16, requires_grad=True)
-    return lambda: functional.layer_norm(x, (40,)).sum().backward()
+    mean, var, weight, bias = torch.zeros(40), torch.ones(40), torch.ones(40), torch.zeros(40)
+    return lambda: functional.batch_norm(x, mean, var, weight, bias).sum().backward()
 
 
 def test_a_refusal_is_silent_unless_told_else() -> None:
     gradkern.torch.enable(devices="cpu", min_bytes=0, plan="now")
-    bfloat16_statistics()()
+    mixed_batch_norm()()
     (row,) = gradkern.torch.report()
     assert (row.taken, row.declined) == (0, 1)
-    assert "input mean has type bfloat16" in row.reason
+    assert "input Mean has type float32, but input Input has bfloat16" in row.reason
 
 
 def test_a_fault_that_takes_the_device_from_the_process_is_raised_and_no_refusal(
@@ -253,24 +254,24 @@ def test_a_fault_that_takes_the_device_from_the_process_is_raised_and_no_refusal
 
     monkeypatch.setattr(kernels, "plan_for", plan_for)
     gradkern.torch.enable(devices="cpu", min_bytes=0)
-    step = bfloat16_statistics()
+    step = mixed_batch_norm()
     with pytest.raises(gradkern.ProviderError, match="the search ended with a fault of an engine"):
         gradkern.torch.tune(step)
 
 
 def test_a_refusal_can_warn_once() -> None:
     gradkern.torch.enable(devices="cpu", min_bytes=0, plan="now", on_refusal="warn")
-    step = bfloat16_statistics()
-    with pytest.warns(RuntimeWarning, match=r"native_layer_norm_backward of bf16\[6, 40\].* is left to PyTorch"):
+    step = mixed_batch_norm()
+    with pytest.warns(RuntimeWarning, match=r"batch_norm_backward of bf16\[6, 40\].* is left to PyTorch"):
         step()
     step()
 
 
 def test_a_refusal_can_raise() -> None:
     gradkern.torch.enable(devices="cpu", min_bytes=0, plan="now", on_refusal="raise")
-    step = bfloat16_statistics()
+    step = mixed_batch_norm()
     for _ in range(2):
-        with pytest.raises(gradkern.ProviderError, match="is left to PyTorch: LayerNormalizationGrad: input mean"):
+        with pytest.raises(gradkern.ProviderError, match="is left to PyTorch: DmlBatchNormalizationGrad: input Mean"):
             step()
 
 
