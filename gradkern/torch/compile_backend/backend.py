@@ -19,6 +19,7 @@ def gradkern(
     from torch._inductor import list_mode_options  # pyright: ignore[reportMissingImports]
     from torch._inductor.compile_fx import compile_fx  # pyright: ignore[reportMissingImports]
 
+    from gradkern.torch.compile_backend import findings
     from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
     from gradkern.torch.compile_backend.gates import gates_of
     from gradkern.torch.compile_backend.generated_code import write_call_sites
@@ -27,9 +28,10 @@ def gradkern(
     write_call_sites()
     chosen = dict(options or {})
     gates = gates_of(chosen.pop("gradkern", None))
-    rewrite(graph_module, gates)
     settings = {**list_mode_options(mode or "default"), **chosen}
-    return compile_fx(graph_module, inputs, config_patches=config_with_passes(settings, gates))
+    with findings.of_graph():
+        rewrite(graph_module, gates)
+        return compile_fx(graph_module, inputs, config_patches=config_with_passes(settings, gates))
 
 
 def _reset() -> None:

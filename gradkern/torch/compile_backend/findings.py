@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gradkern.system import locks
 
-__all__ = ["Finding", "add", "clear", "findings", "note_graph", "shown", "used"]
+__all__ = ["Finding", "add", "clear", "findings", "note_graph", "of_graph", "shown", "unmatched", "used"]
 
 _MOST = 10_000
 
@@ -21,12 +23,14 @@ class Finding:
     module   the name of the module where it begins; "" outside of any
     tensor   type and shape of what it computes
     reason   why it is left to Inductor; "" where gradkern computes it
+    matched  False: a norm that is part of nothing that could be one operator, which fusion names
     """
 
     fusion: str
     module: str
     tensor: str
     reason: str = ""
+    matched: bool = True
 
 
 _found: list[Finding] = []
@@ -34,15 +38,49 @@ _graphs: list[int] = [0]  # compiled in this process
 _changing = locks.lock()
 
 
+class _OfGraph(threading.local):
+    """What is found in the graph that this thread compiles; None where it compiles none."""
+
+    found: list[Finding] | None = None
+
+
+_of_graph = _OfGraph()
+
+
+@contextmanager
+def of_graph() -> Iterator[None]:
+    """Add what is found only when the graph is compiled: Dynamo gives some up on the way, to trace them again with
+    numbers in place of symbols.
+    """
+    outer, _of_graph.found = _of_graph.found, []
+    try:
+        yield
+        found = _of_graph.found
+    finally:
+        _of_graph.found = outer
+    for each in found:
+        add(each)
+
+
 def add(finding: Finding) -> None:
+    if _of_graph.found is not None:
+        _of_graph.found.append(finding)
+        return
     with _changing:
         if len(_found) < _MOST:
             _found.append(finding)
 
 
 def findings() -> tuple[Finding, ...]:
-    """Of every graph that was compiled in this process, since `clear`; of one that was compiled again, again."""
-    return tuple(_found)
+    """What can be one operator, of every graph that was compiled in this process, since `clear`; of one that was
+    compiled again, again.
+    """
+    return tuple([each for each in _found if each.matched])
+
+
+def unmatched() -> tuple[Finding, ...]:
+    """Norms that are part of nothing that can be one operator, of the same graphs."""
+    return tuple([each for each in _found if not each.matched])
 
 
 def note_graph() -> None:

@@ -18,6 +18,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import ArgumentError, ShapeError
+from gradkern.torch.counter import count_call
 from gradkern.torch.direct import Direct, needs_pytorch
 from gradkern.torch.flags import autocast, is_autocast
 from gradkern.torch.functional.arguments import require_tensor
@@ -84,6 +85,7 @@ def _conv(spatial: int, x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: 
         x, weight, bias
     ):  # a backend sees a convolution, and has operators of its own
         return _PYTORCHS[spatial](x, weight, bias, *of_axes, groups)
+    count_call(f"conv{spatial}d", x)
     return _Conv.apply(x, weight, bias, _asked(spatial, *of_axes, groups))  # pyright: ignore[reportReturnType]
 
 
@@ -176,6 +178,7 @@ def batch_norm(
     ):
         return functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     require_values(input)
+    count_call("batch_norm", input)
     return _BatchNorm.apply(input, weight, bias, running_mean, running_var, momentum, eps)  # pyright: ignore[reportReturnType]
 
 

@@ -16,6 +16,7 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import AttributeValueError, ShapeError
 from gradkern.torch.constants import filled
+from gradkern.torch.counter import count_call
 from gradkern.torch.direct import Direct, is_eager, needs_pytorch
 from gradkern.torch.flags import autocast, is_autocast
 from gradkern.torch.functional import second_derivatives
@@ -70,6 +71,7 @@ def linear_gelu(
         input, weight, bias = autocast(kind, input, weight, bias)  # noqa: A001
     require_type("linear_gelu", "weight", weight, input.dtype)
     require_type("linear_gelu", "bias", bias, input.dtype)
+    count_call("linear_gelu", input)
     return _LinearGelu.apply(input, weight, bias, approximate)  # pyright: ignore[reportReturnType]
 
 
@@ -149,9 +151,11 @@ def layer_norm(
     bias = torch.zeros_like(weight) if bias is None else bias
     if residual is not None:
         if fits(input, residual, weight):
+            count_call("layer_norm", input)
             return added_norm(input, residual, shape, weight, bias, eps)
         total = input + residual
         return layer_norm(total, shape, weight, bias, eps), total
+    count_call("layer_norm", input)
     return _LayerNorm.apply(input, shape, weight, bias, eps)  # pyright: ignore[reportReturnType]
 
 
@@ -273,9 +277,11 @@ def rms_norm(
     weight = input.new_ones(shape) if weight is None else weight
     if residual is not None:
         if fits(input, residual, weight):
+            count_call("rms_norm", input)
             return added_norm(input, residual, shape, weight, None, eps)
         total = input + residual
         return rms_norm(total, shape, weight, eps), total
+    count_call("rms_norm", input)
     return _RmsNorm.apply(input, shape, weight, eps)  # pyright: ignore[reportReturnType]
 
 
@@ -338,6 +344,7 @@ def invertible_layer_norm(
     if needs_pytorch(input, weight, bias):
         return second_derivatives.layer_norm(input, tuple(normalized_shape), weight, bias, eps)
     shape = norm_shape("invertible_layer_norm", input, normalized_shape, weight=weight, bias=bias)
+    count_call("invertible_layer_norm", input)
     return _InvertibleLayerNorm.apply(input, shape, weight, bias, eps)  # pyright: ignore[reportReturnType]
 
 

@@ -19,6 +19,7 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import ArgumentError, AttributeValueError
 from gradkern.ops.batch_norm import TOLD_BY_SIGN
+from gradkern.torch.counter import count_call
 from gradkern.torch.direct import Direct, is_eager, needs_pytorch
 from gradkern.torch.functional.arguments import require_tensor
 from gradkern.torch.functional.convolutions import require_channels, require_values
@@ -93,6 +94,7 @@ def batch_norm_act(
         return ACTIVATIONS[activation](t if residual is None else t + residual, activation_alpha)
     require_values(input)
     rest = running_mean, running_var, momentum, eps, activation, activation_alpha
+    count_call("batch_norm_act", input)
     return _BatchNormAct.apply(input, weight, bias, residual, rest)  # pyright: ignore[reportReturnType]
 
 

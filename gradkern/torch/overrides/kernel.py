@@ -16,12 +16,13 @@ from gradkern.errors import GradkernError, ProviderError
 from gradkern.policy import DEFAULT, searching
 from gradkern.system import locks
 from gradkern.system.notice import warn
+from gradkern.torch.counter import Counter
 from gradkern.torch.flags import policy_of
 from gradkern.torch.overrides.options import Options
 from gradkern.torch.overrides.override import Override
 from gradkern.torch.overrides.request import Declined, Translation
 from gradkern.torch.overrides.runners import Run, runner
-from gradkern.torch.overrides.signatures import Asked, Counter, Signature, asked, random_args, recogniser
+from gradkern.torch.overrides.signatures import Asked, Signature, asked, random_args, recogniser
 from gradkern.torch.overrides.timing import synchronize
 
 __all__ = ["MOST", "Kernel"]

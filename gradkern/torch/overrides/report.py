@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from gradkern.torch.compile_backend import findings
 from gradkern.torch.compile_backend.findings import Finding, shown
+from gradkern.torch.counter import calls
 from gradkern.torch.overrides.kernel import MOST, Kernel
 from gradkern.torch.overrides.signatures import Signature
 from gradkern.torch.overrides.timing import mean
@@ -35,13 +37,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """One row for each operator and signature that was met.
+    """One row for each operator and signature that `enable` has met.
 
     compiled   what torch.compile(model, backend="gradkern") has found in models, and made of it
+    unmatched  norms in those models that are part of nothing that it fuses
+    modules    calls that gradkern.torch's functions computed, for modules and accelerated models, too: by function and
+               device
     """
 
     rows: tuple[Row, ...]
     compiled: tuple[Finding, ...] = ()
+    unmatched: tuple[Finding, ...] = ()
+    modules: tuple[Row, ...] = ()
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -60,7 +67,7 @@ class Report:
         return sum(row.declined for row in self.rows)
 
     def __str__(self) -> str:
-        if not self.rows and not self.compiled:
+        if not (self.rows or self.compiled or self.unmatched or self.modules):
             return "gradkern.torch: no call of an operator that gradkern could answer"
         lines = []
         if self.compiled:
@@ -68,6 +75,13 @@ class Report:
             left = len(self.compiled) - taken
             lines += [f"gradkern.torch: {taken} fusions in compiled models, {left} left to Inductor"]
             lines += shown(self.compiled)
+        if self.unmatched:
+            lines.append(f"gradkern.torch: {len(self.unmatched)} norms in compiled models that no fusion has")
+            lines += shown(self.unmatched)
+        if self.modules:
+            count = sum(row.taken for row in self.modules)
+            lines.append(f"gradkern.torch: {count} calls of its functions, modules and accelerated models")
+            lines += [f"{row.taken:8} {'':8}  {row.op} {row.device}" for row in self.modules]
         if self.rows:
             lines.append(f"gradkern.torch: {self.taken} calls by gradkern, {self.declined} by PyTorch")
         for row in self.rows:
@@ -79,7 +93,8 @@ class Report:
         return "\n".join(lines)
 
 
-def report_of(kernels: Iterable[Kernel], compiled: tuple[Finding, ...]) -> Report:
+def report_of(kernels: Iterable[Kernel]) -> Report:
+    """What there is to say now; `kernels` are those of `enable`."""
     rows = []
     for kernel in kernels:
         name, device = kernel.translation.name, kernel.key.lower()
@@ -101,4 +116,5 @@ def report_of(kernels: Iterable[Kernel], compiled: tuple[Finding, ...]) -> Repor
             least = kernel.options.least(kernel.translation.group)
             what, reason = ("small tensors", f"fewer than {least} bytes") if least else ("empty tensors", "it is empty")
             rows.append(Row(name, device, what, 0, kernel.small.value, reason))
-    return Report(tuple(rows), compiled)
+    modules = tuple([Row(function, device, "", count, 0, "") for function, device, count in calls()])
+    return Report(tuple(rows), findings.findings(), findings.unmatched(), modules)

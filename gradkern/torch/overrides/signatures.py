@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -13,33 +12,15 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.arrays.kind import dtype_of
 from gradkern.arrays.torch_guards import tensor_guards
 from gradkern.call import Tensor
+from gradkern.torch.counter import Counter
 from gradkern.torch.overrides.request import Constant, Declined, Derived, Finish, Request, View
 from gradkern.torch.overrides.timing import Timer
 
-__all__ = ["Asked", "Counter", "Result", "Signature", "Source", "asked", "derived", "random_args", "recogniser"]
+__all__ = ["Asked", "Result", "Signature", "Source", "asked", "derived", "random_args", "recogniser"]
 
 _TYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _COUNTS = torch.int32  # the type of numbers of elements, which for a call that only takes time may be 1
 _ALIGNMENT = 16  # of what PyTorch allocates, at least; a call with other addresses is PyTorch's
-
-
-class Counter:
-    """Counts calls of any thread, at the cost of one tick."""
-
-    __slots__ = ("_looks", "_ticks", "tick")
-
-    def __init__(self) -> None:
-        self._ticks, self._looks = count(), 0
-        self.tick = self._ticks.__next__
-
-    @property
-    def value(self) -> int:
-        self._looks += 1
-        return self.tick() - self._looks + 1
-
-    def less(self, calls: int) -> None:
-        """Take back the count of calls that were nobody's but gradkern's own."""
-        self._looks += calls
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from gradkern.dispatch import planner, tuning
 from gradkern.errors import ArgumentError, ProviderError
 from gradkern.system import locks
 from gradkern.torch.compile_backend import findings
+from gradkern.torch.counter import forget_calls
 from gradkern.torch.overrides import ranks
 from gradkern.torch.overrides.aten import TRANSLATIONS
 from gradkern.torch.overrides.comparison import Verdicts, compare, follow, leave_short, verdicts
@@ -240,16 +241,17 @@ def runs() -> list[Any]:
 
 
 def report() -> Report:
-    """What became of every call, and of every model compiled with backend="gradkern", since the process began or since
-    `forget`.
+    """What became of every call, of models and in gradkern.torch's functions and modules, and of every model compiled
+    with backend="gradkern", since the process began or since `forget`.
     """
-    return report_of(_kernels(), findings.findings())
+    return report_of(_kernels())
 
 
 def forget() -> None:
     """Forget every signature, its plan and its count of calls, and what was found in compiled models."""
     for kernel in _kernels():
         kernel.forget()
+    forget_calls()
     findings.clear()
 
 

@@ -23,6 +23,7 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import ArgumentError, ShapeError
 from gradkern.torch.constants import filled
+from gradkern.torch.counter import count_call
 from gradkern.torch.derived import Derived, derived
 from gradkern.torch.direct import Direct
 from gradkern.torch.sync_batch_norm import steps
@@ -103,6 +104,7 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         if symmetric is None:
             symmetric = not torch.compiler.is_compiling() and reads_by_nvlink(group, input.device)
         ways = group.group_name, group.size(), symmetric
+        count_call("SyncBatchNorm", input)
         return _sync_batch_norm(input, mean, variance, self.weight, self.bias, momentum, self.eps, ways)
 
     @classmethod

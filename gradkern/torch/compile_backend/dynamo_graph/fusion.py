@@ -6,7 +6,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend import findings
-from gradkern.torch.compile_backend.dynamo_graph.graph import where
+from gradkern.torch.compile_backend.dynamo_graph.graph import value, where
 from gradkern.torch.compile_backend.dynamo_graph.proof import Proof
 from gradkern.torch.compile_backend.gates import Gates
 
@@ -20,6 +20,7 @@ class Fusion:
 
     def __init__(self, gates: Gates, graph: fx.Graph, grad: bool | None) -> None:
         self._gates, self.proof = gates, Proof(graph, grad)
+        self.reported: set[fx.Node] = set()
 
     def against(self, name: str, x: torch.Tensor | None, doubt: str = "") -> str:
         """Why what has this input is not fused; "" where it may be. doubt: why it may be only if it is asked for."""
@@ -33,5 +34,13 @@ class Fusion:
 
     def left(self, name: str, node: fx.Node, x: torch.Tensor | None, reason: str) -> None:
         """Report what is not."""
-        text = "" if x is None else f"{_SHORT.get(x.dtype, x.dtype)}[{', '.join(map(str, x.shape))}]"
-        findings.add(findings.Finding(name, where(node), text, reason))
+        self.reported.add(node)
+        findings.add(findings.Finding(name, where(node), _text(x), reason))
+
+    def unmatched(self, name: str, node: fx.Node) -> None:
+        """Report a norm that is part of nothing that could be fused."""
+        findings.add(findings.Finding(name, where(node), _text(value(node)), "no fusion has it", matched=False))
+
+
+def _text(x: torch.Tensor | None) -> str:
+    return "" if x is None else f"{_SHORT.get(x.dtype, x.dtype)}[{', '.join(map(str, x.shape))}]"

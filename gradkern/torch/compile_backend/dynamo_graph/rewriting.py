@@ -14,6 +14,7 @@ from gradkern.torch.compile_backend.dynamo_graph import (
     depthwise_conv,
     instance_norm,
     linear_gelu,
+    unmatched_norms,
 )
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
 from gradkern.torch.compile_backend.gates import Gates
@@ -28,8 +29,10 @@ def rewrite(graph_module: fx.GraphModule, gates: Gates) -> None:
         if isinstance(each, fx.GraphModule):
             # Dynamo calls a backend with the modes that are in force where the graph begins
             fusion = Fusion(gates, each.graph, torch.is_grad_enabled() if each is graph_module else None)
+            norms = unmatched_norms.candidates(each.graph)
             instance_norm.fuse(each.graph, fusion, channels_last_3d.arrange(each.graph, fusion))
             for fuse in (batch_norm.fuse, add_norm.fuse, linear_gelu.fuse, depthwise_conv.fuse):
                 fuse(each.graph, fusion)
             counters.fuse(each.graph, fusion)
+            unmatched_norms.report(norms, fusion)
             each.recompile()
