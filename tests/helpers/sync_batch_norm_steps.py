@@ -247,13 +247,16 @@ def main(rank: int, size: int, folder: Path, device: str = "cpu") -> None:
     dist.init_process_group(backend, init_method=f"file://{folder}/meeting", rank=rank, world_size=size, **more)
     groups = {n: dist.new_group(list(range(n))) for n in range(1, size + 1)}
     found = Found(rank)
+    found["by NVLink"] = reads_by_nvlink(dist.group.WORLD, torch.device(device, rank))
+    if device == "cuda":  # before processes have symmetric memory in groups that not all of them are in
+        for name, options in WITHOUT_WAITING.items():
+            found[name] = without_waiting(options)
     for name, case in CASES.items():
         if len(case.parts) <= size:
             found[name] = of_case(case, groups, rank, device)
     for name in SYMMETRIC:
         for way in (True, False):
             found[f"{name}, {way}"] = of_case(CASES[name], groups, rank, device, symmetric_memory=way)
-    found["by NVLink"] = reads_by_nvlink(dist.group.WORLD, torch.device(device, rank))
     if size == 4:
         found["second derivatives"] = second_derivatives(rank, device)
         halves = [dist.new_group(each) for each in ([0, 1], [2, 3])]
@@ -264,8 +267,6 @@ def main(rank: int, size: int, folder: Path, device: str = "cpu") -> None:
         for way, make in WAYS.items():
             found[way] = of_way(make, rank, size, device)
     if device == "cuda":
-        for name, options in WITHOUT_WAITING.items():
-            found[name] = without_waiting(options)
         found["kernels"] = kernels_after_tune(device)
     torch.save(dict(found), folder / f"{rank}.pt")
     dist.destroy_process_group()

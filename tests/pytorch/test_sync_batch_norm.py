@@ -376,6 +376,12 @@ def test_gpus_read_each_others_memory_where_nvlink_joins_them(
     assert exchange._linked(torch.device("cuda", 0), places[0], places) is linked
 
 
+def test_processes_with_other_numbers_of_memories_send_messages_by_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where PyTorch's rendezvous would wait for ever."""
+    monkeypatch.setattr(exchange, "_of_all", lambda mine, _group: [mine, mine + 1])
+    assert exchange._set_up(1, 8, torch.device("cuda", 0), None) is None
+
+
 def test_symmetric_memory_is_a_flag_and_nothing_is_converted_by_another() -> None:
     model = nn.Sequential(nn.BatchNorm1d(3))
     for make in (SyncBatchNorm, lambda _, **how: SyncBatchNorm.convert_sync_batchnorm(model, **how)):

@@ -222,8 +222,10 @@ def _linked(device: torch.device, mine: tuple[Any, str], places: list[tuple[Any,
     return all(links[visible[uuid]] > 0 for place, uuid in places if (place, uuid) != mine)
 
 
-_memories: WeakKeyDictionary[Any, dict[tuple[str, int, torch.device], _Memory]] = WeakKeyDictionary()
+_memories: WeakKeyDictionary[Any, dict[tuple[str, int, torch.device], _Memory | None]] = WeakKeyDictionary()
 """By process group; the kind of exchange, the numbers of a message and the device."""
+_rendezvous = 0
+"""How many memories this process has set up with others."""
 
 
 def _memory(kind: str, message: Tensor, size: int, group: str) -> _Memory | None:
@@ -239,11 +241,18 @@ def _memory(kind: str, message: Tensor, size: int, group: str) -> _Memory | None
     resolved = group_of(group)
     known, key = _memories.setdefault(resolved, {}), (kind, numbers, message.device)
     if key not in known and not torch.cuda.is_current_stream_capturing():
-        known[key] = _made(size if kind == "rows" else 1, numbers, message.device, resolved)
+        known[key] = _set_up(size if kind == "rows" else 1, numbers, message.device, resolved)
     return known.get(key)
 
 
-def _made(rows: int, numbers: int, device: torch.device, group: Any) -> _Memory:
+def _set_up(rows: int, numbers: int, device: torch.device, group: Any) -> _Memory | None:
+    """None where some of the processes have set up more than others, as members of another group: PyTorch's rendezvous
+    numbers its keys by process, not by group, and would wait for a key that nobody sets.
+    """
+    global _rendezvous
+    if len(set(_of_all(_rendezvous, group))) > 1:
+        return None
+    _rendezvous += 1
     try:
         from torch.distributed import _symmetric_memory  # pyright: ignore[reportMissingImports]
 

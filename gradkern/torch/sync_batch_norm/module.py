@@ -52,7 +52,8 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
     symmetric_memory   send float32 messages through memory that the GPUs of one machine read from each other, in place
                        of NCCL: less of the host's time, and of the device's for few channels. None, the default: where
                        NVLink joins all GPUs of the group. Every process must say the same. What torch.compile traces
-                       sends them by NCCL all the same.
+                       sends them by NCCL all the same, and so does a group some of whose processes have done this in
+                       other groups more often than others.
 
     It is no nn.SyncBatchNorm to isinstance, as DistributedDataParallel refuses those on the CPU.
 
