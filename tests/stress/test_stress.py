@@ -128,6 +128,50 @@ def test_a_process_with_a_damaged_cache_computes_the_same(
         assert ended(DONE, cache) == warm[1]  # from what the first has repaired
 
 
+def swap(path: Path, victim: Path, draw: random.Random) -> None:
+    """Put something else in the place of what is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    kind = draw.randrange(5)
+    if kind == 0:
+        os.mkfifo(path)
+    elif kind == 1:
+        path.mkdir()
+    else:
+        path.symlink_to(draw.choice([victim, victim / "thesis.txt", Path("/dev/zero"), victim / "fifo", victim / "no"]))
+
+
+def test_whatever_is_in_the_place_of_a_cached_file_hangs_nobody_and_nothing_behind_a_link_is_lost(
+    warm: tuple[Path, str], tmp_path: Path, draw: random.Random
+) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    os.mkfifo(victim / "fifo")
+    names = ["thesis.txt", *os.listdir(warm[0] / "cpu")]
+    for name in set(names) - {".locks"}:
+        (victim / name).write_text("irreplaceable")
+    for number in range(DAMAGED_CACHES):
+        cache = tmp_path / str(number)
+        shutil.copytree(warm[0], cache)
+        for path in sorted((cache / "cpu").iterdir()):
+            if draw.random() < 0.5:
+                swap(path, victim, draw)
+        if draw.random() < 0.3:
+            (cache / "cpu").chmod(draw.choice([0o777, 0o1777, 0o770]))
+        assert ended(DONE, cache) == warm[1]
+        for arguments in (["info"], ["verify"], ["verify", "--repair"], ["clear"]):
+            command = [sys.executable, "-m", "gradkern", "cache", *arguments]
+            done = subprocess.run(
+                command, env=environment(cache), capture_output=True, text=True, timeout=100, check=False
+            )
+            assert "Traceback" not in done.stderr
+        assert {path.name: path.read_text() for path in victim.iterdir() if path.is_file()} == dict.fromkeys(
+            set(names) - {".locks"}, "irreplaceable"
+        )
+
+
 def test_a_killed_process_leaves_a_sound_cache(warm: tuple[Path, str], tmp_path: Path, draw: random.Random) -> None:
     cache = tmp_path / "cache"
     for _ in range(KILLS):
@@ -195,7 +239,11 @@ def test_a_child_forked_at_any_moment_computes(tmp_path: Path, draw: random.Rand
 
 
 @pytest.mark.parametrize(
-    "kind", ["read-only", "foreign", "a file", "a dangling link", "a device", "others may write", "odd name", "nested"]
+    "kind",
+    [
+        *("read-only", "foreign", "a file", "a dangling link", "a device", "others may write", "odd name", "nested"),
+        *("a long name", "a link", "nobody's home"),
+    ],
 )
 def test_any_folder_can_be_named_and_nothing_of_others_is_lost(
     warm: tuple[Path, str], tmp_path: Path, kind: str
@@ -221,6 +269,13 @@ def test_any_folder_can_be_named_and_nothing_of_others_is_lost(
         (cache / "cpu").chmod(0o777)
     elif kind == "nested":
         cache = cache / "of" / "some" / "depth"
+    elif kind == "a long name":
+        cache = tmp_path / ("a" * 300)
+    elif kind == "a link":
+        (tmp_path / "elsewhere").mkdir()
+        cache.symlink_to(tmp_path / "elsewhere")
+    elif kind == "nobody's home":
+        cache = Path("~nobody-of-this-name/cache")
     assert ended(DONE, cache) == warm[1]
     command = [sys.executable, "-m", "gradkern", "cache", "clear"]
     subprocess.run(command, env=environment(cache), capture_output=True, timeout=100, check=False)
